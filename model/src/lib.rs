@@ -1,0 +1,7 @@
+//! placeholder
+pub mod access;
+pub mod history;
+pub mod machine;
+pub mod params;
+pub mod process;
+pub mod types;

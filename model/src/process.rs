@@ -1,0 +1,218 @@
+//! What a process does: the interface that a correct process and every Byzantine strategy share, and the
+//! correct process itself (paper, Algorithm 1; SPEC D1 to D3).
+//!
+//! A [`Behaviour`] is asked for its next [`Act`] whenever it has been told something new: at the start, after
+//! each answer, after a refusal. Everything it may base that on is in its [`View`]. It performs nothing
+//! itself: the simulator and the client's driver do, so the same code runs in both.
+
+use std::sync::Arc;
+
+use crate::access::{Answer, AppendAnswer, ReadAnswer};
+use crate::params::{AppendWindow, Params};
+use crate::types::{Phase, Position, ProcessId, Value};
+
+/// What a process has seen so far.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// Who it is.
+    pub me: ProcessId,
+    /// The parameters of the instance, known to all.
+    pub params: Arc<Params>,
+    /// The entries that it has read, in the order of their positions.
+    pub held: Vec<(Position, Value)>,
+    /// Whether the list was sealed when it last read.
+    pub sealed: bool,
+    /// Length of the list when it last read.
+    pub length: u32,
+    /// How many of its accesses have been answered, in this life and earlier ones.
+    pub answered: u64,
+    /// How many of its accesses have been refused in a row, in this life.
+    pub refused: u64,
+    /// The reads among the answers, in this life.
+    pub reads: u64,
+    /// The answer of its first append and the phase of it, once known.
+    pub append: Option<(Phase, AppendAnswer)>,
+    /// The phase of its last answer.
+    pub phase: Option<Phase>,
+}
+
+impl View {
+    /// A process that has seen nothing.
+    #[must_use]
+    pub fn new(me: ProcessId, params: Arc<Params>) -> Self {
+        Self {
+            me,
+            params,
+            held: Vec::new(),
+            sealed: false,
+            length: 0,
+            answered: 0,
+            refused: 0,
+            reads: 0,
+            append: None,
+            phase: None,
+        }
+    }
+
+    /// Takes in an answer; `entries` are those that a read returned, from its start on. Only those behind
+    /// what is held already are new.
+    pub fn learn(&mut self, phase: Phase, answer: Answer, entries: impl IntoIterator<Item = Value>) {
+        self.answered += 1;
+        self.refused = 0;
+        self.phase = Some(phase);
+        match answer {
+            Answer::Append(answer) => {
+                self.append.get_or_insert((phase, answer));
+            }
+            Answer::Read(ReadAnswer { start, length, sealed, .. }) => {
+                self.reads += 1;
+                self.length = length;
+                self.sealed = sealed;
+                let end = self.end();
+                let positions = (start.get()..).map(Position::new);
+                self.held.extend(positions.zip(entries).filter(|(position, _)| *position >= end));
+            }
+        }
+    }
+
+    /// Takes in that the last access was refused.
+    pub fn learn_refusal(&mut self) {
+        self.refused += 1;
+    }
+
+    /// The position after the last entry that it holds.
+    #[must_use]
+    pub fn end(&self) -> Position {
+        Position::new(self.held.last().map_or(0, |(position, _)| position.get() + 1))
+    }
+}
+
+/// What a process does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Sends its next access.
+    Access {
+        /// What it does; not checked, so that a Byzantine process can send what is malformed.
+        op: RawOp,
+        /// When it is sent.
+        when: When,
+    },
+    /// Reports this decision and leaves.
+    Decide(Value),
+    /// Says nothing more, and stays.
+    Silent,
+    /// Stops, without a word.
+    Crash,
+}
+
+/// An access as a process sends it, before anybody has checked it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RawOp {
+    /// Append these bytes, which may be no value.
+    Append(Vec<u8>),
+    /// Read from this position on.
+    Read(Position),
+}
+
+/// When an access is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// As soon as it can be.
+    Ready,
+    /// Just before the process's patience would be spent.
+    LastMoment,
+}
+
+impl Act {
+    /// Append this value as soon as possible.
+    #[must_use]
+    pub fn append(value: &Value) -> Self {
+        Self::Access { op: RawOp::Append(value.as_bytes().to_vec()), when: When::Ready }
+    }
+
+    /// Read from this position on, as soon as possible.
+    #[must_use]
+    pub fn read(start: Position) -> Self {
+        Self::Access { op: RawOp::Read(start), when: When::Ready }
+    }
+}
+
+/// What one process does, given what it has seen.
+pub trait Behaviour: Send {
+    /// Whether it joins at all.
+    fn joins(&self) -> bool {
+        true
+    }
+
+    /// Its next act. Asked at the start and after each answer or refusal; not asked again after
+    /// [`Act::Decide`], [`Act::Silent`] or [`Act::Crash`].
+    fn act(&mut self, view: &View) -> Act;
+}
+
+/// A correct process: Algorithm 1 (D1).
+#[derive(Clone, Debug)]
+pub struct Correct {
+    proposal: Value,
+}
+
+impl Correct {
+    /// A correct process that proposes this value.
+    #[must_use]
+    pub fn new(proposal: Value) -> Self {
+        Self { proposal }
+    }
+}
+
+impl Behaviour for Correct {
+    fn act(&mut self, view: &View) -> Act {
+        // Algorithm 1, line 2: the first access appends, whatever the answer will be.
+        if view.answered == 0 {
+            return Act::append(&self.proposal);
+        }
+        // Line 3: ProposedList <- StickyCAS-read(ceil(n/p)), r entries a phase.
+        if let Some(start) = next_read(view) {
+            return Act::read(start);
+        }
+        // Line 4: return mode(ProposedList).
+        let warps = view.params.warps();
+        let counted = view.held.iter().filter(|(position, _)| position.get() < warps);
+        match mode(counted.map(|(_, value)| value)) {
+            Some(value) => Act::Decide(value.clone()),
+            // Sealed without any entry: it decides nothing (D1).
+            None => Act::Silent,
+        }
+    }
+}
+
+/// Where a correct process reads next; `None` when it has read enough to decide (D1).
+fn next_read(view: &View) -> Option<Position> {
+    let warps = view.params.warps();
+    match view.params.spec().append_window {
+        AppendWindow::FirstAccess => {
+            let end = view.end();
+            let complete = end.get() >= warps || (view.reads > 0 && view.sealed && end.get() >= view.length);
+            (!complete).then_some(end)
+        }
+        // As printed: c reads, the j-th from (j-1)*r on.
+        AppendWindow::Open => {
+            let reads = u32::try_from(view.reads).unwrap_or(u32::MAX);
+            (reads < view.params.reads()).then(|| Position::new(reads * view.params.read_size()))
+        }
+    }
+}
+
+/// The most frequent value; of those that are equally frequent, the smallest (D1; paper, footnote 1).
+/// `None` for no values.
+#[must_use]
+pub fn mode<'a>(values: impl IntoIterator<Item = &'a Value>) -> Option<&'a Value> {
+    let mut sorted: Vec<&Value> = values.into_iter().collect();
+    sorted.sort_unstable();
+    let mut best: Option<&[&Value]> = None;
+    for run in sorted.chunk_by(|a, b| a == b) {
+        // Runs come in increasing order of value, so only a longer one is better.
+        if best.is_none_or(|best| run.len() > best.len()) {
+            best = Some(run);
+        }
+    }
+    best.map(|run| run[0])
+}
