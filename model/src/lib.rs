@@ -1,5 +1,7 @@
 //! placeholder
 pub mod access;
+pub mod byzantine;
+pub mod cast;
 pub mod history;
 pub mod machine;
 pub mod params;
