@@ -6,4 +6,6 @@ pub mod history;
 pub mod machine;
 pub mod params;
 pub mod process;
+pub mod scheduler;
+pub mod sticky_cas;
 pub mod types;
