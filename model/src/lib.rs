@@ -6,4 +6,5 @@ pub mod history;
 pub mod machine;
 pub mod params;
 pub mod process;
+pub mod random;
 pub mod types;

@@ -278,7 +278,9 @@ impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         Self::parse(&text).ok_or_else(|| {
-            serde::de::Error::custom("a value is a text of one byte or more, or 0x and an even number of hex digits")
+            serde::de::Error::custom(
+                "a value is a text of one byte or more, or 0x and an even number of hex digits",
+            )
         })
     }
 }

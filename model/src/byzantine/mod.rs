@@ -33,6 +33,19 @@ pub enum Strategy {
         value: Value,
     },
 }
-impl fmt::Display for Strategy { fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result { Ok(()) } }
-impl From<Strategy> for String { fn from(strategy: Strategy) -> Self { strategy.to_string() } }
-impl TryFrom<String> for Strategy { type Error = String; fn try_from(text: String) -> Result<Self, String> { Err(text) } }
+impl fmt::Display for Strategy {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ok(())
+    }
+}
+impl From<Strategy> for String {
+    fn from(strategy: Strategy) -> Self {
+        strategy.to_string()
+    }
+}
+impl TryFrom<String> for Strategy {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        Err(text)
+    }
+}
