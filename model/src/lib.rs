@@ -5,6 +5,7 @@ pub mod cast;
 pub mod history;
 pub mod machine;
 pub mod params;
+pub mod player;
 pub mod process;
 pub mod random;
 pub mod types;
