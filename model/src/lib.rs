@@ -8,4 +8,6 @@ pub mod params;
 pub mod player;
 pub mod process;
 pub mod random;
+pub mod scheduler;
+pub mod sticky_cas;
 pub mod types;

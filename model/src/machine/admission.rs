@@ -1,0 +1,337 @@
+//! Who may do what: hellos, accesses, decisions, the close (SPEC F5 to F8, F10).
+
+use crate::access::{Access, Answer, Op, Refusal};
+use crate::history::{Event, Offence, OffenceKind};
+use crate::params::AppendWindow;
+use crate::process::mode;
+use crate::types::{AccessNumber, ProcessId, SessionId, Time, Value};
+
+use super::member::{self, Known, MemberStatus, Waiting};
+use super::{MAX_SESSIONS, Machine, Reply, State, Welcome};
+
+impl Machine {
+    /// What a process may know of itself (F8e).
+    ///
+    /// # Panics
+    /// If the parameters do not have this process.
+    #[must_use]
+    pub fn member(&self, process: ProcessId) -> MemberStatus {
+        self.members[process.index()].status()
+    }
+
+    /// A process opens a session, which replaces its older one (F8e, F8f).
+    pub(super) fn hello(
+        &mut self,
+        now: Time,
+        process: ProcessId,
+        incarnation: u64,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        let member = &self.members[process.index()];
+        let session = member.session.map_or(SessionId::FIRST, SessionId::next);
+        if session.get() > MAX_SESSIONS {
+            return Err(self.refuse(process, None, Refusal::TooManySessions(MAX_SESSIONS), events));
+        }
+        self.join(now, process, events);
+        let member = &mut self.members[process.index()];
+        member.session = Some(session);
+        member.refused_on_stream = false;
+        events.push(Event::Session { process, session, incarnation });
+        let MemberStatus { next, waiting, append, decided, .. } = member.status();
+        Ok(Reply::Welcome(Welcome { session, next, waiting, append, decided }))
+    }
+
+    /// A process joins, unless it has; the first join starts the join timeout (F5).
+    fn join(&mut self, now: Time, process: ProcessId, events: &mut Vec<Event>) {
+        let member = &mut self.members[process.index()];
+        if member.joined {
+            return;
+        }
+        member.joined = true;
+        self.joined += 1;
+        events.push(Event::Joined { process });
+        if self.state == State::Gathering && self.join_deadline.is_none() {
+            self.join_deadline = Some(now.after(self.params.spec().join_timeout));
+        }
+    }
+
+    /// A process sends an access (F8).
+    pub(super) fn access(
+        &mut self,
+        now: Time,
+        access: Access,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        let (process, session, number) = (access.process, access.session, access.number);
+        match self.admit(now, &access, events) {
+            Ok(Some(reply)) => Ok(reply),
+            Ok(None) => {
+                self.accept(now, access, events);
+                Ok(Reply::Accepted)
+            }
+            Err(refusal) => {
+                self.members[process.index()].refused_on_stream |= session.is_some();
+                Err(self.refuse(process, Some(number), refusal, events))
+            }
+        }
+    }
+
+    /// Whether an access is new and admitted (`None`), or what it is answered with at once.
+    fn admit(
+        &mut self,
+        now: Time,
+        access: &Access,
+        events: &mut Vec<Event>,
+    ) -> Result<Option<Reply>, Refusal> {
+        let member = &self.members[access.process.index()];
+        if let (Some(given), Some(current)) = (access.session, member.session)
+            && given != current
+        {
+            return Err(Refusal::OlderSession { given, current });
+        }
+        if access.number < member.next {
+            match member.known(access.number, &access.op) {
+                Known::Waiting => return Ok(Some(Reply::Waiting)),
+                Known::Answered(phase, answer) => {
+                    return Ok(Some(Reply::Answered { phase: Some(phase), answer }));
+                }
+                Known::Other(_) | Known::Forgotten => {}
+            }
+        }
+        // Outside phases numbers mean nothing any more: nothing is accepted, so nothing can be repeated.
+        if let (State::Finished | State::Closed, Op::Read { start }) = (self.state, &access.op) {
+            let answer = Answer::Read(self.read(*start, self.list.len(), self.sealed));
+            return Ok(Some(Reply::Answered { phase: None, answer }));
+        }
+        if self.state == State::Closed {
+            return Err(Refusal::Closed);
+        }
+        if member.decided.is_some() {
+            return Err(Refusal::Left);
+        }
+        self.check_number(access, events)?;
+        let limit = self.params.spec().pipeline;
+        if self.members[access.process.index()].waiting.len() >= limit as usize {
+            let detail = format!("more than {limit} accesses waiting");
+            self.accuse(access.process, OffenceKind::QuotaExceeded, Some(access.number), detail, events);
+            return Err(Refusal::TooManyWaiting(limit));
+        }
+        if access.no_wait {
+            self.check_turn(now, access.process)?;
+        }
+        Ok(None)
+    }
+
+    /// A new access bears the next number. Any other is refused; what is more than an old duplicate is also
+    /// an offence (F8c, F8d).
+    fn check_number(&mut self, access: &Access, events: &mut Vec<Event>) -> Result<(), Refusal> {
+        let Access { process, session, number, ref op, .. } = *access;
+        let member = &self.members[process.index()];
+        let expected = member.next;
+        if number < expected {
+            return match member.known(number, op) {
+                Known::Other(first) => {
+                    if session.is_some() && first == session {
+                        let detail = format!("access {number} was another one first; now {}", describe(op));
+                        self.accuse(process, OffenceKind::OtherContent, Some(number), detail, events);
+                    }
+                    Err(Refusal::OtherContent(number))
+                }
+                _ => Err(Refusal::OutOfOrder { given: number, expected }),
+            };
+        }
+        if number > expected {
+            if session.is_some() && !member.refused_on_stream {
+                let detail = format!("access number {number} skips ahead of {expected}");
+                self.accuse(process, OffenceKind::Malformed, Some(number), detail, events);
+            }
+            return Err(Refusal::OutOfOrder { given: number, expected });
+        }
+        Ok(())
+    }
+
+    /// With `no_wait`, the process's phase must be open, or open with this very access (F7).
+    fn check_turn(&mut self, now: Time, process: ProcessId) -> Result<(), Refusal> {
+        let warp = self.params.warp_of(process);
+        let member = &self.members[process.index()];
+        let free = member.waiting.is_empty();
+        let gathered = match self.state {
+            State::Gathering => self.joined + u32::from(!member.joined) == self.params.processes(),
+            State::Running | State::Finished | State::Closed => true,
+        };
+        if !gathered {
+            let next = self.calendar.next_phase_of(warp, self.phase);
+            return Err(Refusal::NotYourPhase { current: None, next });
+        }
+        let opens = match self.hold {
+            Some(_) => self.phase,
+            None => self.next_live_phase(Some(warp)),
+        };
+        let at_once = self.hold.is_some() || now >= self.opens_at();
+        if free && at_once && self.calendar.warp_of(opens) == warp {
+            return Ok(());
+        }
+        let next = self.calendar.next_phase_of(warp, opens);
+        Err(Refusal::NotYourPhase { current: Some(opens), next })
+    }
+
+    /// An access is accepted: it stays until its phase, whatever becomes of its caller (F8a).
+    fn accept(&mut self, now: Time, access: Access, events: &mut Vec<Event>) {
+        let Access { process, session, number, op, .. } = access;
+        self.join(now, process, events);
+        events.push(Event::Accepted { process, number, session, op: op.clone() });
+        if number > AccessNumber::FIRST && matches!(op, Op::Append(_)) {
+            let detail = format!("append with access number {number}: {}", describe(&op));
+            self.accuse(process, OffenceKind::LateAppend, Some(number), detail, events);
+        }
+        let member = &mut self.members[process.index()];
+        let was_missing = member.is_missing();
+        let first = member.waiting.is_empty();
+        member.next = number.next();
+        member.refused_on_stream = false;
+        member.waiting.push_back(Waiting { number, session, op, accepted: self.accepted });
+        self.accepted += 1;
+        if first {
+            self.note_ready(now, process, was_missing, events);
+        }
+    }
+
+    /// A member that had nothing waiting has something now.
+    fn note_ready(&mut self, now: Time, process: ProcessId, was_missing: bool, events: &mut Vec<Event>) {
+        let warp = self.params.warp_of(process);
+        let tally = &mut self.warps[warp.index()];
+        tally.queue.push(process);
+        tally.ready += 1;
+        tally.missing -= u32::from(was_missing);
+        if tally.is_live() && tally.awaited == 0 && tally.ready == 1 {
+            self.live.insert(warp);
+        }
+        self.ready += 1;
+        if let (true, Some(hold)) = (was_missing && warp == self.warp, self.hold) {
+            self.drain(process, member::nanos(now.since(hold.since)), events);
+        }
+    }
+
+    /// A process reports its decision and leaves (F10, D3).
+    pub(super) fn decide(
+        &mut self,
+        now: Time,
+        process: ProcessId,
+        value: Value,
+        events: &mut Vec<Event>,
+    ) -> Result<Reply, Refusal> {
+        let member = &self.members[process.index()];
+        if let Some(first) = &member.decided {
+            if *first == value {
+                return Ok(Reply::Done);
+            }
+            let detail = format!("decided {first} first, now {value}");
+            self.accuse(process, OffenceKind::SecondDecision, None, detail, events);
+            return Err(self.refuse(process, None, Refusal::OtherDecision, events));
+        }
+        if self.state == State::Closed {
+            return Err(self.refuse(process, None, Refusal::Closed, events));
+        }
+        self.join(now, process, events);
+        events.push(Event::Decided { process, value: value.clone() });
+        let missing = self.members[process.index()].is_missing();
+        let awaited = self.members[process.index()].is_awaited();
+        self.withdraw(process, events);
+        self.members[process.index()].decided = Some(value);
+        if awaited {
+            self.await_no_more(process, missing);
+        }
+        self.left += 1;
+        if self.sealed {
+            self.compare_report(process, events);
+        } else if self.params.spec().append_window == AppendWindow::FirstAccess {
+            self.early_reports.push(process);
+        }
+        if self.left == self.params.processes() {
+            self.state = State::Finished;
+            self.hold = None;
+            events.push(Event::Finished);
+        }
+        Ok(Reply::Done)
+    }
+
+    /// Takes back what waits of a process that leaves, or of everybody at the close (F10).
+    fn withdraw(&mut self, process: ProcessId, events: &mut Vec<Event>) {
+        let member = &mut self.members[process.index()];
+        if member.waiting.is_empty() {
+            return;
+        }
+        events.extend(
+            member.waiting.drain(..).map(|waiting| Event::Withdrawn { process, number: waiting.number }),
+        );
+        self.ready -= 1;
+        let warp = self.params.warp_of(process);
+        let tally = &mut self.warps[warp.index()];
+        tally.ready -= 1;
+        if tally.ready == 0 {
+            tally.queue.clear();
+        }
+        self.note_life_of(warp);
+    }
+
+    /// The creator closes the instance: everything that waits is withdrawn (F10).
+    pub(super) fn close(&mut self, events: &mut Vec<Event>) {
+        if self.state == State::Closed {
+            return;
+        }
+        for process in ProcessId::all(self.params.processes()) {
+            self.withdraw(process, events);
+        }
+        self.state = State::Closed;
+        self.hold = None;
+        events.push(Event::Closed);
+    }
+
+    /// Compares a reported decision with the mode of the sealed list (D3). Under `open` different
+    /// decisions can be honest (SPEC section 9), so nothing is compared.
+    pub(super) fn compare_report(&mut self, process: ProcessId, events: &mut Vec<Event>) {
+        if self.params.spec().append_window != AppendWindow::FirstAccess {
+            return;
+        }
+        let Self { list, sealed_mode, members, .. } = self;
+        let mode = sealed_mode.get_or_insert_with(|| mode(list.iter().map(|entry| &entry.value)).cloned());
+        let report = &members[process.index()].decided;
+        if report != mode {
+            let say = |value: &Option<Value>| value.as_ref().map_or("nothing".to_owned(), Value::to_string);
+            let detail = format!("reports {}, the sealed list decides {}", say(report), say(mode));
+            self.accuse(process, OffenceKind::FalseDecision, None, detail, events);
+        }
+    }
+
+    /// Records a refusal and hands it on.
+    fn refuse(
+        &mut self,
+        process: ProcessId,
+        number: Option<AccessNumber>,
+        refusal: Refusal,
+        events: &mut Vec<Event>,
+    ) -> Refusal {
+        if self.offences.record_refusal(process) {
+            events.push(Event::Refused { process, number, why: refusal.to_string() });
+        }
+        refusal
+    }
+
+    fn accuse(
+        &mut self,
+        process: ProcessId,
+        kind: OffenceKind,
+        number: Option<AccessNumber>,
+        detail: String,
+        events: &mut Vec<Event>,
+    ) {
+        self.offences.file(Offence { process, kind, number, detail }, events);
+    }
+}
+
+fn describe(op: &Op) -> String {
+    match op {
+        Op::Append(value) => format!("append {value}"),
+        Op::Read { start } => format!("read from {start}"),
+    }
+}

@@ -1,0 +1,55 @@
+//! What is written down of misbehaviour, within bounds (SPEC B2).
+//!
+//! Offences and refusals are free to provoke, so each process has its own small share of the record: beyond
+//! it they are counted and no longer written out one by one.
+
+use std::collections::BTreeMap;
+
+use crate::history::{Event, Offence, OffenceKind};
+use crate::types::ProcessId;
+
+/// The most offences of one kind that are recorded one by one for each process.
+pub const OFFENCES_RECORDED: u64 = 16;
+/// The most refusals that are recorded one by one for each process.
+pub const REFUSALS_RECORDED: u64 = 16;
+
+/// How often a process committed one kind of offence, and the first time it did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OffenceCount {
+    /// Who and what, as first seen.
+    pub first: Offence,
+    /// How often in all.
+    pub count: u64,
+}
+
+/// The record of one instance. At most n times the number of kinds entries.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Offences {
+    counts: BTreeMap<(ProcessId, OffenceKind), OffenceCount>,
+    refusals: BTreeMap<ProcessId, u64>,
+}
+
+impl Offences {
+    /// Files an offence.
+    pub(super) fn file(&mut self, offence: Offence, events: &mut Vec<Event>) {
+        let key = (offence.process, offence.kind);
+        let entry =
+            self.counts.entry(key).or_insert_with(|| OffenceCount { first: offence.clone(), count: 0 });
+        entry.count += 1;
+        if entry.count <= OFFENCES_RECORDED {
+            events.push(Event::Offence(offence));
+        }
+    }
+
+    /// Counts a refusal; true if it is to be recorded.
+    pub(super) fn record_refusal(&mut self, process: ProcessId) -> bool {
+        let count = self.refusals.entry(process).or_default();
+        *count += 1;
+        *count <= REFUSALS_RECORDED
+    }
+
+    /// All that was filed, by process and kind.
+    pub(super) fn counts(&self) -> impl Iterator<Item = &OffenceCount> {
+        self.counts.values()
+    }
+}

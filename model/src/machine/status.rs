@@ -1,0 +1,112 @@
+//! Why is it stuck? What `Get` says of an instance (SPEC F12).
+
+use crate::access::Op;
+use crate::params::Patience;
+use crate::types::{AccessNumber, Phase, ProcessId, Time, Value, WarpId};
+
+use super::member::{self, Member};
+use super::{Machine, OffenceCount, State};
+
+/// An instance as it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Where it is in its life.
+    pub state: State,
+    /// The phase that is open or comes next, dead phases not yet passed over; `None` while gathering.
+    pub phase: Option<Phase>,
+    /// The warp of that phase.
+    pub warp: Option<WarpId>,
+    /// Whether the phase is open and waits for members of its warp.
+    pub open: bool,
+    /// How many processes have joined.
+    pub joined: u32,
+    /// When the join timeout ends, while it runs.
+    pub join_deadline: Option<Time>,
+    /// Whom the instance waits for: while gathering those who have not joined, in an open phase the members
+    /// that are missing. None otherwise: an instance in which nothing waits stands still (F4).
+    pub awaited: Vec<Awaited>,
+    /// The accesses that wait, by process.
+    pub waiting: Vec<WaitingMember>,
+    /// Length of the list.
+    pub length: u32,
+    /// Whether the list takes no more entries.
+    pub sealed: bool,
+    /// Who has left, and with which decision.
+    pub left: Vec<(ProcessId, Value)>,
+    /// Who is not awaited any more though it has not left.
+    pub given_up: Vec<ProcessId>,
+    /// Offences by process and kind.
+    pub offences: Vec<OffenceCount>,
+}
+
+/// A process that an instance waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    /// Who.
+    pub process: ProcessId,
+    /// What is left of its patience.
+    pub patience: Patience,
+}
+
+/// A process with accesses waiting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingMember {
+    /// Who.
+    pub process: ProcessId,
+    /// Its accesses, in order.
+    pub accesses: Vec<(AccessNumber, Op)>,
+}
+
+impl Machine {
+    /// The instance as it stands at the moment `now`. Costs O(n).
+    #[must_use]
+    pub fn status(&self, now: Time) -> Status {
+        let running = self.state == State::Running;
+        let gathering = self.state == State::Gathering;
+        let members = || {
+            ProcessId::all(self.params.processes()).map(|process| (process, &self.members[process.index()]))
+        };
+        Status {
+            state: self.state,
+            phase: (!gathering).then_some(self.phase),
+            warp: (!gathering).then_some(self.warp),
+            open: self.hold.is_some(),
+            joined: self.joined,
+            join_deadline: self.join_deadline,
+            awaited: if gathering {
+                let missing = members().filter(|(_, member)| !member.joined);
+                missing.map(|(process, member)| awaited(process, member, 0)).collect()
+            } else if let (true, Some(hold)) = (running, self.hold) {
+                let held = member::nanos(now.since(hold.since));
+                let warp =
+                    self.params.members(self.warp).map(|process| (process, &self.members[process.index()]));
+                let missing = warp.filter(|(_, member)| member.is_missing());
+                missing.map(|(process, member)| awaited(process, member, held)).collect()
+            } else {
+                Vec::new()
+            },
+            waiting: members()
+                .filter(|(_, member)| !member.waiting.is_empty())
+                .map(|(process, member)| WaitingMember { process, accesses: member.status().waiting })
+                .collect(),
+            length: self.list.len(),
+            sealed: self.sealed,
+            left: members()
+                .filter_map(|(process, member)| Some((process, member.decided.clone()?)))
+                .collect(),
+            given_up: members()
+                .filter(|(_, member)| member.spent && member.decided.is_none())
+                .map(|(process, _)| process)
+                .collect(),
+            offences: self.offences.counts().cloned().collect(),
+        }
+    }
+}
+
+fn awaited(process: ProcessId, member: &Member, held: u64) -> Awaited {
+    let patience = match member.patience {
+        member::ENDLESS => Patience::Endless,
+        patience => Patience::Finite(std::time::Duration::from_nanos(patience.saturating_sub(held))),
+    };
+    Awaited { process, patience }
+}
