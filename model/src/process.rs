@@ -7,8 +7,10 @@
 
 use std::sync::Arc;
 
-use crate::access::{Answer, AppendAnswer, ReadAnswer};
-use crate::params::{AppendWindow, Params};
+use serde::{Deserialize, Serialize};
+
+use crate::access::{Answer, AppendAnswer, Op, ReadAnswer};
+use crate::params::{AppendWindow, Params, ValueError};
 use crate::types::{Phase, Position, ProcessId, Value};
 
 /// What a process has seen so far.
@@ -55,14 +57,14 @@ impl View {
     }
 
     /// Takes in an answer; `entries` are those that a read returned, from its start on. Only those behind
-    /// what is held already are new.
-    pub fn learn(&mut self, phase: Phase, answer: Answer, entries: impl IntoIterator<Item = Value>) {
+    /// what is held already are new. No phase: a read of an instance that is over (F10).
+    pub fn learn(&mut self, phase: Option<Phase>, answer: Answer, entries: impl IntoIterator<Item = Value>) {
         self.answered += 1;
         self.refused = 0;
-        self.phase = Some(phase);
+        self.phase = phase.or(self.phase);
         match answer {
             Answer::Append(answer) => {
-                self.append.get_or_insert((phase, answer));
+                self.append = self.append.or(phase.map(|phase| (phase, answer)));
             }
             Answer::Read(ReadAnswer { start, length, sealed, .. }) => {
                 self.reads += 1;
@@ -84,6 +86,12 @@ impl View {
     #[must_use]
     pub fn end(&self) -> Position {
         Position::new(self.held.last().map_or(0, |(position, _)| position.get() + 1))
+    }
+
+    /// The entries that a decision counts: those that it holds of the first W (D1).
+    pub fn counted(&self) -> impl Iterator<Item = &Value> + Clone {
+        let warps = self.params.warps();
+        self.held.iter().filter(move |(position, _)| position.get() < warps).map(|(_, value)| value)
     }
 }
 
@@ -112,6 +120,28 @@ pub enum RawOp {
     Append(Vec<u8>),
     /// Read from this position on.
     Read(Position),
+}
+
+impl RawOp {
+    /// What the server's border makes of it: checked once, before the machine sees it.
+    ///
+    /// # Errors
+    /// When the bytes to append are no value of this instance (P3).
+    pub fn checked(self, params: &Params) -> Result<Op, ValueError> {
+        Ok(match self {
+            Self::Append(bytes) => Op::Append(params.value(&bytes)?),
+            Self::Read(start) => Op::Read { start },
+        })
+    }
+}
+
+impl From<Op> for RawOp {
+    fn from(op: Op) -> Self {
+        match op {
+            Op::Append(value) => Self::Append(value.as_bytes().to_vec()),
+            Op::Read { start } => Self::Read(start),
+        }
+    }
 }
 
 /// When an access is sent.
@@ -169,23 +199,28 @@ impl Behaviour for Correct {
         if view.answered == 0 {
             return Act::append(&self.proposal);
         }
-        // Line 3: ProposedList <- StickyCAS-read(ceil(n/p)), r entries a phase.
-        if let Some(start) = next_read(view) {
-            return Act::read(start);
-        }
-        // Line 4: return mode(ProposedList).
-        let warps = view.params.warps();
-        let counted = view.held.iter().filter(|(position, _)| position.get() < warps);
-        match mode(counted.map(|(_, value)| value)) {
-            Some(value) => Act::Decide(value.clone()),
-            // Sealed without any entry: it decides nothing (D1).
-            None => Act::Silent,
-        }
+        read_and_decide(view)
+    }
+}
+
+/// What a correct process does after its append: lines 3 and 4 of Algorithm 1.
+#[must_use]
+pub fn read_and_decide(view: &View) -> Act {
+    // Line 3: ProposedList <- StickyCAS-read(ceil(n/p)), r entries a phase.
+    if let Some(start) = next_read(view) {
+        return Act::read(start);
+    }
+    // Line 4: return mode(ProposedList).
+    match mode(view.counted()) {
+        Some(value) => Act::Decide(value.clone()),
+        // Sealed without any entry: it decides nothing (D1).
+        None => Act::Silent,
     }
 }
 
 /// Where a correct process reads next; `None` when it has read enough to decide (D1).
-fn next_read(view: &View) -> Option<Position> {
+#[must_use]
+pub fn next_read(view: &View) -> Option<Position> {
     let warps = view.params.warps();
     match view.params.spec().append_window {
         AppendWindow::FirstAccess => {
@@ -215,4 +250,35 @@ pub fn mode<'a>(values: impl IntoIterator<Item = &'a Value>) -> Option<&'a Value
         }
     }
     best.map(|run| run[0])
+}
+
+/// What a process says at its end. Of a correct process it is a result, of a Byzantine one it proves nothing
+/// but its own misdeeds (V5).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Who.
+    pub process: ProcessId,
+    /// Its decision, if it came to one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Value>,
+    /// The phase of the last answer it had, in which it ended. `None` if it had none in this life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// The entries it decided from, in the order of their positions; of a correct process the decision is
+    /// their mode. Empty if an earlier life of it had decided.
+    pub from: Vec<Value>,
+    /// How it ended.
+    pub ended: Ended,
+}
+
+/// How a process ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// It decided, and the server has taken its report.
+    Decided,
+    /// It stopped without a decision. A correct process does so only when the sealed list is empty (D1).
+    NothingToDecide,
+    /// It could not go on, or had not decided when the run ended; the reason in words.
+    Failed(String),
 }
