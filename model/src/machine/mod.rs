@@ -322,10 +322,16 @@ impl Machine {
             if self.hold.is_none() && !self.open(now, events) {
                 return;
             }
-            if self.warps[self.warp.index()].missing > 0 {
+            let warp = &self.warps[self.warp.index()];
+            if warp.missing > 0 {
                 return;
             }
-            self.step(now, events);
+            if warp.ready > 0 {
+                self.step(now, events);
+            } else {
+                // Whoever it was open for is not awaited any more: it passes without a step (F4).
+                self.hold = None;
+            }
         }
         self.stand_still(now, events);
     }
