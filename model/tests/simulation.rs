@@ -136,6 +136,17 @@ fn different_seeds_give_different_orders_of_acceptance_and_different_winners() {
     assert_eq!(winners.len(), 4, "each of the four wins sometimes");
 }
 
+#[test]
+fn colluding_and_distinct_processes_append_their_values_and_commit_no_offence() {
+    let parts = ["a", "!collude(value=0)", "!collude(value=0)", "!distinct", "!distinct(value=x)", "a", "a"];
+    let plan = plan_with(1, 3, &parts, 9, |spec| spec.patience = Patience::Endless);
+    let outcome = run_and_replay(&plan);
+    let list: Vec<String> = outcome.list.iter().map(|entry| entry.value.to_string()).collect();
+    assert_eq!(list, ["a", "0", "0", "byzantine-4", "x", "a", "a"]);
+    assert_eq!(decisions(&plan, &outcome), ["a", "a", "a"]);
+    assert_eq!(accused(&outcome), BTreeSet::new());
+}
+
 /// SPEC section 9: process 3 withholds its append until some have read the whole list.
 fn counterexample(window: AppendWindow, seed: u64) -> Plan {
     let parts = ["a", "a", "!late-append(access=2, value=b)", "b", "b"];
