@@ -9,5 +9,6 @@ pub mod player;
 pub mod process;
 pub mod random;
 pub mod scheduler;
+pub mod sim;
 pub mod sticky_cas;
 pub mod types;
