@@ -7,8 +7,10 @@
 
 use std::sync::Arc;
 
-use crate::access::{Answer, AppendAnswer, ReadAnswer};
-use crate::params::{AppendWindow, Params};
+use serde::{Deserialize, Serialize};
+
+use crate::access::{Answer, AppendAnswer, Op, ReadAnswer};
+use crate::params::{AppendWindow, Params, ValueError};
 use crate::types::{Phase, Position, ProcessId, Value};
 
 /// What a process has seen so far.
@@ -28,7 +30,8 @@ pub struct View {
     pub answered: u64,
     /// How many of its accesses have been refused in a row, in this life.
     pub refused: u64,
-    /// The reads among the answers, in this life.
+    /// How many of the reads that Algorithm 1 as printed makes one after the other have been answered, in this
+    /// life.
     pub reads: u64,
     /// The answer of its first append and the phase of it, once known.
     pub append: Option<(Phase, AppendAnswer)>,
@@ -54,25 +57,38 @@ impl View {
         }
     }
 
-    /// Takes in an answer; `entries` are those that a read returned, from its start on. Only those behind
-    /// what is held already are new.
-    pub fn learn(&mut self, phase: Phase, answer: Answer, entries: impl IntoIterator<Item = Value>) {
+    /// Takes in an answer; `entries` are those that a read returned, from its start on. No phase: a read of an
+    /// instance that is over (F10).
+    pub fn learn(&mut self, phase: Option<Phase>, answer: Answer, entries: impl IntoIterator<Item = Value>) {
         self.answered += 1;
         self.refused = 0;
-        self.phase = Some(phase);
+        self.phase = phase.or(self.phase);
         match answer {
             Answer::Append(answer) => {
-                self.append.get_or_insert((phase, answer));
+                self.append = self.append.or(phase.map(|phase| (phase, answer)));
             }
             Answer::Read(ReadAnswer { start, length, sealed, .. }) => {
-                self.reads += 1;
+                self.reads += u64::from(start == self.next_printed_read());
                 self.length = length;
                 self.sealed = sealed;
-                let end = self.end();
-                let positions = (start.get()..).map(Position::new);
-                self.held.extend(positions.zip(entries).filter(|(position, _)| *position >= end));
+                for (position, value) in (start.get()..).map(Position::new).zip(entries) {
+                    self.hold(position, value);
+                }
             }
         }
+    }
+
+    /// Entries never change, so the first copy of one is as good as any (R2).
+    fn hold(&mut self, position: Position, value: Value) {
+        if let Err(index) = self.held.binary_search_by_key(&position, |(position, _)| *position) {
+            self.held.insert(index, (position, value));
+        }
+    }
+
+    /// Where Algorithm 1 as printed reads next: its j-th read starts at (j-1)*r.
+    fn next_printed_read(&self) -> Position {
+        let reads = u32::try_from(self.reads).unwrap_or(u32::MAX);
+        Position::new(reads.saturating_mul(self.params.read_size()))
     }
 
     /// Takes in that the last access was refused.
@@ -80,10 +96,21 @@ impl View {
         self.refused += 1;
     }
 
-    /// The position after the last entry that it holds.
+    /// The first position whose entry it does not hold. A client that restarts may be answered a read of its
+    /// earlier life, from further on than its new one has come; so there may be entries behind.
     #[must_use]
     pub fn end(&self) -> Position {
-        Position::new(self.held.last().map_or(0, |(position, _)| position.get() + 1))
+        // Without a gap, which is nearly always, the first guess is right.
+        let unbroken =
+            |count: usize| count.checked_sub(1).is_none_or(|last| self.held[last].0.index() == last);
+        let count = (0..=self.held.len()).rev().find(|count| unbroken(*count)).unwrap_or(0);
+        Position::new(u32::try_from(count).unwrap_or(u32::MAX))
+    }
+
+    /// The entries that a decision counts: those that it holds of the first W (D1).
+    pub fn counted(&self) -> impl Iterator<Item = &Value> + Clone {
+        let warps = self.params.warps();
+        self.held.iter().filter(move |(position, _)| position.get() < warps).map(|(_, value)| value)
     }
 }
 
@@ -112,6 +139,28 @@ pub enum RawOp {
     Append(Vec<u8>),
     /// Read from this position on.
     Read(Position),
+}
+
+impl RawOp {
+    /// What the server's border makes of it: checked once, before the machine sees it.
+    ///
+    /// # Errors
+    /// When the bytes to append are no value of this instance (P3).
+    pub fn checked(self, params: &Params) -> Result<Op, ValueError> {
+        Ok(match self {
+            Self::Append(bytes) => Op::Append(params.value(&bytes)?),
+            Self::Read(start) => Op::Read { start },
+        })
+    }
+}
+
+impl From<Op> for RawOp {
+    fn from(op: Op) -> Self {
+        match op {
+            Op::Append(value) => Self::Append(value.as_bytes().to_vec()),
+            Op::Read { start } => Self::Read(start),
+        }
+    }
 }
 
 /// When an access is sent.
@@ -169,35 +218,37 @@ impl Behaviour for Correct {
         if view.answered == 0 {
             return Act::append(&self.proposal);
         }
-        // Line 3: ProposedList <- StickyCAS-read(ceil(n/p)), r entries a phase.
-        if let Some(start) = next_read(view) {
-            return Act::read(start);
-        }
-        // Line 4: return mode(ProposedList).
-        let warps = view.params.warps();
-        let counted = view.held.iter().filter(|(position, _)| position.get() < warps);
-        match mode(counted.map(|(_, value)| value)) {
-            Some(value) => Act::Decide(value.clone()),
-            // Sealed without any entry: it decides nothing (D1).
-            None => Act::Silent,
-        }
+        read_and_decide(view)
+    }
+}
+
+/// What a correct process does after its append: lines 3 and 4 of Algorithm 1.
+#[must_use]
+pub fn read_and_decide(view: &View) -> Act {
+    // Line 3: ProposedList <- StickyCAS-read(ceil(n/p)), r entries a phase.
+    if let Some(start) = next_read(view) {
+        return Act::read(start);
+    }
+    // Line 4: return mode(ProposedList).
+    match mode(view.counted()) {
+        Some(value) => Act::Decide(value.clone()),
+        // Sealed without any entry: it decides nothing (D1).
+        None => Act::Silent,
     }
 }
 
 /// Where a correct process reads next; `None` when it has read enough to decide (D1).
-fn next_read(view: &View) -> Option<Position> {
+#[must_use]
+pub fn next_read(view: &View) -> Option<Position> {
     let warps = view.params.warps();
     match view.params.spec().append_window {
         AppendWindow::FirstAccess => {
             let end = view.end();
-            let complete = end.get() >= warps || (view.reads > 0 && view.sealed && end.get() >= view.length);
+            let complete = end.get() >= warps || (view.sealed && end.get() >= view.length);
             (!complete).then_some(end)
         }
-        // As printed: c reads, the j-th from (j-1)*r on.
-        AppendWindow::Open => {
-            let reads = u32::try_from(view.reads).unwrap_or(u32::MAX);
-            (reads < view.params.reads()).then(|| Position::new(reads * view.params.read_size()))
-        }
+        // As printed: c reads, one after the other, whatever they return.
+        AppendWindow::Open => (view.reads < u64::from(view.params.reads())).then(|| view.next_printed_read()),
     }
 }
 
@@ -215,4 +266,35 @@ pub fn mode<'a>(values: impl IntoIterator<Item = &'a Value>) -> Option<&'a Value
         }
     }
     best.map(|run| run[0])
+}
+
+/// What a process says at its end. Of a correct process it is a result, of a Byzantine one it proves nothing
+/// but its own misdeeds (V5).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Who.
+    pub process: ProcessId,
+    /// Its decision, if it came to one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Value>,
+    /// The phase of the last answer it had, in which it ended. `None` if it had none in this life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// The entries it decided from, in the order of their positions; of a correct process the decision is
+    /// their mode. Empty if an earlier life of it had decided.
+    pub from: Vec<Value>,
+    /// How it ended.
+    pub ended: Ended,
+}
+
+/// How a process ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// It decided, and the server has taken its report.
+    Decided,
+    /// It stopped without a decision. A correct process does so only when the sealed list is empty (D1).
+    NothingToDecide,
+    /// It could not go on, or had not decided when the run ended; the reason in words.
+    Failed(String),
 }

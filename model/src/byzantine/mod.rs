@@ -1,13 +1,30 @@
 //! Byzantine strategies: one small file each, behind the interface of [`crate::process::Behaviour`], so that
 //! the same code runs in the simulator and over the network (SPEC section 8).
+//!
+//! A [`Strategy`] is the name of a role with its arguments, as scenarios and command lines write it:
+//! `silent`, `collude(value=aaa)`, `late-append(access=2, value=b)`. What a strategy must know beforehand,
+//! such as what others propose, is an argument of it; all else it learns from its reads.
 
-use std::fmt;
+mod absent;
+mod collude;
+mod distinct;
+mod late_append;
+mod silent;
+mod text;
 
 use serde::{Deserialize, Serialize};
 
-use crate::types::{AccessNumber, Value};
+pub use self::absent::Absent;
+pub use self::collude::Collude;
+pub use self::distinct::Distinct;
+pub use self::late_append::LateAppend;
+pub use self::silent::Silent;
+pub use self::text::StrategyError;
+use crate::process::Behaviour;
+use crate::types::{AccessNumber, ProcessId, Value};
 
-/// A strategy with its parameters.
+/// A strategy with its arguments. Its text, which is also its form in JSON, is `name` or
+/// `name(key=value, key=value)`; see [`Strategy::ALL_NAMES`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Strategy {
@@ -22,8 +39,8 @@ pub enum Strategy {
     },
     /// Proof case (b): appends a value of its own, different from every other process's.
     Distinct {
-        /// Its own value.
-        value: Value,
+        /// Its own value; without one, `byzantine-<process>`.
+        value: Option<Value>,
     },
     /// Reads in its first accesses, so as to be punctual and yet withhold, and appends in this one.
     LateAppend {
@@ -33,19 +50,47 @@ pub enum Strategy {
         value: Value,
     },
 }
-impl fmt::Display for Strategy {
-    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Ok(())
+
+impl Strategy {
+    /// The names of all strategies.
+    pub const ALL_NAMES: [&'static str; 5] = ["absent", "silent", "collude", "distinct", "late-append"];
+
+    /// The name, without arguments.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Absent => "absent",
+            Self::Silent => "silent",
+            Self::Collude { .. } => "collude",
+            Self::Distinct { .. } => "distinct",
+            Self::LateAppend { .. } => "late-append",
+        }
     }
-}
-impl From<Strategy> for String {
-    fn from(strategy: Strategy) -> Self {
-        strategy.to_string()
+
+    /// How the strategy of this name is written and what it does, in one line. `None` if there is no such.
+    #[must_use]
+    pub fn describe(name: &str) -> Option<&'static str> {
+        Some(match name {
+            "absent" => "absent: never joins",
+            "silent" => "silent: joins, then says nothing",
+            "collude" => "collude(value=V): appends V in its first access, as all who collude do",
+            "distinct" => "distinct or distinct(value=V): appends a value that nobody else has",
+            "late-append" => "late-append(access=K, value=V): reads, and appends V only in its K-th access",
+            _ => return None,
+        })
     }
-}
-impl TryFrom<String> for Strategy {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
-        Err(text)
+
+    /// What process `me` does. Whatever it draws, it draws from `seed`.
+    #[must_use]
+    pub fn behaviour(&self, me: ProcessId, seed: u64) -> Box<dyn Behaviour> {
+        // None of the strategies so far draws anything.
+        let _ = seed;
+        match self.clone() {
+            Self::Absent => Box::new(Absent),
+            Self::Silent => Box::new(Silent),
+            Self::Collude { value } => Box::new(Collude::new(value)),
+            Self::Distinct { value } => Box::new(Distinct::new(me, value)),
+            Self::LateAppend { access, value } => Box::new(LateAppend::new(access, value)),
+        }
     }
 }

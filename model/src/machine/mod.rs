@@ -299,12 +299,15 @@ impl Machine {
 
     /// Lets everything happen that is due before `now`, or with `inclusive` also what is due exactly now.
     fn let_time_pass(&mut self, now: Time, inclusive: bool, events: &mut Vec<Event>) {
-        while self.deadline().is_some_and(|due| due < now || (inclusive && due == now)) {
+        while let Some(due) = self.deadline().filter(|&due| due < now || (inclusive && due == now)) {
             match (self.state, self.hold) {
                 (State::Gathering, _) => self.end_gathering(events),
                 (_, Some(hold)) => self.spend_patience(now.since(hold.since), inclusive, events),
-                // The pace is over; `advance` opens the phase.
-                (_, None) => {}
+                // The pace is over: the phase has been open since then, whether or not anybody noticed.
+                (_, None) => {
+                    self.advance(due, events);
+                    continue;
+                }
             }
             self.advance(now, events);
         }

@@ -1,0 +1,95 @@
+//! Every bound on what a client can fill, in one place, each with its default and its reason.
+//!
+//! A limit that is reached refuses the one who reached it (SPEC section 11) and touches nobody else; what is
+//! bounded per process or per principal cannot be used up by another (SPEC B1). Bounds that depend on an
+//! instance's own parameters (pipeline, value size) stand in [`stickycas_model::params`]; those that its
+//! record of misbehaviour keeps stand in [`stickycas_model::machine`].
+
+use std::time::Duration;
+
+/// The bounds of one server. [`Limits::default`] is what `serve` starts with.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Open connections. The next one is closed at once: with file descriptors gone nobody could connect.
+    pub connections: usize,
+    /// Concurrent streams, and so calls, on one connection. tonic sets none by itself.
+    pub streams_per_connection: u32,
+    /// Streams reset by the peer that wait to be noticed, per connection: the guard against rapid reset.
+    pub pending_reset_streams: usize,
+    /// Streams that the server itself resets per connection before it gives the connection up.
+    pub local_reset_streams: usize,
+    /// Bytes of the headers of one request. Ours need some hundred.
+    pub header_bytes: u32,
+    /// Bytes of one request message. A batch of accesses on Attach, or a roster on Create, must fit.
+    pub message_bytes: usize,
+    /// Frames in one message on Attach: what is handled before others have their turn.
+    pub frames_per_message: usize,
+    /// Frames in one message that the server sends on Attach.
+    pub frames_per_answer: usize,
+    /// Attach streams of one principal.
+    pub attach_streams_per_principal: u32,
+    /// Instances that one Attach stream may hold open.
+    pub channels_per_stream: usize,
+    /// Frames that wait for the client of one Attach stream to read them.
+    pub unread_frames: usize,
+    /// Watch streams of one principal.
+    pub watch_streams_per_principal: u32,
+    /// Events in one message on Watch.
+    pub events_per_message: usize,
+    /// Events that an instance keeps for its watchers, beside [`Limits::events_per_process`].
+    pub events: usize,
+    /// Further events kept for each process of the instance: one phase of a single large warp must fit.
+    pub events_per_process: usize,
+    /// Unary calls that wait for one and the same access. More than one means retries; each holds memory.
+    pub callers_per_access: usize,
+    /// Living instances in all.
+    pub instances: usize,
+    /// Living instances of one creator.
+    pub instances_per_creator: usize,
+    /// Processes of all living instances together: what bounds the memory of many large ones.
+    pub processes: usize,
+    /// Bytes of a principal's name.
+    pub principal_bytes: usize,
+    /// Instances on one page of List.
+    pub page: usize,
+    /// Processes, offences and the like named one by one in a Status.
+    pub status_rows: usize,
+    /// How long a finished or closed instance can still be read (F10).
+    pub retention: Duration,
+    /// How long an instance lives that nobody touches (F10).
+    pub idle_lifetime: Duration,
+    /// What RetryInfo advises when a limit is reached.
+    pub retry_after: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 16_384,
+            streams_per_connection: 4_096,
+            pending_reset_streams: 20,
+            local_reset_streams: 1_024,
+            header_bytes: 16 * 1024,
+            message_bytes: 4 * 1024 * 1024,
+            frames_per_message: 1_024,
+            frames_per_answer: 256,
+            attach_streams_per_principal: 64,
+            channels_per_stream: 4_096,
+            unread_frames: 65_536,
+            watch_streams_per_principal: 64,
+            events_per_message: 256,
+            events: 16_384,
+            events_per_process: 16,
+            callers_per_access: 8,
+            instances: 200_000,
+            instances_per_creator: 200_000,
+            processes: 16_000_000,
+            principal_bytes: 256,
+            page: 1_000,
+            status_rows: 1_024,
+            retention: Duration::from_secs(10 * 60),
+            idle_lifetime: Duration::from_secs(60 * 60),
+            retry_after: Duration::from_millis(100),
+        }
+    }
+}
