@@ -1,8 +1,11 @@
 //! placeholder
 pub mod access;
+pub mod bounds;
 pub mod byzantine;
 pub mod cast;
 pub mod history;
+pub mod invariants;
+pub mod judge;
 pub mod machine;
 pub mod params;
 pub mod player;

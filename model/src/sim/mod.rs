@@ -55,12 +55,7 @@ pub struct Outcome {
 /// A run that goes on for much longer than any should is given up; who has not decided by then reports so.
 #[must_use]
 pub fn run(plan: &Plan) -> Outcome {
-    let mut run = Run::new(plan);
-    let mut budget = budget(&plan.params);
-    while !run.correct.is_empty() && budget > 0 && run.go_on() {
-        budget -= 1;
-    }
-    run.outcome()
+    Run::new(plan).finish()
 }
 
 /// Inputs that a run may take: many times what correct processes need (D2), even if with a pace each phase
@@ -100,23 +95,40 @@ impl Run {
             let player = Player::new(process, Arc::clone(&plan.params), behaviour);
             player.joins().then_some(player)
         };
-        let players: Vec<_> = ProcessId::all(plan.params.processes()).map(player).collect();
-        let joins = |process: &ProcessId| players.get(process.index()).is_some_and(Option::is_some);
+        let players = ProcessId::all(plan.params.processes()).map(player).collect();
+        Self::with_players(&plan.params, plan.seed, players, plan.cast.correct().collect())
+    }
+
+    /// `players` and `correct` may name fewer than all, but nobody who is not one of the n.
+    fn with_players(
+        params: &Arc<Params>,
+        seed: u64,
+        players: Vec<Option<Player>>,
+        mut correct: BTreeSet<ProcessId>,
+    ) -> Self {
+        let joined = |process: &ProcessId| players.get(process.index()).is_some_and(Option::is_some);
+        correct.retain(joined);
+        let all = ProcessId::all(params.processes()).filter(joined);
         Self {
-            machine: Machine::new(Arc::clone(&plan.params)),
+            machine: Machine::new(Arc::clone(params)),
             now: Time::ZERO,
-            random: SplitMix64::new(plan.seed),
+            random: SplitMix64::new(seed),
             sessions: vec![None; players.len()],
-            correct: plan.cast.correct().filter(joins).collect(),
-            ready: ProcessId::all(plan.params.processes())
-                .filter(joins)
-                .map(|process| (process, Message::Hello))
-                .collect(),
+            correct,
+            ready: all.map(|process| (process, Message::Hello)).collect(),
             held_back: Vec::new(),
             events: Vec::new(),
             history: Vec::new(),
             players,
         }
+    }
+
+    fn finish(mut self) -> Outcome {
+        let mut budget = budget(self.machine.params());
+        while !self.correct.is_empty() && budget > 0 && self.go_on() {
+            budget -= 1;
+        }
+        self.outcome()
     }
 
     /// Lets the next thing happen. False if nothing can.
@@ -293,6 +305,83 @@ fn entries(machine: &Machine, answer: Answer) -> Vec<Value> {
         Answer::Read(read) => {
             let returned = machine.list().iter().skip(read.start.index()).take(read.count as usize);
             returned.map(|entry| entry.value.clone()).collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::params::ParamsSpec;
+    use crate::process::{Act, Behaviour, Correct, Ended, View};
+
+    /// Does what a correct process does, as late as its patience allows.
+    struct Stall(Correct);
+
+    impl Behaviour for Stall {
+        fn act(&mut self, view: &View) -> Act {
+            match self.0.act(view) {
+                Act::Access { op, .. } => Act::Access { op, when: When::LastMoment },
+                other => other,
+            }
+        }
+    }
+
+    /// Appends these bytes again and again, whatever it is told.
+    struct Malformed(Vec<u8>);
+
+    impl Behaviour for Malformed {
+        fn act(&mut self, _: &View) -> Act {
+            Act::Access { op: RawOp::Append(self.0.clone()), when: When::Ready }
+        }
+    }
+
+    fn correct() -> Correct {
+        Correct::new(Value::parse("v").unwrap())
+    }
+
+    /// Process 1 behaves like this among four correct ones, in warps of two.
+    fn run_with(first: Box<dyn Behaviour>) -> Outcome {
+        let params = Arc::new(Params::try_new(ParamsSpec::new(5, 2, 1)).unwrap());
+        let others = (0..4).map(|_| -> Box<dyn Behaviour> { Box::new(correct()) });
+        let behaviours = std::iter::once(first).chain(others);
+        let player = |(process, behaviour)| Some(Player::new(process, Arc::clone(&params), behaviour));
+        let players = ProcessId::all(5).zip(behaviours).map(player).collect();
+        Run::with_players(&params, 1, players, ProcessId::all(5).skip(1).collect()).finish()
+    }
+
+    fn four_have_decided(outcome: &Outcome) -> bool {
+        outcome.reports[1..].iter().all(|report| report.ended == Ended::Decided)
+    }
+
+    #[test]
+    fn one_who_stalls_costs_its_patience_once_and_is_never_given_up() {
+        let outcome = run_with(Box::new(Stall(correct())));
+        assert!(four_have_decided(&outcome));
+        let spent = |recorded: &Recorded| matches!(recorded.event, Event::PatienceSpent { .. });
+        assert!(!outcome.history.iter().any(spent));
+        let last = outcome.history.last().unwrap().at;
+        assert_eq!(last.since(Time::ZERO), Duration::from_secs(1) - Duration::from_nanos(1));
+    }
+
+    #[test]
+    fn malformed_appends_are_filed_and_reach_no_phase() {
+        for (bytes, kind) in [(vec![], OffenceKind::Malformed), (vec![0; 1025], OffenceKind::Oversized)] {
+            let outcome = run_with(Box::new(Malformed(bytes)));
+            assert!(four_have_decided(&outcome));
+            let filed = outcome.history.iter().filter(|recorded| match &recorded.event {
+                Event::Offence(offence) => offence.kind == kind && offence.process == ProcessId::FIRST,
+                _ => false,
+            });
+            assert_eq!(filed.count() as u64, crate::player::REFUSALS_IN_A_ROW);
+            assert!(matches!(&outcome.reports[0].ended, Ended::Failed(why) if why.contains("the value")));
+            assert!(outcome.list.iter().all(|entry| entry.process != ProcessId::FIRST));
+            assert!(
+                replay(&Arc::new(Params::try_new(ParamsSpec::new(5, 2, 1)).unwrap()), &outcome.history)
+                    .is_ok()
+            );
         }
     }
 }
