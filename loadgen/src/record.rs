@@ -48,8 +48,6 @@ pub struct Record {
     pub reports: Vec<Report>,
     /// What the run shows.
     pub verdict: Verdict,
-    /// What somebody who wonders about the run should know: processes that ended otherwise than expected.
-    pub remarks: Vec<String>,
 }
 
 impl Record {
@@ -72,7 +70,18 @@ impl Record {
             reports: &reports,
             fired: BTreeMap::new(),
         });
-        Self { scenario, how, history, complete, reports, verdict, remarks: Vec::new() }
+        Self { scenario, how, history, complete, reports, verdict }
+    }
+
+    /// The same run with what the harness saw happen that nobody planned: it proves nothing any more, unless
+    /// it shows something worse.
+    #[must_use]
+    pub fn with_unplanned(mut self, unplanned: Vec<String>) -> Self {
+        if !unplanned.is_empty() && self.verdict.verdict == Outcome::Valid {
+            self.verdict.verdict = Outcome::Unknown;
+        }
+        self.verdict.reasons.extend(unplanned);
+        self
     }
 }
 

@@ -42,8 +42,7 @@ fn write(record: &Record, rows: usize, emphasis: Style) -> String {
     let written = heading(&mut text, record)
         .and_then(|()| processes(&mut text, record, rows))
         .and_then(|()| list(&mut text, record, rows))
-        .and_then(|()| verdict(&mut text, &record.verdict, emphasis))
-        .and_then(|()| sentences(&mut text, "remarks", &record.remarks));
+        .and_then(|()| verdict(&mut text, &record.verdict, emphasis));
     written.expect("writing to a string does not fail");
     text
 }
