@@ -299,12 +299,15 @@ impl Machine {
 
     /// Lets everything happen that is due before `now`, or with `inclusive` also what is due exactly now.
     fn let_time_pass(&mut self, now: Time, inclusive: bool, events: &mut Vec<Event>) {
-        while self.deadline().is_some_and(|due| due < now || (inclusive && due == now)) {
+        while let Some(due) = self.deadline().filter(|&due| due < now || (inclusive && due == now)) {
             match (self.state, self.hold) {
                 (State::Gathering, _) => self.end_gathering(events),
                 (_, Some(hold)) => self.spend_patience(now.since(hold.since), inclusive, events),
-                // The pace is over; `advance` opens the phase.
-                (_, None) => {}
+                // The pace is over: the phase has been open since then, whether or not anybody noticed.
+                (_, None) => {
+                    self.advance(due, events);
+                    continue;
+                }
             }
             self.advance(now, events);
         }
@@ -322,10 +325,16 @@ impl Machine {
             if self.hold.is_none() && !self.open(now, events) {
                 return;
             }
-            if self.warps[self.warp.index()].missing > 0 {
+            let warp = &self.warps[self.warp.index()];
+            if warp.missing > 0 {
                 return;
             }
-            self.step(now, events);
+            if warp.ready > 0 {
+                self.step(now, events);
+            } else {
+                // Whoever it was open for is not awaited any more: it passes without a step (F4).
+                self.hold = None;
+            }
         }
         self.stand_still(now, events);
     }
