@@ -1,4 +1,5 @@
 //! What the judge makes of a run whose history keeps every rule (SPEC V1 to V5, B3, D1 to D3, section 9).
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 mod story;
 
