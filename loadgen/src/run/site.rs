@@ -46,12 +46,11 @@ impl Site {
 
     /// A client for this process, on a connection that it shares.
     pub(super) fn client_of(&self, process: ProcessId) -> anyhow::Result<Client> {
-        let target = Target::new(self.url(), &principal(process))?;
         let mut shared = self.shared.lock().expect("nobody panics while holding it");
         let connection = shared
             .entry(process.index() / PROCESSES_PER_CONNECTION)
-            .or_insert_with(|| Connection::lazy(target.clone()));
-        Ok(Client::on(connection.shared_with(target), RetryPolicy::default()))
+            .or_insert_with(|| Connection::lazy(self.client.connection().target().clone()));
+        Ok(Client::on(connection.as_principal(&principal(process))?, RetryPolicy::default()))
     }
 }
 
