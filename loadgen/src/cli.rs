@@ -140,7 +140,8 @@ fn networked(args: &RunArgs) -> anyhow::Result<u8> {
 }
 
 async fn run_on_some_server(args: &RunArgs, scenario: &Scenario) -> anyhow::Result<Record> {
-    let program = if args.in_process { None } else { Some(std::env::current_exe().context("cannot find myself")?) };
+    let program =
+        if args.in_process { None } else { Some(std::env::current_exe().context("cannot find myself")?) };
     let options = Options { program, stall: args.timeout, quiet: false };
     let Some(url) = &args.server else {
         let server = OwnServer::start().await?;
@@ -186,7 +187,8 @@ fn load(args: &CommonArgs) -> anyhow::Result<Scenario> {
 /// Writes everything down, shows it, and makes an exit code of it.
 fn finish(record: &Record, server: Option<String>, args: &CommonArgs, command: &str) -> anyhow::Result<u8> {
     let environment = Environment::here(record.how, server);
-    let folder = folder::write(record, &environment, args.out.as_deref()).context("cannot write the run folder")?;
+    let folder =
+        folder::write(record, &environment, args.out.as_deref()).context("cannot write the run folder")?;
     let report = table::coloured(record, table::ROWS_ON_SCREEN);
     if args.json {
         tell(&report);

@@ -129,7 +129,8 @@ mod tests {
     #[test]
     fn random_follows_its_seed() {
         assert_eq!(placed(Placement::Random, 3, 5), placed(Placement::Random, 3, 5));
-        let different = (0..20).map(|seed| placed(Placement::Random, 3, seed)).collect::<std::collections::BTreeSet<_>>();
+        let different =
+            (0..20).map(|seed| placed(Placement::Random, 3, seed)).collect::<std::collections::BTreeSet<_>>();
         assert!(different.len() > 5, "{different:?}");
     }
 

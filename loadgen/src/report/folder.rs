@@ -30,7 +30,8 @@ pub const DEFAULT_PARENT: &str = "runs";
 /// # Errors
 /// `to` exists already, or it cannot be written.
 pub fn write(record: &Record, environment: &Environment, to: Option<&Path>) -> io::Result<PathBuf> {
-    let default = Path::new(DEFAULT_PARENT).join(format!("{}-{}", record.scenario.name, record.scenario.seed));
+    let default =
+        Path::new(DEFAULT_PARENT).join(format!("{}-{}", record.scenario.name, record.scenario.seed));
     let wanted = to.unwrap_or(&default);
     let temporary = beside(wanted)?;
     let written = fill(&temporary, record, environment).and_then(|()| match to {
@@ -76,7 +77,10 @@ fn lines<T: Serialize>(path: &Path, records: &[T]) -> io::Result<()> {
 fn place(temporary: &Path, to: &Path) -> io::Result<()> {
     fs::rename(temporary, to).map_err(|error| match error.kind() {
         io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
-            io::Error::new(io::ErrorKind::AlreadyExists, format!("{} exists already: give another --out", to.display()))
+            io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                format!("{} exists already: give another --out", to.display()),
+            )
         }
         kind => io::Error::new(kind, format!("{}: {error}", to.display())),
     })

@@ -124,10 +124,7 @@ mod tests {
     async fn a_child_that_dies_without_a_word_is_told_with_its_last_complaint() {
         let (report, trouble) = shell("echo ouch >&2; exit 7").await;
         assert_eq!(report, None);
-        assert_eq!(
-            trouble.unwrap(),
-            "its client ended without a report, exit status: 7, and said: ouch"
-        );
+        assert_eq!(trouble.unwrap(), "its client ended without a report, exit status: 7, and said: ouch");
         let (_, trouble) = shell("kill -9 $$").await;
         assert!(trouble.unwrap().contains("signal: 9"));
     }

@@ -112,7 +112,8 @@ fn patience(text: &Spanned<String>) -> Result<Patience, Fault> {
     }
     let parsed = humantime::parse_duration(text.get_ref());
     parsed.map(Patience::Finite).map_err(|error| {
-        let reason = format!("patience = {:?}: {error}: give a duration such as \"1s\", or \"none\"", text.get_ref());
+        let reason =
+            format!("patience = {:?}: {error}: give a duration such as \"1s\", or \"none\"", text.get_ref());
         Fault::new(text.span(), reason)
     })
 }
@@ -187,7 +188,9 @@ fn proposals(
     let given = proposals.get_ref();
     match (&given.values, &given.distinct) {
         (Some(values), None) => match &given.seed {
-            Some(seed) => Err(Fault::new(seed.span(), "nothing is drawn from an explicit list: leave the seed out")),
+            Some(seed) => {
+                Err(Fault::new(seed.span(), "nothing is drawn from an explicit list: leave the seed out"))
+            }
             None => explicit(values, params),
         },
         (None, Some(distinct)) => {
@@ -195,7 +198,9 @@ fn proposals(
             proposals::draw(*distinct.get_ref(), params, faults, seed)
                 .map_err(|error| Fault::new(distinct.span(), error))
         }
-        (Some(_), Some(distinct)) => Err(Fault::new(distinct.span(), "values and distinct: give one of them")),
+        (Some(_), Some(distinct)) => {
+            Err(Fault::new(distinct.span(), "values and distinct: give one of them"))
+        }
         (None, None) => Err(Fault::new(proposals.span(), "give values = [...] or distinct = k")),
     }
 }
