@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use stickycas_loadgen::run::OwnServer;
 use stickycas_model::judge::{Outcome, Verdict};
 
 fn scenario(name: &str) -> PathBuf {
@@ -47,7 +48,7 @@ fn a_child_that_never_says_a_word_is_ended_and_that_is_no_failure() {
         processes = 6
         warp_size = 2
         read_size = 2
-        join_timeout = "1s"
+        join_timeout = "5s"
         patience = "20s"
         [proposals]
         distinct = 1
@@ -123,4 +124,33 @@ fn the_client_is_part_of_the_program() {
     assert!(String::from_utf8(output.stdout).unwrap().contains("--strategy"));
     let output = loadgen(folder.path(), &["client", "list"]);
     assert_eq!(output.status.code(), Some(2), "the client's own exit code: {}", told(&output));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_there_already_is_used() {
+    let server = OwnServer::start().await.unwrap();
+    let url = server.url().to_owned();
+    let output = tokio::task::spawn_blocking(move || {
+        let folder = tempfile::tempdir().unwrap();
+        let file = scenario("singletons");
+        let output =
+            loadgen(folder.path(), &["run", file.to_str().unwrap(), "--server", &url, "--out", "out"]);
+        let environment = fs::read_to_string(folder.path().join("out/environment.json")).unwrap();
+        assert!(environment.contains(&url), "{environment}");
+        output
+    });
+    let output = output.await.unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    server.stop().await.unwrap();
+}
+
+#[test]
+fn a_server_that_is_not_there_is_given_up_and_the_seed_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    // Bound and dropped: nobody listens on this port.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (file, url) = (scenario("one-warp"), format!("http://127.0.0.1:{port}"));
+    let output = loadgen(folder.path(), &["run", file.to_str().unwrap(), "--server", &url, "--seed", "6"]);
+    assert_eq!(output.status.code(), Some(3), "{}", told(&output));
+    assert!(told(&output).contains(&url) && told(&output).contains("--seed 6"), "{}", told(&output));
 }

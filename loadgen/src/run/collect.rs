@@ -1,9 +1,12 @@
 //! Collects the history of an instance as it happens.
 
+use std::time::Duration;
+
 use stickycas_client::watch::{Watch, Watched};
 use stickycas_model::history::{Event, Recorded};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use crate::progress::Progress;
 
@@ -39,12 +42,17 @@ impl Collector {
         }
     }
 
-    /// Follows to the end.
-    pub(super) async fn finish(self) -> Collected {
-        self.task.await.unwrap_or_else(|error| Collected {
-            trouble: Some(format!("the history is lost: {error}")),
-            ..Collected::default()
-        })
+    /// Follows to the end, which is to come within this time of the close.
+    pub(super) async fn finish(mut self, within: Duration) -> Collected {
+        let lost = |trouble| Collected { trouble: Some(trouble), ..Collected::default() };
+        match timeout(within, &mut self.task).await {
+            Ok(Ok(collected)) => collected,
+            Ok(Err(error)) => lost(format!("the history is lost: {error}")),
+            Err(_) => {
+                self.task.abort();
+                lost("the watch of a closed instance did not end".to_owned())
+            }
+        }
     }
 }
 

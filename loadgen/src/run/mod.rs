@@ -68,14 +68,14 @@ impl Options {
 /// If it cannot be set up, or the server is lost. Whatever processes do or fail to do is in the record.
 pub async fn run(site: &Site, scenario: &Scenario, options: &Options) -> anyhow::Result<Record> {
     let instance = create(site, scenario).await?;
-    let progress = Progress::new(scenario.cast.correct().count() as u64, options.quiet);
+    let progress = Progress::new(scenario.cast.correct().collect(), options.quiet);
     let mut collector = Collector::start(site.client().watch(instance, WatchFrom::Start), progress);
     let mut processes = start(site, scenario, instance, options)?;
 
     let mut endings = Vec::new();
     let stalled = await_correct(scenario, options, &mut processes, &mut collector, &mut endings).await;
     site.client().close(instance).await.context("cannot close the instance")?;
-    let collected = collector.finish().await;
+    let collected = collector.finish(options.stall).await;
     endings.extend(processes.stop().await);
 
     let how = if options.program.is_some() { How::ChildProcesses } else { How::Tasks };

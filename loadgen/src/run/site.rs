@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::time::Duration;
 
-use anyhow::Context;
 use stickycas_client::{Client, Connection, RetryPolicy, Target};
 use stickycas_model::types::ProcessId;
 
 /// The principal that creates and closes the instances of runs, unless another is given.
 pub const COORDINATOR: &str = "loadgen";
+
+/// How long to try to reach a server that does not answer.
+const GIVE_UP_CONNECTING: Duration = Duration::from_secs(5);
 
 /// How many processes share a connection when they are tasks: few enough for the server's limit on streams
 /// and for one connection not to be the bottleneck, many enough for a thousand processes to need few sockets.
@@ -27,9 +30,10 @@ impl Site {
     /// # Errors
     /// If it cannot be reached.
     pub async fn open(url: &str, coordinator: &str) -> anyhow::Result<Self> {
-        let client = Client::connect(Target::new(url, coordinator)?)
-            .await
-            .with_context(|| format!("cannot reach the server at {url}"))?;
+        // Whoever mistyped the address should not wait long to learn it.
+        let policy = RetryPolicy { give_up_after: GIVE_UP_CONNECTING, ..RetryPolicy::default() };
+        let client = Client::connect_with(Target::new(url, coordinator)?, policy).await?;
+        let client = Client::on(client.connection().clone(), RetryPolicy::default());
         Ok(Self { client, shared: Mutex::default() })
     }
 
