@@ -303,10 +303,9 @@ impl Machine {
             match (self.state, self.hold) {
                 (State::Gathering, _) => self.end_gathering(events),
                 (_, Some(hold)) => self.spend_patience(now.since(hold.since), inclusive, events),
-                // The pace is over: the phase has been open since then, whether or not anybody noticed.
+                // The pace is over: the phase is open since then, whether or not anybody noticed.
                 (_, None) => {
-                    self.advance(due, events);
-                    continue;
+                    self.open(due, events);
                 }
             }
             self.advance(now, events);

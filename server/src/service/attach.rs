@@ -127,9 +127,8 @@ impl AttachStream {
             return Err(Refused::new(RefusalReason::TooManyStreams, why).with_retry_after(limits.retry_after));
         }
         let outlet = Outlet { outbox: self.outbox.clone(), channel };
-        let session = instance
-            .hello(process, hello.incarnation, &outlet)
-            .map_err(|refusal| Refused::from(&refusal))?;
+        let session =
+            instance.hello(process, hello.incarnation, &outlet).map_err(|refusal| Refused::from(&refusal))?;
         self.channels.insert(channel, Channel { instance, process, session });
         Ok(())
     }
