@@ -258,7 +258,8 @@ impl Player {
         let ended = self.ended.clone();
         let ended = ended.unwrap_or_else(|| Ended::Failed("had not decided when the run ended".to_owned()));
         let decided = ended == Ended::Decided;
-        let from = if decided && !self.inherited { self.view.counted().cloned().collect() } else { Vec::new() };
+        let from =
+            if decided && !self.inherited { self.view.counted().cloned().collect() } else { Vec::new() };
         Report {
             process: self.view.me,
             decision: self.decision.clone().filter(|_| decided),
