@@ -14,7 +14,8 @@
 //!             something waits .......... pass over phases of warps where nobody is awaited and nothing
 //!                                        waits (F4); wait for the pace (F9); open the next phase
 //!             open, a member missing ... its patience drains; spent: it is not awaited any more (F3)
-//!             open, none missing ....... the step: appends compete, reads read (F2, A1 to A5, R1)
+//!             open, none missing ....... the step: appends compete, reads read (F2, A1 to A5, R1);
+//!                                        if by now nothing waits in the warp, the phase passes (F4)
 //!  running --- every process left ---> finished          any --- creator closes ---> closed (F10)
 //! ```
 //!
@@ -322,10 +323,16 @@ impl Machine {
             if self.hold.is_none() && !self.open(now, events) {
                 return;
             }
-            if self.warps[self.warp.index()].missing > 0 {
+            let warp = &self.warps[self.warp.index()];
+            if warp.missing > 0 {
                 return;
             }
-            self.step(now, events);
+            if warp.ready > 0 {
+                self.step(now, events);
+            } else {
+                // Those it was held open for are not awaited any more and nothing waits: it passes unseen.
+                self.hold = None;
+            }
         }
         self.stand_still(now, events);
     }
