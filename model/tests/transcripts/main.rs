@@ -18,12 +18,16 @@ use std::path::{Path, PathBuf};
 use script::Script;
 
 #[test]
-fn every_situation_goes_as_written() {
+fn every_situation_cites_its_rules_and_goes_as_written() {
     let bless = env::var_os("STICKYCAS_BLESS").is_some_and(|value| value == "1");
     assert!(!bless || env::var_os("CI").is_none(), "golden files are never written in CI");
+    let scripts = scripts();
+    assert!(scripts.len() >= 30, "only {} situations", scripts.len());
     let mut differences = String::new();
-    for path in scripts() {
+    for path in scripts {
         let written = fs::read_to_string(&path).unwrap();
+        let first = written.lines().next().unwrap_or_default();
+        assert!(first.starts_with("# ") && cites_a_rule(first), "{}: {first}", path.display());
         let played = play(&path, &written);
         if played == written {
             continue;
@@ -35,17 +39,6 @@ fn every_situation_goes_as_written() {
         }
     }
     assert!(differences.is_empty(), "lines of the file with -, of this run with +\n{differences}");
-}
-
-#[test]
-fn every_script_says_which_rules_it_shows() {
-    let scripts = scripts();
-    assert!(scripts.len() >= 30, "only {} situations", scripts.len());
-    for path in scripts {
-        let text = fs::read_to_string(&path).unwrap();
-        let first = text.lines().next().unwrap_or_default();
-        assert!(first.starts_with("# ") && cites_a_rule(first), "{}: {first}", path.display());
-    }
 }
 
 #[test]
