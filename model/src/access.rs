@@ -84,12 +84,12 @@ pub enum Refusal {
     #[error("access number {0} was used before with other content")]
     OtherContent(AccessNumber),
     /// A newer session of the process has replaced the one this came on (F8f).
-    #[error("session {given} was replaced by session {current}")]
+    #[error("session {given} is not the one that counts: a newer one has replaced it")]
     OlderSession {
         /// The session it came on.
         given: SessionId,
-        /// The session that counts.
-        current: SessionId,
+        /// The session that counts; `None` if the process has opened none.
+        current: Option<SessionId>,
     },
     /// The process has opened as many sessions as one may.
     #[error("the process has opened {0} sessions at this instance, which is the limit")]

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::byzantine::Strategy;
+use crate::process::{Behaviour, Correct};
+use crate::random::SplitMix64;
 use crate::types::{ProcessId, Value};
 
 /// What one process is in a run.
@@ -24,6 +26,21 @@ pub struct Part {
     pub role: Role,
     /// The value it proposes; a Byzantine process may make nothing of it.
     pub proposal: Value,
+}
+
+impl Part {
+    /// What the process `me` does that plays this part. Every process of a run is given the seed of the whole
+    /// run, and draws from one of its own.
+    #[must_use]
+    pub fn behaviour(&self, me: ProcessId, run_seed: u64) -> Box<dyn Behaviour> {
+        match &self.role {
+            Role::Correct => Box::new(Correct::new(self.proposal.clone())),
+            Role::Byzantine(strategy) => {
+                let seed = SplitMix64::new(run_seed ^ u64::from(me.get()) << 32).next_u64();
+                strategy.behaviour(me, seed)
+            }
+        }
+    }
 }
 
 /// The parts of all n processes, in order.

@@ -30,7 +30,8 @@ pub struct View {
     pub answered: u64,
     /// How many of its accesses have been refused in a row, in this life.
     pub refused: u64,
-    /// The reads among the answers, in this life.
+    /// How many of the reads that Algorithm 1 as printed makes one after the other have been answered, in this
+    /// life.
     pub reads: u64,
     /// The answer of its first append and the phase of it, once known.
     pub append: Option<(Phase, AppendAnswer)>,
@@ -56,8 +57,8 @@ impl View {
         }
     }
 
-    /// Takes in an answer; `entries` are those that a read returned, from its start on. Only those behind
-    /// what is held already are new. No phase: a read of an instance that is over (F10).
+    /// Takes in an answer; `entries` are those that a read returned, from its start on. No phase: a read of an
+    /// instance that is over (F10).
     pub fn learn(&mut self, phase: Option<Phase>, answer: Answer, entries: impl IntoIterator<Item = Value>) {
         self.answered += 1;
         self.refused = 0;
@@ -67,14 +68,27 @@ impl View {
                 self.append = self.append.or(phase.map(|phase| (phase, answer)));
             }
             Answer::Read(ReadAnswer { start, length, sealed, .. }) => {
-                self.reads += 1;
+                self.reads += u64::from(start == self.next_printed_read());
                 self.length = length;
                 self.sealed = sealed;
-                let end = self.end();
-                let positions = (start.get()..).map(Position::new);
-                self.held.extend(positions.zip(entries).filter(|(position, _)| *position >= end));
+                for (position, value) in (start.get()..).map(Position::new).zip(entries) {
+                    self.hold(position, value);
+                }
             }
         }
+    }
+
+    /// Entries never change, so the first copy of one is as good as any (R2).
+    fn hold(&mut self, position: Position, value: Value) {
+        if let Err(index) = self.held.binary_search_by_key(&position, |(position, _)| *position) {
+            self.held.insert(index, (position, value));
+        }
+    }
+
+    /// Where Algorithm 1 as printed reads next: its j-th read starts at (j-1)*r.
+    fn next_printed_read(&self) -> Position {
+        let reads = u32::try_from(self.reads).unwrap_or(u32::MAX);
+        Position::new(reads.saturating_mul(self.params.read_size()))
     }
 
     /// Takes in that the last access was refused.
@@ -82,10 +96,15 @@ impl View {
         self.refused += 1;
     }
 
-    /// The position after the last entry that it holds.
+    /// The first position whose entry it does not hold. A client that restarts may be answered a read of its
+    /// earlier life, from further on than its new one has come; so there may be entries behind.
     #[must_use]
     pub fn end(&self) -> Position {
-        Position::new(self.held.last().map_or(0, |(position, _)| position.get() + 1))
+        // Without a gap, which is nearly always, the first guess is right.
+        let unbroken =
+            |count: usize| count.checked_sub(1).is_none_or(|last| self.held[last].0.index() == last);
+        let count = (0..=self.held.len()).rev().find(|count| unbroken(*count)).unwrap_or(0);
+        Position::new(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
     /// The entries that a decision counts: those that it holds of the first W (D1).
@@ -225,14 +244,11 @@ pub fn next_read(view: &View) -> Option<Position> {
     match view.params.spec().append_window {
         AppendWindow::FirstAccess => {
             let end = view.end();
-            let complete = end.get() >= warps || (view.reads > 0 && view.sealed && end.get() >= view.length);
+            let complete = end.get() >= warps || (view.sealed && end.get() >= view.length);
             (!complete).then_some(end)
         }
-        // As printed: c reads, the j-th from (j-1)*r on.
-        AppendWindow::Open => {
-            let reads = u32::try_from(view.reads).unwrap_or(u32::MAX);
-            (reads < view.params.reads()).then(|| Position::new(reads * view.params.read_size()))
-        }
+        // As printed: c reads, one after the other, whatever they return.
+        AppendWindow::Open => (view.reads < u64::from(view.params.reads())).then(|| view.next_printed_read()),
     }
 }
 

@@ -39,6 +39,10 @@ impl<T> StickyCas<T> {
         self.cells.iter().map_while(|c| c.get())
     }
     /// x
+    pub fn from(&self, start: Position) -> impl Iterator<Item = &T> {
+        self.iter().skip(start.index())
+    }
+    /// x
     #[must_use]
     pub fn get(&self, p: Position) -> Option<&T> {
         self.cells.get(p.index())?.get()

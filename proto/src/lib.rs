@@ -1,6 +1,18 @@
-//! The wire and nothing else.
+//! The wire and nothing else: messages, and what turns them into the types of the model and back.
 //!
-//! Module `v1` is what the build generates from `proto/stickycas/v1/*.proto`.
+//! - [`v1`]: what the build generates from `proto/stickycas/v1/*.proto`.
+//! - [`convert`]: wire to model and model to wire, the one place for it. What arrives is checked here once;
+//!   behind it only checked types travel.
+//! - [`names`]: instance ids and names, which only the wire knows.
+//! - [`reason`]: what each reason of a refusal means: its gRPC code, whether it happened, whether to retry.
+//! - [`status`]: from an error to a gRPC status and back (SPEC section 11).
+//!
+//! No rule of the service is kept here, and nothing here panics on what a peer sent.
+
+pub mod convert;
+pub mod names;
+pub mod reason;
+pub mod status;
 
 /// The generated messages, clients and servers of the protobuf package `stickycas.v1`. Their documentation
 /// is that of the .proto files.

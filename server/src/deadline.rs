@@ -35,7 +35,7 @@ where
 {
     type Response = Response<Body>;
     type Error = S::Error;
-    type Future = futures_util::future::Either<
+    type Future = tokio_util::either::Either<
         S::Future,
         std::pin::Pin<Box<dyn Future<Output = Result<Response<Body>, S::Error>> + Send>>,
     >;
@@ -45,7 +45,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        use futures_util::future::Either;
+        use tokio_util::either::Either;
         let timeout = grpc_timeout(request.headers());
         let call = self.0.call(request);
         match timeout {
@@ -53,7 +53,7 @@ where
             Some(timeout) => Either::Right(Box::pin(async move {
                 match tokio::time::timeout(timeout, call).await {
                     Ok(response) => response,
-                    Err(_) => Ok(too_late().into_status().into_http()),
+                    Err(_) => Ok(too_late().to_status().into_http()),
                 }
             })),
         }

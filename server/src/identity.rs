@@ -11,6 +11,7 @@ use http::{HeaderMap, Request, Response};
 use stickycas_proto::status::Refused;
 use stickycas_proto::v1::RefusalReason;
 use tonic::body::Body;
+use tonic::server::NamedService;
 use tower::{Layer, Service};
 
 use crate::config::Config;
@@ -119,22 +120,24 @@ where
 {
     type Response = Response<Body>;
     type Error = S::Error;
-    type Future = futures_util::future::Either<S::Future, std::future::Ready<Result<Response<Body>, S::Error>>>;
+    type Future = tokio_util::either::Either<S::Future, std::future::Ready<Result<Response<Body>, S::Error>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        use futures_util::future::Either;
+        use tokio_util::either::Either;
         match self.directory.identify(request.headers()) {
             Ok(caller) => {
                 request.extensions_mut().insert(caller);
                 Either::Left(self.inner.call(request))
             }
-            Err(refused) => {
-                Either::Right(std::future::ready(Ok(refused.into_status().into_http())))
-            }
+            Err(refused) => Either::Right(std::future::ready(Ok(refused.to_status().into_http()))),
         }
     }
+}
+
+impl<S: NamedService> NamedService for Identify<S> {
+    const NAME: &'static str = S::NAME;
 }

@@ -1,1 +1,123 @@
-//! Placeholder.
+//! The StickyCAS server: the shared memory of the paper, as a gRPC service.
+//!
+//! It is thin. A call is decoded, its caller identified, and what it asks handed to the machine of its
+//! instance ([`stickycas_model::machine`]), which decides everything in one synchronous step; what comes out
+//! is encoded. The way of an append:
+//!
+//! ```text
+//! identity ──> service ──> instances ──> machine ──> record ──> outbox or caller
+//!  who calls    decode      one lock      one step    store      encode
+//! ```
+//!
+//! [`run`] serves on a bound listener until a future says stop; the binary adds flags and signals.
+
+mod accept;
+pub mod cli;
+mod config;
+mod deadline;
+mod identity;
+mod instances;
+pub mod limits;
+mod service;
+mod store;
+mod telemetry;
+
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::transport::Server;
+use tonic_health::ServingStatus;
+use tower::Layer as _;
+
+pub use config::Config;
+pub use identity::{Caller, Identification, PRINCIPAL_KEY, Principal};
+
+use deadline::DeadlineLayer;
+use identity::IdentityLayer;
+use instances::Instances;
+use service::Service;
+
+/// How a server that was told to stop has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// Every connection has ended by itself.
+    Clean,
+    /// Some were cut off when the drain deadline passed.
+    Forced,
+}
+
+/// Why a server cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The transport failed.
+    #[error("serving failed")]
+    Transport(#[from] tonic::transport::Error),
+    /// The reflection service rejects our own descriptors.
+    #[error("the service descriptors cannot be reflected")]
+    Reflection(#[from] tonic_reflection::server::Error),
+}
+
+/// Serves on `listener` until `shutdown` completes, then drains: health says NOT_SERVING, nothing new is
+/// taken, open streams and waiting calls end with UNAVAILABLE, and after [`Config::drain`] what is still
+/// open is cut off.
+///
+/// # Errors
+/// If the transport fails.
+pub async fn run(
+    listener: TcpListener,
+    config: Config,
+    shutdown: impl Future<Output = ()>,
+) -> Result<Stopped, ServeError> {
+    let limits = &config.limits;
+    let drain = CancellationToken::new();
+    let instances = Arc::new(Instances::new(limits.clone()));
+    let timers = instances.clone();
+    let _timers = AbortOnDropHandle::new(tokio::spawn(async move { timers.run_timers().await }));
+
+    let service = Service::new(instances, limits.clone(), drain.clone());
+    let identity = IdentityLayer::new(&config);
+    let (health, health_service) = tonic_health::server::health_reporter();
+    let reflection_v1 = config.reflection.then(|| reflection().build_v1()).transpose()?;
+    let reflection_v1alpha = config.reflection.then(|| reflection().build_v1alpha()).transpose()?;
+
+    let router = Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE))
+        .http2_max_pending_accept_reset_streams(Some(limits.pending_reset_streams))
+        .http2_max_local_error_reset_streams(Some(limits.local_reset_streams))
+        .http2_max_header_list_size(Some(limits.header_bytes))
+        .max_concurrent_streams(Some(limits.streams_per_connection))
+        .layer(DeadlineLayer)
+        .add_service(identity.layer(service.sticky_cas()))
+        .add_service(identity.layer(service.instances()))
+        .add_service(health_service)
+        .add_optional_service(reflection_v1)
+        .add_optional_service(reflection_v1alpha);
+
+    let connections = accept::accept(listener, limits.connections, drain.clone());
+    let serve = router.serve_with_incoming_shutdown(connections, drain.clone().cancelled_owned());
+    tokio::pin!(serve);
+    health.set_service_status("", ServingStatus::Serving).await;
+    tokio::select! {
+        ended = &mut serve => return Ok(ended.map(|()| Stopped::Clean)?),
+        () = shutdown => {}
+    }
+    health.set_service_status("", ServingStatus::NotServing).await;
+    drain.cancel();
+    match tokio::time::timeout(config.drain, serve).await {
+        Ok(ended) => Ok(ended.map(|()| Stopped::Clean)?),
+        Err(_) => Ok(Stopped::Forced),
+    }
+}
+
+/// How often an idle connection is asked whether it lives, and how long it has to answer.
+const KEEPALIVE: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// What tools may learn of our services, health included. Older tools ask for v1alpha.
+fn reflection() -> tonic_reflection::server::Builder<'static> {
+    tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(stickycas_proto::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+}

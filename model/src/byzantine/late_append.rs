@@ -1,7 +1,7 @@
 //! Reads in its first accesses, so as to be punctual and yet withhold, and appends in its k-th.
 //!
 //! This is what breaks Algorithm 1 as printed (SPEC section 9). After its append it reads on and leaves by
-//! the true mode, so that nobody waits for it and its only offence is the append itself.
+//! the mode of what it read, so that nobody waits for it and its append is its only offence.
 
 use crate::process::{Act, Behaviour, View, next_read, read_and_decide};
 use crate::types::{AccessNumber, Value};
@@ -31,6 +31,10 @@ impl Behaviour for LateAppend {
         if next == self.access.get() {
             return Act::append(&self.value);
         }
-        read_and_decide(view)
+        match read_and_decide(view) {
+            // It has read no entry. Leaving by any value beats being waited for.
+            Act::Silent => Act::Decide(self.value.clone()),
+            act => act,
+        }
     }
 }

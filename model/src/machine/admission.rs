@@ -86,10 +86,10 @@ impl Machine {
         events: &mut Vec<Event>,
     ) -> Result<Option<Reply>, Refusal> {
         let member = &self.members[access.process.index()];
-        if let (Some(given), Some(current)) = (access.session, member.session)
-            && given != current
+        if let Some(given) = access.session
+            && member.session != Some(given)
         {
-            return Err(Refusal::OlderSession { given, current });
+            return Err(Refusal::OlderSession { given, current: member.session });
         }
         if access.number < member.next {
             match member.known(access.number, &access.op) {

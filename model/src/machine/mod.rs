@@ -300,12 +300,14 @@ impl Machine {
 
     /// Lets everything happen that is due before `now`, or with `inclusive` also what is due exactly now.
     fn let_time_pass(&mut self, now: Time, inclusive: bool, events: &mut Vec<Event>) {
-        while self.deadline().is_some_and(|due| due < now || (inclusive && due == now)) {
+        while let Some(due) = self.deadline().filter(|&due| due < now || (inclusive && due == now)) {
             match (self.state, self.hold) {
                 (State::Gathering, _) => self.end_gathering(events),
                 (_, Some(hold)) => self.spend_patience(now.since(hold.since), inclusive, events),
-                // The pace is over; `advance` opens the phase.
-                (_, None) => {}
+                // The pace is over: the phase is open since then, whether or not anybody noticed.
+                (_, None) => {
+                    self.open(due, events);
+                }
             }
             self.advance(now, events);
         }
@@ -330,7 +332,7 @@ impl Machine {
             if warp.ready > 0 {
                 self.step(now, events);
             } else {
-                // Those it was held open for are not awaited any more and nothing waits: it passes unseen.
+                // Whoever it was open for is not awaited any more: it passes without a step (F4).
                 self.hold = None;
             }
         }

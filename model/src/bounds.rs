@@ -1,0 +1,268 @@
+//! The theorem, as arithmetic (paper, Theorem 1 and its corollary; SPEC V1 to V3, D2).
+//!
+//! Strong validity is promised when f*(|Vc|+1)*p < n and common-value validity when 2*f*p < n, where Vc is
+//! the set of values that correct processes propose and f counts the processes that may have cost Vc a
+//! warp's entry: the Byzantine ones, and the correct ones that were late (F6).
+//!
+//! The first is not only sufficient. With W = ceil(n/p) warps, f*(|Vc|+1)*p < n says the same as
+//! f*(|Vc|+1) < W, since the left side of the latter is whole. If it does not hold, nobody is late and some
+//! value v is smaller than all of Vc, the adversary puts its processes into f warps, wins each, and appends
+//! v every time. The other W-f entries are shared by |Vc| values, and correct processes may have proposed so
+//! that no value has more than ceil((W-f)/|Vc|) of them, which is at most f. So v is the mode: a tie goes to
+//! the smallest. The test of this module searches all small cases and finds the formula exact.
+//!
+//! The second is the first for |Vc| = 1. The paper remarks that for p = 1 "f can be as large as ceil(n/2)";
+//! that is one too many, as 2*f < n shows.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::params::Params;
+use crate::types::{Phase, ProcessId};
+
+/// What a promise rests on and a run did not have (V1 to V4). Its text states it with the run's numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Premise {
+    /// The theorem's bound for strong validity: f*(|Vc|+1)*p < n.
+    StrongBound {
+        /// f: Byzantine and late correct processes.
+        f: u64,
+        /// |Vc|: different values proposed by correct processes.
+        values: u64,
+        /// p, the warp size.
+        warp_size: u32,
+        /// n, the number of processes.
+        processes: u32,
+    },
+    /// The corollary's bound for common-value validity: 2*f*p < n.
+    CommonBound {
+        /// f: Byzantine and late correct processes.
+        f: u64,
+        /// p, the warp size.
+        warp_size: u32,
+        /// n, the number of processes.
+        processes: u32,
+    },
+    /// The append window is `first_access` (A2, section 9).
+    FirstAccess,
+    /// Some correct process was punctual (V1).
+    PunctualProcess,
+    /// Patience is finite, or every process that joined goes on acting or leaves (V1).
+    EveryoneActs {
+        /// One that joined, then neither acted nor left.
+        process: ProcessId,
+    },
+}
+
+impl fmt::Display for Premise {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::StrongBound { f, values, warp_size, processes } => write!(
+                out,
+                "f*(|Vc|+1)*p < n does not hold: {f}*({values}+1)*{warp_size} = {} >= {processes}",
+                strong_cost(f, values, warp_size)
+            ),
+            Self::CommonBound { f, warp_size, processes } => write!(
+                out,
+                "2*f*p < n does not hold: 2*{f}*{warp_size} = {} >= {processes}",
+                strong_cost(f, 1, warp_size)
+            ),
+            Self::FirstAccess => out.write_str("the append window is open, not first_access"),
+            Self::PunctualProcess => out.write_str("no correct process was punctual"),
+            Self::EveryoneActs { process } => {
+                write!(out, "patience is without end, and process {process} joined but neither acts nor left")
+            }
+        }
+    }
+}
+
+/// Whether strong validity is promised (V3): f*(|Vc|+1)*p < n. `f` counts Byzantine and late correct
+/// processes, `values` is |Vc|.
+///
+/// # Errors
+/// The bound, with its numbers, when it does not hold.
+pub fn strong_validity(params: &Params, f: u64, values: u64) -> Result<(), Premise> {
+    let (warp_size, processes) = (params.warp_size(), params.processes());
+    if strong_cost(f, values, warp_size) < u64::from(processes) {
+        Ok(())
+    } else {
+        Err(Premise::StrongBound { f, values, warp_size, processes })
+    }
+}
+
+/// Whether common-value validity is promised (V3): 2*f*p < n. `f` as for [`strong_validity`].
+///
+/// # Errors
+/// The bound, with its numbers, when it does not hold.
+pub fn common_validity(params: &Params, f: u64) -> Result<(), Premise> {
+    let (warp_size, processes) = (params.warp_size(), params.processes());
+    if strong_cost(f, 1, warp_size) < u64::from(processes) {
+        Ok(())
+    } else {
+        Err(Premise::CommonBound { f, warp_size, processes })
+    }
+}
+
+/// The most processes that may be Byzantine or late with strong validity still promised for |Vc| = `values`.
+/// With `values` = 1 it is the same for common-value validity.
+#[must_use]
+pub fn largest_f(params: &Params, values: u64) -> u64 {
+    u64::from(params.processes() - 1) / strong_cost(1, values, params.warp_size())
+}
+
+/// The phase by which a correct process decides that missed `missed` of its own phases: W*(1+c+m) (D2).
+#[must_use]
+pub fn phase_bound(params: &Params, missed: u64) -> Phase {
+    let rounds = missed.saturating_add(1 + u64::from(params.reads()));
+    Phase::new(rounds.saturating_mul(u64::from(params.warps())))
+        .expect("there is a warp, so a round has a phase")
+}
+
+/// f*(|Vc|+1)*p. Saturates: what does not fit is above every n.
+fn strong_cost(f: u64, values: u64, warp_size: u32) -> u64 {
+    f.saturating_mul(values.saturating_add(1)).saturating_mul(u64::from(warp_size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::params::ParamsSpec;
+    use crate::process::mode;
+    use crate::types::Value;
+
+    fn params(n: u32, p: u32, r: u32) -> Params {
+        Params::try_new(ParamsSpec::new(n, p, r)).unwrap()
+    }
+
+    #[test]
+    fn a_missing_premise_states_its_numbers() {
+        let missing = |result: Result<(), Premise>| result.unwrap_err().to_string();
+        let params = params(16, 2, 1);
+        assert_eq!(
+            missing(strong_validity(&params, 4, 2)),
+            "f*(|Vc|+1)*p < n does not hold: 4*(2+1)*2 = 24 >= 16"
+        );
+        assert_eq!(missing(common_validity(&params, 4)), "2*f*p < n does not hold: 2*4*2 = 16 >= 16");
+    }
+
+    #[test]
+    fn the_bound_is_strict() {
+        assert!(strong_validity(&params(7, 1, 1), 2, 2).is_ok());
+        assert!(strong_validity(&params(6, 1, 1), 2, 2).is_err());
+        assert!(common_validity(&params(5, 1, 1), 2).is_ok());
+        assert!(common_validity(&params(4, 1, 1), 2).is_err(), "the paper's remark is one too many");
+    }
+
+    #[test]
+    fn nobody_faulty_is_always_inside_the_bound() {
+        assert!(strong_validity(&params(1, 1, 1), 0, 65_536).is_ok());
+    }
+
+    #[test]
+    fn the_largest_numbers_do_not_overflow() {
+        let params = params(65_536, 65_536, 1);
+        assert!(strong_validity(&params, 65_536, 65_536).is_err());
+        assert!(strong_validity(&params, u64::MAX, u64::MAX).is_err());
+        assert_eq!(phase_bound(&params, u64::MAX).get(), u64::MAX);
+    }
+
+    #[test]
+    fn the_largest_f_is_the_last_one_inside_the_bound() {
+        for n in 1..=40 {
+            for p in 1..=n {
+                for values in 1..=6 {
+                    let params = params(n, p, 1);
+                    let f = largest_f(&params, values);
+                    assert!(strong_validity(&params, f, values).is_ok(), "n={n} p={p} |Vc|={values} f={f}");
+                    assert!(
+                        strong_validity(&params, f + 1, values).is_err(),
+                        "n={n} p={p} |Vc|={values} f={f}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_decision_falls_by_one_round_for_the_append_and_one_for_each_read_and_each_missed_phase() {
+        assert_eq!(phase_bound(&params(16, 2, 3), 0).get(), 8 * (1 + 3));
+        assert_eq!(phase_bound(&params(16, 2, 3), 2).get(), 8 * (1 + 3 + 2));
+    }
+
+    /// n small processes, of which the adversary holds those in `byzantine` (a bit set). A correct process
+    /// proposes one of `values` values, all larger than the adversary's.
+    struct Search {
+        params: Params,
+        byzantine: u32,
+        values: usize,
+    }
+
+    impl Search {
+        /// Whether correct processes may propose so, with all the values in use, that the mode is the
+        /// adversary's value.
+        fn adversary_can_win(&self) -> bool {
+            let n = self.params.processes() as usize;
+            let correct: Vec<usize> = (0..n).filter(|i| self.byzantine & (1 << i) == 0).collect();
+            (0..self.values.pow(u32::try_from(correct.len()).unwrap())).any(|mut draw| {
+                let mut proposals = vec![None; n];
+                for &process in &correct {
+                    proposals[process] = Some(draw % self.values);
+                    draw /= self.values;
+                }
+                let all_used = (0..self.values).all(|value| proposals.contains(&Some(value)));
+                all_used && self.some_list_is_won(&proposals, &mut Vec::new())
+            })
+        }
+
+        /// Whether winners can be chosen for the remaining warps so that the adversary's value is the mode.
+        fn some_list_is_won(&self, proposals: &[Option<usize>], list: &mut Vec<usize>) -> bool {
+            let p = self.params.warp_size() as usize;
+            let Some(warp) = proposals.chunks(p).nth(list.len()) else {
+                return adversary_is_mode(list);
+            };
+            // The adversary wins every warp that it has a member in; 0 is its value.
+            let mut entries: Vec<usize> = match warp.contains(&None) {
+                true => vec![0],
+                false => warp.iter().flatten().map(|value| value + 1).collect(),
+            };
+            entries.sort_unstable();
+            entries.dedup();
+            entries.into_iter().any(|entry| {
+                list.push(entry);
+                let won = self.some_list_is_won(proposals, list);
+                list.pop();
+                won
+            })
+        }
+    }
+
+    fn adversary_is_mode(list: &[usize]) -> bool {
+        let values: Vec<Value> =
+            list.iter().map(|&entry| Value::new(&[u8::try_from(entry).unwrap()]).unwrap()).collect();
+        mode(&values).is_some_and(|mode| mode.as_bytes() == [0])
+    }
+
+    #[test]
+    fn the_bound_is_exact_in_all_small_cases_with_a_smaller_value_at_hand_and_nobody_late() {
+        let mut missed = 0;
+        for (n, p, values) in small_cases() {
+            let params = params(n, p, 1);
+            for f in 0..=n - u32::try_from(values).unwrap() {
+                let adversary_wins = (0..1_u32 << n).filter(|set| set.count_ones() == f).any(|byzantine| {
+                    Search { params: params.clone(), byzantine, values }.adversary_can_win()
+                });
+                let promised = strong_validity(&params, u64::from(f), values as u64).is_ok();
+                assert_eq!(adversary_wins, !promised, "n={n} p={p} f={f} |Vc|={values}");
+                missed += u32::from(!promised);
+            }
+        }
+        assert!(missed > 0, "both sides of the bound were searched");
+    }
+
+    fn small_cases() -> impl Iterator<Item = (u32, u32, usize)> {
+        let sizes = (1..=7).flat_map(|n| (1..=n).map(move |p| (n, p)));
+        sizes.flat_map(|(n, p)| (1..=3.min(n as usize)).map(move |values| (n, p, values)))
+    }
+}

@@ -1,0 +1,196 @@
+//! Who may do what and when: joins, sessions, acceptance, leaving, the close (SPEC F3, F5, F7, F8, F10, P3).
+
+use crate::access::Op;
+use crate::params::Patience;
+use crate::types::{AccessNumber, ProcessId, SessionId, Time};
+
+use super::{Checked, Fault, Invariants, Waiting, ensure};
+
+impl Invariants {
+    pub(super) fn joined(&mut self, at: Time, process: ProcessId) -> Checked {
+        self.known(process)?;
+        let member = &mut self.members[process.index()];
+        ensure(!member.joined, "F5", || format!("process {process} joined twice"))?;
+        member.joined = true;
+        self.gathering.joined += 1;
+        self.gathering.first_join.get_or_insert(at);
+        Ok(())
+    }
+
+    pub(super) fn session(&mut self, process: ProcessId, session: SessionId) -> Checked {
+        self.has_joined(process)?;
+        let member = &mut self.members[process.index()];
+        let expected = member.session.map_or(SessionId::FIRST, SessionId::next);
+        ensure(session == expected, "F8", || {
+            format!("process {process} opened session {session}; the next one is {expected}")
+        })?;
+        member.session = Some(session);
+        Ok(())
+    }
+
+    pub(super) fn accepted(
+        &mut self,
+        at: Time,
+        process: ProcessId,
+        number: AccessNumber,
+        session: Option<SessionId>,
+        op: &Op,
+    ) -> Checked {
+        self.has_joined(process)?;
+        let limit = self.params.spec().pipeline as usize;
+        let longest = self.params.spec().max_value_bytes as usize;
+        let member = &mut self.members[process.index()];
+        let access = || format!("access {number} of process {process}");
+        ensure(!member.left, "F10", || format!("{} was accepted after its decision", access()))?;
+        ensure(session.is_none() || session == member.session, "F8", || {
+            format!("{} was accepted on a session that is not its newest", access())
+        })?;
+        ensure(number.get() == member.accepted + 1, "F8", || {
+            format!("{} was accepted; its next number was {}", access(), member.accepted + 1)
+        })?;
+        ensure(member.waiting.len() < limit, "F7", || {
+            format!("{} was accepted beyond the {limit} that may wait", access())
+        })?;
+        if let Op::Append(value) = op {
+            ensure(value.as_bytes().len() <= longest, "P3", || {
+                format!("{} appends a value of more than {longest} bytes", access())
+            })?;
+        }
+        member.accepted = number.get();
+        member.accepted_at = at;
+        member.waiting.push_back(Waiting { number, op: op.clone(), place: self.accepted });
+        self.accepted += 1;
+        if member.waiting.len() == 1 {
+            let warp = self.params.warp_of(process);
+            self.floor.has_something(warp, member.is_awaited());
+            if !std::mem::replace(&mut member.queued, true) {
+                self.floor.enqueue(warp, process);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn gathering_ended(&mut self, at: Time, joined: u32) -> Checked {
+        let all = self.params.processes();
+        let gathering = &mut self.gathering;
+        ensure(gathering.ended.is_none(), "F5", || "gathering ended twice".to_owned())?;
+        ensure(joined == gathering.joined, "F5", || {
+            format!("gathering ended with {joined} joined; {} have", gathering.joined)
+        })?;
+        let timeout = self.params.spec().join_timeout;
+        let over = gathering.first_join.is_some_and(|first| at >= first.after(timeout));
+        ensure(joined == all || over, "F5", || {
+            format!("gathering ended with {joined} of {all} joined, before the join timeout")
+        })?;
+        gathering.ended = Some(at);
+        gathering.absent = all - joined;
+        Ok(())
+    }
+
+    pub(super) fn patience_spent(&mut self, at: Time, process: ProcessId) -> Checked {
+        self.known(process)?;
+        let warp = self.params.warp_of(process);
+        let member = &self.members[process.index()];
+        ensure(member.is_awaited(), "F3", || format!("process {process} was not awaited any more"))?;
+        let Some(ended) = self.gathering.ended else {
+            return Err(Fault {
+                rule: "F3",
+                what: format!("the patience of {process} drained before phase 1"),
+            });
+        };
+        if member.joined {
+            let spent = match self.params.spec().patience {
+                Patience::Finite(patience) => at >= ended.after(patience),
+                Patience::Endless => false,
+            };
+            ensure(spent, "F3", || format!("the patience of process {process} cannot be spent yet"))?;
+            // An access that comes at the very end of the patience is in time, and yet spends it.
+            let at_the_end = member.waiting.len() == 1 && member.accepted_at == at;
+            ensure(member.waiting.is_empty() || at_the_end, "F3", || {
+                format!("the patience of process {process} drained while its access waited")
+            })?;
+            // Under a pace (F9) phases may lag behind the one that is reached.
+            let reached = self.floor.reached();
+            let its_phase = self.floor.warp_of(reached) == warp || !self.params.spec().pace.is_zero();
+            ensure(its_phase, "F3", || {
+                format!("the patience of process {process} drained in phase {reached} of another warp")
+            })?;
+        } else {
+            self.gathering.absent -= 1;
+        }
+        let member = &mut self.members[process.index()];
+        member.spent = true;
+        self.floor.await_no_more(warp, member.waiting.is_empty());
+        Ok(())
+    }
+
+    pub(super) fn decided(&mut self, process: ProcessId) -> Checked {
+        self.has_joined(process)?;
+        let member = &mut self.members[process.index()];
+        ensure(!member.left, "F10", || format!("process {process} decided twice"))?;
+        if member.is_awaited() {
+            self.floor.await_no_more(self.params.warp_of(process), member.waiting.is_empty());
+        }
+        member.left = true;
+        self.left += 1;
+        self.leaver = Some(process);
+        Ok(())
+    }
+
+    pub(super) fn withdrawn(&mut self, process: ProcessId, number: AccessNumber) -> Checked {
+        self.known(process)?;
+        let member = &mut self.members[process.index()];
+        let Some(place) = member.waiting.iter().position(|waiting| waiting.number == number) else {
+            let what = format!("access {number} of process {process} was withdrawn; it did not wait");
+            return Err(Fault { rule: "F10", what });
+        };
+        member.waiting.remove(place);
+        if member.waiting.is_empty() {
+            self.floor.has_nothing(self.params.warp_of(process), member.is_awaited());
+        }
+        if !member.left && !self.closed {
+            self.closing.get_or_insert((process, number));
+        }
+        Ok(())
+    }
+
+    /// Of a process that left nothing waits any more (F10).
+    pub(super) fn end_leaving(&mut self) -> Checked {
+        let Some(process) = self.leaver.take() else { return Ok(()) };
+        ensure(self.members[process.index()].waiting.is_empty(), "F10", || {
+            format!("process {process} left, and its waiting accesses were not withdrawn")
+        })
+    }
+
+    /// Nothing was withdrawn of a process that stays, unless the instance closes (F10).
+    pub(super) fn end_closing(&self) -> Checked {
+        match self.closing {
+            None => Ok(()),
+            Some((process, number)) => Err(Fault {
+                rule: "F10",
+                what: format!("access {number} of process {process} was withdrawn; it had not left"),
+            }),
+        }
+    }
+
+    pub(super) fn finished(&mut self) -> Checked {
+        ensure(self.left == self.params.processes() && !self.finished, "F10", || {
+            format!("the instance finished when {} of {} had left", self.left, self.params.processes())
+        })?;
+        self.finished = true;
+        Ok(())
+    }
+
+    pub(super) fn closed(&mut self) -> Checked {
+        self.closed = true;
+        self.closing = None;
+        Ok(())
+    }
+
+    fn has_joined(&self, process: ProcessId) -> Checked {
+        self.known(process)?;
+        ensure(self.members[process.index()].joined, "F5", || {
+            format!("process {process} acted before it joined")
+        })
+    }
+}

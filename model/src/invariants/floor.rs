@@ -1,0 +1,131 @@
+//! Which phase may come next (SPEC W1, F3, F4): tallies of each warp, and the phase that is reached.
+
+use std::collections::BTreeSet;
+
+use crate::params::Params;
+use crate::scheduler::Calendar;
+use crate::types::{Phase, ProcessId, WarpId};
+
+/// Tallies of all warps.
+#[derive(Debug)]
+pub(super) struct Floor {
+    calendar: Calendar,
+    tallies: Vec<Tally>,
+    /// Warps whose phases must not pass without a step: somebody is awaited, or something waits (F4).
+    live: BTreeSet<WarpId>,
+    /// Processes with an access waiting.
+    ready: u32,
+    reached: Phase,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    /// Members that are awaited.
+    awaited: u32,
+    /// Members that are awaited and have nothing waiting.
+    missing: u32,
+    /// Members with an access waiting.
+    ready: u32,
+    /// Who they are; some may have left meanwhile.
+    queue: Vec<ProcessId>,
+}
+
+impl Floor {
+    /// Everybody is awaited and nothing waits.
+    pub(super) fn new(params: &Params) -> Self {
+        let warps = || (0..params.warps() as usize).filter_map(WarpId::from_index);
+        let tally = |warp| {
+            let size = u32::try_from(params.members(warp).count()).unwrap_or(u32::MAX);
+            Tally { awaited: size, missing: size, ..Tally::default() }
+        };
+        Self {
+            calendar: Calendar::new(params),
+            tallies: warps().map(tally).collect(),
+            live: warps().collect(),
+            ready: 0,
+            reached: Phase::FIRST,
+        }
+    }
+
+    /// The farthest phase that can be open. Phases before it that were not executed have passed, or had the
+    /// right to; under a pace (F9) they may pass later than that, so one of them may still be executed.
+    pub(super) fn reached(&self) -> Phase {
+        self.reached
+    }
+
+    /// Lets phases pass over warps in which nobody is awaited and nothing waits, as long as an access waits
+    /// somewhere (F4).
+    pub(super) fn advance(&mut self) {
+        if self.ready > 0 {
+            self.reached = self.calendar.next_phase_among(self.reached, &self.live, None);
+        }
+    }
+
+    /// A phase was executed: the next is reached.
+    pub(super) fn executed(&mut self, phase: Phase) {
+        self.reached = phase.next();
+    }
+
+    pub(super) fn warp_of(&mut self, phase: Phase) -> WarpId {
+        self.calendar.warp_of(phase)
+    }
+
+    /// Processes with an access waiting.
+    pub(super) fn ready(&self) -> u32 {
+        self.ready
+    }
+
+    pub(super) fn ready_in(&self, warp: WarpId) -> u32 {
+        self.tallies[warp.index()].ready
+    }
+
+    /// How many members of a warp are awaited and have nothing waiting (F3).
+    pub(super) fn missing_in(&self, warp: WarpId) -> u32 {
+        self.tallies[warp.index()].missing
+    }
+
+    /// Members of a warp that may have something waiting; the caller puts back those that still have.
+    pub(super) fn take_queue(&mut self, warp: WarpId) -> Vec<ProcessId> {
+        std::mem::take(&mut self.tallies[warp.index()].queue)
+    }
+
+    pub(super) fn enqueue(&mut self, warp: WarpId, process: ProcessId) {
+        self.tallies[warp.index()].queue.push(process);
+    }
+
+    /// A member has something waiting and had nothing before.
+    pub(super) fn has_something(&mut self, warp: WarpId, awaited: bool) {
+        self.ready += 1;
+        self.tally(warp, |tally| {
+            tally.ready += 1;
+            tally.missing -= u32::from(awaited);
+        });
+    }
+
+    /// A member has nothing waiting any more.
+    pub(super) fn has_nothing(&mut self, warp: WarpId, awaited: bool) {
+        self.ready -= 1;
+        self.tally(warp, |tally| {
+            tally.ready -= 1;
+            tally.missing += u32::from(awaited);
+        });
+    }
+
+    /// A member that was awaited is so no more.
+    pub(super) fn await_no_more(&mut self, warp: WarpId, missing: bool) {
+        self.tally(warp, |tally| {
+            tally.awaited -= 1;
+            tally.missing -= u32::from(missing);
+        });
+    }
+
+    fn tally(&mut self, warp: WarpId, change: impl FnOnce(&mut Tally)) {
+        let tally = &mut self.tallies[warp.index()];
+        change(tally);
+        if tally.awaited > 0 || tally.ready > 0 {
+            self.live.insert(warp);
+        } else {
+            self.live.remove(&warp);
+        }
+    }
+}

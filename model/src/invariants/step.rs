@@ -1,0 +1,295 @@
+//! The step of a phase and what its accesses are told (SPEC W1, F1 to F5, F9, A1 to A5, R1, R2).
+
+use crate::access::{Answer, AppendAnswer, Op, ReadAnswer};
+use crate::params::{AppendWindow, Arbiter};
+use crate::scheduler::arbiter_hash;
+use crate::types::{AccessNumber, Phase, Position, ProcessId, Time, Value, WarpId};
+
+use super::{Checked, Fault, Invariants, Waiting, ensure};
+
+/// A phase whose accesses are being answered.
+#[derive(Debug)]
+pub(super) struct Step {
+    phase: Phase,
+    /// Length of the list when it began.
+    length: u32,
+    /// Whether appends of this phase count (A1, A2).
+    window: bool,
+    /// Whose accesses it executes.
+    executed: Vec<ProcessId>,
+    /// Who must win, and with what (A4).
+    winner: Option<(ProcessId, Value)>,
+    added: bool,
+    unanswered: usize,
+}
+
+impl Invariants {
+    pub(super) fn stepped(&mut self, at: Time, phase: Phase, warp: WarpId, length: u32) -> Checked {
+        ensure(self.gathering.ended.is_some(), "F5", || {
+            format!("phase {phase} opened before gathering ended")
+        })?;
+        ensure(self.gathering.absent == 0, "F5", || {
+            format!("phase {phase} opened, and processes that had not joined have patience left")
+        })?;
+        if let Some((last, when)) = self.last_step {
+            ensure(phase > last, "W1", || format!("phase {phase} came after phase {last}"))?;
+            let pace = self.params.spec().pace;
+            ensure(at >= when.after(pace), "F9", || {
+                format!("phase {phase} opened before the pace was over")
+            })?;
+        }
+        let scheduled = self.floor.warp_of(phase);
+        ensure(warp == scheduled, "W1", || {
+            format!("phase {phase} was given to warp {warp}; it belongs to warp {scheduled}")
+        })?;
+        self.check_reached(phase, warp)?;
+        ensure(length == self.length, "A1", || {
+            format!("phase {phase} began at length {length}; the list has {} entries", self.length)
+        })?;
+        ensure(self.sealed || !self.is_sealed_in(phase), "A2", || {
+            format!("phase {phase} found the list sealed, and this was not recorded before")
+        })?;
+        self.last_step = Some((phase, at));
+        self.execute(phase, warp, length);
+        self.floor.executed(phase);
+        Ok(())
+    }
+
+    /// No warp was passed over that had a right to its phase (F4), and this one may step (F3).
+    fn check_reached(&mut self, phase: Phase, warp: WarpId) -> Checked {
+        let reached = self.floor.reached();
+        ensure(phase <= reached, "F4", || {
+            format!(
+                "phase {phase} came, and phase {reached} was passed over though a member of warp {} was \
+                 awaited or had an access waiting",
+                self.floor.warp_of(reached)
+            )
+        })?;
+        ensure(self.floor.ready_in(warp) > 0, "F4", || {
+            format!("phase {phase} came; nothing waits in warp {warp}")
+        })?;
+        ensure(self.floor.missing_in(warp) == 0, "F3", || {
+            let missing = |process: &ProcessId| {
+                let member = &self.members[process.index()];
+                member.is_awaited() && member.waiting.is_empty()
+            };
+            let missing: Vec<ProcessId> = self.params.members(warp).filter(missing).collect();
+            format!("phase {phase} of warp {warp} did not wait for {missing:?}, who are awaited")
+        })
+    }
+
+    /// Takes the first access of each member that has one waiting, and finds the winner.
+    fn execute(&mut self, phase: Phase, warp: WarpId, length: u32) {
+        let mut executed = self.floor.take_queue(warp);
+        executed.retain(|&process| {
+            let member = &mut self.members[process.index()];
+            member.queued = false;
+            member.executing = member.waiting.pop_front();
+            if member.executing.is_some() && member.waiting.is_empty() {
+                self.floor.has_nothing(warp, member.is_awaited());
+            } else if member.executing.is_some() {
+                member.queued = true;
+                self.floor.enqueue(warp, process);
+            }
+            member.executing.is_some()
+        });
+        let window = self.window_is_open(phase, length);
+        let winner = if window { self.winner(phase, &executed) } else { None };
+        let unanswered = executed.len();
+        self.step = Some(Step { phase, length, window, executed, winner, added: false, unanswered });
+    }
+
+    /// Whether a phase may append (A1, A2).
+    fn window_is_open(&self, phase: Phase, length: u32) -> bool {
+        length < self.params.list_limit()
+            && match self.params.spec().append_window {
+                AppendWindow::FirstAccess => phase.get() <= u64::from(self.params.warps()),
+                AppendWindow::Open => true,
+            }
+    }
+
+    /// Whether the list is sealed when a phase begins, the list being as it is now (A2).
+    fn is_sealed_in(&self, phase: Phase) -> bool {
+        match self.params.spec().append_window {
+            AppendWindow::FirstAccess => phase.get() > u64::from(self.params.warps()),
+            AppendWindow::Open => self.length >= self.params.list_limit(),
+        }
+    }
+
+    /// Who wins among the appends of a phase (A4).
+    fn winner(&self, phase: Phase, executed: &[ProcessId]) -> Option<(ProcessId, Value)> {
+        let append = |process: ProcessId| match &self.members[process.index()].executing {
+            Some(Waiting { op: Op::Append(value), place, .. }) => Some((process, value, *place)),
+            _ => None,
+        };
+        let rank = |process: ProcessId, place: u64| match self.params.spec().arbiter {
+            Arbiter::FirstCome => place,
+            Arbiter::Uniform => arbiter_hash(self.params.spec().seed, phase, process),
+            Arbiter::Priority(_) => u64::from(self.ranks[process.index()]),
+        };
+        let appends = executed.iter().filter_map(|&process| append(process));
+        let first = appends.min_by_key(|&(process, _, place)| (rank(process, place), process));
+        first.map(|(process, value, _)| (process, value.clone()))
+    }
+
+    pub(super) fn added(
+        &mut self,
+        position: Position,
+        process: ProcessId,
+        phase: Phase,
+        value: &Value,
+    ) -> Checked {
+        self.known(process)?;
+        let length = self.length;
+        let Some(step) = self.step.as_mut().filter(|step| step.phase == phase) else {
+            return Err(Fault {
+                rule: "A5",
+                what: format!("an entry was added outside the step of phase {phase}"),
+            });
+        };
+        ensure(position.get() >= length, "A3", || format!("position {position} was written again"))?;
+        ensure(!step.added, "A5", || format!("a second entry was added in phase {phase}"))?;
+        ensure(position.get() == length, "A3", || {
+            format!("position {position} was written, which leaves a hole at {length}")
+        })?;
+        ensure(step.window, "A2", || {
+            format!("an entry was added in phase {phase}, outside the append window")
+        })?;
+        let Some((winner, theirs)) = &step.winner else {
+            return Err(Fault {
+                rule: "A1",
+                what: format!("an entry was added in phase {phase}; nobody appended"),
+            });
+        };
+        ensure(process == *winner, "A4", || {
+            format!("process {process} won phase {phase}; the arbiter's winner is process {winner}")
+        })?;
+        ensure(value == theirs, "A1", || format!("process {process} appended {theirs}; {value} was added"))?;
+        step.added = true;
+        self.length += 1;
+        Ok(())
+    }
+
+    pub(super) fn answered(
+        &mut self,
+        process: ProcessId,
+        number: AccessNumber,
+        phase: Phase,
+        answer: Answer,
+    ) -> Checked {
+        self.known(process)?;
+        let Some(step) = self.step.as_mut().filter(|step| step.phase == phase) else {
+            let what = format!("process {process} was answered outside the step of phase {phase}");
+            return Err(Fault { rule: "F2", what });
+        };
+        let member = &mut self.members[process.index()];
+        let Some(waiting) = member.executing.take() else {
+            return Err(self.unexpected(process, number, phase));
+        };
+        ensure(number == waiting.number, "F8", || {
+            format!("process {process} was answered access {number}; access {} comes first", waiting.number)
+        })?;
+        member.executed_in = Some(phase);
+        step.unanswered -= 1;
+        match (&waiting.op, answer) {
+            (Op::Append(_), Answer::Append(answer)) => self.check_append(process, answer),
+            (&Op::Read { start }, Answer::Read(answer)) => self.check_read(process, start, answer),
+            (op, answer) => {
+                let what =
+                    format!("access {number} of process {process} is {op:?} and was answered {answer:?}");
+                Err(Fault { rule: "F8", what })
+            }
+        }
+    }
+
+    /// Why an access that the step does not execute should not have been answered.
+    fn unexpected(&self, process: ProcessId, number: AccessNumber, phase: Phase) -> Fault {
+        let member = &self.members[process.index()];
+        let rule = if member.left || self.closed {
+            "F10"
+        } else if number.get() <= member.accepted && member.executed_in == Some(phase) {
+            "F1"
+        } else {
+            "F8"
+        };
+        let what = match rule {
+            "F10" => format!("access {number} of process {process} was answered after it was withdrawn"),
+            "F1" => format!("process {process} was answered access {number}, its second in phase {phase}"),
+            _ => {
+                format!("access {number} of process {process} was answered in phase {phase}; it did not wait")
+            }
+        };
+        Fault { rule, what }
+    }
+
+    fn check_append(&self, process: ProcessId, answer: AppendAnswer) -> Checked {
+        let Some(step) = &self.step else { return Ok(()) };
+        let expected = match &step.winner {
+            Some((winner, _)) if *winner == process => AppendAnswer::Success(Position::new(step.length)),
+            _ if step.window => AppendAnswer::Failed,
+            _ => AppendAnswer::LimitReached,
+        };
+        ensure(answer == expected, if step.window { "A1" } else { "A2" }, || {
+            format!(
+                "the append of process {process} in phase {} was answered {answer:?}, not {expected:?}",
+                step.phase
+            )
+        })
+    }
+
+    fn check_read(&self, process: ProcessId, start: Position, answer: ReadAnswer) -> Checked {
+        let Some(step) = &self.step else { return Ok(()) };
+        let (phase, length) = (step.phase, step.length);
+        let read = || format!("the read of process {process} in phase {phase}");
+        ensure(answer.start == start, "F8", || {
+            format!("{} asked from {start} and was answered from {}", read(), answer.start)
+        })?;
+        ensure(answer.length <= length, "R2", || {
+            format!("{} saw {} entries; {length} stood when it began", read(), answer.length)
+        })?;
+        ensure(answer.length == length, "F2", || {
+            format!("{} saw a stale list of {}; {length} stood when it began", read(), answer.length)
+        })?;
+        let count = length.saturating_sub(start.get()).min(self.params.read_size());
+        ensure(answer.count == count, "R1", || {
+            format!("{} returned {} entries from {start}, not {count}", read(), answer.count)
+        })?;
+        let sealed = match self.params.spec().append_window {
+            AppendWindow::FirstAccess => self.is_sealed_in(phase),
+            AppendWindow::Open => length >= self.params.list_limit(),
+        };
+        ensure(answer.sealed == sealed, "A2", || {
+            format!("{} was told sealed = {}; it was {sealed}", read(), answer.sealed)
+        })
+    }
+
+    /// Every access of the phase was answered, and its winner's entry added (F2, A1).
+    pub(super) fn end_step(&mut self) -> Checked {
+        let Some(step) = self.step.take() else { return Ok(()) };
+        let Step { phase, executed, winner, .. } = &step;
+        ensure(step.unanswered == 0, "F2", || {
+            let forgotten = |process: &&ProcessId| self.members[process.index()].executing.is_some();
+            let forgotten: Vec<&ProcessId> = executed.iter().filter(forgotten).collect();
+            format!("phase {phase} passed, and accesses of {forgotten:?} that waited were not answered")
+        })?;
+        ensure(step.added == winner.is_some(), "A1", || {
+            format!("phase {phase} was won, and no entry was added")
+        })
+    }
+
+    pub(super) fn sealed(&mut self, phase: Phase, length: u32) -> Checked {
+        ensure(!self.sealed, "A2", || "the list was sealed twice".to_owned())?;
+        ensure(length == self.length, "A2", || {
+            format!("the list was sealed at length {length}; it has {} entries", self.length)
+        })?;
+        ensure(self.is_sealed_in(phase), "A2", || {
+            format!("the list was sealed in phase {phase}, which is too early")
+        })?;
+        let stepped = self.last_step.is_some_and(|(last, _)| last >= phase);
+        ensure(phase <= self.floor.reached() && !stepped, "A2", || {
+            format!("the list was sealed for phase {phase}; phase {} comes next", self.floor.reached())
+        })?;
+        self.sealed = true;
+        Ok(())
+    }
+}

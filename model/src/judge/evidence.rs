@@ -1,0 +1,238 @@
+//! What a history shows, gathered in one pass over it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::access::Answer;
+use crate::history::{Event, Offence, OffenceKind, Recorded};
+use crate::invariants::{Broken, Invariants};
+use crate::params::Params;
+use crate::scheduler::Calendar;
+use crate::types::{Phase, ProcessId, Value};
+
+/// What a history shows.
+#[derive(Debug)]
+pub(super) struct Evidence {
+    params: Arc<Params>,
+    /// The first rule that it breaks.
+    pub(super) broken: Option<Broken>,
+    pub(super) list: Vec<Entry>,
+    pub(super) sealed: bool,
+    /// The last phase that was executed.
+    last: Option<Phase>,
+    seen: Vec<Seen>,
+    /// Which warps had a phase in the last round, up to the last phase.
+    in_last_round: Vec<bool>,
+    pub(super) blame: BTreeMap<ProcessId, BTreeMap<OffenceKind, u64>>,
+    /// The first offence on record of each process.
+    pub(super) first_offences: BTreeMap<ProcessId, Offence>,
+}
+
+/// An entry of the list and whose it is.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) value: Value,
+    pub(super) process: ProcessId,
+}
+
+/// What it shows of one process.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen {
+    pub(super) joined: bool,
+    /// What it reported to the server.
+    pub(super) decided: Option<Value>,
+    accepted: u64,
+    answered: u64,
+    /// Accesses executed, up to the phase in which it decided.
+    pub(super) executed: u64,
+    /// An access of it was executed in its first phase.
+    pub(super) punctual: bool,
+    /// An access of it was waiting when its first phase was executed.
+    pub(super) in_time: bool,
+    /// Phase of its last answer.
+    pub(super) last_answer: Option<Phase>,
+    incarnation: Option<u64>,
+    reads_in_this_life: u64,
+    /// Reads whose answers an earlier life took along (D2).
+    pub(super) reads_lost: u64,
+}
+
+impl Seen {
+    /// Whether an access of it waits, other than to be withdrawn by its own leaving.
+    fn waits(&self) -> bool {
+        self.decided.is_none() && self.acts()
+    }
+
+    /// Whether it waits for an answer at the end, or did until the close.
+    pub(super) fn acts(&self) -> bool {
+        self.accepted > self.answered
+    }
+}
+
+impl Evidence {
+    /// Goes through a history. `until` is the phase after which a process's accesses do not count any more,
+    /// because it had decided.
+    pub(super) fn gather(
+        params: &Arc<Params>,
+        history: &[Recorded],
+        complete: bool,
+        until: &BTreeMap<ProcessId, Phase>,
+    ) -> Self {
+        let mut invariants = Invariants::new(Arc::clone(params));
+        let mut evidence = Self {
+            params: Arc::clone(params),
+            broken: None,
+            list: Vec::new(),
+            sealed: false,
+            last: None,
+            seen: vec![Seen::default(); params.processes() as usize],
+            in_last_round: Vec::new(),
+            blame: BTreeMap::new(),
+            first_offences: BTreeMap::new(),
+        };
+        for recorded in history {
+            if evidence.broken.is_none() {
+                evidence.broken = invariants.observe(recorded).err();
+            }
+            evidence.take_in(&recorded.event, until);
+        }
+        if complete && evidence.broken.is_none() {
+            evidence.broken = invariants.finish().err();
+        }
+        evidence.in_last_round = evidence.warps_of_last_round();
+        evidence
+    }
+
+    /// What is shown of a process.
+    pub(super) fn of(&self, process: ProcessId) -> &Seen {
+        &self.seen[process.index()]
+    }
+
+    /// Every process, in order.
+    pub(super) fn processes(&self) -> impl Iterator<Item = (ProcessId, &Seen)> {
+        ProcessId::all(self.params.processes()).zip(&self.seen)
+    }
+
+    /// The values of the list.
+    pub(super) fn values(&self) -> impl Iterator<Item = &Value> + Clone {
+        self.list.iter().map(|entry| &entry.value)
+    }
+
+    /// How many phases a process had, up to the one in which it decided, or to the end (D2). Phases that
+    /// passed without a step count (F4).
+    pub(super) fn own_phases(&self, process: ProcessId, decided: Option<Phase>) -> u64 {
+        match (decided, self.last) {
+            (Some(phase), _) => self.round(phase),
+            (None, None) => 0,
+            (None, Some(last)) => {
+                let warp = self.params.warp_of(process);
+                self.round(last) - 1 + u64::from(self.in_last_round[warp.index()])
+            }
+        }
+    }
+
+    /// m of a process: its own phases in which it had no access executed, and the reads that an earlier life
+    /// took along (D2).
+    pub(super) fn missed(&self, process: ProcessId, decided: Option<Phase>) -> u64 {
+        let seen = self.of(process);
+        self.own_phases(process, decided).saturating_sub(seen.executed) + seen.reads_lost
+    }
+
+    /// Every order has each warp once in W phases.
+    fn round(&self, phase: Phase) -> u64 {
+        phase.get().div_ceil(u64::from(self.params.warps()))
+    }
+
+    fn warps_of_last_round(&self) -> Vec<bool> {
+        let warps = u64::from(self.params.warps());
+        let mut had_phase = vec![false; self.params.warps() as usize];
+        if let Some(last) = self.last {
+            let mut calendar = Calendar::new(&self.params);
+            let first = (self.round(last) - 1) * warps + 1;
+            for phase in (first..=last.get()).filter_map(Phase::new) {
+                had_phase[calendar.warp_of(phase).index()] = true;
+            }
+        }
+        had_phase
+    }
+
+    fn take_in(&mut self, event: &Event, until: &BTreeMap<ProcessId, Phase>) {
+        match event {
+            Event::Joined { process } => self.change(*process, |seen| seen.joined = true),
+            Event::Session { process, incarnation, .. } => {
+                self.change(*process, |seen| seen.begin_life(*incarnation));
+            }
+            Event::Accepted { process, .. } => self.change(*process, |seen| seen.accepted += 1),
+            Event::Stepped { phase, warp, .. } => {
+                self.last = self.last.max(Some(*phase));
+                // A broken history may name a warp that does not exist.
+                let exists = warp.get() <= self.params.warps();
+                if exists && self.round(*phase) == 1 {
+                    for process in self.params.members(*warp) {
+                        self.change(process, |seen| seen.in_time |= seen.waits());
+                    }
+                }
+            }
+            Event::Added { value, process, .. } => {
+                self.list.push(Entry { value: value.clone(), process: *process });
+            }
+            Event::Answered { process, phase, answer, .. } => {
+                let first_round = self.round(*phase) == 1;
+                let counts = until.get(process).is_none_or(|until| phase <= until);
+                self.change(*process, |seen| {
+                    seen.answered += 1;
+                    seen.executed += u64::from(counts);
+                    seen.punctual |= first_round;
+                    seen.last_answer = seen.last_answer.max(Some(*phase));
+                    seen.reads_in_this_life += u64::from(matches!(answer, Answer::Read(_)));
+                });
+            }
+            Event::Sealed { .. } => self.sealed = true,
+            Event::Decided { process, value } => {
+                self.change(*process, |seen| seen.decided = Some(value.clone()));
+            }
+            Event::Offence(offence) => {
+                let kinds = self.blame.entry(offence.process).or_default();
+                *kinds.entry(offence.kind).or_default() += 1;
+                self.first_offences.entry(offence.process).or_insert_with(|| offence.clone());
+            }
+            Event::Refused { .. }
+            | Event::GatheringEnded { .. }
+            | Event::PatienceSpent { .. }
+            | Event::Withdrawn { .. }
+            | Event::Finished
+            | Event::Closed => {}
+        }
+    }
+
+    /// Changes what is shown of a process; a broken history may name one that does not exist.
+    fn change(&mut self, process: ProcessId, change: impl FnOnce(&mut Seen)) {
+        if let Some(seen) = self.seen.get_mut(process.index()) {
+            change(seen);
+        }
+    }
+}
+
+impl Seen {
+    /// A session opens. Another incarnation, or one that is not told, is another life: it does not hold what
+    /// was read before.
+    fn begin_life(&mut self, incarnation: u64) {
+        if incarnation == 0 || self.incarnation != Some(incarnation) {
+            self.reads_lost += std::mem::take(&mut self.reads_in_this_life);
+        }
+        self.incarnation = Some(incarnation);
+    }
+}
+
+impl Evidence {
+    /// Whether the list begins with these values.
+    pub(super) fn begins_with(&self, values: &[Value]) -> bool {
+        values.len() <= self.list.len() && self.values().zip(values).all(|(entry, value)| entry == value)
+    }
+
+    /// Whether these values stand in the list in this order, perhaps with others between them.
+    pub(super) fn contains_in_order(&self, values: &[Value]) -> bool {
+        let mut entries = self.values();
+        values.iter().all(|value| entries.any(|entry| entry == value))
+    }
+}

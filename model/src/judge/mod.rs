@@ -1,0 +1,289 @@
+//! The judge: what a run proves (SPEC V1 to V5, B3, D2).
+//!
+//! [`judge`] holds the ground truth of a run (its [`Cast`] and [`Plan`]) against what was seen of it: the history
+//! of the instance, and what the correct processes report of themselves. What a Byzantine process says about
+//! itself counts for nothing (V5).
+//!
+//! The whole verdict is the first that applies of
+//! - **violation**: a promised property broke, or a rule of SPEC, or a correct process was accused, or missed
+//!   a phase that it was in time for, or decided what Algorithm 1 does not decide. A bug of ours.
+//! - **outside**: a property broke that nobody promised. The witness shows how.
+//! - **unknown**: the run proves nothing: something happened that the plan does not name, or did not
+//!   happen that it names, or the history is incomplete.
+//! - **valid**.
+//!
+//! A process that the plan kills, pauses or restarts without memory is faulty: it counts in f, and neither its
+//! proposal nor its decision is judged. Whether a correct process that died or gave up would have decided
+//! cannot be said; it makes the run prove nothing, and termination is judged without it, unless the history
+//! shows that it had all the accesses that it needed.
+
+mod evidence;
+mod properties;
+mod rules;
+mod verdict;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bounds;
+use crate::cast::{Cast, Role};
+use crate::history::Recorded;
+use crate::params::Params;
+use crate::types::{Phase, ProcessId, Value};
+
+pub use verdict::{Decision, Observed, Outcome, Property, VERDICT_VERSION, Verdict};
+
+use evidence::Evidence;
+use properties::Finding;
+
+/// How a process came to its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// It decided.
+    Decided,
+    /// The sealed list has no entry: there is nothing to decide (D1).
+    NothingToDecide,
+    /// It died or gave up; why.
+    Failed(String),
+}
+
+/// What a correct process reports of itself at its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Who.
+    pub process: ProcessId,
+    /// What it decided.
+    pub decision: Option<Value>,
+    /// The phase of the last answer that it had.
+    pub phase: Option<Phase>,
+    /// The values that it decided from, in the order of their positions.
+    pub from: Vec<Value>,
+    /// How it ended.
+    pub ended: Ended,
+}
+
+/// What of a run was meant to happen, beyond its cast.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Plan {
+    /// Correct processes that are killed, paused or restarted without memory: they count as faulty (V4).
+    pub faulty: BTreeSet<ProcessId>,
+    /// Correct processes that are made to miss their first phase.
+    pub late: BTreeSet<ProcessId>,
+    /// Attacks that must be seen to fire (B3), by the names under which [`Case::fired`] counts them.
+    pub attacks: BTreeSet<String>,
+}
+
+/// Everything that is known of a run.
+#[derive(Clone, Debug)]
+pub struct Case<'a> {
+    /// The parameters of the instance.
+    pub params: Arc<Params>,
+    /// Who plays what. Must have a part for each of the n.
+    pub cast: &'a Cast,
+    /// What was meant to happen.
+    pub plan: &'a Plan,
+    /// The history of the instance.
+    pub history: &'a [Recorded],
+    /// Whether it goes to the end of the run and lacks nothing.
+    pub complete: bool,
+    /// What processes report. Those of processes that are not correct are not looked at.
+    pub reports: &'a [Report],
+    /// How often each attack was seen to fire.
+    pub fired: BTreeMap<String, u64>,
+}
+
+/// A case with what follows from it.
+#[derive(Debug)]
+struct Run<'a> {
+    evidence: Evidence,
+    /// Correct in the cast and not made faulty by the plan.
+    correct: BTreeSet<ProcessId>,
+    reports: BTreeMap<ProcessId, &'a Report>,
+    /// Vc.
+    proposals: BTreeSet<&'a Value>,
+    late: BTreeSet<ProcessId>,
+    f: u64,
+    decisions: BTreeMap<ProcessId, Decision>,
+}
+
+impl<'a> Run<'a> {
+    fn new(case: &Case<'a>) -> Self {
+        let faulty = &case.plan.faulty;
+        let correct: BTreeSet<ProcessId> = case
+            .cast
+            .correct()
+            .filter(|process| !faulty.contains(process) && case.params.contains(*process))
+            .collect();
+        let reports: BTreeMap<ProcessId, &Report> = case
+            .reports
+            .iter()
+            .filter(|report| correct.contains(&report.process))
+            .map(|report| (report.process, report))
+            .collect();
+        let until = reports.iter().filter(|(_, report)| report.decision.is_some());
+        let until = until.filter_map(|(&process, report)| Some((process, report.phase?))).collect();
+        let evidence = Evidence::gather(&case.params, case.history, case.complete, &until);
+        let late: BTreeSet<ProcessId> = correct
+            .iter()
+            .copied()
+            .filter(|&process| !evidence.of(process).punctual)
+            .filter(|&process| case.complete || evidence.own_phases(process, None) > 0)
+            .collect();
+        let not_correct = u64::from(case.params.processes()) - correct.len() as u64;
+        let part = |process: &ProcessId| case.cast.part(*process);
+        Self {
+            proposals: correct.iter().filter_map(part).map(|part| &part.proposal).collect(),
+            decisions: decisions(case, &correct, &reports, &evidence),
+            f: not_correct + late.len() as u64,
+            evidence,
+            correct,
+            reports,
+            late,
+        }
+    }
+
+    /// How a correct process says that it ended.
+    fn ended(&self, process: ProcessId) -> Option<&'a Ended> {
+        self.reports.get(&process).map(|report| &report.ended)
+    }
+
+    /// Who decided what.
+    fn deciders(&self) -> BTreeMap<&Value, Vec<ProcessId>> {
+        let mut deciders: BTreeMap<&Value, Vec<ProcessId>> = BTreeMap::new();
+        for (&process, decision) in &self.decisions {
+            deciders.entry(&decision.value).or_default().push(process);
+        }
+        deciders
+    }
+
+    /// The largest m of a correct process (D2).
+    fn most_missed(&self) -> u64 {
+        let missed = |process: &ProcessId| match self.decisions.get(process) {
+            Some(decision) => decision.missed,
+            None => self.evidence.missed(*process, None),
+        };
+        self.correct.iter().map(missed).max().unwrap_or(0)
+    }
+}
+
+/// What correct processes decided: by their own report, or if there is none, by what they told the server.
+fn decisions(
+    case: &Case<'_>,
+    correct: &BTreeSet<ProcessId>,
+    reports: &BTreeMap<ProcessId, &Report>,
+    evidence: &Evidence,
+) -> BTreeMap<ProcessId, Decision> {
+    let decision = |&process: &ProcessId| {
+        let seen = evidence.of(process);
+        let (value, phase) = match reports.get(&process) {
+            Some(report) => (report.decision.clone()?, report.phase.or(seen.last_answer)),
+            None => (seen.decided.clone()?, seen.last_answer),
+        };
+        let missed = evidence.missed(process, phase);
+        Some((process, Decision { value, phase, bound: bounds::phase_bound(&case.params, missed), missed }))
+    };
+    correct.iter().filter_map(decision).collect()
+}
+
+/// Judges a run. See the module.
+#[must_use]
+pub fn judge(case: &Case<'_>) -> Verdict {
+    let run = Run::new(case);
+    let findings = properties::find(case, &run);
+    let broken = || findings.iter().filter(|finding| finding.observed == Observed::Violated);
+    let says = |promise: &str, finding: &Finding| {
+        let shown = finding.witness.first().map_or("", String::as_str);
+        match &finding.missing {
+            None => format!("{} {promise} and broke: {shown}", finding.property),
+            Some(premise) => format!("{} {promise} and broke: {shown} ({premise})", finding.property),
+        }
+    };
+    let mut violations: Vec<String> = broken()
+        .filter(|finding| finding.missing.is_none())
+        .map(|finding| says("was promised", finding))
+        .collect();
+    violations.extend(rules::violations(case, &run));
+    let outside: Vec<String> = broken()
+        .filter(|finding| finding.missing.is_some())
+        .map(|finding| says("was not promised", finding))
+        .collect();
+    let unknown = rules::unknowns(case, &run);
+
+    let outcome = match (violations.is_empty(), outside.is_empty(), unknown.is_empty()) {
+        (false, _, _) => Outcome::Violation,
+        (true, false, _) => Outcome::Outside,
+        (true, true, false) => Outcome::Unknown,
+        (true, true, true) => Outcome::Valid,
+    };
+    let reasons = [violations, outside, unknown].concat();
+    let mut witness: Vec<String> = Vec::new();
+    for sentence in broken().flat_map(|finding| &finding.witness) {
+        if !witness.contains(sentence) {
+            witness.push(sentence.clone());
+        }
+    }
+    write(case, run, findings, outcome, reasons, witness)
+}
+
+/// Writes the verdict.
+fn write(
+    case: &Case<'_>,
+    run: Run<'_>,
+    findings: [Finding; 5],
+    verdict: Outcome,
+    reasons: Vec<String>,
+    witness: Vec<String>,
+) -> Verdict {
+    let [agreement, termination, weak, common, strong] = findings;
+    let premise = |finding: &Finding| finding.missing.as_ref().map(ToString::to_string);
+    let strategy = |(process, part): (ProcessId, &crate::cast::Part)| match &part.role {
+        Role::Correct => None,
+        Role::Byzantine(strategy) => Some((process, strategy.to_string())),
+    };
+    let deciders = run.deciders();
+    let decision =
+        if deciders.len() == 1 { deciders.keys().next().map(|&value| value.clone()) } else { None };
+    let accused = run.correct.iter().filter(|process| run.evidence.blame.contains_key(process));
+    Verdict {
+        version: VERDICT_VERSION,
+        verdict,
+        reasons,
+        agreement: agreement.observed,
+        agreement_promised: agreement.missing.is_none(),
+        agreement_missing_premise: premise(&agreement),
+        termination: termination.observed,
+        termination_promised: termination.missing.is_none(),
+        termination_missing_premise: premise(&termination),
+        weak_validity: weak.observed,
+        weak_validity_promised: weak.missing.is_none(),
+        weak_validity_missing_premise: premise(&weak),
+        common_validity: common.observed,
+        common_validity_promised: common.missing.is_none(),
+        common_validity_missing_premise: premise(&common),
+        strong_validity: strong.observed,
+        strong_validity_promised: strong.missing.is_none(),
+        strong_validity_missing_premise: premise(&strong),
+        n: case.params.processes(),
+        p: case.params.warp_size(),
+        r: case.params.read_size(),
+        warps: case.params.warps(),
+        f: run.f,
+        late: run.late.iter().copied().collect(),
+        distinct_correct_proposals: run.proposals.len() as u64,
+        list: run.evidence.values().cloned().collect(),
+        decision,
+        last_decision_phase: run.decisions.values().filter_map(|decision| decision.phase).max(),
+        phase_bound: bounds::phase_bound(&case.params, run.most_missed()),
+        seed: case.params.spec().seed,
+        accused_correct: accused.copied().collect(),
+        fired: case.fired.clone(),
+        byzantine: case.cast.parts().filter_map(strategy).collect(),
+        witness,
+        blame: run.evidence.blame,
+        decisions: run.decisions,
+    }
+}

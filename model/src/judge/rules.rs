@@ -1,0 +1,115 @@
+//! What else makes a run a violation, and what makes it prove nothing (SPEC V4, B3, D1, D3).
+
+use crate::params::AppendWindow;
+use crate::process::mode;
+use crate::types::{ProcessId, Value};
+
+use super::properties::few;
+use super::{Case, Ended, Report, Run};
+
+/// The rules that broke, apart from the five properties.
+pub(super) fn violations(case: &Case<'_>, run: &Run<'_>) -> Vec<String> {
+    let mut found: Vec<String> = run.evidence.broken.iter().map(ToString::to_string).collect();
+    let accused = run.evidence.first_offences.iter().filter(|(process, _)| run.correct.contains(process));
+    found.extend(accused.map(|(process, offence)| {
+        format!("B3: process {process} is correct and was accused of {:?}: {}", offence.kind, offence.detail)
+    }));
+    let robbed = run.correct.iter().filter(|process| {
+        let seen = run.evidence.of(**process);
+        // A history that is cut short may end between a step and its answers.
+        let told = case.complete || run.evidence.own_phases(**process, None) > 1;
+        seen.in_time && !seen.punctual && told
+    });
+    found.extend(robbed.map(|process| {
+        format!(
+            "V4: an access of process {process} had been accepted when its first phase came, and missed it"
+        )
+    }));
+    let sealed_mode = mode(run.evidence.values());
+    found.extend(run.reports.values().filter_map(|report| wrong_decision(case, run, report, sealed_mode)));
+    found
+}
+
+/// Why a correct process should not have decided what it reports (D1, D3, R2).
+fn wrong_decision(
+    case: &Case<'_>,
+    run: &Run<'_>,
+    report: &Report,
+    sealed_mode: Option<&Value>,
+) -> Option<String> {
+    let Report { process, decision: Some(decision), from, .. } = report else { return None };
+    if let Some(told) = run.evidence.of(*process).decided.as_ref().filter(|told| *told != decision) {
+        return Some(format!(
+            "D3: process {process} decided {decision}, and {told} is on record as its report"
+        ));
+    }
+    let whole = from.len() == run.evidence.list.len() && run.evidence.begins_with(from);
+    // With the whole list in hand the mode is the same for everybody.
+    let computed = if whole { sealed_mode } else { mode(from) };
+    if computed != Some(decision) {
+        let computed = computed.map_or_else(|| "nothing".to_owned(), ToString::to_string);
+        return Some(format!(
+            "D1: process {process} decided {decision}; the mode of the {} entries that it read is {computed}",
+            from.len()
+        ));
+    }
+    if whole && run.evidence.sealed {
+        return None;
+    }
+    match case.params.spec().append_window {
+        AppendWindow::FirstAccess => not_from_sealed_list(case, run, *process, from),
+        AppendWindow::Open => (case.complete && !run.evidence.contains_in_order(from)).then(|| {
+            format!("R2: process {process} read entries that do not stand in the list in this order")
+        }),
+    }
+}
+
+/// Why, under `first_access`, these are not all the entries of the sealed list. Of a history that is not
+/// complete the end may be missing, and with it the seal.
+fn not_from_sealed_list(
+    case: &Case<'_>,
+    run: &Run<'_>,
+    process: ProcessId,
+    from: &[Value],
+) -> Option<String> {
+    let known = if case.complete { from } else { &from[..from.len().min(run.evidence.list.len())] };
+    if !run.evidence.begins_with(known) {
+        return Some(format!("R2: what process {process} read is not a prefix of the list"));
+    }
+    if run.evidence.sealed {
+        let stand = run.evidence.list.len();
+        return (from.len() < stand)
+            .then(|| format!("D1: process {process} decided from {} of {stand} entries", from.len()));
+    }
+    case.complete.then(|| format!("D1: process {process} decided, and the list was never sealed"))
+}
+
+/// What makes the run prove nothing.
+pub(super) fn unknowns(case: &Case<'_>, run: &Run<'_>) -> Vec<String> {
+    let mut found = Vec::new();
+    if !case.complete {
+        found.push("the history is incomplete".to_owned());
+    }
+    let unfired =
+        case.plan.attacks.iter().filter(|attack| case.fired.get(*attack).is_none_or(|&count| count == 0));
+    found.extend(unfired.map(|attack| format!("the attack {attack} was planned and never seen to fire")));
+    let late: Vec<ProcessId> = run.late.difference(&case.plan.late).copied().collect();
+    if !late.is_empty() {
+        found.push(format!("late, which the plan does not name: {}", few(&late)));
+    }
+    let missing = run.correct.iter().filter(|process| !run.reports.contains_key(process));
+    let missing: Vec<&ProcessId> = missing.collect();
+    if !missing.is_empty() {
+        found.push(format!("no report came from correct processes: {}", few(missing)));
+    }
+    for (process, report) in &run.reports {
+        match (&report.ended, &report.decision) {
+            (Ended::Failed(why), _) => found.push(format!("process {process} is correct and failed: {why}")),
+            (Ended::Decided, None) => {
+                found.push(format!("process {process} says that it decided, and not what"));
+            }
+            (Ended::Decided, Some(_)) | (Ended::NothingToDecide, _) => {}
+        }
+    }
+    found
+}

@@ -1,0 +1,176 @@
+//! A recorded history, run again: whether a machine, given the same inputs at the same times, does what the
+//! record says.
+//!
+//! The inputs are in the record as they were accepted: sessions, accesses, decisions, the close, and the
+//! offences that the server's border filed. What the record shows besides happened by time alone, and a tick at
+//! its time brings it about.
+//!
+//! A refused input changes nothing and is not recorded in full, so it is not repeated: [`Event::Refused`] is
+//! passed over. An offence that came with a refusal is repeated as if the border had filed it; it is compared,
+//! but nothing shows whether it was deserved.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::access::Access;
+use crate::history::{Event, Recorded};
+use crate::machine::{Input, Machine};
+use crate::params::Params;
+use crate::types::{ProcessId, Time};
+
+/// The first place where a replay differs from the record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Index of the event in the record.
+    pub index: usize,
+    /// What the record says; `None` if it is at its end.
+    pub expected: Option<Box<Recorded>>,
+    /// What the machine did; `None` if nothing.
+    pub got: Option<Box<Recorded>>,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let say = |recorded: &Option<Box<Recorded>>| match recorded {
+            Some(recorded) => format!("{:?} at {} ns", recorded.event, recorded.at.as_nanos()),
+            None => "nothing".to_owned(),
+        };
+        write!(f, "event {}: recorded {}, replayed {}", self.index, say(&self.expected), say(&self.got))
+    }
+}
+
+impl std::error::Error for Difference {}
+
+/// Feeds the inputs of a recorded history to a fresh machine and compares every event. The machine as it is at
+/// the end.
+///
+/// # Errors
+/// The first event that differs.
+pub fn replay(params: &Arc<Params>, events: &[Recorded]) -> Result<Machine, Difference> {
+    let mut machine = Machine::new(Arc::clone(params));
+    let mut record = Record { events, index: 0 };
+    while let Some(next) = record.peek() {
+        open_silently(&mut machine, next.at);
+        let input = record.input(machine.deadline());
+        let mut happened = Vec::new();
+        if named(&input).is_none_or(|process| params.contains(process)) {
+            // Whether it was refused shows in what happened.
+            let _ = machine.apply(next.at, input, &mut happened);
+        }
+        let before = record.index;
+        for event in happened {
+            record.compare(&Recorded { at: next.at, event })?;
+        }
+        if record.index == before {
+            return Err(record.difference(None));
+        }
+    }
+    Ok(machine)
+}
+
+/// With a pace, phases open by time alone, which leaves no trace in the record: lets that happen which is due
+/// before `until`, but nothing of which the record tells.
+fn open_silently(machine: &mut Machine, until: Time) {
+    if machine.params().spec().pace.is_zero() {
+        return;
+    }
+    while let Some(due) = machine.deadline().filter(|due| *due < until) {
+        let mut ticked = machine.clone();
+        let mut happened = Vec::new();
+        let refused = ticked.apply(due, Input::Tick, &mut happened).is_err();
+        if refused || !happened.is_empty() || ticked.deadline() == Some(due) {
+            return;
+        }
+        *machine = ticked;
+    }
+}
+
+/// The process that an input names and that the machine takes for granted.
+fn named(input: &Input) -> Option<ProcessId> {
+    match input {
+        Input::Hello { process, .. } | Input::Decide { process, .. } => Some(*process),
+        Input::Access(access) => Some(access.process),
+        Input::Offence(offence) => Some(offence.process),
+        Input::Close | Input::Tick => None,
+    }
+}
+
+struct Record<'a> {
+    events: &'a [Recorded],
+    /// Everything before it has been brought about.
+    index: usize,
+}
+
+impl<'a> Record<'a> {
+    /// The next event that a replay can bring about.
+    fn peek(&mut self) -> Option<&'a Recorded> {
+        while let Some(recorded) = self.events.get(self.index) {
+            if !matches!(recorded.event, Event::Refused { .. }) {
+                return Some(recorded);
+            }
+            self.index += 1;
+        }
+        None
+    }
+
+    /// The input that brings about the next event.
+    ///
+    /// What happened by time was noticed either by a tick or with the next input of the same moment. They differ
+    /// in what is due exactly then, which only a tick takes for overdue.
+    fn input(&self, deadline: Option<Time>) -> Input {
+        let Some(next) = self.events.get(self.index) else { return Input::Tick };
+        // Joining is part of the input that is recorded next.
+        let comes_now = matches!(next.event, Event::Joined { .. }) || input_of(&next.event).is_some();
+        if !comes_now && deadline == Some(next.at) {
+            return Input::Tick;
+        }
+        let same_moment = self.events[self.index..].iter().take_while(|recorded| recorded.at == next.at);
+        same_moment.map(|recorded| &recorded.event).find_map(input_of).unwrap_or(Input::Tick)
+    }
+
+    fn compare(&mut self, got: &Recorded) -> Result<(), Difference> {
+        if self.peek() != Some(got) {
+            return Err(self.difference(Some(got)));
+        }
+        self.index += 1;
+        Ok(())
+    }
+
+    fn difference(&self, got: Option<&Recorded>) -> Difference {
+        let boxed = |recorded: &Recorded| Box::new(recorded.clone());
+        Difference {
+            index: self.index,
+            expected: self.events.get(self.index).map(boxed),
+            got: got.map(boxed),
+        }
+    }
+}
+
+/// The input of which this event is the record.
+fn input_of(event: &Event) -> Option<Input> {
+    match event {
+        Event::Session { process, incarnation, .. } => {
+            Some(Input::Hello { process: *process, incarnation: *incarnation })
+        }
+        Event::Accepted { process, number, session, op } => Some(Input::Access(Access {
+            process: *process,
+            session: *session,
+            number: *number,
+            op: op.clone(),
+            no_wait: false,
+        })),
+        Event::Decided { process, value } => Some(Input::Decide { process: *process, value: value.clone() }),
+        Event::Offence(offence) => Some(Input::Offence(offence.clone())),
+        Event::Closed => Some(Input::Close),
+        Event::Joined { .. }
+        | Event::Refused { .. }
+        | Event::GatheringEnded { .. }
+        | Event::PatienceSpent { .. }
+        | Event::Stepped { .. }
+        | Event::Added { .. }
+        | Event::Answered { .. }
+        | Event::Sealed { .. }
+        | Event::Withdrawn { .. }
+        | Event::Finished => None,
+    }
+}

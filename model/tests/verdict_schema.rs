@@ -1,0 +1,143 @@
+//! `verdict.json` as the schema in `docs/schema` describes it.
+
+mod story;
+
+use serde_json::Value as Json;
+use stickycas_model::history::{Event, Offence, OffenceKind};
+use stickycas_model::judge::{VERDICT_VERSION, Verdict};
+
+use story::{Story, id};
+
+fn schema() -> Json {
+    serde_json::from_str(include_str!("../../docs/schema/verdict.schema.json")).unwrap()
+}
+
+/// What of `json` the schema does not allow: as much of the language as our schema uses.
+fn faults(schema: &Json, root: &Json, json: &Json, at: &str) -> Vec<String> {
+    let known = ["$ref", "$schema", "$id", "$defs", "title", "description", "type", "const", "enum", "items"];
+    let known =
+        [&known[..], &["properties", "required", "additionalProperties", "minimum", "minLength"]].concat();
+    let mut found = Vec::new();
+    for (word, says) in schema.as_object().unwrap() {
+        assert!(known.contains(&word.as_str()), "the test does not know {word}");
+        let holds = match word.as_str() {
+            "const" => says == json,
+            "enum" => says.as_array().unwrap().contains(json),
+            "type" => match says {
+                Json::Array(types) => types.iter().any(|says| is_of(says, json)),
+                says => is_of(says, json),
+            },
+            "minimum" => json.as_u64().is_none_or(|number| number >= says.as_u64().unwrap()),
+            "minLength" => json.as_str().is_none_or(|text| text.len() as u64 >= says.as_u64().unwrap()),
+            "required" => json.as_object().is_none_or(|fields| {
+                says.as_array().unwrap().iter().all(|name| fields.contains_key(name.as_str().unwrap()))
+            }),
+            _ => true,
+        };
+        if !holds {
+            found.push(format!("{at}: {word}"));
+        }
+    }
+    if let Some(reference) = schema["$ref"].as_str() {
+        let target =
+            root.pointer(reference.strip_prefix('#').unwrap()).expect("the reference leads somewhere");
+        found.extend(faults(target, root, json, at));
+    }
+    for (place, item) in json.as_array().into_iter().flatten().enumerate() {
+        found.extend(faults(&schema["items"], root, item, &format!("{at}/{place}")));
+    }
+    if schema.get("properties").is_some() || schema.get("additionalProperties").is_some() {
+        for (name, field) in json.as_object().into_iter().flatten() {
+            let at = format!("{at}/{name}");
+            match (&schema["properties"][name], &schema["additionalProperties"]) {
+                (Json::Null, Json::Bool(false)) => found.push(format!("{at}: not in the schema")),
+                (Json::Null, others @ Json::Object(_)) => found.extend(faults(others, root, field, &at)),
+                (says, _) => found.extend(faults(says, root, field, &at)),
+            }
+        }
+    }
+    found
+}
+
+fn is_of(says: &Json, json: &Json) -> bool {
+    match says.as_str().unwrap() {
+        "object" => json.is_object(),
+        "array" => json.is_array(),
+        "string" => json.is_string(),
+        "integer" => json.is_u64(),
+        "boolean" => json.is_boolean(),
+        "null" => json.is_null(),
+        other => panic!("the test does not know type {other}"),
+    }
+}
+
+/// One that leaves as much out as can be, and one that has everything.
+fn verdicts() -> [Verdict; 2] {
+    let mut full = Story::told("!X !X a b", 1, 4);
+    full.fired.insert("flood".to_owned(), 3);
+    let detail = "append with access number 2".to_owned();
+    full.insert(
+        9,
+        Event::Offence(Offence { process: id(1), kind: OffenceKind::LateAppend, number: None, detail }),
+    );
+    [Story::told("a a", 1, 1).verdict(), full.verdict()]
+}
+
+#[test]
+fn a_verdict_reads_back_as_it_was_written() {
+    for verdict in verdicts() {
+        let text = serde_json::to_string_pretty(&verdict).unwrap();
+        assert_eq!(serde_json::from_str::<Verdict>(&text).unwrap(), verdict);
+    }
+}
+
+#[test]
+fn every_verdict_is_what_the_schema_says() {
+    let schema = schema();
+    for verdict in verdicts() {
+        let json = serde_json::to_value(&verdict).unwrap();
+        assert_eq!(faults(&schema, &schema, &json, ""), [""; 0]);
+    }
+}
+
+#[test]
+fn the_schema_requires_every_field_that_is_always_written_and_names_no_other() {
+    let schema = schema();
+    let [least, full] = verdicts().map(|verdict| serde_json::to_value(&verdict).unwrap());
+    let mut required: Vec<&str> =
+        schema["required"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    required.sort_unstable();
+    let mut written: Vec<&str> = least.as_object().unwrap().keys().map(String::as_str).collect();
+    written.sort_unstable();
+    assert_eq!(required, written);
+
+    let described = schema["properties"].as_object().unwrap();
+    for name in full.as_object().unwrap().keys() {
+        assert!(described.contains_key(name), "{name}");
+    }
+    // Those of which no single run has all: each is written when its premise is missing.
+    let optional: Vec<&String> =
+        described.keys().filter(|name| !required.contains(&name.as_str()) && *name != "witness").collect();
+    assert!(optional.iter().all(|name| name.ends_with("_missing_premise")), "{optional:?}");
+    assert_eq!(optional.len(), 5);
+}
+
+#[test]
+fn the_schema_refuses_what_is_not_a_verdict() {
+    let schema = schema();
+    let refused = |change: &dyn Fn(&mut Json)| {
+        let mut json = serde_json::to_value(&verdicts()[1]).unwrap();
+        change(&mut json);
+        !faults(&schema, &schema, &json, "").is_empty()
+    };
+    assert!(!refused(&|_| {}));
+    assert!(refused(&|json| json["version"] = (VERDICT_VERSION + 1).into()));
+    assert!(refused(&|json| json["verdict"] = "guilty".into()));
+    assert!(refused(&|json| json["surprise"] = 1.into()));
+    assert!(refused(&|json| json["f"] = "two".into()));
+    assert!(refused(&|json| json["late"] = vec![0].into()));
+    assert!(refused(&|json| json["decisions"]["3"]["bound"] = Json::Null));
+    assert!(refused(&|json| {
+        json.as_object_mut().unwrap().remove("agreement");
+    }));
+}

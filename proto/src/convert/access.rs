@@ -1,0 +1,189 @@
+//! Accesses and values: what a process asks for (SPEC F1, F8).
+//!
+//! The three messages that carry an operation (an `Access` frame, a `WaitingAccess`, an `Accepted` event)
+//! each have a oneof of their own, which costs two bytes less per access than a message for it would; one
+//! macro gives them the same conversions.
+
+use bytes::Bytes;
+use stickycas_model::access::{Access, Op};
+use stickycas_model::params::{Params, ValueError};
+use stickycas_model::types::{AccessNumber, Position, ProcessId, SessionId, Value};
+
+use super::{WireError, access_number};
+use crate::v1;
+
+/// A value of the instance (P3): a decision, or what a read returned.
+///
+/// # Errors
+/// When it is empty or too large.
+pub fn value_from_wire(field: &'static str, bytes: &[u8], params: &Params) -> Result<Value, WireError> {
+    params.value(bytes).map_err(|error| WireError::Value { field, error })
+}
+
+/// A value of an instance whose limit is not known here: a recorded one.
+pub(super) fn recorded_value(field: &'static str, bytes: &Bytes) -> Result<Value, WireError> {
+    Value::new(bytes).ok_or(WireError::Value { field, error: ValueError::Empty })
+}
+
+/// An operation on the wire, before its value is checked.
+pub(super) enum WireOp<'a> {
+    Append(&'a Bytes),
+    Read(u32),
+}
+
+impl WireOp<'_> {
+    pub(super) fn check(
+        &self,
+        value: impl FnOnce(&Bytes) -> Result<Value, WireError>,
+    ) -> Result<Op, WireError> {
+        match self {
+            Self::Append(bytes) => value(bytes).map(Op::Append),
+            Self::Read(start) => Ok(Op::Read { start: Position::new(*start) }),
+        }
+    }
+
+    fn within(&self, params: &Params) -> Result<Op, WireError> {
+        self.check(|bytes| value_from_wire("value", bytes, params))
+    }
+}
+
+macro_rules! op_of {
+    ($oneof:path) => {
+        impl From<&Op> for $oneof {
+            fn from(op: &Op) -> Self {
+                match op {
+                    Op::Append(value) => Self::Append(v1::Append { value: value.to_bytes() }),
+                    Op::Read { start } => Self::Read(v1::Read { start: start.get() }),
+                }
+            }
+        }
+
+        impl<'a> From<&'a $oneof> for WireOp<'a> {
+            fn from(op: &'a $oneof) -> Self {
+                type Wire = $oneof;
+                match op {
+                    Wire::Append(append) => Self::Append(&append.value),
+                    Wire::Read(read) => Self::Read(read.start),
+                }
+            }
+        }
+    };
+}
+
+op_of!(v1::access::Op);
+op_of!(v1::waiting_access::Op);
+op_of!(v1::event::accepted::Op);
+
+/// The access of a frame that came on a stream of `process` in `session`.
+///
+/// # Errors
+/// When its number is 0, it does nothing, or its value is none of the instance.
+pub fn access_from_frame(
+    frame: &v1::Access,
+    process: ProcessId,
+    session: SessionId,
+    params: &Params,
+) -> Result<Access, WireError> {
+    let number = access_number("number", frame.number)?;
+    let op = frame.op.as_ref().ok_or(WireError::Missing("op"))?;
+    let op = WireOp::from(op).within(params)?;
+    Ok(Access { process, session: Some(session), number, op, no_wait: false })
+}
+
+/// The access of a unary append by `process`.
+///
+/// # Errors
+/// When its number is 0 or its value is none of the instance.
+pub fn access_from_append(
+    request: &v1::AppendRequest,
+    process: ProcessId,
+    params: &Params,
+) -> Result<Access, WireError> {
+    let number = access_number("access_number", request.access_number)?;
+    let op = Op::Append(value_from_wire("value", &request.value, params)?);
+    Ok(Access { process, session: None, number, op, no_wait: request.no_wait })
+}
+
+/// The access of a unary read by `process`.
+///
+/// # Errors
+/// When its number is 0.
+pub fn access_from_read(request: &v1::ReadRequest, process: ProcessId) -> Result<Access, WireError> {
+    let number = access_number("access_number", request.access_number)?;
+    let op = Op::Read { start: Position::new(request.start) };
+    Ok(Access { process, session: None, number, op, no_wait: request.no_wait })
+}
+
+/// The frame that asks for an access on a channel.
+#[must_use]
+pub fn access_frame(channel: u32, number: AccessNumber, op: &Op) -> v1::Access {
+    v1::Access { channel, number: number.get(), op: Some(op.into()) }
+}
+
+/// A waiting access.
+#[must_use]
+pub fn waiting_to_wire(number: AccessNumber, op: &Op) -> v1::WaitingAccess {
+    v1::WaitingAccess { number: number.get(), op: Some(op.into()) }
+}
+
+/// A waiting access of an instance.
+///
+/// # Errors
+/// When its number is 0, it does nothing, or its value is none of the instance.
+pub fn waiting_from_wire(wire: &v1::WaitingAccess, params: &Params) -> Result<(AccessNumber, Op), WireError> {
+    let number = access_number("waiting.number", wire.number)?;
+    let op = wire.op.as_ref().ok_or(WireError::Missing("waiting.op"))?;
+    Ok((number, WireOp::from(op).within(params)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stickycas_model::params::ParamsSpec;
+
+    fn params() -> Params {
+        Params::try_new(ParamsSpec { max_value_bytes: 4, ..ParamsSpec::new(2, 1, 1) }).unwrap()
+    }
+
+    fn append(value: &'static [u8]) -> v1::AppendRequest {
+        v1::AppendRequest { access_number: 1, value: Bytes::from_static(value), ..Default::default() }
+    }
+
+    #[test]
+    fn a_value_is_checked_against_the_instance() {
+        let convert = |request| access_from_append(&request, ProcessId::FIRST, &params());
+        assert!(convert(append(b"four")).is_ok());
+        assert_eq!(
+            convert(append(b"")).unwrap_err().to_string(),
+            "value: the value is empty: give at least one byte"
+        );
+        let error = ValueError::TooLarge { length: 5, limit: 4 };
+        assert_eq!(convert(append(b"fiver")), Err(WireError::Value { field: "value", error }));
+    }
+
+    #[test]
+    fn access_number_0_is_missing() {
+        let request = v1::AppendRequest { access_number: 0, ..append(b"v") };
+        let refused = access_from_append(&request, ProcessId::FIRST, &params());
+        assert_eq!(refused, Err(WireError::Zero("access_number")));
+    }
+
+    #[test]
+    fn a_frame_that_does_nothing_is_refused() {
+        let frame = v1::Access { channel: 0, number: 1, op: None };
+        let refused = access_from_frame(&frame, ProcessId::FIRST, SessionId::FIRST, &params());
+        assert_eq!(refused, Err(WireError::Missing("op")));
+    }
+
+    #[test]
+    fn an_access_frame_reads_back() {
+        let value = Value::new(b"v").unwrap();
+        for op in
+            [Op::Append(value), Op::Read { start: Position::new(0) }, Op::Read { start: Position::new(7) }]
+        {
+            let frame = access_frame(3, AccessNumber::FIRST, &op);
+            let access = access_from_frame(&frame, ProcessId::FIRST, SessionId::FIRST, &params()).unwrap();
+            assert_eq!((access.number, access.op, access.no_wait), (AccessNumber::FIRST, op, false));
+        }
+    }
+}

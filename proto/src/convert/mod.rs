@@ -1,0 +1,103 @@
+//! Wire to model and model to wire, one file per subject.
+//!
+//! Towards the wire nothing can fail. From the wire everything can: each conversion gives a [`WireError`]
+//! that names the field, and never panics. Where a conversion needs to know the instance it takes its
+//! [`Params`](stickycas_model::params::Params): a value is one only within the instance's limit (P3).
+
+use std::time::Duration;
+
+use stickycas_model::params::{ParamsError, ValueError};
+use stickycas_model::types::{AccessNumber, Phase, ProcessId, SessionId, WarpId};
+
+pub mod access;
+pub mod answer;
+mod frames;
+pub mod history;
+pub mod own;
+pub mod params;
+
+/// Why a message is not well formed. Fields are named as in the .proto files.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// A required field is absent.
+    #[error("{0} is missing")]
+    Missing(&'static str),
+    /// A number that counts from 1 is 0.
+    #[error("{0} is 0: it counts from 1")]
+    Zero(&'static str),
+    /// An enum field holds no value of the enum, or UNSPECIFIED where one is required.
+    #[error("{field} = {value} has no meaning")]
+    UnknownEnum {
+        /// Which field.
+        field: &'static str,
+        /// What it holds.
+        value: i32,
+    },
+    /// A duration is negative or not normalised.
+    #[error("{0} is negative or not a duration")]
+    Duration(&'static str),
+    /// A field does not fit another one of its message.
+    #[error("{field} {why}")]
+    Contradiction {
+        /// Which field.
+        field: &'static str,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Bytes are not a value of the instance (P3).
+    #[error("{field}: {error}")]
+    Value {
+        /// Which field.
+        field: &'static str,
+        /// Why.
+        error: ValueError,
+    },
+    /// The text is not an instance id.
+    #[error("instance_id: give 32 lowercase hex digits")]
+    InstanceId,
+    /// The text is not an instance name.
+    #[error("name: give 1 to 64 letters, digits, '.', '_' or '-', and not 32 hex digits")]
+    InstanceName,
+    /// A parameter is out of its range (P4).
+    #[error("parameters: {0}")]
+    Params(#[from] ParamsError),
+}
+
+fn process(field: &'static str, number: u32) -> Result<ProcessId, WireError> {
+    ProcessId::new(number).ok_or(WireError::Zero(field))
+}
+
+fn warp(field: &'static str, number: u32) -> Result<WarpId, WireError> {
+    WarpId::new(number).ok_or(WireError::Zero(field))
+}
+
+fn phase(field: &'static str, number: u64) -> Result<Phase, WireError> {
+    Phase::new(number).ok_or(WireError::Zero(field))
+}
+
+fn access_number(field: &'static str, number: u64) -> Result<AccessNumber, WireError> {
+    AccessNumber::new(number).ok_or(WireError::Zero(field))
+}
+
+fn session(field: &'static str, number: u32) -> Result<SessionId, WireError> {
+    SessionId::new(number).ok_or(WireError::Zero(field))
+}
+
+/// A duration as the wire has it. Saturates at the longest that it can hold.
+#[must_use]
+pub fn duration_to_wire(duration: Duration) -> prost_types::Duration {
+    let nanos = i32::try_from(duration.subsec_nanos()).unwrap_or(i32::MAX);
+    prost_types::Duration { seconds: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX), nanos }
+}
+
+/// A duration from the wire, `field` being its name.
+///
+/// # Errors
+/// If it is negative, or its nanoseconds are not below a second.
+pub fn duration_from_wire(field: &'static str, wire: &prost_types::Duration) -> Result<Duration, WireError> {
+    let seconds = u64::try_from(wire.seconds).map_err(|_| WireError::Duration(field))?;
+    match u32::try_from(wire.nanos) {
+        Ok(nanos) if nanos < 1_000_000_000 => Ok(Duration::new(seconds, nanos)),
+        _ => Err(WireError::Duration(field)),
+    }
+}

@@ -1,0 +1,287 @@
+//! What each reason of a refusal means, in tables that the compiler keeps complete: its gRPC code, whether
+//! the request may have happened all the same, and whether the same request again helps (SPEC section 11).
+//!
+//! "May I retry?" and "may it have happened?" are two questions: an access whose deadline passed may have
+//! happened and is retried with the same number; one that was not in its phase did not happen and may be
+//! retried; an empty value did not happen and must not be retried.
+
+use std::time::Duration;
+
+use tonic::Code;
+
+use crate::v1::RefusalReason;
+
+/// Advice to try again after this, for what ends as soon as others are done.
+const SOON: Duration = Duration::from_millis(100);
+/// Advice to try again after this, for what takes as long as somebody holds on to it.
+const LATER: Duration = Duration::from_secs(1);
+/// What the enum's names begin with in the .proto file.
+const PREFIX: &str = "REFUSAL_REASON_";
+
+impl RefusalReason {
+    /// Every reason but UNSPECIFIED, in the order of the .proto file.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (1..).map_while(|number| Self::try_from(number).ok())
+    }
+
+    /// The name without prefix, as in `google.rpc.ErrorInfo`: for example `NOT_YOUR_PHASE`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let name = self.as_str_name();
+        name.strip_prefix(PREFIX).unwrap_or(name)
+    }
+
+    /// The reason with this [`name`](Self::name); `None` if it is not known here.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::all().find(|reason| reason.name() == name)
+    }
+
+    /// The gRPC code that a call refused for this reason ends with.
+    #[must_use]
+    pub fn code(self) -> Code {
+        match self {
+            Self::Unspecified => Code::Unknown,
+            Self::ValueEmpty
+            | Self::ValueTooLarge
+            | Self::Malformed
+            | Self::BadParameters
+            | Self::AccessNumberOutOfOrder
+            | Self::AccessContentDiffers => Code::InvalidArgument,
+            Self::NoIdentity => Code::Unauthenticated,
+            Self::NotAMember | Self::NotCoordinator | Self::NotCreator => Code::PermissionDenied,
+            Self::InstanceUnknown => Code::NotFound,
+            Self::NameTaken => Code::AlreadyExists,
+            Self::NotYourPhase
+            | Self::InstanceClosed
+            | Self::ProcessLeft
+            | Self::DecisionDiffers
+            | Self::SessionReplaced => Code::FailedPrecondition,
+            Self::PhaseNotKept => Code::OutOfRange,
+            Self::TooManyWaiting
+            | Self::TooManyInstances
+            | Self::TooManyConnections
+            | Self::TooManyStreams
+            | Self::TooManySessions
+            | Self::RateExceeded
+            | Self::WatcherTooSlow
+            | Self::ReaderTooSlow => Code::ResourceExhausted,
+            // UNAVAILABLE tells generic clients that nothing happened and that a retry is safe, so it stands
+            // for this one case only.
+            Self::Draining => Code::Unavailable,
+            Self::Deadline => Code::DeadlineExceeded,
+            Self::Internal => Code::Internal,
+        }
+    }
+
+    /// Whether what was asked for may have happened, or may still happen. An unknown reason: it may.
+    #[must_use]
+    pub fn may_have_happened(self) -> bool {
+        match self {
+            // The access waits on or was executed; ReaderTooSlow ends a stream with unanswered accesses.
+            Self::Deadline | Self::ReaderTooSlow | Self::Internal | Self::Unspecified => true,
+            Self::ValueEmpty
+            | Self::ValueTooLarge
+            | Self::Malformed
+            | Self::BadParameters
+            | Self::AccessNumberOutOfOrder
+            | Self::AccessContentDiffers
+            | Self::NoIdentity
+            | Self::NotAMember
+            | Self::NotCoordinator
+            | Self::NotCreator
+            | Self::InstanceUnknown
+            | Self::NameTaken
+            | Self::NotYourPhase
+            | Self::InstanceClosed
+            | Self::ProcessLeft
+            | Self::DecisionDiffers
+            | Self::SessionReplaced
+            | Self::PhaseNotKept
+            | Self::TooManyWaiting
+            | Self::TooManyInstances
+            | Self::TooManyConnections
+            | Self::TooManyStreams
+            | Self::TooManySessions
+            | Self::RateExceeded
+            | Self::WatcherTooSlow
+            | Self::Draining => false,
+        }
+    }
+
+    /// Whether the same request again (an access: with the same number) is safe and may fare better.
+    #[must_use]
+    pub fn may_retry(self) -> bool {
+        match self {
+            Self::NotYourPhase
+            | Self::TooManyWaiting
+            | Self::TooManyInstances
+            | Self::TooManyConnections
+            | Self::TooManyStreams
+            | Self::RateExceeded
+            | Self::WatcherTooSlow
+            | Self::ReaderTooSlow
+            | Self::Draining
+            | Self::Deadline
+            | Self::Internal => true,
+            Self::Unspecified
+            | Self::ValueEmpty
+            | Self::ValueTooLarge
+            | Self::Malformed
+            | Self::BadParameters
+            | Self::AccessNumberOutOfOrder
+            | Self::AccessContentDiffers
+            | Self::NoIdentity
+            | Self::NotAMember
+            | Self::NotCoordinator
+            | Self::NotCreator
+            | Self::InstanceUnknown
+            | Self::NameTaken
+            | Self::InstanceClosed
+            | Self::ProcessLeft
+            | Self::DecisionDiffers
+            | Self::SessionReplaced
+            | Self::PhaseNotKept
+            | Self::TooManySessions => false,
+        }
+    }
+
+    /// How long to wait before a retry, unless whoever refuses knows better; `None`: no such advice.
+    #[must_use]
+    pub fn retry_after(self) -> Option<Duration> {
+        match self {
+            Self::TooManyWaiting | Self::RateExceeded | Self::WatcherTooSlow | Self::ReaderTooSlow => {
+                Some(SOON)
+            }
+            Self::TooManyInstances | Self::TooManyConnections | Self::TooManyStreams | Self::Draining => {
+                Some(LATER)
+            }
+            // A phase comes when the others have acted and a deadline is the caller's: no delay is right.
+            Self::NotYourPhase
+            | Self::Deadline
+            | Self::Internal
+            | Self::Unspecified
+            | Self::ValueEmpty
+            | Self::ValueTooLarge
+            | Self::Malformed
+            | Self::BadParameters
+            | Self::AccessNumberOutOfOrder
+            | Self::AccessContentDiffers
+            | Self::NoIdentity
+            | Self::NotAMember
+            | Self::NotCoordinator
+            | Self::NotCreator
+            | Self::InstanceUnknown
+            | Self::NameTaken
+            | Self::InstanceClosed
+            | Self::ProcessLeft
+            | Self::DecisionDiffers
+            | Self::SessionReplaced
+            | Self::PhaseNotKept
+            | Self::TooManySessions => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SPEC section 11, row by row, with what each row says about "did it happen?".
+    const TABLE: &[(Code, bool, &[RefusalReason])] = &[
+        (
+            Code::InvalidArgument,
+            false,
+            &[
+                RefusalReason::Malformed,
+                RefusalReason::ValueEmpty,
+                RefusalReason::ValueTooLarge,
+                RefusalReason::BadParameters,
+                RefusalReason::AccessNumberOutOfOrder,
+                RefusalReason::AccessContentDiffers,
+            ],
+        ),
+        (Code::Unauthenticated, false, &[RefusalReason::NoIdentity]),
+        (
+            Code::PermissionDenied,
+            false,
+            &[RefusalReason::NotAMember, RefusalReason::NotCoordinator, RefusalReason::NotCreator],
+        ),
+        (Code::NotFound, false, &[RefusalReason::InstanceUnknown]),
+        (Code::AlreadyExists, false, &[RefusalReason::NameTaken]),
+        (
+            Code::FailedPrecondition,
+            false,
+            &[
+                RefusalReason::NotYourPhase,
+                RefusalReason::InstanceClosed,
+                RefusalReason::ProcessLeft,
+                RefusalReason::DecisionDiffers,
+                RefusalReason::SessionReplaced,
+            ],
+        ),
+        (Code::OutOfRange, false, &[RefusalReason::PhaseNotKept]),
+        (
+            Code::ResourceExhausted,
+            false,
+            &[
+                RefusalReason::TooManyWaiting,
+                RefusalReason::TooManyInstances,
+                RefusalReason::TooManyConnections,
+                RefusalReason::TooManyStreams,
+                RefusalReason::TooManySessions,
+                RefusalReason::RateExceeded,
+                RefusalReason::WatcherTooSlow,
+            ],
+        ),
+        // Ends a stream, so it speaks of accesses that were accepted before.
+        (Code::ResourceExhausted, true, &[RefusalReason::ReaderTooSlow]),
+        (Code::Unavailable, false, &[RefusalReason::Draining]),
+        (Code::DeadlineExceeded, true, &[RefusalReason::Deadline]),
+        (Code::Internal, true, &[RefusalReason::Internal]),
+    ];
+
+    #[test]
+    fn each_reason_has_the_code_of_its_row_and_stands_in_one_row() {
+        for &(code, happened, reasons) in TABLE {
+            for reason in reasons {
+                assert_eq!(
+                    (reason.code(), reason.may_have_happened()),
+                    (code, happened),
+                    "{}",
+                    reason.name()
+                );
+            }
+        }
+        let mut listed: Vec<i32> = TABLE.iter().flat_map(|row| row.2).map(|&reason| reason.into()).collect();
+        listed.sort_unstable();
+        let all: Vec<i32> = RefusalReason::all().map(i32::from).collect();
+        assert_eq!(listed, all);
+        assert_eq!(all.len(), 29);
+    }
+
+    #[test]
+    fn every_exhausted_resource_but_sessions_has_a_retry_delay() {
+        for reason in RefusalReason::all().filter(|reason| reason.code() == Code::ResourceExhausted) {
+            let for_good = reason == RefusalReason::TooManySessions;
+            assert_eq!(reason.retry_after().is_none(), for_good, "{}", reason.name());
+        }
+    }
+
+    #[test]
+    fn a_retry_delay_is_only_given_where_a_retry_helps() {
+        for reason in RefusalReason::all().filter(|reason| reason.retry_after().is_some()) {
+            assert!(reason.may_retry(), "{}", reason.name());
+        }
+    }
+
+    #[test]
+    fn every_name_reads_back() {
+        for reason in RefusalReason::all() {
+            assert_eq!(RefusalReason::from_name(reason.name()), Some(reason));
+            assert!(!reason.name().starts_with(PREFIX));
+        }
+        assert_eq!(RefusalReason::from_name("UNSPECIFIED"), None);
+        assert_eq!(RefusalReason::from_name("REFUSAL_REASON_INTERNAL"), None);
+    }
+}

@@ -1,0 +1,52 @@
+//! The embedded descriptor set, which reflection serves, is that of the .proto files.
+
+use std::path::Path;
+
+use prost::Message as _;
+use prost_types::FileDescriptorSet;
+
+fn embedded() -> FileDescriptorSet {
+    FileDescriptorSet::decode(stickycas_proto::FILE_DESCRIPTOR_SET).expect("the build wrote it")
+}
+
+#[test]
+fn the_descriptor_set_is_fresh() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut sources: Vec<_> = std::fs::read_dir(root.join("stickycas/v1"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "proto"))
+        .collect();
+    sources.sort();
+    assert_eq!(protox::compile(sources, [root]).unwrap(), embedded());
+}
+
+#[test]
+fn the_descriptor_set_holds_both_services_and_their_calls() {
+    let calls: Vec<(String, Vec<String>)> = embedded()
+        .file
+        .iter()
+        .flat_map(|file| &file.service)
+        .map(|service| {
+            let methods = service.method.iter().map(|method| method.name().to_owned());
+            (service.name().to_owned(), methods.collect())
+        })
+        .collect();
+    let expected = [
+        ("InstanceService", &["Create", "Get", "List", "Watch", "Close"][..]),
+        ("StickyCasService", &["Append", "Read", "Decide", "Attach"]),
+    ];
+    let expected: Vec<(String, Vec<String>)> = expected
+        .into_iter()
+        .map(|(service, methods)| (service.to_owned(), methods.iter().map(ToString::to_string).collect()))
+        .collect();
+    assert_eq!(calls, expected);
+}
+
+#[test]
+fn the_descriptor_set_holds_the_imports_that_reflection_needs() {
+    let files: Vec<String> = embedded().file.iter().map(|file| file.name().to_owned()).collect();
+    for import in ["google/protobuf/duration.proto", "google/protobuf/timestamp.proto"] {
+        assert!(files.iter().any(|file| file == import), "{import} is not in {files:?}");
+    }
+}

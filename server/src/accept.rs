@@ -1,0 +1,109 @@
+//! The accept loop: no more connections than may be, no delay by Nagle's algorithm, and an end.
+//!
+//! tonic has no limit on connections, ignores its own TCP settings when it is handed connections, and keeps a
+//! listening socket open while it drains. So we accept ourselves.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::server::{Connected, TcpConnectInfo};
+
+/// How long to wait after an accept failed, usually for want of file descriptors.
+const BACK_OFF: Duration = Duration::from_millis(50);
+
+/// Accepted connections, at most `limit` of them open at a time, until `drain` is cancelled. Then the listener
+/// is closed, so that new clients are turned away instead of being left to wait.
+pub(crate) fn accept(
+    listener: TcpListener,
+    limit: usize,
+    drain: CancellationToken,
+) -> ReceiverStream<io::Result<Connection>> {
+    let (accepted, connections) = mpsc::channel(64);
+    tokio::spawn(async move {
+        let permits = Arc::new(Semaphore::new(limit));
+        loop {
+            let (stream, peer) = tokio::select! {
+                () = drain.cancelled() => return,
+                () = accepted.closed() => return,
+                connection = listener.accept() => match connection {
+                    Ok(connection) => connection,
+                    Err(error) => {
+                        tracing::warn!(%error, "accept failed");
+                        tokio::time::sleep(BACK_OFF).await;
+                        continue;
+                    }
+                },
+            };
+            let Ok(permit) = permits.clone().try_acquire_owned() else {
+                tracing::warn!(%peer, limit, "connection closed: as many are open as may be");
+                continue;
+            };
+            if let Err(error) = stream.set_nodelay(true) {
+                tracing::debug!(%peer, %error, "TCP_NODELAY not set");
+            }
+            if accepted.send(Ok(Connection { stream, _permit: permit })).await.is_err() {
+                return;
+            }
+        }
+    });
+    ReceiverStream::new(connections)
+}
+
+/// An open connection, counted as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: TcpStream,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Connected for Connection {
+    type ConnectInfo = TcpConnectInfo;
+
+    fn connect_info(&self) -> TcpConnectInfo {
+        self.stream.connect_info()
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,213 @@
+//! The command line of the server.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Parser, Subcommand};
+use tokio::net::TcpListener;
+use tonic::transport::Endpoint;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+use crate::{Config, Identification, PRINCIPAL_KEY, Stopped, limits, run, telemetry};
+
+/// The StickyCAS server: a write-once, totally ordered list guarded by a warp scheduler, over gRPC.
+#[derive(Debug, Parser)]
+#[command(name = "stickycas-server", version)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve until SIGTERM or SIGINT, then drain; a second signal ends it at once.
+    ///
+    /// Exit code: 0 after a clean end, 1 if connections had to be cut off or it could not serve.
+    Serve(Serve),
+    /// Ask a server whether it serves; for probes.
+    ///
+    /// Exit code: 0 if it serves, 1 if not.
+    Health(Health),
+}
+
+#[derive(Debug, Args)]
+struct Serve {
+    /// Address to listen on; port 0 takes a free one. The address is printed on standard output.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7420", env = "STICKYCAS_LISTEN")]
+    listen: SocketAddr,
+    /// Believe the principal that a caller names in the metadata key `stickycas-principal`. Proves nothing.
+    #[arg(long, required = true)]
+    insecure_principals: bool,
+    /// With --insecure-principals, allow listening on an address that other machines may reach.
+    #[arg(long)]
+    insecure_allow_remote: bool,
+    /// A principal that may create instances. Repeat for several.
+    #[arg(long = "coordinator", value_name = "NAME", env = "STICKYCAS_COORDINATORS", value_delimiter = ',')]
+    coordinators: Vec<String>,
+    /// A principal that may look at every instance. Repeat for several.
+    #[arg(long = "observer", value_name = "NAME", env = "STICKYCAS_OBSERVERS", value_delimiter = ',')]
+    observers: Vec<String>,
+    /// How long connections have to end once the server is told to stop.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration)]
+    drain: Duration,
+    /// How long a finished or closed instance can still be read.
+    #[arg(long, value_name = "DURATION", default_value = "10min", value_parser = humantime::parse_duration)]
+    retention: Duration,
+    /// How long an instance lives that nobody touches.
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = humantime::parse_duration)]
+    idle_lifetime: Duration,
+    /// Do not tell tools the service definitions (gRPC reflection).
+    #[arg(long)]
+    no_reflection: bool,
+    /// What to log, on standard error: off, error, warn, info, debug, trace, or filters by module.
+    #[arg(long, value_name = "FILTER", default_value = "info", env = "STICKYCAS_LOG")]
+    log: String,
+    /// Log as JSON, one object a line.
+    #[arg(long)]
+    log_json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Health {
+    /// The server to ask.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7420", env = "STICKYCAS_SERVER")]
+    server: String,
+    /// How long it may take to answer.
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
+    timeout: Duration,
+}
+
+impl Cli {
+    /// Does what the command line says.
+    pub async fn run(self) -> ExitCode {
+        let done = match self.command {
+            Command::Serve(serve) => serve.run().await,
+            Command::Health(health) => health.run().await,
+        };
+        done.unwrap_or_else(|error| {
+            complain(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        })
+    }
+}
+
+impl Serve {
+    async fn run(self) -> anyhow::Result<ExitCode> {
+        if !self.listen.ip().is_loopback() && !self.insecure_allow_remote {
+            bail!(
+                "{} can be reached from other machines, where anybody could claim to be anybody: \
+                 listen on a loopback address, or add --insecure-allow-remote",
+                self.listen
+            );
+        }
+        telemetry::init(&self.log, self.log_json)?;
+        // Installed before anybody can know that the server runs.
+        let signals = Signals::install()?;
+        let listener = TcpListener::bind(self.listen)
+            .await
+            .with_context(|| format!("cannot listen on {}", self.listen))?;
+        let address = listener.local_addr().context("the listener has no address")?;
+        tracing::warn!(
+            "principals are believed and not checked: whoever sets {PRINCIPAL_KEY} is whoever it says"
+        );
+        tracing::info!(%address, "serving");
+        announce(address)?;
+
+        let (first, second) = signals.split();
+        let serving = run(listener, self.config(), first);
+        tokio::select! {
+            stopped = serving => Ok(match stopped? {
+                Stopped::Clean => ExitCode::SUCCESS,
+                Stopped::Forced => ExitCode::FAILURE,
+            }),
+            () = second => Ok(ExitCode::FAILURE),
+        }
+    }
+
+    fn config(self) -> Config {
+        let limits = limits::Limits {
+            retention: self.retention,
+            idle_lifetime: self.idle_lifetime,
+            ..limits::Limits::default()
+        };
+        debug_assert!(self.insecure_principals, "the only way to identify callers is required by clap");
+        Config {
+            identification: Identification::InsecurePrincipals,
+            coordinators: BTreeSet::from_iter(self.coordinators),
+            observers: BTreeSet::from_iter(self.observers),
+            limits,
+            drain: self.drain,
+            reflection: !self.no_reflection,
+        }
+    }
+}
+
+impl Health {
+    async fn run(self) -> anyhow::Result<ExitCode> {
+        let endpoint = Endpoint::from_shared(self.server.clone()).context("--server is no URL")?;
+        let ask = async {
+            let channel = endpoint.connect().await?;
+            let response = HealthClient::new(channel).check(HealthCheckRequest::default()).await?;
+            anyhow::Ok(response.into_inner().status())
+        };
+        let status = tokio::time::timeout(self.timeout, ask)
+            .await
+            .with_context(|| format!("{} did not answer in {:?}", self.server, self.timeout))??;
+        let mut out = std::io::stdout();
+        writeln!(out, "{}", status.as_str_name())?;
+        Ok(if status == ServingStatus::Serving { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// Tells on standard output where the server listens, for whoever asked for a free port.
+fn announce(address: SocketAddr) -> std::io::Result<()> {
+    let mut out = std::io::stdout();
+    writeln!(out, "listening on {address}")?;
+    out.flush()
+}
+
+fn complain(message: &str) {
+    // With standard error gone there is nobody to tell.
+    let _ = writeln!(std::io::stderr(), "{message}");
+}
+
+/// SIGTERM and SIGINT.
+struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn install() -> std::io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// Two futures: the first signal, and the second.
+    fn split(mut self) -> (impl Future<Output = ()>, impl Future<Output = ()>) {
+        let (first, first_came) = tokio::sync::oneshot::channel();
+        let (second, second_came) = tokio::sync::oneshot::channel();
+        tokio::spawn(async move {
+            self.next().await;
+            tracing::info!("told to stop: draining; a second signal ends it at once");
+            let _ = first.send(());
+            self.next().await;
+            let _ = second.send(());
+        });
+        let wait = |came: tokio::sync::oneshot::Receiver<()>| async { came.await.unwrap_or_default() };
+        (wait(first_came), wait(second_came))
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

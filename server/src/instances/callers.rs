@@ -1,0 +1,107 @@
+//! Unary calls that wait for an access to be executed.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use stickycas_model::access::{Answer, AppendAnswer, ReadAnswer, Refusal};
+use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId};
+use tokio::sync::oneshot;
+
+/// An executed access with all that its caller is told.
+#[derive(Clone, Debug)]
+pub(crate) struct Answered {
+    /// `None`: outside phases (F10).
+    pub(crate) phase: Option<Phase>,
+    pub(crate) content: Content,
+}
+
+/// The answer itself.
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    /// Of an append.
+    Append(AppendAnswer),
+    /// Of a read, with the entries that it names.
+    Read(ReadAnswer, Vec<Bytes>),
+}
+
+impl Answered {
+    /// `entries` gives the values of the list from a position on.
+    pub(super) fn new<I: Iterator<Item = Bytes>>(
+        phase: Option<Phase>,
+        answer: Answer,
+        entries: impl FnOnce(Position) -> I,
+    ) -> Self {
+        let content = match answer {
+            Answer::Append(answer) => Content::Append(answer),
+            Answer::Read(answer) => {
+                Content::Read(answer, entries(answer.start).take(answer.count as usize).collect())
+            }
+        };
+        Self { phase, content }
+    }
+}
+
+/// Where the answer will come, or why the access was withdrawn.
+pub(crate) type Ticket = oneshot::Receiver<Result<Answered, Refusal>>;
+
+/// As many calls wait for one access as may.
+#[derive(Debug)]
+pub(super) struct TooMany;
+
+/// The calls that wait at one instance. A caller that hangs up leaves its place behind until its access is
+/// executed, or until the place is wanted.
+#[derive(Debug)]
+pub(super) struct Callers {
+    waiting: BTreeMap<(ProcessId, AccessNumber), Vec<oneshot::Sender<Result<Answered, Refusal>>>>,
+    limit: usize,
+}
+
+impl Callers {
+    /// Nobody waits; at most `limit` may for one access.
+    pub(super) fn new(limit: usize) -> Self {
+        Self { waiting: BTreeMap::new(), limit }
+    }
+
+    /// Waits for this access.
+    pub(super) fn wait(&mut self, process: ProcessId, number: AccessNumber) -> Result<Ticket, TooMany> {
+        let places = self.waiting.entry((process, number)).or_default();
+        if places.len() >= self.limit {
+            places.retain(|place| !place.is_closed());
+        }
+        if places.len() >= self.limit {
+            return Err(TooMany);
+        }
+        let (place, ticket) = oneshot::channel();
+        places.push(place);
+        Ok(ticket)
+    }
+
+    /// The access was executed.
+    pub(super) fn answer(
+        &mut self,
+        process: ProcessId,
+        number: AccessNumber,
+        answered: impl FnOnce() -> Answered,
+    ) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        if let Some(places) = self.waiting.remove(&(process, number)) {
+            tell(places, &Ok(answered()));
+        }
+    }
+
+    /// The access was withdrawn.
+    pub(super) fn withdraw(&mut self, process: ProcessId, number: AccessNumber, why: &Refusal) {
+        if let Some(places) = self.waiting.remove(&(process, number)) {
+            tell(places, &Err(why.clone()));
+        }
+    }
+}
+
+fn tell(places: Vec<oneshot::Sender<Result<Answered, Refusal>>>, outcome: &Result<Answered, Refusal>) {
+    for place in places {
+        // Whoever hung up can ask again (F8b).
+        let _ = place.send(outcome.clone());
+    }
+}

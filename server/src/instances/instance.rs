@@ -1,0 +1,413 @@
+//! One living instance: its machine behind one short lock, its record, and everybody who waits for it.
+//!
+//! Every input goes the same way, in one synchronous step under the lock: the machine takes it, its events go
+//! into the record, answers go to whoever waits for them, a timer is set. Nothing is awaited in between, so a
+//! caller that hangs up can leave nothing half done (SPEC F8a).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Waker;
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use stickycas_model::access::{Access, Answer, Refusal};
+use stickycas_model::history::{Event, Offence};
+use stickycas_model::machine::{Entry, Input, Machine, MemberStatus, Reply, State, Status};
+use stickycas_model::params::Params;
+use stickycas_model::types::{Phase, Position, ProcessId, SessionId, Time, Value};
+use stickycas_proto::names::{InstanceId, InstanceName};
+use stickycas_proto::v1;
+
+use super::callers::{Answered, Callers, Ticket, TooMany};
+use super::outlets::{Outlet, Outlets};
+use super::timers::Timers;
+use crate::identity::Principal;
+use crate::limits::Limits;
+use crate::store::memory::{NotKept, Record};
+
+/// What was fixed when the instance was created.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    pub(crate) id: InstanceId,
+    pub(crate) name: Option<InstanceName>,
+    pub(crate) creator: Principal,
+    pub(crate) params: Arc<Params>,
+    /// The principals of processes 1, 2, 3, ...
+    pub(crate) roster: Vec<String>,
+    pub(crate) created: SystemTime,
+    pub(crate) retention: Duration,
+    pub(crate) idle_lifetime: Duration,
+}
+
+/// One living instance. See the module.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    facts: Facts,
+    processes: HashMap<String, ProcessId>,
+    born: Instant,
+    timers: Arc<Timers>,
+    core: Mutex<Core>,
+}
+
+/// What the lock guards.
+#[derive(Debug)]
+struct Core {
+    machine: Machine,
+    record: Record,
+    outlets: Outlets,
+    callers: Callers,
+    /// Watch streams that have sent everything and want to be woken.
+    watchers: Vec<Waker>,
+    /// The earliest timer that is set.
+    alarm: Option<Time>,
+    touched: Time,
+    /// When it finished or was closed.
+    ended: Option<Time>,
+    /// Used again by every step.
+    events: Vec<Event>,
+}
+
+/// An access that was taken: its answer, or where it will come.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    /// It was answered at once.
+    Answered(Answered),
+    /// It waits for its phase.
+    Waits(Ticket),
+}
+
+/// Why a call is not taken.
+#[derive(Debug)]
+pub(crate) enum NotTaken {
+    /// The machine refuses it.
+    Refused(Refusal),
+    /// Too many callers wait for this very access.
+    TooManyCallers,
+}
+
+impl From<Refusal> for NotTaken {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<TooMany> for NotTaken {
+    fn from(_: TooMany) -> Self {
+        Self::TooManyCallers
+    }
+}
+
+/// How an instance stands, and where its record goes on.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) status: Status,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) next_index: u64,
+}
+
+impl Instance {
+    pub(super) fn new(facts: Facts, limits: &Limits, timers: Arc<Timers>) -> Self {
+        let number = |index| ProcessId::from_index(index).expect("a roster has at most 65,536 rows");
+        let processes =
+            facts.roster.iter().enumerate().map(|(index, name)| (name.clone(), number(index))).collect();
+        let kept = limits.events + limits.events_per_process * facts.params.processes() as usize;
+        let core = Core {
+            machine: Machine::new(facts.params.clone()),
+            record: Record::new(kept),
+            outlets: Outlets::default(),
+            callers: Callers::new(limits.callers_per_access),
+            watchers: Vec::new(),
+            alarm: None,
+            touched: Time::ZERO,
+            ended: None,
+            events: Vec::new(),
+        };
+        let instance = Self { facts, processes, born: Instant::now(), timers, core: Mutex::new(core) };
+        instance.step(|_, _| ());
+        instance
+    }
+
+    pub(crate) fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    pub(crate) fn params(&self) -> &Arc<Params> {
+        &self.facts.params
+    }
+
+    /// Which process of this instance the principal is.
+    pub(crate) fn process_of(&self, principal: &Principal) -> Option<ProcessId> {
+        self.processes.get(principal.as_str()).copied()
+    }
+
+    /// Opens a session whose answers go to `outlet` from now on, the welcome first (F8e).
+    pub(crate) fn hello(
+        &self,
+        process: ProcessId,
+        incarnation: u64,
+        outlet: &Outlet,
+    ) -> Result<SessionId, Refusal> {
+        self.step(|core, now| {
+            let reply = core.machine.apply(now, Input::Hello { process, incarnation }, &mut core.events)?;
+            let Reply::Welcome(welcome) = reply else { unreachable!("a hello is answered with a welcome") };
+            let session = welcome.session;
+            let waiting = welcome.waiting.len();
+            outlet.welcome(process, welcome, self.params());
+            // What waits is answered to this session, even if the hello itself has just let it be executed.
+            core.outlets.open(process, session, outlet.clone(), waiting, self.params().processes());
+            Ok(session)
+        })
+    }
+
+    /// Whether this session has not been replaced.
+    pub(crate) fn is_open(&self, process: ProcessId, session: SessionId) -> bool {
+        self.core().outlets.is_open(process, session)
+    }
+
+    /// The stream of this session is gone. Its accesses stay (F8a).
+    pub(crate) fn hang_up(&self, process: ProcessId, session: SessionId) {
+        self.core().outlets.close(process, session);
+    }
+
+    /// An access that came on a stream: its answer goes to the stream's outlet.
+    pub(crate) fn access(&self, access: Access) -> Result<Option<Answered>, Refusal> {
+        let process = access.process;
+        self.step(|core, now| match core.machine.apply(now, Input::Access(access), &mut core.events)? {
+            Reply::Answered { phase, answer } => Ok(Some(core.answered(phase, answer))),
+            Reply::Accepted => {
+                core.outlets.expect(process);
+                Ok(None)
+            }
+            Reply::Waiting | Reply::Welcome(_) | Reply::Done => Ok(None),
+        })
+    }
+
+    /// An access that came with a unary call.
+    pub(crate) fn call(&self, access: Access) -> Result<Taken, NotTaken> {
+        let (process, number) = (access.process, access.number);
+        self.step(|core, now| {
+            match core.machine.apply(now, Input::Access(access), &mut core.events)? {
+                Reply::Answered { phase, answer } => Ok(Taken::Answered(core.answered(phase, answer))),
+                // Its answer may be among the events already; they are delivered after this.
+                reply => {
+                    if reply == Reply::Accepted {
+                        core.outlets.expect(process);
+                    }
+                    Ok(Taken::Waits(core.callers.wait(process, number)?))
+                }
+            }
+        })
+    }
+
+    /// A process reports its decision and leaves (F10).
+    pub(crate) fn decide(&self, process: ProcessId, value: Value) -> Result<(), Refusal> {
+        self.step(|core, now| {
+            core.machine.apply(now, Input::Decide { process, value }, &mut core.events).map(|_| ())
+        })
+    }
+
+    /// Files what the border refused and counts as an offence (B2).
+    pub(crate) fn accuse(&self, offence: Offence) {
+        self.apply(Input::Offence(offence));
+    }
+
+    /// The creator closes the instance (F10).
+    pub(crate) fn close(&self) {
+        self.apply(Input::Close);
+    }
+
+    /// An input that the machine never refuses.
+    fn apply(&self, input: Input) {
+        self.step(|core, now| {
+            let reply = core.machine.apply(now, input, &mut core.events);
+            debug_assert!(reply.is_ok(), "{reply:?}");
+        });
+    }
+
+    /// The timer fired. True if the instance has expired (F10).
+    pub(super) fn wake(&self) -> bool {
+        let core = &mut *self.core();
+        let now = self.now();
+        core.alarm = None;
+        if core.machine.deadline().is_some_and(|due| due <= now) {
+            let tick = core.machine.apply(now, Input::Tick, &mut core.events);
+            debug_assert!(tick.is_ok(), "{tick:?}");
+        }
+        let expired = core.expires(&self.facts) <= now;
+        core.settle(self, now);
+        expired
+    }
+
+    /// How it stands (F12), and where a member stands itself (F8e).
+    pub(crate) fn status(&self, process: Option<ProcessId>) -> (Status, Option<MemberStatus>) {
+        let mut core = self.core();
+        let now = self.now();
+        core.touched = now;
+        (core.machine.status(now), process.map(|process| core.machine.member(process)))
+    }
+
+    /// Where it is in its life.
+    pub(crate) fn state(&self) -> State {
+        self.core().machine.state()
+    }
+
+    /// How it stands, every entry included, and where its record goes on.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let mut core = self.core();
+        let now = self.now();
+        core.touched = now;
+        Snapshot {
+            status: core.machine.status(now),
+            entries: core.machine.list().iter().cloned().collect(),
+            next_index: core.record.next_index(),
+        }
+    }
+
+    /// Where in the record a watcher begins that wants everything from `phase` on.
+    pub(crate) fn start_of(&self, phase: Option<Phase>) -> Result<u64, NotKept> {
+        self.core().record.start_of(phase)
+    }
+
+    /// The next events for a watcher, at most `limit`; if there are none yet, `waker` is woken when there are.
+    pub(crate) fn events_from(&self, index: u64, limit: usize, waker: &Waker) -> Next {
+        let mut core = self.core();
+        let Some(events) = core.record.from(index, limit) else {
+            return Next::TooSlow(core.record.oldest_phase());
+        };
+        let events: Vec<v1::Event> = (index..)
+            .zip(events)
+            .map(|(index, recorded)| stickycas_proto::convert::history::event_to_wire(index, recorded))
+            .collect();
+        if !events.is_empty() {
+            return Next::Events(events);
+        }
+        if core.ended.is_some() {
+            return Next::End;
+        }
+        core.watchers.push(waker.clone());
+        Next::Nothing
+    }
+
+    fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().expect("no step of a machine panics")
+    }
+
+    fn now(&self) -> Time {
+        Time::ZERO.after(self.born.elapsed())
+    }
+
+    /// Takes one input and delivers all that follows from it.
+    fn step<T>(&self, input: impl FnOnce(&mut Core, Time) -> T) -> T {
+        let mut core = self.core();
+        // Read under the lock, so that time never goes back for the machine.
+        let now = self.now();
+        core.touched = now;
+        let reply = input(&mut core, now);
+        core.settle(self, now);
+        reply
+    }
+}
+
+/// What a watcher finds.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// What happened next.
+    Events(Vec<v1::Event>),
+    /// Nothing yet.
+    Nothing,
+    /// The instance has ended, and everything was told.
+    End,
+    /// The next event is not kept any more; from this phase on everything is.
+    TooSlow(Phase),
+}
+
+impl Core {
+    /// An answer with the entries that it names.
+    fn answered(&self, phase: Option<Phase>, answer: Answer) -> Answered {
+        Answered::new(phase, answer, |start| self.entries(start))
+    }
+
+    fn entries(&self, start: Position) -> impl Iterator<Item = Bytes> {
+        self.machine.list().from(start).map(|entry| entry.value.to_bytes())
+    }
+
+    /// Delivers what happened, records it and sets the timer.
+    fn settle(&mut self, instance: &Instance, now: Time) {
+        if !self.events.is_empty() {
+            let mut events = std::mem::take(&mut self.events);
+            for event in &events {
+                self.deliver(instance, event);
+            }
+            if self.ended.is_none() && matches!(self.machine.state(), State::Finished | State::Closed) {
+                self.ended = Some(now);
+            }
+            self.record.extend(now, events.drain(..));
+            self.events = events;
+            self.watchers.drain(..).for_each(Waker::wake);
+        }
+        self.set_alarm(instance);
+    }
+
+    fn deliver(&mut self, instance: &Instance, event: &Event) {
+        match event {
+            Event::Answered { process, number, phase, answer } => {
+                let machine = &self.machine;
+                let entries = |start| machine.list().from(start).map(|entry| entry.value.to_bytes());
+                self.outlets.answer(*process, *number, *phase, answer, entries);
+                self.callers.answer(*process, *number, || Answered::new(Some(*phase), *answer, entries));
+            }
+            Event::Withdrawn { process, number } => {
+                let why = if self.machine.state() == State::Closed { Refusal::Closed } else { Refusal::Left };
+                self.outlets.withdraw(*process, *number, &why);
+                self.callers.withdraw(*process, *number, &why);
+            }
+            event => trace(instance, event),
+        }
+    }
+
+    /// When the instance expires as things stand (F10).
+    fn expires(&self, facts: &Facts) -> Time {
+        match self.ended {
+            Some(ended) => ended.after(facts.retention),
+            None => self.touched.after(facts.idle_lifetime),
+        }
+    }
+
+    /// Sets a timer if the one that is set comes too late.
+    fn set_alarm(&mut self, instance: &Instance) {
+        let expiry = self.expires(&instance.facts);
+        let due = self.machine.deadline().map_or(expiry, |deadline| deadline.min(expiry));
+        if self.alarm.is_none_or(|alarm| due < alarm) {
+            self.alarm = Some(due);
+            instance.timers.set(instance.born + due.since(Time::ZERO), instance.facts.id);
+        }
+    }
+}
+
+/// What is worth telling operators and developers.
+fn trace(instance: &Instance, event: &Event) {
+    let id = instance.facts.id;
+    match event {
+        Event::Offence(offence) => tracing::warn!(
+            instance = %id, process = %offence.process, kind = ?offence.kind, detail = ?offence.detail, "offence"
+        ),
+        Event::GatheringEnded { joined } => tracing::debug!(instance = %id, joined, "gathering ended"),
+        Event::PatienceSpent { process } => tracing::info!(instance = %id, %process, "patience spent"),
+        Event::Stepped { phase, warp, length } => {
+            tracing::trace!(instance = %id, %phase, %warp, length, "phase executed");
+        }
+        Event::Added { position, process, phase, .. } => {
+            tracing::trace!(instance = %id, %position, %process, %phase, "entry added");
+        }
+        Event::Sealed { phase, length } => tracing::debug!(instance = %id, %phase, length, "list sealed"),
+        Event::Finished => tracing::info!(instance = %id, "finished"),
+        Event::Closed => tracing::info!(instance = %id, "closed"),
+        Event::Joined { .. }
+        | Event::Session { .. }
+        | Event::Accepted { .. }
+        | Event::Refused { .. }
+        | Event::Answered { .. }
+        | Event::Decided { .. }
+        | Event::Withdrawn { .. } => {}
+    }
+}

@@ -1,0 +1,215 @@
+//! All living instances: by id, by name, and until when.
+
+mod callers;
+mod instance;
+mod outbox;
+mod outlets;
+mod timers;
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::SystemTime;
+
+use stickycas_model::machine::State;
+use stickycas_model::params::Params;
+use stickycas_model::types::Seed;
+use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
+use stickycas_proto::status::Refused;
+use stickycas_proto::v1::RefusalReason;
+
+use crate::identity::{Caller, Principal};
+use crate::limits::Limits;
+
+pub(crate) use callers::{Answered, Content};
+pub(crate) use instance::{Facts, Instance, Next, NotTaken, Snapshot, Taken};
+pub(crate) use outbox::{Out, Outbox};
+pub(crate) use outlets::Outlet;
+
+use timers::Timers;
+
+/// What somebody asks to be created; the parameters are checked, the roster fits them.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    pub(crate) name: Option<InstanceName>,
+    pub(crate) params: Params,
+    /// Whether the request gave the seed; a drawn one equals any (F11).
+    pub(crate) seed_given: bool,
+    pub(crate) roster: Vec<String>,
+}
+
+/// All living instances.
+#[derive(Debug)]
+pub(crate) struct Instances {
+    living: RwLock<Living>,
+    timers: Arc<Timers>,
+    limits: Limits,
+}
+
+#[derive(Debug, Default)]
+struct Living {
+    by_id: BTreeMap<InstanceId, Arc<Instance>>,
+    by_name: HashMap<InstanceName, InstanceId>,
+    by_creator: HashMap<Principal, usize>,
+    /// Processes of all of them together.
+    processes: usize,
+}
+
+impl Instances {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self { living: RwLock::default(), timers: Arc::default(), limits }
+    }
+
+    /// Wakes instances when their time has come and lets go of those that have expired, for ever.
+    pub(crate) async fn run_timers(&self) {
+        let wake = |id| {
+            let instance = self.living().by_id.get(&id).cloned();
+            if instance.is_some_and(|instance| instance.wake()) {
+                self.living_mut().remove(id);
+                tracing::debug!(instance = %id, "expired");
+            }
+        };
+        self.timers.run(wake).await;
+    }
+
+    /// The instance with this id (F11).
+    pub(crate) fn get(&self, id: InstanceId) -> Result<Arc<Instance>, Refused> {
+        self.living().by_id.get(&id).cloned().ok_or_else(|| unknown(&id.to_string()))
+    }
+
+    /// The instance that is named so.
+    pub(crate) fn find(&self, which: &InstanceRef) -> Result<Arc<Instance>, Refused> {
+        match which {
+            InstanceRef::Id(id) => self.get(*id),
+            InstanceRef::Name(name) => {
+                let living = self.living();
+                let id = living.by_name.get(name);
+                id.and_then(|id| living.by_id.get(id)).cloned().ok_or_else(|| unknown(name.as_str()))
+            }
+        }
+    }
+
+    /// At most `limit` instances after this id, in the order of their ids.
+    pub(crate) fn after(&self, id: Option<InstanceId>, limit: usize) -> Vec<Arc<Instance>> {
+        let from = id.map_or(Bound::Unbounded, Bound::Excluded);
+        self.living().by_id.range((from, Bound::Unbounded)).take(limit).map(|(_, it)| it.clone()).collect()
+    }
+
+    /// Creates an instance, or finds the equal one of the same name (F11); true if it was created. A closed
+    /// instance goes by its name until another takes it.
+    pub(crate) fn create(&self, caller: &Caller, draft: Draft) -> Result<(Arc<Instance>, bool), Refused> {
+        let mut living = self.living_mut();
+        if let Some(name) = &draft.name
+            && let Some(existing) = living.by_name.get(name).and_then(|id| living.by_id.get(id))
+            && existing.state() != State::Closed
+        {
+            return if existing.facts().equal(caller, &draft) {
+                Ok((existing.clone(), false))
+            } else {
+                let why = format!("{name} is the name of a living instance that was created differently");
+                Err(Refused::new(RefusalReason::NameTaken, why))
+            };
+        }
+        self.check_room(&living, caller, draft.params.processes() as usize)?;
+        let facts = Facts {
+            id: draw_id(&living),
+            name: draft.name,
+            creator: caller.principal.clone(),
+            params: Arc::new(draft.params),
+            roster: draft.roster,
+            created: SystemTime::now(),
+            retention: self.limits.retention,
+            idle_lifetime: self.limits.idle_lifetime,
+        };
+        let instance = Arc::new(Instance::new(facts, &self.limits, self.timers.clone()));
+        living.insert(instance.clone());
+        Ok((instance, true))
+    }
+
+    fn check_room(&self, living: &Living, caller: &Caller, processes: usize) -> Result<(), Refused> {
+        let own = living.by_creator.get(&caller.principal).copied().unwrap_or_default();
+        let full = if living.by_id.len() >= self.limits.instances {
+            format!("the server holds {} instances, as many as it may", living.by_id.len())
+        } else if own >= self.limits.instances_per_creator {
+            format!("you have {own} living instances, as many as you may: close some")
+        } else if living.processes + processes > self.limits.processes {
+            format!(
+                "the living instances have {} processes, and may have {}",
+                living.processes, self.limits.processes
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Refused::new(RefusalReason::TooManyInstances, full).with_retry_after(self.limits.retry_after))
+    }
+
+    fn living(&self) -> RwLockReadGuard<'_, Living> {
+        self.living.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn living_mut(&self) -> RwLockWriteGuard<'_, Living> {
+        self.living.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Facts {
+    /// Whether the request asks for just this instance (F11).
+    fn equal(&self, caller: &Caller, draft: &Draft) -> bool {
+        let mut wanted = draft.params.spec().clone();
+        if !draft.seed_given {
+            wanted.seed = self.params.spec().seed;
+        }
+        self.creator == caller.principal && self.roster == draft.roster && *self.params.spec() == wanted
+    }
+}
+
+impl Living {
+    fn insert(&mut self, instance: Arc<Instance>) {
+        let facts = instance.facts();
+        if let Some(name) = &facts.name {
+            self.by_name.insert(name.clone(), facts.id);
+        }
+        *self.by_creator.entry(facts.creator.clone()).or_default() += 1;
+        self.processes += facts.params.processes() as usize;
+        self.by_id.insert(facts.id, instance);
+    }
+
+    fn remove(&mut self, id: InstanceId) {
+        let Some(instance) = self.by_id.remove(&id) else { return };
+        let facts = instance.facts();
+        if let Some(name) = &facts.name
+            && self.by_name.get(name) == Some(&id)
+        {
+            self.by_name.remove(name);
+        }
+        if let Some(count) = self.by_creator.get_mut(&facts.creator) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_creator.remove(&facts.creator);
+            }
+        }
+        self.processes -= facts.params.processes() as usize;
+    }
+}
+
+fn unknown(which: &str) -> Refused {
+    let why = format!(
+        "there is no instance {which}: it never was, has expired, or was lost with the server's memory"
+    );
+    Refused::new(RefusalReason::InstanceUnknown, why)
+}
+
+/// A random id that no living instance has.
+fn draw_id(living: &Living) -> InstanceId {
+    loop {
+        let id = InstanceId::new(rand::random());
+        if !living.by_id.contains_key(&id) {
+            return id;
+        }
+    }
+}
+
+/// A seed for an instance whose request gave none (W4).
+pub(crate) fn draw_seed() -> Seed {
+    Seed::new(rand::random())
+}

@@ -1,0 +1,100 @@
+//! What waits to be sent on one Attach stream.
+//!
+//! Instances put frames in, whoever's task they run on; the stream takes them out in batches. The two meet at
+//! one short lock, and the stream is woken once however many frames there are.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
+
+use stickycas_proto::v1::ServerFrame;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    state: Mutex<State>,
+    limit: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    frames: Vec<ServerFrame>,
+    /// Accesses of this stream that are accepted and not answered.
+    pending: usize,
+    overfull: bool,
+    waker: Option<Waker>,
+}
+
+/// What a stream finds in its outbox.
+#[derive(Debug)]
+pub(crate) enum Out {
+    /// Frames to send.
+    Frames(Vec<ServerFrame>),
+    /// The client has left more frames unread than it may.
+    Overfull,
+    /// Nothing, and nothing will come unless the client sends more.
+    Idle,
+    /// Nothing yet.
+    Nothing,
+}
+
+impl Outbox {
+    /// Empty; holds at most `limit` frames.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { state: Mutex::default(), limit }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An access of this stream was accepted: its answer is still to come.
+    pub(crate) fn expect(&self, answers: usize) {
+        self.state().pending += answers;
+    }
+
+    /// Puts in a frame that is no answer to an expected access.
+    pub(crate) fn push(&self, frame: impl Into<ServerFrame>) {
+        self.put(frame.into(), 0);
+    }
+
+    /// Puts in the answer to an access that was expected.
+    pub(crate) fn answer(&self, frame: impl Into<ServerFrame>) {
+        self.put(frame.into(), 1);
+    }
+
+    fn put(&self, frame: ServerFrame, answered: usize) {
+        let mut state = self.state();
+        state.pending = state.pending.saturating_sub(answered);
+        if state.frames.len() >= self.limit {
+            state.overfull = true;
+            state.frames.clear();
+        }
+        if !state.overfull {
+            state.frames.push(frame);
+        }
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Takes out at most `limit` frames; registers the task to be woken if there are none.
+    pub(crate) fn take(&self, limit: usize, cx: &Context<'_>) -> Out {
+        let mut state = self.state();
+        if state.overfull {
+            return Out::Overfull;
+        }
+        if state.frames.is_empty() {
+            if state.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
+                state.waker = Some(cx.waker().clone());
+            }
+            return if state.pending == 0 { Out::Idle } else { Out::Nothing };
+        }
+        if state.frames.len() <= limit {
+            return Out::Frames(std::mem::take(&mut state.frames));
+        }
+        let rest = state.frames.split_off(limit);
+        Out::Frames(std::mem::replace(&mut state.frames, rest))
+    }
+}

@@ -1,0 +1,105 @@
+//! Where the answers of open sessions go: the outbox of the Attach stream that each came on.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use stickycas_model::access::{Answer, Refusal};
+use stickycas_model::machine::Welcome;
+use stickycas_model::params::Params;
+use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId, SessionId};
+use stickycas_proto::convert::answer::answer_frame;
+use stickycas_proto::convert::own::{Own, welcome_frame};
+use stickycas_proto::status::Refused;
+use stickycas_proto::v1::Replaced;
+
+use super::outbox::Outbox;
+
+/// One channel of one Attach stream.
+#[derive(Clone, Debug)]
+pub(crate) struct Outlet {
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) channel: u32,
+}
+
+impl Outlet {
+    /// The session is open.
+    pub(super) fn welcome(&self, process: ProcessId, welcome: Welcome, params: &Params) {
+        let Welcome { session, next, waiting, append, decided } = welcome;
+        let own = Own { process, next, waiting, append, decided };
+        self.outbox.push(welcome_frame(self.channel, session, &own, params));
+    }
+}
+
+/// The open sessions of one instance.
+#[derive(Debug, Default)]
+pub(super) struct Outlets {
+    /// By process; empty until the first session opens.
+    sessions: Vec<Option<(SessionId, Outlet)>>,
+}
+
+impl Outlets {
+    /// Answers of `process` go to `outlet` from now on, `waiting` of them at least. An older session is told
+    /// that it was replaced (F8f).
+    pub(super) fn open(
+        &mut self,
+        process: ProcessId,
+        session: SessionId,
+        outlet: Outlet,
+        waiting: usize,
+        processes: u32,
+    ) {
+        if self.sessions.is_empty() {
+            self.sessions.resize(processes as usize, None);
+        }
+        outlet.outbox.expect(waiting);
+        let older = self.sessions[process.index()].replace((session, outlet));
+        if let Some((_, older)) = older {
+            older.outbox.push(Replaced { channel: older.channel, session: session.get() });
+        }
+    }
+
+    /// The stream of this session is gone, unless a newer one has taken its place already.
+    pub(super) fn close(&mut self, process: ProcessId, session: SessionId) {
+        if self.is_open(process, session) {
+            self.sessions[process.index()] = None;
+        }
+    }
+
+    /// Whether this session is open and was not replaced.
+    pub(super) fn is_open(&self, process: ProcessId, session: SessionId) -> bool {
+        let place = self.sessions.get(process.index()).and_then(Option::as_ref);
+        place.is_some_and(|(open, _)| *open == session)
+    }
+
+    fn of(&self, process: ProcessId) -> Option<&Outlet> {
+        self.sessions.get(process.index())?.as_ref().map(|(_, outlet)| outlet)
+    }
+
+    /// An access of the process was accepted: its answer is still to come.
+    pub(super) fn expect(&self, process: ProcessId) {
+        if let Some(outlet) = self.of(process) {
+            outlet.outbox.expect(1);
+        }
+    }
+
+    /// An access was executed; `entries` gives the values of the list from a position on.
+    pub(super) fn answer<I: IntoIterator<Item = Bytes>>(
+        &self,
+        process: ProcessId,
+        number: AccessNumber,
+        phase: Phase,
+        answer: &Answer,
+        entries: impl FnOnce(Position) -> I,
+    ) {
+        if let Some(outlet) = self.of(process) {
+            outlet.outbox.answer(answer_frame(outlet.channel, number, Some(phase), answer, entries));
+        }
+    }
+
+    /// A waiting access was withdrawn.
+    pub(super) fn withdraw(&self, process: ProcessId, number: AccessNumber, why: &Refusal) {
+        if let Some(outlet) = self.of(process) {
+            outlet.outbox.answer(Refused::from(why).to_frame(outlet.channel, Some(number)));
+        }
+    }
+}

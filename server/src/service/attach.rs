@@ -1,0 +1,232 @@
+//! The fast path: one stream of one principal with its accesses for any number of instances (SPEC F7, F8).
+//!
+//! The stream is one state machine in one task: polled for what to send, it first takes in all that the client
+//! has sent, hands each frame to its instance in one step, and then empties its outbox, where instances
+//! leave answers whoever's step brought them about. A client that does not read is not listened to either:
+//! the transport stops polling, so its accesses stop coming in, and nobody else notices.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use stickycas_model::access::Answer;
+use stickycas_model::types::{AccessNumber, ProcessId, SessionId};
+use stickycas_proto::convert::access::{access_from_frame, value_from_wire};
+use stickycas_proto::convert::answer::answer_frame;
+use stickycas_proto::status::Refused;
+use stickycas_proto::v1::client_frame::Frame;
+use stickycas_proto::v1::{self, AttachRequest, AttachResponse, ClientFrame, Decided, RefusalReason};
+use tokio_stream::Stream;
+use tokio_util::sync::WaitForCancellationFutureOwned;
+use tonic::{Status, Streaming};
+
+use super::calls::refuse_content;
+use super::quota::Place;
+use super::{Service, draining};
+use crate::identity::Caller;
+use crate::instances::{Answered, Content, Instance, Out, Outbox, Outlet};
+
+/// One Attach stream. See the module.
+pub(crate) struct AttachStream {
+    service: Service,
+    caller: Caller,
+    /// `None` once the client has said all.
+    requests: Option<Streaming<AttachRequest>>,
+    channels: HashMap<u32, Channel>,
+    outbox: Arc<Outbox>,
+    drain: Pin<Box<WaitForCancellationFutureOwned>>,
+    over: bool,
+    _place: Place,
+}
+
+/// An instance that is open on the stream.
+struct Channel {
+    instance: Arc<Instance>,
+    process: ProcessId,
+    session: SessionId,
+}
+
+/// Accesses handled before others have their turn: more than that may come in while they are handled.
+const MESSAGES_IN_A_ROW: usize = 32;
+
+impl AttachStream {
+    pub(super) fn new(
+        service: Service,
+        caller: Caller,
+        requests: Streaming<AttachRequest>,
+        place: Place,
+    ) -> Self {
+        let outbox = Arc::new(Outbox::new(service.0.limits.unread_frames));
+        let drain = Box::pin(service.0.drain.clone().cancelled_owned());
+        Self {
+            service,
+            caller,
+            requests: Some(requests),
+            channels: HashMap::new(),
+            outbox,
+            drain,
+            over: false,
+            _place: place,
+        }
+    }
+
+    /// Takes in what the client has sent. An error ends the stream.
+    fn take_in(&mut self, cx: &mut Context<'_>) -> Result<(), Status> {
+        for _ in 0..MESSAGES_IN_A_ROW {
+            let Some(requests) = &mut self.requests else { return Ok(()) };
+            match Pin::new(requests).poll_next(cx) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(Some(Ok(request))) => self.take(request)?,
+                Poll::Ready(Some(Err(status))) => return Err(broken(&status)),
+                Poll::Ready(None) => self.requests = None,
+            }
+        }
+        // There may be more; come back when others have had their turn.
+        cx.waker().wake_by_ref();
+        Ok(())
+    }
+
+    fn take(&mut self, request: AttachRequest) -> Result<(), Status> {
+        let limit = self.service.0.limits.frames_per_message;
+        if request.frames.len() > limit {
+            let why = format!("{} frames in one message: at most {limit} may be", request.frames.len());
+            return Err(Refused::new(RefusalReason::Malformed, why).into());
+        }
+        request.frames.into_iter().for_each(|frame| self.handle(frame));
+        Ok(())
+    }
+
+    fn handle(&mut self, frame: ClientFrame) {
+        match frame.frame {
+            Some(Frame::Access(access)) => self.access(&access),
+            Some(Frame::Hello(hello)) => self.hello(&hello),
+            Some(Frame::Decision(decision)) => self.decide(&decision),
+            None => self.refuse(0, None, &Refused::new(RefusalReason::Malformed, "the frame says nothing")),
+        }
+    }
+
+    fn hello(&mut self, hello: &v1::Hello) {
+        if let Err(refused) = self.open(hello) {
+            self.refuse(hello.channel, None, &refused);
+        }
+    }
+
+    fn open(&mut self, hello: &v1::Hello) -> Result<(), Refused> {
+        let (instance, process) = self.service.member(&self.caller, &hello.instance_id)?;
+        let channel = hello.channel;
+        if let Some(open) = self.channels.get(&channel)
+            && open.instance.is_open(open.process, open.session)
+        {
+            let why = format!("channel {channel} is in use");
+            return Err(Refused::new(RefusalReason::Malformed, why));
+        }
+        let limits = &self.service.0.limits;
+        if self.channels.len() >= limits.channels_per_stream {
+            let why = format!("the stream has {} channels, as many as it may", self.channels.len());
+            return Err(Refused::new(RefusalReason::TooManyStreams, why).with_retry_after(limits.retry_after));
+        }
+        let outlet = Outlet { outbox: self.outbox.clone(), channel };
+        let session =
+            instance.hello(process, hello.incarnation, &outlet).map_err(|refusal| Refused::from(&refusal))?;
+        self.channels.insert(channel, Channel { instance, process, session });
+        Ok(())
+    }
+
+    fn access(&mut self, frame: &v1::Access) {
+        if let Err(refused) = self.perform(frame) {
+            self.refuse(frame.channel, AccessNumber::new(frame.number), &refused);
+        }
+    }
+
+    fn perform(&mut self, frame: &v1::Access) -> Result<(), Refused> {
+        let Channel { instance, process, session } = self.channel(frame.channel)?;
+        let access = access_from_frame(frame, *process, *session, instance.params())
+            .map_err(|error| refuse_content(instance, *process, AccessNumber::new(frame.number), &error))?;
+        let number = access.number;
+        if let Some(answered) = instance.access(access).map_err(|refusal| Refused::from(&refusal))? {
+            self.outbox.push(repeated(frame.channel, number, answered));
+        }
+        Ok(())
+    }
+
+    fn decide(&mut self, decision: &v1::Decision) {
+        let decided = self.channel(decision.channel).and_then(|Channel { instance, process, .. }| {
+            let value = value_from_wire("value", &decision.value, instance.params())
+                .map_err(|error| refuse_content(instance, *process, None, &error))?;
+            instance.decide(*process, value).map_err(|refusal| Refused::from(&refusal))
+        });
+        match decided {
+            Ok(()) => self.outbox.push(Decided { channel: decision.channel }),
+            Err(refused) => self.refuse(decision.channel, None, &refused),
+        }
+    }
+
+    fn channel(&self, channel: u32) -> Result<&Channel, Refused> {
+        self.channels.get(&channel).ok_or_else(|| {
+            Refused::new(RefusalReason::Malformed, format!("channel {channel} is not open: say hello first"))
+        })
+    }
+
+    fn refuse(&self, channel: u32, number: Option<AccessNumber>, refused: &Refused) {
+        self.outbox.push(refused.to_frame(channel, number));
+    }
+
+    /// What ends the stream, if anything does; else what to send.
+    fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<AttachResponse, Status>>> {
+        if self.drain.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Some(Err(draining().into())));
+        }
+        if let Err(status) = self.take_in(cx) {
+            return Poll::Ready(Some(Err(status)));
+        }
+        match self.outbox.take(self.service.0.limits.frames_per_answer, cx) {
+            Out::Frames(frames) => Poll::Ready(Some(Ok(AttachResponse { frames }))),
+            Out::Overfull => {
+                let why = format!("{} frames were left unread", self.service.0.limits.unread_frames);
+                let refused = Refused::new(RefusalReason::ReaderTooSlow, why);
+                Poll::Ready(Some(Err(refused.with_retry_after(self.service.0.limits.retry_after).into())))
+            }
+            Out::Idle if self.requests.is_none() => Poll::Ready(None),
+            Out::Idle | Out::Nothing => Poll::Pending,
+        }
+    }
+}
+
+impl Stream for AttachStream {
+    type Item = Result<AttachResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.over {
+            return Poll::Ready(None);
+        }
+        let next = self.next(cx);
+        self.over = matches!(next, Poll::Ready(None | Some(Err(_))));
+        next
+    }
+}
+
+impl Drop for AttachStream {
+    fn drop(&mut self) {
+        for Channel { instance, process, session } in self.channels.values() {
+            instance.hang_up(*process, *session);
+        }
+    }
+}
+
+/// The answer of an access that needs no phase, or had it before.
+fn repeated(channel: u32, number: AccessNumber, answered: Answered) -> v1::Answer {
+    let (answer, entries) = match answered.content {
+        Content::Append(answer) => (Answer::Append(answer), Vec::new()),
+        Content::Read(answer, entries) => (Answer::Read(answer), entries),
+    };
+    answer_frame(channel, number, answered.phase, &answer, |_| entries)
+}
+
+/// The client's side of the stream broke: its connection did, or its bytes are no message.
+fn broken(status: &Status) -> Status {
+    match status.code() {
+        tonic::Code::Cancelled | tonic::Code::Unknown => Status::cancelled("the client is gone"),
+        _ => Refused::new(RefusalReason::Malformed, status.message()).into(),
+    }
+}

@@ -1,0 +1,147 @@
+//! The unary calls of `StickyCasService`, and the way into Attach.
+
+use std::sync::Arc;
+
+use stickycas_model::access::Access;
+use stickycas_model::history::{Offence, OffenceKind};
+use stickycas_model::params::{Params, ValueError};
+use stickycas_model::types::{AccessNumber, ProcessId};
+use stickycas_proto::convert::WireError;
+use stickycas_proto::convert::access::{access_from_append, access_from_read, value_from_wire};
+use stickycas_proto::convert::answer::{append_response, read_response};
+use stickycas_proto::names::InstanceId;
+use stickycas_proto::status::Refused;
+use stickycas_proto::v1::sticky_cas_service_server::StickyCasService;
+use stickycas_proto::v1::{
+    AppendRequest, AppendResponse, AttachRequest, DecideRequest, DecideResponse, ReadRequest, ReadResponse,
+    RefusalReason,
+};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::attach::AttachStream;
+use super::{Service, draining};
+use crate::identity::Caller;
+use crate::instances::{Answered, Content, Instance, NotTaken, Taken};
+
+#[tonic::async_trait]
+impl StickyCasService for Service {
+    async fn append(&self, request: Request<AppendRequest>) -> Result<Response<AppendResponse>, Status> {
+        let caller = self.caller(&request)?;
+        let request = request.into_inner();
+        let read = |process, params: &Params| access_from_append(&request, process, params);
+        let answered = self.call(&caller, &request.instance_id, request.access_number, read).await?;
+        match answered.content {
+            Content::Append(answer) => Ok(Response::new(append_response(answered.phase, answer))),
+            Content::Read(..) => Err(Refused::internal().into()),
+        }
+    }
+
+    async fn read(&self, request: Request<ReadRequest>) -> Result<Response<ReadResponse>, Status> {
+        let caller = self.caller(&request)?;
+        let request = request.into_inner();
+        let read = |process, _: &Params| access_from_read(&request, process);
+        let answered = self.call(&caller, &request.instance_id, request.access_number, read).await?;
+        match answered.content {
+            Content::Read(answer, entries) => {
+                Ok(Response::new(read_response(answered.phase, &answer, entries)))
+            }
+            Content::Append(_) => Err(Refused::internal().into()),
+        }
+    }
+
+    async fn decide(&self, request: Request<DecideRequest>) -> Result<Response<DecideResponse>, Status> {
+        let caller = self.caller(&request)?;
+        let request = request.into_inner();
+        let (instance, process) = self.member(&caller, &request.instance_id)?;
+        let value = value_from_wire("value", &request.value, instance.params())
+            .map_err(|error| refuse_content(&instance, process, None, &error))?;
+        instance.decide(process, value).map_err(|refusal| Refused::from(&refusal))?;
+        Ok(Response::new(DecideResponse {}))
+    }
+
+    type AttachStream = AttachStream;
+
+    async fn attach(
+        &self,
+        request: Request<Streaming<AttachRequest>>,
+    ) -> Result<Response<AttachStream>, Status> {
+        let caller = self.caller(&request)?;
+        let place = self.0.attach_streams.take(&caller.principal).map_err(|limit| {
+            Refused::new(
+                RefusalReason::TooManyStreams,
+                format!("you have {limit} Attach streams, as many as you may"),
+            )
+            .with_retry_after(self.0.limits.retry_after)
+        })?;
+        Ok(Response::new(AttachStream::new(self.clone(), caller, request.into_inner(), place)))
+    }
+}
+
+impl Service {
+    /// The instance with this id and which process of it the caller is.
+    pub(super) fn member(&self, caller: &Caller, id: &str) -> Result<(Arc<Instance>, ProcessId), Refused> {
+        let id: InstanceId = id.parse().map_err(|error: WireError| Refused::from(&error))?;
+        let instance = self.0.instances.get(id)?;
+        match instance.process_of(&caller.principal) {
+            Some(process) => Ok((instance, process)),
+            None => {
+                tracing::warn!(instance = %id, principal = ?caller.principal.as_str(), "foreign identity");
+                let why = format!("{:?} is no process of instance {id}", caller.principal.as_str());
+                Err(Refused::new(RefusalReason::NotAMember, why))
+            }
+        }
+    }
+
+    /// One access by a unary call: handed to the instance in one step, then waited for. Whoever hangs up while
+    /// it waits loses the answer and not the access (F8a).
+    async fn call(
+        &self,
+        caller: &Caller,
+        id: &str,
+        number: u64,
+        read: impl FnOnce(ProcessId, &Params) -> Result<Access, WireError>,
+    ) -> Result<Answered, Refused> {
+        let (instance, process) = self.member(caller, id)?;
+        let access = read(process, instance.params())
+            .map_err(|error| refuse_content(&instance, process, AccessNumber::new(number), &error))?;
+        let ticket = match instance.call(access).map_err(|error| self.not_taken(&error))? {
+            Taken::Answered(answered) => return Ok(answered),
+            Taken::Waits(ticket) => ticket,
+        };
+        drop(instance);
+        tokio::select! {
+            outcome = ticket => match outcome {
+                Ok(outcome) => outcome.map_err(|refusal| Refused::from(&refusal)),
+                // The instance expired with the access still waiting.
+                Err(_) => Err(Refused::new(RefusalReason::InstanceUnknown, "the instance has expired")),
+            },
+            () = self.0.drain.cancelled() => Err(draining()),
+        }
+    }
+
+    fn not_taken(&self, error: &NotTaken) -> Refused {
+        match error {
+            NotTaken::Refused(refusal) => Refused::from(refusal),
+            NotTaken::TooManyCallers => {
+                let limit = self.0.limits.callers_per_access;
+                let why = format!("{limit} calls wait for this access, as many as may");
+                Refused::new(RefusalReason::TooManyWaiting, why).with_retry_after(self.0.limits.retry_after)
+            }
+        }
+    }
+}
+
+/// Refuses what a message of a member contains, which is an offence (B2).
+pub(super) fn refuse_content(
+    instance: &Instance,
+    process: ProcessId,
+    number: Option<AccessNumber>,
+    error: &WireError,
+) -> Refused {
+    let kind = match error {
+        WireError::Value { error: ValueError::TooLarge { .. }, .. } => OffenceKind::Oversized,
+        _ => OffenceKind::Malformed,
+    };
+    instance.accuse(Offence { process, kind, number, detail: error.to_string() });
+    Refused::from(error)
+}

@@ -1,0 +1,199 @@
+//! `InstanceService`: create, get, list, watch, close.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use prost_types::Timestamp;
+use stickycas_model::machine::State;
+use stickycas_model::params::Params;
+use stickycas_model::types::Phase;
+use stickycas_proto::convert::params::spec_from_wire;
+use stickycas_proto::convert::{WireError, duration_to_wire};
+use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
+use stickycas_proto::status::{Details, Refused};
+use stickycas_proto::v1::instance_service_server::InstanceService;
+use stickycas_proto::v1::{
+    self, CloseRequest, CloseResponse, CreateRequest, CreateResponse, GetRequest, GetResponse, ListRequest,
+    ListResponse, RefusalReason, WatchRequest,
+};
+use tonic::{Request, Response, Status};
+
+use super::Service;
+use super::status::{own_to_wire, state_to_wire, status_to_wire};
+use super::watch::WatchStream;
+use crate::identity::Caller;
+use crate::instances::{Draft, Facts, Instance, draw_seed};
+
+#[tonic::async_trait]
+impl InstanceService for Service {
+    async fn create(&self, request: Request<CreateRequest>) -> Result<Response<CreateResponse>, Status> {
+        let caller = self.caller(&request)?;
+        if !caller.coordinator {
+            let why =
+                format!("{:?} may not create instances: it is no coordinator", caller.principal.as_str());
+            return Err(Refused::new(RefusalReason::NotCoordinator, why).into());
+        }
+        let draft = draft(request.into_inner(), self.0.limits.principal_bytes)?;
+        let (instance, created) = self.0.instances.create(&caller, draft)?;
+        let facts = instance.facts();
+        if created {
+            tracing::info!(instance = %facts.id, name = ?facts.name, processes = facts.params.processes(), "created");
+        }
+        Ok(Response::new(CreateResponse { instance: Some(facts_to_wire(facts)), created }))
+    }
+
+    async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
+        let caller = self.caller(&request)?;
+        let which = InstanceRef::try_from(request.get_ref()).map_err(|error| Refused::from(&error))?;
+        let instance = self.0.instances.find(&which)?;
+        may_look(&caller, &instance)?;
+        let process = instance.process_of(&caller.principal);
+        let (status, own) = instance.status(process);
+        Ok(Response::new(GetResponse {
+            instance: Some(facts_to_wire(instance.facts())),
+            status: Some(status_to_wire(&status, self.0.limits.status_rows)),
+            own: process.zip(own).map(|(process, own)| own_to_wire(process, own)),
+        }))
+    }
+
+    async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
+        let caller = self.caller(&request)?;
+        let request = request.into_inner();
+        let limit = self.0.limits.page;
+        let size = match request.page_size as usize {
+            0 => limit,
+            size => size.min(limit),
+        };
+        let after = match request.page_token.as_str() {
+            "" => None,
+            token => Some(token.parse::<InstanceId>().map_err(|_| {
+                Refused::new(RefusalReason::Malformed, "page_token is none that this server gave")
+            })?),
+        };
+        let page = self.0.instances.after(after, size);
+        let next_page_token = match page.last() {
+            Some(last) if page.len() == size => last.facts().id.to_string(),
+            _ => String::new(),
+        };
+        let visible = page.iter().filter(|instance| may_look(&caller, instance).is_ok());
+        Ok(Response::new(ListResponse { instances: visible.map(summary).collect(), next_page_token }))
+    }
+
+    type WatchStream = WatchStream;
+
+    async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<WatchStream>, Status> {
+        let caller = self.caller(&request)?;
+        let request = request.into_inner();
+        let id: InstanceId = request.instance_id.parse().map_err(|error: WireError| Refused::from(&error))?;
+        let instance = self.0.instances.get(id)?;
+        may_look(&caller, &instance)?;
+        let from = Phase::new(request.from_phase);
+        if request.snapshot_first && from.is_some() {
+            let why = "snapshot_first goes with from_phase = 0 only";
+            return Err(Refused::new(RefusalReason::Malformed, why).into());
+        }
+        let place = self.0.watch_streams.take(&caller.principal).map_err(|limit| {
+            let why = format!("you have {limit} Watch streams, as many as you may");
+            Refused::new(RefusalReason::TooManyStreams, why).with_retry_after(self.0.limits.retry_after)
+        })?;
+        let stream = if request.snapshot_first {
+            WatchStream::with_snapshot(self, instance, place)
+        } else {
+            let index = instance.start_of(from).map_err(|not_kept| {
+                let why = format!(
+                    "the oldest phase kept is {}: ask for it, or for a snapshot first",
+                    not_kept.oldest
+                );
+                let details = Details { oldest_phase: Some(not_kept.oldest), ..Details::default() };
+                Refused::new(RefusalReason::PhaseNotKept, why).with_details(details)
+            })?;
+            WatchStream::from_index(self, instance, index, place)
+        };
+        Ok(Response::new(stream))
+    }
+
+    async fn close(&self, request: Request<CloseRequest>) -> Result<Response<CloseResponse>, Status> {
+        let caller = self.caller(&request)?;
+        let id: InstanceId =
+            request.get_ref().instance_id.parse().map_err(|error: WireError| Refused::from(&error))?;
+        let instance = self.0.instances.get(id)?;
+        if instance.facts().creator != caller.principal {
+            let why = format!("only its creator closes instance {id}");
+            return Err(Refused::new(RefusalReason::NotCreator, why).into());
+        }
+        instance.close();
+        Ok(Response::new(CloseResponse {}))
+    }
+}
+
+/// Members, the creator and observers may look (F13).
+fn may_look(caller: &Caller, instance: &Instance) -> Result<(), Refused> {
+    let facts = instance.facts();
+    if caller.observer
+        || facts.creator == caller.principal
+        || instance.process_of(&caller.principal).is_some()
+    {
+        return Ok(());
+    }
+    let why = format!(
+        "{:?} is neither a process nor the creator of instance {}, nor an observer",
+        caller.principal.as_str(),
+        facts.id
+    );
+    Err(Refused::new(RefusalReason::NotAMember, why))
+}
+
+/// What a Create asks for, checked.
+fn draft(request: CreateRequest, principal_bytes: usize) -> Result<Draft, Refused> {
+    let name = InstanceName::optional(&request.name).map_err(|error| Refused::from(&error))?;
+    let missing = || Refused::from(&WireError::Missing("parameters"));
+    let wire = request.parameters.ok_or_else(missing)?;
+    let spec = spec_from_wire(&wire, draw_seed()).map_err(|error| Refused::from(&error))?;
+    let params = Params::try_new(spec).map_err(|error| Refused::from(&error))?;
+    check_roster(&request.roster, params.processes(), principal_bytes)?;
+    Ok(Draft { name, params, seed_given: wire.seed.is_some(), roster: request.roster })
+}
+
+/// n different principals (P1).
+fn check_roster(roster: &[String], processes: u32, principal_bytes: usize) -> Result<(), Refused> {
+    let bad = |why: String| Err(Refused::new(RefusalReason::BadParameters, why));
+    if roster.len() != processes as usize {
+        return bad(format!("the roster has {} principals: give n = {processes}", roster.len()));
+    }
+    let mut seen = HashSet::with_capacity(roster.len());
+    for (row, principal) in (1..).zip(roster) {
+        if principal.is_empty() || principal.len() > principal_bytes {
+            return bad(format!("roster, process {row}: a principal has 1 to {principal_bytes} bytes"));
+        }
+        if !seen.insert(principal) {
+            return bad(format!("roster, process {row}: {principal:?} is named twice"));
+        }
+    }
+    Ok(())
+}
+
+fn facts_to_wire(facts: &Facts) -> v1::Instance {
+    v1::Instance {
+        instance_id: facts.id.to_string(),
+        name: facts.name.as_ref().map_or(String::new(), ToString::to_string),
+        creator: facts.creator.as_str().to_owned(),
+        parameters: Some((&*facts.params).into()),
+        roster: facts.roster.clone(),
+        retention: Some(duration_to_wire(facts.retention)),
+        idle_lifetime: Some(duration_to_wire(facts.idle_lifetime)),
+        create_time: Some(Timestamp::from(facts.created)),
+    }
+}
+
+fn summary(instance: &Arc<Instance>) -> v1::InstanceSummary {
+    let facts = instance.facts();
+    let state: State = instance.state();
+    v1::InstanceSummary {
+        instance_id: facts.id.to_string(),
+        name: facts.name.as_ref().map_or(String::new(), ToString::to_string),
+        creator: facts.creator.as_str().to_owned(),
+        processes: facts.params.processes(),
+        state: state_to_wire(state).into(),
+        create_time: Some(Timestamp::from(facts.created)),
+    }
+}

@@ -1,0 +1,75 @@
+//! The gRPC services: decode, ask who calls, hand to the instance, encode. No rules live here.
+
+mod attach;
+mod calls;
+mod instances;
+mod quota;
+mod status;
+mod watch;
+
+use std::sync::Arc;
+
+use stickycas_proto::status::Refused;
+use stickycas_proto::v1::RefusalReason;
+use stickycas_proto::v1::instance_service_server::InstanceServiceServer;
+use stickycas_proto::v1::sticky_cas_service_server::StickyCasServiceServer;
+use tokio_util::sync::CancellationToken;
+use tonic::{Extensions, Request};
+
+use crate::identity::Caller;
+use crate::instances::Instances;
+use crate::limits::Limits;
+
+use quota::Quota;
+
+/// What both services need.
+#[derive(Clone, Debug)]
+pub(crate) struct Service(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    instances: Arc<Instances>,
+    limits: Limits,
+    /// Cancelled when the server drains.
+    drain: CancellationToken,
+    attach_streams: Quota,
+    watch_streams: Quota,
+}
+
+impl Service {
+    pub(crate) fn new(instances: Arc<Instances>, limits: Limits, drain: CancellationToken) -> Self {
+        let attach_streams = Quota::new(limits.attach_streams_per_principal);
+        let watch_streams = Quota::new(limits.watch_streams_per_principal);
+        Self(Arc::new(Shared { instances, limits, drain, attach_streams, watch_streams }))
+    }
+
+    /// The list itself: append, read, decide, attach.
+    pub(crate) fn sticky_cas(&self) -> StickyCasServiceServer<Self> {
+        let bytes = self.0.limits.message_bytes;
+        StickyCasServiceServer::new(self.clone()).max_decoding_message_size(bytes)
+    }
+
+    /// Instances: create, get, list, watch, close.
+    pub(crate) fn instances(&self) -> InstanceServiceServer<Self> {
+        let bytes = self.0.limits.message_bytes;
+        InstanceServiceServer::new(self.clone()).max_decoding_message_size(bytes)
+    }
+
+    /// Who calls, unless the server takes nothing new.
+    fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Refused> {
+        if self.0.drain.is_cancelled() {
+            return Err(draining());
+        }
+        caller(request.extensions())
+    }
+}
+
+fn caller(extensions: &Extensions) -> Result<Caller, Refused> {
+    let caller = extensions.get::<Caller>().cloned();
+    debug_assert!(caller.is_some(), "the identity layer wraps every service");
+    caller.ok_or_else(Refused::internal)
+}
+
+fn draining() -> Refused {
+    Refused::new(RefusalReason::Draining, "the server is shutting down")
+}

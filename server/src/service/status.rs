@@ -1,0 +1,81 @@
+//! A status on the wire (SPEC F12), with no more rows than may be.
+
+use std::time::Duration;
+
+use stickycas_model::access::Op;
+use stickycas_model::machine::{MemberStatus, State, Status, WaitingMember};
+use stickycas_model::params::Patience;
+use stickycas_model::types::ProcessId;
+use stickycas_proto::convert::duration_to_wire;
+use stickycas_proto::convert::own::Own;
+use stickycas_proto::v1;
+
+pub(super) fn state_to_wire(state: State) -> v1::State {
+    match state {
+        State::Gathering => v1::State::Gathering,
+        State::Running => v1::State::Running,
+        State::Finished => v1::State::Finished,
+        State::Closed => v1::State::Closed,
+    }
+}
+
+/// `rows`: the most processes or offences that are named one by one.
+pub(super) fn status_to_wire(status: &Status, rows: usize) -> v1::Status {
+    v1::Status {
+        state: state_to_wire(status.state).into(),
+        phase: status.phase.map_or(0, |phase| phase.get()),
+        warp: status.warp.map_or(0, |warp| warp.get()),
+        phase_open: status.open,
+        awaited: first(&status.awaited, rows, |awaited| v1::AwaitedProcess {
+            process: awaited.process.get(),
+            patience_left: patience_left(awaited.patience).map(duration_to_wire),
+        }),
+        awaited_left_out: left_out(&status.awaited, rows),
+        waiting: first(&status.waiting, rows, waiting_to_wire),
+        waiting_left_out: left_out(&status.waiting, rows),
+        joined: status.joined,
+        list_length: status.length,
+        sealed: status.sealed,
+        left: first(&status.left, rows, |(process, _)| process.get()),
+        left_left_out: left_out(&status.left, rows),
+        offences: first(&status.offences, rows, |offence| v1::OffenceSummary {
+            process: offence.first.process.get(),
+            kind: v1::OffenceKind::from(offence.first.kind).into(),
+            count: offence.count,
+            first_detail: offence.first.detail.clone(),
+        }),
+        offences_left_out: left_out(&status.offences, rows),
+    }
+}
+
+pub(super) fn own_to_wire(process: ProcessId, own: MemberStatus) -> v1::Own {
+    let MemberStatus { session: _, next, waiting, append, decided } = own;
+    (&Own { process, next, waiting, append, decided }).into()
+}
+
+fn waiting_to_wire(member: &WaitingMember) -> v1::WaitingProcess {
+    let numbers = |appends: bool| {
+        let wanted = member.accesses.iter().filter(move |(_, op)| matches!(op, Op::Append(_)) == appends);
+        wanted.map(|(number, _)| number.get()).collect()
+    };
+    v1::WaitingProcess {
+        process: member.process.get(),
+        append_numbers: numbers(true),
+        read_numbers: numbers(false),
+    }
+}
+
+fn patience_left(patience: Patience) -> Option<Duration> {
+    match patience {
+        Patience::Finite(left) => Some(left),
+        Patience::Endless => None,
+    }
+}
+
+fn first<T, U>(all: &[T], rows: usize, to_wire: impl FnMut(&T) -> U) -> Vec<U> {
+    all.iter().take(rows).map(to_wire).collect()
+}
+
+fn left_out<T>(all: &[T], rows: usize) -> u32 {
+    u32::try_from(all.len().saturating_sub(rows)).unwrap_or(u32::MAX)
+}

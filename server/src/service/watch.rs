@@ -1,0 +1,114 @@
+//! Watch: what happens at an instance, as it happens (SPEC F13).
+//!
+//! The stream holds nothing but the index of the event that comes next, so nobody ever waits for a slow
+//! watcher: when what it wants is not kept any more, it is told so and dropped.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use stickycas_model::machine::Entry;
+use stickycas_model::types::Phase;
+use stickycas_proto::status::{Details, Refused};
+use stickycas_proto::v1::watch_response::Content;
+use stickycas_proto::v1::{self, EventBatch, RefusalReason, WatchResponse};
+use tokio_stream::Stream;
+use tokio_util::sync::WaitForCancellationFutureOwned;
+use tonic::Status;
+
+use super::quota::Place;
+use super::status::status_to_wire;
+use super::{Service, draining};
+use crate::instances::{Instance, Next, Snapshot};
+
+/// One Watch stream. See the module.
+pub(crate) struct WatchStream {
+    service: Service,
+    instance: Arc<Instance>,
+    /// The parts of the snapshot that are still to be sent, last part first.
+    snapshot: Vec<v1::Snapshot>,
+    /// The index of the next event.
+    index: u64,
+    drain: Pin<Box<WaitForCancellationFutureOwned>>,
+    over: bool,
+    _place: Place,
+}
+
+impl WatchStream {
+    /// From this event on.
+    pub(super) fn from_index(service: &Service, instance: Arc<Instance>, index: u64, place: Place) -> Self {
+        let drain = Box::pin(service.0.drain.clone().cancelled_owned());
+        let service = service.clone();
+        Self { service, instance, snapshot: Vec::new(), index, drain, over: false, _place: place }
+    }
+
+    /// A snapshot, and then what happens after it.
+    pub(super) fn with_snapshot(service: &Service, instance: Arc<Instance>, place: Place) -> Self {
+        let limits = &service.0.limits;
+        let snapshot = instance.snapshot();
+        let parts = snapshot_to_wire(&snapshot, limits.events_per_message, limits.status_rows);
+        let stream = Self::from_index(service, instance, snapshot.next_index, place);
+        Self { snapshot: parts, ..stream }
+    }
+
+    fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<WatchResponse, Status>>> {
+        if self.drain.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Some(Err(draining().into())));
+        }
+        if let Some(part) = self.snapshot.pop() {
+            return Poll::Ready(Some(Ok(WatchResponse { content: Some(Content::Snapshot(part)) })));
+        }
+        let limits = &self.service.0.limits;
+        match self.instance.events_from(self.index, limits.events_per_message, cx.waker()) {
+            Next::Nothing => Poll::Pending,
+            Next::End => Poll::Ready(None),
+            Next::Events(events) => {
+                self.index += events.len() as u64;
+                let content = Some(Content::Events(EventBatch { events }));
+                Poll::Ready(Some(Ok(WatchResponse { content })))
+            }
+            Next::TooSlow(oldest) => Poll::Ready(Some(Err(too_slow(oldest).into()))),
+        }
+    }
+}
+
+impl Stream for WatchStream {
+    type Item = Result<WatchResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.over {
+            return Poll::Ready(None);
+        }
+        let next = self.next(cx);
+        self.over = matches!(next, Poll::Ready(None | Some(Err(_))));
+        next
+    }
+}
+
+fn too_slow(oldest: Phase) -> Refused {
+    let why = format!("you read too slowly: what you missed is kept from phase {oldest} on");
+    let details = Details { resume_phase: Some(oldest), ..Details::default() };
+    Refused::new(RefusalReason::WatcherTooSlow, why).with_details(details)
+}
+
+/// The parts of a snapshot, last part first.
+fn snapshot_to_wire(snapshot: &Snapshot, entries_per_part: usize, rows: usize) -> Vec<v1::Snapshot> {
+    let part = |first_position: usize, entries: &[Entry]| v1::Snapshot {
+        status: (first_position == 0).then(|| status_to_wire(&snapshot.status, rows)),
+        next_index: snapshot.next_index,
+        first_position: u32::try_from(first_position).unwrap_or(u32::MAX),
+        entries: entries.iter().map(entry_to_wire).collect(),
+        last: first_position + entries.len() == snapshot.entries.len(),
+    };
+    if snapshot.entries.is_empty() {
+        return vec![part(0, &[])];
+    }
+    let chunks = snapshot.entries.chunks(entries_per_part).enumerate();
+    let mut parts: Vec<_> = chunks.map(|(index, chunk)| part(index * entries_per_part, chunk)).collect();
+    parts.reverse();
+    parts
+}
+
+fn entry_to_wire(entry: &Entry) -> v1::Entry {
+    v1::Entry { value: entry.value.to_bytes(), process: entry.process.get(), phase: entry.phase.get() }
+}

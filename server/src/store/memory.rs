@@ -1,0 +1,133 @@
+//! The store that forgets: the latest events of one instance, in memory, for its watchers.
+//!
+//! Bounded: when it is full the oldest events make room. Readers hold no place in it, only the index of the
+//! event that they want next, so a slow one costs nothing and notices by itself that it was too slow.
+
+use std::collections::VecDeque;
+
+use stickycas_model::history::{Event, Recorded};
+use stickycas_model::types::{Phase, Time};
+
+/// The latest events of one instance.
+#[derive(Debug)]
+pub(crate) struct Record {
+    events: VecDeque<Recorded>,
+    /// The index of the oldest event kept.
+    first: u64,
+    /// The phases executed in what is kept, each with the index of its step.
+    steps: VecDeque<(Phase, u64)>,
+    limit: usize,
+}
+
+/// The wanted events are not kept any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotKept {
+    /// The oldest phase from which on everything is kept.
+    pub(crate) oldest: Phase,
+}
+
+impl Record {
+    /// An empty record that keeps at most `limit` events.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { events: VecDeque::new(), first: 0, steps: VecDeque::new(), limit }
+    }
+
+    /// Adds what happened at the moment `at`.
+    pub(crate) fn extend(&mut self, at: Time, events: impl IntoIterator<Item = Event>) {
+        for event in events {
+            if self.events.len() == self.limit {
+                self.forget_oldest();
+            }
+            if let Event::Stepped { phase, .. } = event {
+                self.steps.push_back((phase, self.next_index()));
+            }
+            self.events.push_back(Recorded { at, event });
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some(Recorded { event: Event::Stepped { .. }, .. }) = self.events.pop_front() {
+            self.steps.pop_front();
+        }
+        self.first += 1;
+    }
+
+    /// The index that the next event will have.
+    pub(crate) fn next_index(&self) -> u64 {
+        self.first + self.events.len() as u64
+    }
+
+    /// Where a reader begins that wants everything from `phase` on: behind the record of the last phase
+    /// before it. `None` for everything that is kept.
+    pub(crate) fn start_of(&self, phase: Option<Phase>) -> Result<u64, NotKept> {
+        let Some(phase) = phase else { return Ok(self.first) };
+        let next = self.steps.partition_point(|&(step, _)| step < phase);
+        match next.checked_sub(1) {
+            // The record of that phase ends somewhere before the next step; its reader has it already and
+            // tells by the indices.
+            Some(before) => Ok(self.steps[before].1),
+            None if self.first == 0 => Ok(0),
+            None => Err(NotKept { oldest: self.oldest_phase() }),
+        }
+    }
+
+    /// The oldest phase from which on everything is kept.
+    pub(crate) fn oldest_phase(&self) -> Phase {
+        match self.steps.front() {
+            _ if self.first == 0 => Phase::FIRST,
+            Some((phase, _)) => phase.next(),
+            None => Phase::FIRST,
+        }
+    }
+
+    /// At most `limit` events from this index on. `None` if the first of them is not kept any more.
+    pub(crate) fn from(&self, index: u64, limit: usize) -> Option<impl Iterator<Item = &Recorded>> {
+        let skipped = usize::try_from(index.checked_sub(self.first)?).ok()?;
+        Some(self.events.iter().skip(skipped).take(limit))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stickycas_model::types::WarpId;
+
+    use super::*;
+
+    fn stepped(phase: u64) -> Event {
+        Event::Stepped { phase: Phase::new(phase).unwrap(), warp: WarpId::FIRST, length: 0 }
+    }
+
+    fn record(limit: usize, phases: u64) -> Record {
+        let mut record = Record::new(limit);
+        for phase in 1..=phases {
+            record.extend(Time::ZERO, [stepped(phase), Event::Finished]);
+        }
+        record
+    }
+
+    #[test]
+    fn what_is_full_forgets_the_oldest() {
+        let record = record(4, 3);
+        assert_eq!(record.next_index(), 6);
+        assert!(record.from(1, 10).is_none());
+        let kept: Vec<Event> = record.from(2, 10).unwrap().map(|recorded| recorded.event.clone()).collect();
+        assert_eq!(kept, [stepped(2), Event::Finished, stepped(3), Event::Finished]);
+    }
+
+    #[test]
+    fn a_reader_begins_at_the_phase_before_the_one_it_wants() {
+        let record = record(100, 3);
+        assert_eq!(record.start_of(Phase::new(1)), Ok(0));
+        assert_eq!(record.start_of(Phase::new(3)), Ok(2));
+        assert_eq!(record.start_of(Phase::new(9)), Ok(4));
+    }
+
+    #[test]
+    fn a_phase_that_is_not_kept_is_refused_with_the_oldest_that_is() {
+        let record = record(4, 3);
+        let oldest = Phase::new(3).unwrap();
+        assert_eq!(record.start_of(Phase::new(1)), Err(NotKept { oldest }));
+        assert_eq!(record.start_of(Phase::new(2)), Err(NotKept { oldest }));
+        assert_eq!(record.start_of(Some(oldest)), Ok(2));
+    }
+}
