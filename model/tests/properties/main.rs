@@ -6,12 +6,14 @@ mod script;
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use stickycas_model::access::{Access, Refusal};
-use stickycas_model::history::{Event, Offence, OffenceKind};
+use stickycas_model::history::{Event, Offence, OffenceKind, Recorded};
+use stickycas_model::invariants::check;
 use stickycas_model::machine::{Input, Machine, Reply, State};
 use stickycas_model::process::mode;
 use stickycas_model::types::{AccessNumber, ProcessId, SessionId, Time, Value};
@@ -22,11 +24,12 @@ use script::{Deed, Move, Script, script, value};
 /// The rules that the observer checks: prefix reads of a list that is never rewritten (R1, R2, A3), one entry per
 /// phase and the arbiter's (A4, A5), phases in the order of the schedule and none withheld (W1, F4), the oldest
 /// access of each member in every phase (F1, F7), idle instances without a timer (F4), and patience as a bound on
-/// what each process costs the others (F3).
+/// what each process costs the others (F3). The judge's own invariants are held against every history, too.
 #[test]
 fn a_machine_keeps_its_rules_whatever_processes_do() {
     let counts = Cell::new(Counts::default());
-    let mut runner = TestRunner::new(Config { cases: 1_000, failure_persistence: None, ..Config::default() });
+    let mut runner =
+        TestRunner::new(Config { cases: 1_000, failure_persistence: None, ..Config::default() });
     let outcome = runner.run(&script(), |script| {
         let seen = Run::new(&script).play(&script);
         let sum = counts.get();
@@ -64,9 +67,12 @@ struct Run {
     machine: Machine,
     observer: Observer,
     now: Time,
+    /// The latest time that the machine was told.
+    told: Time,
     /// Patience is measured only where a tick comes at every deadline.
     punctual: bool,
     events: Vec<Event>,
+    history: Vec<Recorded>,
 }
 
 impl Run {
@@ -75,8 +81,10 @@ impl Run {
             machine: Machine::new(Arc::new(script.params.clone())),
             observer: Observer::new(script.params.clone()),
             now: Time::ZERO,
+            told: Time::ZERO,
             punctual: script.punctual,
             events: Vec::new(),
+            history: Vec::new(),
         }
     }
 
@@ -92,6 +100,7 @@ impl Run {
         // Once nobody does anything more, a bounded number of ticks brings everything to rest.
         self.tick_until(Time::from_nanos(u64::MAX), true);
         assert_eq!(self.machine.deadline(), None);
+        check(self.machine.params(), &self.history, true).unwrap_or_else(|broken| panic!("{broken}"));
         self.observer.counts
     }
 
@@ -140,11 +149,11 @@ impl Run {
                 (self.now, Input::Offence(Offence { process, kind, number: None, detail }))
             }
             Deed::Tick => (self.now, Input::Tick),
-            Deed::TickOfThePast(ago) => {
-                let past = Time::from_nanos(
-                    u64::try_from(self.now.since(Time::ZERO.after(ago)).as_nanos()).unwrap(),
-                );
-                (past, Input::Tick)
+            Deed::AccessFromThePast { op, ago } => {
+                // Where patience is measured the clock does not go back.
+                let ago = if self.punctual { Duration::ZERO } else { ago };
+                let past = Time::ZERO.after(self.now.since(Time::ZERO.after(ago)));
+                (past, Input::Access(Access { process, session: None, number: next, op, no_wait: false }))
             }
             Deed::Close => (self.now, Input::Close),
         };
@@ -198,7 +207,11 @@ impl Run {
     fn apply(&mut self, now: Time, input: Input) -> Result<Reply, Refusal> {
         self.events.clear();
         let reply = self.machine.apply(now, input, &mut self.events);
-        self.observer.observe(now, &self.events);
+        // When a clock goes back no time has passed.
+        self.told = self.told.max(now);
+        let at = self.told;
+        self.observer.observe(at, &self.events);
+        self.history.extend(self.events.iter().map(|event| Recorded { at, event: event.clone() }));
         if now == self.now {
             self.observer.compare(now, &self.machine);
         }

@@ -50,8 +50,11 @@ pub(crate) enum Deed {
     Decide(Value),
     Offence,
     Tick,
-    /// A tick with a time that has passed already.
-    TickOfThePast(Duration),
+    /// A new access with a time that has passed already.
+    AccessFromThePast {
+        op: Op,
+        ago: Duration,
+    },
     Close,
 }
 
@@ -123,7 +126,8 @@ fn deed() -> impl Strategy<Value = Deed> {
         3 => value().prop_map(Deed::Decide),
         1 => Just(Deed::Offence),
         4 => Just(Deed::Tick),
-        1 => (1..500_u64).prop_map(|millis| Deed::TickOfThePast(Duration::from_millis(millis))),
+        2 => (op(), 1..500_u64)
+            .prop_map(|(op, millis)| Deed::AccessFromThePast { op, ago: Duration::from_millis(millis) }),
         1 => prop::bool::weighted(0.2).prop_map(|close| if close { Deed::Close } else { Deed::Tick }),
     ]
 }
