@@ -1,0 +1,250 @@
+//! The command line of the client, callable from other programs: [`run_from`] takes raw arguments, [`run`]
+//! those that another program has parsed with its own. Output goes to writers, and nothing exits the program.
+//!
+//! One file per group of subcommands. Each turns its raw flags into checked settings before anything is sent,
+//! so bad usage (exit code 2) never depends on the server.
+
+mod access;
+mod create;
+mod exit;
+mod look;
+mod output;
+mod propose;
+mod render;
+mod watch;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::time::Duration;
+
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+
+pub use self::exit::Exit;
+use self::output::Output;
+use crate::client::Client;
+use crate::connection::{Connection, Target};
+use crate::error::Error;
+use crate::retry::RetryPolicy;
+
+/// Where a server listens if nothing else is said.
+pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7420";
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0  decided, or done
+  1  the instance has ended, or the process cannot decide
+  2  bad usage
+  3  refused by the server: it did not happen
+  4  unreachable, or gave up: it may have happened; the same again is safe";
+
+/// Play one process of a StickyCAS instance, or work on instances by hand.
+#[derive(Debug, Parser)]
+#[command(name = "stickycas-client", version, after_help = AFTER_HELP)]
+pub struct Cli {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every subcommand takes.
+#[derive(Debug, Args)]
+struct Common {
+    /// The server's address.
+    #[arg(long, global = true, env = "STICKYCAS_SERVER", default_value = DEFAULT_SERVER, value_name = "URL")]
+    server: String,
+    /// As whom: a process's principal, or a coordinator's or observer's.
+    #[arg(long, global = true, env = "STICKYCAS_PRINCIPAL", value_name = "NAME")]
+    principal: Option<String>,
+    /// Give up after this long without any progress. Waiting for one's phase is no lack of progress.
+    #[arg(long, global = true, default_value = "30s", value_name = "DURATION", value_parser = humantime::parse_duration)]
+    give_up_after: Duration,
+    /// Print JSON for programs instead of text for people.
+    #[arg(long, global = true)]
+    json: bool,
+    /// Tell on stderr what happens on the way; twice: everything.
+    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Play one process to its decision.
+    Propose(propose::Propose),
+    /// Create an instance (needs the coordinator role).
+    Create(Box<create::Create>),
+    /// Close an instance for good (its creator only).
+    Close(create::Close),
+    /// Append a value in one's next phase.
+    Append(access::Append),
+    /// Read some entries in one's next phase.
+    Read(access::Read),
+    /// Report a decision, and thereby leave.
+    Decide(access::Decide),
+    /// Tell how an instance stands, and why it is stuck.
+    Get(look::Get),
+    /// List the living instances that one may look at.
+    List,
+    /// Follow what happens at an instance, to its end.
+    Watch(watch::Watch),
+}
+
+/// Runs the command line, program name first. Prints to `out`, and what went wrong to `err`.
+pub async fn run_from<I>(args: I, out: &mut (dyn Write + Send), err: &mut (dyn Write + Send)) -> Exit
+where
+    I: IntoIterator<Item: Into<OsString> + Clone>,
+{
+    let parsed =
+        Cli::command().try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches));
+    match parsed {
+        Ok(cli) => {
+            trace_to_stderr(cli.common.verbose);
+            run(cli, out, err).await
+        }
+        Err(usage) if usage.use_stderr() => {
+            let _ = write!(err, "{}", usage.render());
+            Exit::Usage
+        }
+        // --help and --version.
+        Err(wanted) => {
+            let _ = write!(out, "{}", wanted.render());
+            Exit::Done
+        }
+    }
+}
+
+/// Runs a parsed command line. Prints to `out`, and what went wrong to `err`. Sets up no tracing.
+pub async fn run(cli: Cli, out: &mut (dyn Write + Send), err: &mut (dyn Write + Send)) -> Exit {
+    let Cli { common, command } = cli;
+    let mut output = Output::new(out, common.json);
+    match perform(&common, command, &mut output).await {
+        Ok(exit) => exit,
+        Err(Failure::Client(error)) => {
+            // Nobody is left to tell if stderr is gone.
+            let _ = writeln!(err, "error: {error}");
+            Exit::of(&error)
+        }
+        // Whoever read the output has gone, as `head` does: not a failure.
+        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Done,
+        Err(Failure::Output(error)) => {
+            let _ = writeln!(err, "error: cannot write: {error}");
+            Exit::Ended
+        }
+    }
+}
+
+async fn perform(common: &Common, command: Command, output: &mut Output<'_>) -> Result<Exit, Failure> {
+    let client = client(common)?;
+    match command {
+        Command::Propose(propose) => propose.run(&client, output).await,
+        Command::Create(create) => create.run(&client, output).await,
+        Command::Close(close) => close.run(&client, output).await,
+        Command::Append(append) => append.run(&client, output).await,
+        Command::Read(read) => read.run(&client, output).await,
+        Command::Decide(decide) => decide.run(&client, output).await,
+        Command::Get(get) => get.run(&client, output).await,
+        Command::List => look::list(&client, output).await,
+        Command::Watch(watch) => watch.run(&client, output).await,
+    }
+}
+
+fn client(common: &Common) -> Result<Client, Error> {
+    let principal = common.principal.as_deref().ok_or_else(|| {
+        Error::Usage("say who you are: --principal NAME, or STICKYCAS_PRINCIPAL".to_owned())
+    })?;
+    let target = Target::new(&common.server, principal)?;
+    let policy = RetryPolicy { give_up_after: common.give_up_after, ..RetryPolicy::default() };
+    Ok(Client::on(Connection::lazy(target), policy))
+}
+
+/// What ends a subcommand early.
+#[derive(Debug)]
+enum Failure {
+    Client(Error),
+    Output(std::io::Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Client(error)
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+/// Warnings only, unless asked for more. A program that has its own subscriber keeps it.
+fn trace_to_stderr(verbose: u8) {
+    let level = match verbose {
+        0 => tracing::Level::WARN,
+        1 => tracing::Level::DEBUG,
+        _ => tracing::Level::TRACE,
+    };
+    let _ = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level).try_init();
+}
+
+/// Until somebody wants this program to end: SIGINT or SIGTERM.
+async fn asked_to_stop() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn run_with(args: &[&str]) -> (Exit, String, String) {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let args = std::iter::once("stickycas-client").chain(args.iter().copied());
+        let exit = run_from(args, &mut out, &mut err).await;
+        (exit, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[tokio::test]
+    async fn help_documents_the_exit_codes_and_is_no_failure() {
+        let (exit, out, err) = run_with(&["--help"]).await;
+        assert_eq!(exit, Exit::Done);
+        assert!(out.contains("Exit codes:") && err.is_empty());
+    }
+
+    #[tokio::test]
+    async fn bad_usage_is_told_without_asking_a_server() {
+        for args in [
+            &["frobnicate"][..],
+            &["list"],
+            &["list", "--principal", "p1", "--server", "nowhere"],
+            &["propose", "--principal", "p1", "--instance", "demo"],
+            &["propose", "--principal", "p1", "--instance", "demo", "--value", ""],
+            &["propose", "--principal", "p1", "--instance", "demo", "--strategy", "frobnicate"],
+            &["get", "--principal", "p1", "no/name"],
+        ] {
+            let (exit, out, err) = run_with(args).await;
+            assert_eq!(exit, Exit::Usage, "{args:?}: {err}");
+            assert!(out.is_empty() && !err.is_empty(), "{args:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_there_is_given_up() {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let server = format!("http://127.0.0.1:{port}");
+        let (exit, _, err) =
+            run_with(&["list", "--principal", "p1", "--server", &server, "--give-up-after", "0s"]).await;
+        assert_eq!(exit, Exit::Unreachable, "{err}");
+        assert!(err.starts_with("error: gave up after 1 tries"), "{err}");
+    }
+}

@@ -1,0 +1,37 @@
+//! Where results go: text for people, or one line of JSON each for programs.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+/// The output of one command.
+pub(super) struct Output<'a> {
+    out: &'a mut (dyn Write + Send),
+    json: bool,
+}
+
+impl<'a> Output<'a> {
+    pub(super) fn new(out: &'a mut (dyn Write + Send), json: bool) -> Self {
+        Self { out, json }
+    }
+
+    /// One result: `record` for programs, `text` for people.
+    pub(super) fn result(
+        &mut self,
+        record: &impl Serialize,
+        text: impl FnOnce() -> String,
+    ) -> io::Result<()> {
+        if self.json {
+            serde_json::to_writer(&mut *self.out, record)?;
+            self.out.write_all(b"\n")?;
+        } else {
+            let text = text();
+            self.out.write_all(text.as_bytes())?;
+            if !text.ends_with('\n') {
+                self.out.write_all(b"\n")?;
+            }
+        }
+        // Somebody may be reading along.
+        self.out.flush()
+    }
+}

@@ -1,0 +1,186 @@
+//! The channel to a server, and who we say we are on it.
+//!
+//! A [`Connection`] opens when it is first used, and again by itself after it broke; it may be shared by any
+//! number of clients of one principal. Errors of it are told apart by [`crate::Error`].
+
+use std::time::Duration;
+
+use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
+use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+
+use crate::error::Error;
+
+/// The metadata key in which a client names its principal to a server that believes it.
+pub const PRINCIPAL_KEY: &str = "stickycas-principal";
+
+/// How long one try to connect may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A peer that vanished without a word is noticed after this much silence on an open stream, ...
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
+/// ... and this long without an answer to a ping. An idle connection is not pinged: servers of other makers
+/// punish that.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Which server, and as whom.
+#[derive(Clone, Debug)]
+pub struct Target {
+    server: String,
+    principal: String,
+    endpoint: Endpoint,
+    metadata: MetadataValue<Ascii>,
+}
+
+impl Target {
+    /// The server at this address (`http://host:port`), for this principal.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the address is none, or the principal is empty or not visible ASCII.
+    pub fn new(server: &str, principal: &str) -> Result<Self, Error> {
+        let endpoint = endpoint(server)?;
+        let metadata = principal.parse().ok().filter(|_| !principal.is_empty());
+        let metadata = metadata.ok_or_else(|| {
+            Error::Usage(format!("principal {principal:?}: give one or more visible ASCII characters"))
+        })?;
+        Ok(Self { server: server.to_owned(), principal: principal.to_owned(), endpoint, metadata })
+    }
+
+    /// The address as given.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// As whom.
+    #[must_use]
+    pub fn principal(&self) -> &str {
+        &self.principal
+    }
+}
+
+fn endpoint(server: &str) -> Result<Endpoint, Error> {
+    let wrong = |why: &str| Error::Usage(format!("server {server:?}: give http://host:port ({why})"));
+    let endpoint = Endpoint::from_shared(server.to_owned()).map_err(|error| wrong(&error.to_string()))?;
+    match endpoint.uri().scheme_str() {
+        Some("http") => {}
+        Some(_) => return Err(wrong("only http is spoken")),
+        None => return Err(wrong("the scheme is missing")),
+    }
+    Ok(endpoint
+        .connect_timeout(CONNECT_TIMEOUT)
+        // Small messages that somebody waits for: nothing is gained by collecting them.
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+        .keep_alive_while_idle(false))
+}
+
+/// A channel to a [`Target`].
+#[derive(Clone, Debug)]
+pub struct Connection {
+    target: Target,
+    channel: Channel,
+}
+
+/// Puts the principal beside each request.
+#[derive(Clone, Debug)]
+pub(crate) struct Identify(MetadataValue<Ascii>);
+
+impl Interceptor for Identify {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        request.metadata_mut().insert(PRINCIPAL_KEY, self.0.clone());
+        Ok(request)
+    }
+}
+
+pub(crate) type Identified = InterceptedService<Channel, Identify>;
+
+impl Connection {
+    /// A connection that opens when it is first used. Needs a tokio runtime around it.
+    #[must_use]
+    pub fn lazy(target: Target) -> Self {
+        let channel = target.endpoint.connect_lazy();
+        Self { target, channel }
+    }
+
+    /// One try to open a connection now.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`].
+    pub async fn open(target: Target) -> Result<Self, Error> {
+        let connected = target.endpoint.connect().await;
+        let channel = connected.map_err(|error| {
+            Error::from_status(&target.server, &Status::from_error(error.into())).before_anything_was_sent()
+        })?;
+        Ok(Self { target, channel })
+    }
+
+    /// Where it goes, and as whom.
+    #[must_use]
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    pub(crate) fn list(&self) -> StickyCasServiceClient<Identified> {
+        // The server is trusted (SPEC section 10) and a read may return r values: no limit of our own.
+        StickyCasServiceClient::new(self.identified()).max_decoding_message_size(usize::MAX)
+    }
+
+    pub(crate) fn instances(&self) -> InstanceServiceClient<Identified> {
+        InstanceServiceClient::new(self.identified()).max_decoding_message_size(usize::MAX)
+    }
+
+    fn identified(&self) -> Identified {
+        InterceptedService::new(self.channel.clone(), Identify(self.target.metadata.clone()))
+    }
+
+    pub(crate) fn error(&self, status: &Status) -> Error {
+        Error::from_status(&self.target.server, status)
+    }
+
+    /// No answer in time, or the end of a stream that should go on.
+    pub(crate) fn no_answer(&self, cause: &str) -> Error {
+        Error::unreachable(&self.target.server, cause, true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(server: &str, principal: &str) -> String {
+        Target::new(server, principal).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_address_needs_its_scheme() {
+        assert!(Target::new("http://127.0.0.1:7420", "p1").is_ok());
+        assert!(refused("127.0.0.1:7420", "p1").contains("give http://host:port"));
+        assert!(refused("https://127.0.0.1:7420", "p1").contains("only http is spoken"));
+        assert!(refused("", "p1").contains("give http://host:port"));
+    }
+
+    #[test]
+    fn a_principal_is_visible_ascii() {
+        assert_eq!(refused("http://h:1", ""), "principal \"\": give one or more visible ASCII characters");
+        assert!(refused("http://h:1", "a\nb").starts_with("principal"));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_there_was_sent_nothing() {
+        // Bound and dropped: nobody listens on this port.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let target = Target::new(&format!("http://127.0.0.1:{port}"), "p1").unwrap();
+        let error = Connection::open(target.clone()).await.unwrap_err();
+        assert!(error.may_retry() && !error.may_have_happened(), "{error:?}");
+        let request = stickycas_proto::v1::ListRequest::default();
+        let lazy = Connection::lazy(target);
+        let error = lazy.error(&lazy.instances().list(request).await.unwrap_err());
+        assert!(error.may_retry() && !error.may_have_happened(), "{error:?}");
+        assert!(error.to_string().contains("refused"), "the cause is told: {error}");
+    }
+}

@@ -1,0 +1,162 @@
+//! Plays one process over the network: the pure [`Player`] of the model, performed on an Attach stream.
+//!
+//! [`play`] is a loop of sessions. A session ([`session`]) opens the instance with a hello, performs what the
+//! player asks for and hands it the answers. When the connection breaks, the next session has the same
+//! incarnation, and the player sends again what is not answered, with the same numbers; so nothing is executed
+//! twice (SPEC F8b). What no retry helps ends the play at once: an instance that is unknown (F11), a newer
+//! session of the same process (F8f), a closed instance.
+
+mod session;
+
+use std::time::Duration;
+
+use stickycas_model::byzantine::Strategy;
+use stickycas_model::player::Player;
+use stickycas_model::process::{Behaviour, Correct, Report};
+use stickycas_model::types::{ProcessId, Value};
+use stickycas_proto::names::InstanceId;
+use tokio::time::Instant;
+
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::retry::{Backoff, RetryPolicy};
+
+/// What a process does once it knows who it is.
+pub struct Conduct {
+    /// A correct process's proposal.
+    proposal: Option<Value>,
+    joins: bool,
+    behaviour: Box<dyn FnOnce(ProcessId) -> Box<dyn Behaviour> + Send>,
+}
+
+impl Conduct {
+    /// A correct process that proposes this value (D1). It leaves when it has decided, or has nothing to
+    /// decide.
+    #[must_use]
+    pub fn correct(proposal: Value) -> Self {
+        let behaviour = Correct::new(proposal.clone());
+        Self { proposal: Some(proposal), joins: true, behaviour: Box::new(|_| Box::new(behaviour)) }
+    }
+
+    /// A Byzantine process; what it draws, it draws from `seed`. One that falls silent stays attached.
+    #[must_use]
+    pub fn byzantine(strategy: Strategy, seed: u64) -> Self {
+        // Whether it joins is the strategy's affair, not that of the process that plays it.
+        let joins = strategy.behaviour(ProcessId::FIRST, seed).joins();
+        let behaviour = Box::new(move |me| strategy.behaviour(me, seed));
+        Self { proposal: None, joins, behaviour }
+    }
+}
+
+/// How a play ended.
+#[derive(Debug)]
+pub struct Played {
+    /// What the process says at its end. `None`: it never opened a session, so it does not even know its
+    /// number.
+    pub report: Option<Report>,
+    /// Accesses that it sent in this life, each counted once however often it was sent again.
+    pub accesses: u64,
+    /// Sessions after the first one.
+    pub reconnections: u64,
+    /// What stopped it; `None` if it came to its own end or was told to stop.
+    pub error: Option<Error>,
+}
+
+/// Plays one process of an instance to its end, or until `stop` resolves.
+///
+/// A process that falls silent ([`stickycas_model::process::Act::Silent`]) stays attached until its stream ends
+/// or `stop` resolves; one that never joins waits for `stop` alone. Give [`std::future::pending`] not to stop.
+pub async fn play(
+    connection: &Connection,
+    instance: InstanceId,
+    conduct: Conduct,
+    policy: RetryPolicy,
+    stop: impl Future<Output = ()>,
+) -> Played {
+    if !conduct.joins {
+        stop.await;
+        return Played { report: None, accesses: 0, reconnections: 0, error: None };
+    }
+    let mut drive = Drive::new(connection, instance, conduct, policy);
+    let error = tokio::select! {
+        biased;
+        ended = drive.run() => ended.err(),
+        () = stop => None,
+    };
+    drive.played(error)
+}
+
+/// One process at play, from session to session.
+struct Drive<'a> {
+    connection: &'a Connection,
+    instance: InstanceId,
+    /// Names this life of the client (F8e). Never 0, which would mean "not told".
+    incarnation: u64,
+    proposal: Option<Value>,
+    /// Taken when the first welcome tells who it is.
+    behaviour: Option<Box<dyn FnOnce(ProcessId) -> Box<dyn Behaviour> + Send>>,
+    player: Option<Player>,
+    /// What it may still hold phases open for; `None`: without end (F3). Its own account, which can only be
+    /// too low.
+    patience: Option<Duration>,
+    backoff: Backoff,
+    longest_hello: Duration,
+    sessions: u64,
+    accesses: u64,
+    /// The largest access number sent so far.
+    sent_up_to: u64,
+}
+
+/// How long one try to open a session may take, unless giving up comes first.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl<'a> Drive<'a> {
+    fn new(connection: &'a Connection, instance: InstanceId, conduct: Conduct, policy: RetryPolicy) -> Self {
+        Self {
+            connection,
+            instance,
+            incarnation: rand::random_range(1..=u64::MAX),
+            proposal: conduct.proposal,
+            behaviour: Some(conduct.behaviour),
+            player: None,
+            patience: None,
+            backoff: Backoff::new(policy),
+            longest_hello: HELLO_TIMEOUT.min(policy.give_up_after),
+            sessions: 0,
+            accesses: 0,
+            sent_up_to: 0,
+        }
+    }
+
+    /// Session after session, until the process has ended.
+    ///
+    /// # Errors
+    /// What no further session would help.
+    async fn run(&mut self) -> Result<(), Error> {
+        loop {
+            let begun = Instant::now();
+            let error = match self.session().await {
+                Ok(()) => return Ok(()),
+                // It has nothing more to say or to hear.
+                Err(_) if self.player.as_ref().is_some_and(Player::has_ended) => return Ok(()),
+                Err(error) => error,
+            };
+            self.backoff.lasted(begun.elapsed());
+            let delay = self.backoff.failed(error.clone())?;
+            tracing::info!(%error, ?delay, "session lost, trying again");
+            tokio::time::sleep(delay).await;
+        }
+    }
+
+    fn played(mut self, error: Option<Error>) -> Played {
+        if let (Some(player), Some(error)) = (&mut self.player, &error) {
+            player.fail(error.to_string());
+        }
+        Played {
+            report: self.player.as_ref().map(Player::report),
+            accesses: self.accesses,
+            reconnections: self.sessions.saturating_sub(1),
+            error,
+        }
+    }
+}

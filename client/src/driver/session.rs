@@ -1,0 +1,282 @@
+//! One session: from the hello on one Attach stream to its end.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stickycas_model::machine::Welcome;
+use stickycas_model::params::{Params, Patience};
+use stickycas_model::player::{Player, Step};
+use stickycas_model::process::{RawOp, When};
+use stickycas_model::types::{AccessNumber, Value};
+use stickycas_proto::convert::answer::Received;
+use stickycas_proto::convert::own::Welcomed;
+use stickycas_proto::status::Refused;
+use stickycas_proto::v1;
+use stickycas_proto::v1::RefusalReason;
+use stickycas_proto::v1::server_frame::Frame;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::Streaming;
+
+use super::Drive;
+use crate::error::Error;
+
+/// There is one instance on each stream.
+const CHANNEL: u32 = 0;
+/// What a process that acts at the last moment leaves of its patience: its access still has to travel.
+const LAST_MOMENT: Duration = Duration::from_millis(100);
+
+/// The sending half of a stream. Unbounded in type only: a player sends one access and waits for its answer.
+type Outgoing = mpsc::UnboundedSender<v1::AttachRequest>;
+
+/// What is under way in one session.
+struct Session {
+    params: Arc<Params>,
+    outgoing: Outgoing,
+    /// Accesses sent and not answered, in order.
+    unanswered: VecDeque<(AccessNumber, RawOp)>,
+    /// The decision sent and not acknowledged.
+    deciding: Option<Value>,
+    /// An access held back until its last moment; no moment: there is none.
+    held: Option<(Option<Instant>, AccessNumber, RawOp)>,
+    /// When to send again what is not answered, because the server asked for a pause.
+    resend: Option<Instant>,
+}
+
+impl Drive<'_> {
+    /// Opens a session and plays on it until the process has ended.
+    ///
+    /// # Errors
+    /// What ended the session before that; the next session goes on where this one stood.
+    pub(super) async fn session(&mut self) -> Result<(), Error> {
+        let (outgoing, incoming) = mpsc::unbounded_channel();
+        let opened = timeout(self.longest_hello, self.hello(&outgoing, incoming)).await;
+        let (mut answers, mut rest, welcomed) =
+            opened.map_err(|_| self.connection.no_answer("no welcome in time"))??;
+        let mut session = self.welcomed(welcomed, outgoing)?;
+        loop {
+            for frame in rest.drain(..) {
+                self.take(&mut session, frame)?;
+            }
+            if self.perform(&mut session)? {
+                return Ok(());
+            }
+            tokio::select! {
+                message = answers.message() => rest = self.frames(message)?,
+                () = session.timer() => self.timer_fired(&mut session)?,
+            }
+        }
+    }
+
+    /// Sends a hello and waits for the welcome; also gives the frames that came behind it.
+    async fn hello(
+        &self,
+        outgoing: &Outgoing,
+        incoming: mpsc::UnboundedReceiver<v1::AttachRequest>,
+    ) -> Result<(Streaming<v1::AttachResponse>, Vec<Frame>, Welcomed), Error> {
+        let instance_id = self.instance.to_string();
+        let hello = v1::Hello { channel: CHANNEL, instance_id, incarnation: self.incarnation };
+        self.send(outgoing, vec![hello.into()])?;
+        let attached = self.connection.list().attach(UnboundedReceiverStream::new(incoming)).await;
+        let mut answers = attached.map_err(|status| self.connection.error(&status))?.into_inner();
+        loop {
+            let mut frames = self.frames(answers.message().await)?.into_iter();
+            match frames.next() {
+                Some(Frame::Welcome(welcome)) => {
+                    return Ok((answers, frames.collect(), Welcomed::try_from(&*welcome)?));
+                }
+                Some(Frame::Refusal(refusal)) => return Err(Refused::from_frame(&refusal).into()),
+                Some(_) => return Err(Error::Protocol("a frame before the welcome".to_owned())),
+                None => {}
+            }
+        }
+    }
+
+    /// The frames of what came from a stream. Those that are not known here are passed over.
+    fn frames(
+        &self,
+        message: Result<Option<v1::AttachResponse>, tonic::Status>,
+    ) -> Result<Vec<Frame>, Error> {
+        match message {
+            Ok(Some(response)) => Ok(response.frames.into_iter().filter_map(|frame| frame.frame).collect()),
+            Ok(None) => Err(self.connection.no_answer("the server ended the stream")),
+            Err(status) => Err(self.connection.error(&status)),
+        }
+    }
+
+    /// A session is open: the player begins, or goes on.
+    fn welcomed(&mut self, welcomed: Welcomed, outgoing: Outgoing) -> Result<Session, Error> {
+        let Welcomed { session, own, params } = welcomed;
+        let params = Arc::new(params);
+        let player = match &mut self.player {
+            Some(player) if player.view().me == own.process => player,
+            Some(_) => return Err(Error::Protocol("the process has become another one".to_owned())),
+            none => {
+                if let Some(proposal) = &self.proposal {
+                    params.value(proposal.as_bytes()).map_err(|error| Refused::from(&error))?;
+                }
+                self.patience = match params.spec().patience {
+                    Patience::Finite(patience) => Some(patience),
+                    Patience::Endless => None,
+                };
+                let behaviour = self.behaviour.take().expect("it is taken once, with the first welcome");
+                none.insert(Player::new(own.process, params.clone(), behaviour(own.process)))
+            }
+        };
+        let process = own.process;
+        let (next, waiting, append, decided) = (own.next, own.waiting, own.append, own.decided);
+        player.welcome(&Welcome { session, next, waiting, append, decided });
+        self.sessions += 1;
+        tracing::debug!(%process, %session, %next, "session open");
+        Ok(Session {
+            params,
+            outgoing,
+            unanswered: VecDeque::new(),
+            deciding: None,
+            held: None,
+            resend: None,
+        })
+    }
+
+    /// Performs what the player asks for; true once the process has ended.
+    fn perform(&mut self, session: &mut Session) -> Result<bool, Error> {
+        let mut frames = Vec::new();
+        let ended = loop {
+            match self.player().next_step() {
+                Step::Access { number, op, when: When::Ready } => {
+                    frames.push(self.access(session, number, op));
+                }
+                Step::Access { number, op, when: When::LastMoment } => {
+                    session.held = Some((self.last_moment(), number, op));
+                }
+                Step::Decide(value) => {
+                    frames.push(decision(&value));
+                    session.deciding = Some(value);
+                }
+                Step::Wait => break false,
+                // A correct process that has nothing to decide has nothing to wait for either.
+                Step::Stay => break self.proposal.is_some(),
+                Step::Leave => break true,
+            }
+        };
+        if !frames.is_empty() {
+            self.send(&session.outgoing, frames)?;
+        }
+        Ok(ended)
+    }
+
+    /// The frame of an access, which counts as sent from now on.
+    fn access(&mut self, session: &mut Session, number: AccessNumber, op: RawOp) -> v1::ClientFrame {
+        if number.get() > self.sent_up_to {
+            self.sent_up_to = number.get();
+            self.accesses += 1;
+        }
+        let frame = access(number, &op);
+        session.unanswered.push_back((number, op));
+        frame
+    }
+
+    /// Until when to hold an access back: as long as patience lasts, counted from now, since a process cannot
+    /// see when its phase opens. So it may be early, and is never late by this account.
+    fn last_moment(&mut self) -> Option<Instant> {
+        let patience = self.patience?;
+        let hold = patience.saturating_sub(LAST_MOMENT);
+        self.patience = Some(patience - hold);
+        Some(Instant::now() + hold)
+    }
+
+    fn timer_fired(&mut self, session: &mut Session) -> Result<(), Error> {
+        let mut frames = Vec::new();
+        if session.resend.take_if(|at| *at <= Instant::now()).is_some() {
+            frames.extend(session.unanswered.iter().map(|(number, op)| access(*number, op)));
+            frames.extend(session.deciding.iter().map(decision));
+        }
+        let due = |held: &mut (Option<Instant>, _, _)| held.0.is_some_and(|at| at <= Instant::now());
+        if let Some((_, number, op)) = session.held.take_if(due) {
+            frames.push(self.access(session, number, op));
+        }
+        self.send(&session.outgoing, frames)
+    }
+
+    fn send(&self, outgoing: &Outgoing, frames: Vec<v1::ClientFrame>) -> Result<(), Error> {
+        let sent = outgoing.send(v1::AttachRequest { frames });
+        sent.map_err(|_| self.connection.no_answer("the stream is closed"))
+    }
+
+    /// Takes in one frame from the server.
+    fn take(&mut self, session: &mut Session, frame: Frame) -> Result<(), Error> {
+        match frame {
+            Frame::Answer(answer) => {
+                let (number, received) = Received::from_frame(&answer, &session.params)?;
+                session.unanswered.retain(|(unanswered, _)| *unanswered != number);
+                self.backoff.progress();
+                self.player().answered(number, received.phase, received.answer, received.entries);
+            }
+            Frame::Decided(_) => {
+                session.deciding = None;
+                self.player().decided();
+            }
+            Frame::Refusal(refusal) => self.refused(session, &refusal)?,
+            Frame::Replaced(replaced) => {
+                let newer = replaced.session;
+                let why = format!("session {newer} of the same process has replaced this one");
+                return Err(Refused::new(RefusalReason::SessionReplaced, why).into());
+            }
+            Frame::Welcome(_) => return Err(Error::Protocol("a second welcome".to_owned())),
+        }
+        Ok(())
+    }
+
+    /// An access or the decision was refused.
+    fn refused(&mut self, session: &mut Session, frame: &v1::Refusal) -> Result<(), Error> {
+        let refused = Refused::from_frame(frame);
+        match (AccessNumber::new(frame.access_number), refused.reason) {
+            // The border did not take its content: the process thinks again.
+            (
+                Some(number),
+                RefusalReason::ValueEmpty | RefusalReason::ValueTooLarge | RefusalReason::Malformed,
+            ) => {
+                session.unanswered.retain(|(unanswered, _)| *unanswered != number);
+                self.player().rejected(number, &refused.message);
+                Ok(())
+            }
+            // What follows a refused access is refused too (F8d); all of it will be sent again.
+            (Some(_), RefusalReason::AccessNumberOutOfOrder) if session.resend.is_some() => Ok(()),
+            (_, reason) if reason.may_retry() => {
+                let delay = self.backoff.failed(refused.into())?;
+                session.resend = Some(Instant::now() + delay);
+                Ok(())
+            }
+            _ => Err(refused.into()),
+        }
+    }
+
+    fn player(&mut self) -> &mut Player {
+        self.player.as_mut().expect("a session is open, so there was a welcome")
+    }
+}
+
+impl Session {
+    /// Resolves when something is to be sent; never if nothing is.
+    async fn timer(&self) {
+        let held = self.held.as_ref().and_then(|(at, _, _)| *at);
+        match held.into_iter().chain(self.resend).min() {
+            Some(at) => sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+fn access(number: AccessNumber, op: &RawOp) -> v1::ClientFrame {
+    let op = match op {
+        RawOp::Append(bytes) => v1::access::Op::Append(v1::Append { value: bytes.clone().into() }),
+        RawOp::Read(start) => v1::access::Op::Read(v1::Read { start: start.get() }),
+    };
+    v1::Access { channel: CHANNEL, number: number.get(), op: Some(op) }.into()
+}
+
+fn decision(value: &Value) -> v1::ClientFrame {
+    v1::Decision { channel: CHANNEL, value: value.to_bytes() }.into()
+}

@@ -1,0 +1,241 @@
+//! What can go wrong for a client, sorted by what it can do about it (SPEC section 11).
+//!
+//! Two questions decide everything: does the same request again help ([`Error::may_retry`]), and may it have
+//! happened ([`Error::may_have_happened`])? For a refusal its reason answers both. A connection that broke
+//! answers yes to both, and that is no harm: access numbers make a repeated access the same access (F8b).
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use stickycas_proto::convert::WireError;
+use stickycas_proto::status::Refused;
+use stickycas_proto::v1::RefusalReason;
+use tonic::{Code, ConnectError, Status};
+
+/// Why a client did not get what it asked for.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// The server refused, and said why.
+    #[error("refused ({}): {}", .0.reason.name(), .0.message)]
+    Refused(Refused),
+    /// No connection, or it broke, or no answer came in time.
+    #[error("no answer from {server}: {cause}")]
+    Unreachable {
+        /// The server's address as given.
+        server: String,
+        /// What broke, with its causes.
+        cause: String,
+        /// Whether the request may have left before that.
+        sent: bool,
+    },
+    /// Retries did not help for as long as was allowed.
+    #[error("gave up after {tries} tries in {after:.1?}: {last}")]
+    GaveUp {
+        /// Tries without success in a row.
+        tries: u32,
+        /// Time since the first of them failed.
+        after: Duration,
+        /// What the last one failed with.
+        last: Box<Self>,
+    },
+    /// Whoever answered does not speak this protocol: a proxy, or another service.
+    #[error("{server} does not answer like a StickyCAS server: {code:?}: {message}")]
+    Foreign {
+        /// The server's address as given.
+        server: String,
+        /// The gRPC code of the answer.
+        code: Code,
+        /// Its message.
+        message: String,
+    },
+    /// The server's answer does not follow the protocol: another version, or its bug.
+    #[error("the server's answer breaks the protocol: {0}")]
+    Protocol(String),
+    /// What was asked for cannot be sent: the address, principal or value is not well formed.
+    #[error("{0}")]
+    Usage(String),
+    /// The process came to its end without a decision (D1).
+    #[error("no decision: {0}")]
+    Undecided(String),
+}
+
+impl Error {
+    /// The reason of the server's refusal, also of the last one before giving up; `None` if it was none.
+    #[must_use]
+    pub fn reason(&self) -> Option<RefusalReason> {
+        match self {
+            Self::Refused(refused) => Some(refused.reason),
+            Self::GaveUp { last, .. } => last.reason(),
+            _ => None,
+        }
+    }
+
+    /// Whether the same request again (an access: with the same number) is safe and may fare better.
+    #[must_use]
+    pub fn may_retry(&self) -> bool {
+        match self {
+            Self::Refused(refused) => refused.reason.may_retry(),
+            Self::Unreachable { .. } => true,
+            Self::GaveUp { .. }
+            | Self::Foreign { .. }
+            | Self::Protocol(_)
+            | Self::Usage(_)
+            | Self::Undecided(_) => false,
+        }
+    }
+
+    /// Whether what was asked for may have happened, or may still happen.
+    #[must_use]
+    pub fn may_have_happened(&self) -> bool {
+        match self {
+            Self::Refused(refused) => refused.reason.may_have_happened(),
+            Self::Unreachable { sent, .. } => *sent,
+            // An earlier try may have gone through, whatever the last one says.
+            Self::GaveUp { .. } | Self::Protocol(_) => true,
+            Self::Foreign { .. } | Self::Usage(_) | Self::Undecided(_) => false,
+        }
+    }
+
+    /// The kind as one word, for programs; documented with [`crate::PlayRecord`].
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Refused(_) => "refused",
+            Self::Unreachable { .. } => "unreachable",
+            Self::GaveUp { .. } => "gave_up",
+            Self::Foreign { .. } => "foreign",
+            Self::Protocol(_) => "protocol",
+            Self::Usage(_) => "usage",
+            Self::Undecided(_) => "undecided",
+        }
+    }
+
+    /// The server's advice on when to try again.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Refused(refused) => refused.retry_after,
+            _ => None,
+        }
+    }
+
+    /// What the status of a failed call means.
+    pub(crate) fn from_status(server: &str, status: &Status) -> Self {
+        if let Some(refused) = Refused::from_status(status) {
+            return Self::Refused(refused);
+        }
+        match status.code() {
+            // What tonic, hyper and proxies report of a connection that was refused, broke or was shut down.
+            Code::Unavailable
+            | Code::Unknown
+            | Code::Internal
+            | Code::Cancelled
+            | Code::Aborted
+            | Code::DataLoss
+            | Code::DeadlineExceeded
+            | Code::ResourceExhausted
+            | Code::Ok => Self::Unreachable {
+                server: server.to_owned(),
+                cause: causes(status),
+                sent: !never_connected(status),
+            },
+            code @ (Code::InvalidArgument
+            | Code::NotFound
+            | Code::AlreadyExists
+            | Code::PermissionDenied
+            | Code::FailedPrecondition
+            | Code::OutOfRange
+            | Code::Unimplemented
+            | Code::Unauthenticated) => {
+                Self::Foreign { server: server.to_owned(), code, message: status.message().to_owned() }
+            }
+        }
+    }
+
+    /// The same error of a call that never left.
+    pub(crate) fn before_anything_was_sent(self) -> Self {
+        match self {
+            Self::Unreachable { server, cause, sent: _ } => Self::Unreachable { server, cause, sent: false },
+            other => other,
+        }
+    }
+
+    pub(crate) fn unreachable(server: &str, cause: impl Into<String>, sent: bool) -> Self {
+        Self::Unreachable { server: server.to_owned(), cause: cause.into(), sent }
+    }
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+impl From<WireError> for Error {
+    fn from(error: WireError) -> Self {
+        Self::Protocol(error.to_string())
+    }
+}
+
+/// tonic's own text is often only "transport error": what broke stands in the chain behind it.
+fn causes(status: &Status) -> String {
+    let mut parts = vec![status.message().to_owned()];
+    let mut next = status.source();
+    while let Some(cause) = next {
+        let text = cause.to_string();
+        if !parts.iter().any(|part| part.contains(&text)) {
+            parts.push(text);
+        }
+        next = cause.source();
+    }
+    parts.retain(|part| !part.is_empty());
+    parts.join(": ")
+}
+
+fn never_connected(status: &Status) -> bool {
+    let mut next = status.source();
+    while let Some(cause) = next {
+        if cause.is::<ConnectError>() {
+            return true;
+        }
+        next = cause.source();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVER: &str = "http://server:7420";
+
+    #[test]
+    fn a_lost_instance_is_a_definite_and_final_refusal() {
+        let refused = Refused::new(RefusalReason::InstanceUnknown, "no such instance");
+        let error = Error::from_status(SERVER, &refused.to_status());
+        assert_eq!(error.reason(), Some(RefusalReason::InstanceUnknown));
+        assert!(!error.may_retry() && !error.may_have_happened());
+        assert_eq!(error.to_string(), "refused (INSTANCE_UNKNOWN): no such instance");
+    }
+
+    #[test]
+    fn a_broken_connection_may_be_retried_and_may_have_done_its_work() {
+        let error = Error::from_status(SERVER, &Status::unknown("transport error"));
+        assert!(error.may_retry() && error.may_have_happened());
+        assert_eq!(error.to_string(), "no answer from http://server:7420: transport error");
+    }
+
+    #[test]
+    fn a_stranger_is_not_asked_again() {
+        let error = Error::from_status(SERVER, &Status::unimplemented("no such service"));
+        assert!(matches!(error, Error::Foreign { .. }) && !error.may_retry());
+    }
+
+    #[test]
+    fn giving_up_keeps_the_reason_of_the_last_refusal() {
+        let draining = Refused::new(RefusalReason::Draining, "shutting down");
+        let after = Duration::from_secs(30);
+        let error = Error::GaveUp { tries: 3, after, last: Box::new(draining.into()) };
+        assert_eq!(error.reason(), Some(RefusalReason::Draining));
+        assert_eq!(error.to_string(), "gave up after 3 tries in 30.0s: refused (DRAINING): shutting down");
+    }
+}

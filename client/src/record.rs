@@ -1,0 +1,128 @@
+//! What one play leaves behind, as one line of JSON: how `propose --json` reports to the program that started it.
+
+use serde::{Deserialize, Serialize};
+use stickycas_model::process::Ended;
+use stickycas_model::types::{Phase, ProcessId, Value};
+use stickycas_proto::names::InstanceId;
+
+use crate::driver::Played;
+use crate::error::Error;
+
+/// The report of a process and how it fared on the network. Field names are stable; absent means unknown or
+/// none. Values are written as text, or as `0x` and hex digits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlayRecord {
+    /// The instance: 32 hex digits.
+    pub instance: String,
+    /// As whom the process came.
+    pub principal: String,
+    /// `correct`, or the strategy with its arguments.
+    pub strategy: String,
+    /// Which process it was. Absent if it never opened a session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<ProcessId>,
+    /// Its decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Value>,
+    /// The phase of the last answer it had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// The entries it decided from, in the order of their positions. Empty if an earlier life had decided.
+    pub from: Vec<Value>,
+    /// `decided`, `nothing_to_decide`, or `{"failed": why}`.
+    pub ended: Ended,
+    /// Accesses sent in this life, each counted once.
+    pub accesses: u64,
+    /// Sessions after the first one.
+    pub reconnections: u64,
+    /// What stopped it, if it did not come to its own end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorRecord>,
+}
+
+/// An error, for programs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorRecord {
+    /// `refused`, `unreachable`, `gave_up`, `foreign`, `protocol`, `usage` or `undecided`.
+    pub kind: String,
+    /// The reason of the server's refusal, for example `INSTANCE_UNKNOWN`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// In words.
+    pub message: String,
+}
+
+impl From<&Error> for ErrorRecord {
+    fn from(error: &Error) -> Self {
+        Self {
+            kind: error.kind().to_owned(),
+            reason: error.reason().map(|reason| reason.name().to_owned()),
+            message: error.to_string(),
+        }
+    }
+}
+
+impl PlayRecord {
+    /// The record of a play by this principal at this instance.
+    #[must_use]
+    pub fn new(instance: InstanceId, principal: &str, strategy: &str, played: &Played) -> Self {
+        let report = played.report.as_ref();
+        let without_report = || match &played.error {
+            Some(error) => Ended::Failed(error.to_string()),
+            None => Ended::NothingToDecide,
+        };
+        Self {
+            instance: instance.to_string(),
+            principal: principal.to_owned(),
+            strategy: strategy.to_owned(),
+            process: report.map(|report| report.process),
+            decision: report.and_then(|report| report.decision.clone()),
+            phase: report.and_then(|report| report.phase),
+            from: report.map_or_else(Vec::new, |report| report.from.clone()),
+            ended: report.map_or_else(without_report, |report| report.ended.clone()),
+            accesses: played.accesses,
+            reconnections: played.reconnections,
+            error: played.error.as_ref().map(ErrorRecord::from),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stickycas_model::process::Report;
+    use stickycas_proto::status::Refused;
+    use stickycas_proto::v1::RefusalReason;
+
+    use super::*;
+
+    #[test]
+    fn the_line_of_a_decision_reads_back() {
+        let value = Value::parse("a").unwrap();
+        let report = Report {
+            process: ProcessId::FIRST,
+            decision: Some(value.clone()),
+            phase: Phase::new(4),
+            from: vec![value],
+            ended: Ended::Decided,
+        };
+        let played = Played { report: Some(report), accesses: 2, reconnections: 0, error: None };
+        let record = PlayRecord::new(InstanceId::new(1), "p1", "correct", &played);
+        let line = serde_json::to_string(&record).unwrap();
+        assert_eq!(
+            line,
+            r#"{"instance":"00000000000000000000000000000001","principal":"p1","strategy":"correct","process":1,"decision":"a","phase":4,"from":["a"],"ended":"decided","accesses":2,"reconnections":0}"#
+        );
+        assert_eq!(serde_json::from_str::<PlayRecord>(&line).unwrap(), record);
+    }
+
+    #[test]
+    fn a_process_that_never_joined_says_why() {
+        let refused = Refused::new(RefusalReason::InstanceUnknown, "no such instance");
+        let error = Some(Error::Refused(refused));
+        let played = Played { report: None, accesses: 0, reconnections: 0, error };
+        let record = PlayRecord::new(InstanceId::new(1), "p1", "correct", &played);
+        assert_eq!(record.process, None);
+        let error = record.error.unwrap();
+        assert_eq!((error.kind.as_str(), error.reason.as_deref()), ("refused", Some("INSTANCE_UNKNOWN")));
+    }
+}

@@ -1,0 +1,158 @@
+//! When to try again: exponential backoff with jitter, bounded by the time without progress.
+//!
+//! A retry is safe because accesses are numbered (F8b). It is bounded because a client that asks for ever
+//! hides a dead server; and it is spread because n clients whose server restarts all fail at the same moment.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::error::Error;
+
+/// How a client retries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// Delay after the first failure; it doubles with each further one in a row.
+    pub first: Duration,
+    /// The longest delay.
+    pub longest: Duration,
+    /// Give up after this long without any progress. Waiting for one's phase on a connection that stands is
+    /// no lack of progress.
+    pub give_up_after: Duration,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            first: Duration::from_millis(50),
+            longest: Duration::from_secs(2),
+            give_up_after: Duration::from_secs(30),
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// The delay after failure number `failures` (from 1) in a row; `jitter` in 0 to 1 spreads it over the
+    /// upper half of its range.
+    #[must_use]
+    pub fn delay(&self, failures: u32, jitter: f64) -> Duration {
+        let doublings = failures.saturating_sub(1).min(31);
+        let full = self.first.saturating_mul(1 << doublings).min(self.longest);
+        full.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
+    }
+}
+
+/// The failures in a row of one client.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    policy: RetryPolicy,
+    failures: u32,
+    since: Option<Instant>,
+}
+
+impl Backoff {
+    pub(crate) fn new(policy: RetryPolicy) -> Self {
+        Self { policy, failures: 0, since: None }
+    }
+
+    /// Something got on.
+    pub(crate) fn progress(&mut self) {
+        self.failures = 0;
+        self.since = None;
+    }
+
+    /// A session that lasted this long was progress even if nothing was answered on it: its process waited.
+    pub(crate) fn lasted(&mut self, time: Duration) {
+        if time > self.policy.longest {
+            self.progress();
+        }
+    }
+
+    /// A try failed: how long to wait before the next one.
+    ///
+    /// # Errors
+    /// What to give up with: the same error if a retry does not help, else [`Error::GaveUp`] once the time
+    /// is over.
+    pub(crate) fn failed(&mut self, error: Error) -> Result<Duration, Error> {
+        self.failed_at(Instant::now(), error, rand::random())
+    }
+
+    fn failed_at(&mut self, now: Instant, error: Error, jitter: f64) -> Result<Duration, Error> {
+        if !error.may_retry() {
+            return Err(error);
+        }
+        self.failures = self.failures.saturating_add(1);
+        let since = *self.since.get_or_insert(now);
+        let after = now.saturating_duration_since(since);
+        if after >= self.policy.give_up_after {
+            return Err(Error::GaveUp { tries: self.failures, after, last: Box::new(error) });
+        }
+        let advised = error.retry_after().unwrap_or(Duration::ZERO);
+        // The last try falls on the end of the time, not behind it.
+        Ok(self.policy.delay(self.failures, jitter).max(advised).min(self.policy.give_up_after - after))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stickycas_proto::status::Refused;
+    use stickycas_proto::v1::RefusalReason;
+
+    use super::*;
+
+    fn broken() -> Error {
+        Error::unreachable("http://server", "broken pipe", true)
+    }
+
+    #[test]
+    fn delays_double_up_to_the_longest() {
+        let policy = RetryPolicy::default();
+        let delays: Vec<u128> = (1..=8).map(|failures| policy.delay(failures, 1.0).as_millis()).collect();
+        assert_eq!(delays, [50, 100, 200, 400, 800, 1600, 2000, 2000]);
+        assert_eq!(policy.delay(1, 0.0), Duration::from_millis(25));
+        assert_eq!(policy.delay(u32::MAX, 0.0), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn the_time_without_progress_is_bounded_and_the_last_try_falls_on_its_end() {
+        let policy = RetryPolicy { give_up_after: Duration::from_secs(3), ..RetryPolicy::default() };
+        let mut backoff = Backoff::new(policy);
+        let start = Instant::now();
+        let mut now = start;
+        let error = loop {
+            match backoff.failed_at(now, broken(), 1.0) {
+                Ok(delay) => now += delay,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(now - start, Duration::from_secs(3));
+        assert!(matches!(error, Error::GaveUp { tries: 7, .. }), "{error}");
+    }
+
+    #[test]
+    fn progress_starts_the_time_anew() {
+        let policy = RetryPolicy { give_up_after: Duration::from_secs(1), ..RetryPolicy::default() };
+        let mut backoff = Backoff::new(policy);
+        let start = Instant::now();
+        backoff.failed_at(start, broken(), 1.0).unwrap();
+        backoff.progress();
+        let delay = backoff.failed_at(start + Duration::from_secs(5), broken(), 1.0).unwrap();
+        assert_eq!(delay, Duration::from_millis(50));
+    }
+
+    #[test]
+    fn the_servers_advice_is_kept() {
+        let mut backoff = Backoff::new(RetryPolicy::default());
+        let draining = Refused::new(RefusalReason::Draining, "").with_retry_after(Duration::from_secs(7));
+        let delay = backoff.failed_at(Instant::now(), draining.into(), 0.0).unwrap();
+        assert_eq!(delay, Duration::from_secs(7));
+    }
+
+    #[test]
+    fn what_a_retry_does_not_help_ends_at_once() {
+        let mut backoff = Backoff::new(RetryPolicy::default());
+        let unknown = Refused::new(RefusalReason::InstanceUnknown, "no such instance");
+        let error = backoff.failed(unknown.into()).unwrap_err();
+        assert!(matches!(error, Error::Refused(_)));
+    }
+}

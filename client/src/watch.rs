@@ -1,0 +1,281 @@
+//! What happens at an instance, as it happens (SPEC F13).
+//!
+//! A [`Watch`] goes on by itself after a broken connection: it asks again from the phase that it had reached
+//! and passes over what it has given already, so that every event comes once, in order, without gaps. A correct
+//! process never decides from it.
+
+use std::collections::VecDeque;
+
+use serde::Serialize;
+use stickycas_model::history::{Event, Recorded};
+use stickycas_model::types::Phase;
+use stickycas_proto::convert::history::event_from_wire;
+use stickycas_proto::names::InstanceId;
+use stickycas_proto::v1;
+use stickycas_proto::v1::watch_response::Content;
+use tonic::Streaming;
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::info::{ListEntry, Standing};
+use crate::retry::Backoff;
+
+/// Where a watch begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WatchFrom {
+    /// With the earliest event that is kept.
+    #[default]
+    Start,
+    /// Right behind the record of the phase before this one.
+    Phase(Phase),
+    /// With a snapshot, and then what happens after it.
+    Snapshot,
+}
+
+/// What a watch gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Watched {
+    /// How the instance stood when the watch began; only first, and only if asked for.
+    Snapshot(Snapshot),
+    /// The next event, with its number in the history of the instance, from 0.
+    Event(u64, Recorded),
+}
+
+/// How an instance stood.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Snapshot {
+    /// Its status.
+    pub status: Standing,
+    /// The list.
+    pub entries: Vec<ListEntry>,
+    /// The number of the first event after it.
+    pub next_index: u64,
+}
+
+/// A watch of one instance. See the module.
+#[derive(Debug)]
+pub struct Watch {
+    client: Client,
+    instance: InstanceId,
+    place: Place,
+    stream: Option<Streaming<v1::WatchResponse>>,
+    ready: VecDeque<Watched>,
+    backoff: Backoff,
+}
+
+impl Client {
+    /// Watches an instance.
+    #[must_use]
+    pub fn watch(&self, instance: InstanceId, from: WatchFrom) -> Watch {
+        Watch {
+            client: self.clone(),
+            instance,
+            place: Place::new(from),
+            stream: None,
+            ready: VecDeque::new(),
+            backoff: self.backoff(),
+        }
+    }
+}
+
+impl Watch {
+    /// What comes next; `None` at the end: the instance is over and everything was given.
+    ///
+    /// # Errors
+    /// When there is no such instance, the caller may not look at it, or the phase to begin with is not kept
+    /// any more; and when retries did not help. After an error the watch is over.
+    pub async fn next(&mut self) -> Result<Option<Watched>, Error> {
+        loop {
+            if let Some(watched) = self.ready.pop_front() {
+                return Ok(Some(watched));
+            }
+            match self.message().await {
+                Ok(Some(response)) => {
+                    self.backoff.progress();
+                    self.place.take(response, &mut self.ready)?;
+                }
+                Ok(None) => return Ok(None),
+                Err(error) => {
+                    self.stream = None;
+                    self.place.lost();
+                    tokio::time::sleep(self.backoff.failed(error)?).await;
+                }
+            }
+        }
+    }
+
+    async fn message(&mut self) -> Result<Option<v1::WatchResponse>, Error> {
+        let connection = &self.client.connection;
+        let stream = match &mut self.stream {
+            Some(stream) => stream,
+            none => {
+                let opened = connection.instances().watch(self.place.request(self.instance)).await;
+                none.insert(opened.map_err(|status| connection.error(&status))?.into_inner())
+            }
+        };
+        stream.message().await.map_err(|status| connection.error(&status))
+    }
+}
+
+/// How far a watch has come. Pure.
+#[derive(Debug)]
+struct Place {
+    from: WatchFrom,
+    /// The number of the next event to give; `None` before the first.
+    next: Option<u64>,
+    /// The parts of a snapshot that have come.
+    snapshot: Option<Snapshot>,
+}
+
+impl Place {
+    fn new(from: WatchFrom) -> Self {
+        Self { from, next: None, snapshot: None }
+    }
+
+    fn request(&self, instance: InstanceId) -> v1::WatchRequest {
+        let (from_phase, snapshot_first) = match self.from {
+            WatchFrom::Start => (0, false),
+            WatchFrom::Phase(phase) => (phase.get(), false),
+            WatchFrom::Snapshot => (0, true),
+        };
+        v1::WatchRequest { instance_id: instance.to_string(), from_phase, snapshot_first }
+    }
+
+    /// The stream broke: half a snapshot is none.
+    fn lost(&mut self) {
+        self.snapshot = None;
+    }
+
+    fn take(&mut self, response: v1::WatchResponse, ready: &mut VecDeque<Watched>) -> Result<(), Error> {
+        match response.content {
+            Some(Content::Snapshot(part)) => {
+                if let Some(snapshot) = self.part(&part)? {
+                    ready.push_back(Watched::Snapshot(snapshot));
+                }
+            }
+            Some(Content::Events(batch)) => {
+                for event in &batch.events {
+                    let (index, recorded) = event_from_wire(event)?;
+                    ready.extend(self.event(index, recorded)?);
+                }
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// A part of a snapshot; gives the whole with the last part.
+    fn part(&mut self, part: &v1::Snapshot) -> Result<Option<Snapshot>, Error> {
+        if let Some(status) = &part.status {
+            let status = Standing::try_from(status)?;
+            self.snapshot = Some(Snapshot { status, entries: Vec::new(), next_index: part.next_index });
+        }
+        let Some(snapshot) = &mut self.snapshot else {
+            return Err(Error::Protocol("the first part of a snapshot has no status".to_owned()));
+        };
+        for (position, entry) in (part.first_position..).zip(&part.entries) {
+            snapshot.entries.push(ListEntry::from_wire(position, entry)?);
+        }
+        if !part.last {
+            return Ok(None);
+        }
+        // From here on the watch resumes at the phase of the snapshot. Should the phases behind it not be kept
+        // by then, it is refused, which is better than a gap.
+        self.next = Some(part.next_index);
+        self.from = snapshot.status.phase.map_or(WatchFrom::Start, WatchFrom::Phase);
+        Ok(self.snapshot.take())
+    }
+
+    /// An event; gives nothing if it was given before.
+    fn event(&mut self, index: u64, recorded: Recorded) -> Result<Option<Watched>, Error> {
+        match self.next {
+            Some(next) if index < next => return Ok(None),
+            Some(next) if index > next => {
+                return Err(Error::Protocol(format!("event {index} came where {next} was due")));
+            }
+            _ => {}
+        }
+        self.next = Some(index + 1);
+        if let Event::Stepped { phase, .. } = recorded.event {
+            self.from = WatchFrom::Phase(phase);
+        }
+        Ok(Some(Watched::Event(index, recorded)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stickycas_model::types::{ProcessId, Time, WarpId};
+    use stickycas_proto::convert::history::event_to_wire;
+
+    use super::*;
+
+    fn joined() -> Event {
+        Event::Joined { process: ProcessId::FIRST }
+    }
+
+    fn stepped(phase: u64) -> Event {
+        Event::Stepped { phase: Phase::new(phase).unwrap(), warp: WarpId::FIRST, length: 0 }
+    }
+
+    fn batch(events: &[(u64, Event)]) -> v1::WatchResponse {
+        let wire = |(index, event): &(u64, Event)| {
+            event_to_wire(*index, &Recorded { at: Time::ZERO, event: event.clone() })
+        };
+        let events = events.iter().map(wire).collect();
+        v1::WatchResponse { content: Some(Content::Events(v1::EventBatch { events })) }
+    }
+
+    fn indices(ready: &VecDeque<Watched>) -> Vec<u64> {
+        let index = |watched: &Watched| match watched {
+            Watched::Event(index, _) => Some(*index),
+            Watched::Snapshot(_) => None,
+        };
+        ready.iter().filter_map(index).collect()
+    }
+
+    #[test]
+    fn a_watch_resumes_at_its_phase_and_gives_each_event_once() {
+        let (mut place, mut ready) = (Place::new(WatchFrom::Start), VecDeque::new());
+        place.take(batch(&[(0, joined()), (1, stepped(3)), (2, joined())]), &mut ready).unwrap();
+        place.lost();
+        assert_eq!(place.request(InstanceId::new(1)).from_phase, 3);
+        place.take(batch(&[(1, stepped(3)), (2, joined()), (3, stepped(4))]), &mut ready).unwrap();
+        assert_eq!(indices(&ready), [0, 1, 2, 3]);
+        assert_eq!(place.request(InstanceId::new(1)).from_phase, 4);
+    }
+
+    #[test]
+    fn a_gap_is_an_error() {
+        let (mut place, mut ready) = (Place::new(WatchFrom::Start), VecDeque::new());
+        let error = place.take(batch(&[(0, joined()), (2, joined())]), &mut ready).unwrap_err();
+        assert!(matches!(error, Error::Protocol(_)), "{error}");
+    }
+
+    #[test]
+    fn a_snapshot_in_parts_is_given_whole_and_then_what_follows_it() {
+        let status =
+            v1::Status { state: v1::State::Running.into(), phase: 5, warp: 1, ..v1::Status::default() };
+        let entry = v1::Entry { value: "a".into(), process: 1, phase: 1 };
+        let part = |status: Option<&v1::Status>, first_position, last| v1::WatchResponse {
+            content: Some(Content::Snapshot(v1::Snapshot {
+                status: status.cloned(),
+                next_index: 9,
+                first_position,
+                entries: vec![entry.clone()],
+                last,
+            })),
+        };
+        let (mut place, mut ready) = (Place::new(WatchFrom::Snapshot), VecDeque::new());
+        assert!(place.request(InstanceId::new(1)).snapshot_first);
+        place.take(part(Some(&status), 0, false), &mut ready).unwrap();
+        assert!(ready.is_empty());
+        place.take(part(None, 1, true), &mut ready).unwrap();
+        let Some(Watched::Snapshot(snapshot)) = ready.pop_front() else { panic!("no snapshot") };
+        let positions: Vec<u32> = snapshot.entries.iter().map(|entry| entry.position.get()).collect();
+        assert_eq!(positions, [0, 1]);
+        assert_eq!(place.request(InstanceId::new(1)).from_phase, 5);
+        place.take(batch(&[(8, joined()), (9, joined())]), &mut ready).unwrap();
+        assert_eq!(indices(&ready), [9]);
+    }
+}
