@@ -42,7 +42,7 @@ use std::time::Duration;
 use crate::access::{Access, Answer, AppendAnswer, Op, Refusal};
 use crate::history::{Event, Offence};
 use crate::params::{AppendWindow, Arbiter, Params};
-use crate::scheduler::Calendar;
+use crate::scheduler::{Calendar, Schedule};
 use crate::sticky_cas::StickyCas;
 use crate::types::{AccessNumber, Phase, ProcessId, SessionId, Time, Value, WarpId};
 
@@ -194,7 +194,7 @@ impl Machine {
     #[must_use]
     pub fn new(params: Arc<Params>) -> Self {
         let patience = member::patience_nanos(params.spec().patience);
-        let calendar = Calendar::new(&params);
+        let calendar = Calendar::new(Schedule::new(&params));
         let all_warps = || (0..params.warps() as usize).filter_map(WarpId::from_index);
         let size = |warp| u32::try_from(params.members(warp).count()).unwrap_or(u32::MAX);
         Self {
@@ -377,7 +377,12 @@ impl Machine {
         if also == Some(self.warp) || self.warps[self.warp.index()].is_live() {
             return self.phase;
         }
-        self.calendar.next_phase_among(self.phase, &self.live, also)
+        let live = self.calendar.next_phase_among(self.phase, &self.live);
+        match also {
+            Some(warp) if self.live.is_empty() => self.calendar.next_phase_of(warp, self.phase),
+            Some(warp) => live.min(self.calendar.next_phase_of(warp, self.phase)),
+            None => live,
+        }
     }
 
     /// Nothing waits any more while a phase is open: it is put back, and what it cost so far is booked (F4).
