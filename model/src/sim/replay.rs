@@ -50,6 +50,7 @@ pub fn replay(params: &Arc<Params>, events: &[Recorded]) -> Result<Machine, Diff
     let mut machine = Machine::new(Arc::clone(params));
     let mut record = Record { events, index: 0 };
     while let Some(next) = record.peek() {
+        open_silently(&mut machine, next.at);
         let input = record.input(machine.deadline());
         let mut happened = Vec::new();
         if named(&input).is_none_or(|process| params.contains(process)) {
@@ -65,6 +66,23 @@ pub fn replay(params: &Arc<Params>, events: &[Recorded]) -> Result<Machine, Diff
         }
     }
     Ok(machine)
+}
+
+/// With a pace, phases open by time alone, which leaves no trace in the record: lets that happen which is due
+/// before `until`, but nothing of which the record tells.
+fn open_silently(machine: &mut Machine, until: Time) {
+    if machine.params().spec().pace.is_zero() {
+        return;
+    }
+    while let Some(due) = machine.deadline().filter(|due| *due < until) {
+        let mut ticked = machine.clone();
+        let mut happened = Vec::new();
+        let refused = ticked.apply(due, Input::Tick, &mut happened).is_err();
+        if refused || !happened.is_empty() || ticked.deadline() == Some(due) {
+            return;
+        }
+        *machine = ticked;
+    }
 }
 
 /// The process that an input names and that the machine takes for granted.
