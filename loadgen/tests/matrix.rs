@@ -1,6 +1,7 @@
 //! With nobody Byzantine or late the last decision falls exactly in phase W*(1+c) (D2), for every shape of an
 //! instance, over the real network; and the machine, given the same order of acceptance again, does and
 //! answers exactly the same.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 use std::num::NonZeroUsize;
 

@@ -1,4 +1,5 @@
 //! What is wrong with a scenario file is told with its line and the reason.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 use stickycas_loadgen::Scenario;
 use stickycas_model::cast::Role;

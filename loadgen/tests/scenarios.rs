@@ -1,4 +1,5 @@
 //! Every delivered scenario shows what it promises, in the simulator and over the network.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -38,7 +38,7 @@ impl Collector {
     /// Returns when something has happened since the last call; never again once the watch has ended.
     pub(super) async fn something_happened(&mut self) {
         if self.happened.changed().await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 

@@ -117,7 +117,7 @@ mod tests {
         let (_never, stop) = tokio::sync::watch::channel(false);
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]).stdout(Stdio::piped()).stderr(Stdio::piped());
-        watch(command.spawn().unwrap(), Stop::from(stop)).await
+        watch(command.spawn().expect("there is a shell"), Stop::from(stop)).await
     }
 
     #[tokio::test]
