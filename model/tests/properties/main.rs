@@ -28,8 +28,7 @@ use script::{Deed, Move, Script, script, value};
 #[test]
 fn a_machine_keeps_its_rules_whatever_processes_do() {
     let counts = Cell::new(Counts::default());
-    let mut runner =
-        TestRunner::new(Config { cases: 1_000, failure_persistence: None, ..Config::default() });
+    let mut runner = TestRunner::new(Config { cases: 1_000, failure_persistence: None, ..Config::default() });
     let outcome = runner.run(&script(), |script| {
         let seen = Run::new(&script).play(&script);
         let sum = counts.get();
