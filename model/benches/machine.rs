@@ -62,6 +62,7 @@ impl Run {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "a benchmark reads a clock; the machine does not")]
 fn per_access(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("access");
     group.sample_size(10).warm_up_time(Duration::from_millis(500));

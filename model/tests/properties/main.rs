@@ -1,6 +1,8 @@
 //! What holds of every run, whatever processes do: random instances, random inputs (nonsense included), random
 //! times, and an observer with an account of its own.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod observer;
 mod script;
 
@@ -197,8 +199,11 @@ impl Run {
                 assert_eq!((phase, answer), known, "the first answer is given again");
                 self.observer.counts.replays += 1;
             }
-            (Ok(Reply::Answered { phase: None, .. }), Some(_)) => assert!(!kept),
-            (Err(Refusal::OutOfOrder { .. } | Refusal::Left | Refusal::Closed), Some(_)) => assert!(!kept),
+            (
+                Ok(Reply::Answered { phase: None, .. })
+                | Err(Refusal::OutOfOrder { .. } | Refusal::Left | Refusal::Closed),
+                Some(_),
+            ) => assert!(!kept),
             (reply, outcome) => panic!("{reply:?} to a repetition of {outcome:?}"),
         }
     }
