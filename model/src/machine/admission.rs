@@ -227,7 +227,7 @@ impl Machine {
             if *first == value {
                 return Ok(Reply::Done);
             }
-            let detail = format!("decided {first} first, now {value}");
+            let detail = format!("decided {} first, now {}", brief(first), brief(&value));
             self.accuse(process, OffenceKind::SecondDecision, None, detail, events);
             return Err(self.refuse(process, None, Refusal::OtherDecision, events));
         }
@@ -299,7 +299,7 @@ impl Machine {
         let mode = sealed_mode.get_or_insert_with(|| mode(list.iter().map(|entry| &entry.value)).cloned());
         let report = &members[process.index()].decided;
         if report != mode {
-            let say = |value: &Option<Value>| value.as_ref().map_or("nothing".to_owned(), Value::to_string);
+            let say = |value: &Option<Value>| value.as_ref().map_or("nothing".to_owned(), brief);
             let detail = format!("reports {}, the sealed list decides {}", say(report), say(mode));
             self.accuse(process, OffenceKind::FalseDecision, None, detail, events);
         }
@@ -333,7 +333,18 @@ impl Machine {
 
 fn describe(op: &Op) -> String {
     match op {
-        Op::Append(value) => format!("append {value}"),
+        Op::Append(value) => format!("append {}", brief(value)),
         Op::Read { start } => format!("read from {start}"),
+    }
+}
+
+/// A value as it is quoted in an offence: the record of misbehaviour must not grow with what the misbehaving
+/// send.
+fn brief(value: &Value) -> String {
+    const LONGEST: usize = 64;
+    let text = value.to_string();
+    match text.char_indices().nth(LONGEST) {
+        None => text,
+        Some((end, _)) => format!("{}... ({} bytes)", &text[..end], value.as_bytes().len()),
     }
 }

@@ -1,6 +1,8 @@
 //! What holds of every run, whatever processes do: random instances, random inputs (nonsense included), random
 //! times, and an observer with an account of its own.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod observer;
 mod script;
 
@@ -28,8 +30,7 @@ use script::{Deed, Move, Script, script, value};
 #[test]
 fn a_machine_keeps_its_rules_whatever_processes_do() {
     let counts = Cell::new(Counts::default());
-    let mut runner =
-        TestRunner::new(Config { cases: 1_000, failure_persistence: None, ..Config::default() });
+    let mut runner = TestRunner::new(Config { cases: 1_000, failure_persistence: None, ..Config::default() });
     let outcome = runner.run(&script(), |script| {
         let seen = Run::new(&script).play(&script);
         let sum = counts.get();
@@ -198,8 +199,11 @@ impl Run {
                 assert_eq!((phase, answer), known, "the first answer is given again");
                 self.observer.counts.replays += 1;
             }
-            (Ok(Reply::Answered { phase: None, .. }), Some(_)) => assert!(!kept),
-            (Err(Refusal::OutOfOrder { .. } | Refusal::Left | Refusal::Closed), Some(_)) => assert!(!kept),
+            (
+                Ok(Reply::Answered { phase: None, .. })
+                | Err(Refusal::OutOfOrder { .. } | Refusal::Left | Refusal::Closed),
+                Some(_),
+            ) => assert!(!kept),
             (reply, outcome) => panic!("{reply:?} to a repetition of {outcome:?}"),
         }
     }

@@ -41,8 +41,10 @@ impl Answered {
     }
 }
 
-/// Where the answer will come, or why the access was withdrawn.
-pub(crate) type Ticket = oneshot::Receiver<Result<Answered, Refusal>>;
+/// The answer, or why the access was withdrawn.
+type Outcome = Result<Answered, Refusal>;
+/// Where a caller finds the outcome.
+pub(crate) type Ticket = oneshot::Receiver<Outcome>;
 
 /// As many calls wait for one access as may.
 #[derive(Debug)]
@@ -52,7 +54,7 @@ pub(super) struct TooMany;
 /// executed, or until the place is wanted.
 #[derive(Debug)]
 pub(super) struct Callers {
-    waiting: BTreeMap<(ProcessId, AccessNumber), Vec<oneshot::Sender<Result<Answered, Refusal>>>>,
+    waiting: BTreeMap<(ProcessId, AccessNumber), Vec<oneshot::Sender<Outcome>>>,
     limit: usize,
 }
 
@@ -99,7 +101,7 @@ impl Callers {
     }
 }
 
-fn tell(places: Vec<oneshot::Sender<Result<Answered, Refusal>>>, outcome: &Result<Answered, Refusal>) {
+fn tell(places: Vec<oneshot::Sender<Outcome>>, outcome: &Outcome) {
     for place in places {
         // Whoever hung up can ask again (F8b).
         let _ = place.send(outcome.clone());
