@@ -1,4 +1,5 @@
 //! What the judge makes of a run whose history keeps every rule (SPEC V1 to V5, B3, D1 to D3, section 9).
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 mod story;
 
@@ -6,8 +7,9 @@ use std::time::Duration;
 
 use stickycas_model::access::Op;
 use stickycas_model::history::{Event, Offence, OffenceKind};
-use stickycas_model::judge::{Ended, Observed, Outcome, Property, Report};
+use stickycas_model::judge::{Observed, Outcome, Property};
 use stickycas_model::params::{AppendWindow, Patience};
+use stickycas_model::process::{Ended, Report};
 
 use story::{Story, id, phase, value, values};
 
@@ -43,6 +45,18 @@ fn another_decision_on_record_than_the_process_reports_is_a_violation() {
     let place = story.place(0, |event| matches!(event, Event::Decided { .. }));
     story.history[place].event = Event::Decided { process: id(1), value: value("b") };
     story.is(Outcome::Violation, "D3: process 1 decided a, and b is on record");
+}
+
+#[test]
+fn a_process_restarted_after_its_decision_need_not_know_what_it_read() {
+    let mut story = Story::told("a a b", 1, 3);
+    let report = story.report(3);
+    (report.from, report.phase) = (Vec::new(), None);
+    assert_eq!(story.is_valid().decisions[&id(3)].phase, Some(phase(6)));
+    let place = story.place(2, |event| matches!(event, Event::Decided { .. }));
+    story.history[place].event = Event::Decided { process: id(3), value: value("b") };
+    story.report(3).decision = Some(value("b"));
+    story.is(Outcome::Violation, "D1: process 3 decided b, which is not the mode of the sealed list");
 }
 
 /// Two processes in one warp; process 2 reads in round `round` only.

@@ -133,9 +133,7 @@ where
                 request.extensions_mut().insert(caller);
                 Either::Left(self.inner.call(request))
             }
-            Err(refused) => {
-                Either::Right(std::future::ready(Ok(refused.to_status().into_http())))
-            }
+            Err(refused) => Either::Right(std::future::ready(Ok(refused.to_status().into_http()))),
         }
     }
 }

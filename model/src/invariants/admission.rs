@@ -57,8 +57,7 @@ impl Invariants {
             })?;
         }
         member.accepted = number.get();
-        member.accepted_at = at;
-        member.waiting.push_back(Waiting { number, op: op.clone(), place: self.accepted });
+        member.waiting.push_back(Waiting { number, op: op.clone(), at, place: self.accepted });
         self.accepted += 1;
         if member.waiting.len() == 1 {
             let warp = self.params.warp_of(process);
@@ -78,11 +77,12 @@ impl Invariants {
             format!("gathering ended with {joined} joined; {} have", gathering.joined)
         })?;
         let timeout = self.params.spec().join_timeout;
-        let over = gathering.first_join.is_some_and(|first| at >= first.after(timeout));
-        ensure(joined == all || over, "F5", || {
+        let due =
+            if joined == all { Some(at) } else { gathering.first_join.map(|first| first.after(timeout)) };
+        ensure(due.is_some_and(|due| at >= due), "F5", || {
             format!("gathering ended with {joined} of {all} joined, before the join timeout")
         })?;
-        gathering.ended = Some(at);
+        gathering.ended = due;
         gathering.absent = all - joined;
         Ok(())
     }
@@ -105,7 +105,7 @@ impl Invariants {
             };
             ensure(spent, "F3", || format!("the patience of process {process} cannot be spent yet"))?;
             // An access that comes at the very end of the patience is in time, and yet spends it.
-            let at_the_end = member.waiting.len() == 1 && member.accepted_at == at;
+            let at_the_end = member.waiting.len() == 1 && member.waiting[0].at == at;
             ensure(member.waiting.is_empty() || at_the_end, "F3", || {
                 format!("the patience of process {process} drained while its access waited")
             })?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::params::Params;
-use crate::scheduler::Calendar;
+use crate::scheduler::{Calendar, Schedule};
 use crate::types::{Phase, ProcessId, WarpId};
 
 /// Tallies of all warps.
@@ -39,7 +39,7 @@ impl Floor {
             Tally { awaited: size, missing: size, ..Tally::default() }
         };
         Self {
-            calendar: Calendar::new(params),
+            calendar: Calendar::new(Schedule::new(params)),
             tallies: warps().map(tally).collect(),
             live: warps().collect(),
             ready: 0,
@@ -57,7 +57,7 @@ impl Floor {
     /// somewhere (F4).
     pub(super) fn advance(&mut self) {
         if self.ready > 0 {
-            self.reached = self.calendar.next_phase_among(self.reached, &self.live, None);
+            self.reached = self.calendar.next_phase_among(self.reached, &self.live);
         }
     }
 

@@ -8,6 +8,9 @@
 //! mistake of the machine is not repeated here. It costs a constant number of operations per event, plus what
 //! the [`Calendar`](crate::scheduler::Calendar) asks for a jump over dead warps.
 //!
+//! An event that is due by time alone is recorded when somebody notices, which may be later. So the time of such
+//! an event says only that it was not before its due time; the time of an acceptance is exact.
+//!
 //! What is not checked here, because it takes the time between events to do so: that a step happens as soon
 //! as it may (F3) and how much of a patience has drained. [`crate::sim`] compares a whole replay for that.
 
@@ -74,6 +77,7 @@ pub struct Invariants {
     gathering: Gathering,
     /// The step whose answers are being told.
     step: Option<Step>,
+    /// The last step, and the earliest moment at which it can have been (F9).
     last_step: Option<(Phase, Time)>,
     /// Length of the list.
     length: u32,
@@ -95,6 +99,7 @@ pub struct Invariants {
 struct Gathering {
     joined: u32,
     first_join: Option<Time>,
+    /// The earliest moment at which it can have ended, once it has.
     ended: Option<Time>,
     /// Processes that had not joined when it ended and are still awaited.
     absent: u32,
@@ -111,8 +116,6 @@ struct Member {
     session: Option<SessionId>,
     /// Accesses accepted of it, which is the number of the last one (F8).
     accepted: u64,
-    /// When the last one was.
-    accepted_at: Time,
     waiting: VecDeque<Waiting>,
     /// Whether it stands in its warp's queue.
     queued: bool,
@@ -132,6 +135,8 @@ impl Member {
 struct Waiting {
     number: AccessNumber,
     op: Op,
+    /// When it was accepted.
+    at: Time,
     /// Its place in the order of acceptance over the whole instance.
     place: u64,
 }

@@ -31,12 +31,8 @@ impl Invariants {
         ensure(self.gathering.absent == 0, "F5", || {
             format!("phase {phase} opened, and processes that had not joined have patience left")
         })?;
-        if let Some((last, when)) = self.last_step {
+        if let Some((last, _)) = self.last_step {
             ensure(phase > last, "W1", || format!("phase {phase} came after phase {last}"))?;
-            let pace = self.params.spec().pace;
-            ensure(at >= when.after(pace), "F9", || {
-                format!("phase {phase} opened before the pace was over")
-            })?;
         }
         let scheduled = self.floor.warp_of(phase);
         ensure(warp == scheduled, "W1", || {
@@ -49,10 +45,19 @@ impl Invariants {
         ensure(self.sealed || !self.is_sealed_in(phase), "A2", || {
             format!("phase {phase} found the list sealed, and this was not recorded before")
         })?;
-        self.last_step = Some((phase, at));
         self.execute(phase, warp, length);
         self.floor.executed(phase);
-        Ok(())
+        self.check_pace(at, phase)
+    }
+
+    /// A step is not before its accesses were accepted, nor before the pace was over (F9).
+    fn check_pace(&mut self, at: Time, phase: Phase) -> Checked {
+        let executed = self.step.iter().flat_map(|step| &step.executed);
+        let accesses = executed.filter_map(|process| self.members[process.index()].executing.as_ref());
+        let ready = accesses.map(|waiting| waiting.at).max().unwrap_or_default();
+        let open = self.last_step.map_or(Time::ZERO, |(_, last)| last.after(self.params.spec().pace));
+        self.last_step = Some((phase, ready.max(open)));
+        ensure(at >= open, "F9", || format!("phase {phase} opened before the pace was over"))
     }
 
     /// No warp was passed over that had a right to its phase (F4), and this one may step (F3).

@@ -31,39 +31,13 @@ use crate::bounds;
 use crate::cast::{Cast, Role};
 use crate::history::Recorded;
 use crate::params::Params;
-use crate::types::{Phase, ProcessId, Value};
+use crate::process::{Ended, Report};
+use crate::types::{ProcessId, Value};
 
 pub use verdict::{Decision, Observed, Outcome, Property, VERDICT_VERSION, Verdict};
 
 use evidence::Evidence;
 use properties::Finding;
-
-/// How a process came to its end.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Ended {
-    /// It decided.
-    Decided,
-    /// The sealed list has no entry: there is nothing to decide (D1).
-    NothingToDecide,
-    /// It died or gave up; why.
-    Failed(String),
-}
-
-/// What a correct process reports of itself at its end.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
-    /// Who.
-    pub process: ProcessId,
-    /// What it decided.
-    pub decision: Option<Value>,
-    /// The phase of the last answer that it had.
-    pub phase: Option<Phase>,
-    /// The values that it decided from, in the order of their positions.
-    pub from: Vec<Value>,
-    /// How it ended.
-    pub ended: Ended,
-}
 
 /// What of a run was meant to happen, beyond its cast.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

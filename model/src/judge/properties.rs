@@ -5,10 +5,11 @@ use std::fmt::Display;
 
 use crate::bounds::{self, Premise};
 use crate::params::{AppendWindow, Patience};
+use crate::process::Ended;
 use crate::types::{ProcessId, Value};
 
 use super::verdict::{Observed, Property};
-use super::{Case, Ended, Run};
+use super::{Case, Run};
 
 /// What is found of one property.
 #[derive(Debug)]

@@ -1,11 +1,11 @@
 //! What else makes a run a violation, and what makes it prove nothing (SPEC V4, B3, D1, D3).
 
 use crate::params::AppendWindow;
-use crate::process::mode;
+use crate::process::{Ended, Report, mode};
 use crate::types::{ProcessId, Value};
 
 use super::properties::few;
-use super::{Case, Ended, Report, Run};
+use super::{Case, Run};
 
 /// The rules that broke, apart from the five properties.
 pub(super) fn violations(case: &Case<'_>, run: &Run<'_>) -> Vec<String> {
@@ -44,6 +44,13 @@ fn wrong_decision(
         ));
     }
     let whole = from.len() == run.evidence.list.len() && run.evidence.begins_with(from);
+    // An earlier life of it decided, and this one knows no more than that.
+    if from.is_empty() && run.evidence.of(*process).decided.is_some() {
+        let judged = run.evidence.sealed && case.params.spec().append_window == AppendWindow::FirstAccess;
+        return (judged && sealed_mode != Some(decision)).then(|| {
+            format!("D1: process {process} decided {decision}, which is not the mode of the sealed list")
+        });
+    }
     // With the whole list in hand the mode is the same for everybody.
     let computed = if whole { sealed_mode } else { mode(from) };
     if computed != Some(decision) {

@@ -303,7 +303,7 @@ fn entries(machine: &Machine, answer: Answer) -> Vec<Value> {
     match answer {
         Answer::Append(_) => Vec::new(),
         Answer::Read(read) => {
-            let returned = machine.list().iter().skip(read.start.index()).take(read.count as usize);
+            let returned = machine.list().range(read.start, read.count);
             returned.map(|entry| entry.value.clone()).collect()
         }
     }

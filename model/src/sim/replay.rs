@@ -70,9 +70,6 @@ pub fn replay(params: &Arc<Params>, events: &[Recorded]) -> Result<Machine, Diff
 
 /// With a pace, phases open by time alone, which leaves no trace in the record: lets that happen which is due
 /// before `until`, but nothing of which the record tells.
-///
-/// The record does not say how late a timer was. So if a process's access came within that lateness of the end
-/// of its patience, a replay may find it too late.
 fn open_silently(machine: &mut Machine, until: Time) {
     if machine.params().spec().pace.is_zero() {
         return;

@@ -10,9 +10,9 @@ use stickycas_model::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use stickycas_model::byzantine::Strategy;
 use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::history::{Event, Recorded};
-use stickycas_model::judge::{Case, Ended, Outcome, Plan, Report, Verdict, judge};
+use stickycas_model::judge::{Case, Outcome, Plan, Verdict, judge};
 use stickycas_model::params::{AppendWindow, Params, ParamsSpec};
-use stickycas_model::process::mode;
+use stickycas_model::process::{Ended, Report, mode};
 use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId, SessionId, Time, Value, WarpId};
 
 pub(crate) fn id(process: u32) -> ProcessId {

@@ -328,7 +328,7 @@ impl Core {
     }
 
     fn entries(&self, start: Position) -> impl Iterator<Item = Bytes> {
-        self.machine.list().from(start).map(|entry| entry.value.to_bytes())
+        self.machine.list().range(start, u32::MAX).map(|entry| entry.value.to_bytes())
     }
 
     /// Delivers what happened, records it and sets the timer.
@@ -352,7 +352,8 @@ impl Core {
         match event {
             Event::Answered { process, number, phase, answer } => {
                 let machine = &self.machine;
-                let entries = |start| machine.list().from(start).map(|entry| entry.value.to_bytes());
+                let entries =
+                    |start| machine.list().range(start, u32::MAX).map(|entry| entry.value.to_bytes());
                 self.outlets.answer(*process, *number, *phase, answer, entries);
                 self.callers.answer(*process, *number, || Answered::new(Some(*phase), *answer, entries));
             }

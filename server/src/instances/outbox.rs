@@ -98,4 +98,3 @@ impl Outbox {
         Out::Frames(std::mem::replace(&mut state.frames, rest))
     }
 }
-

@@ -45,6 +45,8 @@ struct Channel {
     instance: Arc<Instance>,
     process: ProcessId,
     session: SessionId,
+    /// Its process has left: the channel is free for another instance.
+    left: bool,
 }
 
 /// Accesses handled before others have their turn: more than that may come in while they are handled.
@@ -115,22 +117,23 @@ impl AttachStream {
     fn open(&mut self, hello: &v1::Hello) -> Result<(), Refused> {
         let (instance, process) = self.service.member(&self.caller, &hello.instance_id)?;
         let channel = hello.channel;
-        if let Some(open) = self.channels.get(&channel)
-            && open.instance.is_open(open.process, open.session)
-        {
+        let open = self.channels.get(&channel);
+        if open.is_some_and(|open| !open.left && open.instance.is_open(open.process, open.session)) {
             let why = format!("channel {channel} is in use");
             return Err(Refused::new(RefusalReason::Malformed, why));
         }
         let limits = &self.service.0.limits;
-        if self.channels.len() >= limits.channels_per_stream {
+        if open.is_none() && self.channels.len() >= limits.channels_per_stream {
             let why = format!("the stream has {} channels, as many as it may", self.channels.len());
             return Err(Refused::new(RefusalReason::TooManyStreams, why).with_retry_after(limits.retry_after));
         }
         let outlet = Outlet { outbox: self.outbox.clone(), channel };
-        let session = instance
-            .hello(process, hello.incarnation, &outlet)
-            .map_err(|refusal| Refused::from(&refusal))?;
-        self.channels.insert(channel, Channel { instance, process, session });
+        let session =
+            instance.hello(process, hello.incarnation, &outlet).map_err(|refusal| Refused::from(&refusal))?;
+        let older = self.channels.insert(channel, Channel { instance, process, session, left: false });
+        if let Some(Channel { instance, process, session, .. }) = older {
+            instance.hang_up(process, session);
+        }
         Ok(())
     }
 
@@ -141,7 +144,7 @@ impl AttachStream {
     }
 
     fn perform(&mut self, frame: &v1::Access) -> Result<(), Refused> {
-        let Channel { instance, process, session } = self.channel(frame.channel)?;
+        let Channel { instance, process, session, .. } = self.channel(frame.channel)?;
         let access = access_from_frame(frame, *process, *session, instance.params())
             .map_err(|error| refuse_content(instance, *process, AccessNumber::new(frame.number), &error))?;
         let number = access.number;
@@ -152,21 +155,24 @@ impl AttachStream {
     }
 
     fn decide(&mut self, decision: &v1::Decision) {
-        let decided = self.channel(decision.channel).and_then(|Channel { instance, process, .. }| {
-            let value = value_from_wire("value", &decision.value, instance.params())
-                .map_err(|error| refuse_content(instance, *process, None, &error))?;
-            instance.decide(*process, value).map_err(|refusal| Refused::from(&refusal))
-        });
-        match decided {
+        match self.leave(decision) {
             Ok(()) => self.outbox.push(Decided { channel: decision.channel }),
             Err(refused) => self.refuse(decision.channel, None, &refused),
         }
     }
 
+    fn leave(&mut self, decision: &v1::Decision) -> Result<(), Refused> {
+        let open = self.channels.get_mut(&decision.channel).ok_or_else(|| not_open(decision.channel))?;
+        let Channel { instance, process, left, .. } = open;
+        let value = value_from_wire("value", &decision.value, instance.params())
+            .map_err(|error| refuse_content(instance, *process, None, &error))?;
+        instance.decide(*process, value).map_err(|refusal| Refused::from(&refusal))?;
+        *left = true;
+        Ok(())
+    }
+
     fn channel(&self, channel: u32) -> Result<&Channel, Refused> {
-        self.channels.get(&channel).ok_or_else(|| {
-            Refused::new(RefusalReason::Malformed, format!("channel {channel} is not open: say hello first"))
-        })
+        self.channels.get(&channel).ok_or_else(|| not_open(channel))
     }
 
     fn refuse(&self, channel: u32, number: Option<AccessNumber>, refused: &Refused) {
@@ -209,10 +215,14 @@ impl Stream for AttachStream {
 
 impl Drop for AttachStream {
     fn drop(&mut self) {
-        for Channel { instance, process, session } in self.channels.values() {
+        for Channel { instance, process, session, .. } in self.channels.values() {
             instance.hang_up(*process, *session);
         }
     }
+}
+
+fn not_open(channel: u32) -> Refused {
+    Refused::new(RefusalReason::Malformed, format!("channel {channel} is not open: say hello first"))
 }
 
 /// The answer of an access that needs no phase, or had it before.

@@ -1,0 +1,82 @@
+//! The schedule as the machine walks it: phase by phase, with the shuffled order of two rounds at hand.
+
+use std::collections::BTreeSet;
+
+use super::{RoundOrder, Schedule};
+use crate::params::Order;
+use crate::types::{Phase, Round, WarpId};
+
+/// A [`Schedule`] that remembers the order of two rounds, one odd and one even, so that walking phases one by
+/// one and looking into the following round cost O(1) each, and O(W) once per round if the order is shuffled.
+///
+/// Answers exactly what the schedule answers, in whatever order it is asked. It keeps no memory for the other
+/// orders, and none before it is first asked.
+#[derive(Clone, Debug)]
+pub struct Calendar {
+    schedule: Schedule,
+    rounds: [Option<RoundOrder>; 2],
+}
+
+impl Calendar {
+    /// A calendar of this schedule.
+    #[must_use]
+    pub const fn new(schedule: Schedule) -> Self {
+        Self { schedule, rounds: [None, None] }
+    }
+
+    /// The schedule.
+    #[must_use]
+    pub const fn schedule(&self) -> Schedule {
+        self.schedule
+    }
+
+    /// See [`Schedule::warp_of`].
+    pub fn warp_of(&mut self, phase: Phase) -> WarpId {
+        let slot = self.schedule.slot_of(phase);
+        self.round(self.schedule.round_of(phase)).warp_at(slot)
+    }
+
+    /// See [`Schedule::phase_of`].
+    pub fn phase_of(&mut self, warp: WarpId, round: Round) -> Phase {
+        let slot = self.round(round).slot_of(warp);
+        self.schedule.phase_at(round, slot)
+    }
+
+    /// See [`Schedule::first_phase`].
+    pub fn first_phase(&mut self, warp: WarpId) -> Phase {
+        self.phase_of(warp, Round::FIRST)
+    }
+
+    /// See [`Schedule::next_phase_of`].
+    pub fn next_phase_of(&mut self, warp: WarpId, from: Phase) -> Phase {
+        let round = self.schedule.round_of(from);
+        let phase = self.phase_of(warp, round);
+        if phase >= from { phase } else { self.phase_of(warp, round.next()) }
+    }
+
+    /// The first phase from `from` on whose warp is one of these; `from` itself if there are none. Costs
+    /// O(log W), or O(W) if the order is shuffled.
+    pub fn next_phase_among(&mut self, from: Phase, warps: &BTreeSet<WarpId>) -> Phase {
+        let here = self.warp_of(from);
+        let next = match self.schedule.order {
+            Order::Ascending => warps.range(here..).next().or_else(|| warps.first()).copied(),
+            Order::Descending => warps.range(..=here).next_back().or_else(|| warps.last()).copied(),
+            Order::Shuffled => {
+                let round = u64::from(self.schedule.warps);
+                // Every warp comes within this round and the next.
+                let phases = (from.get()..).take(2 * round as usize).filter_map(Phase::new);
+                phases.map(|phase| self.warp_of(phase)).find(|warp| warps.contains(warp))
+            }
+        };
+        next.map_or(from, |warp| self.next_phase_of(warp, from))
+    }
+
+    /// The order of a round. Consecutive rounds never displace each other.
+    fn round(&mut self, round: Round) -> &RoundOrder {
+        let place = &mut self.rounds[(round.get() % 2) as usize];
+        if place.as_ref().is_some_and(|order| order.round() != round) {
+            *place = None;
+        }
+        place.get_or_insert_with(|| self.schedule.order_of(round))
+    }
+}

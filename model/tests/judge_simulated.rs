@@ -1,0 +1,68 @@
+//! Simulated runs before the judge: inside the bound nothing breaks, whoever is Byzantine and however
+//! accesses arrive.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use stickycas_model::byzantine::Strategy as Byzantine;
+use stickycas_model::cast::{Cast, Part, Role};
+use stickycas_model::judge::{self, Case, Outcome, Property, Verdict};
+use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec};
+use stickycas_model::sim;
+use stickycas_model::types::{Seed, Value};
+
+fn judged(plan: &sim::Plan) -> Verdict {
+    let outcome = sim::run(plan);
+    judge::judge(&Case {
+        params: Arc::clone(&plan.params),
+        cast: &plan.cast,
+        plan: &judge::Plan::default(),
+        history: &outcome.history,
+        complete: true,
+        reports: &outcome.reports,
+        fired: BTreeMap::new(),
+    })
+}
+
+fn part() -> impl Strategy<Value = Part> {
+    let names = ["silent", "absent", "collude(value=A)", "distinct", "late-append(access=2, value=A)"];
+    let strategy = prop::sample::select(names.to_vec());
+    let strategy = strategy.prop_map(|strategy| Role::Byzantine(strategy.parse::<Byzantine>().unwrap()));
+    let role = prop_oneof![3 => Just(Role::Correct), 1 => strategy];
+    let proposal = prop::sample::select(&["a", "b", "c"][..]);
+    (role, proposal).prop_map(|(role, text)| Part { role, proposal: Value::parse(text).unwrap() })
+}
+
+fn plans() -> impl Strategy<Value = sim::Plan> {
+    let cast = prop::collection::vec(part(), 1..12);
+    let sizes = cast.prop_flat_map(|parts| {
+        let n = u32::try_from(parts.len()).unwrap();
+        (Just(parts), 1..=n, 1..=n)
+    });
+    let order = prop_oneof![Just(Order::Ascending), Just(Order::Descending), Just(Order::Shuffled)];
+    let arbiter = prop_oneof![Just(Arbiter::FirstCome), Just(Arbiter::Uniform)];
+    let window = prop_oneof![3 => Just(AppendWindow::FirstAccess), 1 => Just(AppendWindow::Open)];
+    (sizes, order, arbiter, window, any::<u64>()).prop_map(|((parts, p, r), order, arbiter, window, seed)| {
+        let mut spec = ParamsSpec::new(u32::try_from(parts.len()).unwrap(), p, r);
+        (spec.order, spec.arbiter, spec.append_window, spec.seed) = (order, arbiter, window, Seed::new(seed));
+        sim::Plan { params: Arc::new(Params::try_new(spec).unwrap()), cast: Cast::new(parts), seed }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_simulated_run_is_a_violation_or_proves_nothing(plan in plans()) {
+        let verdict = judged(&plan);
+        let fine = matches!(verdict.verdict, Outcome::Valid | Outcome::Outside);
+        prop_assert!(fine, "{:?}: {:#?}", verdict.verdict, verdict.reasons);
+        for property in Property::ALL {
+            let (observed, missing) = verdict.finding(property);
+            prop_assert!(observed == judge::Observed::Held || missing.is_some(), "{}", property);
+        }
+    }
+}
