@@ -1,6 +1,9 @@
 //! A lost reply or a broken connection never makes a correct process fail or append twice (SPEC F8), and a
 //! server that lost its memory is found out at once (F11). Real server, real sockets, a proxy in between.
 
+// Helpers of tests are tests, but clippy cannot tell.
+#![allow(clippy::unwrap_used)]
+
 mod client_support;
 
 use std::time::Duration;

@@ -1,6 +1,9 @@
 //! The client's driver against a real server: correct processes decide, Byzantine ones play their part, and
 //! a process that was replaced, closed off or restarted does what SPEC F8 and F10 say.
 
+// Helpers of tests are tests, but clippy cannot tell.
+#![allow(clippy::unwrap_used)]
+
 mod client_support;
 
 use std::time::Duration;
