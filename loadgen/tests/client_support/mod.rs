@@ -77,7 +77,7 @@ impl Watcher {
     }
 
     /// Everything from the first event to the end of the instance.
-    pub async fn to_the_end(mut self) -> Vec<Event> {
+    pub async fn until_the_end(mut self) -> Vec<Event> {
         while self.next().await.is_some() {}
         self.1
     }
