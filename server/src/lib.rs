@@ -21,6 +21,7 @@ pub mod limits;
 mod service;
 mod store;
 mod telemetry;
+mod undecodable;
 
 use std::sync::Arc;
 
@@ -38,6 +39,7 @@ use deadline::DeadlineLayer;
 use identity::IdentityLayer;
 use instances::Instances;
 use service::Service;
+use undecodable::UndecodableLayer;
 
 /// How a server that was told to stop has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,8 +92,8 @@ pub async fn run(
         .http2_max_header_list_size(Some(limits.header_bytes))
         .max_concurrent_streams(Some(limits.streams_per_connection))
         .layer(DeadlineLayer)
-        .add_service(identity.layer(service.sticky_cas()))
-        .add_service(identity.layer(service.instances()))
+        .add_service(identity.layer(UndecodableLayer.layer(service.sticky_cas())))
+        .add_service(identity.layer(UndecodableLayer.layer(service.instances())))
         .add_service(health_service)
         .add_optional_service(reflection_v1)
         .add_optional_service(reflection_v1alpha);
