@@ -80,7 +80,7 @@ pub async fn run(
 
     let service = Service::new(instances, limits.clone(), drain.clone());
     let identity = IdentityLayer::new(&config);
-    let (health, health_service) = tonic_health::server::health_reporter();
+    let (mut health, health_service) = tonic_health::server::health_reporter();
     let reflection_v1 = config.reflection.then(|| reflection().build_v1()).transpose()?;
     let reflection_v1alpha = config.reflection.then(|| reflection().build_v1alpha()).transpose()?;
 
@@ -106,6 +106,9 @@ pub async fn run(
         ended = &mut serve => return Ok(ended.map(|()| Stopped::Clean)?),
         () = shutdown => {}
     }
+    health.set_service_status("", ServingStatus::NotServing).await;
+    // Taken away for a moment, so that streams that watch it are told and end.
+    health.clear_service_status("").await;
     health.set_service_status("", ServingStatus::NotServing).await;
     drain.cancel();
     match tokio::time::timeout(config.drain, serve).await {
