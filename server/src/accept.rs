@@ -13,18 +13,20 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
 /// How long to wait after an accept failed, usually for want of file descriptors.
 const BACK_OFF: Duration = Duration::from_millis(50);
 
 /// Accepted connections, at most `limit` of them open at a time, until `drain` is cancelled. Then the listener
-/// is closed, so that new clients are turned away instead of being left to wait.
+/// is closed, so that new clients are turned away instead of being left to wait. What is still open when `cut`
+/// is cancelled breaks off.
 pub(crate) fn accept(
     listener: TcpListener,
     limit: usize,
     drain: CancellationToken,
+    cut: CancellationToken,
 ) -> ReceiverStream<io::Result<Connection>> {
     let (accepted, connections) = mpsc::channel(64);
     tokio::spawn(async move {
@@ -49,7 +51,8 @@ pub(crate) fn accept(
             if let Err(error) = stream.set_nodelay(true) {
                 tracing::debug!(%peer, %error, "TCP_NODELAY not set");
             }
-            if accepted.send(Ok(Connection { stream, _permit: permit })).await.is_err() {
+            let cut = Box::pin(cut.child_token().cancelled_owned());
+            if accepted.send(Ok(Connection { stream, cut, _permit: permit })).await.is_err() {
                 return;
             }
         }
@@ -58,10 +61,20 @@ pub(crate) fn accept(
 }
 
 /// An open connection, counted as long as it lives.
-#[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
+    cut: Pin<Box<WaitForCancellationFutureOwned>>,
     _permit: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    /// Fails once the connection is to break off; wakes the task then.
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        match self.cut.as_mut().poll(cx) {
+            Poll::Pending => Ok(()),
+            Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
+        }
+    }
 }
 
 impl Connected for Connection {
@@ -78,12 +91,14 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        self.check(cx)?;
         Pin::new(&mut self.stream).poll_read(cx, buffer)
     }
 }
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.check(cx)?;
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
@@ -92,6 +107,7 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.check(cx)?;
         Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
     }
 

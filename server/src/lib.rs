@@ -98,7 +98,10 @@ pub async fn run(
         .add_optional_service(reflection_v1)
         .add_optional_service(reflection_v1alpha);
 
-    let connections = accept::accept(listener, limits.connections, drain.clone());
+    // Whatever is open when this function ends, however it ends, breaks off.
+    let cut = CancellationToken::new();
+    let _cut = cut.clone().drop_guard();
+    let connections = accept::accept(listener, limits.connections, drain.clone(), cut);
     let serve = router.serve_with_incoming_shutdown(connections, drain.clone().cancelled_owned());
     tokio::pin!(serve);
     health.set_service_status("", ServingStatus::Serving).await;
