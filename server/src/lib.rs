@@ -101,7 +101,7 @@ pub async fn run(
     // Whatever is open when this function ends, however it ends, breaks off.
     let cut = CancellationToken::new();
     let _cut = cut.clone().drop_guard();
-    let connections = accept::accept(listener, limits.connections, drain.clone(), cut);
+    let connections = accept::accept(listener, limits, drain.clone(), cut);
     let serve = router.serve_with_incoming_shutdown(connections, drain.clone().cancelled_owned());
     tokio::pin!(serve);
     health.set_service_status("", ServingStatus::Serving).await;
