@@ -4,7 +4,7 @@
 //! into the record, answers go to whoever waits for them, a timer is set. Nothing is awaited in between, so a
 //! caller that hangs up can leave nothing half done (SPEC F8a).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 use std::time::{Duration, Instant, SystemTime};
@@ -57,7 +57,8 @@ struct Core {
     outlets: Outlets,
     callers: Callers,
     /// Watch streams that have sent everything and want to be woken.
-    watchers: Vec<Waker>,
+    watchers: BTreeMap<WatcherId, Waker>,
+    next_watcher: WatcherId,
     /// The earliest timer that is set.
     alarm: Option<Time>,
     touched: Time,
@@ -66,6 +67,10 @@ struct Core {
     /// Used again by every step.
     events: Vec<Event>,
 }
+
+/// One Watch stream of an instance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WatcherId(u64);
 
 /// An access that was taken: its answer, or where it will come.
 #[derive(Debug)]
@@ -116,7 +121,8 @@ impl Instance {
             record: Record::new(kept),
             outlets: Outlets::default(),
             callers: Callers::new(limits.callers_per_access),
-            watchers: Vec::new(),
+            watchers: BTreeMap::new(),
+            next_watcher: WatcherId::default(),
             alarm: None,
             touched: Time::ZERO,
             ended: None,
@@ -268,8 +274,21 @@ impl Instance {
         self.core().record.start_of(phase)
     }
 
+    /// A new watcher.
+    pub(crate) fn watcher(&self) -> WatcherId {
+        let mut core = self.core();
+        let WatcherId(id) = core.next_watcher;
+        core.next_watcher = WatcherId(id + 1);
+        WatcherId(id)
+    }
+
+    /// The stream of this watcher is gone.
+    pub(crate) fn forget_watcher(&self, watcher: WatcherId) {
+        self.core().watchers.remove(&watcher);
+    }
+
     /// The next events for a watcher, at most `limit`; if there are none yet, `waker` is woken when there are.
-    pub(crate) fn events_from(&self, index: u64, limit: usize, waker: &Waker) -> Next {
+    pub(crate) fn events_from(&self, index: u64, limit: usize, watcher: WatcherId, waker: &Waker) -> Next {
         let mut core = self.core();
         let Some(events) = core.record.from(index, limit) else {
             return Next::TooSlow(core.record.oldest_phase());
@@ -284,7 +303,7 @@ impl Instance {
         if core.ended.is_some() {
             return Next::End;
         }
-        core.watchers.push(waker.clone());
+        core.watchers.insert(watcher, waker.clone());
         Next::Nothing
     }
 
@@ -343,7 +362,7 @@ impl Core {
             }
             self.record.extend(now, events.drain(..));
             self.events = events;
-            self.watchers.drain(..).for_each(Waker::wake);
+            std::mem::take(&mut self.watchers).into_values().for_each(Waker::wake);
         }
         self.set_alarm(instance);
     }

@@ -22,7 +22,7 @@ use crate::identity::{Caller, Principal};
 use crate::limits::Limits;
 
 pub(crate) use callers::{Answered, Content};
-pub(crate) use instance::{Facts, Instance, Next, NotTaken, Snapshot, Taken};
+pub(crate) use instance::{Facts, Instance, Next, NotTaken, Snapshot, Taken, WatcherId};
 pub(crate) use outbox::{Out, Outbox};
 pub(crate) use outlets::Outlet;
 
