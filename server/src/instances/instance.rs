@@ -16,7 +16,8 @@ use stickycas_model::machine::{Entry, Input, Machine, MemberStatus, Reply, State
 use stickycas_model::params::Params;
 use stickycas_model::types::{Phase, Position, ProcessId, SessionId, Time, Value};
 use stickycas_proto::names::{InstanceId, InstanceName};
-use stickycas_proto::v1;
+use stickycas_proto::status::Refused;
+use stickycas_proto::v1::{self, RefusalReason};
 
 use super::callers::{Answered, Callers, Ticket, TooMany};
 use super::outlets::{Outlet, Outlets};
@@ -64,6 +65,8 @@ struct Core {
     touched: Time,
     /// When it finished or was closed.
     ended: Option<Time>,
+    /// Its time is over (F10): whoever still holds it finds it gone.
+    expired: bool,
     /// Used again by every step.
     events: Vec<Event>,
 }
@@ -88,6 +91,8 @@ pub(crate) enum NotTaken {
     Refused(Refusal),
     /// Too many callers wait for this very access.
     TooManyCallers,
+    /// The instance is gone.
+    Expired,
 }
 
 impl From<Refusal> for NotTaken {
@@ -126,10 +131,11 @@ impl Instance {
             alarm: None,
             touched: Time::ZERO,
             ended: None,
+            expired: false,
             events: Vec::new(),
         };
         let instance = Self { facts, processes, born: Instant::now(), timers, core: Mutex::new(core) };
-        instance.step(|_, _| ());
+        instance.core().set_alarm(&instance);
         instance
     }
 
@@ -152,7 +158,7 @@ impl Instance {
         process: ProcessId,
         incarnation: u64,
         outlet: &Outlet,
-    ) -> Result<SessionId, Refusal> {
+    ) -> Result<SessionId, NotTaken> {
         self.step(|core, now| {
             let reply = core.machine.apply(now, Input::Hello { process, incarnation }, &mut core.events)?;
             let Reply::Welcome(welcome) = reply else { unreachable!("a hello is answered with a welcome") };
@@ -176,7 +182,7 @@ impl Instance {
     }
 
     /// An access that came on a stream: its answer goes to the stream's outlet.
-    pub(crate) fn access(&self, access: Access) -> Result<Option<Answered>, Refusal> {
+    pub(crate) fn access(&self, access: Access) -> Result<Option<Answered>, NotTaken> {
         let process = access.process;
         self.step(|core, now| match core.machine.apply(now, Input::Access(access), &mut core.events)? {
             Reply::Answered { phase, answer } => Ok(Some(core.answered(phase, answer))),
@@ -206,9 +212,10 @@ impl Instance {
     }
 
     /// A process reports its decision and leaves (F10).
-    pub(crate) fn decide(&self, process: ProcessId, value: Value) -> Result<(), Refusal> {
+    pub(crate) fn decide(&self, process: ProcessId, value: Value) -> Result<(), NotTaken> {
         self.step(|core, now| {
-            core.machine.apply(now, Input::Decide { process, value }, &mut core.events).map(|_| ())
+            core.machine.apply(now, Input::Decide { process, value }, &mut core.events)?;
+            Ok(())
         })
     }
 
@@ -224,10 +231,11 @@ impl Instance {
 
     /// An input that the machine never refuses.
     fn apply(&self, input: Input) {
-        self.step(|core, now| {
-            let reply = core.machine.apply(now, input, &mut core.events);
-            debug_assert!(reply.is_ok(), "{reply:?}");
+        let taken = self.step(|core, now| {
+            core.machine.apply(now, input, &mut core.events)?;
+            Ok(())
         });
+        debug_assert!(matches!(taken, Ok(()) | Err(NotTaken::Expired)), "{taken:?}");
     }
 
     /// The timer fired. True if the instance has expired (F10).
@@ -241,6 +249,9 @@ impl Instance {
         }
         let expired = core.expires(&self.facts) <= now;
         core.settle(self, now);
+        if expired {
+            core.expire(self.facts.id);
+        }
         expired
     }
 
@@ -300,7 +311,7 @@ impl Instance {
         if !events.is_empty() {
             return Next::Events(events);
         }
-        if core.ended.is_some() {
+        if core.ended.is_some() || core.expired {
             return Next::End;
         }
         core.watchers.insert(watcher, waker.clone());
@@ -316,8 +327,14 @@ impl Instance {
     }
 
     /// Takes one input and delivers all that follows from it.
-    fn step<T>(&self, input: impl FnOnce(&mut Core, Time) -> T) -> T {
+    fn step<T>(
+        &self,
+        input: impl FnOnce(&mut Core, Time) -> Result<T, NotTaken>,
+    ) -> Result<T, NotTaken> {
         let mut core = self.core();
+        if core.expired {
+            return Err(NotTaken::Expired);
+        }
         // Read under the lock, so that time never goes back for the machine.
         let now = self.now();
         core.touched = now;
@@ -362,7 +379,7 @@ impl Core {
             }
             self.record.extend(now, events.drain(..));
             self.events = events;
-            std::mem::take(&mut self.watchers).into_values().for_each(Waker::wake);
+            self.wake_watchers();
         }
         self.set_alarm(instance);
     }
@@ -390,6 +407,23 @@ impl Core {
             Some(ended) => ended.after(facts.retention),
             None => self.touched.after(facts.idle_lifetime),
         }
+    }
+
+    /// Its time is over: lets go of everybody who waits, since nothing will happen here any more.
+    fn expire(&mut self, id: InstanceId) {
+        self.expired = true;
+        let why = Refused::new(RefusalReason::InstanceUnknown, format!("instance {id} has expired"));
+        for (process, outlet) in self.outlets.take() {
+            for (number, _) in self.machine.member(process).waiting {
+                outlet.outbox.answer(why.to_frame(outlet.channel, Some(number)));
+            }
+        }
+        self.callers.dismiss();
+        self.wake_watchers();
+    }
+
+    fn wake_watchers(&mut self) {
+        std::mem::take(&mut self.watchers).into_values().for_each(Waker::wake);
     }
 
     /// Sets a timer if the one that is set comes too late.

@@ -96,6 +96,12 @@ impl Outlets {
         }
     }
 
+    /// The instance is gone: nothing comes from it any more.
+    pub(super) fn take(&mut self) -> impl Iterator<Item = (ProcessId, Outlet)> + use<> {
+        let sessions = std::mem::take(&mut self.sessions).into_iter().enumerate();
+        sessions.filter_map(|(index, session)| Some((ProcessId::from_index(index)?, session?.1)))
+    }
+
     /// A waiting access was withdrawn.
     pub(super) fn withdraw(&self, process: ProcessId, number: AccessNumber, why: &Refusal) {
         if let Some(outlet) = self.of(process) {

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use stickycas_model::access::Answer;
@@ -21,7 +21,7 @@ use tokio_stream::Stream;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::{Status, Streaming};
 
-use super::calls::refuse_content;
+use super::calls::{expired, refuse_content};
 use super::quota::Place;
 use super::{Service, draining};
 use crate::identity::Caller;
@@ -42,7 +42,8 @@ pub(crate) struct AttachStream {
 
 /// An instance that is open on the stream.
 struct Channel {
-    instance: Arc<Instance>,
+    /// Does not keep it alive once it has expired.
+    instance: Weak<Instance>,
     process: ProcessId,
     session: SessionId,
 }
@@ -116,7 +117,7 @@ impl AttachStream {
         let (instance, process) = self.service.member(&self.caller, &hello.instance_id)?;
         let channel = hello.channel;
         if let Some(open) = self.channels.get(&channel)
-            && open.instance.is_open(open.process, open.session)
+            && open.instance.upgrade().is_some_and(|instance| instance.is_open(open.process, open.session))
         {
             let why = format!("channel {channel} is in use");
             return Err(Refused::new(RefusalReason::Malformed, why));
@@ -129,8 +130,8 @@ impl AttachStream {
         let outlet = Outlet { outbox: self.outbox.clone(), channel };
         let session = instance
             .hello(process, hello.incarnation, &outlet)
-            .map_err(|refusal| Refused::from(&refusal))?;
-        self.channels.insert(channel, Channel { instance, process, session });
+            .map_err(|error| self.service.not_taken(&error))?;
+        self.channels.insert(channel, Channel { instance: Arc::downgrade(&instance), process, session });
         Ok(())
     }
 
@@ -141,21 +142,21 @@ impl AttachStream {
     }
 
     fn perform(&mut self, frame: &v1::Access) -> Result<(), Refused> {
-        let Channel { instance, process, session } = self.channel(frame.channel)?;
-        let access = access_from_frame(frame, *process, *session, instance.params())
-            .map_err(|error| refuse_content(instance, *process, AccessNumber::new(frame.number), &error))?;
+        let (instance, process, session) = self.channel(frame.channel)?;
+        let access = access_from_frame(frame, process, session, instance.params())
+            .map_err(|error| refuse_content(&instance, process, AccessNumber::new(frame.number), &error))?;
         let number = access.number;
-        if let Some(answered) = instance.access(access).map_err(|refusal| Refused::from(&refusal))? {
+        if let Some(answered) = instance.access(access).map_err(|error| self.service.not_taken(&error))? {
             self.outbox.push(repeated(frame.channel, number, answered));
         }
         Ok(())
     }
 
     fn decide(&mut self, decision: &v1::Decision) {
-        let decided = self.channel(decision.channel).and_then(|Channel { instance, process, .. }| {
+        let decided = self.channel(decision.channel).and_then(|(instance, process, _)| {
             let value = value_from_wire("value", &decision.value, instance.params())
-                .map_err(|error| refuse_content(instance, *process, None, &error))?;
-            instance.decide(*process, value).map_err(|refusal| Refused::from(&refusal))
+                .map_err(|error| refuse_content(&instance, process, None, &error))?;
+            instance.decide(process, value).map_err(|error| self.service.not_taken(&error))
         });
         match decided {
             Ok(()) => self.outbox.push(Decided { channel: decision.channel }),
@@ -163,10 +164,12 @@ impl AttachStream {
         }
     }
 
-    fn channel(&self, channel: u32) -> Result<&Channel, Refused> {
-        self.channels.get(&channel).ok_or_else(|| {
-            Refused::new(RefusalReason::Malformed, format!("channel {channel} is not open: say hello first"))
-        })
+    fn channel(&self, channel: u32) -> Result<(Arc<Instance>, ProcessId, SessionId), Refused> {
+        let Some(Channel { instance, process, session }) = self.channels.get(&channel) else {
+            let why = format!("channel {channel} is not open: say hello first");
+            return Err(Refused::new(RefusalReason::Malformed, why));
+        };
+        Ok((instance.upgrade().ok_or_else(expired)?, *process, *session))
     }
 
     fn refuse(&self, channel: u32, number: Option<AccessNumber>, refused: &Refused) {
@@ -210,7 +213,9 @@ impl Stream for AttachStream {
 impl Drop for AttachStream {
     fn drop(&mut self) {
         for Channel { instance, process, session } in self.channels.values() {
-            instance.hang_up(*process, *session);
+            if let Some(instance) = instance.upgrade() {
+                instance.hang_up(*process, *session);
+            }
         }
     }
 }
