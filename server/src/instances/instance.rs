@@ -211,9 +211,21 @@ impl Instance {
         })
     }
 
-    /// A process reports its decision and leaves (F10).
-    pub(crate) fn decide(&self, process: ProcessId, value: Value) -> Result<(), NotTaken> {
+    /// A process reports its decision and leaves (F10). On a stream that is so only as long as no newer
+    /// session has replaced its own (F8f).
+    pub(crate) fn decide(
+        &self,
+        process: ProcessId,
+        session: Option<SessionId>,
+        value: Value,
+    ) -> Result<(), NotTaken> {
         self.step(|core, now| {
+            if let Some(given) = session
+                && !core.outlets.is_open(process, given)
+            {
+                let current = core.machine.member(process).session;
+                return Err(Refusal::OlderSession { given, current }.into());
+            }
             core.machine.apply(now, Input::Decide { process, value }, &mut core.events)?;
             Ok(())
         })

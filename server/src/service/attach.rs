@@ -153,10 +153,10 @@ impl AttachStream {
     }
 
     fn decide(&mut self, decision: &v1::Decision) {
-        let decided = self.channel(decision.channel).and_then(|(instance, process, _)| {
+        let decided = self.channel(decision.channel).and_then(|(instance, process, session)| {
             let value = value_from_wire("value", &decision.value, instance.params())
                 .map_err(|error| refuse_content(&instance, process, None, &error))?;
-            instance.decide(process, value).map_err(|error| self.service.not_taken(&error))
+            instance.decide(process, Some(session), value).map_err(|error| self.service.not_taken(&error))
         });
         match decided {
             Ok(()) => self.outbox.push(Decided { channel: decision.channel }),

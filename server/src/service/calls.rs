@@ -53,7 +53,7 @@ impl StickyCasService for Service {
         let (instance, process) = self.member(&caller, &request.instance_id)?;
         let value = value_from_wire("value", &request.value, instance.params())
             .map_err(|error| refuse_content(&instance, process, None, &error))?;
-        instance.decide(process, value).map_err(|error| self.not_taken(&error))?;
+        instance.decide(process, None, value).map_err(|error| self.not_taken(&error))?;
         Ok(Response::new(DecideResponse {}))
     }
 
