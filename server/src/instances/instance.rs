@@ -160,6 +160,8 @@ impl Instance {
         outlet: &Outlet,
     ) -> Result<SessionId, NotTaken> {
         self.step(|core, now| {
+            // Answers that are due belong to the older session: the welcome tells what happened before it.
+            core.catch_up(self, now);
             let reply = core.machine.apply(now, Input::Hello { process, incarnation }, &mut core.events)?;
             let Reply::Welcome(welcome) = reply else { unreachable!("a hello is answered with a welcome") };
             let session = welcome.session;
@@ -255,10 +257,7 @@ impl Instance {
         let core = &mut *self.core();
         let now = self.now();
         core.alarm = None;
-        if core.machine.deadline().is_some_and(|due| due <= now) {
-            let tick = core.machine.apply(now, Input::Tick, &mut core.events);
-            debug_assert!(tick.is_ok(), "{tick:?}");
-        }
+        core.catch_up(self, now);
         let expired = core.expires(&self.facts) <= now;
         core.settle(self, now);
         if expired {
@@ -377,6 +376,15 @@ impl Core {
 
     fn entries(&self, start: Position) -> impl Iterator<Item = Bytes> {
         self.machine.list().from(start).map(|entry| entry.value.to_bytes())
+    }
+
+    /// Does what is due by time alone.
+    fn catch_up(&mut self, instance: &Instance, now: Time) {
+        if self.machine.deadline().is_some_and(|due| due <= now) {
+            let tick = self.machine.apply(now, Input::Tick, &mut self.events);
+            debug_assert!(tick.is_ok(), "{tick:?}");
+            self.settle(instance, now);
+        }
     }
 
     /// Delivers what happened, records it and sets the timer.

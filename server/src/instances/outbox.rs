@@ -52,6 +52,12 @@ impl Outbox {
         self.state().pending += answers;
     }
 
+    /// So many accesses of this stream are answered elsewhere.
+    pub(crate) fn expect_no_more(&self, answers: usize) {
+        let mut state = self.state();
+        state.pending = state.pending.saturating_sub(answers);
+    }
+
     /// Puts in a frame that is no answer to an expected access.
     pub(crate) fn push(&self, frame: impl Into<ServerFrame>) {
         self.put(frame.into(), 0);

@@ -38,8 +38,8 @@ pub(super) struct Outlets {
 }
 
 impl Outlets {
-    /// Answers of `process` go to `outlet` from now on, `waiting` of them at least. An older session is told
-    /// that it was replaced (F8f).
+    /// Answers of `process` go to `outlet` from now on, `waiting` of them at least. An older session waits for
+    /// them no more and is told that it was replaced (F8f).
     pub(super) fn open(
         &mut self,
         process: ProcessId,
@@ -54,6 +54,7 @@ impl Outlets {
         outlet.outbox.expect(waiting);
         let older = self.sessions[process.index()].replace((session, outlet));
         if let Some((_, older)) = older {
+            older.outbox.expect_no_more(waiting);
             older.outbox.push(Replaced { channel: older.channel, session: session.get() });
         }
     }
