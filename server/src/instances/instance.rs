@@ -173,11 +173,6 @@ impl Instance {
         })
     }
 
-    /// Whether this session has not been replaced.
-    pub(crate) fn is_open(&self, process: ProcessId, session: SessionId) -> bool {
-        self.core().outlets.is_open(process, session)
-    }
-
     /// The stream of this session is gone. Its accesses stay (F8a).
     pub(crate) fn hang_up(&self, process: ProcessId, session: SessionId) {
         self.core().outlets.close(process, session);
@@ -437,6 +432,7 @@ impl Core {
             for (number, _) in self.machine.member(process).waiting {
                 outlet.outbox.answer(why.to_frame(outlet.channel, Some(number)));
             }
+            outlet.outbox.free(outlet.channel);
         }
         self.callers.dismiss();
         self.wake_watchers();

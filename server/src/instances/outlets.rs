@@ -55,6 +55,7 @@ impl Outlets {
         let older = self.sessions[process.index()].replace((session, outlet));
         if let Some((_, older)) = older {
             older.outbox.expect_no_more(waiting);
+            older.outbox.free(older.channel);
             older.outbox.push(Replaced { channel: older.channel, session: session.get() });
         }
     }

@@ -5,7 +5,7 @@
 //! leave answers whoever's step brought them about. A client that does not read is not listened to either:
 //! the transport stops polling, so its accesses stop coming in, and nobody else notices.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
@@ -34,6 +34,8 @@ pub(crate) struct AttachStream {
     /// `None` once the client has said all.
     requests: Option<Streaming<AttachRequest>>,
     channels: HashMap<u32, Channel>,
+    /// Those of them that the client may use again. What is still sent to them is refused by the right reason.
+    free: HashSet<u32>,
     outbox: Arc<Outbox>,
     drain: Pin<Box<WaitForCancellationFutureOwned>>,
     over: bool,
@@ -65,6 +67,7 @@ impl AttachStream {
             caller,
             requests: Some(requests),
             channels: HashMap::new(),
+            free: HashSet::new(),
             outbox,
             drain,
             over: false,
@@ -116,21 +119,27 @@ impl AttachStream {
     fn open(&mut self, hello: &v1::Hello) -> Result<(), Refused> {
         let (instance, process) = self.service.member(&self.caller, &hello.instance_id)?;
         let channel = hello.channel;
-        if let Some(open) = self.channels.get(&channel)
-            && open.instance.upgrade().is_some_and(|instance| instance.is_open(open.process, open.session))
-        {
+        self.free.extend(self.outbox.take_freed());
+        if self.channels.contains_key(&channel) && !self.free.contains(&channel) {
             let why = format!("channel {channel} is in use");
             return Err(Refused::new(RefusalReason::Malformed, why));
         }
         let limits = &self.service.0.limits;
-        if self.channels.len() >= limits.channels_per_stream {
-            let why = format!("the stream has {} channels, as many as it may", self.channels.len());
+        if self.channels.len() - self.free.len() >= limits.channels_per_stream {
+            let why = format!("the stream has {} channels, as many as it may", limits.channels_per_stream);
             return Err(Refused::new(RefusalReason::TooManyStreams, why).with_retry_after(limits.retry_after));
+        }
+        if self.channels.len() >= limits.channels_per_stream
+            && let Some(forgotten) = self.free.iter().next().copied()
+        {
+            self.free.remove(&forgotten);
+            self.channels.remove(&forgotten);
         }
         let outlet = Outlet { outbox: self.outbox.clone(), channel };
         let session = instance
             .hello(process, hello.incarnation, &outlet)
             .map_err(|error| self.service.not_taken(&error))?;
+        self.free.remove(&channel);
         self.channels.insert(channel, Channel { instance: Arc::downgrade(&instance), process, session });
         Ok(())
     }
