@@ -19,6 +19,7 @@ use stickycas_proto::names::{InstanceId, InstanceName};
 use stickycas_proto::status::Refused;
 use stickycas_proto::v1::{self, RefusalReason};
 
+use super::alarm::Alarm;
 use super::callers::{Answered, Callers, Ticket, TooMany};
 use super::outlets::{Outlet, Outlets};
 use super::timers::Timers;
@@ -60,8 +61,7 @@ struct Core {
     /// Watch streams that have sent everything and want to be woken.
     watchers: BTreeMap<WatcherId, Waker>,
     next_watcher: WatcherId,
-    /// The earliest timer that is set.
-    alarm: Option<Time>,
+    alarm: Alarm,
     touched: Time,
     /// When it finished or was closed.
     ended: Option<Time>,
@@ -128,7 +128,7 @@ impl Instance {
             callers: Callers::new(limits.callers_per_access),
             watchers: BTreeMap::new(),
             next_watcher: WatcherId::default(),
-            alarm: None,
+            alarm: Alarm::default(),
             touched: Time::ZERO,
             ended: None,
             expired: false,
@@ -251,7 +251,7 @@ impl Instance {
     pub(super) fn wake(&self) -> bool {
         let core = &mut *self.core();
         let now = self.now();
-        core.alarm = None;
+        core.alarm.fired(now);
         core.catch_up(self, now);
         let expired = core.expires(&self.facts) <= now;
         core.settle(self, now);
@@ -442,12 +442,11 @@ impl Core {
         std::mem::take(&mut self.watchers).into_values().for_each(Waker::wake);
     }
 
-    /// Sets a timer if the one that is set comes too late.
+    /// Sets a timer if those that are set come too late.
     fn set_alarm(&mut self, instance: &Instance) {
         let expiry = self.expires(&instance.facts);
         let due = self.machine.deadline().map_or(expiry, |deadline| deadline.min(expiry));
-        if self.alarm.is_none_or(|alarm| due < alarm) {
-            self.alarm = Some(due);
+        if self.alarm.wants(due) {
             instance.timers.set(instance.born + due.since(Time::ZERO), instance.facts.id);
         }
     }

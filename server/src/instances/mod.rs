@@ -1,5 +1,6 @@
 //! All living instances: by id, by name, and until when.
 
+mod alarm;
 mod callers;
 mod instance;
 mod outbox;
