@@ -3,13 +3,15 @@
 
 mod client_support;
 
+use std::time::Duration;
+
 use client_support::{Watcher, client, instance, server, value};
 use stickycas_client::{Conduct, Error};
 use stickycas_model::access::Op;
 use stickycas_model::byzantine::Strategy;
 use stickycas_model::history::Event;
-use stickycas_model::params::{Params, ParamsSpec};
-use stickycas_model::process::Ended;
+use stickycas_model::params::{Params, ParamsSpec, Patience};
+use stickycas_model::process::{Act, Behaviour, Correct, Ended, View, When};
 use stickycas_model::types::{AccessNumber, Position, ProcessId};
 use stickycas_proto::v1::RefusalReason;
 use tokio::sync::oneshot;
@@ -157,6 +159,50 @@ async fn a_silent_process_joins_and_stays_until_told_to_stop_and_an_absent_one_n
     client(&server, "coordinator").close(instance).await.unwrap();
     let history = watcher.to_the_end().await;
     assert!(!history.iter().any(|event| matches!(event, Event::Joined { process } if process.get() == 3)));
+}
+
+/// Does what a correct process does, as late as its patience allows.
+struct Stall(Correct);
+
+impl Behaviour for Stall {
+    fn act(&mut self, view: &View) -> Act {
+        match self.0.act(view) {
+            Act::Access { op, .. } => Act::Access { op, when: When::LastMoment },
+            other => other,
+        }
+    }
+}
+
+fn stall() -> Conduct {
+    Conduct::with(|_| Box::new(Stall(Correct::new(value("a")))))
+}
+
+#[tokio::test]
+async fn a_process_that_acts_at_the_last_moment_decides_like_the_others() {
+    let server = server().await;
+    let patience = Patience::Finite(Duration::from_millis(200));
+    let params = Params::try_new(ParamsSpec { patience, ..ParamsSpec::new(2, 1, 2) }).unwrap();
+    let roster = vec!["p1".to_owned(), "p2".to_owned()];
+    let coordinator = client(&server, "coordinator");
+    let instance = coordinator.create(None, (&params).into(), roster).await.unwrap().0.id;
+    let (first, second) = (client(&server, "p1"), client(&server, "p2"));
+    let (stalling, correct) = tokio::join!(
+        first.play(instance, stall(), std::future::pending()),
+        second.propose(instance, value("a"))
+    );
+    assert_eq!(correct.unwrap().value, value("a"));
+    assert_eq!(stalling.report.unwrap().decision, Some(value("a")));
+}
+
+#[tokio::test]
+async fn the_last_moment_of_an_endless_patience_never_comes() {
+    let server = server().await;
+    let instance = instance(&server, 1).await;
+    let mut watcher = Watcher::new(&server, instance);
+    let joined = watcher.until(|event| matches!(event, Event::GatheringEnded { .. }));
+    let played = client(&server, "p1").play(instance, stall(), joined).await;
+    assert_eq!(played.accesses, 0);
+    assert!(played.error.is_none());
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Plays one process over the network: the pure [`Player`] of the model, performed on an Attach stream.
 //!
-//! [`play`] is a loop of sessions. A session ([`session`]) opens the instance with a hello, performs what the
-//! player asks for and hands it the answers. When the connection breaks, the next session has the same
+//! [`play`] is a loop of sessions. A session (file `session.rs`) opens the instance with a hello, performs what
+//! the player asks for and hands it the answers. When the connection breaks, the next session has the same
 //! incarnation, and the player sends again what is not answered, with the same numbers; so nothing is executed
 //! twice (SPEC F8b). What no retry helps ends the play at once: an instance that is unknown (F11), a newer
 //! session of the same process (F8f), a closed instance.
@@ -21,12 +21,15 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::retry::{Backoff, RetryPolicy};
 
+/// Makes a behaviour once the process knows who it is.
+type MakeBehaviour = Box<dyn FnOnce(ProcessId) -> Box<dyn Behaviour> + Send>;
+
 /// What a process does once it knows who it is.
 pub struct Conduct {
     /// A correct process's proposal.
     proposal: Option<Value>,
     joins: bool,
-    behaviour: Box<dyn FnOnce(ProcessId) -> Box<dyn Behaviour> + Send>,
+    behaviour: MakeBehaviour,
 }
 
 impl Conduct {
@@ -36,6 +39,12 @@ impl Conduct {
     pub fn correct(proposal: Value) -> Self {
         let behaviour = Correct::new(proposal.clone());
         Self { proposal: Some(proposal), joins: true, behaviour: Box::new(|_| Box::new(behaviour)) }
+    }
+
+    /// A process with a behaviour of one's own, which joins. Made once the process knows who it is.
+    #[must_use]
+    pub fn with(behaviour: impl FnOnce(ProcessId) -> Box<dyn Behaviour> + Send + 'static) -> Self {
+        Self { proposal: None, joins: true, behaviour: Box::new(behaviour) }
     }
 
     /// A Byzantine process; what it draws, it draws from `seed`. One that falls silent stays attached.
@@ -94,7 +103,7 @@ struct Drive<'a> {
     incarnation: u64,
     proposal: Option<Value>,
     /// Taken when the first welcome tells who it is.
-    behaviour: Option<Box<dyn FnOnce(ProcessId) -> Box<dyn Behaviour> + Send>>,
+    behaviour: Option<MakeBehaviour>,
     player: Option<Player>,
     /// What it may still hold phases open for; `None`: without end (F3). Its own account, which can only be
     /// too low.
