@@ -1,1 +1,26 @@
-//! Placeholder.
+//! Whole runs of StickyCAS: set up, run, collected, judged, written down.
+//!
+//! A [`Scenario`] says what shall happen. [`simulate`](fn@simulate) runs it in one thread of this process, under a virtual
+//! clock; [`run()`](run::run) runs it over the network, each process a child process of its own or a task of this one. Both
+//! end in the same [`Record`]: the history of the instance, what the processes report, and the verdict of
+//! [`stickycas_model::judge`], which was given nothing else. The machine that is judged is the same in both, and so
+//! are the processes; what differs is who carries the messages.
+//!
+//! Results travel as typed records from end to end: nothing is read out of a log.
+//!
+//! Not here: measuring. A run shows that a system is right, not how fast it is.
+
+pub mod cli;
+pub mod environment;
+pub mod fault_plan;
+pub mod progress;
+pub mod proposals;
+pub mod record;
+pub mod report;
+pub mod run;
+pub mod scenario;
+mod simulate;
+
+pub use self::record::{How, Record};
+pub use self::scenario::Scenario;
+pub use self::simulate::simulate;

@@ -36,11 +36,16 @@ impl Part {
         match &self.role {
             Role::Correct => Box::new(Correct::new(self.proposal.clone())),
             Role::Byzantine(strategy) => {
-                let seed = SplitMix64::new(run_seed ^ u64::from(me.get()) << 32).next_u64();
-                strategy.behaviour(me, seed)
+                strategy.behaviour(me, seed_of(me, run_seed))
             }
         }
     }
+}
+
+/// The seed from which process `me` draws in a run with this seed.
+#[must_use]
+pub fn seed_of(me: ProcessId, run_seed: u64) -> u64 {
+    SplitMix64::new(run_seed ^ u64::from(me.get()) << 32).next_u64()
 }
 
 /// The parts of all n processes, in order.

@@ -1,0 +1,147 @@
+//! The fault plan of a run, as a value: which processes are Byzantine, and which strategy each of them plays
+//! (SPEC section 8).
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use stickycas_model::byzantine::Strategy;
+use stickycas_model::params::Params;
+use stickycas_model::random::SplitMix64;
+use stickycas_model::types::ProcessId;
+
+/// Where a number of Byzantine processes sit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Placement {
+    /// Over as many warps as possible: the first process of each warp, then the second, and so on. What serves
+    /// an adversary best (V3).
+    #[default]
+    Spread,
+    /// In as few warps as possible: processes 1, 2, 3, ...
+    Packed,
+    /// Drawn from a seed.
+    Random,
+}
+
+/// Why processes cannot be given a strategy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FaultPlanError {
+    /// The process has one already.
+    #[error("process {0} is in the fault plan already: name it once")]
+    Repeated(ProcessId),
+    /// There are not so many left.
+    #[error("count = {count}: give 1 to {left}, the processes that are not in the fault plan yet")]
+    Count {
+        /// As many were asked for.
+        count: u32,
+        /// As many are left.
+        left: usize,
+    },
+}
+
+/// Which process plays which strategy; all others are correct.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FaultPlan(BTreeMap<ProcessId, Strategy>);
+
+impl FaultPlan {
+    /// The strategy of a process; `None` for a correct one.
+    #[must_use]
+    pub fn strategy(&self, process: ProcessId) -> Option<&Strategy> {
+        self.0.get(&process)
+    }
+
+    /// Gives this process a strategy.
+    ///
+    /// # Errors
+    /// If it has one already.
+    pub fn name(&mut self, process: ProcessId, strategy: &Strategy) -> Result<(), FaultPlanError> {
+        match self.0.insert(process, strategy.clone()) {
+            None => Ok(()),
+            Some(_) => Err(FaultPlanError::Repeated(process)),
+        }
+    }
+
+    /// Gives `count` of the processes that have none a strategy; what is drawn is drawn from `seed`.
+    ///
+    /// # Errors
+    /// If none are asked for, or more than there are.
+    pub fn place(
+        &mut self,
+        placement: Placement,
+        count: u32,
+        strategy: &Strategy,
+        params: &Params,
+        seed: u64,
+    ) -> Result<(), FaultPlanError> {
+        let mut free: Vec<ProcessId> =
+            ProcessId::all(params.processes()).filter(|process| !self.0.contains_key(process)).collect();
+        let wanted = count as usize;
+        if wanted == 0 || wanted > free.len() {
+            return Err(FaultPlanError::Count { count, left: free.len() });
+        }
+        match placement {
+            Placement::Packed => {}
+            Placement::Spread => {
+                let p = params.warp_size() as usize;
+                free.sort_by_key(|process| (process.index() % p, process.index() / p));
+            }
+            Placement::Random => shuffle(&mut free, &mut SplitMix64::new(seed)),
+        }
+        free.truncate(wanted);
+        self.0.extend(free.into_iter().map(|process| (process, strategy.clone())));
+        Ok(())
+    }
+}
+
+/// Fisher and Yates.
+pub(crate) fn shuffle<T>(items: &mut [T], random: &mut SplitMix64) {
+    for last in (1..items.len()).rev() {
+        items.swap(last, random.index(last + 1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stickycas_model::params::ParamsSpec;
+
+    use super::*;
+
+    fn placed(placement: Placement, count: u32, seed: u64) -> Vec<u32> {
+        let params = Params::try_new(ParamsSpec::new(8, 3, 1)).unwrap();
+        let mut plan = FaultPlan::default();
+        plan.name(ProcessId::new(4).unwrap(), &Strategy::Absent).unwrap();
+        plan.place(placement, count, &Strategy::Silent, &params, seed).unwrap();
+        plan.0.iter().filter(|(_, strategy)| **strategy == Strategy::Silent).map(|(p, _)| p.get()).collect()
+    }
+
+    #[test]
+    fn spread_takes_a_warp_each_and_passes_over_who_is_taken() {
+        // Warps 1 2 3 | 4 5 6 | 7 8; process 4 is taken, so warp 2 gives its second.
+        assert_eq!(placed(Placement::Spread, 2, 0), [1, 7]);
+        assert_eq!(placed(Placement::Spread, 4, 0), [1, 2, 5, 7]);
+    }
+
+    #[test]
+    fn packed_fills_the_first_warps() {
+        assert_eq!(placed(Placement::Packed, 4, 0), [1, 2, 3, 5]);
+    }
+
+    #[test]
+    fn random_follows_its_seed() {
+        assert_eq!(placed(Placement::Random, 3, 5), placed(Placement::Random, 3, 5));
+        let different =
+            (0..20).map(|seed| placed(Placement::Random, 3, seed)).collect::<std::collections::BTreeSet<_>>();
+        assert!(different.len() > 5, "{different:?}");
+    }
+
+    #[test]
+    fn nobody_plays_two_strategies_and_nobody_is_made_up() {
+        let params = Params::try_new(ParamsSpec::new(3, 1, 1)).unwrap();
+        let mut plan = FaultPlan::default();
+        let one = ProcessId::FIRST;
+        plan.name(one, &Strategy::Absent).unwrap();
+        assert_eq!(plan.name(one, &Strategy::Silent), Err(FaultPlanError::Repeated(one)));
+        let refused = plan.place(Placement::Spread, 3, &Strategy::Silent, &params, 0);
+        assert_eq!(refused, Err(FaultPlanError::Count { count: 3, left: 2 }));
+    }
+}

@@ -1,0 +1,114 @@
+//! What came of a run.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+use stickycas_model::history::Recorded;
+use stickycas_model::judge::{Case, Outcome, Plan, Verdict, judge};
+use stickycas_model::process::Report;
+
+use crate::scenario::Scenario;
+
+/// How a scenario was run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    /// In the simulator.
+    Simulated,
+    /// Over the network, each process a child process.
+    ChildProcesses,
+    /// Over the network, each process a task of this process.
+    Tasks,
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Simulated => "in the simulator",
+            Self::ChildProcesses => "over the network, a child process each",
+            Self::Tasks => "over the network, a task each",
+        })
+    }
+}
+
+/// What came of a run, in the simulator or over the network: everything that the report formats need.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// What was run.
+    pub scenario: Scenario,
+    /// How.
+    pub how: How,
+    /// What happened at the instance.
+    pub history: Vec<Recorded>,
+    /// Whether the history goes to the end of the run and lacks nothing.
+    pub complete: bool,
+    /// What processes said at their end, in order. Those of Byzantine processes prove nothing (V5).
+    pub reports: Vec<Report>,
+    /// What the run shows.
+    pub verdict: Verdict,
+}
+
+impl Record {
+    /// Judges what was collected.
+    #[must_use]
+    pub fn judged(
+        scenario: Scenario,
+        how: How,
+        history: Vec<Recorded>,
+        complete: bool,
+        mut reports: Vec<Report>,
+    ) -> Self {
+        reports.sort_by_key(|report| report.process);
+        let verdict = judge(&Case {
+            params: Arc::clone(&scenario.params),
+            cast: &scenario.cast,
+            plan: &Plan::default(),
+            history: &history,
+            complete,
+            reports: &reports,
+            fired: BTreeMap::new(),
+        });
+        Self { scenario, how, history, complete, reports, verdict }
+    }
+
+    /// The same run with what the harness saw happen that nobody planned: it proves nothing any more, unless
+    /// it shows something worse.
+    #[must_use]
+    pub fn with_unplanned(mut self, unplanned: Vec<String>) -> Self {
+        if !unplanned.is_empty() && self.verdict.verdict == Outcome::Valid {
+            self.verdict.verdict = Outcome::Unknown;
+        }
+        self.verdict.reasons.extend(unplanned);
+        self
+    }
+}
+
+/// Exit code of a run: 0 for `valid` and `outside`, 1 for `violation`, 2 for `unknown`. With an expectation: 0
+/// if it is met, else 1.
+#[must_use]
+pub fn exit_code(verdict: Outcome, expected: Option<Outcome>) -> u8 {
+    match (expected, verdict) {
+        (Some(expected), verdict) => u8::from(expected != verdict),
+        (None, Outcome::Valid | Outcome::Outside) => 0,
+        (None, Outcome::Violation) => 1,
+        (None, Outcome::Unknown) => 2,
+    }
+}
+
+/// Exit code when a run could not be set up or carried through.
+pub const HARNESS_FAILED: u8 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_is_an_exit_code_and_an_expectation_turns_every_other_into_one() {
+        let all = [Outcome::Valid, Outcome::Outside, Outcome::Violation, Outcome::Unknown];
+        assert_eq!(all.map(|verdict| exit_code(verdict, None)), [0, 0, 1, 2]);
+        assert_eq!(all.map(|verdict| exit_code(verdict, Some(Outcome::Outside))), [1, 0, 1, 1]);
+        assert_eq!(all.map(|verdict| exit_code(verdict, Some(Outcome::Unknown))), [1, 1, 1, 0]);
+    }
+}

@@ -1,0 +1,100 @@
+//! The folder of a run: everything that is known of it, enough to judge it again and to replay it.
+//!
+//! | file | content |
+//! | --- | --- |
+//! | `scenario.toml` | the scenario as it was run, nothing left to defaults or draws |
+//! | `environment.json` | where and how |
+//! | `history.ndjson` | the history, one event a line, in order |
+//! | `reports.ndjson` | what processes said at their end, one a line |
+//! | `verdict.json` | the verdict |
+//! | `report.txt` | the same for people |
+//!
+//! It is written beside its place and then moved there, so a folder that exists is whole.
+
+use std::fs;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::{json, table};
+use crate::environment::Environment;
+use crate::record::Record;
+
+/// Where run folders go if nobody says otherwise.
+pub const DEFAULT_PARENT: &str = "runs";
+
+/// Writes the folder of a run. Without `to`, it is the first of `runs/<scenario>-<seed>`,
+/// `runs/<scenario>-<seed>-2`, ... that does not exist. Returns where it is.
+///
+/// # Errors
+/// `to` exists already, or it cannot be written.
+pub fn write(record: &Record, environment: &Environment, to: Option<&Path>) -> io::Result<PathBuf> {
+    let default =
+        Path::new(DEFAULT_PARENT).join(format!("{}-{}", record.scenario.name, record.scenario.seed));
+    let wanted = to.unwrap_or(&default);
+    let temporary = beside(wanted)?;
+    let written = fill(&temporary, record, environment).and_then(|()| match to {
+        Some(to) => place(&temporary, to).map(|()| to.to_owned()),
+        None => place_at_first_free(&temporary, &default),
+    });
+    if written.is_err() {
+        // What is left of it is of no use; that it cannot be removed either is not the news.
+        let _ = fs::remove_dir_all(&temporary);
+    }
+    written
+}
+
+/// A new folder beside this path, on the same file system.
+fn beside(path: &Path) -> io::Result<PathBuf> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::create_dir_all(parent)?;
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let temporary = parent.join(format!(".{name}.{}.{:08x}", std::process::id(), rand::random::<u32>()));
+    fs::create_dir(&temporary)?;
+    Ok(temporary)
+}
+
+fn fill(folder: &Path, record: &Record, environment: &Environment) -> io::Result<()> {
+    fs::write(folder.join("scenario.toml"), record.scenario.to_toml())?;
+    fs::write(folder.join("environment.json"), json::pretty(environment) + "\n")?;
+    lines(&folder.join("history.ndjson"), &record.history)?;
+    lines(&folder.join("reports.ndjson"), &record.reports)?;
+    fs::write(folder.join("verdict.json"), json::verdict(&record.verdict))?;
+    fs::write(folder.join("report.txt"), table::plain(record, usize::MAX))
+}
+
+fn lines<T: Serialize>(path: &Path, records: &[T]) -> io::Result<()> {
+    let mut file = BufWriter::new(fs::File::create(path)?);
+    for record in records {
+        serde_json::to_writer(&mut file, record)?;
+        file.write_all(b"\n")?;
+    }
+    file.into_inner()?.sync_all()
+}
+
+/// Moves the finished folder to its place. An empty folder that is there already is taken.
+fn place(temporary: &Path, to: &Path) -> io::Result<()> {
+    fs::rename(temporary, to).map_err(|error| match error.kind() {
+        io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+            io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                format!("{} exists already: give another --out", to.display()),
+            )
+        }
+        kind => io::Error::new(kind, format!("{}: {error}", to.display())),
+    })
+}
+
+fn place_at_first_free(temporary: &Path, first: &Path) -> io::Result<PathBuf> {
+    let mut place_here = first.to_owned();
+    for number in 2_u32.. {
+        match place(temporary, &place_here) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                place_here = PathBuf::from(format!("{}-{number}", first.display()));
+            }
+            placed => return placed.map(|()| place_here),
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{}: too many runs", first.display())))
+}

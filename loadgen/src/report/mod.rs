@@ -1,0 +1,5 @@
+//! What a run leaves behind, one file per format.
+
+pub mod folder;
+pub mod json;
+pub mod table;

@@ -1,0 +1,188 @@
+//! The report for people: a line per process, the list, the verdict and what it rests on.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use anstyle::{AnsiColor, Style};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use stickycas_model::access::{Answer, AppendAnswer};
+use stickycas_model::cast::Role;
+use stickycas_model::history::Event;
+use stickycas_model::judge::{Observed, Outcome, Property, Verdict};
+use stickycas_model::types::{Phase, ProcessId, Value};
+
+use crate::record::Record;
+
+/// Rows shown on a terminal; the run folder has all.
+pub const ROWS_ON_SCREEN: usize = 64;
+/// Entries of the list shown on a terminal.
+const ENTRIES_ON_SCREEN: usize = 64;
+/// Characters of a value shown.
+const SHOWN_OF_A_VALUE: usize = 24;
+
+/// The report with at most so many rows and entries, with colours.
+#[must_use]
+pub fn coloured(record: &Record, rows: usize) -> String {
+    let colour = match record.verdict.verdict {
+        Outcome::Valid => AnsiColor::Green,
+        Outcome::Outside | Outcome::Unknown => AnsiColor::Yellow,
+        Outcome::Violation => AnsiColor::Red,
+    };
+    write(record, rows, Style::new().bold().fg_color(Some(colour.into())))
+}
+
+/// The report with at most so many rows and entries, without colours.
+#[must_use]
+pub fn plain(record: &Record, rows: usize) -> String {
+    write(record, rows, Style::new())
+}
+
+fn write(record: &Record, rows: usize, emphasis: Style) -> String {
+    let mut text = String::new();
+    let written = heading(&mut text, record)
+        .and_then(|()| processes(&mut text, record, rows))
+        .and_then(|()| list(&mut text, record, rows))
+        .and_then(|()| verdict(&mut text, &record.verdict, emphasis));
+    written.expect("writing to a string does not fail");
+    text
+}
+
+fn heading(text: &mut String, record: &Record) -> std::fmt::Result {
+    let (scenario, params) = (&record.scenario, &record.scenario.params);
+    writeln!(text, "{}: {}", scenario.name, record.how)?;
+    if !scenario.about.is_empty() {
+        writeln!(text, "{}", scenario.about)?;
+    }
+    let (n, p, r) = (params.processes(), params.warp_size(), params.read_size());
+    writeln!(text, "n = {n}, p = {p}, r = {r}, W = {}, c = {}", params.warps(), params.reads())
+}
+
+/// What the history shows of one process.
+#[derive(Default)]
+struct Shown {
+    append: Option<(Phase, AppendAnswer)>,
+}
+
+fn shown(record: &Record) -> BTreeMap<ProcessId, Shown> {
+    let mut shown: BTreeMap<ProcessId, Shown> = BTreeMap::new();
+    for recorded in &record.history {
+        if let Event::Answered { process, phase, answer: Answer::Append(answer), .. } = recorded.event {
+            // The first append is the one that counts; others come from repeating strategies.
+            shown.entry(process).or_default().append.get_or_insert((phase, answer));
+        }
+    }
+    shown
+}
+
+fn processes(text: &mut String, record: &Record, rows: usize) -> std::fmt::Result {
+    let shown = shown(record);
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["process", "warp", "role", "proposal", "append", "answer", "decided in", "decision"]);
+    for (process, part) in record.scenario.cast.parts().take(rows) {
+        let append = shown.get(&process).and_then(|shown| shown.append);
+        let decision = record.verdict.decisions.get(&process);
+        let phase = |phase: Option<Phase>| phase.map_or_else(dash, |phase| format!("phase {phase}"));
+        table.add_row([
+            process.to_string(),
+            record.scenario.params.warp_of(process).to_string(),
+            role(&part.role),
+            short(&part.proposal),
+            phase(append.map(|(phase, _)| phase)),
+            append.map_or_else(dash, |(_, answer)| append_answer(answer)),
+            phase(decision.and_then(|decision| decision.phase)),
+            decision.map_or_else(dash, |decision| short(&decision.value)),
+        ]);
+    }
+    for number in [0, 1] {
+        if let Some(column) = table.column_mut(number) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    writeln!(text, "{table}")?;
+    left_out(text, record.scenario.params.processes() as usize, rows, "processes")
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+fn role(role: &Role) -> String {
+    match role {
+        Role::Correct => "correct".to_owned(),
+        Role::Byzantine(strategy) => strategy.to_string(),
+    }
+}
+
+fn append_answer(answer: AppendAnswer) -> String {
+    match answer {
+        AppendAnswer::Success(position) => format!("SUCCESS at {position}"),
+        AppendAnswer::Failed => "FAILED".to_owned(),
+        AppendAnswer::LimitReached => "LIMIT_REACHED".to_owned(),
+    }
+}
+
+fn short(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(SHOWN_OF_A_VALUE) {
+        None => text,
+        Some((end, _)) => format!("{}...", &text[..end]),
+    }
+}
+
+fn left_out(text: &mut String, all: usize, shown: usize, what: &str) -> std::fmt::Result {
+    if all > shown {
+        writeln!(text, "and {} more {what}; report.txt in the run folder has all", all - shown)?;
+    }
+    Ok(())
+}
+
+fn list(text: &mut String, record: &Record, rows: usize) -> std::fmt::Result {
+    let entries = &record.verdict.list;
+    let limit = if rows == usize::MAX { rows } else { ENTRIES_ON_SCREEN };
+    let values: Vec<String> = entries.iter().take(limit).map(short).collect();
+    writeln!(text, "list of {}: {}", entries.len(), values.join(" "))?;
+    left_out(text, entries.len(), limit, "entries")
+}
+
+fn verdict(text: &mut String, verdict: &Verdict, emphasis: Style) -> std::fmt::Result {
+    writeln!(text, "verdict: {emphasis}{}{emphasis:#}", verdict.verdict)?;
+    for property in Property::ALL {
+        let (observed, missing) = verdict.finding(property);
+        let observed = match observed {
+            Observed::Held => "held",
+            Observed::Violated => "violated",
+        };
+        match missing {
+            None => writeln!(text, "  {property:<21}  {observed:<8}  promised")?,
+            Some(premise) => writeln!(text, "  {property:<21}  {observed:<8}  not promised: {premise}")?,
+        }
+    }
+    theorem(text, verdict)?;
+    if let Some(last) = verdict.last_decision_phase {
+        writeln!(text, "last decision: phase {last}, bound W*(1+c+m) = {}", verdict.phase_bound)?;
+    }
+    if !verdict.late.is_empty() {
+        let late: Vec<String> = verdict.late.iter().map(ToString::to_string).collect();
+        writeln!(text, "late correct processes, counted in f: {}", late.join(", "))?;
+    }
+    sentences(text, "reasons", &verdict.reasons)?;
+    sentences(text, "witness", &verdict.witness)
+}
+
+/// The bound of Theorem 1 with the numbers of the run (V3).
+fn theorem(text: &mut String, verdict: &Verdict) -> std::fmt::Result {
+    let Verdict { n, p, f, distinct_correct_proposals: values, .. } = verdict;
+    let cost = u128::from(*f) * (u128::from(*values) + 1) * u128::from(*p);
+    let (sign, says) = if cost < u128::from(*n) { ("<", "inside") } else { (">=", "outside") };
+    writeln!(text, "theorem: f*(|Vc|+1)*p < n: {f}*({values}+1)*{p} = {cost} {sign} {n}, {says} the bound")
+}
+
+fn sentences(text: &mut String, title: &str, sentences: &[String]) -> std::fmt::Result {
+    if sentences.is_empty() {
+        return Ok(());
+    }
+    writeln!(text, "{title}:")?;
+    sentences.iter().try_for_each(|sentence| writeln!(text, "  - {sentence}"))
+}

@@ -1,0 +1,206 @@
+//! A scenario over the network.
+//!
+//! A [`Site`] is a server and the connections to it. On it, a run goes
+//!
+//! 1. create the instance, and watch it from its first event on, before anybody joins;
+//! 2. start all processes and wait until every correct one has ended, as long as something happens at the
+//!    instance;
+//! 3. close the instance and follow the watch to its end, so that the history lacks nothing;
+//! 4. stop who is still there (a Byzantine process that stays silent is no failure), and judge.
+//!
+//! What ends otherwise than its part has it, a child that crashes for instance, makes the run prove nothing, and the
+//! verdict says so.
+
+mod collect;
+mod processes;
+mod server;
+mod site;
+mod supervisor;
+mod task;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use stickycas_client::watch::WatchFrom;
+use stickycas_model::params::Patience;
+use stickycas_model::process::{Ended, Report};
+use stickycas_model::types::ProcessId;
+use stickycas_proto::names::InstanceId;
+use stickycas_proto::v1;
+use tokio::time::{Instant, sleep_until};
+
+use self::collect::{Collected, Collector};
+use self::processes::{Ending, Processes};
+pub use self::server::OwnServer;
+pub use self::site::{COORDINATOR, Site};
+use crate::progress::Progress;
+use crate::record::{How, Record};
+use crate::scenario::Scenario;
+
+/// Default for [`Options::stall`].
+pub const DEFAULT_STALL: Duration = Duration::from_secs(60);
+
+/// How to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The program that plays a process when called with `client propose`, one child process for each. `None`:
+    /// processes are tasks of this process.
+    pub program: Option<PathBuf>,
+    /// Give up waiting after so long without any event, beyond what the instance itself may wait.
+    pub stall: Duration,
+    /// Show no progress.
+    pub quiet: bool,
+}
+
+impl Options {
+    /// Processes as tasks, and no progress shown.
+    #[must_use]
+    pub fn in_process() -> Self {
+        Self { program: None, stall: DEFAULT_STALL, quiet: true }
+    }
+}
+
+/// Runs a scenario on a site and judges it.
+///
+/// # Errors
+/// If it cannot be set up, or the server is lost. Whatever processes do or fail to do is in the record.
+pub async fn run(site: &Site, scenario: &Scenario, options: &Options) -> anyhow::Result<Record> {
+    let instance = create(site, scenario).await?;
+    let progress = Progress::new(scenario.cast.correct().collect(), options.quiet);
+    let mut collector = Collector::start(site.client().watch(instance, WatchFrom::Start), progress);
+    let mut processes = start(site, scenario, instance, options)?;
+
+    let mut endings = Vec::new();
+    let stalled = await_correct(scenario, options, &mut processes, &mut collector, &mut endings).await;
+    site.client().close(instance).await.context("cannot close the instance")?;
+    let collected = collector.finish(options.stall).await;
+    endings.extend(processes.stop().await);
+
+    let how = if options.program.is_some() { How::ChildProcesses } else { How::Tasks };
+    Ok(record(scenario, how, collected, endings, stalled))
+}
+
+/// Creates the instance of a scenario, with exactly its parameters.
+async fn create(site: &Site, scenario: &Scenario) -> anyhow::Result<InstanceId> {
+    let roster = ProcessId::all(scenario.params.processes()).map(site::principal).collect();
+    let parameters = v1::Parameters::from(&*scenario.params);
+    let (created, _) = site
+        .client()
+        .create(None, parameters, roster)
+        .await
+        .with_context(|| format!("cannot create the instance at {}", site.url()))?;
+    if created.parameters != *scenario.params {
+        bail!("the server changed the parameters to {:?}", created.parameters.spec());
+    }
+    Ok(created.id)
+}
+
+fn start(
+    site: &Site,
+    scenario: &Scenario,
+    instance: InstanceId,
+    options: &Options,
+) -> anyhow::Result<Processes> {
+    let mut processes = Processes::new();
+    for (process, part) in scenario.cast.parts() {
+        match &options.program {
+            Some(program) => {
+                let child = supervisor::Child {
+                    program,
+                    server: site.url(),
+                    instance,
+                    process,
+                    part,
+                    run_seed: scenario.seed,
+                };
+                processes.start(process, |stop| child.start(stop))?;
+            }
+            None => {
+                let client = site.client_of(process)?;
+                let conduct = task::conduct(process, part, scenario.seed);
+                processes.start(process, |stop| Ok(task::play(client, instance, conduct, stop)))?;
+            }
+        }
+    }
+    Ok(processes)
+}
+
+/// Waits until every correct process has ended, as long as something happens. True if it does not any more.
+async fn await_correct(
+    scenario: &Scenario,
+    options: &Options,
+    processes: &mut Processes,
+    collector: &mut Collector,
+    endings: &mut Vec<Ending>,
+) -> bool {
+    let longest = options.stall.saturating_add(longest_wait(scenario));
+    let mut playing: BTreeSet<ProcessId> = scenario.cast.correct().collect();
+    let mut deadline = Instant::now() + longest;
+    while !playing.is_empty() {
+        tokio::select! {
+            ending = processes.next() => match ending {
+                Some(ending) => {
+                    playing.remove(&ending.process);
+                    endings.push(ending);
+                }
+                None => return false,
+            },
+            () = collector.something_happened() => deadline = Instant::now() + longest,
+            () = sleep_until(deadline) => return true,
+        }
+    }
+    false
+}
+
+/// For how long nothing may happen at an instance with all well.
+fn longest_wait(scenario: &Scenario) -> Duration {
+    let spec = scenario.params.spec();
+    let patience = match spec.patience {
+        Patience::Finite(patience) => patience,
+        Patience::Endless => Duration::ZERO,
+    };
+    spec.pace.saturating_add(patience.max(spec.join_timeout))
+}
+
+fn record(
+    scenario: &Scenario,
+    how: How,
+    collected: Collected,
+    endings: Vec<Ending>,
+    stalled: bool,
+) -> Record {
+    let Collected { history, complete, trouble } = collected;
+    let mut unplanned: Vec<String> = trouble.into_iter().collect();
+    if stalled {
+        unplanned.push("nothing happened any more, and correct processes had not ended".to_owned());
+    }
+    let mut reports = Vec::new();
+    for Ending { process, report, trouble } in endings {
+        let correct = scenario.cast.correct().any(|correct| correct == process);
+        match (report, trouble) {
+            (Some(report), _) if report.process != process => {
+                unplanned.push(format!("process {process} says that it is process {}", report.process));
+            }
+            (Some(report), _) => reports.push(report),
+            // What a correct process cannot say itself is said for it, and the judge draws its conclusions.
+            (None, trouble) if correct => {
+                let why = trouble.unwrap_or_else(|| "it never opened a session".to_owned());
+                reports.push(Report {
+                    process,
+                    decision: None,
+                    phase: None,
+                    from: Vec::new(),
+                    ended: Ended::Failed(why),
+                });
+            }
+            (None, Some(trouble)) => {
+                unplanned.push(format!("process {process} did not play its part to the end: {trouble}"));
+            }
+            // It never joined, as its strategy has it.
+            (None, None) => {}
+        }
+    }
+    Record::judged(scenario.clone(), how, history, complete, reports).with_unplanned(unplanned)
+}

@@ -1,0 +1,139 @@
+//! A process as a child process: the client, which is this same program called otherwise.
+//!
+//! The child says at its end in one line on its standard output what came of it; what it writes to standard
+//! error is kept, to be shown should it end without a word.
+
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+
+use anyhow::Context;
+use stickycas_client::PlayRecord;
+use stickycas_model::cast::{Part, Role, seed_of};
+use stickycas_model::process::Report;
+use stickycas_model::types::ProcessId;
+use stickycas_proto::names::InstanceId;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::Command;
+
+use super::processes::Stop;
+use super::site;
+
+/// The most bytes that are taken from a child. A report holds at most W values.
+const MOST_OUTPUT: u64 = 64 * 1024 * 1024;
+/// What of a child's complaints is shown.
+const SHOWN_OF_COMPLAINTS: usize = 400;
+
+/// A child to be started.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Child<'a> {
+    /// The program that plays a process when called with `client propose`.
+    pub(super) program: &'a Path,
+    pub(super) server: &'a str,
+    pub(super) instance: InstanceId,
+    pub(super) process: ProcessId,
+    pub(super) part: &'a Part,
+    pub(super) run_seed: u64,
+}
+
+impl Child<'_> {
+    fn command(&self) -> Command {
+        let mut command = Command::new(self.program);
+        command
+            .args(["client", "propose", "--json"])
+            .arg(format!("--server={}", self.server))
+            .arg(format!("--principal={}", site::principal(self.process)))
+            .arg(format!("--instance={}", self.instance));
+        match &self.part.role {
+            Role::Correct => command.arg(format!("--value={}", self.part.proposal)),
+            Role::Byzantine(strategy) => command
+                .arg(format!("--strategy={strategy}"))
+                .arg(format!("--seed={}", seed_of(self.process, self.run_seed))),
+        };
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command
+    }
+
+    /// Starts it. The future gives what it says and what went wrong.
+    pub(super) fn start(
+        self,
+        stop: Stop,
+    ) -> anyhow::Result<impl Future<Output = (Option<Report>, Option<String>)> + Send + 'static> {
+        let child = self.command().spawn();
+        let child = child.with_context(|| format!("cannot start {}", self.program.display()))?;
+        Ok(watch(child, stop))
+    }
+}
+
+async fn watch(mut child: tokio::process::Child, stop: Stop) -> (Option<Report>, Option<String>) {
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let ended = async {
+        // Both at once, so that a full pipe of one does not keep the child from ending.
+        let (said, complaints) = tokio::join!(everything(stdout), everything(stderr));
+        (child.wait().await, said, complaints)
+    };
+    tokio::select! {
+        biased;
+        (status, said, complaints) = ended => match status {
+            Ok(status) => understand(status, &said, &complaints),
+            Err(error) => (None, Some(format!("cannot be waited for: {error}"))),
+        },
+        // Dropping the child kills it.
+        () = stop.wait() => (None, None),
+    }
+}
+
+async fn everything(pipe: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Some(pipe) = pipe {
+        // A pipe that breaks ends what is said; the exit status tells the rest.
+        let _ = pipe.take(MOST_OUTPUT).read_to_end(&mut bytes).await;
+    }
+    bytes
+}
+
+/// What a child's end means.
+fn understand(status: ExitStatus, said: &[u8], complaints: &[u8]) -> (Option<Report>, Option<String>) {
+    if let Ok(record) = serde_json::from_slice::<PlayRecord>(said) {
+        return match record.process {
+            Some(process) => {
+                let PlayRecord { decision, phase, from, ended, .. } = record;
+                (Some(Report { process, decision, phase, from, ended }), None)
+            }
+            None => (None, record.error.map(|error| error.message)),
+        };
+    }
+    let complaints = String::from_utf8_lossy(complaints);
+    let complaints = complaints.trim();
+    let shown = complaints.char_indices().rev().nth(SHOWN_OF_COMPLAINTS).map_or(0, |(start, _)| start);
+    let complaints = if complaints.is_empty() { "nothing" } else { &complaints[shown..] };
+    (None, Some(format!("its client ended without a report, {status}, and said: {complaints}")))
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    async fn shell(script: &str) -> (Option<Report>, Option<String>) {
+        let (_never, stop) = tokio::sync::watch::channel(false);
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        watch(command.spawn().expect("there is a shell"), Stop::from(stop)).await
+    }
+
+    #[tokio::test]
+    async fn a_child_that_dies_without_a_word_is_told_with_its_last_complaint() {
+        let (report, trouble) = shell("echo ouch >&2; exit 7").await;
+        assert_eq!(report, None);
+        assert_eq!(trouble.unwrap(), "its client ended without a report, exit status: 7, and said: ouch");
+        let (_, trouble) = shell("kill -9 $$").await;
+        assert!(trouble.unwrap().contains("signal: 9"));
+    }
+
+    #[tokio::test]
+    async fn a_child_that_reports_is_believed_whatever_its_exit_code() {
+        let line = r#"{"instance":"0","principal":"p","strategy":"correct","process":3,"from":["a"],"ended":"decided","decision":"a","phase":2,"accesses":2,"reconnections":0}"#;
+        let (report, trouble) = shell(&format!("echo '{line}'; exit 1")).await;
+        assert_eq!(report.unwrap().process.get(), 3);
+        assert_eq!(trouble, None);
+    }
+}

@@ -1,0 +1,224 @@
+//! From a file as written to a scenario that can be run: every value checked, every default and draw made.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stickycas_model::byzantine::Strategy;
+use stickycas_model::cast::{Cast, Part, Role};
+use stickycas_model::params::{Params, ParamsError, ParamsSpec, Patience};
+use stickycas_model::types::{ProcessId, Seed, Value};
+use toml::Spanned;
+
+use super::error::Fault;
+use super::file::{Faults, File, Instance, Proposals};
+use super::{LARGEST_SEED, Scenario, draw_seed};
+use crate::fault_plan::{FaultPlan, Placement};
+use crate::proposals;
+
+/// The most bytes of a scenario's name.
+const LONGEST_NAME: usize = 64;
+
+pub(super) fn check(file: File, seed: Option<u64>) -> Result<Scenario, Fault> {
+    let name = name(file.name)?;
+    let seed = match seed {
+        Some(given) => given,
+        None => seed_or(file.instance.get_ref().seed.as_ref(), draw_seed)?,
+    };
+    let params = Arc::new(params(&file.instance, seed)?);
+    let faults = fault_plan(&file.faults, &params, seed)?;
+    let proposals = proposals(&file.proposals, &params, &faults, seed)?;
+    let parts = ProcessId::all(params.processes()).zip(proposals).map(|(process, proposal)| {
+        let role = match faults.strategy(process) {
+            Some(strategy) => Role::Byzantine(strategy.clone()),
+            None => Role::Correct,
+        };
+        Part { role, proposal }
+    });
+    let cast = Cast::new(parts.collect());
+    Ok(Scenario { name, about: file.about, expect: file.expect, params, cast, seed })
+}
+
+fn name(name: Spanned<String>) -> Result<String, Fault> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let text = name.get_ref();
+    if (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(allowed) {
+        return Ok(name.into_inner());
+    }
+    let reason = format!("name = {text:?}: give 1 to {LONGEST_NAME} letters, digits, '-' or '_'");
+    Err(Fault::new(name.span(), reason))
+}
+
+fn seed_or(given: Option<&Spanned<u64>>, otherwise: impl FnOnce() -> u64) -> Result<u64, Fault> {
+    match given {
+        None => Ok(otherwise()),
+        Some(seed) if *seed.get_ref() <= LARGEST_SEED => Ok(*seed.get_ref()),
+        Some(seed) => {
+            Err(Fault::new(seed.span(), format!("seed = {}: give 0 to {LARGEST_SEED}", seed.get_ref())))
+        }
+    }
+}
+
+fn params(instance: &Spanned<Instance>, seed: u64) -> Result<Params, Fault> {
+    let given = instance.get_ref();
+    let mut spec =
+        ParamsSpec::new(*given.processes.get_ref(), *given.warp_size.get_ref(), *given.read_size.get_ref());
+    spec.seed = Seed::new(seed);
+    spec.order = given.order;
+    spec.append_window = given.append_window;
+    if let Some(arbiter) = &given.arbiter {
+        spec.arbiter = arbiter.get_ref().clone();
+    }
+    if let Some(text) = &given.patience {
+        spec.patience = patience(text)?;
+    }
+    if let Some(text) = &given.join_timeout {
+        spec.join_timeout = duration("join_timeout", text)?;
+    }
+    if let Some(text) = &given.pace {
+        spec.pace = duration("pace", text)?;
+    }
+    if let Some(pipeline) = &given.pipeline {
+        spec.pipeline = *pipeline.get_ref();
+    }
+    if let Some(bytes) = &given.max_value_bytes {
+        spec.max_value_bytes = *bytes.get_ref();
+    }
+    Params::try_new(spec).map_err(|error| Fault::new(blamed(&error, instance), error))
+}
+
+/// Where the value stands that an error is about.
+fn blamed(error: &ParamsError, instance: &Spanned<Instance>) -> Range<usize> {
+    let given = instance.get_ref();
+    let span = match error {
+        ParamsError::Processes(_) => Some(given.processes.span()),
+        ParamsError::WarpSize { .. } => Some(given.warp_size.span()),
+        ParamsError::ReadSize { .. } => Some(given.read_size.span()),
+        ParamsError::UnknownPriority { .. } | ParamsError::RepeatedPriority(_) => {
+            given.arbiter.as_ref().map(Spanned::span)
+        }
+        ParamsError::Duration { name: "patience", .. } => given.patience.as_ref().map(Spanned::span),
+        ParamsError::Duration { name: "join_timeout", .. } => given.join_timeout.as_ref().map(Spanned::span),
+        ParamsError::Duration { .. } => given.pace.as_ref().map(Spanned::span),
+        ParamsError::Pipeline(_) => given.pipeline.as_ref().map(Spanned::span),
+        ParamsError::MaxValueBytes(_) => given.max_value_bytes.as_ref().map(Spanned::span),
+    };
+    span.unwrap_or_else(|| instance.span())
+}
+
+fn patience(text: &Spanned<String>) -> Result<Patience, Fault> {
+    if text.get_ref() == "none" {
+        return Ok(Patience::Endless);
+    }
+    let parsed = humantime::parse_duration(text.get_ref());
+    parsed.map(Patience::Finite).map_err(|error| {
+        let reason =
+            format!("patience = {:?}: {error}: give a duration such as \"1s\", or \"none\"", text.get_ref());
+        Fault::new(text.span(), reason)
+    })
+}
+
+fn duration(name: &str, text: &Spanned<String>) -> Result<Duration, Fault> {
+    humantime::parse_duration(text.get_ref()).map_err(|error| {
+        let reason = format!("{name} = {:?}: {error}: give a duration such as \"250ms\"", text.get_ref());
+        Fault::new(text.span(), reason)
+    })
+}
+
+fn fault_plan(groups: &[Spanned<Faults>], params: &Params, seed: u64) -> Result<FaultPlan, Fault> {
+    let mut plan = FaultPlan::default();
+    for group in groups {
+        let (span, group) = (group.span(), group.get_ref());
+        let text = &group.strategy;
+        let strategy: Strategy = text.get_ref().parse().map_err(|error| Fault::new(text.span(), error))?;
+        match (&group.processes, &group.count) {
+            (Some(processes), None) => {
+                if let Some(misplaced) = misplaced(group) {
+                    return Err(Fault::new(misplaced, "goes with count, not with processes: leave it out"));
+                }
+                name_each(&mut plan, processes, &strategy, params)?;
+            }
+            (None, Some(count)) => {
+                let placement = group.placement.as_ref().map_or(Placement::Spread, |given| *given.get_ref());
+                let seed = seed_or(group.seed.as_ref(), || seed)?;
+                plan.place(placement, *count.get_ref(), &strategy, params, seed)
+                    .map_err(|error| Fault::new(count.span(), error))?;
+            }
+            (Some(_), Some(count)) => {
+                return Err(Fault::new(count.span(), "processes and count: give one of them"));
+            }
+            (None, None) => return Err(Fault::new(span, "give processes = [...] or count = f")),
+        }
+    }
+    Ok(plan)
+}
+
+/// A key that has no meaning beside an explicit list.
+fn misplaced(group: &Faults) -> Option<Range<usize>> {
+    let placement = group.placement.as_ref().map(Spanned::span);
+    placement.or_else(|| group.seed.as_ref().map(Spanned::span))
+}
+
+fn name_each(
+    plan: &mut FaultPlan,
+    processes: &Spanned<Vec<Spanned<u32>>>,
+    strategy: &Strategy,
+    params: &Params,
+) -> Result<(), Fault> {
+    if processes.get_ref().is_empty() {
+        return Err(Fault::new(processes.span(), "names no process: name one, or leave the group out"));
+    }
+    for number in processes.get_ref() {
+        let process = ProcessId::new(*number.get_ref()).filter(|process| params.contains(*process));
+        let n = params.processes();
+        let process = process.ok_or_else(|| {
+            Fault::new(number.span(), format!("there is no process {}: give 1 to n = {n}", number.get_ref()))
+        })?;
+        plan.name(process, strategy).map_err(|error| Fault::new(number.span(), error))?;
+    }
+    Ok(())
+}
+
+fn proposals(
+    proposals: &Spanned<Proposals>,
+    params: &Params,
+    faults: &FaultPlan,
+    seed: u64,
+) -> Result<Vec<Value>, Fault> {
+    let given = proposals.get_ref();
+    match (&given.values, &given.distinct) {
+        (Some(values), None) => match &given.seed {
+            Some(seed) => {
+                Err(Fault::new(seed.span(), "nothing is drawn from an explicit list: leave the seed out"))
+            }
+            None => explicit(values, params),
+        },
+        (None, Some(distinct)) => {
+            let seed = seed_or(given.seed.as_ref(), || seed)?;
+            proposals::draw(*distinct.get_ref(), params, faults, seed)
+                .map_err(|error| Fault::new(distinct.span(), error))
+        }
+        (Some(_), Some(distinct)) => {
+            Err(Fault::new(distinct.span(), "values and distinct: give one of them"))
+        }
+        (None, None) => Err(Fault::new(proposals.span(), "give values = [...] or distinct = k")),
+    }
+}
+
+fn explicit(values: &Spanned<Vec<Spanned<String>>>, params: &Params) -> Result<Vec<Value>, Fault> {
+    let (given, n) = (values.get_ref().len(), params.processes());
+    if given != n as usize {
+        let reason = format!("{given} values for n = {n} processes: give one for each");
+        return Err(Fault::new(values.span(), reason));
+    }
+    values.get_ref().iter().map(|text| value(text, params)).collect()
+}
+
+fn value(text: &Spanned<String>, params: &Params) -> Result<Value, Fault> {
+    let value = Value::parse(text.get_ref()).ok_or_else(|| {
+        let wanted = "give a text of one byte or more, or 0x and an even number of hex digits";
+        Fault::new(text.span(), format!("{:?} is no value: {wanted}", text.get_ref()))
+    })?;
+    params.value(value.as_bytes()).map_err(|error| Fault::new(text.span(), error))?;
+    Ok(value)
+}

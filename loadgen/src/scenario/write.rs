@@ -1,0 +1,92 @@
+//! A checked scenario as the text of a file in which nothing is left to defaults or draws.
+
+use serde::Serialize;
+use stickycas_model::byzantine::Strategy;
+use stickycas_model::cast::Role;
+use stickycas_model::judge::Outcome;
+use stickycas_model::params::{AppendWindow, Arbiter, Order, Patience};
+use stickycas_model::types::{ProcessId, Value};
+
+use super::Scenario;
+
+#[derive(Serialize)]
+struct File<'a> {
+    name: &'a str,
+    about: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expect: Option<Outcome>,
+    instance: Instance<'a>,
+    proposals: Proposals<'a>,
+    faults: Vec<Faults<'a>>,
+}
+
+#[derive(Serialize)]
+struct Instance<'a> {
+    processes: u32,
+    warp_size: u32,
+    read_size: u32,
+    order: Order,
+    arbiter: &'a Arbiter,
+    append_window: AppendWindow,
+    patience: String,
+    join_timeout: String,
+    pace: String,
+    pipeline: u32,
+    max_value_bytes: u32,
+    seed: u64,
+}
+
+#[derive(Serialize)]
+struct Proposals<'a> {
+    values: Vec<&'a Value>,
+}
+
+#[derive(Serialize)]
+struct Faults<'a> {
+    processes: Vec<ProcessId>,
+    strategy: &'a Strategy,
+}
+
+pub(super) fn to_toml(scenario: &Scenario) -> String {
+    let spec = scenario.params.spec();
+    let duration = |duration| humantime::format_duration(duration).to_string();
+    let file = File {
+        name: &scenario.name,
+        about: &scenario.about,
+        expect: scenario.expect,
+        instance: Instance {
+            processes: spec.processes,
+            warp_size: spec.warp_size,
+            read_size: spec.read_size,
+            order: spec.order,
+            arbiter: &spec.arbiter,
+            append_window: spec.append_window,
+            patience: match spec.patience {
+                Patience::Finite(patience) => duration(patience),
+                Patience::Endless => "none".to_owned(),
+            },
+            join_timeout: duration(spec.join_timeout),
+            pace: duration(spec.pace),
+            pipeline: spec.pipeline,
+            max_value_bytes: spec.max_value_bytes,
+            seed: scenario.seed,
+        },
+        proposals: Proposals { values: scenario.cast.parts().map(|(_, part)| &part.proposal).collect() },
+        faults: faults(scenario),
+    };
+    let text = toml::to_string(&file).expect("a checked scenario has nothing that TOML cannot hold");
+    format!("# The scenario as it was run: every default, draw and seed filled in.\n\n{text}")
+}
+
+/// One group for each strategy, in the order of its first process.
+fn faults(scenario: &Scenario) -> Vec<Faults<'_>> {
+    let mut groups: Vec<Faults<'_>> = Vec::new();
+    for (process, part) in scenario.cast.parts() {
+        let Role::Byzantine(strategy) = &part.role else { continue };
+        match groups.iter_mut().find(|group| group.strategy == strategy) {
+            Some(group) => group.processes.push(process),
+            None => groups.push(Faults { processes: vec![process], strategy }),
+        }
+    }
+    groups
+}

@@ -1,0 +1,157 @@
+//! The program as people and scripts meet it: real child processes, exit codes, what is printed where.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use stickycas_loadgen::run::OwnServer;
+use stickycas_model::judge::{Outcome, Verdict};
+
+fn scenario(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../scenarios/{name}.toml"))
+}
+
+/// Runs the program in a fresh folder.
+fn loadgen(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stickycas-loadgen"));
+    command.args(arguments).current_dir(folder).env_remove("RUST_LOG").output().unwrap()
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn child_processes_keep_the_promise_and_the_verdict_alone_is_on_standard_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = scenario("quickstart");
+    let arguments = ["run", file.to_str().unwrap(), "--seed", "21", "--json", "--expect", "valid"];
+    let output = loadgen(folder.path(), &arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    let verdict: Verdict = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(verdict.verdict, Outcome::Valid);
+    assert_eq!((verdict.n, verdict.f, verdict.seed.get()), (16, 2, 21));
+    assert!(told(&output).starts_with("seed 21\n"), "{}", told(&output));
+
+    let run = folder.path().join("runs/quickstart-21");
+    assert_eq!(fs::read(run.join("verdict.json")).unwrap(), output.stdout);
+    let environment = fs::read_to_string(run.join("environment.json")).unwrap();
+    assert!(environment.contains("\"child_processes\""), "{environment}");
+}
+
+#[test]
+fn a_child_that_never_says_a_word_is_ended_and_that_is_no_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = r#"
+        name = "absent"
+        [instance]
+        processes = 6
+        warp_size = 2
+        read_size = 2
+        join_timeout = "5s"
+        patience = "20s"
+        [proposals]
+        distinct = 1
+        [[faults]]
+        processes = [3]
+        strategy = "absent"
+    "#;
+    fs::write(folder.path().join("absent.toml"), text).unwrap();
+    let output = loadgen(folder.path(), &["run", "absent.toml", "--json", "--expect", "valid"]);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    let verdict: Verdict = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(verdict.decisions.len(), 5);
+}
+
+#[test]
+fn a_second_run_gets_a_folder_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = scenario("one-warp");
+    for _ in 0..3 {
+        let output = loadgen(folder.path(), &["simulate", file.to_str().unwrap(), "--seed", "4"]);
+        assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+        assert!(String::from_utf8(output.stdout).unwrap().contains("verdict: valid"));
+    }
+    let mut runs: Vec<_> =
+        fs::read_dir(folder.path().join("runs")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    runs.sort();
+    assert_eq!(runs, ["one-warp-4", "one-warp-4-2", "one-warp-4-3"]);
+}
+
+#[test]
+fn an_unexpected_verdict_fails_the_shell_and_says_how_to_repeat_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = scenario("late-append-open");
+    let path = file.to_str().unwrap();
+    let outside = loadgen(folder.path(), &["simulate", path, "--seed", "8"]);
+    assert_eq!(outside.status.code(), Some(0), "{}", told(&outside));
+    let unexpected = loadgen(folder.path(), &["simulate", path, "--seed", "8", "--expect", "valid"]);
+    assert_eq!(unexpected.status.code(), Some(1));
+    let repeat = format!("seed 8; to repeat it: stickycas-loadgen simulate {path} --seed 8");
+    assert!(told(&unexpected).contains(&repeat), "{}", told(&unexpected));
+}
+
+#[test]
+fn what_cannot_be_run_exits_with_three_and_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("bad.toml"), "name = \"bad\"\ncolour = \"red\"\n").unwrap();
+    for (arguments, why) in [
+        (&["simulate", "bad.toml"][..], "bad.toml:2: unknown field `colour`"),
+        (&["simulate", "nowhere.toml"], "nowhere.toml: "),
+        (&["simulate"], "SCENARIO.toml"),
+        (&["simulate", "bad.toml", "--expect", "fine"], "give valid, outside, unknown or violation"),
+        (&["walk", "bad.toml"], "unrecognized subcommand"),
+    ] {
+        let output = loadgen(folder.path(), arguments);
+        assert_eq!(output.status.code(), Some(3), "{arguments:?}");
+        assert!(told(&output).contains(why), "{arguments:?}: {}", told(&output));
+        assert!(output.stdout.is_empty());
+    }
+    let taken = folder.path().join("out");
+    fs::create_dir(&taken).unwrap();
+    fs::write(taken.join("mine"), "").unwrap();
+    let file = scenario("one-warp");
+    let output = loadgen(folder.path(), &["simulate", file.to_str().unwrap(), "--out", "out"]);
+    assert_eq!(output.status.code(), Some(3), "{}", told(&output));
+    assert!(told(&output).contains("exists already"), "{}", told(&output));
+}
+
+#[test]
+fn the_client_is_part_of_the_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = loadgen(folder.path(), &["client", "propose", "--help"]);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert!(String::from_utf8(output.stdout).unwrap().contains("--strategy"));
+    let output = loadgen(folder.path(), &["client", "list"]);
+    assert_eq!(output.status.code(), Some(2), "the client's own exit code: {}", told(&output));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_there_already_is_used() {
+    let server = OwnServer::start().await.unwrap();
+    let url = server.url().to_owned();
+    let output = tokio::task::spawn_blocking(move || {
+        let folder = tempfile::tempdir().unwrap();
+        let file = scenario("singletons");
+        let output =
+            loadgen(folder.path(), &["run", file.to_str().unwrap(), "--server", &url, "--out", "out"]);
+        let environment = fs::read_to_string(folder.path().join("out/environment.json")).unwrap();
+        assert!(environment.contains(&url), "{environment}");
+        output
+    });
+    let output = output.await.unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    server.stop().await.unwrap();
+}
+
+#[test]
+fn a_server_that_is_not_there_is_given_up_and_the_seed_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    // Bound and dropped: nobody listens on this port.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (file, url) = (scenario("one-warp"), format!("http://127.0.0.1:{port}"));
+    let output = loadgen(folder.path(), &["run", file.to_str().unwrap(), "--server", &url, "--seed", "6"]);
+    assert_eq!(output.status.code(), Some(3), "{}", told(&output));
+    assert!(told(&output).contains(&url) && told(&output).contains("--seed 6"), "{}", told(&output));
+}

@@ -1,0 +1,152 @@
+//! Every delivered scenario shows what it promises, in the simulator and over the network.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use stickycas_loadgen::run::{self, Options, OwnServer, Site};
+use stickycas_loadgen::{Record, Scenario, simulate};
+use stickycas_model::judge::{Observed, Outcome, Property};
+use stickycas_model::params::Patience;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios")
+}
+
+/// The delivered scenario files.
+fn delivered() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        entries.filter(|path| path.extension().is_some_and(|e| e == "toml")).collect();
+    files.sort();
+    files
+}
+
+fn load(name: &str, seed: u64) -> Scenario {
+    Scenario::load(&folder().join(format!("{name}.toml")), Some(seed)).unwrap()
+}
+
+#[test]
+fn all_eight_are_there_each_named_like_its_file_and_with_a_promise() {
+    let names: Vec<String> = delivered()
+        .iter()
+        .map(|path| {
+            let scenario = Scenario::load(path, Some(1)).unwrap();
+            assert_eq!(path.file_stem().unwrap(), scenario.name.as_str());
+            assert!(scenario.expect.is_some(), "{} promises no verdict", scenario.name);
+            assert!(!scenario.about.is_empty(), "{} does not say what it is about", scenario.name);
+            scenario.name
+        })
+        .collect();
+    for name in [
+        "quickstart",
+        "all-correct",
+        "one-warp",
+        "singletons",
+        "late-append",
+        "late-append-open",
+        "silent-minority",
+        "over-the-bound",
+    ] {
+        assert!(names.iter().any(|delivered| delivered == name), "{name} is missing");
+    }
+}
+
+fn keeps_its_promise(record: &Record) {
+    let Record { scenario, verdict, how, .. } = record;
+    assert_eq!(
+        Some(verdict.verdict),
+        scenario.expect,
+        "{} {how} with seed {}: {:?}",
+        scenario.name,
+        scenario.seed,
+        verdict.reasons
+    );
+    assert!(record.complete, "{} {how}: the history lacks something", scenario.name);
+}
+
+#[test]
+fn every_scenario_keeps_its_promise_in_the_simulator_whatever_the_seed() {
+    for path in delivered() {
+        for seed in 0..50 {
+            keeps_its_promise(&simulate(&Scenario::load(&path, Some(seed)).unwrap()));
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_repeats_a_simulated_run_event_by_event() {
+    for path in delivered() {
+        let scenario = Scenario::load(&path, Some(11)).unwrap();
+        let (first, second) = (simulate(&scenario), simulate(&scenario));
+        assert_eq!(first.history, second.history, "{}", scenario.name);
+        assert_eq!(first.verdict, second.verdict, "{}", scenario.name);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_scenario_keeps_its_promise_over_the_network() {
+    let server = OwnServer::start().await.unwrap();
+    let site = Site::open(server.url(), run::COORDINATOR).await.unwrap();
+    for path in delivered() {
+        let scenario = Scenario::load(&path, Some(5)).unwrap();
+        keeps_its_promise(&run::run(&site, &scenario, &Options::in_process()).await.unwrap());
+    }
+    drop(site);
+    server.stop().await.unwrap();
+}
+
+#[test]
+fn the_late_append_splits_the_algorithm_as_printed_and_the_witness_shows_it() {
+    let verdict = simulate(&load("late-append-open", 0)).verdict;
+    assert_eq!(verdict.finding(Property::Agreement).0, Observed::Violated);
+    assert!(
+        verdict.witness.iter().any(|line| line.contains("decided a from [a a b b]")),
+        "{:?}",
+        verdict.witness
+    );
+    assert!(
+        verdict.witness.iter().any(|line| line.contains("decided b from [a a b b b]")),
+        "{:?}",
+        verdict.witness
+    );
+}
+
+#[test]
+fn over_the_bound_breaks_strong_validity_and_nothing_else() {
+    let verdict = simulate(&load("over-the-bound", 0)).verdict;
+    for property in Property::ALL {
+        let expected = if property == Property::StrongValidity { Observed::Violated } else { Observed::Held };
+        assert_eq!(verdict.finding(property).0, expected, "{property}");
+    }
+}
+
+/// Only the liveness of the harness itself rests on this timeout.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_in_which_nothing_happens_any_more_is_given_up_and_proves_nothing() {
+    let endless = r#"
+        name = "stuck"
+        [instance]
+        processes = 3
+        warp_size = 3
+        read_size = 1
+        patience = "none"
+        join_timeout = "1ms"
+        [proposals]
+        distinct = 1
+        [[faults]]
+        processes = [2]
+        strategy = "silent"
+    "#;
+    let scenario = Scenario::parse("stuck.toml", endless, Some(1)).unwrap();
+    assert_eq!(scenario.params.spec().patience, Patience::Endless);
+    let server = OwnServer::start().await.unwrap();
+    let site = Site::open(server.url(), run::COORDINATOR).await.unwrap();
+    let options = Options { stall: Duration::from_millis(300), ..Options::in_process() };
+    let record = run::run(&site, &scenario, &options).await.unwrap();
+    assert_ne!(record.verdict.verdict, Outcome::Valid);
+    assert!(record.verdict.reasons.iter().any(|reason| reason.starts_with("nothing happened any more")));
+    assert!(record.complete, "the history goes to the close");
+    drop(site);
+    server.stop().await.unwrap();
+}
