@@ -42,10 +42,7 @@ impl Target {
     /// [`Error::Usage`] if the address is none, or the principal is empty or not visible ASCII.
     pub fn new(server: &str, principal: &str) -> Result<Self, Error> {
         let endpoint = endpoint(server)?;
-        let metadata = principal.parse().ok().filter(|_| !principal.is_empty());
-        let metadata = metadata.ok_or_else(|| {
-            Error::Usage(format!("principal {principal:?}: give one or more visible ASCII characters"))
-        })?;
+        let metadata = identity(principal)?;
         Ok(Self { server: server.to_owned(), principal: principal.to_owned(), endpoint, metadata })
     }
 
@@ -60,6 +57,13 @@ impl Target {
     pub fn principal(&self) -> &str {
         &self.principal
     }
+}
+
+fn identity(principal: &str) -> Result<MetadataValue<Ascii>, Error> {
+    let metadata = principal.parse().ok().filter(|_| !principal.is_empty());
+    metadata.ok_or_else(|| {
+        Error::Usage(format!("principal {principal:?}: give one or more visible ASCII characters"))
+    })
 }
 
 fn endpoint(server: &str) -> Result<Endpoint, Error> {
@@ -117,6 +121,17 @@ impl Connection {
             Error::from_status(&target.server, &Status::from_error(error.into())).before_anything_was_sent()
         })?;
         Ok(Self { target, channel })
+    }
+
+    /// The same connection for another principal: the two share one channel. Fit where a program plays many
+    /// processes; the server limits the streams on it.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the principal is empty or not visible ASCII.
+    pub fn as_principal(&self, principal: &str) -> Result<Self, Error> {
+        let metadata = identity(principal)?;
+        let target = Target { principal: principal.to_owned(), metadata, ..self.target.clone() };
+        Ok(Self { target, channel: self.channel.clone() })
     }
 
     /// Where it goes, and as whom.

@@ -308,7 +308,7 @@ mod tests {
                 expected,
             ),
             (Refusal::OtherContent(number), RefusalReason::AccessContentDiffers, none),
-            (Refusal::OlderSession { given, current }, RefusalReason::SessionReplaced, none),
+            (Refusal::OlderSession { given, current: Some(current) }, RefusalReason::SessionReplaced, none),
             (Refusal::TooManySessions(9), RefusalReason::TooManySessions, none),
             (
                 Refusal::NotYourPhase { current: Some(phase), next: phase.next() },

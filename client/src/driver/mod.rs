@@ -160,3 +160,18 @@ impl<'a> Drive<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::Target;
+
+    #[tokio::test]
+    async fn a_play_may_move_between_threads() {
+        fn may_move<F: Future + Send>(_: F) {}
+        let connection = Connection::lazy(Target::new("http://127.0.0.1:1", "p1").unwrap());
+        let conduct = Conduct::byzantine(Strategy::Silent, 0);
+        let policy = RetryPolicy::default();
+        may_move(play(&connection, InstanceId::new(1), conduct, policy, std::future::ready(())));
+    }
+}

@@ -72,7 +72,7 @@ impl Drive<'_> {
 
     /// Sends a hello and waits for the welcome; also gives the frames that came behind it.
     async fn hello(
-        &self,
+        &mut self,
         outgoing: &Outgoing,
         incoming: mpsc::UnboundedReceiver<v1::AttachRequest>,
     ) -> Result<(Streaming<v1::AttachResponse>, Vec<Frame>, Welcomed), Error> {
@@ -82,7 +82,9 @@ impl Drive<'_> {
         let attached = self.connection.list().attach(UnboundedReceiverStream::new(incoming)).await;
         let mut answers = attached.map_err(|status| self.connection.error(&status))?.into_inner();
         loop {
-            let mut frames = self.frames(answers.message().await)?.into_iter();
+            // Apart, so that nothing of this process is borrowed while it waits: the future stays Send.
+            let message = answers.message().await;
+            let mut frames = self.frames(message)?.into_iter();
             match frames.next() {
                 Some(Frame::Welcome(welcome)) => {
                     return Ok((answers, frames.collect(), Welcomed::try_from(&*welcome)?));

@@ -70,7 +70,9 @@ impl Machine {
                 Ok(Reply::Accepted)
             }
             Err(refusal) => {
-                self.members[process.index()].refused_on_stream |= session.is_some();
+                // Neither a unary call nor an older session is the stream that counts.
+                let member = &mut self.members[process.index()];
+                member.refused_on_stream |= session.is_some() && session == member.session;
                 Err(self.refuse(process, Some(number), refusal, events))
             }
         }
@@ -188,7 +190,7 @@ impl Machine {
         let was_missing = member.is_missing();
         let first = member.waiting.is_empty();
         member.next = number.next();
-        member.refused_on_stream = false;
+        member.refused_on_stream &= session.is_none();
         member.waiting.push_back(Waiting { number, session, op, accepted: self.accepted });
         self.accepted += 1;
         if first {

@@ -43,8 +43,8 @@ pub(super) struct Member {
     pub(super) joined: bool,
     /// Its patience is spent, or it joined too late to have any.
     pub(super) spent: bool,
-    /// An access on this session was refused since one was accepted: what follows it on the stream may be
-    /// out of order through no fault (F8d).
+    /// An access on this session was refused since one on it was accepted: what follows it on the stream may
+    /// be out of order through no fault (F8d).
     pub(super) refused_on_stream: bool,
 }
 

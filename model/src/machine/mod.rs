@@ -14,7 +14,8 @@
 //!             something waits .......... pass over phases of warps where nobody is awaited and nothing
 //!                                        waits (F4); wait for the pace (F9); open the next phase
 //!             open, a member missing ... its patience drains; spent: it is not awaited any more (F3)
-//!             open, none missing ....... the step: appends compete, reads read (F2, A1 to A5, R1)
+//!             open, none missing ....... the step: appends compete, reads read (F2, A1 to A5, R1);
+//!                                        if by now nothing waits in the warp, the phase passes (F4)
 //!  running --- every process left ---> finished          any --- creator closes ---> closed (F10)
 //! ```
 //!
@@ -166,6 +167,8 @@ pub struct Machine {
     /// The warps whose phases do not pass unseen: somebody is awaited, or something waits.
     live: BTreeSet<WarpId>,
     state: State,
+    /// The latest moment that it was told.
+    now: Time,
     /// When gathering ends; set by the first join.
     join_deadline: Option<Time>,
     joined: u32,
@@ -204,6 +207,7 @@ impl Machine {
             warps: all_warps().map(|warp| Warp::new(size(warp), patience)).collect(),
             live: all_warps().collect(),
             state: State::Gathering,
+            now: Time::ZERO,
             join_deadline: None,
             joined: 0,
             left: 0,
@@ -251,7 +255,7 @@ impl Machine {
     ///
     /// Whatever was due before `now` happens first. What is due exactly now is not yet overdue: an access that
     /// arrives at the very end of its process's patience is in time (F3), unless a [`Input::Tick`] of the same
-    /// moment came first. Should `now` be earlier than the last time told, nothing breaks: no time has passed.
+    /// moment came first. Should `now` be earlier than the last time told, no time has passed.
     ///
     /// # Errors
     /// Why the input is refused; it has then changed nothing but the record of refusals and offences.
@@ -259,7 +263,9 @@ impl Machine {
     /// # Panics
     /// If an input names a process that the parameters do not have: who is who was settled before.
     pub fn apply(&mut self, now: Time, input: Input, events: &mut Vec<Event>) -> Result<Reply, Refusal> {
-        self.let_time_pass(now, input == Input::Tick, events);
+        let now = now.max(self.now);
+        self.now = now;
+        self.let_time_pass(now, matches!(input, Input::Tick), events);
         let reply = match input {
             Input::Hello { process, incarnation } => self.hello(now, process, incarnation, events),
             Input::Access(access) => self.access(now, access, events),
