@@ -1,5 +1,8 @@
 //! The client's command line against a real server, called as another program calls it.
 
+// Helpers of tests are tests, but clippy cannot tell.
+#![allow(clippy::unwrap_used)]
+
 mod client_support;
 
 use client_support::server;

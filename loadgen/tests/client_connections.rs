@@ -1,6 +1,9 @@
 //! A lost reply or a broken connection never makes a correct process fail or append twice (SPEC F8), and a
 //! server that lost its memory is found out at once (F11). Real server, real sockets, a proxy in between.
 
+// Helpers of tests are tests, but clippy cannot tell.
+#![allow(clippy::unwrap_used)]
+
 mod client_support;
 
 use std::time::Duration;
@@ -54,7 +57,7 @@ async fn a_connection_that_breaks_before_the_answer_costs_a_reconnection_and_not
     let first = first.await.unwrap();
     assert_eq!((decision(&first), second.value), ("a".to_owned(), value("a")));
     assert_eq!((first.reconnections, first.accesses), (1, 2));
-    assert_eq!(appends_of_process_1(&watcher.to_the_end().await), 1);
+    assert_eq!(appends_of_process_1(&watcher.until_the_end().await), 1);
 }
 
 #[tokio::test]
@@ -79,7 +82,7 @@ async fn an_answer_that_was_lost_is_given_again() {
     let (first, second) = (first.await.unwrap(), second.await.unwrap());
     assert_eq!((decision(&first), decision(&second)), ("a".to_owned(), "a".to_owned()));
     assert_eq!((first.reconnections, first.accesses), (1, 2));
-    assert_eq!(appends_of_process_1(&watcher.to_the_end().await), 1);
+    assert_eq!(appends_of_process_1(&watcher.until_the_end().await), 1);
 }
 
 /// Loses the first piece of data of a play, in the next play the second, and so on until one gets by without
@@ -92,7 +95,7 @@ async fn every_piece_is_lost_once(way: Way) {
         proxy.lose(way, index);
         let played = play(client(&proxy.address, "p1"), instance, "a").await.unwrap();
         assert_eq!(decision(&played), "a", "piece {index} {way:?}");
-        let history = Watcher::new(&server, instance).to_the_end().await;
+        let history = Watcher::new(&server, instance).until_the_end().await;
         assert_eq!(appends_of_process_1(&history), 1, "piece {index} {way:?}");
         if proxy.lost() == 0 {
             assert!(index >= 4, "only {index} pieces went {way:?}");
@@ -197,7 +200,7 @@ async fn a_watch_goes_on_after_a_broken_connection_without_a_gap_or_a_repetition
     through_proxy.until(|event| matches!(event, Event::Stepped { phase, .. } if phase.get() == 3)).await;
     proxy.cut();
 
-    let (seen, happened) = (through_proxy.to_the_end().await, direct.to_the_end().await);
+    let (seen, happened) = (through_proxy.until_the_end().await, direct.until_the_end().await);
     assert_eq!(seen, happened);
     assert_eq!(decision(&first.await.unwrap()), decision(&second.await.unwrap()));
 }

@@ -1,6 +1,9 @@
 //! The client's driver against a real server: correct processes decide, Byzantine ones play their part, and
 //! a process that was replaced, closed off or restarted does what SPEC F8 and F10 say.
 
+// Helpers of tests are tests, but clippy cannot tell.
+#![allow(clippy::unwrap_used)]
+
 mod client_support;
 
 use std::time::Duration;
@@ -68,7 +71,7 @@ async fn a_process_that_was_restarted_goes_on_and_appends_once() {
     let (first, second) =
         tokio::join!(first.propose(instance, value("z")), second.propose(instance, value("a")));
     assert_eq!((first.unwrap().value, second.unwrap().value), (value("a"), value("a")));
-    let history = watcher.to_the_end().await;
+    let history = watcher.until_the_end().await;
     assert_eq!(history.iter().filter(|event| append(event)).count(), 1);
 
     // A third life has nothing left to do.
@@ -95,7 +98,7 @@ async fn a_process_whose_session_was_replaced_stops_for_good() {
 
     let other = client(&server, "p2").propose(instance, value("a")).await.unwrap();
     assert_eq!(newer.await.unwrap().unwrap().value, other.value);
-    let sessions = watcher.to_the_end().await.into_iter();
+    let sessions = watcher.until_the_end().await.into_iter();
     let sessions = sessions.filter(|event| matches!(event, Event::Session { process: ProcessId::FIRST, .. }));
     assert_eq!(sessions.count(), 2, "the older one never came back");
 }
@@ -157,7 +160,7 @@ async fn a_silent_process_joins_and_stays_until_told_to_stop_and_an_absent_one_n
     assert!(absent.report.is_none() && absent.error.is_none());
 
     client(&server, "coordinator").close(instance).await.unwrap();
-    let history = watcher.to_the_end().await;
+    let history = watcher.until_the_end().await;
     assert!(!history.iter().any(|event| matches!(event, Event::Joined { process } if process.get() == 3)));
 }
 

@@ -1,6 +1,6 @@
 //! What the tests of the client against a real server share: a server, and a proxy that breaks connections.
 
-#![allow(dead_code, unreachable_pub, missing_docs)]
+#![allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -77,7 +77,7 @@ impl Watcher {
     }
 
     /// Everything from the first event to the end of the instance.
-    pub async fn to_the_end(mut self) -> Vec<Event> {
+    pub async fn until_the_end(mut self) -> Vec<Event> {
         while self.next().await.is_some() {}
         self.1
     }
