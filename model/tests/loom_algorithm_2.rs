@@ -11,6 +11,7 @@
 //! so a read returns the latest value, and a fault that is found is not one of weak memory.
 
 #![cfg(loom)]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test, in functions that tests share")]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -41,7 +42,7 @@ use Step::{AdvanceCounter, ReadCell, ReadCounter, WriteCell};
 struct AsPrinted {
     counter: AtomicU32,
     proposed_list: [AtomicU32; LIMIT],
-    /// Not in the paper: how many steps all threads together have begun, if they go in lock step.
+    /// Not in the paper: how many steps all threads together have done, if they go in lock step.
     steps: (Mutex<u32>, Condvar),
 }
 
@@ -74,14 +75,17 @@ impl AsPrinted {
         }
     }
 
-    /// Waits until all of so many threads have come to this step: the lock step of a warp.
+    /// The lock step of a warp: begins this step once all of so many threads are done with the one before.
     fn lock_step(&self, step: Step, threads: u32) {
-        let (begun, changed) = &self.steps;
-        let mut begun = begun.lock().unwrap();
-        *begun += 1;
+        if step == ReadCounter {
+            return;
+        }
+        let (done, changed) = &self.steps;
+        let mut done = done.lock().unwrap();
+        *done += 1;
         changed.notify_all();
-        while *begun < (step as u32 + 1) * threads {
-            begun = changed.wait(begun).unwrap();
+        while *done < step as u32 * threads {
+            done = changed.wait(done).unwrap();
         }
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::{HeaderMap, Request, Response};
 use stickycas_proto::status::Refused;
 use stickycas_proto::v1::RefusalReason;
+use tokio::time::{Instant, timeout_at};
 use tonic::body::Body;
 use tower::{Layer, Service};
 
@@ -46,12 +47,13 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         use tokio_util::either::Either;
-        let timeout = grpc_timeout(request.headers());
+        // Counted from here and not from the first poll, so that tonic's timer never ends before this one.
+        let deadline = grpc_timeout(request.headers()).and_then(|timeout| Instant::now().checked_add(timeout));
         let call = self.0.call(request);
-        match timeout {
+        match deadline {
             None => Either::Left(call),
-            Some(timeout) => Either::Right(Box::pin(async move {
-                match tokio::time::timeout(timeout, call).await {
+            Some(deadline) => Either::Right(Box::pin(async move {
+                match timeout_at(deadline, call).await {
                     Ok(response) => response,
                     Err(_) => Ok(too_late().to_status().into_http()),
                 }
@@ -68,7 +70,7 @@ fn too_late() -> Refused {
 }
 
 /// The caller's deadline: at most eight digits and a unit (the gRPC protocol over HTTP/2). `None` if absent or
-/// malformed, which tonic refuses by itself.
+/// malformed: then there is none, as for tonic.
 fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;

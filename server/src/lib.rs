@@ -21,6 +21,7 @@ pub mod limits;
 mod service;
 mod store;
 mod telemetry;
+mod undecodable;
 
 use std::sync::Arc;
 
@@ -38,6 +39,7 @@ use deadline::DeadlineLayer;
 use identity::IdentityLayer;
 use instances::Instances;
 use service::Service;
+use undecodable::UndecodableLayer;
 
 /// How a server that was told to stop has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +80,7 @@ pub async fn run(
 
     let service = Service::new(instances, limits.clone(), drain.clone());
     let identity = IdentityLayer::new(&config);
-    let (health, health_service) = tonic_health::server::health_reporter();
+    let (mut health, health_service) = tonic_health::server::health_reporter();
     let reflection_v1 = config.reflection.then(|| reflection().build_v1()).transpose()?;
     let reflection_v1alpha = config.reflection.then(|| reflection().build_v1alpha()).transpose()?;
 
@@ -90,13 +92,16 @@ pub async fn run(
         .http2_max_header_list_size(Some(limits.header_bytes))
         .max_concurrent_streams(Some(limits.streams_per_connection))
         .layer(DeadlineLayer)
-        .add_service(identity.layer(service.sticky_cas()))
-        .add_service(identity.layer(service.instances()))
+        .add_service(identity.layer(UndecodableLayer.layer(service.sticky_cas())))
+        .add_service(identity.layer(UndecodableLayer.layer(service.instances())))
         .add_service(health_service)
         .add_optional_service(reflection_v1)
         .add_optional_service(reflection_v1alpha);
 
-    let connections = accept::accept(listener, limits.connections, drain.clone());
+    // Whatever is open when this function ends, however it ends, breaks off.
+    let cut = CancellationToken::new();
+    let _cut = cut.clone().drop_guard();
+    let connections = accept::accept(listener, limits, drain.clone(), cut);
     let serve = router.serve_with_incoming_shutdown(connections, drain.clone().cancelled_owned());
     tokio::pin!(serve);
     health.set_service_status("", ServingStatus::Serving).await;
@@ -104,6 +109,9 @@ pub async fn run(
         ended = &mut serve => return Ok(ended.map(|()| Stopped::Clean)?),
         () = shutdown => {}
     }
+    health.set_service_status("", ServingStatus::NotServing).await;
+    // Taken away for a moment, so that streams that watch it are told and end.
+    health.clear_service_status("").await;
     health.set_service_status("", ServingStatus::NotServing).await;
     drain.cancel();
     match tokio::time::timeout(config.drain, serve).await {

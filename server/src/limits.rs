@@ -12,6 +12,9 @@ use std::time::Duration;
 pub struct Limits {
     /// Open connections. The next one is closed at once: with file descriptors gone nobody could connect.
     pub connections: usize,
+    /// How long a new connection has to say what every HTTP/2 connection begins with. One that says nothing
+    /// would hold its place for ever.
+    pub opening: Duration,
     /// Concurrent streams, and so calls, on one connection. tonic sets none by itself.
     pub streams_per_connection: u32,
     /// Streams reset by the peer that wait to be noticed, per connection: the guard against rapid reset.
@@ -66,6 +69,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 16_384,
+            opening: Duration::from_secs(10),
             streams_per_connection: 4_096,
             pending_reset_streams: 20,
             local_reset_streams: 1_024,

@@ -93,6 +93,11 @@ impl Callers {
         }
     }
 
+    /// The instance is gone: whoever waits finds the other end of its ticket gone too.
+    pub(super) fn dismiss(&mut self) {
+        self.waiting.clear();
+    }
+
     /// The access was withdrawn.
     pub(super) fn withdraw(&mut self, process: ProcessId, number: AccessNumber, why: &Refusal) {
         if let Some(places) = self.waiting.remove(&(process, number)) {

@@ -4,7 +4,7 @@
 //! into the record, answers go to whoever waits for them, a timer is set. Nothing is awaited in between, so a
 //! caller that hangs up can leave nothing half done (SPEC F8a).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 use std::time::{Duration, Instant, SystemTime};
@@ -16,8 +16,10 @@ use stickycas_model::machine::{Entry, Input, Machine, MemberStatus, Reply, State
 use stickycas_model::params::Params;
 use stickycas_model::types::{Phase, Position, ProcessId, SessionId, Time, Value};
 use stickycas_proto::names::{InstanceId, InstanceName};
-use stickycas_proto::v1;
+use stickycas_proto::status::Refused;
+use stickycas_proto::v1::{self, RefusalReason};
 
+use super::alarm::Alarm;
 use super::callers::{Answered, Callers, Ticket, TooMany};
 use super::outlets::{Outlet, Outlets};
 use super::timers::Timers;
@@ -57,15 +59,21 @@ struct Core {
     outlets: Outlets,
     callers: Callers,
     /// Watch streams that have sent everything and want to be woken.
-    watchers: Vec<Waker>,
-    /// The earliest timer that is set.
-    alarm: Option<Time>,
+    watchers: BTreeMap<WatcherId, Waker>,
+    next_watcher: WatcherId,
+    alarm: Alarm,
     touched: Time,
     /// When it finished or was closed.
     ended: Option<Time>,
+    /// Its time is over (F10): whoever still holds it finds it gone.
+    expired: bool,
     /// Used again by every step.
     events: Vec<Event>,
 }
+
+/// One Watch stream of an instance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WatcherId(u64);
 
 /// An access that was taken: its answer, or where it will come.
 #[derive(Debug)]
@@ -83,6 +91,8 @@ pub(crate) enum NotTaken {
     Refused(Refusal),
     /// Too many callers wait for this very access.
     TooManyCallers,
+    /// The instance is gone.
+    Expired,
 }
 
 impl From<Refusal> for NotTaken {
@@ -116,14 +126,16 @@ impl Instance {
             record: Record::new(kept),
             outlets: Outlets::default(),
             callers: Callers::new(limits.callers_per_access),
-            watchers: Vec::new(),
-            alarm: None,
+            watchers: BTreeMap::new(),
+            next_watcher: WatcherId::default(),
+            alarm: Alarm::default(),
             touched: Time::ZERO,
             ended: None,
+            expired: false,
             events: Vec::new(),
         };
         let instance = Self { facts, processes, born: Instant::now(), timers, core: Mutex::new(core) };
-        instance.step(|_, _| ());
+        instance.core().set_alarm(&instance);
         instance
     }
 
@@ -146,8 +158,10 @@ impl Instance {
         process: ProcessId,
         incarnation: u64,
         outlet: &Outlet,
-    ) -> Result<SessionId, Refusal> {
+    ) -> Result<SessionId, NotTaken> {
         self.step(|core, now| {
+            // Answers that are due belong to the older session: the welcome tells what happened before it.
+            core.catch_up(self, now);
             let reply = core.machine.apply(now, Input::Hello { process, incarnation }, &mut core.events)?;
             let Reply::Welcome(welcome) = reply else { unreachable!("a hello is answered with a welcome") };
             let session = welcome.session;
@@ -159,18 +173,13 @@ impl Instance {
         })
     }
 
-    /// Whether this session has not been replaced.
-    pub(crate) fn is_open(&self, process: ProcessId, session: SessionId) -> bool {
-        self.core().outlets.is_open(process, session)
-    }
-
     /// The stream of this session is gone. Its accesses stay (F8a).
     pub(crate) fn hang_up(&self, process: ProcessId, session: SessionId) {
         self.core().outlets.close(process, session);
     }
 
     /// An access that came on a stream: its answer goes to the stream's outlet.
-    pub(crate) fn access(&self, access: Access) -> Result<Option<Answered>, Refusal> {
+    pub(crate) fn access(&self, access: Access) -> Result<Option<Answered>, NotTaken> {
         let process = access.process;
         self.step(|core, now| match core.machine.apply(now, Input::Access(access), &mut core.events)? {
             Reply::Answered { phase, answer } => Ok(Some(core.answered(phase, answer))),
@@ -199,10 +208,23 @@ impl Instance {
         })
     }
 
-    /// A process reports its decision and leaves (F10).
-    pub(crate) fn decide(&self, process: ProcessId, value: Value) -> Result<(), Refusal> {
+    /// A process reports its decision and leaves (F10). On a stream that is so only as long as no newer
+    /// session has replaced its own (F8f).
+    pub(crate) fn decide(
+        &self,
+        process: ProcessId,
+        session: Option<SessionId>,
+        value: Value,
+    ) -> Result<(), NotTaken> {
         self.step(|core, now| {
-            core.machine.apply(now, Input::Decide { process, value }, &mut core.events).map(|_| ())
+            if let Some(given) = session
+                && !core.outlets.is_open(process, given)
+            {
+                let current = core.machine.member(process).session;
+                return Err(Refusal::OlderSession { given, current }.into());
+            }
+            core.machine.apply(now, Input::Decide { process, value }, &mut core.events)?;
+            Ok(())
         })
     }
 
@@ -218,23 +240,24 @@ impl Instance {
 
     /// An input that the machine never refuses.
     fn apply(&self, input: Input) {
-        self.step(|core, now| {
-            let reply = core.machine.apply(now, input, &mut core.events);
-            debug_assert!(reply.is_ok(), "{reply:?}");
+        let taken = self.step(|core, now| {
+            core.machine.apply(now, input, &mut core.events)?;
+            Ok(())
         });
+        debug_assert!(matches!(taken, Ok(()) | Err(NotTaken::Expired)), "{taken:?}");
     }
 
     /// The timer fired. True if the instance has expired (F10).
     pub(super) fn wake(&self) -> bool {
         let core = &mut *self.core();
         let now = self.now();
-        core.alarm = None;
-        if core.machine.deadline().is_some_and(|due| due <= now) {
-            let tick = core.machine.apply(now, Input::Tick, &mut core.events);
-            debug_assert!(tick.is_ok(), "{tick:?}");
-        }
+        core.alarm.fired(now);
+        core.catch_up(self, now);
         let expired = core.expires(&self.facts) <= now;
         core.settle(self, now);
+        if expired {
+            core.expire(self.facts.id);
+        }
         expired
     }
 
@@ -268,8 +291,21 @@ impl Instance {
         self.core().record.start_of(phase)
     }
 
+    /// A new watcher.
+    pub(crate) fn watcher(&self) -> WatcherId {
+        let mut core = self.core();
+        let WatcherId(id) = core.next_watcher;
+        core.next_watcher = WatcherId(id + 1);
+        WatcherId(id)
+    }
+
+    /// The stream of this watcher is gone.
+    pub(crate) fn forget_watcher(&self, watcher: WatcherId) {
+        self.core().watchers.remove(&watcher);
+    }
+
     /// The next events for a watcher, at most `limit`; if there are none yet, `waker` is woken when there are.
-    pub(crate) fn events_from(&self, index: u64, limit: usize, waker: &Waker) -> Next {
+    pub(crate) fn events_from(&self, index: u64, limit: usize, watcher: WatcherId, waker: &Waker) -> Next {
         let mut core = self.core();
         let Some(events) = core.record.from(index, limit) else {
             return Next::TooSlow(core.record.oldest_phase());
@@ -281,10 +317,10 @@ impl Instance {
         if !events.is_empty() {
             return Next::Events(events);
         }
-        if core.ended.is_some() {
+        if core.ended.is_some() || core.expired {
             return Next::End;
         }
-        core.watchers.push(waker.clone());
+        core.watchers.insert(watcher, waker.clone());
         Next::Nothing
     }
 
@@ -297,8 +333,14 @@ impl Instance {
     }
 
     /// Takes one input and delivers all that follows from it.
-    fn step<T>(&self, input: impl FnOnce(&mut Core, Time) -> T) -> T {
+    fn step<T>(
+        &self,
+        input: impl FnOnce(&mut Core, Time) -> Result<T, NotTaken>,
+    ) -> Result<T, NotTaken> {
         let mut core = self.core();
+        if core.expired {
+            return Err(NotTaken::Expired);
+        }
         // Read under the lock, so that time never goes back for the machine.
         let now = self.now();
         core.touched = now;
@@ -331,6 +373,15 @@ impl Core {
         self.machine.list().range(start, u32::MAX).map(|entry| entry.value.to_bytes())
     }
 
+    /// Does what is due by time alone.
+    fn catch_up(&mut self, instance: &Instance, now: Time) {
+        if self.machine.deadline().is_some_and(|due| due <= now) {
+            let tick = self.machine.apply(now, Input::Tick, &mut self.events);
+            debug_assert!(tick.is_ok(), "{tick:?}");
+            self.settle(instance, now);
+        }
+    }
+
     /// Delivers what happened, records it and sets the timer.
     fn settle(&mut self, instance: &Instance, now: Time) {
         if !self.events.is_empty() {
@@ -343,7 +394,7 @@ impl Core {
             }
             self.record.extend(now, events.drain(..));
             self.events = events;
-            self.watchers.drain(..).for_each(Waker::wake);
+            self.wake_watchers();
         }
         self.set_alarm(instance);
     }
@@ -374,12 +425,29 @@ impl Core {
         }
     }
 
-    /// Sets a timer if the one that is set comes too late.
+    /// Its time is over: lets go of everybody who waits, since nothing will happen here any more.
+    fn expire(&mut self, id: InstanceId) {
+        self.expired = true;
+        let why = Refused::new(RefusalReason::InstanceUnknown, format!("instance {id} has expired"));
+        for (process, outlet) in self.outlets.take() {
+            for (number, _) in self.machine.member(process).waiting {
+                outlet.outbox.answer(why.to_frame(outlet.channel, Some(number)));
+            }
+            outlet.outbox.free(outlet.channel);
+        }
+        self.callers.dismiss();
+        self.wake_watchers();
+    }
+
+    fn wake_watchers(&mut self) {
+        std::mem::take(&mut self.watchers).into_values().for_each(Waker::wake);
+    }
+
+    /// Sets a timer if those that are set come too late.
     fn set_alarm(&mut self, instance: &Instance) {
         let expiry = self.expires(&instance.facts);
         let due = self.machine.deadline().map_or(expiry, |deadline| deadline.min(expiry));
-        if self.alarm.is_none_or(|alarm| due < alarm) {
-            self.alarm = Some(due);
+        if self.alarm.wants(due) {
             instance.timers.set(instance.born + due.since(Time::ZERO), instance.facts.id);
         }
     }

@@ -1,5 +1,6 @@
 //! All living instances: by id, by name, and until when.
 
+mod alarm;
 mod callers;
 mod instance;
 mod outbox;
@@ -22,7 +23,7 @@ use crate::identity::{Caller, Principal};
 use crate::limits::Limits;
 
 pub(crate) use callers::{Answered, Content};
-pub(crate) use instance::{Facts, Instance, Next, NotTaken, Snapshot, Taken};
+pub(crate) use instance::{Facts, Instance, Next, NotTaken, Snapshot, Taken, WatcherId};
 pub(crate) use outbox::{Out, Outbox};
 pub(crate) use outlets::Outlet;
 

@@ -21,6 +21,8 @@ struct State {
     /// Accesses of this stream that are accepted and not answered.
     pending: usize,
     overfull: bool,
+    /// Channels whose sessions have ended: the client may use them again.
+    freed: Vec<u32>,
     waker: Option<Waker>,
 }
 
@@ -50,6 +52,22 @@ impl Outbox {
     /// An access of this stream was accepted: its answer is still to come.
     pub(crate) fn expect(&self, answers: usize) {
         self.state().pending += answers;
+    }
+
+    /// So many accesses of this stream are answered elsewhere.
+    pub(crate) fn expect_no_more(&self, answers: usize) {
+        let mut state = self.state();
+        state.pending = state.pending.saturating_sub(answers);
+    }
+
+    /// The session on this channel has ended.
+    pub(crate) fn free(&self, channel: u32) {
+        self.state().freed.push(channel);
+    }
+
+    /// The channels whose sessions have ended since this was asked last.
+    pub(crate) fn take_freed(&self) -> Vec<u32> {
+        std::mem::take(&mut self.state().freed)
     }
 
     /// Puts in a frame that is no answer to an expected access.

@@ -38,8 +38,8 @@ pub(super) struct Outlets {
 }
 
 impl Outlets {
-    /// Answers of `process` go to `outlet` from now on, `waiting` of them at least. An older session is told
-    /// that it was replaced (F8f).
+    /// Answers of `process` go to `outlet` from now on, `waiting` of them at least. An older session waits for
+    /// them no more and is told that it was replaced (F8f).
     pub(super) fn open(
         &mut self,
         process: ProcessId,
@@ -54,6 +54,8 @@ impl Outlets {
         outlet.outbox.expect(waiting);
         let older = self.sessions[process.index()].replace((session, outlet));
         if let Some((_, older)) = older {
+            older.outbox.expect_no_more(waiting);
+            older.outbox.free(older.channel);
             older.outbox.push(Replaced { channel: older.channel, session: session.get() });
         }
     }
@@ -94,6 +96,12 @@ impl Outlets {
         if let Some(outlet) = self.of(process) {
             outlet.outbox.answer(answer_frame(outlet.channel, number, Some(phase), answer, entries));
         }
+    }
+
+    /// The instance is gone: nothing comes from it any more.
+    pub(super) fn take(&mut self) -> impl Iterator<Item = (ProcessId, Outlet)> + use<> {
+        let sessions = std::mem::take(&mut self.sessions).into_iter().enumerate();
+        sessions.filter_map(|(index, session)| Some((ProcessId::from_index(index)?, session?.1)))
     }
 
     /// A waiting access was withdrawn.

@@ -13,8 +13,8 @@ use tokio::sync::Notify;
 
 use stickycas_proto::names::InstanceId;
 
-/// See the module. Each living instance has at most a few entries: one for the timer it counts on, and those
-/// that an earlier one has made superfluous, until they fire.
+/// See the module. Each living instance has at most a few entries, each set because it was earlier than those
+/// before it.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     heap: Mutex<BinaryHeap<Reverse<(Instant, InstanceId)>>>,

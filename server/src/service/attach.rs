@@ -5,9 +5,9 @@
 //! leave answers whoever's step brought them about. A client that does not read is not listened to either:
 //! the transport stops polling, so its accesses stop coming in, and nobody else notices.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use stickycas_model::access::Answer;
@@ -21,7 +21,7 @@ use tokio_stream::Stream;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::{Status, Streaming};
 
-use super::calls::refuse_content;
+use super::calls::{expired, refuse_content};
 use super::quota::Place;
 use super::{Service, draining};
 use crate::identity::Caller;
@@ -34,6 +34,8 @@ pub(crate) struct AttachStream {
     /// `None` once the client has said all.
     requests: Option<Streaming<AttachRequest>>,
     channels: HashMap<u32, Channel>,
+    /// Those of them that the client may use again. What is still sent to them is refused by the right reason.
+    free: HashSet<u32>,
     outbox: Arc<Outbox>,
     drain: Pin<Box<WaitForCancellationFutureOwned>>,
     over: bool,
@@ -42,11 +44,19 @@ pub(crate) struct AttachStream {
 
 /// An instance that is open on the stream.
 struct Channel {
-    instance: Arc<Instance>,
+    /// Does not keep it alive once it has expired.
+    instance: Weak<Instance>,
     process: ProcessId,
     session: SessionId,
-    /// Its process has left: the channel is free for another instance.
-    left: bool,
+}
+
+impl Channel {
+    /// Nobody listens for the answers of this session any more. Its accesses stay (F8a).
+    fn hang_up(&self) {
+        if let Some(instance) = self.instance.upgrade() {
+            instance.hang_up(self.process, self.session);
+        }
+    }
 }
 
 /// Accesses handled before others have their turn: more than that may come in while they are handled.
@@ -66,6 +76,7 @@ impl AttachStream {
             caller,
             requests: Some(requests),
             channels: HashMap::new(),
+            free: HashSet::new(),
             outbox,
             drain,
             over: false,
@@ -117,24 +128,36 @@ impl AttachStream {
     fn open(&mut self, hello: &v1::Hello) -> Result<(), Refused> {
         let (instance, process) = self.service.member(&self.caller, &hello.instance_id)?;
         let channel = hello.channel;
-        let open = self.channels.get(&channel);
-        if open.is_some_and(|open| !open.left && open.instance.is_open(open.process, open.session)) {
+        self.free.extend(self.outbox.take_freed());
+        if self.channels.contains_key(&channel) && !self.free.contains(&channel) {
             let why = format!("channel {channel} is in use");
             return Err(Refused::new(RefusalReason::Malformed, why));
         }
         let limits = &self.service.0.limits;
-        if open.is_none() && self.channels.len() >= limits.channels_per_stream {
-            let why = format!("the stream has {} channels, as many as it may", self.channels.len());
+        if self.channels.len() - self.free.len() >= limits.channels_per_stream {
+            let why = format!("the stream has {} channels, as many as it may", limits.channels_per_stream);
             return Err(Refused::new(RefusalReason::TooManyStreams, why).with_retry_after(limits.retry_after));
         }
-        let outlet = Outlet { outbox: self.outbox.clone(), channel };
-        let session =
-            instance.hello(process, hello.incarnation, &outlet).map_err(|refusal| Refused::from(&refusal))?;
-        let older = self.channels.insert(channel, Channel { instance, process, session, left: false });
-        if let Some(Channel { instance, process, session, .. }) = older {
-            instance.hang_up(process, session);
+        if self.channels.len() >= limits.channels_per_stream
+            && let Some(forgotten) = self.free.iter().next().copied()
+        {
+            self.forget(forgotten);
         }
+        self.forget(channel);
+        let outlet = Outlet { outbox: self.outbox.clone(), channel };
+        let session = instance
+            .hello(process, hello.incarnation, &outlet)
+            .map_err(|error| self.service.not_taken(&error))?;
+        self.channels.insert(channel, Channel { instance: Arc::downgrade(&instance), process, session });
         Ok(())
+    }
+
+    /// Lets go of what a free channel was used for, so that nothing of it can come on the channel any more.
+    fn forget(&mut self, channel: u32) {
+        self.free.remove(&channel);
+        if let Some(channel) = self.channels.remove(&channel) {
+            channel.hang_up();
+        }
     }
 
     fn access(&mut self, frame: &v1::Access) {
@@ -144,35 +167,38 @@ impl AttachStream {
     }
 
     fn perform(&mut self, frame: &v1::Access) -> Result<(), Refused> {
-        let Channel { instance, process, session, .. } = self.channel(frame.channel)?;
-        let access = access_from_frame(frame, *process, *session, instance.params())
-            .map_err(|error| refuse_content(instance, *process, AccessNumber::new(frame.number), &error))?;
+        let (instance, process, session) = self.channel(frame.channel)?;
+        let access = access_from_frame(frame, process, session, instance.params())
+            .map_err(|error| refuse_content(&instance, process, AccessNumber::new(frame.number), &error))?;
         let number = access.number;
-        if let Some(answered) = instance.access(access).map_err(|refusal| Refused::from(&refusal))? {
+        if let Some(answered) = instance.access(access).map_err(|error| self.service.not_taken(&error))? {
             self.outbox.push(repeated(frame.channel, number, answered));
         }
         Ok(())
     }
 
     fn decide(&mut self, decision: &v1::Decision) {
-        match self.leave(decision) {
-            Ok(()) => self.outbox.push(Decided { channel: decision.channel }),
+        let decided = self.channel(decision.channel).and_then(|(instance, process, session)| {
+            let value = value_from_wire("value", &decision.value, instance.params())
+                .map_err(|error| refuse_content(&instance, process, None, &error))?;
+            instance.decide(process, Some(session), value).map_err(|error| self.service.not_taken(&error))
+        });
+        match decided {
+            Ok(()) => {
+                // Its process has left, so the client may use the channel for another instance.
+                self.free.insert(decision.channel);
+                self.outbox.push(Decided { channel: decision.channel });
+            }
             Err(refused) => self.refuse(decision.channel, None, &refused),
         }
     }
 
-    fn leave(&mut self, decision: &v1::Decision) -> Result<(), Refused> {
-        let open = self.channels.get_mut(&decision.channel).ok_or_else(|| not_open(decision.channel))?;
-        let Channel { instance, process, left, .. } = open;
-        let value = value_from_wire("value", &decision.value, instance.params())
-            .map_err(|error| refuse_content(instance, *process, None, &error))?;
-        instance.decide(*process, value).map_err(|refusal| Refused::from(&refusal))?;
-        *left = true;
-        Ok(())
-    }
-
-    fn channel(&self, channel: u32) -> Result<&Channel, Refused> {
-        self.channels.get(&channel).ok_or_else(|| not_open(channel))
+    fn channel(&self, channel: u32) -> Result<(Arc<Instance>, ProcessId, SessionId), Refused> {
+        let Some(Channel { instance, process, session }) = self.channels.get(&channel) else {
+            let why = format!("channel {channel} is not open: say hello first");
+            return Err(Refused::new(RefusalReason::Malformed, why));
+        };
+        Ok((instance.upgrade().ok_or_else(expired)?, *process, *session))
     }
 
     fn refuse(&self, channel: u32, number: Option<AccessNumber>, refused: &Refused) {
@@ -215,14 +241,8 @@ impl Stream for AttachStream {
 
 impl Drop for AttachStream {
     fn drop(&mut self) {
-        for Channel { instance, process, session, .. } in self.channels.values() {
-            instance.hang_up(*process, *session);
-        }
+        self.channels.values().for_each(Channel::hang_up);
     }
-}
-
-fn not_open(channel: u32) -> Refused {
-    Refused::new(RefusalReason::Malformed, format!("channel {channel} is not open: say hello first"))
 }
 
 /// The answer of an access that needs no phase, or had it before.

@@ -55,7 +55,7 @@ impl StickyCasService for Service {
         let (instance, process) = self.member(&caller, &request.instance_id)?;
         let value = value_from_wire("value", &request.value, instance.params())
             .map_err(|error| refuse_content(&instance, process, None, &error))?;
-        instance.decide(process, value).map_err(|refusal| Refused::from(&refusal))?;
+        instance.decide(process, None, value).map_err(|error| self.not_taken(&error))?;
         Ok(Response::new(DecideResponse {}))
     }
 
@@ -112,16 +112,17 @@ impl Service {
         tokio::select! {
             outcome = ticket => match outcome {
                 Ok(outcome) => outcome.map_err(|refusal| Refused::from(&refusal)),
-                // The instance expired with the access still waiting.
-                Err(_) => Err(Refused::new(RefusalReason::InstanceUnknown, "the instance has expired")),
+                // With the access still waiting.
+                Err(_) => Err(expired()),
             },
             () = self.0.drain.cancelled() => Err(draining()),
         }
     }
 
-    fn not_taken(&self, error: &NotTaken) -> Refused {
+    pub(super) fn not_taken(&self, error: &NotTaken) -> Refused {
         match error {
             NotTaken::Refused(refusal) => Refused::from(refusal),
+            NotTaken::Expired => expired(),
             NotTaken::TooManyCallers => {
                 let limit = self.0.limits.callers_per_access;
                 let why = format!("{limit} calls wait for this access, as many as may");
@@ -129,6 +130,10 @@ impl Service {
             }
         }
     }
+}
+
+pub(super) fn expired() -> Refused {
+    Refused::new(RefusalReason::InstanceUnknown, "the instance has expired")
 }
 
 /// Refuses what a message of a member contains, which is an offence (B2).

@@ -19,12 +19,13 @@ use tonic::Status;
 use super::quota::Place;
 use super::status::status_to_wire;
 use super::{Service, draining};
-use crate::instances::{Instance, Next, Snapshot};
+use crate::instances::{Instance, Next, Snapshot, WatcherId};
 
 /// One Watch stream. See the module.
 pub(crate) struct WatchStream {
     service: Service,
     instance: Arc<Instance>,
+    watcher: WatcherId,
     /// The parts of the snapshot that are still to be sent, last part first.
     snapshot: Vec<v1::Snapshot>,
     /// The index of the next event.
@@ -39,7 +40,8 @@ impl WatchStream {
     pub(super) fn from_index(service: &Service, instance: Arc<Instance>, index: u64, place: Place) -> Self {
         let drain = Box::pin(service.0.drain.clone().cancelled_owned());
         let service = service.clone();
-        Self { service, instance, snapshot: Vec::new(), index, drain, over: false, _place: place }
+        let watcher = instance.watcher();
+        Self { service, instance, watcher, snapshot: Vec::new(), index, drain, over: false, _place: place }
     }
 
     /// A snapshot, and then what happens after it.
@@ -47,8 +49,9 @@ impl WatchStream {
         let limits = &service.0.limits;
         let snapshot = instance.snapshot();
         let parts = snapshot_to_wire(&snapshot, limits.events_per_message, limits.status_rows);
-        let stream = Self::from_index(service, instance, snapshot.next_index, place);
-        Self { snapshot: parts, ..stream }
+        let mut stream = Self::from_index(service, instance, snapshot.next_index, place);
+        stream.snapshot = parts;
+        stream
     }
 
     fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<WatchResponse, Status>>> {
@@ -59,7 +62,7 @@ impl WatchStream {
             return Poll::Ready(Some(Ok(WatchResponse { content: Some(Content::Snapshot(part)) })));
         }
         let limits = &self.service.0.limits;
-        match self.instance.events_from(self.index, limits.events_per_message, cx.waker()) {
+        match self.instance.events_from(self.index, limits.events_per_message, self.watcher, cx.waker()) {
             Next::Nothing => Poll::Pending,
             Next::End => Poll::Ready(None),
             Next::Events(events) => {
@@ -82,6 +85,12 @@ impl Stream for WatchStream {
         let next = self.next(cx);
         self.over = matches!(next, Poll::Ready(None | Some(Err(_))));
         next
+    }
+}
+
+impl Drop for WatchStream {
+    fn drop(&mut self) {
+        self.instance.forget_watcher(self.watcher);
     }
 }
 

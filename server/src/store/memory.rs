@@ -16,6 +16,8 @@ pub(crate) struct Record {
     first: u64,
     /// The phases executed in what is kept, each with the index of its step.
     steps: VecDeque<(Phase, u64)>,
+    /// The last phase whose step is not kept any more.
+    forgotten: Option<Phase>,
     limit: usize,
 }
 
@@ -29,7 +31,7 @@ pub(crate) struct NotKept {
 impl Record {
     /// An empty record that keeps at most `limit` events.
     pub(crate) fn new(limit: usize) -> Self {
-        Self { events: VecDeque::new(), first: 0, steps: VecDeque::new(), limit }
+        Self { events: VecDeque::new(), first: 0, steps: VecDeque::new(), forgotten: None, limit }
     }
 
     /// Adds what happened at the moment `at`.
@@ -46,8 +48,9 @@ impl Record {
     }
 
     fn forget_oldest(&mut self) {
-        if let Some(Recorded { event: Event::Stepped { .. }, .. }) = self.events.pop_front() {
+        if let Some(Recorded { event: Event::Stepped { phase, .. }, .. }) = self.events.pop_front() {
             self.steps.pop_front();
+            self.forgotten = Some(phase);
         }
         self.first += 1;
     }
@@ -66,7 +69,8 @@ impl Record {
             // The record of that phase ends somewhere before the next step; its reader has it already and
             // tells by the indices.
             Some(before) => Ok(self.steps[before].1),
-            None if self.first == 0 => Ok(0),
+            // Of a phase that is still to come nothing is lost.
+            None if phase >= self.oldest_phase() => Ok(self.first),
             None => Err(NotKept { oldest: self.oldest_phase() }),
         }
     }
@@ -76,7 +80,8 @@ impl Record {
         match self.steps.front() {
             _ if self.first == 0 => Phase::FIRST,
             Some((phase, _)) => phase.next(),
-            None => Phase::FIRST,
+            // The phase behind it has not come yet, but some of what led to it is forgotten.
+            None => self.forgotten.map_or(Phase::FIRST, Phase::next).next(),
         }
     }
 
@@ -120,6 +125,17 @@ mod tests {
         assert_eq!(record.start_of(Phase::new(1)), Ok(0));
         assert_eq!(record.start_of(Phase::new(3)), Ok(2));
         assert_eq!(record.start_of(Phase::new(9)), Ok(4));
+    }
+
+    #[test]
+    fn the_oldest_phase_that_a_refusal_names_is_not_refused_even_if_no_step_is_kept() {
+        for phases in [0, 3] {
+            let mut record = record(4, phases);
+            record.extend(Time::ZERO, vec![Event::Finished; 5]);
+            let NotKept { oldest } = record.start_of(Phase::new(phases + 1)).unwrap_err();
+            assert_eq!(oldest, Phase::new(phases + 2).unwrap());
+            assert_eq!(record.start_of(Some(oldest)), Ok(record.next_index() - 4));
+        }
     }
 
     #[test]

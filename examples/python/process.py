@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Plays one correct process of a StickyCAS instance: Algorithm 1 of the paper over unary calls.
+
+Exit code: 0 decided, 1 no decision, 2 wrong usage. See README.md for what has to be generated first.
+"""
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import grpc
+
+sys.path.insert(0, str(Path(__file__).parent / "generated"))
+
+from stickycas.v1 import instance_pb2, instance_service_pb2, instance_service_pb2_grpc  # noqa: E402
+from stickycas.v1 import sticky_cas_service_pb2, sticky_cas_service_pb2_grpc  # noqa: E402
+
+# After these nobody can say whether the call was executed. An access carries its number, so the very same
+# request again is safe: it attaches to the waiting access, or is told the first answer.
+ASK_AGAIN = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
+
+# How long one call may wait for its phase before it is asked again, in seconds.
+CALL_TIMEOUT = 10.0
+# How long a server may be out of reach, in seconds.
+GIVE_UP_AFTER = 30.0
+# Between two tries, in seconds.
+BACK_OFF = 0.2
+
+
+class NoDecision(Exception):
+    """The process cannot decide."""
+
+
+class Caller:
+    """Makes the calls of one principal, again if need be."""
+
+    def __init__(self, channel, principal):
+        self.instances = instance_service_pb2_grpc.InstanceServiceStub(channel)
+        self.list = sticky_cas_service_pb2_grpc.StickyCasServiceStub(channel)
+        self.metadata = [("stickycas-principal", principal)]
+
+    def call(self, method, request):
+        """The response; the same request is made until it comes or is refused for good."""
+        reached = time.monotonic()
+        while True:
+            try:
+                return method(request, metadata=self.metadata, timeout=CALL_TIMEOUT)
+            except grpc.RpcError as error:
+                if error.code() not in ASK_AGAIN:
+                    raise
+                if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                    # Waiting for the others, which is no failure of the server.
+                    reached = time.monotonic()
+                elif time.monotonic() - reached > GIVE_UP_AFTER:
+                    raise
+                time.sleep(BACK_OFF)
+
+
+def mode(values):
+    """The most frequent value; of those that are equally frequent, the smallest as unsigned bytes (D1)."""
+    counts = Counter(values)
+    return min(counts, key=lambda value: (-counts[value], value), default=None)
+
+
+def play(caller, instance, proposal):
+    """Appends, reads until the list is complete, and returns what it decides (Algorithm 1)."""
+    instance_id, parameters = instance.instance_id, instance.parameters
+    warps = -(-parameters.processes // parameters.warp_size)
+
+    # Whatever the answer is: who loses the phase reads the winner's value (lines 1 to 3).
+    append = sticky_cas_service_pb2.AppendRequest(instance_id=instance_id, access_number=1, value=proposal)
+    caller.call(caller.list.Append, append)
+
+    # Each read takes up to r entries, from the number of those held (lines 4 to 8).
+    held, number, complete = [], 1, False
+    while not complete:
+        number += 1
+        read = sticky_cas_service_pb2.ReadRequest(instance_id=instance_id, access_number=number, start=len(held))
+        result = caller.call(caller.list.Read, read).result
+        held.extend(result.values)
+        complete = len(held) >= warps or (result.sealed and len(held) == result.length)
+
+    decision = mode(held)
+    if decision is None:
+        raise NoDecision("the list is sealed and empty: no correct process was in time")
+    # Tells the others that this process has left, so that no phase waits for it.
+    caller.call(caller.list.Decide, sticky_cas_service_pb2.DecideRequest(instance_id=instance_id, value=decision))
+    return decision
+
+
+def find(caller, text):
+    """The instance with this id or name, if this principal can begin there."""
+    by_id = re.fullmatch("[0-9a-f]{32}", text)
+    request = instance_service_pb2.GetRequest(**{"instance_id" if by_id else "name": text})
+    found = caller.call(caller.instances.Get, request)
+    if not found.HasField("own"):
+        raise NoDecision("this principal is no process of the instance")
+    if found.own.next_access_number != 1 or found.own.HasField("decided"):
+        raise NoDecision("this process has begun already, and the script cannot go on where it left off")
+    if found.instance.parameters.append_window != instance_pb2.APPEND_WINDOW_FIRST_ACCESS:
+        raise NoDecision("the script plays only where the append window is first_access")
+    return found.instance
+
+
+def main():
+    """Returns the exit code."""
+    parser = argparse.ArgumentParser(description="Play one correct process of a StickyCAS instance.")
+    parser.add_argument("--server", required=True, metavar="HOST:PORT", help="the server, with or without http://")
+    parser.add_argument("--instance", required=True, metavar="ID|NAME")
+    parser.add_argument("--principal", required=True, metavar="NAME", help="who this process is on the roster")
+    parser.add_argument("--value", required=True, metavar="TEXT", help="what it proposes")
+    parser.add_argument("--json", action="store_true", help="print a line of JSON instead of the decision alone")
+    arguments = parser.parse_args()
+
+    try:
+        with grpc.insecure_channel(arguments.server.removeprefix("http://")) as channel:
+            caller = Caller(channel, arguments.principal)
+            instance = find(caller, arguments.instance)
+            decision = play(caller, instance, arguments.value.encode())
+    except NoDecision as why:
+        print(f"error: {why}", file=sys.stderr)
+        return 1
+    except grpc.RpcError as error:
+        print(f"error: {error.code().name}: {error.details()}", file=sys.stderr)
+        return 1
+    text = decision.decode(errors="backslashreplace")
+    print(json.dumps({"principal": arguments.principal, "decision": text}) if arguments.json else text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
