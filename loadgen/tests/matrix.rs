@@ -10,6 +10,7 @@ use stickycas_loadgen::{Record, Scenario};
 use stickycas_model::judge::Outcome;
 use stickycas_model::process::mode;
 use stickycas_model::sim;
+use stickycas_model::types::Phase;
 use tokio::task::JoinSet;
 
 /// Instances at a time: as many Attach streams has each principal open at the one server.
@@ -50,7 +51,7 @@ fn is_exact(record: &Record) {
     let at = format!("n={n} p={p} r={r} order={:?} seed={}", params.spec().order, scenario.seed);
     assert_eq!(verdict.verdict, Outcome::Valid, "{at}: {:?}", verdict.reasons);
     let exactly = u64::from(params.warps()) * (1 + u64::from(params.reads()));
-    assert_eq!(verdict.last_decision_phase.map(|phase| phase.get()), Some(exactly), "{at}");
+    assert_eq!(verdict.last_decision_phase.map(Phase::get), Some(exactly), "{at}");
     assert_eq!(verdict.list.len() as u64, u64::from(params.warps()), "{at}");
 
     // Every event is compared, and so every answer and every report of a decision.
