@@ -5,14 +5,15 @@
 //! not be set up or carried through, which includes a wrong command line.
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::{Args, Parser, Subcommand};
 use stickycas_model::judge::Outcome;
+use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -127,16 +128,23 @@ fn networked(args: &RunArgs) -> anyhow::Result<u8> {
     let record = runtime.block_on(async {
         tokio::select! {
             record = run_on_some_server(args, &scenario) => record,
-            interrupted = tokio::signal::ctrl_c() => {
-                interrupted.context("cannot listen for signals")?;
-                bail!("interrupted")
-            }
+            asked = asked_to_stop() => Err(asked.map_or_else(Into::into, |()| anyhow!("interrupted"))),
         }
     });
     // Children are killed with the tasks that wait for them.
     drop(runtime);
-    let record = record.inspect_err(|_| tell(&repeat(&args.common, scenario.seed, "run")))?;
-    finish(&record, args.server.clone(), &args.common, "run")
+    let command = if args.in_process { "run --in-process" } else { "run" };
+    let record = record.inspect_err(|_| tell(&repeat(&args.common, scenario.seed, command)))?;
+    finish(&record, args.server.clone(), &args.common, command)
+}
+
+/// Until somebody wants this program to end. Children would outlive it if it just died.
+async fn asked_to_stop() -> io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted,
+        _ = terminate.recv() => Ok(()),
+    }
 }
 
 async fn run_on_some_server(args: &RunArgs, scenario: &Scenario) -> anyhow::Result<Record> {
@@ -166,7 +174,7 @@ fn client(arguments: Vec<OsString>) -> ExitCode {
         }
     };
     let arguments = std::iter::once(OsString::from("stickycas-loadgen client")).chain(arguments);
-    let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
+    let (mut out, mut err) = (io::stdout(), io::stderr());
     runtime.block_on(stickycas_client::cli::run_from(arguments, &mut out, &mut err)).into()
 }
 
@@ -174,12 +182,18 @@ fn client(arguments: Vec<OsString>) -> ExitCode {
 fn log_to_stderr() {
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env_lossy();
     // A second call finds a subscriber in place, which serves as well.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).try_init();
 }
 
 /// Reads the scenario and says which seed it has, before anything is done with it.
 fn load(args: &CommonArgs) -> anyhow::Result<Scenario> {
     let scenario = Scenario::load(&args.scenario, args.seed)?;
+    // Better now than when there is a result that has nowhere to go.
+    if let Some(out) = &args.out
+        && folder::is_taken(out)
+    {
+        bail!("{} exists already: give another --out", out.display());
+    }
     tell(&format!("seed {}", scenario.seed));
     Ok(scenario)
 }
@@ -187,8 +201,7 @@ fn load(args: &CommonArgs) -> anyhow::Result<Scenario> {
 /// Writes everything down, shows it, and makes an exit code of it.
 fn finish(record: &Record, server: Option<String>, args: &CommonArgs, command: &str) -> anyhow::Result<u8> {
     let environment = Environment::here(record.how, server);
-    let folder =
-        folder::write(record, &environment, args.out.as_deref()).context("cannot write the run folder")?;
+    let written = folder::write(record, &environment, args.out.as_deref());
     let report = table::coloured(record, table::ROWS_ON_SCREEN);
     if args.json {
         tell(&report);
@@ -196,6 +209,8 @@ fn finish(record: &Record, server: Option<String>, args: &CommonArgs, command: &
     } else {
         show(&report)?;
     }
+    // After the report, so that a full disk does not hide it.
+    let folder = written.context("cannot write the run folder")?;
     tell(&format!("run folder: {}", folder.display()));
     let code = exit_code(record.verdict.verdict, args.expect);
     if code != 0 {

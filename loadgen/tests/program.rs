@@ -115,6 +115,7 @@ fn what_cannot_be_run_exits_with_three_and_says_why() {
     let output = loadgen(folder.path(), &["simulate", file.to_str().unwrap(), "--out", "out"]);
     assert_eq!(output.status.code(), Some(3), "{}", told(&output));
     assert!(told(&output).contains("exists already"), "{}", told(&output));
+    assert!(output.stdout.is_empty(), "it is said before the run, not after");
 }
 
 #[test]

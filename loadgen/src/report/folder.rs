@@ -45,6 +45,15 @@ pub fn write(record: &Record, environment: &Environment, to: Option<&Path>) -> i
     written
 }
 
+/// Whether something is at this place that a run folder must not replace: anything but an empty folder.
+#[must_use]
+pub fn is_taken(place: &Path) -> bool {
+    match fs::read_dir(place) {
+        Ok(mut entries) => entries.next().is_some(),
+        Err(_) => place.symlink_metadata().is_ok(),
+    }
+}
+
 /// A new folder beside this path, on the same file system.
 fn beside(path: &Path) -> io::Result<PathBuf> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
