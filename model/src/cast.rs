@@ -35,9 +35,7 @@ impl Part {
     pub fn behaviour(&self, me: ProcessId, run_seed: u64) -> Box<dyn Behaviour> {
         match &self.role {
             Role::Correct => Box::new(Correct::new(self.proposal.clone())),
-            Role::Byzantine(strategy) => {
-                strategy.behaviour(me, seed_of(me, run_seed))
-            }
+            Role::Byzantine(strategy) => strategy.behaviour(me, seed_of(me, run_seed)),
         }
     }
 }

@@ -141,9 +141,11 @@ pub(crate) fn decide(read: &ReadResult) -> anyhow::Result<Bytes> {
         read.sealed && read.values.len() == READ_SIZE as usize,
         "the first read is not the last: {read:?}"
     );
-    let count = |value: &Bytes| read.values.iter().filter(|other| *other == value).count();
-    let decision = read.values.iter().max_by(|a, b| count(a).cmp(&count(b)).then_with(|| b.cmp(a)));
-    decision.cloned().context("nothing was read")
+    let mut values: Vec<&Bytes> = read.values.iter().collect();
+    values.sort_unstable();
+    // The last of the greatest: with the order turned round, the smallest value.
+    let runs = values.chunk_by(|a, b| a == b).rev();
+    runs.max_by_key(|run| run.len()).map(|run| run[0].clone()).context("nothing was read")
 }
 
 /// Fails unless all processes decided the same in each instance. `decisions`: by process, then by instance.

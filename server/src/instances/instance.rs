@@ -333,10 +333,7 @@ impl Instance {
     }
 
     /// Takes one input and delivers all that follows from it.
-    fn step<T>(
-        &self,
-        input: impl FnOnce(&mut Core, Time) -> Result<T, NotTaken>,
-    ) -> Result<T, NotTaken> {
+    fn step<T>(&self, input: impl FnOnce(&mut Core, Time) -> Result<T, NotTaken>) -> Result<T, NotTaken> {
         let mut core = self.core();
         if core.expired {
             return Err(NotTaken::Expired);

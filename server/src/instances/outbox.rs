@@ -97,6 +97,11 @@ impl Outbox {
         }
     }
 
+    /// How many frames wait to be taken out.
+    pub(crate) fn len(&self) -> usize {
+        self.state().frames.len()
+    }
+
     /// Takes out at most `limit` frames; registers the task to be woken if there are none.
     pub(crate) fn take(&self, limit: usize, cx: &Context<'_>) -> Out {
         let mut state = self.state();

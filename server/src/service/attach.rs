@@ -38,6 +38,8 @@ pub(crate) struct AttachStream {
     free: HashSet<u32>,
     outbox: Arc<Outbox>,
     drain: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Whether what is in the outbox has waited for its turn already.
+    lingered: bool,
     over: bool,
     _place: Place,
 }
@@ -79,6 +81,7 @@ impl AttachStream {
             free: HashSet::new(),
             outbox,
             drain,
+            lingered: false,
             over: false,
             _place: place,
         }
@@ -213,7 +216,15 @@ impl AttachStream {
         if let Err(status) = self.take_in(cx) {
             return Poll::Ready(Some(Err(status)));
         }
-        match self.outbox.take(self.service.0.limits.frames_per_answer, cx) {
+        let limit = self.service.0.limits.frames_per_answer;
+        // One answer seldom comes alone: other streams, whose turn is now, complete further phases. What they
+        // add goes out in the same message and the same write, and an idle runtime comes back at once.
+        self.lingered = !self.lingered && (1..limit).contains(&self.outbox.len());
+        if self.lingered {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        match self.outbox.take(limit, cx) {
             Out::Frames(frames) => Poll::Ready(Some(Ok(AttachResponse { frames }))),
             Out::Overfull => {
                 let why = format!("{} frames were left unread", self.service.0.limits.unread_frames);
