@@ -44,6 +44,10 @@ use clap::Parser;
 use report::Series;
 use rig::{Rig, Sample};
 
+/// As in the programs.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Measures the wire. See the header of the source.
 #[derive(Debug, Parser)]
 struct Cli {
