@@ -24,7 +24,7 @@ use crate::limits::Limits;
 
 pub(crate) use callers::{Answered, Content};
 pub(crate) use instance::{Facts, Instance, Next, NotTaken, Snapshot, Taken, WatcherId};
-pub(crate) use outbox::{Out, Outbox};
+pub(crate) use outbox::{Out, Outbox, how_many};
 pub(crate) use outlets::Outlet;
 
 use timers::Timers;
@@ -134,7 +134,10 @@ impl Instances {
         } else if own >= self.limits.instances_per_creator {
             format!("you have {own} living instances, as many as you may: close some")
         } else if living.processes + processes > self.limits.processes {
-            format!("the living instances have {} processes, and may have {}", living.processes, self.limits.processes)
+            format!(
+                "the living instances have {} processes, and may have {}",
+                living.processes, self.limits.processes
+            )
         } else {
             return Ok(());
         };
@@ -191,7 +194,9 @@ impl Living {
 }
 
 fn unknown(which: &str) -> Refused {
-    let why = format!("there is no instance {which}: it never was, has expired, or was lost with the server's memory");
+    let why = format!(
+        "there is no instance {which}: it never was, has expired, or was lost with the server's memory"
+    );
     Refused::new(RefusalReason::InstanceUnknown, why)
 }
 

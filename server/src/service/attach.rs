@@ -193,12 +193,13 @@ impl AttachStream {
         if let Err(status) = self.take_in(cx) {
             return Poll::Ready(Some(Err(status)));
         }
-        match self.outbox.take(self.service.0.limits.frames_per_answer, cx) {
+        let limits = &self.service.0.limits;
+        match self.outbox.take(limits.frames_per_answer, limits.bytes_per_answer, cx) {
             Out::Frames(frames) => Poll::Ready(Some(Ok(AttachResponse { frames }))),
             Out::Overfull => {
-                let why = format!("{} frames were left unread", self.service.0.limits.unread_frames);
+                let why = format!("{} frames were left unread", limits.unread_frames);
                 let refused = Refused::new(RefusalReason::ReaderTooSlow, why);
-                Poll::Ready(Some(Err(refused.with_retry_after(self.service.0.limits.retry_after).into())))
+                Poll::Ready(Some(Err(refused.with_retry_after(limits.retry_after).into())))
             }
             Out::Idle if self.requests.is_none() => Poll::Ready(None),
             Out::Idle | Out::Nothing => Poll::Pending,
