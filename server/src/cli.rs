@@ -109,10 +109,13 @@ impl Serve {
         telemetry::init(&self.log, self.log_json)?;
         // Installed before anybody can know that the server runs.
         let signals = Signals::install()?;
-        let listener =
-            TcpListener::bind(self.listen).await.with_context(|| format!("cannot listen on {}", self.listen))?;
+        let listener = TcpListener::bind(self.listen)
+            .await
+            .with_context(|| format!("cannot listen on {}", self.listen))?;
         let address = listener.local_addr().context("the listener has no address")?;
-        tracing::warn!("principals are believed and not checked: whoever sets {PRINCIPAL_KEY} is whoever it says");
+        tracing::warn!(
+            "principals are believed and not checked: whoever sets {PRINCIPAL_KEY} is whoever it says"
+        );
         tracing::info!(%address, "serving");
         announce(address)?;
 

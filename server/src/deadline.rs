@@ -48,7 +48,8 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         use tokio_util::either::Either;
         // Counted from here and not from the first poll, so that tonic's timer never ends before this one.
-        let deadline = grpc_timeout(request.headers()).and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline =
+            grpc_timeout(request.headers()).and_then(|timeout| Instant::now().checked_add(timeout));
         let call = self.0.call(request);
         match deadline {
             None => Either::Left(call),

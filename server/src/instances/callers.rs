@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use stickycas_model::access::{AppendAnswer, Answer, ReadAnswer, Refusal};
+use stickycas_model::access::{Answer, AppendAnswer, ReadAnswer, Refusal};
 use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId};
 use tokio::sync::oneshot;
 

@@ -42,7 +42,9 @@ impl StickyCasService for Service {
         let read = |process, _: &Params| access_from_read(&request, process);
         let answered = self.call(&caller, &request.instance_id, request.access_number, read).await?;
         match answered.content {
-            Content::Read(answer, entries) => Ok(Response::new(read_response(answered.phase, &answer, entries))),
+            Content::Read(answer, entries) => {
+                Ok(Response::new(read_response(answered.phase, &answer, entries)))
+            }
             Content::Append(_) => Err(Refused::internal().into()),
         }
     }
@@ -65,8 +67,11 @@ impl StickyCasService for Service {
     ) -> Result<Response<AttachStream>, Status> {
         let caller = self.caller(&request)?;
         let place = self.0.attach_streams.take(&caller.principal).map_err(|limit| {
-            Refused::new(RefusalReason::TooManyStreams, format!("you have {limit} Attach streams, as many as you may"))
-                .with_retry_after(self.0.limits.retry_after)
+            Refused::new(
+                RefusalReason::TooManyStreams,
+                format!("you have {limit} Attach streams, as many as you may"),
+            )
+            .with_retry_after(self.0.limits.retry_after)
         })?;
         Ok(Response::new(AttachStream::new(self.clone(), caller, request.into_inner(), place)))
     }

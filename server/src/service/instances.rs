@@ -18,9 +18,9 @@ use stickycas_proto::v1::{
 };
 use tonic::{Request, Response, Status};
 
+use super::Service;
 use super::status::{own_to_wire, state_to_wire, status_to_wire};
 use super::watch::WatchStream;
-use super::Service;
 use crate::identity::Caller;
 use crate::instances::{Draft, Facts, Instance, draw_seed};
 
@@ -29,7 +29,8 @@ impl InstanceService for Service {
     async fn create(&self, request: Request<CreateRequest>) -> Result<Response<CreateResponse>, Status> {
         let caller = self.caller(&request)?;
         if !caller.coordinator {
-            let why = format!("{:?} may not create instances: it is no coordinator", caller.principal.as_str());
+            let why =
+                format!("{:?} may not create instances: it is no coordinator", caller.principal.as_str());
             return Err(Refused::new(RefusalReason::NotCoordinator, why).into());
         }
         let draft = draft(request.into_inner(), self.0.limits.principal_bytes)?;
@@ -99,7 +100,10 @@ impl InstanceService for Service {
             WatchStream::with_snapshot(self, instance, place)
         } else {
             let index = instance.start_of(from).map_err(|not_kept| {
-                let why = format!("the oldest phase kept is {}: ask for it, or for a snapshot first", not_kept.oldest);
+                let why = format!(
+                    "the oldest phase kept is {}: ask for it, or for a snapshot first",
+                    not_kept.oldest
+                );
                 let details = Details { oldest_phase: Some(not_kept.oldest), ..Details::default() };
                 Refused::new(RefusalReason::PhaseNotKept, why).with_details(details)
             })?;
@@ -125,10 +129,17 @@ impl InstanceService for Service {
 /// Members, the creator and observers may look (F13).
 fn may_look(caller: &Caller, instance: &Instance) -> Result<(), Refused> {
     let facts = instance.facts();
-    if caller.observer || facts.creator == caller.principal || instance.process_of(&caller.principal).is_some() {
+    if caller.observer
+        || facts.creator == caller.principal
+        || instance.process_of(&caller.principal).is_some()
+    {
         return Ok(());
     }
-    let why = format!("{:?} is neither a process nor the creator of instance {}, nor an observer", caller.principal.as_str(), facts.id);
+    let why = format!(
+        "{:?} is neither a process nor the creator of instance {}, nor an observer",
+        caller.principal.as_str(),
+        facts.id
+    );
     Err(Refused::new(RefusalReason::NotAMember, why))
 }
 

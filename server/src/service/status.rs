@@ -58,7 +58,11 @@ fn waiting_to_wire(member: &WaitingMember) -> v1::WaitingProcess {
         let wanted = member.accesses.iter().filter(move |(_, op)| matches!(op, Op::Append(_)) == appends);
         wanted.map(|(number, _)| number.get()).collect()
     };
-    v1::WaitingProcess { process: member.process.get(), append_numbers: numbers(true), read_numbers: numbers(false) }
+    v1::WaitingProcess {
+        process: member.process.get(),
+        append_numbers: numbers(true),
+        read_numbers: numbers(false),
+    }
 }
 
 fn patience_left(patience: Patience) -> Option<Duration> {
