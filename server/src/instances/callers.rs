@@ -48,11 +48,14 @@ pub(crate) type Ticket = oneshot::Receiver<Result<Answered, Refusal>>;
 #[derive(Debug)]
 pub(super) struct TooMany;
 
+/// The other end of a [`Ticket`].
+type Place = oneshot::Sender<Result<Answered, Refusal>>;
+
 /// The calls that wait at one instance. A caller that hangs up leaves its place behind until its access is
 /// executed, or until the place is wanted.
 #[derive(Debug)]
 pub(super) struct Callers {
-    waiting: BTreeMap<(ProcessId, AccessNumber), Vec<oneshot::Sender<Result<Answered, Refusal>>>>,
+    waiting: BTreeMap<(ProcessId, AccessNumber), Vec<Place>>,
     limit: usize,
 }
 
@@ -104,7 +107,7 @@ impl Callers {
     }
 }
 
-fn tell(places: Vec<oneshot::Sender<Result<Answered, Refusal>>>, outcome: &Result<Answered, Refusal>) {
+fn tell(places: Vec<Place>, outcome: &Result<Answered, Refusal>) {
     for place in places {
         // Whoever hung up can ask again (F8b).
         let _ = place.send(outcome.clone());

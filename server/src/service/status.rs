@@ -5,7 +5,7 @@ use std::time::Duration;
 use stickycas_model::access::Op;
 use stickycas_model::machine::{MemberStatus, State, Status, WaitingMember};
 use stickycas_model::params::Patience;
-use stickycas_model::types::ProcessId;
+use stickycas_model::types::{Phase, ProcessId, WarpId};
 use stickycas_proto::convert::duration_to_wire;
 use stickycas_proto::convert::own::Own;
 use stickycas_proto::v1;
@@ -23,8 +23,8 @@ pub(super) fn state_to_wire(state: State) -> v1::State {
 pub(super) fn status_to_wire(status: &Status, rows: usize) -> v1::Status {
     v1::Status {
         state: state_to_wire(status.state).into(),
-        phase: status.phase.map_or(0, |phase| phase.get()),
-        warp: status.warp.map_or(0, |warp| warp.get()),
+        phase: status.phase.map_or(0, Phase::get),
+        warp: status.warp.map_or(0, WarpId::get),
         phase_open: status.open,
         awaited: first(&status.awaited, rows, |awaited| v1::AwaitedProcess {
             process: awaited.process.get(),
