@@ -31,6 +31,10 @@ pub enum Identification {
 pub struct Principal(Arc<str>);
 
 impl Principal {
+    pub(crate) fn new(name: &str) -> Self {
+        Self(name.into())
+    }
+
     /// The name.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -92,7 +96,7 @@ impl Directory {
             return Err(refuse(format!("{PRINCIPAL_KEY} has 1 to {} bytes", self.principal_bytes)));
         }
         Ok(Caller {
-            principal: Principal(name.into()),
+            principal: Principal::new(name),
             coordinator: self.coordinators.contains(name),
             observer: self.observers.contains(name),
         })

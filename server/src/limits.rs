@@ -29,6 +29,9 @@ pub struct Limits {
     pub frames_per_message: usize,
     /// Frames in one message that the server sends on Attach.
     pub frames_per_answer: usize,
+    /// Bytes of one message that the server sends on a stream, unless a single frame, event or entry has more.
+    /// Clients refuse messages above 4 MiB unless told otherwise.
+    pub bytes_per_answer: usize,
     /// Attach streams of one principal.
     pub attach_streams_per_principal: u32,
     /// Instances that one Attach stream may hold open.
@@ -77,6 +80,7 @@ impl Default for Limits {
             message_bytes: 4 * 1024 * 1024,
             frames_per_message: 1_024,
             frames_per_answer: 256,
+            bytes_per_answer: 1024 * 1024,
             attach_streams_per_principal: 64,
             channels_per_stream: 4_096,
             unread_frames: 65_536,

@@ -41,20 +41,21 @@ impl Answered {
     }
 }
 
-/// The answer, or why the access was withdrawn.
-type Outcome = Result<Answered, Refusal>;
-/// Where a caller finds the outcome.
-pub(crate) type Ticket = oneshot::Receiver<Outcome>;
+/// Where the answer will come, or why the access was withdrawn.
+pub(crate) type Ticket = oneshot::Receiver<Result<Answered, Refusal>>;
 
 /// As many calls wait for one access as may.
 #[derive(Debug)]
 pub(super) struct TooMany;
 
+/// The other end of a [`Ticket`].
+type Place = oneshot::Sender<Result<Answered, Refusal>>;
+
 /// The calls that wait at one instance. A caller that hangs up leaves its place behind until its access is
 /// executed, or until the place is wanted.
 #[derive(Debug)]
 pub(super) struct Callers {
-    waiting: BTreeMap<(ProcessId, AccessNumber), Vec<oneshot::Sender<Outcome>>>,
+    waiting: BTreeMap<(ProcessId, AccessNumber), Vec<Place>>,
     limit: usize,
 }
 
@@ -106,7 +107,7 @@ impl Callers {
     }
 }
 
-fn tell(places: Vec<oneshot::Sender<Outcome>>, outcome: &Outcome) {
+fn tell(places: Vec<Place>, outcome: &Result<Answered, Refusal>) {
     for place in places {
         // Whoever hung up can ask again (F8b).
         let _ = place.send(outcome.clone());

@@ -477,3 +477,84 @@ fn trace(instance: &Instance, event: &Event) {
         | Event::Withdrawn { .. } => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::Context;
+
+    use stickycas_model::access::Op;
+    use stickycas_model::params::{ParamsSpec, Patience};
+    use stickycas_model::types::AccessNumber;
+    use stickycas_proto::v1::server_frame::Frame;
+
+    use super::super::outbox::{Out, Outbox};
+    use super::*;
+
+    /// Two processes in one warp, who are awaited for no time at all. No timer fires: what is due happens with
+    /// the next input.
+    fn instance() -> Instance {
+        let patience = Patience::Finite(Duration::from_nanos(1));
+        let spec = ParamsSpec { patience, ..ParamsSpec::new(2, 2, 1) };
+        let facts = Facts {
+            id: InstanceId::new(1),
+            name: None,
+            creator: Principal::new("creator"),
+            params: Arc::new(Params::try_new(spec).unwrap()),
+            roster: vec!["p1".to_owned(), "p2".to_owned()],
+            created: SystemTime::UNIX_EPOCH,
+            retention: Duration::MAX,
+            idle_lifetime: Duration::MAX,
+        };
+        Instance::new(facts, &Limits::default(), Arc::default())
+    }
+
+    fn outlet() -> Outlet {
+        Outlet { outbox: Arc::new(Outbox::new(100)), channel: 0 }
+    }
+
+    fn sent(outlet: &Outlet) -> Vec<Frame> {
+        match outlet.outbox.take(100, usize::MAX, &Context::from_waker(Waker::noop())) {
+            Out::Frames(frames) => frames.into_iter().filter_map(|it| it.frame).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_answer_that_was_due_before_a_hello_goes_to_the_older_session() {
+        let instance = instance();
+        let [first, second] = [ProcessId::FIRST, ProcessId::FIRST.next()];
+        let [older, newer] = [outlet(), outlet()];
+        let session = instance.hello(first, 0, &older).unwrap();
+        instance.hello(second, 0, &outlet()).unwrap();
+        let op = Op::Read { start: Position::new(0) };
+        let access = Access {
+            process: first,
+            session: Some(session),
+            number: AccessNumber::FIRST,
+            op,
+            no_wait: false,
+        };
+        assert!(instance.access(access).unwrap().is_none(), "the other process is awaited");
+        let due = instance.core().machine.deadline().unwrap();
+        while instance.now() <= due {}
+
+        instance.hello(first, 0, &newer).unwrap();
+        let told = sent(&older);
+        assert!(matches!(told[..], [Frame::Welcome(_), Frame::Answer(_), Frame::Replaced(_)]), "{told:?}");
+        let welcomed = sent(&newer);
+        assert!(matches!(&welcomed[..], [Frame::Welcome(it)] if it.own.as_ref().unwrap().waiting.is_empty()));
+    }
+
+    #[test]
+    fn a_watcher_leaves_nothing_behind() {
+        let instance = instance();
+        let watcher = instance.watcher();
+        for _ in 0..3 {
+            let next = instance.events_from(0, 1, watcher, Waker::noop());
+            assert!(matches!(next, Next::Nothing), "{next:?}");
+        }
+        assert_eq!(instance.core().watchers.len(), 1);
+        instance.forget_watcher(watcher);
+        assert!(instance.core().watchers.is_empty());
+    }
+}

@@ -24,7 +24,7 @@ use crate::limits::Limits;
 
 pub(crate) use callers::{Answered, Content};
 pub(crate) use instance::{Facts, Instance, Next, NotTaken, Snapshot, Taken, WatcherId};
-pub(crate) use outbox::{Out, Outbox};
+pub(crate) use outbox::{Out, Outbox, how_many};
 pub(crate) use outlets::Outlet;
 
 use timers::Timers;

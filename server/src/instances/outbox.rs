@@ -6,6 +6,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
+use prost::Message as _;
 use stickycas_proto::v1::ServerFrame;
 
 /// See the module.
@@ -102,8 +103,9 @@ impl Outbox {
         self.state().frames.len()
     }
 
-    /// Takes out at most `limit` frames; registers the task to be woken if there are none.
-    pub(crate) fn take(&self, limit: usize, cx: &Context<'_>) -> Out {
+    /// Takes out at most `limit` frames, and of those no more than fit into `bytes`, but one at least; registers
+    /// the task to be woken if there are none.
+    pub(crate) fn take(&self, limit: usize, bytes: usize, cx: &Context<'_>) -> Out {
         let mut state = self.state();
         if state.overfull {
             return Out::Overfull;
@@ -114,10 +116,34 @@ impl Outbox {
             }
             return if state.pending == 0 { Out::Idle } else { Out::Nothing };
         }
-        if state.frames.len() <= limit {
+        let count = how_many(state.frames.iter().map(ServerFrame::encoded_len), limit, bytes);
+        if state.frames.len() == count {
             return Out::Frames(std::mem::take(&mut state.frames));
         }
-        let rest = state.frames.split_off(limit);
+        let rest = state.frames.split_off(count);
         Out::Frames(std::mem::replace(&mut state.frames, rest))
+    }
+}
+
+/// How many of these sizes make one message: at most `limit`, no more than fit into `bytes`, but one at least.
+pub(crate) fn how_many(sizes: impl Iterator<Item = usize>, limit: usize, bytes: usize) -> usize {
+    let mut sum = 0_usize;
+    let fitting = sizes.take(limit).take_while(|size| {
+        sum += size;
+        sum <= bytes
+    });
+    fitting.count().max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_holds_what_fits_and_one_at_least() {
+        assert_eq!(how_many([3, 3, 3].into_iter(), 9, 6), 2);
+        assert_eq!(how_many([3, 3, 3].into_iter(), 1, 6), 1);
+        assert_eq!(how_many([7, 3].into_iter(), 9, 6), 1);
+        assert_eq!(how_many([3, 3, 3].into_iter(), 9, 9), 3);
     }
 }

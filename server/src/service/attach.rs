@@ -216,20 +216,20 @@ impl AttachStream {
         if let Err(status) = self.take_in(cx) {
             return Poll::Ready(Some(Err(status)));
         }
-        let limit = self.service.0.limits.frames_per_answer;
+        let limits = &self.service.0.limits;
         // One answer seldom comes alone: other streams, whose turn is now, complete further phases. What they
         // add goes out in the same message and the same write, and an idle runtime comes back at once.
-        self.lingered = !self.lingered && (1..limit).contains(&self.outbox.len());
+        self.lingered = !self.lingered && (1..limits.frames_per_answer).contains(&self.outbox.len());
         if self.lingered {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        match self.outbox.take(limit, cx) {
+        match self.outbox.take(limits.frames_per_answer, limits.bytes_per_answer, cx) {
             Out::Frames(frames) => Poll::Ready(Some(Ok(AttachResponse { frames }))),
             Out::Overfull => {
-                let why = format!("{} frames were left unread", self.service.0.limits.unread_frames);
+                let why = format!("{} frames were left unread", limits.unread_frames);
                 let refused = Refused::new(RefusalReason::ReaderTooSlow, why);
-                Poll::Ready(Some(Err(refused.with_retry_after(self.service.0.limits.retry_after).into())))
+                Poll::Ready(Some(Err(refused.with_retry_after(limits.retry_after).into())))
             }
             Out::Idle if self.requests.is_none() => Poll::Ready(None),
             Out::Idle | Out::Nothing => Poll::Pending,

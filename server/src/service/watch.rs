@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use prost::Message as _;
 use stickycas_model::machine::Entry;
 use stickycas_model::types::Phase;
 use stickycas_proto::status::{Details, Refused};
@@ -19,7 +20,8 @@ use tonic::Status;
 use super::quota::Place;
 use super::status::status_to_wire;
 use super::{Service, draining};
-use crate::instances::{Instance, Next, Snapshot, WatcherId};
+use crate::instances::{Instance, Next, Snapshot, WatcherId, how_many};
+use crate::limits::Limits;
 
 /// One Watch stream. See the module.
 pub(crate) struct WatchStream {
@@ -48,7 +50,7 @@ impl WatchStream {
     pub(super) fn with_snapshot(service: &Service, instance: Arc<Instance>, place: Place) -> Self {
         let limits = &service.0.limits;
         let snapshot = instance.snapshot();
-        let parts = snapshot_to_wire(&snapshot, limits.events_per_message, limits.status_rows);
+        let parts = snapshot_to_wire(&snapshot, limits);
         let mut stream = Self::from_index(service, instance, snapshot.next_index, place);
         stream.snapshot = parts;
         stream
@@ -65,7 +67,9 @@ impl WatchStream {
         match self.instance.events_from(self.index, limits.events_per_message, self.watcher, cx.waker()) {
             Next::Nothing => Poll::Pending,
             Next::End => Poll::Ready(None),
-            Next::Events(events) => {
+            Next::Events(mut events) => {
+                let sizes = events.iter().map(v1::Event::encoded_len);
+                events.truncate(how_many(sizes, limits.events_per_message, limits.bytes_per_answer));
                 self.index += events.len() as u64;
                 let content = Some(Content::Events(EventBatch { events }));
                 Poll::Ready(Some(Ok(WatchResponse { content })))
@@ -101,9 +105,9 @@ fn too_slow(oldest: Phase) -> Refused {
 }
 
 /// The parts of a snapshot, last part first.
-fn snapshot_to_wire(snapshot: &Snapshot, entries_per_part: usize, rows: usize) -> Vec<v1::Snapshot> {
+fn snapshot_to_wire(snapshot: &Snapshot, limits: &Limits) -> Vec<v1::Snapshot> {
     let part = |first_position: usize, entries: &[Entry]| v1::Snapshot {
-        status: (first_position == 0).then(|| status_to_wire(&snapshot.status, rows)),
+        status: (first_position == 0).then(|| status_to_wire(&snapshot.status, limits.status_rows)),
         next_index: snapshot.next_index,
         first_position: u32::try_from(first_position).unwrap_or(u32::MAX),
         entries: entries.iter().map(entry_to_wire).collect(),
@@ -112,8 +116,15 @@ fn snapshot_to_wire(snapshot: &Snapshot, entries_per_part: usize, rows: usize) -
     if snapshot.entries.is_empty() {
         return vec![part(0, &[])];
     }
-    let chunks = snapshot.entries.chunks(entries_per_part).enumerate();
-    let mut parts: Vec<_> = chunks.map(|(index, chunk)| part(index * entries_per_part, chunk)).collect();
+    let mut parts = Vec::new();
+    let mut first = 0;
+    while first < snapshot.entries.len() {
+        let rest = &snapshot.entries[first..];
+        let sizes = rest.iter().map(|entry| entry.value.as_bytes().len());
+        let count = how_many(sizes, limits.events_per_message, limits.bytes_per_answer);
+        parts.push(part(first, &rest[..count]));
+        first += count;
+    }
     parts.reverse();
     parts
 }

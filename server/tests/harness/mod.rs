@@ -1,0 +1,164 @@
+//! A server for one test, generated clients for it, and correct processes that play an instance to its end.
+
+pub(crate) mod game;
+pub(crate) mod raw;
+pub(crate) mod stream;
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
+use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
+use stickycas_server::{Config, PRINCIPAL_KEY, ServeError, Stopped, run};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Response, Status};
+use tonic_types::StatusExt as _;
+
+/// Who may create instances in these tests.
+pub(crate) const COORDINATOR: &str = "coordinator";
+/// Who may look at every instance.
+pub(crate) const OBSERVER: &str = "observer";
+
+/// A server that runs in the runtime of its test.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    serving: JoinHandle<Result<Stopped, ServeError>>,
+}
+
+impl Server {
+    pub(crate) async fn start() -> Self {
+        Self::with(|_| ()).await
+    }
+
+    /// A server whose configuration is changed so.
+    pub(crate) async fn with(change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config::insecure([COORDINATOR.to_owned()]);
+        config.observers.insert(OBSERVER.to_owned());
+        config.drain = Duration::from_millis(200);
+        change(&mut config);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let serving = tokio::spawn(run(listener, config, async {
+            let _ = stopped.await;
+        }));
+        Self { address, stop, serving }
+    }
+
+    /// Tells it to stop and waits until it has.
+    pub(crate) async fn stop(self) -> Stopped {
+        self.begin_to_stop().ended().await
+    }
+
+    /// Tells it to stop.
+    pub(crate) fn begin_to_stop(self) -> Stopping {
+        self.stop.send(()).expect("the server runs");
+        Stopping(self.serving)
+    }
+
+    /// A connection of its own.
+    pub(crate) async fn connect(&self) -> Channel {
+        Endpoint::from_shared(format!("http://{}", self.address)).unwrap().connect().await.unwrap()
+    }
+
+    /// A client on a connection of its own.
+    pub(crate) async fn client(&self, principal: &str) -> Client {
+        Client::on(self.connect().await, principal)
+    }
+}
+
+/// A server that was told to stop.
+pub(crate) struct Stopping(JoinHandle<Result<Stopped, ServeError>>);
+
+impl Stopping {
+    pub(crate) async fn ended(self) -> Stopped {
+        soon(self.0).await.unwrap().unwrap()
+    }
+}
+
+/// The generated clients of one principal on one connection.
+#[derive(Clone)]
+pub(crate) struct Client {
+    pub list: StickyCasServiceClient<InterceptedService<Channel, As>>,
+    pub instances: InstanceServiceClient<InterceptedService<Channel, As>>,
+}
+
+impl Client {
+    pub(crate) fn on(channel: Channel, principal: &str) -> Self {
+        Self::with(channel, As(vec![principal.parse().unwrap()]))
+    }
+
+    /// With these names in the metadata, however many.
+    pub(crate) fn with(channel: Channel, names: As) -> Self {
+        Self {
+            list: StickyCasServiceClient::with_interceptor(channel.clone(), names.clone()),
+            instances: InstanceServiceClient::with_interceptor(channel, names),
+        }
+    }
+}
+
+/// Puts principals into the metadata.
+#[derive(Clone)]
+pub(crate) struct As(pub(crate) Vec<MetadataValue<Ascii>>);
+
+impl Interceptor for As {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        for name in &self.0 {
+            request.metadata_mut().append(PRINCIPAL_KEY, name.clone());
+        }
+        Ok(request)
+    }
+}
+
+/// What a refusal told.
+#[derive(Debug)]
+pub(crate) struct Told(pub(crate) HashMap<String, String>);
+
+impl Told {
+    #[track_caller]
+    pub(crate) fn number(&self, key: &str) -> u64 {
+        self.0.get(key).unwrap_or_else(|| panic!("no {key} in {:?}", self.0)).parse().unwrap()
+    }
+}
+
+/// The reasons whose refusals say when to try again (SPEC section 11).
+const WITH_RETRY_INFO: [&str; 6] = [
+    "TOO_MANY_WAITING",
+    "TOO_MANY_INSTANCES",
+    "TOO_MANY_STREAMS",
+    "WATCHER_TOO_SLOW",
+    "READER_TOO_SLOW",
+    "DRAINING",
+];
+
+/// The call was refused with this code and reason, and with RetryInfo exactly if the rules promise it.
+#[track_caller]
+pub(crate) fn refused<T: Debug>(outcome: Result<Response<T>, Status>, code: Code, reason: &str) -> Told {
+    told(&outcome.expect_err("the call should be refused"), code, reason)
+}
+
+/// As [`refused`], of a status.
+#[track_caller]
+pub(crate) fn told(status: &Status, code: Code, reason: &str) -> Told {
+    let info = status.get_details_error_info().unwrap_or_else(|| panic!("no ErrorInfo in {status:?}"));
+    assert_eq!((status.code(), info.reason.as_str()), (code, reason), "{status:?}");
+    assert_eq!(info.domain, "stickycas.v1");
+    assert!(!status.message().is_empty());
+    let retry = status.get_details_retry_info().and_then(|retry| retry.retry_delay);
+    assert_eq!(retry.is_some(), WITH_RETRY_INFO.contains(&reason), "{status:?}");
+    Told(info.metadata)
+}
+
+/// For what must come. Long enough for any machine: only a server that hangs ever waits for it.
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(120), future).await.expect("the server hangs")
+}

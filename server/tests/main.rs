@@ -1,0 +1,15 @@
+//! The server over the network: generated clients and raw HTTP/2 against a server of their own in each test.
+
+// A test that finds something else than it expects is to end.
+#![allow(clippy::unwrap_used)]
+
+mod harness;
+
+mod attach;
+mod binary;
+mod limits;
+mod living;
+mod refusals;
+mod stopping;
+mod vanishing;
+mod watch;
