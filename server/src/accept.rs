@@ -22,13 +22,13 @@ use crate::limits::Limits;
 /// How long to wait after an accept failed, usually for want of file descriptors.
 const BACK_OFF: Duration = Duration::from_millis(50);
 
-/// Accepted connections, no more of them open at a time than may be, until `drain` is cancelled. Then the listener
+/// Accepted connections, no more of them open at a time than may be, until `stop` is cancelled. Then the listener
 /// is closed, so that new clients are turned away instead of being left to wait. What is still open when `cut`
 /// is cancelled breaks off.
 pub(crate) fn accept(
     listener: TcpListener,
     limits: &Limits,
-    drain: CancellationToken,
+    stop: CancellationToken,
     cut: CancellationToken,
 ) -> ReceiverStream<io::Result<Connection>> {
     let (limit, opening) = (limits.connections, limits.opening);
@@ -37,7 +37,7 @@ pub(crate) fn accept(
         let permits = Arc::new(Semaphore::new(limit));
         loop {
             let (stream, peer) = tokio::select! {
-                () = drain.cancelled() => return,
+                () = stop.cancelled() => return,
                 () = accepted.closed() => return,
                 connection = listener.accept() => match connection {
                     Ok(connection) => connection,

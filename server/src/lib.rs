@@ -15,6 +15,7 @@ mod accept;
 pub mod cli;
 mod config;
 mod deadline;
+mod drain;
 mod identity;
 mod instances;
 pub mod limits;
@@ -36,6 +37,7 @@ pub use config::Config;
 pub use identity::{Caller, Identification, PRINCIPAL_KEY, Principal};
 
 use deadline::DeadlineLayer;
+use drain::Drain;
 use identity::IdentityLayer;
 use instances::Instances;
 use service::Service;
@@ -73,12 +75,14 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<Stopped, ServeError> {
     let limits = &config.limits;
-    let drain = CancellationToken::new();
+    // Ends the accept loop and lets connections end.
+    let stop = CancellationToken::new();
+    let drain = Drain::default();
     let instances = Arc::new(Instances::new(limits.clone()));
     let timers = instances.clone();
     let _timers = AbortOnDropHandle::new(tokio::spawn(async move { timers.run_timers().await }));
 
-    let service = Service::new(instances, limits.clone(), drain.clone());
+    let service = Service::new(instances.clone(), limits.clone(), drain.clone());
     let identity = IdentityLayer::new(&config);
     let (mut health, health_service) = tonic_health::server::health_reporter();
     let reflection_v1 = config.reflection.then(|| reflection().build_v1()).transpose()?;
@@ -101,8 +105,8 @@ pub async fn run(
     // Whatever is open when this function ends, however it ends, breaks off.
     let cut = CancellationToken::new();
     let _cut = cut.clone().drop_guard();
-    let connections = accept::accept(listener, limits, drain.clone(), cut);
-    let serve = router.serve_with_incoming_shutdown(connections, drain.clone().cancelled_owned());
+    let connections = accept::accept(listener, limits, stop.clone(), cut);
+    let serve = router.serve_with_incoming_shutdown(connections, stop.clone().cancelled_owned());
     tokio::pin!(serve);
     health.set_service_status("", ServingStatus::Serving).await;
     tokio::select! {
@@ -113,7 +117,9 @@ pub async fn run(
     // Taken away for a moment, so that streams that watch it are told and end.
     health.clear_service_status("").await;
     health.set_service_status("", ServingStatus::NotServing).await;
-    drain.cancel();
+    drain.begin();
+    instances.dismiss_callers();
+    stop.cancel();
     match tokio::time::timeout(config.drain, serve).await {
         Ok(ended) => Ok(ended.map(|()| Stopped::Clean)?),
         Err(_) => Ok(Stopped::Forced),

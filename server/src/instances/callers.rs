@@ -94,7 +94,7 @@ impl Callers {
         }
     }
 
-    /// The instance is gone: whoever waits finds the other end of its ticket gone too.
+    /// The instance or the server ends: whoever waits finds the other end of its ticket gone.
     pub(super) fn dismiss(&mut self) {
         self.waiting.clear();
     }

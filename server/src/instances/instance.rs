@@ -247,6 +247,11 @@ impl Instance {
         debug_assert!(matches!(taken, Ok(()) | Err(NotTaken::Expired)), "{taken:?}");
     }
 
+    /// See [`Callers::dismiss`].
+    pub(super) fn dismiss_callers(&self) {
+        self.core().callers.dismiss();
+    }
+
     /// The timer fired. True if the instance has expired (F10).
     pub(super) fn wake(&self) -> bool {
         let core = &mut *self.core();

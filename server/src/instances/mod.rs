@@ -73,6 +73,11 @@ impl Instances {
         self.timers.run(wake).await;
     }
 
+    /// The server drains: unary calls that wait find that nobody will answer them. Their accesses stay.
+    pub(crate) fn dismiss_callers(&self) {
+        self.living().by_id.values().for_each(|instance| instance.dismiss_callers());
+    }
+
     /// The instance with this id (F11).
     pub(crate) fn get(&self, id: InstanceId) -> Result<Arc<Instance>, Refused> {
         self.living().by_id.get(&id).cloned().ok_or_else(|| unknown(&id.to_string()))

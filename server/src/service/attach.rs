@@ -18,12 +18,12 @@ use stickycas_proto::status::Refused;
 use stickycas_proto::v1::client_frame::Frame;
 use stickycas_proto::v1::{self, AttachRequest, AttachResponse, ClientFrame, Decided, RefusalReason};
 use tokio_stream::Stream;
-use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::{Status, Streaming};
 
 use super::calls::{expired, refuse_content};
 use super::quota::Place;
 use super::{Service, draining};
+use crate::drain::Waiting;
 use crate::identity::Caller;
 use crate::instances::{Answered, Content, Instance, Out, Outbox, Outlet};
 
@@ -37,7 +37,7 @@ pub(crate) struct AttachStream {
     /// Those of them that the client may use again. What is still sent to them is refused by the right reason.
     free: HashSet<u32>,
     outbox: Arc<Outbox>,
-    drain: Pin<Box<WaitForCancellationFutureOwned>>,
+    drain: Waiting,
     /// Whether what is in the outbox has waited for its turn already.
     lingered: bool,
     over: bool,
@@ -72,7 +72,7 @@ impl AttachStream {
         place: Place,
     ) -> Self {
         let outbox = Arc::new(Outbox::new(service.0.limits.unread_frames));
-        let drain = Box::pin(service.0.drain.clone().cancelled_owned());
+        let drain = service.0.drain.wait();
         Self {
             service,
             caller,
@@ -210,7 +210,7 @@ impl AttachStream {
 
     /// What ends the stream, if anything does; else what to send.
     fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<AttachResponse, Status>>> {
-        if self.drain.as_mut().poll(cx).is_ready() {
+        if Pin::new(&mut self.drain).poll(cx).is_ready() {
             return Poll::Ready(Some(Err(draining().into())));
         }
         if let Err(status) = self.take_in(cx) {

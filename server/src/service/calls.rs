@@ -109,13 +109,15 @@ impl Service {
             Taken::Waits(ticket) => ticket,
         };
         drop(instance);
-        tokio::select! {
-            outcome = ticket => match outcome {
-                Ok(outcome) => outcome.map_err(|refusal| Refused::from(&refusal)),
-                // With the access still waiting.
-                Err(_) => Err(expired()),
-            },
-            () = self.0.drain.cancelled() => Err(draining()),
+        // Those who wait are told when draining begins; whoever has come in between looks again.
+        if self.0.drain.has_begun() {
+            return Err(draining());
+        }
+        match ticket.await {
+            Ok(outcome) => outcome.map_err(|refusal| Refused::from(&refusal)),
+            // Nobody will answer any more, with the access still waiting.
+            Err(_) if self.0.drain.has_begun() => Err(draining()),
+            Err(_) => Err(expired()),
         }
     }
 

@@ -13,9 +13,9 @@ use stickycas_proto::status::Refused;
 use stickycas_proto::v1::RefusalReason;
 use stickycas_proto::v1::instance_service_server::InstanceServiceServer;
 use stickycas_proto::v1::sticky_cas_service_server::StickyCasServiceServer;
-use tokio_util::sync::CancellationToken;
 use tonic::{Extensions, Request};
 
+use crate::drain::Drain;
 use crate::identity::Caller;
 use crate::instances::Instances;
 use crate::limits::Limits;
@@ -30,14 +30,13 @@ pub(crate) struct Service(Arc<Shared>);
 struct Shared {
     instances: Arc<Instances>,
     limits: Limits,
-    /// Cancelled when the server drains.
-    drain: CancellationToken,
+    drain: Drain,
     attach_streams: Quota,
     watch_streams: Quota,
 }
 
 impl Service {
-    pub(crate) fn new(instances: Arc<Instances>, limits: Limits, drain: CancellationToken) -> Self {
+    pub(crate) fn new(instances: Arc<Instances>, limits: Limits, drain: Drain) -> Self {
         let attach_streams = Quota::new(limits.attach_streams_per_principal);
         let watch_streams = Quota::new(limits.watch_streams_per_principal);
         Self(Arc::new(Shared { instances, limits, drain, attach_streams, watch_streams }))
@@ -57,7 +56,7 @@ impl Service {
 
     /// Who calls, unless the server takes nothing new.
     fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Refused> {
-        if self.0.drain.is_cancelled() {
+        if self.0.drain.has_begun() {
             return Err(draining());
         }
         caller(request.extensions())

@@ -14,12 +14,12 @@ use stickycas_proto::status::{Details, Refused};
 use stickycas_proto::v1::watch_response::Content;
 use stickycas_proto::v1::{self, EventBatch, RefusalReason, WatchResponse};
 use tokio_stream::Stream;
-use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::Status;
 
 use super::quota::Place;
 use super::status::status_to_wire;
 use super::{Service, draining};
+use crate::drain::Waiting;
 use crate::instances::{Instance, Next, Snapshot, WatcherId, how_many};
 use crate::limits::Limits;
 
@@ -32,7 +32,7 @@ pub(crate) struct WatchStream {
     snapshot: Vec<v1::Snapshot>,
     /// The index of the next event.
     index: u64,
-    drain: Pin<Box<WaitForCancellationFutureOwned>>,
+    drain: Waiting,
     over: bool,
     _place: Place,
 }
@@ -40,7 +40,7 @@ pub(crate) struct WatchStream {
 impl WatchStream {
     /// From this event on.
     pub(super) fn from_index(service: &Service, instance: Arc<Instance>, index: u64, place: Place) -> Self {
-        let drain = Box::pin(service.0.drain.clone().cancelled_owned());
+        let drain = service.0.drain.wait();
         let service = service.clone();
         let watcher = instance.watcher();
         Self { service, instance, watcher, snapshot: Vec::new(), index, drain, over: false, _place: place }
@@ -57,7 +57,7 @@ impl WatchStream {
     }
 
     fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<WatchResponse, Status>>> {
-        if self.drain.as_mut().poll(cx).is_ready() {
+        if Pin::new(&mut self.drain).poll(cx).is_ready() {
             return Poll::Ready(Some(Err(draining().into())));
         }
         if let Some(part) = self.snapshot.pop() {
