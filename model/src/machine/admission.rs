@@ -224,7 +224,7 @@ impl Machine {
     ) -> Result<Reply, Refusal> {
         let member = &self.members[process.index()];
         if let Some(first) = &member.decided {
-            if *first == value {
+            if **first == value {
                 return Ok(Reply::Done);
             }
             let detail = format!("decided {} first, now {}", brief(first), brief(&value));
@@ -239,7 +239,7 @@ impl Machine {
         let missing = self.members[process.index()].is_missing();
         let awaited = self.members[process.index()].is_awaited();
         self.withdraw(process, events);
-        self.members[process.index()].decided = Some(value);
+        self.members[process.index()].decided = Some(Box::new(value));
         if awaited {
             self.await_no_more(process, missing);
         }
@@ -297,10 +297,10 @@ impl Machine {
         }
         let Self { list, sealed_mode, members, .. } = self;
         let mode = sealed_mode.get_or_insert_with(|| mode(list.iter().map(|entry| &entry.value)).cloned());
-        let report = &members[process.index()].decided;
-        if report != mode {
-            let say = |value: &Option<Value>| value.as_ref().map_or("nothing".to_owned(), brief);
-            let detail = format!("reports {}, the sealed list decides {}", say(report), say(mode));
+        let report = members[process.index()].decided.as_deref();
+        if report != mode.as_ref() {
+            let say = |value: Option<&Value>| value.map_or("nothing".to_owned(), brief);
+            let detail = format!("reports {}, the sealed list decides {}", say(report), say(mode.as_ref()));
             self.accuse(process, OffenceKind::FalseDecision, None, detail, events);
         }
     }

@@ -30,16 +30,18 @@ pub(super) struct Member {
     pub(super) next: AccessNumber,
     /// Accepted and not yet executed, in order. At most the pipeline bound.
     pub(super) waiting: VecDeque<Waiting>,
-    /// The last answers, in order. At most the pipeline bound (F8b).
+    /// The last answers, in order, up to that of `answered`. At most the pipeline bound (F8b).
     kept: VecDeque<Kept>,
+    /// The number of the last access that was executed, 0 if none: they are executed in order.
+    answered: u64,
     /// The answer of its first append.
     pub(super) append: Option<(Phase, AppendAnswer)>,
     /// What is left of its patience, in nanoseconds.
     pub(super) patience: u64,
     /// The session that counts.
     pub(super) session: Option<SessionId>,
-    /// Its decision; with it, it has left.
-    pub(super) decided: Option<Value>,
+    /// Its decision; with it, it has left. Boxed, so that what every access touches is close together.
+    pub(super) decided: Option<Box<Value>>,
     pub(super) joined: bool,
     /// Its patience is spent, or it joined too late to have any.
     pub(super) spent: bool,
@@ -61,13 +63,12 @@ pub(super) struct Waiting {
 /// An access that was executed: enough to recognise it and to answer it again, and no copy of any value.
 #[derive(Clone, Copy, Debug)]
 struct Kept {
-    number: AccessNumber,
-    session: Option<SessionId>,
     phase: Phase,
     answer: Answer,
+    session: Option<SessionId>,
     /// Fingerprint of an append's value. Whoever forges a collision fools only itself: it is told the
     /// first answer instead of being refused.
-    fingerprint: u64,
+    fingerprint: u32,
 }
 
 /// What is known of an access number that was used before.
@@ -88,6 +89,7 @@ impl Member {
             next: AccessNumber::FIRST,
             waiting: VecDeque::new(),
             kept: VecDeque::new(),
+            answered: 0,
             append: None,
             patience,
             session: None,
@@ -113,11 +115,16 @@ impl Member {
         if let Some(waiting) = self.waiting.iter().find(|waiting| waiting.number == number) {
             return if waiting.op == *op { Known::Waiting } else { Known::Other(waiting.session) };
         }
-        match self.kept.iter().find(|kept| kept.number == number) {
+        match self.kept(number) {
             Some(kept) if kept.is_answer_to(op) => Known::Answered(kept.phase, kept.answer),
             Some(kept) => Known::Other(kept.session),
             None => Known::Forgotten,
         }
+    }
+
+    fn kept(&self, number: AccessNumber) -> Option<&Kept> {
+        let behind = usize::try_from(self.answered.checked_sub(number.get())?).ok()?;
+        self.kept.iter().nth_back(behind)
     }
 
     /// Keeps the answer to an executed access, letting go of the oldest beyond `limit`.
@@ -126,14 +133,14 @@ impl Member {
         waiting: &Waiting,
         phase: Phase,
         answer: Answer,
-        fingerprint: u64,
+        fingerprint: u32,
         limit: u32,
     ) {
         if self.kept.len() >= limit as usize {
             self.kept.pop_front();
         }
-        let Waiting { number, session, .. } = *waiting;
-        self.kept.push_back(Kept { number, session, phase, answer, fingerprint });
+        self.kept.push_back(Kept { phase, answer, session: waiting.session, fingerprint });
+        self.answered = waiting.number.get();
         if let (Answer::Append(answer), None) = (answer, self.append) {
             self.append = Some((phase, answer));
         }
@@ -146,7 +153,7 @@ impl Member {
             next: self.next,
             waiting: self.waiting.iter().map(|waiting| (waiting.number, waiting.op.clone())).collect(),
             append: self.append,
-            decided: self.decided.clone(),
+            decided: self.decided.as_deref().cloned(),
         }
     }
 }
@@ -176,8 +183,8 @@ pub struct MemberStatus {
     pub decided: Option<Value>,
 }
 
-/// A fingerprint of a value: FNV-1a over words of eight bytes.
-pub(super) fn fingerprint(value: &Value) -> u64 {
+/// A fingerprint of a value: FNV-1a over words of eight bytes, and of that the lower half.
+pub(super) fn fingerprint(value: &Value) -> u32 {
     const PRIME: u64 = 0x0000_0100_0000_01b3;
     let bytes = value.as_bytes();
     let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ bytes.len() as u64;
@@ -187,5 +194,5 @@ pub(super) fn fingerprint(value: &Value) -> u64 {
         hash = (hash ^ u64::from_le_bytes(word)).wrapping_mul(PRIME);
         hash ^= hash >> 32;
     }
-    hash
+    hash as u32
 }

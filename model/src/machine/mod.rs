@@ -271,6 +271,9 @@ impl Machine {
             Input::Access(access) => self.access(now, access, events),
             Input::Decide { process, value } => self.decide(now, process, value, events),
             Input::Offence(offence) => {
+                // The border has refused an access: what follows it on its stream is out of order through no
+                // fault (F8d). If it came by a unary call, this excuses more than it must.
+                self.members[offence.process.index()].refused_on_stream |= offence.number.is_some();
                 self.offences.file(offence, events);
                 Ok(Reply::Done)
             }

@@ -92,7 +92,7 @@ impl Machine {
             length: self.list.len(),
             sealed: self.sealed,
             left: members()
-                .filter_map(|(process, member)| Some((process, member.decided.clone()?)))
+                .filter_map(|(process, member)| Some((process, member.decided.as_deref().cloned()?)))
                 .collect(),
             given_up: members()
                 .filter(|(_, member)| member.spent && member.decided.is_none())

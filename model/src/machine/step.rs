@@ -142,7 +142,7 @@ impl Machine {
         process: ProcessId,
         waiting: &Waiting,
         answer: Answer,
-        fingerprint: u64,
+        fingerprint: u32,
         events: &mut Vec<Event>,
     ) {
         let phase: Phase = self.phase;

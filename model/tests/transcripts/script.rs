@@ -86,7 +86,8 @@ fn input(machine: &Machine, verb: &str, words: &mut Words<'_>) -> Result<Input, 
         "decide" => Ok(Input::Decide { process, value: value(words)? }),
         "offence" => {
             let kind = offence_kind(words.next()?)?;
-            Ok(Input::Offence(Offence { process, kind, number: None, detail: "seen at the border".into() }))
+            let number = words.take_named("#").map(number).transpose()?.and_then(AccessNumber::new);
+            Ok(Input::Offence(Offence { process, kind, number, detail: "seen at the border".into() }))
         }
         _ => Err("there is no such command".to_owned()),
     }
