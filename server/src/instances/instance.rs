@@ -4,28 +4,26 @@
 //! into the record, answers go to whoever waits for them, a timer is set. Nothing is awaited in between, so a
 //! caller that hangs up can leave nothing half done (SPEC F8a).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 use std::time::{Duration, Instant, SystemTime};
 
-use bytes::Bytes;
-use stickycas_model::access::{Access, Answer, Refusal};
-use stickycas_model::history::{Event, Offence};
-use stickycas_model::machine::{Entry, Input, Machine, MemberStatus, Reply, State, Status};
+use stickycas_model::access::{Access, Refusal};
+use stickycas_model::history::Offence;
+use stickycas_model::machine::{Entry, Input, MemberStatus, Reply, State, Status};
 use stickycas_model::params::Params;
-use stickycas_model::types::{Phase, Position, ProcessId, SessionId, Time, Value};
+use stickycas_model::types::{Phase, ProcessId, SessionId, Time, Value};
 use stickycas_proto::names::{InstanceId, InstanceName};
-use stickycas_proto::status::Refused;
-use stickycas_proto::v1::{self, RefusalReason};
+use stickycas_proto::v1;
 
-use super::alarm::Alarm;
-use super::callers::{Answered, Callers, Ticket, TooMany};
-use super::outlets::{Outlet, Outlets};
+use super::callers::{Answered, Ticket, TooMany};
+use super::guarded::Guarded;
+use super::outlets::Outlet;
 use super::timers::Timers;
 use crate::identity::Principal;
 use crate::limits::Limits;
-use crate::store::memory::{NotKept, Record};
+use crate::store::memory::NotKept;
 
 /// What was fixed when the instance was created.
 #[derive(Debug)]
@@ -44,36 +42,16 @@ pub(crate) struct Facts {
 /// One living instance. See the module.
 #[derive(Debug)]
 pub(crate) struct Instance {
-    facts: Facts,
+    pub(super) facts: Facts,
     processes: HashMap<String, ProcessId>,
-    born: Instant,
-    timers: Arc<Timers>,
-    core: Mutex<Core>,
-}
-
-/// What the lock guards.
-#[derive(Debug)]
-struct Core {
-    machine: Machine,
-    record: Record,
-    outlets: Outlets,
-    callers: Callers,
-    /// Watch streams that have sent everything and want to be woken.
-    watchers: BTreeMap<WatcherId, Waker>,
-    next_watcher: WatcherId,
-    alarm: Alarm,
-    touched: Time,
-    /// When it finished or was closed.
-    ended: Option<Time>,
-    /// Its time is over (F10): whoever still holds it finds it gone.
-    expired: bool,
-    /// Used again by every step.
-    events: Vec<Event>,
+    pub(super) born: Instant,
+    pub(super) timers: Arc<Timers>,
+    core: Mutex<Guarded>,
 }
 
 /// One Watch stream of an instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct WatcherId(u64);
+pub(crate) struct WatcherId(pub(super) u64);
 
 /// An access that was taken: its answer, or where it will come.
 #[derive(Debug)]
@@ -120,20 +98,7 @@ impl Instance {
         let number = |index| ProcessId::from_index(index).expect("a roster has at most 65,536 rows");
         let processes =
             facts.roster.iter().enumerate().map(|(index, name)| (name.clone(), number(index))).collect();
-        let kept = limits.events + limits.events_per_process * facts.params.processes() as usize;
-        let core = Core {
-            machine: Machine::new(facts.params.clone()),
-            record: Record::new(kept),
-            outlets: Outlets::default(),
-            callers: Callers::new(limits.callers_per_access),
-            watchers: BTreeMap::new(),
-            next_watcher: WatcherId::default(),
-            alarm: Alarm::default(),
-            touched: Time::ZERO,
-            ended: None,
-            expired: false,
-            events: Vec::new(),
-        };
+        let core = Guarded::new(&facts, limits);
         let instance = Self { facts, processes, born: Instant::now(), timers, core: Mutex::new(core) };
         instance.core().set_alarm(&instance);
         instance
@@ -247,7 +212,7 @@ impl Instance {
         debug_assert!(matches!(taken, Ok(()) | Err(NotTaken::Expired)), "{taken:?}");
     }
 
-    /// See [`Callers::dismiss`].
+    /// See [`super::callers::Callers::dismiss`].
     pub(super) fn dismiss_callers(&self) {
         self.core().callers.dismiss();
     }
@@ -329,7 +294,7 @@ impl Instance {
         Next::Nothing
     }
 
-    fn core(&self) -> MutexGuard<'_, Core> {
+    fn core(&self) -> MutexGuard<'_, Guarded> {
         self.core.lock().expect("no step of a machine panics")
     }
 
@@ -338,7 +303,7 @@ impl Instance {
     }
 
     /// Takes one input and delivers all that follows from it.
-    fn step<T>(&self, input: impl FnOnce(&mut Core, Time) -> Result<T, NotTaken>) -> Result<T, NotTaken> {
+    fn step<T>(&self, input: impl FnOnce(&mut Guarded, Time) -> Result<T, NotTaken>) -> Result<T, NotTaken> {
         let mut core = self.core();
         if core.expired {
             return Err(NotTaken::Expired);
@@ -363,124 +328,6 @@ pub(crate) enum Next {
     End,
     /// The next event is not kept any more; from this phase on everything is.
     TooSlow(Phase),
-}
-
-impl Core {
-    /// An answer with the entries that it names.
-    fn answered(&self, phase: Option<Phase>, answer: Answer) -> Answered {
-        Answered::new(phase, answer, |start| self.entries(start))
-    }
-
-    fn entries(&self, start: Position) -> impl Iterator<Item = Bytes> {
-        self.machine.list().range(start, u32::MAX).map(|entry| entry.value.to_bytes())
-    }
-
-    /// Does what is due by time alone.
-    fn catch_up(&mut self, instance: &Instance, now: Time) {
-        if self.machine.deadline().is_some_and(|due| due <= now) {
-            let tick = self.machine.apply(now, Input::Tick, &mut self.events);
-            debug_assert!(tick.is_ok(), "{tick:?}");
-            self.settle(instance, now);
-        }
-    }
-
-    /// Delivers what happened, records it and sets the timer.
-    fn settle(&mut self, instance: &Instance, now: Time) {
-        if !self.events.is_empty() {
-            let mut events = std::mem::take(&mut self.events);
-            for event in &events {
-                self.deliver(instance, event);
-            }
-            if self.ended.is_none() && matches!(self.machine.state(), State::Finished | State::Closed) {
-                self.ended = Some(now);
-            }
-            self.record.extend(now, events.drain(..));
-            self.events = events;
-            self.wake_watchers();
-        }
-        self.set_alarm(instance);
-    }
-
-    fn deliver(&mut self, instance: &Instance, event: &Event) {
-        match event {
-            Event::Answered { process, number, phase, answer } => {
-                let machine = &self.machine;
-                let entries =
-                    |start| machine.list().range(start, u32::MAX).map(|entry| entry.value.to_bytes());
-                self.outlets.answer(*process, *number, *phase, answer, entries);
-                self.callers.answer(*process, *number, || Answered::new(Some(*phase), *answer, entries));
-            }
-            Event::Withdrawn { process, number } => {
-                let why = if self.machine.state() == State::Closed { Refusal::Closed } else { Refusal::Left };
-                self.outlets.withdraw(*process, *number, &why);
-                self.callers.withdraw(*process, *number, &why);
-            }
-            event => trace(instance, event),
-        }
-    }
-
-    /// When the instance expires as things stand (F10).
-    fn expires(&self, facts: &Facts) -> Time {
-        match self.ended {
-            Some(ended) => ended.after(facts.retention),
-            None => self.touched.after(facts.idle_lifetime),
-        }
-    }
-
-    /// Its time is over: lets go of everybody who waits, since nothing will happen here any more.
-    fn expire(&mut self, id: InstanceId) {
-        self.expired = true;
-        let why = Refused::new(RefusalReason::InstanceUnknown, format!("instance {id} has expired"));
-        for (process, outlet) in self.outlets.take() {
-            for (number, _) in self.machine.member(process).waiting {
-                outlet.outbox.answer(why.to_frame(outlet.channel, Some(number)));
-            }
-            outlet.outbox.free(outlet.channel);
-        }
-        self.callers.dismiss();
-        self.wake_watchers();
-    }
-
-    fn wake_watchers(&mut self) {
-        std::mem::take(&mut self.watchers).into_values().for_each(Waker::wake);
-    }
-
-    /// Sets a timer if those that are set come too late.
-    fn set_alarm(&mut self, instance: &Instance) {
-        let expiry = self.expires(&instance.facts);
-        let due = self.machine.deadline().map_or(expiry, |deadline| deadline.min(expiry));
-        if self.alarm.wants(due) {
-            instance.timers.set(instance.born + due.since(Time::ZERO), instance.facts.id);
-        }
-    }
-}
-
-/// What is worth telling operators and developers.
-fn trace(instance: &Instance, event: &Event) {
-    let id = instance.facts.id;
-    match event {
-        Event::Offence(offence) => tracing::warn!(
-            instance = %id, process = %offence.process, kind = ?offence.kind, detail = ?offence.detail, "offence"
-        ),
-        Event::GatheringEnded { joined } => tracing::debug!(instance = %id, joined, "gathering ended"),
-        Event::PatienceSpent { process } => tracing::info!(instance = %id, %process, "patience spent"),
-        Event::Stepped { phase, warp, length } => {
-            tracing::trace!(instance = %id, %phase, %warp, length, "phase executed");
-        }
-        Event::Added { position, process, phase, .. } => {
-            tracing::trace!(instance = %id, %position, %process, %phase, "entry added");
-        }
-        Event::Sealed { phase, length } => tracing::debug!(instance = %id, %phase, length, "list sealed"),
-        Event::Finished => tracing::info!(instance = %id, "finished"),
-        Event::Closed => tracing::info!(instance = %id, "closed"),
-        Event::Joined { .. }
-        | Event::Session { .. }
-        | Event::Accepted { .. }
-        | Event::Refused { .. }
-        | Event::Answered { .. }
-        | Event::Decided { .. }
-        | Event::Withdrawn { .. } => {}
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod alarm;
 mod callers;
+mod guarded;
 mod instance;
 mod outbox;
 mod outlets;

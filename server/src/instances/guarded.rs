@@ -1,0 +1,177 @@
+//! What the lock of an instance guards, and what follows from each step under it: delivery, the record, the
+//! timer.
+
+use std::collections::BTreeMap;
+use std::task::Waker;
+
+use bytes::Bytes;
+use stickycas_model::access::{Answer, Refusal};
+use stickycas_model::history::Event;
+use stickycas_model::machine::{Input, Machine, State};
+use stickycas_model::types::{Phase, Position, Time};
+use stickycas_proto::names::InstanceId;
+use stickycas_proto::status::Refused;
+use stickycas_proto::v1::RefusalReason;
+
+use super::alarm::Alarm;
+use super::callers::{Answered, Callers};
+use super::instance::{Facts, Instance, WatcherId};
+use super::outlets::Outlets;
+use crate::limits::Limits;
+use crate::store::memory::Record;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Guarded {
+    pub(super) machine: Machine,
+    pub(super) record: Record,
+    pub(super) outlets: Outlets,
+    pub(super) callers: Callers,
+    /// Watch streams that have sent everything and want to be woken.
+    pub(super) watchers: BTreeMap<WatcherId, Waker>,
+    pub(super) next_watcher: WatcherId,
+    pub(super) alarm: Alarm,
+    pub(super) touched: Time,
+    /// When it finished or was closed.
+    pub(super) ended: Option<Time>,
+    /// Its time is over (F10): whoever still holds it finds it gone.
+    pub(super) expired: bool,
+    /// Used again by every step.
+    pub(super) events: Vec<Event>,
+}
+
+impl Guarded {
+    /// A new instance, in which nothing has happened.
+    pub(super) fn new(facts: &Facts, limits: &Limits) -> Self {
+        let kept = limits.events + limits.events_per_process * facts.params.processes() as usize;
+        Self {
+            machine: Machine::new(facts.params.clone()),
+            record: Record::new(kept),
+            outlets: Outlets::default(),
+            callers: Callers::new(limits.callers_per_access),
+            watchers: BTreeMap::new(),
+            next_watcher: WatcherId::default(),
+            alarm: Alarm::default(),
+            touched: Time::ZERO,
+            ended: None,
+            expired: false,
+            events: Vec::new(),
+        }
+    }
+
+    /// An answer with the entries that it names.
+    pub(super) fn answered(&self, phase: Option<Phase>, answer: Answer) -> Answered {
+        Answered::new(phase, answer, |start| self.entries(start))
+    }
+
+    fn entries(&self, start: Position) -> impl Iterator<Item = Bytes> {
+        self.machine.list().range(start, u32::MAX).map(|entry| entry.value.to_bytes())
+    }
+
+    /// Does what is due by time alone.
+    pub(super) fn catch_up(&mut self, instance: &Instance, now: Time) {
+        if self.machine.deadline().is_some_and(|due| due <= now) {
+            let tick = self.machine.apply(now, Input::Tick, &mut self.events);
+            debug_assert!(tick.is_ok(), "{tick:?}");
+            self.settle(instance, now);
+        }
+    }
+
+    /// Delivers what happened, records it and sets the timer.
+    pub(super) fn settle(&mut self, instance: &Instance, now: Time) {
+        if !self.events.is_empty() {
+            let mut events = std::mem::take(&mut self.events);
+            for event in &events {
+                self.deliver(instance, event);
+            }
+            if self.ended.is_none() && matches!(self.machine.state(), State::Finished | State::Closed) {
+                self.ended = Some(now);
+            }
+            self.record.extend(now, events.drain(..));
+            self.events = events;
+            self.wake_watchers();
+        }
+        self.set_alarm(instance);
+    }
+
+    fn deliver(&mut self, instance: &Instance, event: &Event) {
+        match event {
+            Event::Answered { process, number, phase, answer } => {
+                let machine = &self.machine;
+                let entries =
+                    |start| machine.list().range(start, u32::MAX).map(|entry| entry.value.to_bytes());
+                self.outlets.answer(*process, *number, *phase, answer, entries);
+                self.callers.answer(*process, *number, || Answered::new(Some(*phase), *answer, entries));
+            }
+            Event::Withdrawn { process, number } => {
+                let why = if self.machine.state() == State::Closed { Refusal::Closed } else { Refusal::Left };
+                self.outlets.withdraw(*process, *number, &why);
+                self.callers.withdraw(*process, *number, &why);
+            }
+            event => trace(instance, event),
+        }
+    }
+
+    /// When the instance expires as things stand (F10).
+    pub(super) fn expires(&self, facts: &Facts) -> Time {
+        match self.ended {
+            Some(ended) => ended.after(facts.retention),
+            None => self.touched.after(facts.idle_lifetime),
+        }
+    }
+
+    /// Its time is over: lets go of everybody who waits, since nothing will happen here any more.
+    pub(super) fn expire(&mut self, id: InstanceId) {
+        self.expired = true;
+        let why = Refused::new(RefusalReason::InstanceUnknown, format!("instance {id} has expired"));
+        for (process, outlet) in self.outlets.take() {
+            for (number, _) in self.machine.member(process).waiting {
+                outlet.outbox.answer(why.to_frame(outlet.channel, Some(number)));
+            }
+            outlet.outbox.free(outlet.channel);
+        }
+        self.callers.dismiss();
+        self.wake_watchers();
+    }
+
+    fn wake_watchers(&mut self) {
+        std::mem::take(&mut self.watchers).into_values().for_each(Waker::wake);
+    }
+
+    /// Sets a timer if those that are set come too late.
+    pub(super) fn set_alarm(&mut self, instance: &Instance) {
+        let expiry = self.expires(&instance.facts);
+        let due = self.machine.deadline().map_or(expiry, |deadline| deadline.min(expiry));
+        if self.alarm.wants(due) {
+            instance.timers.set(instance.born + due.since(Time::ZERO), instance.facts.id);
+        }
+    }
+}
+
+/// What is worth telling operators and developers.
+fn trace(instance: &Instance, event: &Event) {
+    let id = instance.facts.id;
+    match event {
+        Event::Offence(offence) => tracing::warn!(
+            instance = %id, process = %offence.process, kind = ?offence.kind, detail = ?offence.detail, "offence"
+        ),
+        Event::GatheringEnded { joined } => tracing::debug!(instance = %id, joined, "gathering ended"),
+        Event::PatienceSpent { process } => tracing::info!(instance = %id, %process, "patience spent"),
+        Event::Stepped { phase, warp, length } => {
+            tracing::trace!(instance = %id, %phase, %warp, length, "phase executed");
+        }
+        Event::Added { position, process, phase, .. } => {
+            tracing::trace!(instance = %id, %position, %process, %phase, "entry added");
+        }
+        Event::Sealed { phase, length } => tracing::debug!(instance = %id, %phase, length, "list sealed"),
+        Event::Finished => tracing::info!(instance = %id, "finished"),
+        Event::Closed => tracing::info!(instance = %id, "closed"),
+        Event::Joined { .. }
+        | Event::Session { .. }
+        | Event::Accepted { .. }
+        | Event::Refused { .. }
+        | Event::Answered { .. }
+        | Event::Decided { .. }
+        | Event::Withdrawn { .. } => {}
+    }
+}
