@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use stickycas_proto::names::PRINCIPAL_KEY;
 use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
 use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -14,9 +15,6 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
 use crate::error::Error;
-
-/// The metadata key in which a client names its principal to a server that believes it.
-pub const PRINCIPAL_KEY: &str = "stickycas-principal";
 
 /// How long one try to connect may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

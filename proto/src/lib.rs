@@ -3,7 +3,7 @@
 //! - [`v1`]: what the build generates from `proto/stickycas/v1/*.proto`.
 //! - [`convert`]: wire to model and model to wire, the one place for it. What arrives is checked here once;
 //!   behind it only checked types travel.
-//! - [`names`]: instance ids and names, which only the wire knows.
+//! - [`names`]: instance ids and names, and the metadata key of a principal, which only the wire knows.
 //! - [`reason`]: what each reason of a refusal means: its gRPC code, whether it happened, whether to retry.
 //! - [`status`]: from an error to a gRPC status and back (SPEC section 11).
 //!

@@ -1,4 +1,5 @@
-//! How an instance is named on the wire: by its id, or by the name that its creator chose (SPEC F11).
+//! How an instance is named on the wire: by its id, or by the name that its creator chose (SPEC F11); and where a
+//! caller names itself to a server that believes it.
 //!
 //! No name looks like an id, so that what a person types is never ambiguous.
 
@@ -7,6 +8,10 @@ use std::str::FromStr;
 
 use crate::convert::WireError;
 use crate::v1;
+
+/// The metadata key in which a caller names its principal to a server that believes it. Proves nothing (SPEC
+/// section 10).
+pub const PRINCIPAL_KEY: &str = "stickycas-principal";
 
 /// Digits of an instance id.
 const ID_DIGITS: usize = 32;

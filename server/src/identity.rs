@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{HeaderMap, Request, Response};
+use stickycas_proto::names::PRINCIPAL_KEY;
 use stickycas_proto::status::Refused;
 use stickycas_proto::v1::RefusalReason;
 use tonic::body::Body;
@@ -15,9 +16,6 @@ use tonic::server::NamedService;
 use tower::{Layer, Service};
 
 use crate::config::Config;
-
-/// The metadata key in which a caller names itself under [`Identification::InsecurePrincipals`].
-pub const PRINCIPAL_KEY: &str = "stickycas-principal";
 
 /// How the server tells who is calling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,7 +34,8 @@ use tonic_health::ServingStatus;
 use tower::Layer as _;
 
 pub use config::Config;
-pub use identity::{Caller, Identification, PRINCIPAL_KEY, Principal};
+pub use identity::{Caller, Identification, Principal};
+pub use stickycas_proto::names::PRINCIPAL_KEY;
 
 use deadline::DeadlineLayer;
 use drain::Drain;

@@ -1,7 +1,7 @@
 //! Proof case (c): appends in its first access what all who collude append.
 //!
 //! Then it reads and leaves by the true mode, as a correct process does, so that it costs nobody patience and
-//! commits no offence: voting for a wrong value is none (B2).
+//! commits no offence: to append a wrong value is none (B2).
 
 use crate::process::{Act, Behaviour, Correct, View};
 use crate::types::Value;
