@@ -36,8 +36,11 @@ pub struct Limits {
     pub attach_streams_per_principal: u32,
     /// Instances that one Attach stream may hold open.
     pub channels_per_stream: usize,
-    /// Frames that wait for the client of one Attach stream to read them.
+    /// Frames that wait for the client of one Attach stream to read them. Beyond it the stream ends.
     pub unread_frames: usize,
+    /// Unread frames from which on nothing more is taken in from that client: what it asks for again and again
+    /// must not pile up. Those above it answer what was accepted before.
+    pub unread_frames_to_pause: usize,
     /// Watch streams of one principal.
     pub watch_streams_per_principal: u32,
     /// Events in one message on Watch.
@@ -84,6 +87,7 @@ impl Default for Limits {
             attach_streams_per_principal: 64,
             channels_per_stream: 4_096,
             unread_frames: 65_536,
+            unread_frames_to_pause: 1_024,
             watch_streams_per_principal: 64,
             events_per_message: 256,
             events: 16_384,

@@ -295,3 +295,26 @@ async fn a_client_that_does_not_read_holds_up_nobody_else() {
     game::play(&server, &other, PROPOSAL).await;
     drop(stream);
 }
+
+#[tokio::test]
+async fn what_is_asked_again_and_again_is_taken_in_only_as_fast_as_it_is_read() {
+    let server = Server::with(|config| {
+        config.limits.unread_frames = 256;
+        config.limits.unread_frames_to_pause = 8;
+    })
+    .await;
+    let id = game::instance(&server).await;
+    let mut client = server.client("p1").await;
+    let mut stream = Stream::open(&mut client, &id).await;
+    game::play(&server, &id, PROPOSAL).await;
+    // Far more than may be left unread, and all of it has arrived before the first answer is read.
+    for _ in 0..40 {
+        stream.say((0..50).map(|_| read(0, 2)));
+    }
+    let mut answers = 0;
+    while answers < 40 * 50 {
+        if let Frame::Answer(answer) = stream.frame().await {
+            answers += u32::from(answer.number == 2);
+        }
+    }
+}

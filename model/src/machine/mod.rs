@@ -30,6 +30,7 @@
 //! by number and takes it for granted that the server knows who is who (SPEC section 10).
 
 mod admission;
+mod list;
 mod member;
 mod offences;
 mod phases;
@@ -51,6 +52,7 @@ pub use member::MemberStatus;
 pub use offences::{OFFENCES_RECORDED, OffenceCount, REFUSALS_RECORDED};
 pub use status::{Awaited, Status, WaitingMember};
 
+use list::List;
 use member::Member;
 use offences::Offences;
 use phases::Hold;
@@ -153,7 +155,7 @@ pub struct Machine {
     calendar: Calendar,
     /// Rank of each process under a `priority` arbiter, else empty.
     ranks: Box<[u32]>,
-    list: StickyCas<Entry>,
+    list: List,
     members: Box<[Member]>,
     warps: Box<[Warp]>,
     /// The warps whose phases do not pass unseen: somebody is awaited, or something waits.
@@ -194,7 +196,7 @@ impl Machine {
         let size = |warp| u32::try_from(params.members(warp).count()).unwrap_or(u32::MAX);
         Self {
             ranks: ranks(&params),
-            list: StickyCas::with_limit(params.list_limit()),
+            list: List::with_limit(params.list_limit()),
             members: (0..params.processes()).map(|_| Member::new(patience)).collect(),
             warps: all_warps().map(|warp| Warp::new(size(warp), patience)).collect(),
             live: all_warps().collect(),
@@ -229,6 +231,13 @@ impl Machine {
     #[must_use]
     pub fn list(&self) -> &StickyCas<Entry> {
         &self.list
+    }
+
+    /// The list for a reader who goes on reading while the machine goes on: entries never change (A3), so an
+    /// answer can be looked up long after its phase, without the machine.
+    #[must_use]
+    pub fn shared_list(&self) -> Arc<StickyCas<Entry>> {
+        self.list.share()
     }
 
     /// Where the instance is in its life.

@@ -2,44 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
-use stickycas_model::access::{Answer, AppendAnswer, ReadAnswer, Refusal};
-use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId};
+use stickycas_model::access::Refusal;
+use stickycas_model::types::{AccessNumber, ProcessId};
 use tokio::sync::oneshot;
 
-/// An executed access with all that its caller is told.
-#[derive(Clone, Debug)]
-pub(crate) struct Answered {
-    /// `None`: outside phases (F10).
-    pub(crate) phase: Option<Phase>,
-    pub(crate) content: Content,
-}
-
-/// The answer itself.
-#[derive(Clone, Debug)]
-pub(crate) enum Content {
-    /// Of an append.
-    Append(AppendAnswer),
-    /// Of a read, with the entries that it names.
-    Read(ReadAnswer, Vec<Bytes>),
-}
-
-impl Answered {
-    /// `entries` gives the values of the list from a position on.
-    pub(super) fn new<I: Iterator<Item = Bytes>>(
-        phase: Option<Phase>,
-        answer: Answer,
-        entries: impl FnOnce(Position) -> I,
-    ) -> Self {
-        let content = match answer {
-            Answer::Append(answer) => Content::Append(answer),
-            Answer::Read(answer) => {
-                Content::Read(answer, entries(answer.start).take(answer.count as usize).collect())
-            }
-        };
-        Self { phase, content }
-    }
-}
+use super::answered::Answered;
 
 /// Where the answer will come, or why the access was withdrawn.
 pub(crate) type Ticket = oneshot::Receiver<Result<Answered, Refusal>>;
@@ -80,17 +47,12 @@ impl Callers {
     }
 
     /// The access was executed.
-    pub(super) fn answer(
-        &mut self,
-        process: ProcessId,
-        number: AccessNumber,
-        answered: impl FnOnce() -> Answered,
-    ) {
+    pub(super) fn answer(&mut self, process: ProcessId, number: AccessNumber, answered: &Answered) {
         if self.waiting.is_empty() {
             return;
         }
         if let Some(places) = self.waiting.remove(&(process, number)) {
-            tell(places, &Ok(answered()));
+            tell(places, &Ok(answered.clone()));
         }
     }
 

@@ -4,18 +4,18 @@
 use std::collections::BTreeMap;
 use std::task::Waker;
 
-use bytes::Bytes;
-use stickycas_model::access::{Answer, Refusal};
+use stickycas_model::access::Refusal;
 use stickycas_model::history::Event;
 use stickycas_model::machine::{Input, Machine, State};
-use stickycas_model::types::{Phase, Position, Time};
+use stickycas_model::types::Time;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::Refused;
 use stickycas_proto::v1::RefusalReason;
 
 use super::alarm::Alarm;
-use super::callers::{Answered, Callers};
+use super::callers::Callers;
 use super::instance::{Facts, Instance, WatcherId};
+use super::outbox::Parcel;
 use super::outlets::Outlets;
 use crate::limits::Limits;
 use crate::store::memory::Record;
@@ -59,15 +59,6 @@ impl Guarded {
         }
     }
 
-    /// An answer with the entries that it names.
-    pub(super) fn answered(&self, phase: Option<Phase>, answer: Answer) -> Answered {
-        Answered::new(phase, answer, |start| self.entries(start))
-    }
-
-    fn entries(&self, start: Position) -> impl Iterator<Item = Bytes> {
-        self.machine.list().range(start, u32::MAX).map(|entry| entry.value.to_bytes())
-    }
-
     /// Does what is due by time alone.
     pub(super) fn catch_up(&mut self, instance: &Instance, now: Time) {
         if self.machine.deadline().is_some_and(|due| due <= now) {
@@ -97,11 +88,9 @@ impl Guarded {
     fn deliver(&mut self, instance: &Instance, event: &Event) {
         match event {
             Event::Answered { process, number, phase, answer } => {
-                let machine = &self.machine;
-                let entries =
-                    |start| machine.list().range(start, u32::MAX).map(|entry| entry.value.to_bytes());
-                self.outlets.answer(*process, *number, *phase, answer, entries);
-                self.callers.answer(*process, *number, || Answered::new(Some(*phase), *answer, entries));
+                let answered = instance.answered(Some(*phase), *answer);
+                self.outlets.answer(*process, *number, &answered);
+                self.callers.answer(*process, *number, &answered);
             }
             Event::Withdrawn { process, number } => {
                 let why = if self.machine.state() == State::Closed { Refusal::Closed } else { Refusal::Left };
@@ -126,7 +115,7 @@ impl Guarded {
         let why = Refused::new(RefusalReason::InstanceUnknown, format!("instance {id} has expired"));
         for (process, outlet) in self.outlets.take() {
             for (number, _) in self.machine.member(process).waiting {
-                outlet.outbox.answer(why.to_frame(outlet.channel, Some(number)));
+                outlet.outbox.answer(Parcel::Frame(why.to_frame(outlet.channel, Some(number)).into()));
             }
             outlet.outbox.free(outlet.channel);
         }

@@ -9,15 +9,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 use std::time::{Duration, Instant, SystemTime};
 
-use stickycas_model::access::{Access, Refusal};
+use stickycas_model::access::{Access, Answer, Refusal};
 use stickycas_model::history::Offence;
 use stickycas_model::machine::{Entry, Input, MemberStatus, Reply, State, Status};
 use stickycas_model::params::Params;
+use stickycas_model::sticky_cas::StickyCas;
 use stickycas_model::types::{Phase, ProcessId, SessionId, Time, Value};
 use stickycas_proto::names::{InstanceId, InstanceName};
 use stickycas_proto::v1;
 
-use super::callers::{Answered, Ticket, TooMany};
+use super::answered::Answered;
+use super::callers::{Ticket, TooMany};
 use super::guarded::Guarded;
 use super::outlets::Outlet;
 use super::timers::Timers;
@@ -46,6 +48,8 @@ pub(crate) struct Instance {
     processes: HashMap<String, ProcessId>,
     pub(super) born: Instant,
     pub(super) timers: Arc<Timers>,
+    /// The machine's, for answers that are looked up without the lock.
+    list: Arc<StickyCas<Entry>>,
     core: Mutex<Guarded>,
 }
 
@@ -99,9 +103,15 @@ impl Instance {
         let processes =
             facts.roster.iter().enumerate().map(|(index, name)| (name.clone(), number(index))).collect();
         let core = Guarded::new(&facts, limits);
-        let instance = Self { facts, processes, born: Instant::now(), timers, core: Mutex::new(core) };
+        let list = core.machine.shared_list();
+        let instance = Self { facts, processes, born: Instant::now(), timers, list, core: Mutex::new(core) };
         instance.core().set_alarm(&instance);
         instance
+    }
+
+    /// An executed access of this instance.
+    pub(super) fn answered(&self, phase: Option<Phase>, answer: Answer) -> Answered {
+        Answered { phase, answer, list: self.list.clone() }
     }
 
     pub(crate) fn facts(&self) -> &Facts {
@@ -147,7 +157,7 @@ impl Instance {
     pub(crate) fn access(&self, access: Access) -> Result<Option<Answered>, NotTaken> {
         let process = access.process;
         self.step(|core, now| match core.machine.apply(now, Input::Access(access), &mut core.events)? {
-            Reply::Answered { phase, answer } => Ok(Some(core.answered(phase, answer))),
+            Reply::Answered { phase, answer } => Ok(Some(self.answered(phase, answer))),
             Reply::Accepted => {
                 core.outlets.expect(process);
                 Ok(None)
@@ -161,7 +171,7 @@ impl Instance {
         let (process, number) = (access.process, access.number);
         self.step(|core, now| {
             match core.machine.apply(now, Input::Access(access), &mut core.events)? {
-                Reply::Answered { phase, answer } => Ok(Taken::Answered(core.answered(phase, answer))),
+                Reply::Answered { phase, answer } => Ok(Taken::Answered(self.answered(phase, answer))),
                 // Its answer may be among the events already; they are delivered after this.
                 reply => {
                     if reply == Reply::Accepted {
@@ -336,7 +346,7 @@ mod tests {
 
     use stickycas_model::access::Op;
     use stickycas_model::params::{ParamsSpec, Patience};
-    use stickycas_model::types::AccessNumber;
+    use stickycas_model::types::{AccessNumber, Position};
     use stickycas_proto::v1::server_frame::Frame;
 
     use super::super::outbox::{Out, Outbox};

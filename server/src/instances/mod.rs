@@ -1,6 +1,7 @@
 //! All living instances: by id, by name, and until when.
 
 mod alarm;
+mod answered;
 mod callers;
 mod guarded;
 mod instance;
@@ -23,7 +24,7 @@ use stickycas_proto::v1::RefusalReason;
 use crate::identity::{Caller, Principal};
 use crate::limits::Limits;
 
-pub(crate) use callers::{Answered, Content};
+pub(crate) use answered::Answered;
 pub(crate) use instance::{Facts, Instance, Next, NotTaken, Snapshot, Taken, WatcherId};
 pub(crate) use outbox::{Out, Outbox, how_many};
 pub(crate) use outlets::Outlet;

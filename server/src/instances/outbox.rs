@@ -3,11 +3,15 @@
 //! Instances put frames in, whoever's task they run on; the stream takes them out in batches. The two meet at
 //! one short lock, and the stream is woken once however many frames there are.
 
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
 use prost::Message as _;
+use stickycas_model::types::AccessNumber;
 use stickycas_proto::v1::ServerFrame;
+
+use super::answered::Answered;
 
 /// See the module.
 #[derive(Debug)]
@@ -16,9 +20,27 @@ pub(crate) struct Outbox {
     limit: usize,
 }
 
+/// One frame, as it waits.
+#[derive(Debug)]
+pub(crate) enum Parcel {
+    /// Ready to be sent.
+    Frame(ServerFrame),
+    /// The answer to this access on this channel; becomes a frame when it is sent.
+    Answer(u32, AccessNumber, Answered),
+}
+
+impl Parcel {
+    fn unpack(self) -> ServerFrame {
+        match self {
+            Self::Frame(frame) => frame,
+            Self::Answer(channel, number, answered) => answered.to_frame(channel, number).into(),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
-    frames: Vec<ServerFrame>,
+    parcels: VecDeque<Parcel>,
     /// Accesses of this stream that are accepted and not answered.
     pending: usize,
     overfull: bool,
@@ -73,23 +95,28 @@ impl Outbox {
 
     /// Puts in a frame that is no answer to an expected access.
     pub(crate) fn push(&self, frame: impl Into<ServerFrame>) {
-        self.put(frame.into(), 0);
+        self.put(Parcel::Frame(frame.into()), 0);
     }
 
-    /// Puts in the answer to an access that was expected.
-    pub(crate) fn answer(&self, frame: impl Into<ServerFrame>) {
-        self.put(frame.into(), 1);
+    /// Puts in the answer once more of an access that is not expected any more.
+    pub(crate) fn repeat(&self, channel: u32, number: AccessNumber, answered: Answered) {
+        self.put(Parcel::Answer(channel, number, answered), 0);
     }
 
-    fn put(&self, frame: ServerFrame, answered: usize) {
+    /// Puts in the answer to an access that was expected, or why it is withdrawn.
+    pub(super) fn answer(&self, parcel: Parcel) {
+        self.put(parcel, 1);
+    }
+
+    fn put(&self, parcel: Parcel, answered: usize) {
         let mut state = self.state();
         state.pending = state.pending.saturating_sub(answered);
-        if state.frames.len() >= self.limit {
+        if state.parcels.len() >= self.limit {
             state.overfull = true;
-            state.frames.clear();
+            state.parcels.clear();
         }
         if !state.overfull {
-            state.frames.push(frame);
+            state.parcels.push_back(parcel);
         }
         let waker = state.waker.take();
         drop(state);
@@ -100,28 +127,47 @@ impl Outbox {
 
     /// How many frames wait to be taken out.
     pub(crate) fn len(&self) -> usize {
-        self.state().frames.len()
+        self.state().parcels.len()
     }
 
     /// Takes out at most `limit` frames, and of those no more than fit into `bytes`, but one at least; registers
-    /// the task to be woken if there are none.
+    /// the task to be woken if there are none. Only the stream takes out.
     pub(crate) fn take(&self, limit: usize, bytes: usize, cx: &Context<'_>) -> Out {
-        let mut state = self.state();
-        if state.overfull {
-            return Out::Overfull;
-        }
-        if state.frames.is_empty() {
-            if state.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
-                state.waker = Some(cx.waker().clone());
+        let parcels: Vec<Parcel> = {
+            let mut state = self.state();
+            if state.overfull {
+                return Out::Overfull;
             }
-            return if state.pending == 0 { Out::Idle } else { Out::Nothing };
+            if state.parcels.is_empty() {
+                if state.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
+                    state.waker = Some(cx.waker().clone());
+                }
+                return if state.pending == 0 { Out::Idle } else { Out::Nothing };
+            }
+            let count = state.parcels.len().min(limit);
+            state.parcels.drain(..count).collect()
+        };
+        // Entries are looked up here, while the instances go on.
+        let mut frames = Vec::with_capacity(parcels.len());
+        let mut parcels = parcels.into_iter();
+        let mut size = 0;
+        while let Some(parcel) = parcels.next() {
+            let frame = parcel.unpack();
+            size += frame.encoded_len();
+            if size > bytes && !frames.is_empty() {
+                self.put_back(frame, parcels);
+                break;
+            }
+            frames.push(frame);
         }
-        let count = how_many(state.frames.iter().map(ServerFrame::encoded_len), limit, bytes);
-        if state.frames.len() == count {
-            return Out::Frames(std::mem::take(&mut state.frames));
-        }
-        let rest = state.frames.split_off(count);
-        Out::Frames(std::mem::replace(&mut state.frames, rest))
+        Out::Frames(frames)
+    }
+
+    /// What does not fit into a message is the beginning of the next.
+    fn put_back(&self, first: ServerFrame, rest: impl DoubleEndedIterator<Item = Parcel>) {
+        let mut state = self.state();
+        rest.rev().for_each(|parcel| state.parcels.push_front(parcel));
+        state.parcels.push_front(Parcel::Frame(first));
     }
 }
 

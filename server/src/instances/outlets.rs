@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use stickycas_model::access::{Answer, Refusal};
+use stickycas_model::access::Refusal;
 use stickycas_model::machine::Welcome;
 use stickycas_model::params::Params;
-use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId, SessionId};
-use stickycas_proto::convert::answer::answer_frame;
+use stickycas_model::types::{AccessNumber, ProcessId, SessionId};
 use stickycas_proto::convert::own::{Own, welcome_frame};
 use stickycas_proto::status::Refused;
 use stickycas_proto::v1::Replaced;
 
-use super::outbox::Outbox;
+use super::answered::Answered;
+use super::outbox::{Outbox, Parcel};
 
 /// One channel of one Attach stream.
 #[derive(Clone, Debug)]
@@ -84,17 +83,10 @@ impl Outlets {
         }
     }
 
-    /// An access was executed; `entries` gives the values of the list from a position on.
-    pub(super) fn answer<I: IntoIterator<Item = Bytes>>(
-        &self,
-        process: ProcessId,
-        number: AccessNumber,
-        phase: Phase,
-        answer: &Answer,
-        entries: impl FnOnce(Position) -> I,
-    ) {
+    /// An access was executed.
+    pub(super) fn answer(&self, process: ProcessId, number: AccessNumber, answered: &Answered) {
         if let Some(outlet) = self.of(process) {
-            outlet.outbox.answer(answer_frame(outlet.channel, number, Some(phase), answer, entries));
+            outlet.outbox.answer(Parcel::Answer(outlet.channel, number, answered.clone()));
         }
     }
 
@@ -107,7 +99,9 @@ impl Outlets {
     /// A waiting access was withdrawn.
     pub(super) fn withdraw(&self, process: ProcessId, number: AccessNumber, why: &Refusal) {
         if let Some(outlet) = self.of(process) {
-            outlet.outbox.answer(Refused::from(why).to_frame(outlet.channel, Some(number)));
+            outlet
+                .outbox
+                .answer(Parcel::Frame(Refused::from(why).to_frame(outlet.channel, Some(number)).into()));
         }
     }
 }

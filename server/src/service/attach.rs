@@ -10,10 +10,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
-use stickycas_model::access::Answer;
 use stickycas_model::types::{AccessNumber, ProcessId, SessionId};
 use stickycas_proto::convert::access::{access_from_frame, value_from_wire};
-use stickycas_proto::convert::answer::answer_frame;
 use stickycas_proto::status::Refused;
 use stickycas_proto::v1::client_frame::Frame;
 use stickycas_proto::v1::{self, AttachRequest, AttachResponse, ClientFrame, Decided, RefusalReason};
@@ -25,7 +23,7 @@ use super::quota::Place;
 use super::{Service, draining};
 use crate::drain::Waiting;
 use crate::identity::Caller;
-use crate::instances::{Answered, Content, Instance, Out, Outbox, Outlet};
+use crate::instances::{Instance, Out, Outbox, Outlet};
 
 /// One Attach stream. See the module.
 pub(crate) struct AttachStream {
@@ -90,6 +88,10 @@ impl AttachStream {
     /// Takes in what the client has sent. An error ends the stream.
     fn take_in(&mut self, cx: &mut Context<'_>) -> Result<(), Status> {
         for _ in 0..MESSAGES_IN_A_ROW {
+            if self.outbox.len() >= self.service.0.limits.unread_frames_to_pause {
+                // Not listened to before it has read: the next poll comes when there is room to send.
+                return Ok(());
+            }
             let Some(requests) = &mut self.requests else { return Ok(()) };
             match Pin::new(requests).poll_next(cx) {
                 Poll::Pending => return Ok(()),
@@ -175,7 +177,7 @@ impl AttachStream {
             .map_err(|error| refuse_content(&instance, process, AccessNumber::new(frame.number), &error))?;
         let number = access.number;
         if let Some(answered) = instance.access(access).map_err(|error| self.service.not_taken(&error))? {
-            self.outbox.push(repeated(frame.channel, number, answered));
+            self.outbox.repeat(frame.channel, number, answered);
         }
         Ok(())
     }
@@ -254,15 +256,6 @@ impl Drop for AttachStream {
     fn drop(&mut self) {
         self.channels.values().for_each(Channel::hang_up);
     }
-}
-
-/// The answer of an access that needs no phase, or had it before.
-fn repeated(channel: u32, number: AccessNumber, answered: Answered) -> v1::Answer {
-    let (answer, entries) = match answered.content {
-        Content::Append(answer) => (Answer::Append(answer), Vec::new()),
-        Content::Read(answer, entries) => (Answer::Read(answer), entries),
-    };
-    answer_frame(channel, number, answered.phase, &answer, |_| entries)
 }
 
 /// The client's side of the stream broke: its connection did, or its bytes are no message.

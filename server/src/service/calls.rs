@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stickycas_model::access::Access;
+use stickycas_model::access::{Access, Answer};
 use stickycas_model::history::{Offence, OffenceKind};
 use stickycas_model::params::{Params, ValueError};
 use stickycas_model::types::{AccessNumber, ProcessId};
@@ -21,7 +21,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::attach::AttachStream;
 use super::{Service, draining};
 use crate::identity::Caller;
-use crate::instances::{Answered, Content, Instance, NotTaken, Taken};
+use crate::instances::{Answered, Instance, NotTaken, Taken};
 
 #[tonic::async_trait]
 impl StickyCasService for Service {
@@ -30,9 +30,9 @@ impl StickyCasService for Service {
         let request = request.into_inner();
         let read = |process, params: &Params| access_from_append(&request, process, params);
         let answered = self.call(&caller, &request.instance_id, request.access_number, read).await?;
-        match answered.content {
-            Content::Append(answer) => Ok(Response::new(append_response(answered.phase, answer))),
-            Content::Read(..) => Err(Refused::internal().into()),
+        match answered.answer {
+            Answer::Append(answer) => Ok(Response::new(append_response(answered.phase, answer))),
+            Answer::Read(_) => Err(Refused::internal().into()),
         }
     }
 
@@ -41,11 +41,12 @@ impl StickyCasService for Service {
         let request = request.into_inner();
         let read = |process, _: &Params| access_from_read(&request, process);
         let answered = self.call(&caller, &request.instance_id, request.access_number, read).await?;
-        match answered.content {
-            Content::Read(answer, entries) => {
-                Ok(Response::new(read_response(answered.phase, &answer, entries)))
+        match &answered.answer {
+            Answer::Read(read) => {
+                let entries = answered.entries(read.start);
+                Ok(Response::new(read_response(answered.phase, read, entries)))
             }
-            Content::Append(_) => Err(Refused::internal().into()),
+            Answer::Append(_) => Err(Refused::internal().into()),
         }
     }
 
