@@ -1,10 +1,10 @@
 //! What came of a run.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
+use stickycas_model::byzantine::fired;
 use stickycas_model::history::Recorded;
 use stickycas_model::judge::{Case, Outcome, Plan, Verdict, judge};
 use stickycas_model::process::Report;
@@ -61,14 +61,16 @@ impl Record {
         mut reports: Vec<Report>,
     ) -> Self {
         reports.sort_by_key(|report| report.process);
+        let fired = fired(&scenario.cast, &history);
+        let plan = Plan { attacks: fired.keys().cloned().collect(), ..Plan::default() };
         let verdict = judge(&Case {
             params: Arc::clone(&scenario.params),
             cast: &scenario.cast,
-            plan: &Plan::default(),
+            plan: &plan,
             history: &history,
             complete,
             reports: &reports,
-            fired: BTreeMap::new(),
+            fired,
         });
         Self { scenario, how, history, complete, reports, verdict }
     }

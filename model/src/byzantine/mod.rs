@@ -8,6 +8,7 @@
 mod absent;
 mod collude;
 mod distinct;
+mod fired;
 mod late_append;
 mod silent;
 mod text;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 pub use self::absent::Absent;
 pub use self::collude::Collude;
 pub use self::distinct::Distinct;
+pub use self::fired::fired;
 pub use self::late_append::LateAppend;
 pub use self::silent::Silent;
 pub use self::text::StrategyError;
