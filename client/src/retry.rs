@@ -82,7 +82,10 @@ impl Backoff {
             return Err(error);
         }
         self.failures = self.failures.saturating_add(1);
-        let since = *self.since.get_or_insert(now);
+        let since = *self.since.get_or_insert_with(|| {
+            tracing::warn!(%error, "trying again, for {:?} at most", self.policy.give_up_after);
+            now
+        });
         let after = now.saturating_duration_since(since);
         if after >= self.policy.give_up_after {
             return Err(Error::GaveUp { tries: self.failures, after, last: Box::new(error) });

@@ -213,6 +213,9 @@ fn finish(record: &Record, server: Option<String>, args: &CommonArgs, command: &
     let folder = written.context("cannot write the run folder")?;
     tell(&format!("run folder: {}", folder.display()));
     let code = exit_code(record.verdict.verdict, args.expect);
+    if let Some(expected) = args.expect.filter(|_| code != 0) {
+        tell(&format!("expected {expected}, got {}", record.verdict.verdict));
+    }
     if code != 0 {
         tell(&repeat(args, record.scenario.seed, command));
     }

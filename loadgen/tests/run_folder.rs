@@ -1,10 +1,8 @@
 //! The folder of a run holds everything that is needed to judge it again and to replay it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use stickycas_loadgen::environment::Environment;
@@ -12,7 +10,7 @@ use stickycas_loadgen::report::folder;
 use stickycas_loadgen::run::{self, Options, OwnServer, Site};
 use stickycas_loadgen::{Record, Scenario, simulate};
 use stickycas_model::history::Recorded;
-use stickycas_model::judge::{Case, Plan, Verdict, judge};
+use stickycas_model::judge::Verdict;
 use stickycas_model::process::Report;
 use stickycas_model::sim;
 
@@ -49,15 +47,7 @@ fn is_enough(folder: &Path, record: &Record) {
     let list: Vec<_> = machine.list().iter().map(|entry| entry.value.clone()).collect();
     let verdict: Verdict = serde_json::from_slice(&fs::read(folder.join("verdict.json")).unwrap()).unwrap();
     assert_eq!(list, verdict.list);
-    let again = judge(&Case {
-        params: Arc::clone(&scenario.params),
-        cast: &scenario.cast,
-        plan: &Plan::default(),
-        history: &history,
-        complete: true,
-        reports: &reports,
-        fired: BTreeMap::new(),
-    });
+    let again = Record::judged(scenario, record.how, history, true, reports).verdict;
     assert_eq!(again, verdict);
 
     let environment: serde_json::Value =

@@ -123,7 +123,7 @@ fn over_the_bound_breaks_strong_validity_and_nothing_else() {
 
 /// Only the liveness of the harness itself rests on this timeout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_in_which_nothing_happens_any_more_is_given_up_and_proves_nothing() {
+async fn a_run_in_which_nothing_happens_any_more_is_given_up_and_shows_what_was_missing() {
     let endless = r#"
         name = "stuck"
         [instance]
@@ -131,7 +131,7 @@ async fn a_run_in_which_nothing_happens_any_more_is_given_up_and_proves_nothing(
         warp_size = 3
         read_size = 1
         patience = "none"
-        join_timeout = "1ms"
+        join_timeout = "3s"
         [proposals]
         distinct = 1
         [[faults]]
@@ -144,7 +144,10 @@ async fn a_run_in_which_nothing_happens_any_more_is_given_up_and_proves_nothing(
     let site = Site::open(server.url(), run::COORDINATOR).await.unwrap();
     let options = Options { stall: Duration::from_millis(300), ..Options::in_process() };
     let record = run::run(&site, &scenario, &options).await.unwrap();
-    assert_ne!(record.verdict.verdict, Outcome::Valid);
+    assert_eq!(record.verdict.verdict, Outcome::Outside, "{:?}", record.verdict.reasons);
+    let (observed, missing) = record.verdict.finding(Property::Termination);
+    assert_eq!(observed, Observed::Violated);
+    assert!(missing.is_some_and(|premise| premise.contains("process 2 joined but neither acts nor left")));
     assert!(record.verdict.reasons.iter().any(|reason| reason.starts_with("nothing happened any more")));
     assert!(record.complete, "the history goes to the close");
     drop(site);

@@ -47,7 +47,7 @@ struct Serve {
     /// With --insecure-principals, allow listening on an address that other machines may reach.
     #[arg(long)]
     insecure_allow_remote: bool,
-    /// A principal that may create instances. Repeat for several.
+    /// A principal that may create instances; without one nobody can. Repeat for several.
     #[arg(long = "coordinator", value_name = "NAME", env = "STICKYCAS_COORDINATORS", value_delimiter = ',')]
     coordinators: Vec<String>,
     /// A principal that may look at every instance. Repeat for several.

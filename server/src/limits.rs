@@ -94,7 +94,7 @@ impl Default for Limits {
             events_per_process: 16,
             callers_per_access: 8,
             instances: 200_000,
-            instances_per_creator: 200_000,
+            instances_per_creator: 100_000,
             processes: 16_000_000,
             principal_bytes: 256,
             page: 1_000,

@@ -14,7 +14,7 @@ mod render;
 mod watch;
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -183,7 +183,11 @@ fn trace_to_stderr(verbose: u8) {
         1 => tracing::Level::DEBUG,
         _ => tracing::Level::TRACE,
     };
-    let _ = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .with_max_level(level)
+        .try_init();
 }
 
 /// Until somebody wants this program to end: SIGINT or SIGTERM.

@@ -29,8 +29,9 @@ pub(super) struct Propose {
     /// The value to propose: text, or 0x and hex digits.
     #[arg(long, value_name = "V", value_parser = parse_value, required_unless_present = "strategy")]
     value: Option<Value>,
-    /// Be Byzantine: the name of a strategy, with its arguments, for example collude(value=x).
-    #[arg(long, value_name = "S", value_parser = parse_strategy, conflicts_with = "value")]
+    /// Be Byzantine: the name of a strategy, with its arguments, for example collude(value=x). The value
+    /// proposed is then of no use to it.
+    #[arg(long, value_name = "S", value_parser = parse_strategy)]
     strategy: Option<Strategy>,
     /// What the strategy draws, it draws from this.
     #[arg(long, value_name = "N", default_value_t = 0)]

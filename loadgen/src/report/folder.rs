@@ -82,17 +82,25 @@ fn lines<T: Serialize>(path: &Path, records: &[T]) -> io::Result<()> {
     file.into_inner()?.sync_all()
 }
 
-/// Moves the finished folder to its place. An empty folder that is there already is taken.
+/// Moves the finished folder to its place, where nothing may be yet.
 fn place(temporary: &Path, to: &Path) -> io::Result<()> {
+    // A rename would take the place of an empty folder.
+    if to.exists() {
+        return Err(exists_already(to));
+    }
     fs::rename(temporary, to).map_err(|error| match error.kind() {
         io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
-            io::Error::new(
-                io::ErrorKind::AlreadyExists,
-                format!("{} exists already: give another --out", to.display()),
-            )
+            exists_already(to)
         }
         kind => io::Error::new(kind, format!("{}: {error}", to.display())),
     })
+}
+
+fn exists_already(path: &Path) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::AlreadyExists,
+        format!("{} exists already: give another --out", path.display()),
+    )
 }
 
 fn place_at_first_free(temporary: &Path, first: &Path) -> io::Result<PathBuf> {

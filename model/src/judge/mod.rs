@@ -105,7 +105,8 @@ impl<'a> Run<'a> {
             .iter()
             .copied()
             .filter(|&process| !evidence.of(process).punctual)
-            .filter(|&process| case.complete || evidence.own_phases(process, None) > 0)
+            // Whose first phase has not come has not missed it.
+            .filter(|&process| evidence.own_phases(process, None) > 0)
             .collect();
         let not_correct = u64::from(case.params.processes()) - correct.len() as u64;
         let part = |process: &ProcessId| case.cast.part(*process);

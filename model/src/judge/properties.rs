@@ -36,7 +36,7 @@ pub(super) fn find(case: &Case<'_>, run: &Run<'_>) -> [Finding; 5] {
     let common = bounds::common_validity(&case.params, run.f);
     [
         Finding::new(Property::Agreement, agreement_promised(case), agreement(run)),
-        Finding::new(Property::Termination, termination_promised(case, run), termination(case, run)),
+        find_termination(case, run),
         // The mode of entries is an entry, and somebody appended it.
         Finding::new(Property::WeakValidity, Ok(()), weak_validity(case, run)),
         Finding::new(Property::CommonValidity, common, common_validity(run)),
@@ -56,17 +56,29 @@ fn agreement(run: &Run<'_>) -> Vec<String> {
     if deciders.len() <= 1 { Vec::new() } else { who_decided_what(run, &deciders) }
 }
 
+/// Where it was promised, a process that has not decided may still do so, or its client failed; what it owes
+/// counts. Where nobody promised it, not to have decided is how it breaks.
+fn find_termination(case: &Case<'_>, run: &Run<'_>) -> Finding {
+    let promised = termination_promised(case, run);
+    let mut witness = termination(case, run);
+    if promised.is_err() && witness.is_empty() {
+        let undecided = run.correct.iter().filter(|process| !run.decisions.contains_key(process));
+        witness.extend(undecided.map(|process| format!("process {process} has not decided")));
+    }
+    Finding::new(Property::Termination, promised, witness)
+}
+
 /// Promised if some correct process was punctual, and patience is finite or everybody acts or leaves (V1).
 fn termination_promised(case: &Case<'_>, run: &Run<'_>) -> Result<(), Premise> {
-    if !run.correct.iter().any(|&process| run.evidence.of(process).punctual) {
-        return Err(Premise::PunctualProcess);
-    }
     if case.params.spec().patience == Patience::Endless {
         let stays =
             run.evidence.processes().find(|(_, seen)| seen.joined && seen.decided.is_none() && !seen.acts());
         if let Some((process, _)) = stays {
             return Err(Premise::EveryoneActs { process });
         }
+    }
+    if !run.correct.iter().any(|&process| run.evidence.of(process).punctual) {
+        return Err(Premise::PunctualProcess);
     }
     Ok(())
 }

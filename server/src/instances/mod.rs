@@ -106,21 +106,9 @@ impl Instances {
     /// Creates an instance, or finds the equal one of the same name (F11); true if it was created. A closed
     /// instance goes by its name until another takes it.
     pub(crate) fn create(&self, caller: &Caller, draft: Draft) -> Result<(Arc<Instance>, bool), Refused> {
-        let mut living = self.living_mut();
-        if let Some(name) = &draft.name
-            && let Some(existing) = living.by_name.get(name).and_then(|id| living.by_id.get(id))
-            && existing.state() != State::Closed
-        {
-            return if existing.facts().equal(caller, &draft) {
-                Ok((existing.clone(), false))
-            } else {
-                let why = format!("{name} is the name of a living instance that was created differently");
-                Err(Refused::new(RefusalReason::NameTaken, why))
-            };
-        }
-        self.check_room(&living, caller, draft.params.processes() as usize)?;
+        let seed_given = draft.seed_given;
         let facts = Facts {
-            id: draw_id(&living),
+            id: InstanceId::new(rand::random()),
             name: draft.name,
             creator: caller.principal.clone(),
             params: Arc::new(draft.params),
@@ -129,13 +117,43 @@ impl Instances {
             retention: self.limits.retention,
             idle_lifetime: self.limits.idle_lifetime,
         };
+        if let Some(existing) = self.place(&self.living(), &facts, seed_given)? {
+            return Ok((existing, false));
+        }
+        // A large one takes a while to build, and nobody should wait for that.
         let instance = Arc::new(Instance::new(facts, &self.limits, self.timers.clone()));
+        let mut living = self.living_mut();
+        if let Some(existing) = self.place(&living, instance.facts(), seed_given)? {
+            return Ok((existing, false));
+        }
         living.insert(instance.clone());
         Ok((instance, true))
     }
 
-    fn check_room(&self, living: &Living, caller: &Caller, processes: usize) -> Result<(), Refused> {
-        let own = living.by_creator.get(&caller.principal).copied().unwrap_or_default();
+    /// Whether there is a place for a new instance: `None`, or the equal one of the same name.
+    fn place(
+        &self,
+        living: &Living,
+        facts: &Facts,
+        seed_given: bool,
+    ) -> Result<Option<Arc<Instance>>, Refused> {
+        if let Some(name) = &facts.name
+            && let Some(existing) = living.by_name.get(name).and_then(|id| living.by_id.get(id))
+            && existing.state() != State::Closed
+        {
+            if existing.facts().answers(facts, seed_given) {
+                return Ok(Some(existing.clone()));
+            }
+            let why = format!("{name} is the name of a living instance that was created differently");
+            return Err(Refused::new(RefusalReason::NameTaken, why));
+        }
+        self.check_room(living, facts)?;
+        Ok(None)
+    }
+
+    fn check_room(&self, living: &Living, facts: &Facts) -> Result<(), Refused> {
+        let processes = facts.params.processes() as usize;
+        let own = living.by_creator.get(&facts.creator).copied().unwrap_or_default();
         let full = if living.by_id.len() >= self.limits.instances {
             format!("the server holds {} instances, as many as it may", living.by_id.len())
         } else if own >= self.limits.instances_per_creator {
@@ -161,13 +179,14 @@ impl Instances {
 }
 
 impl Facts {
-    /// Whether the request asks for just this instance (F11).
-    fn equal(&self, caller: &Caller, draft: &Draft) -> bool {
-        let mut wanted = draft.params.spec().clone();
-        if !draft.seed_given {
-            wanted.seed = self.params.spec().seed;
+    /// Whether a request for an instance with these facts asks for just this one (F11). A drawn seed equals
+    /// any.
+    fn answers(&self, wanted: &Self, seed_given: bool) -> bool {
+        let mut spec = wanted.params.spec().clone();
+        if !seed_given {
+            spec.seed = self.params.spec().seed;
         }
-        self.creator == caller.principal && self.roster == draft.roster && *self.params.spec() == wanted
+        self.creator == wanted.creator && self.roster == wanted.roster && *self.params.spec() == spec
     }
 }
 
@@ -205,16 +224,6 @@ fn unknown(which: &str) -> Refused {
         "there is no instance {which}: it never was, has expired, or was lost with the server's memory"
     );
     Refused::new(RefusalReason::InstanceUnknown, why)
-}
-
-/// A random id that no living instance has.
-fn draw_id(living: &Living) -> InstanceId {
-    loop {
-        let id = InstanceId::new(rand::random());
-        if !living.by_id.contains_key(&id) {
-            return id;
-        }
-    }
 }
 
 /// A seed for an instance whose request gave none (W4).
