@@ -4,6 +4,7 @@
 use stickycas_loadgen::Scenario;
 use stickycas_loadgen::run::{self, Options, OwnServer, Site};
 use stickycas_model::judge::Outcome;
+use stickycas_model::types::Phase;
 
 const FULL_BLOCK: &str = r#"
     name = "full-block"
@@ -33,7 +34,7 @@ async fn a_full_block_of_1024_processes_decides_in_time() {
     let verdict = run::run(&site, &scenario, &Options::in_process()).await.unwrap().verdict;
     assert_eq!(verdict.verdict, Outcome::Valid, "{:?}", verdict.reasons);
     assert_eq!(verdict.decisions.len(), 1021);
-    assert_eq!(verdict.last_decision_phase.map(|phase| phase.get()), Some(160));
+    assert_eq!(verdict.last_decision_phase.map(Phase::get), Some(160));
     assert_eq!(verdict.fired["collude"], 3);
     drop(site);
     server.stop().await.unwrap();

@@ -2,7 +2,7 @@
 //! again is answered (F8b).
 
 use bytes::Bytes;
-use stickycas_proto::v1::{AttachRequest, CreateRequest, WatchRequest};
+use stickycas_proto::v1::{AttachRequest, CloseRequest, CreateRequest, GetRequest, WatchRequest};
 use stickycas_server::PRINCIPAL_KEY;
 use tonic::Code;
 
@@ -161,4 +161,35 @@ async fn a_report_whose_caller_vanishes_can_be_repeated() {
     raw.connection.abort();
     p1.decide(&id, PROPOSAL).await.unwrap();
     game::play(&server, &id, PROPOSAL).await;
+}
+
+#[tokio::test]
+async fn callers_of_get_and_list_that_vanish_change_nothing_and_a_close_is_done_all_the_same() {
+    let server = Server::start().await;
+    let id = game::instance(&server).await;
+    let mut p1 = server.client("p1").await;
+    let waiting = tokio::spawn({
+        let (mut p1, id) = (p1.clone(), id.clone());
+        async move { p1.append(&id, 1, PROPOSAL).await }
+    });
+    p1.until_waiting(&id, 1).await;
+    let which = stickycas_proto::v1::get_request::Instance::InstanceId(id.clone());
+    let calls = [
+        ("InstanceService/Get", framed(&GetRequest { instance: Some(which) })),
+        ("InstanceService/List", prefixed(&[])),
+    ];
+    for (method, body) in calls {
+        let mut raw = Raw::connect(server.address).await;
+        let (_response, mut send) = raw.begin(method, &[(PRINCIPAL_KEY, "p1")]).await;
+        send.send_data(body, true).unwrap();
+        raw.connection.abort();
+        assert_eq!(p1.own(&id).await.waiting.len(), 1, "{method}");
+    }
+    let mut raw = Raw::connect(server.address).await;
+    let (_response, mut send) = raw.begin("InstanceService/Close", &[(PRINCIPAL_KEY, COORDINATOR)]).await;
+    send.send_data(framed(&CloseRequest { instance_id: id.clone() }), true).unwrap();
+    refused(soon(waiting).await.unwrap(), Code::FailedPrecondition, "INSTANCE_CLOSED");
+    raw.connection.abort();
+    let other = game::instance(&server).await;
+    game::play(&server, &other, PROPOSAL).await;
 }

@@ -57,10 +57,11 @@ pub fn is_taken(place: &Path) -> bool {
 /// A new folder beside this path, on the same file system.
 fn beside(path: &Path) -> io::Result<PathBuf> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::create_dir_all(parent)?;
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", parent.display()));
+    fs::create_dir_all(parent).map_err(named)?;
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let temporary = parent.join(format!(".{name}.{}.{:08x}", std::process::id(), rand::random::<u32>()));
-    fs::create_dir(&temporary)?;
+    fs::create_dir(&temporary).map_err(named)?;
     Ok(temporary)
 }
 
