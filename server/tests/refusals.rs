@@ -192,11 +192,7 @@ async fn other_content_for_a_number_is_refused_and_the_first_stands() {
     let server = Server::start().await;
     let id = game::instance(&server).await;
     let mut p2 = server.client("p2").await;
-    let first = tokio::spawn({
-        let (mut p2, id) = (p2.clone(), id.clone());
-        async move { p2.append(&id, 1, PROPOSAL).await }
-    });
-    p2.until_waiting(&id, 1).await;
+    let first = p2.append_and_wait(&id, PROPOSAL).await;
     refused(p2.append(&id, 1, "no").await, Code::InvalidArgument, "ACCESS_CONTENT_DIFFERS");
     refused(p2.read(&id, 1).await, Code::InvalidArgument, "ACCESS_CONTENT_DIFFERS");
     game::play(&server, &id, PROPOSAL).await;
@@ -370,11 +366,7 @@ async fn a_closed_instance_takes_nothing_and_is_still_read() {
     let server = Server::start().await;
     let id = game::instance(&server).await;
     let mut p1 = server.client("p1").await;
-    let waiting = tokio::spawn({
-        let (mut p1, id) = (p1.clone(), id.clone());
-        async move { p1.append(&id, 1, PROPOSAL).await }
-    });
-    p1.until_waiting(&id, 1).await;
+    let waiting = p1.append_and_wait(&id, PROPOSAL).await;
     let mut boss = server.client(COORDINATOR).await;
     boss.close(&id).await.unwrap();
     boss.close(&id).await.expect("closing again is no error");
@@ -392,11 +384,7 @@ async fn who_has_decided_neither_acts_nor_decides_otherwise() {
     let server = Server::start().await;
     let id = game::instance(&server).await;
     let mut p1 = server.client("p1").await;
-    let waiting = tokio::spawn({
-        let (mut p1, id) = (p1.clone(), id.clone());
-        async move { p1.append(&id, 1, "no").await }
-    });
-    p1.until_waiting(&id, 1).await;
+    let waiting = p1.append_and_wait(&id, "no").await;
     p1.decide(&id, PROPOSAL).await.unwrap();
     refused(soon(waiting).await.unwrap(), Code::FailedPrecondition, "PROCESS_LEFT");
     p1.decide(&id, PROPOSAL).await.expect("the same again gets the same answer");

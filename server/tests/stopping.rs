@@ -26,11 +26,7 @@ async fn all_that_waits_ends_with_draining_and_the_end_is_clean() {
     let id = game::instance(&server).await;
     let mut p1 = server.client("p1").await;
     let mut p2 = server.client("p2").await;
-    let call = tokio::spawn({
-        let (mut p1, id) = (p1.clone(), id.clone());
-        async move { p1.append(&id, 1, "mine").await }
-    });
-    p1.until_waiting(&id, 1).await;
+    let call = p1.append_and_wait(&id, "mine").await;
     let mut stream = Stream::open(&mut p2, &id).await;
     stream.say([append(0, 1, "mine")]);
     p2.until_waiting(&id, 1).await;

@@ -16,11 +16,7 @@ async fn a_unary_append_whose_caller_drops_the_call_is_executed() {
     let server = Server::start().await;
     let id = game::instance(&server).await;
     let mut p1 = server.client("p1").await;
-    let call = tokio::spawn({
-        let (mut p1, id) = (p1.clone(), id.clone());
-        async move { p1.append(&id, 1, "mine").await }
-    });
-    p1.until_waiting(&id, 1).await;
+    let call = p1.append_and_wait(&id, "mine").await;
     call.abort();
     soon(call).await.unwrap_err();
     assert_eq!(p1.own(&id).await.waiting.len(), 1);
@@ -168,11 +164,7 @@ async fn callers_of_get_and_list_that_vanish_change_nothing_and_a_close_is_done_
     let server = Server::start().await;
     let id = game::instance(&server).await;
     let mut p1 = server.client("p1").await;
-    let waiting = tokio::spawn({
-        let (mut p1, id) = (p1.clone(), id.clone());
-        async move { p1.append(&id, 1, PROPOSAL).await }
-    });
-    p1.until_waiting(&id, 1).await;
+    let waiting = p1.append_and_wait(&id, PROPOSAL).await;
     let which = stickycas_proto::v1::get_request::Instance::InstanceId(id.clone());
     let calls = [
         ("InstanceService/Get", framed(&GetRequest { instance: Some(which) })),

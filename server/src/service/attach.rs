@@ -59,7 +59,7 @@ impl Channel {
     }
 }
 
-/// Accesses handled before others have their turn: more than that may come in while they are handled.
+/// Messages taken in before others have their turn: more may come in while these are handled.
 const MESSAGES_IN_A_ROW: usize = 32;
 
 impl AttachStream {

@@ -57,6 +57,9 @@ pub(crate) async fn instance_with(server: &Server, parameters: Parameters) -> St
 }
 
 /// The calls as these tests make them.
+/// An append that waits for its phase.
+pub(crate) type Waiting = tokio::task::JoinHandle<Result<Response<AppendResponse>, Status>>;
+
 impl Client {
     pub(crate) async fn create(
         &mut self,
@@ -72,6 +75,16 @@ impl Client {
         value: &str,
     ) -> Result<Response<AppendResponse>, Status> {
         soon(self.list.append(append(id, number, value))).await
+    }
+
+    /// The caller's first append, in a task of its own, once it waits at the instance.
+    pub(crate) async fn append_and_wait(&mut self, id: &str, value: &str) -> Waiting {
+        let call = tokio::spawn({
+            let (mut client, id, value) = (self.clone(), id.to_owned(), value.to_owned());
+            async move { client.append(&id, 1, &value).await }
+        });
+        self.until_waiting(id, 1).await;
+        call
     }
 
     pub(crate) async fn read(&mut self, id: &str, number: u64) -> Result<Response<ReadResponse>, Status> {
