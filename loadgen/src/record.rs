@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
-use stickycas_model::byzantine::fired;
+use stickycas_model::byzantine::{at_work, fired, offences};
 use stickycas_model::history::Recorded;
 use stickycas_model::judge::{Case, Outcome, Plan, Verdict, judge};
 use stickycas_model::process::Report;
@@ -62,7 +62,12 @@ impl Record {
     ) -> Self {
         reports.sort_by_key(|report| report.process);
         let fired = fired(&scenario.cast, &history);
-        let plan = Plan { attacks: fired.keys().cloned().collect(), ..Plan::default() };
+        let at_work = at_work(&scenario.cast, &history);
+        let plan = Plan {
+            attacks: fired.keys().cloned().collect(),
+            offences: offences(&scenario.cast, &scenario.params, scenario.seed, &at_work),
+            ..Plan::default()
+        };
         let verdict = judge(&Case {
             params: Arc::clone(&scenario.params),
             cast: &scenario.cast,

@@ -167,6 +167,7 @@ fn verdict(text: &mut String, verdict: &Verdict, emphasis: Style) -> std::fmt::R
         let late: Vec<String> = verdict.late.iter().map(ToString::to_string).collect();
         writeln!(text, "late correct processes, counted in f: {}", late.join(", "))?;
     }
+    blame(text, verdict)?;
     sentences(text, "reasons", &verdict.reasons)?;
     sentences(text, "witness", &verdict.witness)
 }
@@ -177,6 +178,21 @@ fn theorem(text: &mut String, verdict: &Verdict) -> std::fmt::Result {
     let cost = u128::from(*f) * (u128::from(*values) + 1) * u128::from(*p);
     let (sign, says) = if cost < u128::from(*n) { ("<", "inside") } else { (">=", "outside") };
     writeln!(text, "theorem: f*(|Vc|+1)*p < n: {f}*({values}+1)*{p} = {cost} {sign} {n}, {says} the bound")
+}
+
+/// Who is on record for an offence, held against who was seen to commit one (B2, B3).
+fn blame(text: &mut String, verdict: &Verdict) -> std::fmt::Result {
+    let Verdict { blame, culprits, named, unnamed, accused_correct, .. } = verdict;
+    if blame.is_empty() && culprits.is_empty() {
+        return Ok(());
+    }
+    let (culprits, named) = (culprits.len(), named.len());
+    write!(text, "blame: {named} of {culprits} culprits named, {} correct processes", accused_correct.len())?;
+    if !unnamed.is_empty() {
+        let unnamed: Vec<String> = unnamed.iter().map(ToString::to_string).collect();
+        write!(text, "; got away: {}", unnamed.join(", "))?;
+    }
+    writeln!(text)
 }
 
 fn sentences(text: &mut String, title: &str, sentences: &[String]) -> std::fmt::Result {
