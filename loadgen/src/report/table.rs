@@ -11,6 +11,7 @@ use stickycas_model::history::Event;
 use stickycas_model::judge::{Observed, Outcome, Property, Verdict};
 use stickycas_model::types::{Phase, ProcessId, Value};
 
+use super::words;
 use crate::record::Record;
 
 /// Rows shown on a terminal; the run folder has all.
@@ -90,7 +91,7 @@ fn processes(text: &mut String, record: &Record, rows: usize) -> std::fmt::Resul
             role(&part.role),
             short(&part.proposal),
             phase(append.map(|(phase, _)| phase)),
-            append.map_or_else(dash, |(_, answer)| append_answer(answer)),
+            append.map_or_else(dash, |(_, answer)| words::append_answer(answer)),
             phase(decision.and_then(|decision| decision.phase)),
             decision.map_or_else(dash, |decision| short(&decision.value)),
         ]);
@@ -112,14 +113,6 @@ fn role(role: &Role) -> String {
     match role {
         Role::Correct => "correct".to_owned(),
         Role::Byzantine(strategy) => strategy.to_string(),
-    }
-}
-
-fn append_answer(answer: AppendAnswer) -> String {
-    match answer {
-        AppendAnswer::Success(position) => format!("SUCCESS at {position}"),
-        AppendAnswer::Failed => "FAILED".to_owned(),
-        AppendAnswer::LimitReached => "LIMIT_REACHED".to_owned(),
     }
 }
 
