@@ -145,7 +145,7 @@ async fn a_silent_process_joins_and_stays_until_told_to_stop_and_an_absent_one_n
     let (stop_absent, absent_stopped) = until_dropped();
     let play = |principal: &str, strategy, stop: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>| {
         let client = client(&server, principal);
-        tokio::spawn(async move { client.play(instance, Conduct::byzantine(strategy, 0), stop).await })
+        tokio::spawn(async move { client.play(instance, Conduct::byzantine(strategy, None, 0), stop).await })
     };
     let silent = play("p2", Strategy::Silent, Box::pin(silent_stopped));
     let absent = play("p3", Strategy::Absent, Box::pin(absent_stopped));

@@ -26,7 +26,8 @@ pub enum Role {
 pub struct Part {
     /// Correct or Byzantine.
     pub role: Role,
-    /// The value it proposes; a Byzantine process may make nothing of it.
+    /// The value it proposes. Of a Byzantine process, what it proposes where its strategy follows Algorithm 1 for a
+    /// while; others make nothing of it.
     pub proposal: Value,
 }
 
@@ -37,7 +38,7 @@ impl Part {
     pub fn behaviour(&self, me: ProcessId, run_seed: u64) -> Box<dyn Behaviour> {
         match &self.role {
             Role::Correct => Box::new(Correct::new(self.proposal.clone())),
-            Role::Byzantine(strategy) => strategy.behaviour(me, seed_of(me, run_seed)),
+            Role::Byzantine(strategy) => strategy.behaviour(me, &self.proposal, seed_of(me, run_seed)),
         }
     }
 
