@@ -30,7 +30,7 @@ pub use self::collude::Collude;
 pub use self::crash::Crash;
 pub use self::distinct::Distinct;
 pub use self::empty::Empty;
-pub use self::fired::{at_work, fired};
+pub use self::fired::{Sightings, at_work, fired};
 pub use self::late_append::LateAppend;
 pub use self::liar::Liar;
 pub use self::mimic::Mimic;
