@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use stickycas_model::byzantine::{at_work, fired, offences};
+use stickycas_model::byzantine::{at_work, fired};
 use stickycas_model::history::Recorded;
 use stickycas_model::judge::{Case, Explanation, Outcome, Plan, Verdict, explain, judge};
 use stickycas_model::process::Report;
@@ -96,11 +96,11 @@ fn with_case<T>(
     reports: &[Report],
     conclude: impl FnOnce(&Case<'_>) -> T,
 ) -> T {
-    let fired = fired(&scenario.cast, history);
-    let at_work = at_work(&scenario.cast, history);
+    let fired = fired(&scenario.params, &scenario.cast, history);
+    let at_work = at_work(&scenario.params, &scenario.cast, history);
     let plan = Plan {
         attacks: fired.keys().cloned().collect(),
-        offences: offences(&scenario.cast, &scenario.params, scenario.seed, &at_work),
+        offences: scenario.cast.offences(&scenario.params, scenario.seed, &at_work),
         ..Plan::default()
     };
     conclude(&Case {

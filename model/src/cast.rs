@@ -1,6 +1,6 @@
 //! Who plays what in a run: the ground truth that the judge holds against what was seen (SPEC section 8, V4).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,8 @@ pub enum Role {
 pub struct Part {
     /// Correct or Byzantine.
     pub role: Role,
-    /// The value it proposes; a Byzantine process may make nothing of it.
+    /// The value it proposes. Of a Byzantine process, what it proposes where its strategy follows Algorithm 1 for a
+    /// while; others make nothing of it.
     pub proposal: Value,
 }
 
@@ -37,7 +38,7 @@ impl Part {
     pub fn behaviour(&self, me: ProcessId, run_seed: u64) -> Box<dyn Behaviour> {
         match &self.role {
             Role::Correct => Box::new(Correct::new(self.proposal.clone())),
-            Role::Byzantine(strategy) => strategy.behaviour(me, seed_of(me, run_seed)),
+            Role::Byzantine(strategy) => strategy.behaviour(me, &self.proposal, seed_of(me, run_seed)),
         }
     }
 
@@ -90,6 +91,22 @@ impl Cast {
     /// The Byzantine processes, in order.
     pub fn byzantine(&self) -> impl Iterator<Item = ProcessId> {
         self.parts().filter(|(_, part)| part.role != Role::Correct).map(|(process, _)| process)
+    }
+
+    /// The offences that the processes seen at work have thereby committed, and for which the record must name them
+    /// (B2). `run_seed` as for [`Part::behaviour`].
+    #[must_use]
+    pub fn offences(
+        &self,
+        params: &Params,
+        run_seed: u64,
+        at_work: &BTreeSet<ProcessId>,
+    ) -> BTreeMap<ProcessId, BTreeSet<OffenceKind>> {
+        let committed = at_work.iter().filter_map(|&process| {
+            let kinds = self.part(process)?.offences(process, run_seed, params);
+            (!kinds.is_empty()).then(|| (process, kinds.iter().copied().collect()))
+        });
+        committed.collect()
     }
 
     /// V_c: the values that correct processes propose.

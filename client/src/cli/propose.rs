@@ -57,9 +57,9 @@ impl Propose {
     pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<Exit, Failure> {
         instance_ref(&self.instance)?;
         let (conduct, strategy) = match (self.strategy, self.value) {
-            (Some(strategy), _) => {
+            (Some(strategy), value) => {
                 let text = strategy.to_string();
-                (Conduct::byzantine(strategy, self.seed), text)
+                (Conduct::byzantine(strategy, value, self.seed), text)
             }
             (None, Some(value)) => (Conduct::correct(value), "correct".to_owned()),
             (None, None) => return Err(Error::Usage("give --value, or --strategy".to_owned()).into()),

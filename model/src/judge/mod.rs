@@ -55,7 +55,7 @@ pub struct Plan {
     /// Attacks that must be seen to fire (B3), by the names under which [`Case::fired`] counts them.
     pub attacks: BTreeSet<String>,
     /// Offences that Byzantine processes were seen to commit: each must be on record (B2). See
-    /// [`crate::byzantine::offences`].
+    /// [`Cast::offences`].
     pub offences: BTreeMap<ProcessId, BTreeSet<OffenceKind>>,
 }
 
