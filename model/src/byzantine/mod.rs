@@ -4,6 +4,9 @@
 //! A [`Strategy`] is the name of a role with its arguments, as scenarios and command lines write it:
 //! `silent`, `collude(value=aaa)`, `late-append(access=2, value=b)`. What a strategy must know beforehand,
 //! such as what others propose, is an argument of it; all else it learns from its reads.
+//!
+//! A [`WireAttack`] is what only the network can show: here stands what it is called and what it must be blamed
+//! for, and the client carries it out.
 
 mod absent;
 mod collude;
@@ -12,6 +15,7 @@ mod fired;
 mod late_append;
 mod silent;
 mod text;
+mod wire_attack;
 
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +26,7 @@ pub use self::fired::fired;
 pub use self::late_append::LateAppend;
 pub use self::silent::Silent;
 pub use self::text::StrategyError;
+pub use self::wire_attack::{WireAttack, WireAttackError, WireAttackKind};
 use crate::process::Behaviour;
 use crate::types::{AccessNumber, ProcessId, Value};
 

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::Strategy;
+use super::{Strategy, WireAttack};
 use crate::types::{AccessNumber, Value};
 
 /// Why a text is no strategy. Each message says what is wrong and what to write instead.
@@ -48,24 +48,25 @@ pub enum StrategyError {
     },
 }
 
-fn usage(strategy: &str) -> &'static str {
-    Strategy::describe(strategy).unwrap_or("one of the strategies")
+fn usage(name: &str) -> &'static str {
+    Strategy::describe(name).or_else(|| WireAttack::describe(name)).unwrap_or("one of the strategies")
 }
 
-/// The arguments between the parentheses, from which a strategy takes its own.
-struct Arguments<'a> {
-    strategy: &'static str,
+/// The arguments between the parentheses, from which a strategy or a wire attack takes its own.
+pub(super) struct Arguments<'a> {
+    pub(super) strategy: &'static str,
     given: Vec<(&'a str, &'a str)>,
 }
 
 impl<'a> Arguments<'a> {
-    fn parse(text: &'a str) -> Result<Self, StrategyError> {
+    /// Takes a text apart; `names` are those that it may begin with.
+    pub(super) fn parse(text: &'a str, names: &[&'static str]) -> Result<Self, StrategyError> {
         let malformed = || StrategyError::Malformed(text.to_owned());
         let (name, inside) = match text.trim().split_once('(') {
             None => (text.trim(), None),
             Some((name, rest)) => (name.trim_end(), Some(rest.strip_suffix(')').ok_or_else(malformed)?)),
         };
-        let strategy = Strategy::ALL_NAMES.into_iter().find(|known| *known == name);
+        let strategy = names.iter().copied().find(|known| *known == name);
         let strategy = strategy.ok_or_else(|| StrategyError::UnknownName(name.to_owned()))?;
         let mut given = Vec::new();
         for argument in
@@ -94,7 +95,7 @@ impl<'a> Arguments<'a> {
         self.parsed(key, "the number of an access, from 2 on", later)
     }
 
-    fn parsed<T>(
+    pub(super) fn parsed<T>(
         &mut self,
         key: &'static str,
         wanted: &'static str,
@@ -111,7 +112,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// Everything that was given must have been taken.
-    fn finish(self) -> Result<(), StrategyError> {
+    pub(super) fn finish(self) -> Result<(), StrategyError> {
         match self.given.first() {
             None => Ok(()),
             Some((key, _)) => {
@@ -125,7 +126,7 @@ impl FromStr for Strategy {
     type Err = StrategyError;
 
     fn from_str(text: &str) -> Result<Self, StrategyError> {
-        let mut given = Arguments::parse(text)?;
+        let mut given = Arguments::parse(text, &Self::ALL_NAMES)?;
         let strategy = match given.strategy {
             "absent" => Self::Absent,
             "silent" => Self::Silent,
