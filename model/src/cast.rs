@@ -6,6 +6,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::byzantine::{Strategy, WireAttack};
+use crate::history::OffenceKind;
+use crate::params::Params;
 use crate::process::{Behaviour, Correct};
 use crate::random::SplitMix64;
 use crate::types::{ProcessId, Value};
@@ -50,6 +52,17 @@ impl Part {
             Role::Correct => Some(Box::new(Correct::new(self.proposal.clone()))),
             Role::Byzantine(strategy) => Some(strategy.behaviour(me, seed_of(me, run_seed))),
             Role::Attacker(_) => None,
+        }
+    }
+
+    /// Which offences of the closed list (B2) the process `me` commits that plays this part, provided that it
+    /// is seen at work ([`crate::byzantine::fired`]); none if it is correct.
+    #[must_use]
+    pub fn offences(&self, me: ProcessId, run_seed: u64, params: &Params) -> &'static [OffenceKind] {
+        match &self.role {
+            Role::Correct => &[],
+            Role::Byzantine(strategy) => strategy.offences(me, seed_of(me, run_seed), params),
+            Role::Attacker(attack) => attack.offences(),
         }
     }
 }
