@@ -135,6 +135,12 @@ pub struct Offences {
     pub count: u64,
     /// The first of them, in words.
     pub first: String,
+    /// The access that the first was done with, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_number: Option<AccessNumber>,
+    /// The phase that was open or next when the first was filed. `None`: processes were gathering.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_phase: Option<Phase>,
 }
 
 /// An instance, how it stands, and where the caller stands in it.
@@ -226,6 +232,8 @@ impl TryFrom<&v1::Status> for Standing {
                     kind: offence_kind_from_wire("offences.kind", row.kind)?,
                     count: row.count,
                     first: row.first_detail.clone(),
+                    first_number: AccessNumber::new(row.first_number),
+                    first_phase: Phase::new(row.first_phase),
                 })
             })?,
         })

@@ -102,9 +102,10 @@ fn standing(status: &Standing, params: &Params) -> String {
     }
     for row in &status.offences.shown {
         let kind = offence(row.kind);
+        let when = row.first_phase.map_or("while gathering".to_owned(), |phase| format!("in phase {phase}"));
         let _ = writeln!(
             text,
-            "offence of process {}: {kind}, {} times; first: {}",
+            "offence of process {}: {kind}, {} times; first {when}: {}",
             row.process, row.count, row.first
         );
     }

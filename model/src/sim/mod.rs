@@ -246,7 +246,7 @@ impl Run {
             ValueError::Empty => OffenceKind::Malformed,
             ValueError::TooLarge { .. } => OffenceKind::Oversized,
         };
-        let offence = Offence { process, kind, number, detail: error.to_string() };
+        let offence = Offence { process, kind, number, phase: None, detail: error.to_string() };
         let filed = self.apply(Input::Offence(offence));
         debug_assert_eq!(filed, Ok(Reply::Done), "an offence is never refused");
     }
