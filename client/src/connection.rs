@@ -50,6 +50,11 @@ impl Target {
         &self.server
     }
 
+    /// Host and port.
+    pub(crate) fn authority(&self) -> &str {
+        self.endpoint.uri().authority().map_or("", |authority| authority.as_str())
+    }
+
     /// As whom.
     #[must_use]
     pub fn principal(&self) -> &str {

@@ -30,7 +30,6 @@ mod tally;
 use std::time::Duration;
 
 use stickycas_model::byzantine::{WireAttack, WireAttackKind};
-use stickycas_model::process::Report;
 use stickycas_proto::names::InstanceId;
 
 use self::field::Field;
@@ -48,10 +47,8 @@ pub const LONGEST: Duration = Duration::from_secs(30);
 pub struct Attacked {
     /// What it did.
     pub done: Done,
-    /// What the process says at its end. `None`: it was stopped before, or never opened a session.
-    pub report: Option<Report>,
-    /// What stopped it; `None` if it came to its own end or was told to stop.
-    pub error: Option<Error>,
+    /// How the process fared beyond it. Without a report if it was stopped before.
+    pub played: Played,
 }
 
 /// Plays a process of an instance that carries out this attack, to its end or until `stop` resolves. What is
@@ -70,8 +67,8 @@ pub async fn play(
         played = carry_out(&field, attack.kind()) => Some(played),
         () = stop => None,
     };
-    let (report, error) = played.map_or((None, None), |Played { report, error, .. }| (report, error));
-    Attacked { done: field.tally.done(), report, error }
+    let stopped = || Played { report: None, accesses: 0, reconnections: 0, error: None };
+    Attacked { done: field.tally.done(), played: played.unwrap_or_else(stopped) }
 }
 
 async fn carry_out(field: &Field, attack: WireAttackKind) -> Played {

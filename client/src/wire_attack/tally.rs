@@ -1,6 +1,7 @@
 //! What an attack did, counted while it goes on.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,19 @@ pub struct Done {
     /// Why it did not go on to its end, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broke_off: Option<String>,
+}
+
+impl fmt::Display for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} attempts, {} ended by the server", self.attempts, self.cut)?;
+        for (reason, count) in &self.refusals {
+            write!(f, "\n  refused {count} times: {reason}")?;
+        }
+        for surprise in &self.surprises {
+            write!(f, "\n  unexpected: {surprise}")?;
+        }
+        self.broke_off.iter().try_for_each(|why| write!(f, "\n  it broke off: {why}"))
+    }
 }
 
 /// See the module.
