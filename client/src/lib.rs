@@ -22,6 +22,7 @@
 //! - [`driver`]: performs the model's [`Player`](stickycas_model::player::Player) on a stream, across broken
 //!   connections.
 //! - [`info`]: an instance and how it stands, as a client sees it. [`watch`]: what happens at it, as it happens.
+//! - [`counts`]: what the server has counted of its callers' conduct.
 //! - [`error`] and [`retry`]: what can go wrong, whether it may have happened, whether and when to ask again.
 //! - [`cli`]: the command line, callable from other programs.
 //!
@@ -34,6 +35,7 @@
 pub mod cli;
 mod client;
 pub mod connection;
+pub mod counts;
 pub mod driver;
 pub mod error;
 mod hand;
