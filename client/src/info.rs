@@ -39,7 +39,7 @@ pub struct InstanceInfo {
     #[serde(serialize_with = "duration")]
     pub idle_lifetime: Duration,
     /// When it was created, by the server's clock.
-    #[serde(serialize_with = "time", skip_serializing_if = "Option::is_none")]
+    #[serde(serialize_with = "optional_time", skip_serializing_if = "Option::is_none")]
     pub created: Option<SystemTime>,
 }
 
@@ -60,7 +60,7 @@ pub struct Summary {
     #[serde(serialize_with = "state")]
     pub state: State,
     /// When it was created, by the server's clock.
-    #[serde(serialize_with = "time", skip_serializing_if = "Option::is_none")]
+    #[serde(serialize_with = "optional_time", skip_serializing_if = "Option::is_none")]
     pub created: Option<SystemTime>,
 }
 
@@ -331,7 +331,10 @@ fn patience<S: Serializer>(patience: &Patience, serializer: S) -> Result<S::Ok, 
     serializer.serialize_str(&patience_text(*patience))
 }
 
-fn time<S: Serializer>(time: &Option<SystemTime>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn optional_time<S: Serializer>(
+    time: &Option<SystemTime>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     time.map(|time| humantime::format_rfc3339_millis(time).to_string()).serialize(serializer)
 }
 
