@@ -94,7 +94,13 @@ impl PlayRecord {
 
     /// The record of a wire attack.
     #[must_use]
-    pub fn of_attack(instance: InstanceId, principal: &str, attack: WireAttack, done: Done, played: &Played) -> Self {
+    pub fn of_attack(
+        instance: InstanceId,
+        principal: &str,
+        attack: WireAttack,
+        done: Done,
+        played: &Played,
+    ) -> Self {
         Self { attack: Some(done), ..Self::new(instance, principal, &attack.to_string(), played) }
     }
 }

@@ -61,7 +61,7 @@ impl Record {
         mut reports: Vec<Report>,
     ) -> Self {
         reports.sort_by_key(|report| report.process);
-        let fired = fired(&scenario.cast, &history);
+        let fired = fired(&scenario.params, &scenario.cast, &history);
         let plan = Plan { attacks: fired.keys().cloned().collect(), ..Plan::default() };
         let verdict = judge(&Case {
             params: Arc::clone(&scenario.params),

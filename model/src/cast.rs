@@ -39,7 +39,8 @@ impl fmt::Display for Role {
 pub struct Part {
     /// Correct or Byzantine.
     pub role: Role,
-    /// The value it proposes; a Byzantine process may make nothing of it.
+    /// The value it proposes. Of a Byzantine process, what it proposes where its strategy follows Algorithm 1 for a
+    /// while; others make nothing of it.
     pub proposal: Value,
 }
 
@@ -50,7 +51,7 @@ impl Part {
     pub fn behaviour(&self, me: ProcessId, run_seed: u64) -> Option<Box<dyn Behaviour>> {
         match &self.role {
             Role::Correct => Some(Box::new(Correct::new(self.proposal.clone()))),
-            Role::Byzantine(strategy) => Some(strategy.behaviour(me, seed_of(me, run_seed))),
+            Role::Byzantine(strategy) => Some(strategy.behaviour(me, &self.proposal, seed_of(me, run_seed))),
             Role::Attacker(_) => None,
         }
     }

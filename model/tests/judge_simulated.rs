@@ -28,7 +28,26 @@ fn judged(plan: &sim::Plan) -> Verdict {
 }
 
 fn part() -> impl Strategy<Value = Part> {
-    let names = ["silent", "absent", "collude(value=A)", "distinct", "late-append(access=2, value=A)"];
+    let names = [
+        "absent",
+        "silent",
+        "crash@2",
+        "empty",
+        "distinct",
+        "collude(value=A)",
+        "mimic(value=a)",
+        "mixed(collude=A, mimic=a)",
+        "late-append(access=2, value=A)",
+        "repeat-append",
+        "repeat-append(value=A)",
+        "reader",
+        "stall",
+        "stall(conduct=reader)",
+        "adaptive(phase=3, then=silent)",
+        "adaptive(phase=4, then=late-append(access=3, value=A))",
+        "liar",
+        "liar(value=A)",
+    ];
     let strategy = prop::sample::select(names.to_vec());
     let strategy = strategy.prop_map(|strategy| Role::Byzantine(strategy.parse::<Byzantine>().unwrap()));
     let role = prop_oneof![3 => Just(Role::Correct), 1 => strategy];

@@ -104,9 +104,9 @@ impl Propose {
     fn part(&self) -> Result<Part, Error> {
         match (self.attack, &self.strategy, &self.value) {
             (Some(attack), _, _) => Ok(Part::Attacker(attack)),
-            (None, Some(strategy), _) => {
+            (None, Some(strategy), value) => {
                 let text = strategy.to_string();
-                Ok(Part::Player(Conduct::byzantine(strategy.clone(), self.seed), text))
+                Ok(Part::Player(Conduct::byzantine(strategy.clone(), value.clone(), self.seed), text))
             }
             (None, None, Some(value)) => {
                 Ok(Part::Player(Conduct::correct(value.clone()), CORRECT.to_owned()))

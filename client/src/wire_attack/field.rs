@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stickycas_model::byzantine::{Distinct, Strategy};
+use stickycas_model::byzantine::{Strategy, own_value};
 use stickycas_model::types::{AccessNumber, ProcessId, Value};
 use stickycas_proto::convert::WireError;
 use stickycas_proto::convert::own::Own;
@@ -50,13 +50,13 @@ impl Field {
 
     /// Plays what is left of the process: see the module above.
     pub(super) async fn play(&self) -> Played {
-        let conduct = Conduct::byzantine(Strategy::Distinct { value: None }, self.seed);
+        let conduct = Conduct::byzantine(Strategy::Distinct { value: None }, None, self.seed);
         driver::play(&self.connection, self.instance, conduct, self.policy, std::future::pending()).await
     }
 
     /// What the process appends, in the attack and after it.
     pub(super) fn value(process: ProcessId) -> Value {
-        Distinct::own_value(process)
+        own_value(process)
     }
 
     /// Where the process stands, without a session.
@@ -73,7 +73,12 @@ impl Field {
         v1::GetRequest { instance: Some(v1::get_request::Instance::InstanceId(self.instance.to_string())) }
     }
 
-    pub(super) fn append_request(&self, number: AccessNumber, value: &[u8], no_wait: bool) -> v1::AppendRequest {
+    pub(super) fn append_request(
+        &self,
+        number: AccessNumber,
+        value: &[u8],
+        no_wait: bool,
+    ) -> v1::AppendRequest {
         v1::AppendRequest {
             instance_id: self.instance.to_string(),
             access_number: number.get(),

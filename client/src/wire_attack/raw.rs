@@ -91,8 +91,7 @@ async fn trailers(mut body: RecvStream) -> Result<Option<HeaderMap>, h2::Error> 
 /// A TCP connection on which nothing was said.
 pub(super) async fn tcp(target: &Target) -> Result<TcpStream, Error> {
     let stream = TcpStream::connect(target.authority()).await;
-    let stream =
-        stream.map_err(|error| Error::unreachable(target.server(), error.to_string(), false))?;
+    let stream = stream.map_err(|error| Error::unreachable(target.server(), error.to_string(), false))?;
     stream.set_nodelay(true).map_err(|error| broken(target, error))?;
     Ok(stream)
 }

@@ -43,12 +43,12 @@ impl Child<'_> {
             .arg(format!("--server={}", self.server))
             .arg(format!("--principal={}", site::principal(self.process)))
             .arg(format!("--instance={}", self.instance));
-        match &self.part.role {
-            Role::Correct => command.arg(format!("--value={}", self.part.proposal)),
-            Role::Byzantine(strategy) => command
+        command.arg(format!("--value={}", self.part.proposal));
+        if let Role::Byzantine(strategy) = &self.part.role {
+            command
                 .arg(format!("--strategy={strategy}"))
-                .arg(format!("--seed={}", seed_of(self.process, self.run_seed))),
-        };
+                .arg(format!("--seed={}", seed_of(self.process, self.run_seed)));
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         command
     }

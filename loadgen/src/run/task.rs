@@ -12,7 +12,9 @@ use super::processes::Stop;
 pub(super) fn conduct(process: ProcessId, part: &Part, run_seed: u64) -> Conduct {
     match &part.role {
         Role::Correct => Conduct::correct(part.proposal.clone()),
-        Role::Byzantine(strategy) => Conduct::byzantine(strategy.clone(), seed_of(process, run_seed)),
+        Role::Byzantine(strategy) => {
+            Conduct::byzantine(strategy.clone(), Some(part.proposal.clone()), seed_of(process, run_seed))
+        }
     }
 }
 

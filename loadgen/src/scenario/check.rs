@@ -28,8 +28,9 @@ pub(super) fn check(file: File, seed: Option<u64>) -> Result<Scenario, Fault> {
     let params = Arc::new(params(&file.instance, seed)?);
     let faults = fault_plan(&file.faults, &params, seed)?;
     let proposals = proposals(&file.proposals, &params, &faults, seed)?;
-    let parts = ProcessId::all(params.processes()).zip(proposals).map(|(process, proposal)| {
-        Part { role: faults.role(process).cloned().unwrap_or(Role::Correct), proposal }
+    let parts = ProcessId::all(params.processes()).zip(proposals).map(|(process, proposal)| Part {
+        role: faults.role(process).cloned().unwrap_or(Role::Correct),
+        proposal,
     });
     let cast = Cast::new(parts.collect());
     Ok(Scenario { name, about: file.about, expect: file.expect, params, cast, seed })
@@ -159,9 +160,10 @@ fn role(group: &Faults, span: &Range<usize>) -> Result<Role, Fault> {
             let attack: Result<WireAttack, _> = text.get_ref().parse();
             attack.map(Role::Attacker).map_err(|error| Fault::new(text.span(), error))
         }
-        (Some(_), Some(attack)) => {
-            Err(Fault::new(attack.span(), "strategy and attack: give one of them, and the other in a group of its own"))
-        }
+        (Some(_), Some(attack)) => Err(Fault::new(
+            attack.span(),
+            "strategy and attack: give one of them, and the other in a group of its own",
+        )),
         (None, None) => Err(Fault::new(span.clone(), "give strategy = \"...\" or attack = \"...\"")),
     }
 }

@@ -1,10 +1,11 @@
 //! Wire attacks: what a process can do to a server below the protocol of processes (SPEC section 8).
 //!
 //! They have nothing to do with what is appended or decided, so no behaviour expresses them and the simulator
-//! has nothing to show of them. This is their name, how much of each there is, and what they must be blamed
-//! for; how they are carried out is the client's affair. Their text is that of strategies:
+//! has nothing to show of them. This is their name, how much of each there is, what they must be blamed for
+//! and what shows that they have fired; how they are carried out is the client's affair. Their text is that of strategies:
 //! `flood(frames=5000)`, or `flood` for the count that serves as a default.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -12,7 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use super::StrategyError;
 use super::text::Arguments;
-use crate::history::OffenceKind;
+use crate::cast::Cast;
+use crate::counts::Counted;
+use crate::history::{Event, OffenceKind, Recorded};
+use crate::types::ProcessId;
 
 /// Which attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,6 +54,18 @@ struct Facts {
     wanted: &'static str,
     describe: &'static str,
     offences: &'static [OffenceKind],
+    shown_by: ShownBy,
+}
+
+/// What shows that an attack has fired.
+#[derive(Clone, Copy)]
+enum ShownBy {
+    /// Its offences, in the record of the instance.
+    Offence,
+    /// What the server counted of the process, by this name.
+    CountOfProcess(&'static str),
+    /// What it counted and cannot say whose it was.
+    CountOfServer(&'static str),
 }
 
 impl WireAttackKind {
@@ -78,6 +94,7 @@ impl WireAttackKind {
                 describe: "impersonate(rounds=K): K times, calls without identity, with two, with an unknown one, and \
                            in roles that it has not",
                 offences: &[OffenceKind::ForeignIdentity],
+                shown_by: ShownBy::Offence,
             },
             Self::OutOfTurn => Facts {
                 name: "out-of-turn",
@@ -87,6 +104,7 @@ impl WireAttackKind {
                 wanted: "a number from 1 to 10000",
                 describe: "out-of-turn(calls=K): K calls with no_wait, also in the phases of others",
                 offences: &[],
+                shown_by: ShownBy::CountOfProcess("NOT_YOUR_PHASE"),
             },
             Self::Double => Facts {
                 name: "double",
@@ -96,6 +114,7 @@ impl WireAttackKind {
                 wanted: "a number from 1 to 1000",
                 describe: "double(times=K): K times another content for one access number within one session",
                 offences: &[OffenceKind::OtherContent],
+                shown_by: ShownBy::Offence,
             },
             Self::Replay => Facts {
                 name: "replay",
@@ -106,6 +125,7 @@ impl WireAttackKind {
                 describe: "replay(times=K): its own old messages K times again, in this session, an older one, and after \
                            it has left",
                 offences: &[],
+                shown_by: ShownBy::CountOfProcess("accesses_repeated"),
             },
             Self::Flood => Facts {
                 name: "flood",
@@ -115,6 +135,7 @@ impl WireAttackKind {
                 wanted: "a number from 1 to 1000000",
                 describe: "flood(frames=K): K accesses ahead on one stream and as many calls, as fast as it can",
                 offences: &[OffenceKind::QuotaExceeded],
+                shown_by: ShownBy::Offence,
             },
             Self::Oversize => Facts {
                 name: "oversize",
@@ -124,6 +145,7 @@ impl WireAttackKind {
                 wanted: "a number from 1 to 100",
                 describe: "oversize(messages=K): K values and K whole messages above their limits",
                 offences: &[OffenceKind::Oversized],
+                shown_by: ShownBy::Offence,
             },
             Self::Garbage => Facts {
                 name: "garbage",
@@ -133,6 +155,7 @@ impl WireAttackKind {
                 wanted: "a number from 1 to 10000",
                 describe: "garbage(messages=K): K calls, K streams and K connections with bytes that are no message",
                 offences: &[OffenceKind::Malformed],
+                shown_by: ShownBy::Offence,
             },
             Self::SlowRead => Facts {
                 name: "slow-read",
@@ -142,6 +165,7 @@ impl WireAttackKind {
                 wanted: "a number from 1 to 1000000",
                 describe: "slow-read(frames=K): asks for K answers on a stream that it never reads",
                 offences: &[],
+                shown_by: ShownBy::CountOfProcess("streams_stalled"),
             },
             Self::SlowOpen => Facts {
                 name: "slow-open",
@@ -151,6 +175,7 @@ impl WireAttackKind {
                 wanted: "a number from 1 to 10000",
                 describe: "slow-open(connections=K): opens K connections and says nothing",
                 offences: &[],
+                shown_by: ShownBy::CountOfServer("connections_silent"),
             },
             Self::ResetFlood => Facts {
                 name: "reset-flood",
@@ -160,6 +185,7 @@ impl WireAttackKind {
                 wanted: "a number from 1 to 1000000",
                 describe: "reset-flood(streams=K): opens K streams and resets each at once",
                 offences: &[],
+                shown_by: ShownBy::CountOfServer("connections_reset_flooded"),
             },
         }
     }
@@ -230,6 +256,38 @@ impl WireAttack {
     }
 }
 
+/// How many processes were seen to carry out each wire attack of the cast, by its name; 0 for one that nobody
+/// was.
+#[must_use]
+pub fn fired_attacks(cast: &Cast, history: &[Recorded], counted: &Counted) -> BTreeMap<String, u64> {
+    let at_work = attackers_at_work(cast, history, counted);
+    let mut fired = BTreeMap::new();
+    for (process, attack) in cast.attackers() {
+        *fired.entry(attack.name().to_owned()).or_default() += u64::from(at_work.contains(&process));
+    }
+    fired
+}
+
+/// The processes that were seen to carry out their wire attack: by the offences that it commits, where it does,
+/// else by what the server counted. What the server cannot lay at anybody's door counts for all who may
+/// have done it.
+#[must_use]
+pub fn attackers_at_work(cast: &Cast, history: &[Recorded], counted: &Counted) -> BTreeSet<ProcessId> {
+    let offences: BTreeSet<(ProcessId, OffenceKind)> = history
+        .iter()
+        .filter_map(|recorded| match &recorded.event {
+            Event::Offence(offence) => Some((offence.process, offence.kind)),
+            _ => None,
+        })
+        .collect();
+    let at_work = cast.attackers().filter(|(process, attack)| match attack.kind.facts().shown_by {
+        ShownBy::Offence => attack.offences().iter().any(|kind| offences.contains(&(*process, *kind))),
+        ShownBy::CountOfProcess(name) => counted.of(*process).get(name) > 0,
+        ShownBy::CountOfServer(name) => counted.all.get(name) > 0,
+    });
+    at_work.map(|(process, _)| process).collect()
+}
+
 fn kind_of(name: &str) -> Option<WireAttackKind> {
     WireAttackKind::ALL.into_iter().find(|kind| kind.name() == name)
 }
@@ -296,10 +354,12 @@ impl TryFrom<String> for WireAttack {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use crate::byzantine::Strategy;
+    use crate::cast::{Part, Role};
+    use crate::counts::Counts;
+    use crate::history::Offence;
+    use crate::types::{Time, Value};
 
     fn refused(text: &str) -> String {
         text.parse::<WireAttack>().unwrap_err().to_string()
@@ -335,8 +395,42 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_with_what_to_write() {
         assert!(refused("fload").starts_with("there is no wire attack \"fload\": give one of impersonate, "));
-        assert_eq!(refused("flood(frames"), "\"flood(frames\" is no wire attack: write name or name(key=count)");
+        assert_eq!(
+            refused("flood(frames"),
+            "\"flood(frames\" is no wire attack: write name or name(key=count)"
+        );
         assert_eq!(refused("flood(frames=0)"), "flood: frames = \"0\": give a number from 1 to 1000000");
-        assert!(refused("flood(calls=1)").starts_with("flood has no use for \"calls\": write flood(frames=K): "));
+        assert!(
+            refused("flood(calls=1)").starts_with("flood has no use for \"calls\": write flood(frames=K): ")
+        );
+    }
+    /// Two processes that carry out this attack, and which of them are seen to, given what is counted of the
+    /// server and of process 2.
+    fn at_work(attack: &str, offence: Option<OffenceKind>, all: &str, of_2: &str) -> Vec<u32> {
+        let part =
+            || Part { role: Role::Attacker(attack.parse().unwrap()), proposal: Value::parse("a").unwrap() };
+        let cast = Cast::new(vec![part(), part()]);
+        let process = ProcessId::new(2).unwrap();
+        let offence_of = |kind| Offence { process, kind, number: None, phase: None, detail: String::new() };
+        let event = offence.map(|kind| Event::Offence(offence_of(kind)));
+        let history: Vec<Recorded> =
+            event.into_iter().map(|event| Recorded { at: Time::ZERO, event }).collect();
+        let one = |name: &str| Counts::from_iter([(name.to_owned(), 1)]);
+        let counted = Counted { all: one(all), processes: BTreeMap::from([(process, one(of_2))]) };
+        let fired = fired_attacks(&cast, &history, &counted);
+        let at_work: Vec<u32> =
+            attackers_at_work(&cast, &history, &counted).iter().map(|p| p.get()).collect();
+        assert_eq!(fired.into_values().collect::<Vec<_>>(), [at_work.len() as u64]);
+        at_work
+    }
+
+    #[test]
+    fn an_attack_counts_only_when_its_offence_is_on_record_or_the_server_counted_it() {
+        assert_eq!(at_work("double", Some(OffenceKind::OtherContent), "", ""), [2]);
+        assert_eq!(at_work("double", Some(OffenceKind::Malformed), "", ""), [0; 0]);
+        assert_eq!(at_work("out-of-turn", None, "", "NOT_YOUR_PHASE"), [2]);
+        assert_eq!(at_work("out-of-turn", None, "NOT_YOUR_PHASE", "RATE_EXCEEDED"), [0; 0]);
+        assert_eq!(at_work("slow-open", None, "connections_silent", ""), [1, 2]);
+        assert_eq!(at_work("slow-open", None, "connections_refused", "connections_silent"), [0; 0]);
     }
 }

@@ -146,8 +146,12 @@ impl Run {
                 self.now = self.now.max(deadline);
                 self.tick();
             }
-            // There is no last moment to wait for.
-            None if !self.held_back.is_empty() => self.ready.append(&mut self.held_back),
+            // Nobody's patience drains, so there is no last moment to wait for; that of an endless one never comes.
+            None if !self.held_back.is_empty()
+                && self.machine.params().spec().patience != Patience::Endless =>
+            {
+                self.ready.append(&mut self.held_back);
+            }
             None => return false,
         }
         true
