@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
-use stickycas_model::byzantine::fired;
+use stickycas_model::byzantine::{fired, fired_attacks};
+use stickycas_model::counts::Counted;
 use stickycas_model::history::Recorded;
 use stickycas_model::judge::{Case, Outcome, Plan, Verdict, judge};
 use stickycas_model::process::Report;
@@ -44,6 +45,8 @@ pub struct Record {
     pub history: Vec<Recorded>,
     /// Whether the history goes to the end of the run and lacks nothing.
     pub complete: bool,
+    /// What the server counted in the course of the run; nothing where nobody attacks the wire.
+    pub counted: Counted,
     /// What processes said at their end, in order. Those of Byzantine processes prove nothing (V5).
     pub reports: Vec<Report>,
     /// What the run shows.
@@ -58,10 +61,12 @@ impl Record {
         how: How,
         history: Vec<Recorded>,
         complete: bool,
+        counted: Counted,
         mut reports: Vec<Report>,
     ) -> Self {
         reports.sort_by_key(|report| report.process);
-        let fired = fired(&scenario.params, &scenario.cast, &history);
+        let mut fired = fired(&scenario.params, &scenario.cast, &history);
+        fired.extend(fired_attacks(&scenario.cast, &history, &counted));
         let plan = Plan { attacks: fired.keys().cloned().collect(), ..Plan::default() };
         let verdict = judge(&Case {
             params: Arc::clone(&scenario.params),
@@ -72,7 +77,7 @@ impl Record {
             reports: &reports,
             fired,
         });
-        Self { scenario, how, history, complete, reports, verdict }
+        Self { scenario, how, history, complete, counted, reports, verdict }
     }
 
     /// The same run with what the harness saw happen that nobody planned: it proves nothing any more, unless

@@ -1,5 +1,6 @@
 //! A scenario in the simulator.
 
+use stickycas_model::counts::Counted;
 use stickycas_model::sim;
 
 use crate::record::{How, Record};
@@ -14,5 +15,6 @@ use crate::scenario::Scenario;
 pub fn simulate(scenario: &Scenario) -> Record {
     let outcome = sim::run(&scenario.plan());
     // Nothing is lost on the way from the machine to here, so the history is complete.
-    Record::judged(scenario.clone(), How::Simulated, outcome.history, true, outcome.reports)
+    let (history, reports) = (outcome.history, outcome.reports);
+    Record::judged(scenario.clone(), How::Simulated, history, true, Counted::default(), reports)
 }

@@ -5,6 +5,7 @@
 //! | `scenario.toml` | the scenario as it was run, nothing left to defaults or draws |
 //! | `environment.json` | where and how |
 //! | `history.ndjson` | the history, one event a line, in order |
+//! | `counts.json` | what the server counted in the course of the run, by which wire attacks are seen to fire |
 //! | `reports.ndjson` | what processes said at their end, one a line |
 //! | `verdict.json` | the verdict |
 //! | `report.txt` | the same for people |
@@ -69,6 +70,7 @@ fn fill(folder: &Path, record: &Record, environment: &Environment) -> io::Result
     fs::write(folder.join("scenario.toml"), record.scenario.to_toml())?;
     fs::write(folder.join("environment.json"), json::pretty(environment) + "\n")?;
     lines(&folder.join("history.ndjson"), &record.history)?;
+    fs::write(folder.join("counts.json"), json::pretty(&record.counted) + "\n")?;
     lines(&folder.join("reports.ndjson"), &record.reports)?;
     fs::write(folder.join("verdict.json"), json::verdict(&record.verdict))?;
     fs::write(folder.join("report.txt"), table::plain(record, usize::MAX))
