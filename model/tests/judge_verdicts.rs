@@ -179,7 +179,8 @@ fn with_no_punctual_correct_process_termination_is_not_promised() {
 fn a_correct_process_that_is_accused_is_a_violation() {
     let accuse = |story: &mut Story, process: u32| {
         let detail = "append with access number 2".to_owned();
-        let offence = Offence { process: id(process), kind: OffenceKind::LateAppend, number: None, detail };
+        let kind = OffenceKind::LateAppend;
+        let offence = Offence { process: id(process), kind, number: None, phase: None, detail };
         let last = story.history.len() - 1;
         story.insert(last, Event::Offence(offence));
     };
@@ -201,7 +202,10 @@ fn late_append_seen(on_record: bool) -> Story {
     for &kind in kinds {
         let detail = "append with access number 2".to_owned();
         let last = story.history.len() - 1;
-        story.insert(last, Event::Offence(Offence { process: id(3), kind, number: None, detail }));
+        story.insert(
+            last,
+            Event::Offence(Offence { process: id(3), kind, number: None, phase: None, detail }),
+        );
     }
     story
 }

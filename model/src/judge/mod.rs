@@ -233,7 +233,7 @@ fn write(
     let premise = |finding: &Finding| finding.missing.as_ref().map(ToString::to_string);
     let strategy = |(process, part): (ProcessId, &crate::cast::Part)| match &part.role {
         Role::Correct => None,
-        Role::Byzantine(strategy) => Some((process, strategy.to_string())),
+        role @ (Role::Byzantine(_) | Role::Attacker(_)) => Some((process, role.to_string())),
     };
     let deciders = run.deciders();
     let decision =

@@ -33,7 +33,8 @@ const INCARNATION: u64 = 1;
 pub struct Plan {
     /// The parameters of the instance.
     pub params: Arc<Params>,
-    /// Who plays what. A process that it does not name never joins.
+    /// Who plays what. A process that it does not name never joins; nor does one that attacks the wire, since
+    /// there is none.
     pub cast: Cast,
     /// From which the order of arrival is drawn, and what strategies draw.
     pub seed: u64,
@@ -91,7 +92,7 @@ struct Run {
 impl Run {
     fn new(plan: &Plan) -> Self {
         let player = |process| {
-            let behaviour = plan.cast.part(process)?.behaviour(process, plan.seed);
+            let behaviour = plan.cast.part(process)?.behaviour(process, plan.seed)?;
             let player = Player::new(process, Arc::clone(&plan.params), behaviour);
             player.joins().then_some(player)
         };
@@ -249,7 +250,7 @@ impl Run {
             ValueError::Empty => OffenceKind::Malformed,
             ValueError::TooLarge { .. } => OffenceKind::Oversized,
         };
-        let offence = Offence { process, kind, number, detail: error.to_string() };
+        let offence = Offence { process, kind, number, phase: None, detail: error.to_string() };
         let filed = self.apply(Input::Offence(offence));
         debug_assert_eq!(filed, Ok(Reply::Done), "an offence is never refused");
     }
