@@ -48,6 +48,21 @@ fn another_decision_on_record_than_the_process_reports_is_a_violation() {
 }
 
 #[test]
+fn a_decision_that_the_server_took_and_has_no_record_of_is_a_violation() {
+    let mut story = Story::told("a a b", 1, 3);
+    story.remove(2, |event| matches!(event, Event::Decided { .. }));
+    story.remove(0, |event| *event == Event::Finished);
+    let says = "D3: process 3 decided a, the server took its report, and has no record of it";
+    story.is(Outcome::Violation, says);
+    // It may be what the history lacks, or the process may not have got through.
+    story.complete = false;
+    assert_eq!(story.verdict().verdict, Outcome::Unknown);
+    story.complete = true;
+    story.report(3).ended = Ended::Failed("connection lost".to_owned());
+    assert_eq!(story.verdict().verdict, Outcome::Unknown);
+}
+
+#[test]
 fn a_process_restarted_after_its_decision_need_not_know_what_it_read() {
     let mut story = Story::told("a a b", 1, 3);
     let report = story.report(3);

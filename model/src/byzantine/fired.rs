@@ -281,6 +281,7 @@ mod tests {
             process: ProcessId::FIRST,
             kind: OffenceKind::Malformed,
             number: None,
+            phase: None,
             detail,
         })
     }
