@@ -42,6 +42,15 @@ impl Part {
         }
     }
 
+    /// Whether the process comes to an end by itself that plays this part.
+    #[must_use]
+    pub fn ends(&self) -> bool {
+        match &self.role {
+            Role::Correct => true,
+            Role::Byzantine(strategy) => strategy.ends(),
+        }
+    }
+
     /// Which offences of the closed list (B2) the process `me` commits that plays this part, provided that it
     /// is seen at work ([`crate::byzantine::fired`]); none if it is correct.
     #[must_use]
@@ -91,6 +100,12 @@ impl Cast {
     /// The Byzantine processes, in order.
     pub fn byzantine(&self) -> impl Iterator<Item = ProcessId> {
         self.parts().filter(|(_, part)| part.role != Role::Correct).map(|(process, _)| process)
+    }
+
+    /// The processes that come to an end by themselves, in order: the correct ones, and those Byzantine ones that
+    /// leave when they have done their worst.
+    pub fn ending(&self) -> impl Iterator<Item = ProcessId> {
+        self.parts().filter(|(_, part)| part.ends()).map(|(process, _)| process)
     }
 
     /// V_c: the values that correct processes propose.

@@ -50,7 +50,8 @@ pub struct Outcome {
     pub list: Vec<Entry>,
 }
 
-/// Runs until every correct process has come to its end, or nothing can happen any more.
+/// Runs until every process has come to its end that does so by itself, as all correct ones do, or nothing can
+/// happen any more.
 ///
 /// A run that goes on for much longer than any should is given up; who has not decided by then reports so.
 #[must_use]
@@ -78,8 +79,8 @@ struct Run {
     /// By process; `None` for those that never join.
     players: Vec<Option<Player>>,
     sessions: Vec<Option<SessionId>>,
-    /// Correct processes that have not come to their end.
-    correct: BTreeSet<ProcessId>,
+    /// Who is to come to its end by itself and has not.
+    playing: BTreeSet<ProcessId>,
     /// What may arrive next. At most one message per process.
     ready: Vec<(ProcessId, Message)>,
     /// What is held back to the last moment. At most one message per process.
@@ -96,25 +97,25 @@ impl Run {
             player.joins().then_some(player)
         };
         let players = ProcessId::all(plan.params.processes()).map(player).collect();
-        Self::with_players(&plan.params, plan.seed, players, plan.cast.correct().collect())
+        Self::with_players(&plan.params, plan.seed, players, plan.cast.ending().collect())
     }
 
-    /// `players` and `correct` may name fewer than all, but nobody who is not one of the n.
+    /// `players` and `playing` may name fewer than all, but nobody who is not one of the n.
     fn with_players(
         params: &Arc<Params>,
         seed: u64,
         players: Vec<Option<Player>>,
-        mut correct: BTreeSet<ProcessId>,
+        mut playing: BTreeSet<ProcessId>,
     ) -> Self {
         let joined = |process: &ProcessId| players.get(process.index()).is_some_and(Option::is_some);
-        correct.retain(joined);
+        playing.retain(joined);
         let all = ProcessId::all(params.processes()).filter(joined);
         Self {
             machine: Machine::new(Arc::clone(params)),
             now: Time::ZERO,
             random: SplitMix64::new(seed),
             sessions: vec![None; players.len()],
-            correct,
+            playing,
             ready: all.map(|process| (process, Message::Hello)).collect(),
             held_back: Vec::new(),
             events: Vec::new(),
@@ -125,7 +126,7 @@ impl Run {
 
     fn finish(mut self) -> Outcome {
         let mut budget = budget(self.machine.params());
-        while !self.correct.is_empty() && budget > 0 && self.go_on() {
+        while !self.playing.is_empty() && budget > 0 && self.go_on() {
             budget -= 1;
         }
         self.outcome()
@@ -284,7 +285,7 @@ impl Run {
             Step::Decide(value) => self.ready.push((process, Message::Decide(value))),
             Step::Wait => {}
             Step::Stay | Step::Leave => {
-                self.correct.remove(&process);
+                self.playing.remove(&process);
             }
         }
     }
