@@ -334,7 +334,7 @@ mod tests {
 
     impl Behaviour for Malformed {
         fn act(&mut self, _: &View) -> Act {
-            Act::Access { op: RawOp::Append(self.0.clone()), when: When::Ready }
+            Act::Access { op: RawOp::Append(self.0.clone().into()), when: When::Ready }
         }
     }
 
