@@ -24,8 +24,8 @@ pub(super) struct Evidence {
     /// Which warps had a phase in the last round, up to the last phase.
     in_last_round: Vec<bool>,
     pub(super) blame: BTreeMap<ProcessId, BTreeMap<OffenceKind, u64>>,
-    /// The first offence on record of each process.
-    pub(super) first_offences: BTreeMap<ProcessId, Offence>,
+    /// The first offence on record of each process, and which event it is.
+    pub(super) first_offences: BTreeMap<ProcessId, (usize, Offence)>,
 }
 
 /// An entry of the list and whose it is.
@@ -41,14 +41,16 @@ pub(super) struct Seen {
     pub(super) joined: bool,
     /// What it reported to the server.
     pub(super) decided: Option<Value>,
+    /// Which event that is.
+    pub(super) decided_at: Option<usize>,
     accepted: u64,
     answered: u64,
     /// Accesses executed, up to the phase in which it decided.
     pub(super) executed: u64,
     /// An access of it was executed in its first phase.
     pub(super) punctual: bool,
-    /// An access of it was waiting when its first phase was executed.
-    pub(super) in_time: bool,
+    /// The event with which its first phase was executed while an access of it was waiting.
+    pub(super) in_time: Option<usize>,
     /// Phase of its last answer.
     pub(super) last_answer: Option<Phase>,
     incarnation: Option<u64>,
@@ -90,11 +92,11 @@ impl Evidence {
             blame: BTreeMap::new(),
             first_offences: BTreeMap::new(),
         };
-        for recorded in history {
+        for (index, recorded) in history.iter().enumerate() {
             if evidence.broken.is_none() {
                 evidence.broken = invariants.observe(recorded).err();
             }
-            evidence.take_in(&recorded.event, until);
+            evidence.take_in(index, &recorded.event, until);
         }
         if complete && evidence.broken.is_none() {
             evidence.broken = invariants.finish().err();
@@ -156,7 +158,7 @@ impl Evidence {
         had_phase
     }
 
-    fn take_in(&mut self, event: &Event, until: &BTreeMap<ProcessId, Phase>) {
+    fn take_in(&mut self, index: usize, event: &Event, until: &BTreeMap<ProcessId, Phase>) {
         match event {
             Event::Joined { process } => self.change(*process, |seen| seen.joined = true),
             Event::Session { process, incarnation, .. } => {
@@ -169,7 +171,9 @@ impl Evidence {
                 let exists = warp.get() <= self.params.warps();
                 if exists && self.round(*phase) == 1 {
                     for process in self.params.members(*warp) {
-                        self.change(process, |seen| seen.in_time |= seen.waits());
+                        self.change(process, |seen| {
+                            seen.in_time = seen.in_time.or(seen.waits().then_some(index));
+                        });
                     }
                 }
             }
@@ -189,12 +193,14 @@ impl Evidence {
             }
             Event::Sealed { .. } => self.sealed = true,
             Event::Decided { process, value } => {
-                self.change(*process, |seen| seen.decided = Some(value.clone()));
+                self.change(*process, |seen| {
+                    (seen.decided, seen.decided_at) = (Some(value.clone()), Some(index));
+                });
             }
             Event::Offence(offence) => {
                 let kinds = self.blame.entry(offence.process).or_default();
                 *kinds.entry(offence.kind).or_default() += 1;
-                self.first_offences.entry(offence.process).or_insert_with(|| offence.clone());
+                self.first_offences.entry(offence.process).or_insert_with(|| (index, offence.clone()));
             }
             Event::Refused { .. }
             | Event::GatheringEnded { .. }

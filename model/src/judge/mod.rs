@@ -18,8 +18,10 @@
 //! shows that it had all the accesses that it needed.
 
 mod evidence;
+mod explain;
 mod properties;
 mod rules;
+mod tally;
 mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +36,8 @@ use crate::params::Params;
 use crate::process::{Ended, Report};
 use crate::types::{ProcessId, Value};
 
+pub use explain::{Broke, Choice, Entry, Explanation, Faulty, Why, explain};
+pub use tally::{Count, Margin, Tally};
 pub use verdict::{Decision, Observed, Outcome, Property, VERDICT_VERSION, Verdict};
 
 use evidence::Evidence;
@@ -181,7 +185,7 @@ pub fn judge(case: &Case<'_>) -> Verdict {
         .filter(|finding| finding.missing.is_none())
         .map(|finding| says("was promised", finding))
         .collect();
-    violations.extend(rules::violations(case, &run));
+    violations.extend(rules::violations(case, &run).into_iter().map(|violation| violation.says));
     let outside: Vec<String> = broken()
         .filter(|finding| finding.missing.is_some())
         .map(|finding| says("was not promised", finding))

@@ -113,9 +113,12 @@ fn weak_validity(case: &Case<'_>, run: &Run<'_>) -> Vec<String> {
     if deciders.is_empty() {
         return Vec::new();
     }
-    let proposed = case.cast.parts().map(|(_, part)| &part.proposal);
-    let proposed: BTreeSet<&Value> = run.evidence.values().chain(proposed).collect();
-    outside_of(run, &proposed, "no process", &deciders)
+    outside_of(run, &proposed(case, run), "no process", &deciders)
+}
+
+/// V: what anybody proposes, or appended.
+pub(super) fn proposed<'a>(case: &Case<'a>, run: &'a Run<'_>) -> BTreeSet<&'a Value> {
+    run.evidence.values().chain(case.cast.parts().map(|(_, part)| &part.proposal)).collect()
 }
 
 fn common_validity(run: &Run<'_>) -> Vec<String> {
