@@ -22,7 +22,10 @@ pub struct RawValue(Repr);
 #[derive(Clone)]
 enum Repr {
     /// What is behind `length` is zero.
-    Inline { length: u8, bytes: [u8; INLINE] },
+    Inline {
+        length: u8,
+        bytes: [u8; INLINE],
+    },
     Shared(Arc<[u8]>),
 }
 
