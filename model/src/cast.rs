@@ -56,6 +56,17 @@ impl Part {
         }
     }
 
+    /// Whether the process comes to an end by itself that plays this part.
+    #[must_use]
+    pub fn ends(&self) -> bool {
+        match &self.role {
+            Role::Correct => true,
+            Role::Byzantine(strategy) => strategy.ends(),
+            // It is waited for as long as its attack may go on.
+            Role::Attacker(_) => false,
+        }
+    }
+
     /// Which offences of the closed list (B2) the process `me` commits that plays this part, provided that it
     /// is seen at work ([`crate::byzantine::fired`]); none if it is correct.
     #[must_use]
@@ -130,6 +141,12 @@ impl Cast {
             Role::Attacker(attack) => Some((process, attack)),
             Role::Correct | Role::Byzantine(_) => None,
         })
+    }
+
+    /// The processes that come to an end by themselves, in order: the correct ones, and those Byzantine ones that
+    /// leave when they have done their worst.
+    pub fn ending(&self) -> impl Iterator<Item = ProcessId> {
+        self.parts().filter(|(_, part)| part.ends()).map(|(process, _)| process)
     }
 
     /// V_c: the values that correct processes propose.

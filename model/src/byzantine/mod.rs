@@ -210,6 +210,17 @@ impl Strategy {
         }
     }
 
+    /// Whether it comes to an end by itself, as a correct process does: it reports a decision, or stops. A run
+    /// waits for those that do, so that the evidence of what they did is whole.
+    #[must_use]
+    pub fn ends(&self) -> bool {
+        match self {
+            Self::Absent | Self::Silent => false,
+            Self::Stall { conduct: Some(inner) } | Self::Adaptive { then: inner, .. } => inner.ends(),
+            _ => true,
+        }
+    }
+
     /// What process `me` does. Where the strategy follows Algorithm 1 for a while, it proposes `proposal`;
     /// whatever it draws, it draws from `seed`.
     #[must_use]

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::evidence::Evidence;
 use super::properties::{self, Finding};
 use super::rules;
 use super::tally::Tally;
@@ -96,7 +97,8 @@ pub struct Broke {
 /// Judges a run and says why. See the module.
 #[must_use]
 pub fn explain(case: &Case<'_>) -> Explanation {
-    let run = Run::new(case);
+    let evidence = Evidence::gather(case);
+    let run = Run::new(case, &evidence);
     let verdict = judge(case);
     Explanation {
         entries: entries(case),

@@ -20,6 +20,8 @@
 
 mod evidence;
 mod explain;
+mod facts;
+mod onlooker;
 mod properties;
 mod rules;
 mod tally;
@@ -38,6 +40,8 @@ use crate::process::{Ended, Report};
 use crate::types::{ProcessId, Value};
 
 pub use explain::{Broke, Choice, Entry, Explanation, Faulty, Why, explain};
+pub use facts::{Facts, Found};
+pub use onlooker::Onlooker;
 pub use tally::{Count, Margin, Tally};
 pub use verdict::{Decision, Observed, Outcome, Property, VERDICT_VERSION, Verdict};
 
@@ -81,7 +85,7 @@ pub struct Case<'a> {
 /// A case with what follows from it.
 #[derive(Debug)]
 struct Run<'a> {
-    evidence: Evidence,
+    evidence: &'a Evidence,
     /// Correct in the cast and not made faulty by the plan.
     correct: BTreeSet<ProcessId>,
     reports: BTreeMap<ProcessId, &'a Report>,
@@ -93,7 +97,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(case: &Case<'a>) -> Self {
+    fn new(case: &Case<'a>, evidence: &'a Evidence) -> Self {
         let faulty = &case.plan.faulty;
         let correct: BTreeSet<ProcessId> = case
             .cast
@@ -106,9 +110,6 @@ impl<'a> Run<'a> {
             .filter(|report| correct.contains(&report.process))
             .map(|report| (report.process, report))
             .collect();
-        let until = reports.iter().filter(|(_, report)| report.decision.is_some());
-        let until = until.filter_map(|(&process, report)| Some((process, report.phase?))).collect();
-        let evidence = Evidence::gather(&case.params, case.history, case.complete, &until);
         let late: BTreeSet<ProcessId> = correct
             .iter()
             .copied()
@@ -120,7 +121,7 @@ impl<'a> Run<'a> {
         let part = |process: &ProcessId| case.cast.part(*process);
         Self {
             proposals: correct.iter().filter_map(part).map(|part| &part.proposal).collect(),
-            decisions: decisions(case, &correct, &reports, &evidence),
+            decisions: decisions(case, &correct, &reports, evidence),
             f: not_correct + late.len() as u64,
             evidence,
             correct,
@@ -149,6 +150,19 @@ impl<'a> Run<'a> {
         let on_record = self.evidence.blame.get(&process);
         let missing = |kind: &&OffenceKind| on_record.is_none_or(|kinds| !kinds.contains_key(kind));
         committed.filter(missing).copied().collect()
+    }
+
+    /// The different values that were decided, in order.
+    fn decided(&self) -> Vec<&Value> {
+        let mut decided: Vec<&Value> = self.decisions.values().map(|decision| &decision.value).collect();
+        decided.sort_unstable();
+        decided.dedup();
+        decided
+    }
+
+    /// Correct processes with an offence on record (B3).
+    fn accused(&self) -> impl Iterator<Item = ProcessId> {
+        self.evidence.blame.keys().copied().filter(|process| self.correct.contains(process))
     }
 
     /// The largest m of a correct process (D2).
@@ -183,7 +197,8 @@ fn decisions(
 /// Judges a run. See the module.
 #[must_use]
 pub fn judge(case: &Case<'_>) -> Verdict {
-    let run = Run::new(case);
+    let evidence = Evidence::gather(case);
+    let run = Run::new(case, &evidence);
     let findings = properties::find(case, &run);
     let broken = || findings.iter().filter(|finding| finding.observed == Observed::Violated);
     let says = |promise: &str, finding: &Finding| {
@@ -204,12 +219,7 @@ pub fn judge(case: &Case<'_>) -> Verdict {
         .collect();
     let unknown = rules::unknowns(case, &run);
 
-    let outcome = match (violations.is_empty(), outside.is_empty(), unknown.is_empty()) {
-        (false, _, _) => Outcome::Violation,
-        (true, false, _) => Outcome::Outside,
-        (true, true, false) => Outcome::Unknown,
-        (true, true, true) => Outcome::Valid,
-    };
+    let outcome = outcome(!violations.is_empty(), !outside.is_empty(), !unknown.is_empty());
     let reasons = [violations, outside, unknown].concat();
     let mut witness: Vec<String> = Vec::new();
     for sentence in broken().flat_map(|finding| &finding.witness) {
@@ -218,6 +228,16 @@ pub fn judge(case: &Case<'_>) -> Verdict {
         }
     }
     write(case, run, findings, outcome, reasons, witness)
+}
+
+/// What a run shows as a whole (V4): the first that applies of what was found, by kind.
+fn outcome(violation: bool, outside: bool, unknown: bool) -> Outcome {
+    match (violation, outside, unknown) {
+        (true, _, _) => Outcome::Violation,
+        (false, true, _) => Outcome::Outside,
+        (false, false, true) => Outcome::Unknown,
+        (false, false, false) => Outcome::Valid,
+    }
 }
 
 /// Writes the verdict.
@@ -238,7 +258,6 @@ fn write(
     let deciders = run.deciders();
     let decision =
         if deciders.len() == 1 { deciders.keys().next().map(|&value| value.clone()) } else { None };
-    let accused = run.correct.iter().filter(|process| run.evidence.blame.contains_key(process));
     let (unnamed, named) =
         case.plan.offences.keys().partition(|process| !run.unnamed(case, **process).is_empty());
     Verdict {
@@ -272,14 +291,14 @@ fn write(
         last_decision_phase: run.decisions.values().filter_map(|decision| decision.phase).max(),
         phase_bound: bounds::phase_bound(&case.params, run.most_missed()),
         seed: case.params.spec().seed,
-        accused_correct: accused.copied().collect(),
+        accused_correct: run.accused().collect(),
         culprits: case.plan.offences.keys().copied().collect(),
         named,
         unnamed,
         fired: case.fired.clone(),
         byzantine: case.cast.parts().filter_map(strategy).collect(),
         witness,
-        blame: run.evidence.blame,
+        blame: run.evidence.blame.clone(),
         decisions: run.decisions,
     }
 }
