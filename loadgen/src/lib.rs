@@ -12,10 +12,12 @@
 
 pub mod cli;
 pub mod environment;
+pub mod explain;
 pub mod fault_plan;
 pub mod progress;
 pub mod proposals;
 pub mod record;
+pub mod replay;
 pub mod report;
 pub mod run;
 pub mod scenario;

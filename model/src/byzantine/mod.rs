@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 pub use self::absent::Absent;
 pub use self::collude::Collude;
 pub use self::distinct::Distinct;
-pub use self::fired::fired;
+pub use self::fired::{at_work, fired, offences};
 pub use self::late_append::LateAppend;
 pub use self::silent::Silent;
 pub use self::text::StrategyError;

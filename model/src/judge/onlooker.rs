@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::evidence::Evidence;
 use super::{Case, Facts, Plan, Run};
-use crate::byzantine::fired;
+use crate::byzantine;
 use crate::cast::{Cast, Role};
 use crate::history::{Event, Recorded};
 use crate::params::Params;
@@ -67,15 +67,29 @@ impl Onlooker {
         }
     }
 
-    /// The run is over, and this is what its processes report: the verdict.
+    /// The run is over, and this is what its processes report: the verdict. `meant` is what was meant to happen
+    /// beyond the cast, which played with this seed; attacks and offences are added to it.
     ///
     /// No process may have had an access executed after the answer from which it decided: that takes a restart,
     /// and a history.
     #[must_use]
-    pub fn facts(&mut self, params: &Arc<Params>, cast: &Cast, plan: &Plan, reports: &[Report]) -> Facts {
+    pub fn facts(
+        &mut self,
+        params: &Arc<Params>,
+        cast: &Cast,
+        seed: u64,
+        meant: &Plan,
+        reports: &[Report],
+    ) -> Facts {
         self.evidence.end();
-        let fired = if self.byzantine.is_empty() { BTreeMap::new() } else { fired(cast, &self.of_byzantine) };
-        let params = Arc::clone(params);
+        let (mut plan, mut fired) = (meant.clone(), BTreeMap::new());
+        if !self.byzantine.is_empty() {
+            fired = byzantine::fired(cast, &self.of_byzantine);
+            plan.attacks.extend(fired.keys().cloned());
+            let at_work = byzantine::at_work(cast, &self.of_byzantine);
+            plan.offences.extend(byzantine::offences(cast, params, seed, &at_work));
+        }
+        let (plan, params) = (&plan, Arc::clone(params));
         let case = Case { params, cast, plan, history: &[], complete: true, reports, fired };
         Facts::of(&case, &Run::new(&case, &self.evidence))
     }
