@@ -144,14 +144,6 @@ impl<'a> Run<'a> {
         deciders
     }
 
-    /// Offences that this process was seen to commit and that are not on record (B2).
-    fn unnamed(&self, case: &Case<'_>, process: ProcessId) -> Vec<OffenceKind> {
-        let committed = case.plan.offences.get(&process).into_iter().flatten();
-        let on_record = self.evidence.blame.get(&process);
-        let missing = |kind: &&OffenceKind| on_record.is_none_or(|kinds| !kinds.contains_key(kind));
-        committed.filter(missing).copied().collect()
-    }
-
     /// The different values that were decided, in order.
     fn decided(&self) -> Vec<&Value> {
         let mut decided: Vec<&Value> = self.decisions.values().map(|decision| &decision.value).collect();
@@ -163,6 +155,14 @@ impl<'a> Run<'a> {
     /// Correct processes with an offence on record (B3).
     fn accused(&self) -> impl Iterator<Item = ProcessId> {
         self.evidence.blame.keys().copied().filter(|process| self.correct.contains(process))
+    }
+
+    /// Offences that this process was seen to commit and that are not on record (B2).
+    fn unnamed(&self, case: &Case<'_>, process: ProcessId) -> Vec<OffenceKind> {
+        let committed = case.plan.offences.get(&process).into_iter().flatten();
+        let on_record = self.evidence.blame.get(&process);
+        let missing = |kind: &&OffenceKind| on_record.is_none_or(|kinds| !kinds.contains_key(kind));
+        committed.filter(missing).copied().collect()
     }
 
     /// The largest m of a correct process (D2).
