@@ -38,6 +38,7 @@ use stickycas_proto::v1;
 use tokio::time::{Instant, sleep_until};
 
 use self::collect::{Collected, Collector};
+pub use self::counts::counted;
 use self::processes::{Ending, Processes};
 pub use self::server::OwnServer;
 pub use self::site::{COORDINATOR, Site};
@@ -79,13 +80,13 @@ pub async fn run(site: &Site, scenario: &Scenario, options: &Options) -> anyhow:
     let instance = create(site, scenario).await?;
     let progress = Progress::new(scenario.cast.correct().collect(), options.quiet);
     let mut collector = Collector::start(site.client().watch(instance, WatchFrom::Start), progress);
-    let before = counts::take(site, scenario).await?;
+    let before = counted(site, scenario).await?;
     let mut processes = start(site, scenario, instance, options)?;
 
     let mut endings = Vec::new();
     let stalled = await_correct(scenario, options, &mut processes, &mut collector, &mut endings).await;
     await_attackers(scenario, &mut processes, &mut endings).await;
-    let counted = counts::take(site, scenario).await?.since(&before);
+    let counted = counted(site, scenario).await?.since(&before);
     site.client().close(instance).await.context("cannot close the instance")?;
     let collected = collector.finish(options.stall).await;
     endings.extend(processes.stop().await);
