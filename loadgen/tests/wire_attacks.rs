@@ -19,8 +19,8 @@ use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1;
 use stickycas_server::limits::Limits;
 
-/// Two of fourteen, in warps 2 and 7, so that the phases of others come before theirs. The bound (V3):
-/// f*(|Vc|+1)*p = 2*(2+1)*2 = 12 < 14 = n.
+/// Two of fourteen, in warps 2 and 7, so that the phases of others come before theirs. A pace makes phases last, so
+/// that attacks fall into them. The bound (V3): f*(|Vc|+1)*p = 2*(2+1)*2 = 12 < 14 = n.
 const ATTACKERS: &str = "[4, 13]";
 
 fn scenario(attack: Option<&str>) -> Scenario {
@@ -29,7 +29,7 @@ fn scenario(attack: Option<&str>) -> Scenario {
     });
     let text = format!(
         "name = \"attacked\"\n\
-         [instance]\nprocesses = 14\nwarp_size = 2\nread_size = 3\npatience = \"20s\"\n\
+         [instance]\nprocesses = 14\nwarp_size = 2\nread_size = 3\npace = \"10ms\"\npatience = \"20s\"\n\
          [proposals]\nvalues = [{}]\n{faults}",
         ["\"a\", \"b\""; 7].join(", ")
     );
