@@ -15,6 +15,7 @@ use stickycas_model::history::Event;
 use stickycas_model::judge::Outcome;
 use stickycas_model::machine::{OFFENCES_RECORDED, REFUSALS_RECORDED};
 use stickycas_model::types::{ProcessId, Value};
+use stickycas_proto::convert::duration_to_wire;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1;
 use stickycas_server::limits::Limits;
@@ -190,7 +191,8 @@ async fn done(server: &OwnServer, attack: &str) -> Done {
         Client::on(Connection::lazy(target), RetryPolicy::default())
     };
     let names = ["p1", "p2", "p3"];
-    let parameters = v1::Parameters { processes: 3, warp_size: 1, read_size: 3, ..v1::Parameters::default() };
+    let pace = Some(duration_to_wire(Duration::from_millis(10)));
+    let parameters = v1::Parameters { processes: 3, warp_size: 1, read_size: 3, pace, ..Default::default() };
     let roster = names.map(str::to_owned).to_vec();
     let (created, _) = client(run::COORDINATOR).create(None, parameters, roster).await.unwrap();
     let id: InstanceId = created.id;

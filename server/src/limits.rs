@@ -12,9 +12,17 @@ use std::time::Duration;
 pub struct Limits {
     /// Open connections. The next one is closed at once: with file descriptors gone nobody could connect.
     pub connections: usize,
+    /// Open connections of one principal: a few for each program that plays its processes.
+    pub connections_per_principal: u32,
+    /// Open connections that belong to nobody yet. The oldest makes room for the next, so who opens many and says
+    /// nothing takes no place from those who speak.
+    pub nameless_connections: usize,
     /// How long a new connection has to say what every HTTP/2 connection begins with. One that says nothing
     /// would hold its place for ever.
     pub opening: Duration,
+    /// How long it may then take until a call on it is taken for a principal. Longer than anybody connects ahead
+    /// of use; a client whose connection is closed for it connects again with its next call.
+    pub naming: Duration,
     /// Concurrent streams, and so calls, on one connection. tonic sets none by itself.
     pub streams_per_connection: u32,
     /// Streams reset by the peer that wait to be noticed, per connection: the guard against rapid reset.
@@ -32,6 +40,13 @@ pub struct Limits {
     /// Bytes of one message that the server sends on a stream, unless a single frame, event or entry has more.
     /// Clients refuse messages above 4 MiB unless told otherwise.
     pub bytes_per_answer: usize,
+    /// Principals of whom anything is kept. Idle ones are forgotten when more come.
+    pub principals: usize,
+    /// Frames on Attach that one principal may send in a second, and as many at once after a pause; a unary call
+    /// counts as ten. Far more than a correct process needs, which sends two or three frames an instance.
+    pub requests_per_second: u32,
+    /// Unary calls of one principal that wait for their answer, and streams that are about to begin.
+    pub calls_per_principal: u32,
     /// Attach streams of one principal.
     pub attach_streams_per_principal: u32,
     /// Instances that one Attach stream may hold open.
@@ -41,6 +56,9 @@ pub struct Limits {
     /// Unread frames from which on nothing more is taken in from that client: what it asks for again and again
     /// must not pile up. Those above it answer what was accepted before.
     pub unread_frames_to_pause: usize,
+    /// How long answers may lie unread on an Attach stream, about, before its connection is cut: as long as a
+    /// connection may be silent.
+    pub unread_for: Duration,
     /// Watch streams of one principal.
     pub watch_streams_per_principal: u32,
     /// Events in one message on Watch.
@@ -75,7 +93,10 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 16_384,
+            connections_per_principal: 64,
+            nameless_connections: 1_024,
             opening: Duration::from_secs(10),
+            naming: Duration::from_secs(60),
             streams_per_connection: 4_096,
             pending_reset_streams: 20,
             local_reset_streams: 1_024,
@@ -84,10 +105,14 @@ impl Default for Limits {
             frames_per_message: 1_024,
             frames_per_answer: 256,
             bytes_per_answer: 1024 * 1024,
+            principals: 131_072,
+            requests_per_second: 200_000,
+            calls_per_principal: 4_096,
             attach_streams_per_principal: 64,
             channels_per_stream: 4_096,
             unread_frames: 65_536,
             unread_frames_to_pause: 1_024,
+            unread_for: Duration::from_secs(60),
             watch_streams_per_principal: 64,
             events_per_message: 256,
             events: 16_384,

@@ -25,7 +25,7 @@ use crate::identity::{Caller, Principal};
 use crate::limits::Limits;
 
 pub(crate) use answered::Answered;
-pub(crate) use instance::{Facts, Instance, Next, NotTaken, Snapshot, Taken, WatcherId};
+pub(crate) use instance::{Facts, Instance, Next, NotTaken, Opened, Snapshot, Taken, WatcherId};
 pub(crate) use outbox::{Out, Outbox, how_many};
 pub(crate) use outlets::Outlet;
 
