@@ -31,6 +31,7 @@ fn is_enough(folder: &Path, record: &Record) {
     let expected = [
         "counts.json",
         "environment.json",
+        "harness.json",
         "history.ndjson",
         "report.txt",
         "reports.ndjson",

@@ -1,6 +1,6 @@
 //! Who plays what in a run: the ground truth that the judge holds against what was seen (SPEC section 8, V4).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -56,6 +56,17 @@ impl Part {
         }
     }
 
+    /// Whether the process comes to an end by itself that plays this part.
+    #[must_use]
+    pub fn ends(&self) -> bool {
+        match &self.role {
+            Role::Correct => true,
+            Role::Byzantine(strategy) => strategy.ends(),
+            // It is waited for as long as its attack may go on.
+            Role::Attacker(_) => false,
+        }
+    }
+
     /// Which offences of the closed list (B2) the process `me` commits that plays this part, provided that it
     /// is seen at work ([`crate::byzantine::fired`]); none if it is correct.
     #[must_use]
@@ -98,6 +109,13 @@ impl Cast {
         self.0.iter().enumerate().map(move |(index, part)| (process(index), part))
     }
 
+    /// Has processes 1, 2, 3, ... propose these values, in this order.
+    pub fn propose(&mut self, values: impl IntoIterator<Item = Value>) {
+        for (part, value) in self.0.iter_mut().zip(values) {
+            part.proposal = value;
+        }
+    }
+
     /// The correct processes, in order.
     pub fn correct(&self) -> impl Iterator<Item = ProcessId> {
         self.parts().filter(|(_, part)| part.role == Role::Correct).map(|(process, _)| process)
@@ -108,12 +126,34 @@ impl Cast {
         self.parts().filter(|(_, part)| part.role != Role::Correct).map(|(process, _)| process)
     }
 
+    /// The offences that the processes seen at work have thereby committed, and for which the record must name them
+    /// (B2). `run_seed` as for [`Part::behaviour`].
+    #[must_use]
+    pub fn offences(
+        &self,
+        params: &Params,
+        run_seed: u64,
+        at_work: &BTreeSet<ProcessId>,
+    ) -> BTreeMap<ProcessId, BTreeSet<OffenceKind>> {
+        let committed = at_work.iter().filter_map(|&process| {
+            let kinds = self.part(process)?.offences(process, run_seed, params);
+            (!kinds.is_empty()).then(|| (process, kinds.iter().copied().collect()))
+        });
+        committed.collect()
+    }
+
     /// The processes that attack below the protocol, each with what it does, in order.
     pub fn attackers(&self) -> impl Iterator<Item = (ProcessId, WireAttack)> {
         self.parts().filter_map(|(process, part)| match part.role {
             Role::Attacker(attack) => Some((process, attack)),
             Role::Correct | Role::Byzantine(_) => None,
         })
+    }
+
+    /// The processes that come to an end by themselves, in order: the correct ones, and those Byzantine ones that
+    /// leave when they have done their worst.
+    pub fn ending(&self) -> impl Iterator<Item = ProcessId> {
+        self.parts().filter(|(_, part)| part.ends()).map(|(process, _)| process)
     }
 
     /// V_c: the values that correct processes propose.

@@ -229,6 +229,15 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn help_lists_every_strategy_in_a_line_of_its_own() {
+        let (_, out, _) = run_with(&["propose", "--help"]).await;
+        for name in stickycas_model::byzantine::Strategy::ALL_NAMES {
+            let described = stickycas_model::byzantine::Strategy::describe(name).unwrap();
+            assert!(out.lines().any(|line| line.trim() == described), "{described} is not in:\n{out}");
+        }
+    }
+
+    #[tokio::test]
     async fn bad_usage_is_told_without_asking_a_server() {
         for args in [
             &["frobnicate"][..],

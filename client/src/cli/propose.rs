@@ -27,12 +27,12 @@ pub(super) struct Propose {
     /// The instance: its id, or its name.
     #[arg(long, value_name = "ID|NAME")]
     instance: String,
-    /// The value to propose: text, or 0x and hex digits.
+    /// The value to propose: text, or 0x and hex digits. With --strategy, what it proposes where it follows the
+    /// algorithm for a while; without, byzantine-PROCESS.
     #[arg(long, value_name = "V", value_parser = parse_value, required_unless_present_any = ["strategy", "attack"])]
     value: Option<Value>,
-    /// Be Byzantine: the name of a strategy, with its arguments, for example collude(value=x). The value
-    /// proposed is then of no use to it.
-    #[arg(long, value_name = "S", value_parser = parse_strategy)]
+    /// Be Byzantine: a strategy with its arguments, for example collude(value=x); --help lists them all
+    #[arg(long, value_name = "S", value_parser = parse_strategy, long_help = strategy_help())]
     strategy: Option<Strategy>,
     /// Be Byzantine below the protocol: the name of a wire attack, with how much of it, for example
     /// flood(frames=5000).
@@ -53,9 +53,7 @@ pub(super) fn parse_value(text: &str) -> Result<Value, String> {
 
 fn parse_strategy(text: &str) -> Result<Strategy, String> {
     text.parse().map_err(|error: stickycas_model::byzantine::StrategyError| {
-        let known = Strategy::ALL_NAMES.iter().filter_map(|name| Strategy::describe(name));
-        let known: String = known.map(|line| format!("\n  {line}")).collect();
-        format!("{error}; the strategies are:{known}")
+        format!("{error}; the strategies are:{}", strategies())
     })
 }
 
@@ -72,6 +70,19 @@ fn attacks() -> String {
 fn attack_help() -> String {
     let count = "Without an argument it has a count of its own";
     format!("Be Byzantine below the protocol: a wire attack. {count}. There are:{}", attacks())
+}
+
+/// All strategies, a line each.
+fn strategies() -> String {
+    let known = Strategy::ALL_NAMES.iter().filter_map(|name| Strategy::describe(name));
+    known.map(|line| format!("\n  {line}")).collect()
+}
+
+fn strategy_help() -> String {
+    format!(
+        "Be Byzantine: a strategy with its arguments. V and U are values, K is a number, S another strategy:{}",
+        strategies()
+    )
 }
 
 impl Propose {
@@ -201,6 +212,8 @@ mod tests {
     fn an_unknown_strategy_is_answered_with_those_that_exist() {
         let error = parse_strategy("frobnicate").unwrap_err();
         assert!(error.contains("silent: joins, then says nothing"), "{error}");
+        let error = parse_strategy("mimic").unwrap_err();
+        assert!(error.starts_with("mimic lacks value: write mimic(value=V)"), "{error}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //!
 //! 1. create the instance, and watch it from its first event on, before anybody joins;
 //! 2. start all processes and wait until every correct one has ended, as long as something happens at the
-//!    instance;
+//!    instance, and for a moment for those Byzantine ones that leave by themselves;
 //! 3. if there are wire attacks, let them come to their end, and ask the server what it has counted since
 //!    before the run;
 //! 4. close the instance and follow the watch to its end, so that the history lacks nothing;
@@ -35,7 +35,7 @@ use stickycas_model::process::{Ended, Report};
 use stickycas_model::types::ProcessId;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use self::collect::{Collected, Collector};
 pub use self::counts::counted;
@@ -48,6 +48,9 @@ use crate::scenario::Scenario;
 
 /// Default for [`Options::stall`].
 pub const DEFAULT_STALL: Duration = Duration::from_secs(60);
+/// When all correct processes have ended, Byzantine ones have so long to leave, beyond what the instance itself
+/// may wait.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// So long an attacker may take for the rest of its process.
 const BEYOND_AN_ATTACK: Duration = Duration::from_secs(5);
@@ -85,6 +88,9 @@ pub async fn run(site: &Site, scenario: &Scenario, options: &Options) -> anyhow:
 
     let mut endings = Vec::new();
     let stalled = await_correct(scenario, options, &mut processes, &mut collector, &mut endings).await;
+    if !stalled {
+        await_leaving(scenario, &mut processes, &mut endings).await;
+    }
     await_attackers(scenario, &mut processes, &mut endings).await;
     let counted = counted(site, scenario).await?.since(&before);
     site.client().close(instance).await.context("cannot close the instance")?;
@@ -194,6 +200,21 @@ async fn await_attackers(scenario: &Scenario, processes: &mut Processes, endings
 
 fn attackers(scenario: &Scenario) -> BTreeSet<ProcessId> {
     scenario.cast.attackers().map(|(process, _)| process).collect()
+}
+
+/// Waits for Byzantine processes that leave by themselves, so that what they do is on record; not long, since
+/// nobody can be sure that they do.
+async fn await_leaving(scenario: &Scenario, processes: &mut Processes, endings: &mut Vec<Ending>) {
+    let deadline = Instant::now() + LAST_WORDS.saturating_add(longest_wait(scenario));
+    let mut leaving: BTreeSet<ProcessId> = scenario.cast.ending().collect();
+    for ending in &*endings {
+        leaving.remove(&ending.process);
+    }
+    while !leaving.is_empty() {
+        let Ok(Some(ending)) = timeout_at(deadline, processes.next()).await else { return };
+        leaving.remove(&ending.process);
+        endings.push(ending);
+    }
 }
 
 /// For how long nothing may happen at an instance with all well.

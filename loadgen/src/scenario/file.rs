@@ -9,7 +9,7 @@ use super::error::Fault;
 use crate::fault_plan::Placement;
 
 /// The whole file.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
     pub(super) name: Spanned<String>,
@@ -23,7 +23,7 @@ pub(super) struct File {
 }
 
 /// `[instance]`. Durations are texts such as `1s` and `250ms`.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Instance {
     /// n.
@@ -47,7 +47,7 @@ pub(super) struct Instance {
 }
 
 /// `[proposals]`: one value for each process, or so many values to draw from.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Proposals {
     pub(super) values: Option<Spanned<Vec<Spanned<String>>>>,
@@ -57,7 +57,7 @@ pub(super) struct Proposals {
 
 /// `[[faults]]`: these processes, or so many of them, play this strategy or carry out this wire
 /// attack.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Faults {
     pub(super) strategy: Option<Spanned<String>>,
@@ -66,6 +66,27 @@ pub(super) struct Faults {
     pub(super) count: Option<Spanned<u32>>,
     pub(super) placement: Option<Spanned<Placement>>,
     pub(super) seed: Option<Spanned<u64>>,
+}
+
+impl File {
+    /// Whether the scenario's seed has a say in who is Byzantine and how.
+    pub(super) fn draws_parts(&self) -> bool {
+        self.faults.iter().any(|group| !group.get_ref().is_settled())
+    }
+
+    /// Whether the scenario's seed has a say in who proposes what.
+    pub(super) fn draws_proposals(&self) -> bool {
+        let proposals = self.proposals.get_ref();
+        proposals.distinct.is_some() && proposals.seed.is_none()
+    }
+}
+
+impl Faults {
+    /// Whether it is the same under every seed of the scenario.
+    fn is_settled(&self) -> bool {
+        let placement = self.placement.as_ref().map_or_else(Placement::default, |given| *given.get_ref());
+        self.processes.is_some() || self.seed.is_some() || placement != Placement::Random
+    }
 }
 
 /// Reads the text of a file.

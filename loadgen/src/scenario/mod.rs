@@ -8,6 +8,7 @@
 mod check;
 mod error;
 mod file;
+mod template;
 mod write;
 
 use std::path::Path;
@@ -19,6 +20,7 @@ use stickycas_model::params::Params;
 use stickycas_model::sim;
 
 pub use self::error::{NeedsNetwork, Problem, ScenarioError};
+pub use self::template::Template;
 
 /// The largest seed: the largest integer of a TOML file.
 pub const LARGEST_SEED: u64 = i64::MAX as u64;
@@ -58,7 +60,7 @@ impl Scenario {
     /// The first thing that is wrong, with its line.
     pub fn parse(file: &str, text: &str, seed: Option<u64>) -> Result<Self, ScenarioError> {
         file::read(text)
-            .and_then(|written| check::check(written, seed))
+            .and_then(|written| check::check(&written, seed))
             .map_err(|fault| ScenarioError::Invalid(Problem::new(file, text, fault)))
     }
 

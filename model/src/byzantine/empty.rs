@@ -12,7 +12,7 @@ pub struct Empty;
 impl Behaviour for Empty {
     fn act(&mut self, view: &View) -> Act {
         if view.answered == 0 && view.refused == 0 {
-            return Act::Access { op: RawOp::Append(Vec::new()), when: When::Ready };
+            return Act::Access { op: RawOp::Append(Vec::new().into()), when: When::Ready };
         }
         read_and_decide(view)
     }

@@ -19,30 +19,19 @@ use crate::types::{Phase, ProcessId, Time, Value};
 /// was.
 #[must_use]
 pub fn fired(params: &Params, cast: &Cast, history: &[Recorded]) -> BTreeMap<String, u64> {
-    let at_work = at_work(params, cast, history);
-    let mut fired = BTreeMap::new();
-    for (process, part) in cast.parts() {
-        if let Role::Byzantine(strategy) = &part.role {
-            *fired.entry(strategy.name().to_owned()).or_default() += u64::from(at_work.contains(&process));
-        }
-    }
-    fired
+    Sightings::of(params, cast, history).fired(cast)
 }
 
 /// The processes that were seen to carry out the strategy that the cast gives them. Of wire attacks it says
 /// nothing: see [`super::attackers_at_work`].
 #[must_use]
 pub fn at_work(params: &Params, cast: &Cast, history: &[Recorded]) -> BTreeSet<ProcessId> {
-    let run = Run::of(params, cast, history);
-    let at_work = cast.parts().filter(|(process, part)| match &part.role {
-        Role::Byzantine(strategy) => run.shows(*process, strategy, 1),
-        Role::Correct | Role::Attacker(_) => false,
-    });
-    at_work.map(|(process, _)| process).collect()
+    Sightings::of(params, cast, history).at_work(cast)
 }
 
-/// What a history shows.
-struct Run {
+/// What a history shows of Byzantine processes, taken in event by event: for runs that keep none.
+#[derive(Clone, Debug)]
+pub struct Sightings {
     /// So long for a phase that waits for a process is a stall; `None`: no wait is.
     long: Option<Duration>,
     gathered: bool,
@@ -55,8 +44,8 @@ struct Run {
     seen: BTreeMap<ProcessId, Seen>,
 }
 
-/// What it shows of one Byzantine process.
-#[derive(Default)]
+/// What it shows of one of them.
+#[derive(Clone, Debug, Default)]
 struct Seen {
     joined: bool,
     /// What its accesses append, in the order of their numbers; `None` for a read.
@@ -69,21 +58,52 @@ struct Seen {
     decided: Option<Value>,
 }
 
-impl Run {
-    fn of(params: &Params, cast: &Cast, history: &[Recorded]) -> Self {
+impl Sightings {
+    /// Nothing has been seen yet of the Byzantine processes of this cast.
+    #[must_use]
+    pub fn new(params: &Params, cast: &Cast) -> Self {
         let long = match params.spec().patience {
             Patience::Finite(patience) => Some(patience / 2),
             Patience::Endless => None,
         };
         let seen = cast.byzantine().map(|process| (process, Seen::default())).collect();
-        let mut run = Self { long, gathered: false, phase: None, since: Time::ZERO, list: Vec::new(), seen };
-        for Recorded { at, event } in history {
-            run.take_in(*at, event);
-        }
-        run
+        Self { long, gathered: false, phase: None, since: Time::ZERO, list: Vec::new(), seen }
     }
 
-    fn take_in(&mut self, at: Time, event: &Event) {
+    fn of(params: &Params, cast: &Cast, history: &[Recorded]) -> Self {
+        let mut sightings = Self::new(params, cast);
+        for Recorded { at, event } in history {
+            sightings.take_in(*at, event);
+        }
+        sightings
+    }
+
+    /// As [`fired`], of what was taken in.
+    #[must_use]
+    pub fn fired(&self, cast: &Cast) -> BTreeMap<String, u64> {
+        let at_work = self.at_work(cast);
+        let mut fired = BTreeMap::new();
+        for (process, part) in cast.parts() {
+            if let Role::Byzantine(strategy) = &part.role {
+                *fired.entry(strategy.name().to_owned()).or_default() +=
+                    u64::from(at_work.contains(&process));
+            }
+        }
+        fired
+    }
+
+    /// As [`at_work`], of what was taken in.
+    #[must_use]
+    pub fn at_work(&self, cast: &Cast) -> BTreeSet<ProcessId> {
+        let shown = cast.parts().filter(|(process, part)| match &part.role {
+            Role::Byzantine(strategy) => self.show(*process, strategy, 1),
+            Role::Correct | Role::Attacker(_) => false,
+        });
+        shown.map(|(process, _)| process).collect()
+    }
+
+    /// Takes in the next event.
+    pub fn take_in(&mut self, at: Time, event: &Event) {
         match event {
             Event::GatheringEnded { .. } => {
                 self.gathered = true;
@@ -129,7 +149,7 @@ impl Run {
     }
 
     /// Whether a process is seen to carry out a strategy from its access `from` on.
-    fn shows(&self, me: ProcessId, strategy: &Strategy, from: u64) -> bool {
+    fn show(&self, me: ProcessId, strategy: &Strategy, from: u64) -> bool {
         let Some(seen) = self.seen.get(&me) else { return false };
         let stays = seen.joined && seen.decided.is_none();
         match strategy {
@@ -142,7 +162,7 @@ impl Run {
             | Strategy::Distinct { value: Some(value) } => from == 1 && seen.append(1) == Some(value),
             Strategy::Distinct { value: None } => from == 1 && seen.append(1) == Some(&own_value(me)),
             Strategy::Mixed { collude, mimic } => {
-                mixed::cases(collude, mimic).iter().any(|case| self.shows(me, case, from))
+                mixed::cases(collude, mimic).iter().any(|case| self.show(me, case, from))
             }
             Strategy::LateAppend { access, value } => {
                 access.get() >= from && seen.append(access.get()) == Some(value)
@@ -155,11 +175,11 @@ impl Run {
             }
             Strategy::Stall { conduct } => {
                 let conduct = conduct.as_ref();
-                seen.stalled >= from && conduct.is_none_or(|conduct| self.shows(me, conduct, from))
+                seen.stalled >= from && conduct.is_none_or(|conduct| self.show(me, conduct, from))
             }
             Strategy::Adaptive { phase, then } => {
                 let correct = seen.executed.iter().filter(|executed| *executed < phase).count() as u64;
-                self.phase >= Some(*phase) && self.shows(me, then, from.max(correct + 1))
+                self.phase >= Some(*phase) && self.show(me, then, from.max(correct + 1))
             }
             Strategy::Liar { .. } => seen.decided.is_some() && seen.decided.as_ref() != mode(&self.list),
         }
@@ -261,6 +281,7 @@ mod tests {
             process: ProcessId::FIRST,
             kind: OffenceKind::Malformed,
             number: None,
+            phase: None,
             detail,
         })
     }

@@ -34,7 +34,7 @@ pub use self::collude::Collude;
 pub use self::crash::Crash;
 pub use self::distinct::Distinct;
 pub use self::empty::Empty;
-pub use self::fired::{at_work, fired};
+pub use self::fired::{Sightings, at_work, fired};
 pub use self::late_append::LateAppend;
 pub use self::liar::Liar;
 pub use self::mimic::Mimic;
@@ -207,6 +207,17 @@ impl Strategy {
                 // Different decisions can be honest (SPEC section 9).
                 AppendWindow::Open => &[],
             },
+        }
+    }
+
+    /// Whether it comes to an end by itself, as a correct process does: it reports a decision, or stops. A run
+    /// waits for those that do, so that the evidence of what they did is whole.
+    #[must_use]
+    pub fn ends(&self) -> bool {
+        match self {
+            Self::Absent | Self::Silent => false,
+            Self::Stall { conduct: Some(inner) } | Self::Adaptive { then: inner, .. } => inner.ends(),
+            _ => true,
         }
     }
 
