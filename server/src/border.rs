@@ -30,11 +30,13 @@ pub(crate) struct BorderLayer(Arc<Gate>);
 struct Gate {
     directory: Directory,
     principals: Principals,
+    call_bytes: usize,
 }
 
 impl BorderLayer {
     pub(crate) fn new(config: &Config, principals: Principals) -> Self {
-        Self(Arc::new(Gate { directory: Directory::new(config), principals }))
+        let directory = Directory::new(config);
+        Self(Arc::new(Gate { directory, principals, call_bytes: config.limits.call_bytes }))
     }
 }
 
@@ -56,6 +58,18 @@ impl Gate {
             account.blame(OffenceKind::QuotaExceeded, &refused.message);
         })?;
         Ok((self.directory.caller(account, Arc::default()), place))
+    }
+}
+
+impl Gate {
+    /// Bytes that a call of this method may send. What is large by nature is so only for those who may make the call.
+    fn bytes_of(&self, path: &str, caller: &Caller) -> usize {
+        match path.rsplit('/').next() {
+            // As long as it likes, in messages that tonic bounds one by one.
+            Some("Attach") => usize::MAX,
+            Some("Create") if caller.coordinator => usize::MAX,
+            _ => self.call_bytes,
+        }
     }
 }
 
@@ -105,8 +119,9 @@ where
             Ok((caller, place)) => {
                 let call =
                     Call { account: caller.account.clone(), request: caller.request.clone(), _place: place };
+                let limit = self.gate.bytes_of(request.uri().path(), &caller);
                 request.extensions_mut().insert(caller);
-                let request = request.map(|body| Watched::new(body, call.request.clone()));
+                let request = request.map(|body| Watched::new(body, call.request.clone(), limit));
                 Either::Left(Answering { inner: self.inner.call(request), call: Some(call) })
             }
             Err(refused) => Either::Right(std::future::ready(Ok(refused.to_status().into_http()))),
@@ -159,9 +174,9 @@ impl Call {
             self.account.note(Incident::CallAbandoned);
             return response;
         }
-        match Unreadable::of(&status) {
+        match Unreadable::of(&status, &self.request) {
             Some(unreadable) => {
-                let refused = Unreadable::refused(&status);
+                let refused = Unreadable::refused(&status, &self.request);
                 self.account.note(unreadable.incident());
                 self.account.refuse(refused.reason);
                 self.account.blame(unreadable.offence(), &refused.message);

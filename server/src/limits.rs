@@ -5,7 +5,24 @@
 //! instance's own parameters (pipeline, value size) stand in [`stickycas_model::params`]; those that its
 //! record of misbehaviour keeps stand in [`stickycas_model::machine`].
 
+//!
+//! # What it comes to
+//! Memory is bounded whatever clients do, by sums that [`Limits`] states:
+//!
+//! | what | at most |
+//! | --- | --- |
+//! | instances, as large as their parameters let them become ([`Limits::worst_case`]) | `instance_bytes` |
+//! | their records | 2 `record_bytes`, and 4 KiB for each instance |
+//! | an Attach stream: unread frames, each a few numbers, and a message on its way in and out | `unread_frames` * 128 bytes, and `message_bytes` + `bytes_per_answer` |
+//! | a unary call: what it sends, and its place | `call_bytes` and 4 KiB |
+//! | a principal: counts, shares, where it acted | 2 KiB |
+//!
+//! One principal can so take its streams (64 of 13 MiB), its calls (1,024 of 132 KiB) and what its processes may have
+//! waiting, and all of it is its own share.
+
 use std::time::Duration;
+
+use stickycas_model::params::Params;
 
 /// The bounds of one server. [`Limits::default`] is what `serve` starts with.
 #[derive(Clone, Debug)]
@@ -33,6 +50,9 @@ pub struct Limits {
     pub header_bytes: u32,
     /// Bytes of one request message. A batch of accesses on Attach, or a roster on Create, must fit.
     pub message_bytes: usize,
+    /// Bytes that a unary call may send: a value and a little more. Only a Create of a coordinator may send a whole
+    /// message.
+    pub call_bytes: usize,
     /// Frames in one message on Attach: what is handled before others have their turn.
     pub frames_per_message: usize,
     /// Frames in one message that the server sends on Attach.
@@ -67,6 +87,9 @@ pub struct Limits {
     pub events: usize,
     /// Further events kept for each process of the instance: one phase of a single large warp must fit.
     pub events_per_process: usize,
+    /// Bytes of the events that all instances keep. Above it an instance forgets its oldest ones until it has no
+    /// more than its share, so that all of them never hold more than twice as much.
+    pub record_bytes: usize,
     /// Unary calls that wait for one and the same access. More than one means retries; each holds memory.
     pub callers_per_access: usize,
     /// Living instances in all.
@@ -75,6 +98,9 @@ pub struct Limits {
     pub instances_per_creator: usize,
     /// Processes of all living instances together: what bounds the memory of many large ones.
     pub processes: usize,
+    /// Bytes that all living instances together may come to take if everybody in them does the worst. Far more
+    /// than they take in fact, for correct processes leave most of their pipelines empty.
+    pub instance_bytes: usize,
     /// Bytes of a principal's name.
     pub principal_bytes: usize,
     /// Instances on one page of List.
@@ -102,12 +128,13 @@ impl Default for Limits {
             local_reset_streams: 1_024,
             header_bytes: 16 * 1024,
             message_bytes: 4 * 1024 * 1024,
+            call_bytes: 128 * 1024,
             frames_per_message: 1_024,
             frames_per_answer: 256,
             bytes_per_answer: 1024 * 1024,
             principals: 131_072,
             requests_per_second: 200_000,
-            calls_per_principal: 4_096,
+            calls_per_principal: 1_024,
             attach_streams_per_principal: 64,
             channels_per_stream: 4_096,
             unread_frames: 65_536,
@@ -117,10 +144,12 @@ impl Default for Limits {
             events_per_message: 256,
             events: 16_384,
             events_per_process: 16,
+            record_bytes: 2 * 1024 * 1024 * 1024,
             callers_per_access: 8,
             instances: 200_000,
             instances_per_creator: 100_000,
             processes: 16_000_000,
+            instance_bytes: 128 * 1024 * 1024 * 1024,
             principal_bytes: 256,
             page: 1_000,
             status_rows: 1_024,
@@ -128,5 +157,24 @@ impl Default for Limits {
             idle_lifetime: Duration::from_secs(60 * 60),
             retry_after: Duration::from_millis(100),
         }
+    }
+}
+
+impl Limits {
+    /// Bytes that an instance with these parameters may come to take, its record aside: every pipeline is full of the
+    /// largest values, as many calls as may wait for each access, and everybody has committed every offence.
+    pub(crate) fn worst_case(&self, params: &Params) -> usize {
+        /// A member's state, its place in the roster twice, a first offence of each kind with its words.
+        const PROCESS: usize = 4 * 1024;
+        /// An access as it waits and as its answer is kept.
+        const ACCESS: usize = 256;
+        /// The two ends of a place for the answer.
+        const CALLER: usize = 192;
+        let spec = params.spec();
+        let value = spec.max_value_bytes as usize;
+        let access = ACCESS + value + self.callers_per_access * CALLER;
+        // Beside what waits, an entry of the list and a decision.
+        let process = PROCESS + 2 * self.principal_bytes + 2 * value + spec.pipeline as usize * access;
+        params.processes() as usize * process
     }
 }

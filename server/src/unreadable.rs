@@ -7,12 +7,16 @@
 //!
 //! A client that goes in the middle of a message leaves just such a message behind, and that is no offence. So the
 //! request's body is watched: only what came to an end of its own accord is judged by its content.
+//!
+//! tonic knows one size limit for all methods of a service, and the largest message decides it. What a call may send
+//! without being large by nature is bounded here, so that many calls at once hold little.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
+use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
 use stickycas_model::history::OffenceKind;
 use stickycas_proto::status::Refused;
@@ -32,8 +36,9 @@ pub(crate) enum Unreadable {
 
 impl Unreadable {
     /// What tonic's own refusal says of a message. `None`: the refusal is of another kind.
-    pub(crate) fn of(status: &Status) -> Option<Self> {
+    pub(crate) fn of(status: &Status, request: &RequestEnd) -> Option<Self> {
         match status.code() {
+            _ if request.is_too_long() => Some(Self::Oversized),
             _ if !status.details().is_empty() => None,
             Code::Internal => Some(Self::Undecodable),
             Code::OutOfRange => Some(Self::Oversized),
@@ -56,31 +61,44 @@ impl Unreadable {
     }
 
     /// What the caller is told in place of that refusal.
-    pub(crate) fn refused(status: &Status) -> Refused {
-        Refused::new(RefusalReason::Malformed, status.message())
+    pub(crate) fn refused(status: &Status, request: &RequestEnd) -> Refused {
+        let why =
+            if request.is_too_long() { "the message is too large for this call" } else { status.message() };
+        Refused::new(RefusalReason::Malformed, why)
     }
 }
 
-/// Whether a request has broken off.
+/// How a request came to its end, if not of its own accord.
 #[derive(Debug, Default)]
-pub(crate) struct RequestEnd(AtomicBool);
+pub(crate) struct RequestEnd {
+    broken: AtomicBool,
+    too_long: AtomicBool,
+}
 
 impl RequestEnd {
     /// Whether the client's stream was reset or its connection is gone.
     pub(crate) fn is_broken(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.broken.load(Ordering::Relaxed)
+    }
+
+    /// Whether it was not read to its end because it was longer than it may be.
+    pub(crate) fn is_too_long(&self) -> bool {
+        self.too_long.load(Ordering::Relaxed)
     }
 }
 
-/// The body of a request that is watched for its end.
+/// The body of a request that is watched for its end, and that ends early if it is too long.
 pub(crate) struct Watched<B> {
     body: B,
     end: Arc<RequestEnd>,
+    /// Bytes that may still come.
+    left: usize,
 }
 
 impl<B> Watched<B> {
-    pub(crate) fn new(body: B, end: Arc<RequestEnd>) -> Self {
-        Self { body, end }
+    /// At most `limit` bytes of this body.
+    pub(crate) fn new(body: B, end: Arc<RequestEnd>, limit: usize) -> Self {
+        Self { body, end, left: limit }
     }
 }
 
@@ -92,11 +110,23 @@ impl<B: Body + Unpin> Body for Watched<B> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(cx);
-        if let Poll::Ready(Some(Err(_))) = frame {
-            self.end.0.store(true, Ordering::Relaxed);
+        if self.end.is_too_long() {
+            return Poll::Ready(None);
         }
-        frame
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        match &frame {
+            Some(Ok(frame)) => {
+                let length = frame.data_ref().map_or(0, Buf::remaining);
+                let Some(left) = self.left.checked_sub(length) else {
+                    self.end.too_long.store(true, Ordering::Relaxed);
+                    return Poll::Ready(None);
+                };
+                self.left = left;
+            }
+            Some(Err(_)) => self.end.broken.store(true, Ordering::Relaxed),
+            None => {}
+        }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {

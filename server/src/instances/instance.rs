@@ -25,6 +25,7 @@ use super::outlets::Outlet;
 use super::timers::Timers;
 use crate::identity::Principal;
 use crate::limits::Limits;
+use crate::store::budget::Budget;
 use crate::store::memory::NotKept;
 
 /// What was fixed when the instance was created.
@@ -110,11 +111,11 @@ pub(crate) struct Snapshot {
 }
 
 impl Instance {
-    pub(super) fn new(facts: Facts, limits: &Limits, timers: Arc<Timers>) -> Self {
+    pub(super) fn new(facts: Facts, limits: &Limits, timers: Arc<Timers>, budget: Arc<Budget>) -> Self {
         let number = |index| ProcessId::from_index(index).expect("a roster has at most 65,536 rows");
         let processes =
             facts.roster.iter().enumerate().map(|(index, name)| (name.clone(), number(index))).collect();
-        let core = Guarded::new(&facts, limits);
+        let core = Guarded::new(&facts, limits, budget);
         let list = core.machine.shared_list();
         let instance = Self { facts, processes, born: Instant::now(), timers, list, core: Mutex::new(core) };
         instance.core().set_alarm(&instance);
@@ -380,7 +381,7 @@ mod tests {
             retention: Duration::MAX,
             idle_lifetime: Duration::MAX,
         };
-        Instance::new(facts, &Limits::default(), Arc::default())
+        Instance::new(facts, &Limits::default(), Arc::default(), Arc::new(Budget::new(usize::MAX)))
     }
 
     fn outlet() -> Outlet {

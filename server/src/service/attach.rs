@@ -185,11 +185,12 @@ impl AttachStream {
 
     /// The client's side of the stream failed: its bytes are no message, unless it broke off.
     fn broken(&self, status: &Status) -> Status {
-        let unreadable = Unreadable::of(status).filter(|_| !self.caller.request.is_broken());
+        let unreadable =
+            Unreadable::of(status, &self.caller.request).filter(|_| !self.caller.request.is_broken());
         let Some(unreadable) = unreadable else { return Status::cancelled("the client is gone") };
         self.caller.account.note(unreadable.incident());
         self.blame(unreadable.offence(), status.message());
-        Unreadable::refused(status).into()
+        Unreadable::refused(status, &self.caller.request).into()
     }
 
     fn handle(&mut self, frame: ClientFrame) {
