@@ -140,8 +140,12 @@ impl Stage {
 
     /// What the processes that joined say, in order; in place of what stands in `reports`.
     pub(super) fn report(&self, reports: &mut Vec<Report>) {
-        reports.clear();
-        reports.extend(self.seats.iter().flatten().map(|seat| seat.player.report()));
+        let mut players = self.seats.iter().flatten().map(|seat| &seat.player);
+        reports.truncate(players.clone().count());
+        for (report, player) in reports.iter_mut().zip(&mut players) {
+            *report = player.report_within(std::mem::take(&mut report.from));
+        }
+        reports.extend(players.map(Player::report));
     }
 
     /// The list.
