@@ -61,7 +61,7 @@ pub struct Plan {
     /// Attacks that must be seen to fire (B3), by the names under which [`Case::fired`] counts them.
     pub attacks: BTreeSet<String>,
     /// Offences that Byzantine processes were seen to commit: each must be on record (B2). See
-    /// [`crate::byzantine::offences`].
+    /// [`Cast::offences`].
     pub offences: BTreeMap<ProcessId, BTreeSet<OffenceKind>>,
 }
 
@@ -144,6 +144,14 @@ impl<'a> Run<'a> {
         deciders
     }
 
+    /// Offences that this process was seen to commit and that are not on record (B2).
+    fn unnamed(&self, case: &Case<'_>, process: ProcessId) -> Vec<OffenceKind> {
+        let committed = case.plan.offences.get(&process).into_iter().flatten();
+        let on_record = self.evidence.blame.get(&process);
+        let missing = |kind: &&OffenceKind| on_record.is_none_or(|kinds| !kinds.contains_key(kind));
+        committed.filter(missing).copied().collect()
+    }
+
     /// The different values that were decided, in order.
     fn decided(&self) -> Sorted<&Value> {
         self.decisions.values().map(|decision| &decision.value).collect()
@@ -152,14 +160,6 @@ impl<'a> Run<'a> {
     /// Correct processes with an offence on record (B3).
     fn accused(&self) -> impl Iterator<Item = ProcessId> {
         self.evidence.blame.keys().copied().filter(|process| self.correct.contains(process))
-    }
-
-    /// Offences that this process was seen to commit and that are not on record (B2).
-    fn unnamed(&self, case: &Case<'_>, process: ProcessId) -> Vec<OffenceKind> {
-        let committed = case.plan.offences.get(&process).into_iter().flatten();
-        let on_record = self.evidence.blame.get(&process);
-        let missing = |kind: &&OffenceKind| on_record.is_none_or(|kinds| !kinds.contains_key(kind));
-        committed.filter(missing).copied().collect()
     }
 
     /// The largest m of a correct process (D2).
@@ -256,7 +256,7 @@ fn write(
     let premise = |finding: &Finding| finding.missing.as_ref().map(ToString::to_string);
     let strategy = |(process, part): (ProcessId, &crate::cast::Part)| match &part.role {
         Role::Correct => None,
-        Role::Byzantine(strategy) => Some((process, strategy.to_string())),
+        role @ (Role::Byzantine(_) | Role::Attacker(_)) => Some((process, role.to_string())),
     };
     let deciders = run.deciders();
     let decision =

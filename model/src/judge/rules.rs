@@ -79,6 +79,11 @@ fn wrong_decision(
             "D3: process {process} decided {decision}, and {told} is on record as its report"
         ));
     }
+    if case.complete && report.ended == Ended::Decided && run.evidence.of(*process).decided.is_none() {
+        return Some(format!(
+            "D3: process {process} decided {decision}, the server took its report, and has no record of it"
+        ));
+    }
     let whole = from.len() == run.evidence.list.len() && run.evidence.begins_with(from);
     // An earlier life of it decided, and this one knows no more than that.
     if from.is_empty() && run.evidence.of(*process).decided.is_some() {
