@@ -4,8 +4,10 @@
 //! error. The exit code is 0 for `valid` and `outside`, 1 for `violation`, 2 for `unknown`, 3 if the run could
 //! not be set up or carried through, which includes a wrong command line.
 
+mod campaign;
 mod client;
 mod output;
+mod report;
 mod run;
 mod scenario;
 mod simulate;
@@ -36,6 +38,10 @@ enum Command {
     Run(run::RunArgs),
     /// Run a scenario in the simulator and judge it
     Simulate(simulate::SimulateArgs),
+    /// Run sweeps over the axes of a scenario and count what comes of them
+    Campaign(campaign::CampaignArgs),
+    /// Make the results of a campaign again from its journal
+    Report(report::ReportArgs),
     /// Be a client: play one process, or work on instances by hand (client --help)
     #[command(disable_help_flag = true)]
     Client(client::ClientArgs),
@@ -55,6 +61,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let done = match cli.command {
         Command::Run(args) => run::run(&args).map(ExitCode::from),
         Command::Simulate(args) => simulate::run(&args).map(ExitCode::from),
+        Command::Campaign(args) => campaign::run(&args).map(ExitCode::from),
+        Command::Report(args) => report::run(&args).map(ExitCode::from),
         Command::Client(args) => client::run(args),
     };
     done.unwrap_or_else(|error| {

@@ -11,6 +11,6 @@ pub fn verdict(verdict: &Verdict) -> String {
 }
 
 /// Indented JSON of our own records, which always have one.
-pub(super) fn pretty(record: &impl serde::Serialize) -> String {
+pub(crate) fn pretty(record: &impl serde::Serialize) -> String {
     serde_json::to_string_pretty(record).expect("our records have text keys and no failing parts")
 }
