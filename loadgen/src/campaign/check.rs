@@ -75,7 +75,7 @@ fn sweep(written: Spanned<Sweep>, axes: &Axes, next: &mut Next) -> Result<SweepP
     for point in points.points {
         let end = next.seed.checked_add(count).filter(|end| *end <= LARGEST_SEED);
         let end = end.ok_or_else(|| {
-            Fault::new(0..0, "the seeds of its runs go beyond the largest: give a smaller seed")
+            Fault::new(span.clone(), "the seeds of its runs go beyond the largest: give a smaller seed")
         })?;
         cells.push(CellPlan { number: next.number, point, seeds: next.seed..end });
         *next = Next { number: next.number + 1, seed: end };

@@ -9,7 +9,7 @@ use anyhow::bail;
 use stickycas_model::judge::Outcome;
 
 use super::cell::Results;
-use super::journal::{self, JOURNAL, Journal, Origin, Past};
+use super::journal::{self, Journal, Origin, Past};
 use super::meter::Meter;
 use super::plan::{Campaign, CellPlan};
 use super::{cost, engine, network, results};
@@ -40,8 +40,8 @@ pub fn conduct(
     mut tell: impl FnMut(&str),
 ) -> anyhow::Result<Conducted> {
     let campaign = origin.campaign()?;
-    let before = if folder.join(JOURNAL).is_file() { journal::read(folder)?.1 } else { Past::default() };
-    let left = Left::of(&campaign, &before, options.network);
+    let past = journal::past(folder, origin)?;
+    let left = Left::of(&campaign, &past, options.network);
     tell(&left.to_string());
     if let Some(budget) = options.budget
         && let Some(refusal) = cost::estimate(&campaign, &left, options.jobs)?.refusal(budget, options.jobs)

@@ -64,7 +64,7 @@ impl Cost {
             self.cells,
             self.runs,
             whole(time),
-            whole(budget),
+            humantime::format_duration(budget),
             (100.0 * budget.as_secs_f64() / time.as_secs_f64()).floor(),
             whole(time + time / 10).replace(' ', ""),
             parts.join(", "),

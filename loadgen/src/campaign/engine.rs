@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 
 use super::cell::Counts;
@@ -54,7 +54,8 @@ pub fn run(
         cells.iter().zip(&texts).flat_map(|(cell, text)| pieces(cell, text)).collect();
     let mut pending = Pending::of(&pieces);
     let next = AtomicUsize::new(0);
-    let (send, receive) = mpsc::channel();
+    // No queue: who works is never far ahead of what is written down.
+    let (send, receive) = mpsc::sync_channel(jobs.get());
     let (pieces, next) = (&pieces, &next);
     thread::scope(|scope| {
         for _ in 0..jobs.get().min(pieces.len()) {
@@ -62,20 +63,14 @@ pub fn run(
             scope.spawn(move || work(pieces, next, stop, &send));
         }
         drop(send);
-        let told = receive.iter().try_for_each(|(piece, counted)| {
-            let Piece { cell, .. } = pieces[piece];
-            let counts: Counts = counted?;
+        receive.into_iter().try_for_each(|(piece, counted): Counted| {
+            let (Piece { cell, .. }, counts) = (&pieces[piece], counted?);
             tell(Progress::Ran(cell, counts.runs))?;
             match pending.add(cell, &counts) {
                 Some(whole) => tell(Progress::Done(cell, whole)),
                 None => Ok(()),
             }
-        });
-        if told.is_err() {
-            // Whoever still works would work for nothing.
-            next.store(pieces.len(), Ordering::Relaxed);
-        }
-        told
+        })
     })?;
     Ok(pending.is_empty())
 }
@@ -84,7 +79,7 @@ pub fn run(
 type Counted = (usize, Result<Counts, ScenarioError>);
 
 /// Takes one piece after the other until there is none left, or it is told to stop, or nobody listens any more.
-fn work(pieces: &[Piece<'_>], next: &AtomicUsize, stop: &AtomicBool, send: &mpsc::Sender<Counted>) {
+fn work(pieces: &[Piece<'_>], next: &AtomicUsize, stop: &AtomicBool, send: &SyncSender<Counted>) {
     loop {
         let index = next.fetch_add(1, Ordering::Relaxed);
         let Some(Piece { text, seeds, .. }) = pieces.get(index) else { return };

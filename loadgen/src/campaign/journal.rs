@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cell::Counts;
 use super::plan::Campaign;
+use crate::report::folder::is_taken;
 
 /// The name of the journal in the folder of a campaign.
 pub const JOURNAL: &str = "journal.ndjson";
@@ -187,11 +188,8 @@ impl Journal {
     /// # Errors
     /// If the folder holds anything else, is in use, or cannot be written.
     pub fn open(folder: &Path, origin: &Origin) -> anyhow::Result<Self> {
+        past(folder, origin)?;
         let path = folder.join(JOURNAL);
-        let taken = crate::report::folder::is_taken(folder);
-        if taken && !path.is_file() {
-            bail!("{} exists already and holds no campaign: give another --out", folder.display());
-        }
         fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let open = OpenOptions::new().read(true).append(true).create(true).open(&path);
         let file = open.with_context(|| format!("cannot open {}", path.display()))?;
@@ -204,37 +202,15 @@ impl Journal {
                 return Err(error).with_context(|| format!("cannot lock {}", path.display()));
             }
         }
-        let mut journal = Self { file, path, flushed: Instant::now(), past: Past::default() };
-        journal.take_up(origin)?;
+        // Once more, now that nobody else writes.
+        let Read { origin: before, past, whole } = compatible(folder, origin)?;
+        file.set_len(whole).with_context(|| format!("cannot write {}", path.display()))?;
+        let mut journal = Self { file, path, flushed: Instant::now(), past };
+        if before.is_none() {
+            journal.write(Line::Campaign(origin.clone()))?;
+        }
         journal.write(Line::Session(Session::now()))?;
         Ok(journal)
-    }
-
-    /// Reads what is there, or begins.
-    fn take_up(&mut self, origin: &Origin) -> anyhow::Result<()> {
-        let Read { origin: before, past, whole } = read_lines(&self.path)?;
-        let Some(before) = before else {
-            self.file.set_len(0).with_context(|| format!("cannot write {}", self.path.display()))?;
-            return self.write(Line::Campaign(origin.clone()));
-        };
-        let folder = self.path.parent().unwrap_or(Path::new(".")).display();
-        if before.program != origin.program {
-            bail!(
-                "{folder} was begun by version {} of this program, and this is {}: give another --out",
-                before.program,
-                origin.program
-            );
-        }
-        if before.campaign().ok() != Some(origin.campaign()?) {
-            bail!(
-                "{folder} holds another campaign ({} with seed {}): give another --out",
-                before.file,
-                before.seed
-            );
-        }
-        self.file.set_len(whole).with_context(|| format!("cannot write {}", self.path.display()))?;
-        self.past = past;
-        Ok(())
     }
 
     /// What has been done.
@@ -281,6 +257,38 @@ impl Journal {
     pub fn flush(&mut self) -> anyhow::Result<()> {
         self.file.sync_all().with_context(|| format!("cannot write {}", self.path.display()))
     }
+}
+
+/// What has been done of this campaign in this folder, which may not exist. Nothing is written.
+///
+/// # Errors
+/// If the folder holds anything else.
+pub fn past(folder: &Path, origin: &Origin) -> anyhow::Result<Past> {
+    if folder.join(JOURNAL).is_file() {
+        return compatible(folder, origin).map(|read| read.past);
+    }
+    if is_taken(folder) {
+        bail!("{} exists already and holds no campaign: give another --out", folder.display());
+    }
+    Ok(Past::default())
+}
+
+/// Reads a journal that must be of this campaign, if it says of which.
+fn compatible(folder: &Path, origin: &Origin) -> anyhow::Result<Read> {
+    let read = read_lines(&folder.join(JOURNAL))?;
+    let Some(before) = &read.origin else { return Ok(read) };
+    let folder = folder.display();
+    if before.program != origin.program {
+        let (theirs, ours) = (&before.program, &origin.program);
+        bail!(
+            "{folder} was begun by version {theirs} of this program, and this is {ours}: give another --out"
+        );
+    }
+    if before.campaign().ok() != Some(origin.campaign()?) {
+        let Origin { file, seed, .. } = before;
+        bail!("{folder} holds another campaign ({file} with seed {seed}): give another --out");
+    }
+    Ok(read)
 }
 
 /// Reads the journal of a folder without writing to it.

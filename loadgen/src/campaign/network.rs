@@ -147,3 +147,77 @@ fn differs(networked: &Verdict, simulated: &Verdict, list: bool) -> Option<Strin
     let (name, _) = fields.into_iter().find(|(_, differs)| *differs)?;
     Some(format!("{name} is not that of the simulated run"))
 }
+
+#[cfg(test)]
+mod tests {
+    use stickycas_model::types::Value;
+
+    use super::*;
+
+    const TEXT: &str = r#"
+        name = "drawn"
+        seed = 5
+        [[sweep]]
+        name = "only"
+        runs = 3
+        [sweep.axes]
+        n = 8
+        p = 2
+        r = 4
+        f = [1, 2, 3]
+        strategy = "collude(value=0)"
+        arbiter = "priority"
+    "#;
+
+    fn campaign() -> Campaign {
+        Campaign::parse("drawn.toml", TEXT, None).unwrap().0
+    }
+
+    #[test]
+    fn a_larger_sample_holds_the_smaller_one_and_none_has_a_run_twice() {
+        let campaign = campaign();
+        let all = draw(&campaign, 100);
+        assert_eq!(all.len(), 9, "there are no more runs");
+        assert_eq!(draw(&campaign, 4), all[..4]);
+        let seeds: BTreeSet<u64> = all.iter().map(|(_, seed)| *seed).collect();
+        assert_eq!(seeds, (5..14).collect());
+        assert!(all.iter().all(|(cell, seed)| cell.seeds.contains(seed)));
+    }
+
+    fn record(seed: u64) -> Record {
+        let campaign = campaign();
+        let cell = campaign.cells().last().unwrap();
+        simulate(&Scenario::parse("cell.toml", &campaign.scenario(cell), Some(seed)).unwrap())
+    }
+
+    fn told(spoil: impl FnOnce(&mut Record)) -> Option<String> {
+        let mut record = record(5);
+        spoil(&mut record);
+        difference(&record, &self::record(5))
+    }
+
+    #[test]
+    fn a_run_that_is_its_own_replay_and_simulation_differs_in_nothing() {
+        assert_eq!(told(|_| {}), None);
+    }
+
+    #[test]
+    fn what_differs_is_told() {
+        let says = |what: &str, spoil: fn(&mut Record)| {
+            let told = told(spoil).unwrap_or_else(|| panic!("nobody says: {what}"));
+            assert!(told.contains(what), "{told}");
+        };
+        says("incomplete", |record| record.complete = false);
+        says("the replay differs: event", |record| {
+            let added = |recorded: &Recorded| matches!(recorded.event, Event::Added { .. });
+            let index = record.history.iter().position(added).unwrap();
+            record.history.remove(index);
+        });
+        says("another list", |record| record.verdict.list.push(Value::parse("x").unwrap()));
+        says("a violation", |record| record.verdict.verdict = Outcome::Violation);
+        says("f is not", |record| record.verdict.f += 1);
+        says("what was promised", |record| record.verdict.strong_validity_missing_premise = None);
+        says("the decision", |record| record.verdict.decision = None);
+        says("the phase", |record| record.verdict.last_decision_phase = None);
+    }
+}
