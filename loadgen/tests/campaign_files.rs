@@ -155,8 +155,8 @@ fn what_is_wrong_is_told_with_its_line_and_what_to_do() {
             25,
             "16000000 points: 100000 at most",
         ),
-        ("name = \"second\"", "name = \"first\"", 24, "there are two sweeps called \"first\""),
-        ("name = \"second\"", "name = \"se cond\"", 24, "letters, digits"),
+        ("name = \"second\"", "name = \"first\"", 26, "there are two sweeps called \"first\""),
+        ("name = \"second\"", "name = \"se cond\"", 26, "letters, digits"),
         ("seed = 100", "seed = 9223372036854775800", 14, "beyond the largest"),
     ] {
         let told = spoilt(from, to);

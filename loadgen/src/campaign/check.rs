@@ -35,10 +35,11 @@ pub(super) fn check(file: File, seed: Option<u64>) -> Result<(Campaign, Wishes),
     let mut names = BTreeSet::new();
     let mut sweeps = Vec::new();
     for written in file.sweeps {
+        let place = written.get_ref().name.span();
         let sweep = sweep(written, &file.axes, &mut next)?;
         if !names.insert(sweep.name.clone()) {
             let reason = format!("there are two sweeps called {:?}: give each a name of its own", sweep.name);
-            return Err(Fault::new(0..0, reason));
+            return Err(Fault::new(place, reason));
         }
         sweeps.push(sweep);
     }
