@@ -3,16 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::Serialize;
-use stickycas_model::byzantine::fired;
+use serde::{Deserialize, Serialize};
+use stickycas_model::byzantine::{at_work, fired, offences};
 use stickycas_model::history::Recorded;
-use stickycas_model::judge::{Case, Outcome, Plan, Verdict, judge};
+use stickycas_model::judge::{Case, Explanation, Outcome, Plan, Verdict, explain, judge};
 use stickycas_model::process::Report;
 
 use crate::scenario::Scenario;
 
 /// How a scenario was run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum How {
     /// In the simulator.
@@ -46,6 +46,8 @@ pub struct Record {
     pub complete: bool,
     /// What processes said at their end, in order. Those of Byzantine processes prove nothing (V5).
     pub reports: Vec<Report>,
+    /// What the harness saw happen that nobody planned.
+    pub unplanned: Vec<String>,
     /// What the run shows.
     pub verdict: Verdict,
 }
@@ -61,18 +63,8 @@ impl Record {
         mut reports: Vec<Report>,
     ) -> Self {
         reports.sort_by_key(|report| report.process);
-        let fired = fired(&scenario.cast, &history);
-        let plan = Plan { attacks: fired.keys().cloned().collect(), ..Plan::default() };
-        let verdict = judge(&Case {
-            params: Arc::clone(&scenario.params),
-            cast: &scenario.cast,
-            plan: &plan,
-            history: &history,
-            complete,
-            reports: &reports,
-            fired,
-        });
-        Self { scenario, how, history, complete, reports, verdict }
+        let verdict = with_case(&scenario, &history, complete, &reports, judge);
+        Self { scenario, how, history, complete, reports, unplanned: Vec::new(), verdict }
     }
 
     /// The same run with what the harness saw happen that nobody planned: it proves nothing any more, unless
@@ -82,9 +74,44 @@ impl Record {
         if !unplanned.is_empty() && self.verdict.verdict == Outcome::Valid {
             self.verdict.verdict = Outcome::Unknown;
         }
-        self.verdict.reasons.extend(unplanned);
+        self.verdict.reasons.extend(unplanned.iter().cloned());
+        self.unplanned.extend(unplanned);
         self
     }
+
+    /// The verdict with what leads to it.
+    #[must_use]
+    pub fn explained(&self) -> Explanation {
+        let explained = with_case(&self.scenario, &self.history, self.complete, &self.reports, explain);
+        // With what the harness saw.
+        Explanation { verdict: self.verdict.clone(), ..explained }
+    }
+}
+
+/// Puts a run before the judge.
+fn with_case<T>(
+    scenario: &Scenario,
+    history: &[Recorded],
+    complete: bool,
+    reports: &[Report],
+    conclude: impl FnOnce(&Case<'_>) -> T,
+) -> T {
+    let fired = fired(&scenario.cast, history);
+    let at_work = at_work(&scenario.cast, history);
+    let plan = Plan {
+        attacks: fired.keys().cloned().collect(),
+        offences: offences(&scenario.cast, &scenario.params, scenario.seed, &at_work),
+        ..Plan::default()
+    };
+    conclude(&Case {
+        params: Arc::clone(&scenario.params),
+        cast: &scenario.cast,
+        plan: &plan,
+        history,
+        complete,
+        reports,
+        fired,
+    })
 }
 
 /// Exit code of a run: 0 for `valid` and `outside`, 1 for `violation`, 2 for `unknown`. With an expectation: 0

@@ -29,6 +29,7 @@ fn is_enough(folder: &Path, record: &Record) {
     names.sort();
     let expected = [
         "environment.json",
+        "harness.json",
         "history.ndjson",
         "report.txt",
         "reports.ndjson",

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::byzantine::Strategy;
+use crate::history::OffenceKind;
+use crate::params::Params;
 use crate::process::{Behaviour, Correct};
 use crate::random::SplitMix64;
 use crate::types::{ProcessId, Value};
@@ -38,6 +40,16 @@ impl Part {
             Role::Byzantine(strategy) => strategy.behaviour(me, seed_of(me, run_seed)),
         }
     }
+
+    /// Which offences of the closed list (B2) the process `me` commits that plays this part, provided that it
+    /// is seen at work ([`crate::byzantine::fired`]); none if it is correct.
+    #[must_use]
+    pub fn offences(&self, me: ProcessId, run_seed: u64, params: &Params) -> &'static [OffenceKind] {
+        match &self.role {
+            Role::Correct => &[],
+            Role::Byzantine(strategy) => strategy.offences(me, seed_of(me, run_seed), params),
+        }
+    }
 }
 
 /// The seed from which process `me` draws in a run with this seed.
@@ -68,6 +80,13 @@ impl Cast {
     pub fn parts(&self) -> impl Iterator<Item = (ProcessId, &Part)> {
         let process = |index| ProcessId::from_index(index).expect("a cast has at most 65,536 parts");
         self.0.iter().enumerate().map(move |(index, part)| (process(index), part))
+    }
+
+    /// Has processes 1, 2, 3, ... propose these values, in this order.
+    pub fn propose(&mut self, values: impl IntoIterator<Item = Value>) {
+        for (part, value) in self.0.iter_mut().zip(values) {
+            part.proposal = value;
+        }
     }
 
     /// The correct processes, in order.

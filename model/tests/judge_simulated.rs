@@ -3,28 +3,37 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use stickycas_model::byzantine::Strategy as Byzantine;
+use stickycas_model::byzantine::{Strategy as Byzantine, at_work, fired, offences};
 use stickycas_model::cast::{Cast, Part, Role};
-use stickycas_model::judge::{self, Case, Outcome, Property, Verdict};
-use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec};
+use stickycas_model::judge::{self, Case, Facts, Outcome, Property, Verdict};
+use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, Patience};
 use stickycas_model::sim;
 use stickycas_model::types::{Seed, Value};
 
-fn judged(plan: &sim::Plan) -> Verdict {
-    let outcome = sim::run(plan);
+/// Judged by its whole history.
+fn judged(plan: &sim::Plan, outcome: &sim::Outcome, meant: &judge::Plan) -> Verdict {
     judge::judge(&Case {
         params: Arc::clone(&plan.params),
         cast: &plan.cast,
-        plan: &judge::Plan::default(),
+        plan: meant,
         history: &outcome.history,
         complete: true,
         reports: &outcome.reports,
-        fired: BTreeMap::new(),
+        fired: fired(&plan.cast, &outcome.history),
     })
+}
+
+/// That every strategy of the cast is seen at work, and named where it commits an offence.
+fn meant(plan: &sim::Plan, outcome: &sim::Outcome) -> judge::Plan {
+    let at_work = at_work(&plan.cast, &outcome.history);
+    judge::Plan {
+        attacks: fired(&plan.cast, &outcome.history).into_keys().collect(),
+        offences: offences(&plan.cast, &plan.params, plan.seed, &at_work),
+        ..judge::Plan::default()
+    }
 }
 
 fn part() -> impl Strategy<Value = Part> {
@@ -57,12 +66,30 @@ proptest! {
 
     #[test]
     fn no_simulated_run_is_a_violation_or_proves_nothing(plan in plans()) {
-        let verdict = judged(&plan);
+        let verdict = judged(&plan, &sim::run(&plan), &judge::Plan::default());
         let fine = matches!(verdict.verdict, Outcome::Valid | Outcome::Outside);
         prop_assert!(fine, "{:?}: {:#?}", verdict.verdict, verdict.reasons);
         for property in Property::ALL {
             let (observed, missing) = verdict.finding(property);
             prop_assert!(observed == judge::Observed::Held || missing.is_some(), "{}", property);
+        }
+    }
+
+    #[test]
+    fn one_simulator_for_many_runs_finds_without_their_histories_what_the_judge_finds_in_them(
+        plans in prop::collection::vec((plans(), any::<bool>()), 1..6)
+    ) {
+        let mut simulator = sim::Simulator::new(&plans[0].0);
+        for (mut plan, endless) in plans {
+            if endless {
+                let spec = ParamsSpec { patience: Patience::Endless, ..plan.params.spec().clone() };
+                plan.params = Arc::new(Params::try_new(spec).unwrap());
+            }
+            let outcome = sim::run(&plan);
+            let verdict = judged(&plan, &outcome, &meant(&plan, &outcome));
+            let facts = simulator.facts(&plan, &judge::Plan::default());
+            prop_assert_eq!(facts, Facts::from(&verdict), "{:#?}", verdict);
+            prop_assert_eq!(simulator.run(&plan), outcome);
         }
     }
 }

@@ -192,6 +192,38 @@ fn a_correct_process_that_is_accused_is_a_violation() {
     assert_eq!(verdict.accused_correct, [id(1)]);
 }
 
+/// Process 3 was seen to append late; whether that is on record is up to the caller.
+fn late_append_seen(on_record: bool) -> Story {
+    let mut story = Story::told("a a !b", 1, 3);
+    let committed = [OffenceKind::LateAppend, OffenceKind::FalseDecision];
+    story.plan.offences.insert(id(3), committed.into());
+    let kinds = if on_record { &committed[..] } else { &committed[1..] };
+    for &kind in kinds {
+        let detail = "append with access number 2".to_owned();
+        let last = story.history.len() - 1;
+        story.insert(last, Event::Offence(Offence { process: id(3), kind, number: None, detail }));
+    }
+    story
+}
+
+#[test]
+fn a_culprit_all_of_whose_offences_are_on_record_is_named() {
+    let verdict = late_append_seen(true).is_valid();
+    assert_eq!((verdict.culprits, verdict.named, verdict.unnamed), (vec![id(3)], vec![id(3)], vec![]));
+}
+
+#[test]
+fn a_culprit_who_got_away_with_one_of_its_offences_is_a_violation() {
+    let mut story = late_append_seen(false);
+    let verdict = story
+        .is(Outcome::Violation, "B2: process 3 was seen to commit LateAppend, and that is not on record");
+    assert_eq!(verdict.reasons.len(), 1, "the other offence is on record");
+    assert_eq!((verdict.culprits, verdict.named, verdict.unnamed), (vec![id(3)], vec![], vec![id(3)]));
+    // Its end may hold the offence.
+    story.complete = false;
+    story.is(Outcome::Unknown, "the history is incomplete");
+}
+
 #[test]
 fn an_attack_that_never_fired_makes_the_run_prove_nothing() {
     let mut story = Story::told("a a !b", 1, 3);

@@ -20,7 +20,7 @@ const MOST_POINTS: u64 = 100_000;
 const MOST_RUNS: u64 = 1_000_000_000;
 
 pub(super) fn check(file: File, seed: Option<u64>) -> Result<(Campaign, Wishes), Fault> {
-    let name = name(file.name)?;
+    let name = name(&file.name)?;
     let budget = file.budget.as_ref().map(|text| duration("budget", text)).transpose()?;
     let wishes = Wishes { budget, network: file.network };
     let seed = match seed {
@@ -55,7 +55,7 @@ struct Next {
 fn sweep(written: Spanned<Sweep>, axes: &Axes, next: &mut Next) -> Result<SweepPlan, Fault> {
     let span = written.span();
     let Sweep { name: given, about, figure, runs, axes: own } = written.into_inner();
-    let name = name(given)?;
+    let name = name(&given)?;
     let count = *runs.get_ref();
     if !(1..=MOST_RUNS).contains(&count) {
         return Err(Fault::new(runs.span(), format!("runs = {count}: give 1 to {MOST_RUNS}")));

@@ -13,13 +13,15 @@ use stickycas_model::sim;
 use stickycas_model::types::Time;
 
 use super::conduct::Left;
+use super::engine::count;
 use super::network::AT_A_TIME;
 use super::plan::{Campaign, CellPlan};
-use super::tally::tally;
-use crate::scenario::{Scenario, ScenarioError};
+use crate::scenario::ScenarioError;
 
 /// Cells that are measured.
 const SAMPLES: usize = 24;
+/// Runs of each that are made in a row.
+const SAMPLE_RUNS: u64 = 8;
 /// For how long all of them are measured together, if no single run takes longer.
 const MEASURE: Duration = Duration::from_millis(500);
 /// What a message over the network costs, about: more than it does on any machine that builds this in a sensible time.
@@ -100,16 +102,20 @@ fn measure(campaign: &Campaign, cells: &[&CellPlan]) -> Result<Duration, Scenari
     let never = AtomicBool::new(false);
     let begin = Instant::now();
     let (mut time, mut messages) = (Duration::ZERO, 0_u64);
+    let sample: Vec<&CellPlan> =
+        cells.iter().copied().step_by(cells.len().div_ceil(SAMPLES).max(1)).collect();
+    let templates = sample.iter().map(|cell| campaign.template(cell)).collect::<Result<Vec<_>, _>>()?;
     // Round after round, since the first runs of a program are slower than the rest.
     for round in 0.. {
-        for cell in cells.iter().step_by(cells.len().div_ceil(SAMPLES).max(1)) {
-            let (text, seed) = (campaign.scenario(cell), cell.seeds.start + round % cell.runs());
+        for (cell, template) in sample.iter().zip(&templates) {
+            let first = cell.seeds.start + round % cell.runs();
+            let seeds = first..(first + SAMPLE_RUNS).min(cell.seeds.end);
+            messages += cell.messages() * (seeds.end - seeds.start);
             let start = Instant::now();
-            tally(&text, seed..seed + 1, &never)?;
+            count(template, seeds, &never)?;
             time += start.elapsed();
-            messages += cell.messages();
         }
-        if begin.elapsed() > MEASURE || cells.is_empty() {
+        if begin.elapsed() > MEASURE || sample.is_empty() {
             break;
         }
     }
@@ -123,7 +129,7 @@ fn over_the_network(campaign: &Campaign, sample: &[(&CellPlan, u64)]) -> Result<
     }
     let (mut working, mut waiting, mut longest) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
     for (cell, seed) in sample {
-        let scenario = Scenario::parse("cell", &campaign.scenario(cell), Some(*seed))?;
+        let scenario = campaign.template(cell)?.with_seed(*seed)?;
         let last = sim::run(&scenario.plan()).history.last().map_or(Time::ZERO, |recorded| recorded.at);
         let wait = last.since(Time::ZERO);
         waiting += wait;

@@ -25,7 +25,6 @@ pub mod network;
 mod plan;
 mod points;
 pub mod results;
-mod tally;
 
 pub use self::conduct::{Conducted, Options, conduct};
 pub use self::journal::Origin;

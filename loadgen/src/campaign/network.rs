@@ -76,7 +76,7 @@ pub fn run(
                 && !stop.load(Ordering::Relaxed)
                 && let Some((cell, seed)) = waiting.next()
             {
-                let scenario = Scenario::parse("cell", &campaign.scenario(cell), Some(*seed))?;
+                let scenario = campaign.template(cell)?.with_seed(*seed)?;
                 running.spawn(compared(Arc::clone(&site), cell.number, scenario));
             }
             let Some(sampled) = running.join_next().await else { break };
@@ -187,7 +187,7 @@ mod tests {
     fn record(seed: u64) -> Record {
         let campaign = campaign();
         let cell = campaign.cells().last().unwrap();
-        simulate(&Scenario::parse("cell.toml", &campaign.scenario(cell), Some(seed)).unwrap())
+        simulate(&campaign.template(cell).unwrap().with_seed(seed).unwrap())
     }
 
     fn told(spoil: impl FnOnce(&mut Record)) -> Option<String> {

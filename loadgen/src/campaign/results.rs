@@ -107,7 +107,7 @@ pub fn write(results: &Results, folder: &Path) -> anyhow::Result<()> {
 /// The content of `results.json`.
 #[must_use]
 pub fn json(results: &Results) -> String {
-    crate::report::json::pretty(results) + "\n"
+    crate::report::json::text(results)
 }
 
 /// The content of `results.csv`: the names of the columns, and a line for each cell. The columns are the fields of a

@@ -4,3 +4,4 @@ pub mod campaign_table;
 pub mod folder;
 pub mod json;
 pub mod table;
+pub mod words;

@@ -19,8 +19,8 @@ use crate::proposals;
 /// The most bytes of a scenario's name.
 const LONGEST_NAME: usize = 64;
 
-pub(super) fn check(file: File, seed: Option<u64>) -> Result<Scenario, Fault> {
-    let name = name(file.name)?;
+pub(super) fn check(file: &File, seed: Option<u64>) -> Result<Scenario, Fault> {
+    let name = name(&file.name)?;
     let seed = match seed {
         Some(given) => given,
         None => seed_or(file.instance.get_ref().seed.as_ref(), draw_seed)?,
@@ -37,14 +37,14 @@ pub(super) fn check(file: File, seed: Option<u64>) -> Result<Scenario, Fault> {
         Part { role, proposal }
     });
     let cast = Cast::new(parts.collect());
-    Ok(Scenario { name, about: file.about, expect: file.expect, params, cast, seed })
+    Ok(Scenario { name, about: file.about.clone(), expect: file.expect, params, cast, seed })
 }
 
-pub(crate) fn name(name: Spanned<String>) -> Result<String, Fault> {
+pub(crate) fn name(name: &Spanned<String>) -> Result<String, Fault> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let text = name.get_ref();
     if (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(allowed) {
-        return Ok(name.into_inner());
+        return Ok(text.clone());
     }
     let reason = format!("name = {text:?}: give 1 to {LONGEST_NAME} letters, digits, '-' or '_'");
     Err(Fault::new(name.span(), reason))
@@ -136,7 +136,7 @@ pub(crate) fn duration(name: &str, text: &Spanned<String>) -> Result<Duration, F
     })
 }
 
-fn fault_plan(groups: &[Spanned<Faults>], params: &Params, seed: u64) -> Result<FaultPlan, Fault> {
+pub(super) fn fault_plan(groups: &[Spanned<Faults>], params: &Params, seed: u64) -> Result<FaultPlan, Fault> {
     let mut plan = FaultPlan::default();
     for group in groups {
         let (span, group) = (group.span(), group.get_ref());
@@ -190,7 +190,7 @@ fn name_each(
     Ok(())
 }
 
-fn proposals(
+pub(super) fn proposals(
     proposals: &Spanned<Proposals>,
     params: &Params,
     faults: &FaultPlan,

@@ -1,27 +1,54 @@
 //! Whether a strategy is seen to have been at work: a run with an attack proves something only if the attack
-//! happened (SPEC B3).
+//! happened (SPEC B3). Whoever is seen at work has committed the offences of its strategy, and must be named (B2).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Strategy;
 use crate::access::Op;
-use crate::cast::{Cast, Role};
-use crate::history::{Event, Recorded};
+use crate::cast::{Cast, Part, Role};
+use crate::history::{Event, OffenceKind, Recorded};
+use crate::params::Params;
 use crate::types::{AccessNumber, ProcessId};
 
 /// How many processes were seen to carry out each strategy of the cast, by its name; 0 for one that nobody
 /// was.
 #[must_use]
 pub fn fired(cast: &Cast, history: &[Recorded]) -> BTreeMap<String, u64> {
-    let seen = Seen::of(cast, history);
+    let at_work = at_work(cast, history);
     let mut fired = BTreeMap::new();
     for (process, part) in cast.parts() {
         if let Role::Byzantine(strategy) = &part.role {
-            *fired.entry(strategy.name().to_owned()).or_default() +=
-                u64::from(seen.carried_out(process, strategy));
+            *fired.entry(strategy.name().to_owned()).or_default() += u64::from(at_work.contains(&process));
         }
     }
     fired
+}
+
+/// The Byzantine processes that were seen to carry out their strategy.
+#[must_use]
+pub fn at_work(cast: &Cast, history: &[Recorded]) -> BTreeSet<ProcessId> {
+    let seen = Seen::of(cast, history);
+    let carried_out = |process: ProcessId, part: &Part| match &part.role {
+        Role::Correct => false,
+        Role::Byzantine(strategy) => seen.carried_out(process, strategy),
+    };
+    cast.parts().filter(|(process, part)| carried_out(*process, part)).map(|(process, _)| process).collect()
+}
+
+/// The offences that the processes seen at work have thereby committed, and for which the record must name them
+/// (B2). `run_seed` as for [`Part::behaviour`].
+#[must_use]
+pub fn offences(
+    cast: &Cast,
+    params: &Params,
+    run_seed: u64,
+    at_work: &BTreeSet<ProcessId>,
+) -> BTreeMap<ProcessId, BTreeSet<OffenceKind>> {
+    let committed = at_work.iter().filter_map(|&process| {
+        let kinds = cast.part(process)?.offences(process, run_seed, params);
+        (!kinds.is_empty()).then(|| (process, kinds.iter().copied().collect()))
+    });
+    committed.collect()
 }
 
 /// What a history shows of each Byzantine process.
@@ -74,7 +101,6 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cast::Part;
     use crate::types::{Time, Value};
 
     fn fired_of(strategy: &str, events: Vec<Event>) -> u64 {

@@ -6,7 +6,8 @@
 //!
 //! The whole verdict is the first that applies of
 //! - **violation**: a promised property broke, or a rule of SPEC, or a correct process was accused, or missed
-//!   a phase that it was in time for, or decided what Algorithm 1 does not decide. A bug of ours.
+//!   a phase that it was in time for, or decided what Algorithm 1 does not decide, or a culprit got away: it was
+//!   seen to commit an offence of the closed list, and that is not on record. A bug of ours.
 //! - **outside**: a property broke that nobody promised. The witness shows how.
 //! - **unknown**: the run proves nothing: something happened that the plan does not name, or did not
 //!   happen that it names, or the history is incomplete.
@@ -18,8 +19,12 @@
 //! shows that it had all the accesses that it needed.
 
 mod evidence;
+mod explain;
+mod facts;
+mod onlooker;
 mod properties;
 mod rules;
+mod tally;
 mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,11 +34,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::bounds;
 use crate::cast::{Cast, Role};
-use crate::history::Recorded;
+use crate::history::{OffenceKind, Recorded};
 use crate::params::Params;
 use crate::process::{Ended, Report};
 use crate::types::{ProcessId, Value};
 
+pub use explain::{Broke, Choice, Entry, Explanation, Faulty, Why, explain};
+pub use facts::{Facts, Found};
+pub use onlooker::Onlooker;
+pub use tally::{Count, Margin, Tally};
 pub use verdict::{Decision, Observed, Outcome, Property, VERDICT_VERSION, Verdict};
 
 use evidence::Evidence;
@@ -49,6 +58,9 @@ pub struct Plan {
     pub late: BTreeSet<ProcessId>,
     /// Attacks that must be seen to fire (B3), by the names under which [`Case::fired`] counts them.
     pub attacks: BTreeSet<String>,
+    /// Offences that Byzantine processes were seen to commit: each must be on record (B2). See
+    /// [`crate::byzantine::offences`].
+    pub offences: BTreeMap<ProcessId, BTreeSet<OffenceKind>>,
 }
 
 /// Everything that is known of a run.
@@ -73,7 +85,7 @@ pub struct Case<'a> {
 /// A case with what follows from it.
 #[derive(Debug)]
 struct Run<'a> {
-    evidence: Evidence,
+    evidence: &'a Evidence,
     /// Correct in the cast and not made faulty by the plan.
     correct: BTreeSet<ProcessId>,
     reports: BTreeMap<ProcessId, &'a Report>,
@@ -85,7 +97,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(case: &Case<'a>) -> Self {
+    fn new(case: &Case<'a>, evidence: &'a Evidence) -> Self {
         let faulty = &case.plan.faulty;
         let correct: BTreeSet<ProcessId> = case
             .cast
@@ -98,9 +110,6 @@ impl<'a> Run<'a> {
             .filter(|report| correct.contains(&report.process))
             .map(|report| (report.process, report))
             .collect();
-        let until = reports.iter().filter(|(_, report)| report.decision.is_some());
-        let until = until.filter_map(|(&process, report)| Some((process, report.phase?))).collect();
-        let evidence = Evidence::gather(&case.params, case.history, case.complete, &until);
         let late: BTreeSet<ProcessId> = correct
             .iter()
             .copied()
@@ -112,7 +121,7 @@ impl<'a> Run<'a> {
         let part = |process: &ProcessId| case.cast.part(*process);
         Self {
             proposals: correct.iter().filter_map(part).map(|part| &part.proposal).collect(),
-            decisions: decisions(case, &correct, &reports, &evidence),
+            decisions: decisions(case, &correct, &reports, evidence),
             f: not_correct + late.len() as u64,
             evidence,
             correct,
@@ -133,6 +142,27 @@ impl<'a> Run<'a> {
             deciders.entry(&decision.value).or_default().push(process);
         }
         deciders
+    }
+
+    /// The different values that were decided, in order.
+    fn decided(&self) -> Vec<&Value> {
+        let mut decided: Vec<&Value> = self.decisions.values().map(|decision| &decision.value).collect();
+        decided.sort_unstable();
+        decided.dedup();
+        decided
+    }
+
+    /// Correct processes with an offence on record (B3).
+    fn accused(&self) -> impl Iterator<Item = ProcessId> {
+        self.evidence.blame.keys().copied().filter(|process| self.correct.contains(process))
+    }
+
+    /// Offences that this process was seen to commit and that are not on record (B2).
+    fn unnamed(&self, case: &Case<'_>, process: ProcessId) -> Vec<OffenceKind> {
+        let committed = case.plan.offences.get(&process).into_iter().flatten();
+        let on_record = self.evidence.blame.get(&process);
+        let missing = |kind: &&OffenceKind| on_record.is_none_or(|kinds| !kinds.contains_key(kind));
+        committed.filter(missing).copied().collect()
     }
 
     /// The largest m of a correct process (D2).
@@ -167,7 +197,8 @@ fn decisions(
 /// Judges a run. See the module.
 #[must_use]
 pub fn judge(case: &Case<'_>) -> Verdict {
-    let run = Run::new(case);
+    let evidence = Evidence::gather(case);
+    let run = Run::new(case, &evidence);
     let findings = properties::find(case, &run);
     let broken = || findings.iter().filter(|finding| finding.observed == Observed::Violated);
     let says = |promise: &str, finding: &Finding| {
@@ -181,19 +212,14 @@ pub fn judge(case: &Case<'_>) -> Verdict {
         .filter(|finding| finding.missing.is_none())
         .map(|finding| says("was promised", finding))
         .collect();
-    violations.extend(rules::violations(case, &run));
+    violations.extend(rules::violations(case, &run).into_iter().map(|violation| violation.says));
     let outside: Vec<String> = broken()
         .filter(|finding| finding.missing.is_some())
         .map(|finding| says("was not promised", finding))
         .collect();
     let unknown = rules::unknowns(case, &run);
 
-    let outcome = match (violations.is_empty(), outside.is_empty(), unknown.is_empty()) {
-        (false, _, _) => Outcome::Violation,
-        (true, false, _) => Outcome::Outside,
-        (true, true, false) => Outcome::Unknown,
-        (true, true, true) => Outcome::Valid,
-    };
+    let outcome = outcome(!violations.is_empty(), !outside.is_empty(), !unknown.is_empty());
     let reasons = [violations, outside, unknown].concat();
     let mut witness: Vec<String> = Vec::new();
     for sentence in broken().flat_map(|finding| &finding.witness) {
@@ -202,6 +228,16 @@ pub fn judge(case: &Case<'_>) -> Verdict {
         }
     }
     write(case, run, findings, outcome, reasons, witness)
+}
+
+/// What a run shows as a whole (V4): the first that applies of what was found, by kind.
+fn outcome(violation: bool, outside: bool, unknown: bool) -> Outcome {
+    match (violation, outside, unknown) {
+        (true, _, _) => Outcome::Violation,
+        (false, true, _) => Outcome::Outside,
+        (false, false, true) => Outcome::Unknown,
+        (false, false, false) => Outcome::Valid,
+    }
 }
 
 /// Writes the verdict.
@@ -222,7 +258,8 @@ fn write(
     let deciders = run.deciders();
     let decision =
         if deciders.len() == 1 { deciders.keys().next().map(|&value| value.clone()) } else { None };
-    let accused = run.correct.iter().filter(|process| run.evidence.blame.contains_key(process));
+    let (unnamed, named) =
+        case.plan.offences.keys().partition(|process| !run.unnamed(case, **process).is_empty());
     Verdict {
         version: VERDICT_VERSION,
         verdict,
@@ -254,11 +291,14 @@ fn write(
         last_decision_phase: run.decisions.values().filter_map(|decision| decision.phase).max(),
         phase_bound: bounds::phase_bound(&case.params, run.most_missed()),
         seed: case.params.spec().seed,
-        accused_correct: accused.copied().collect(),
+        accused_correct: run.accused().collect(),
+        culprits: case.plan.offences.keys().copied().collect(),
+        named,
+        unnamed,
         fired: case.fired.clone(),
         byzantine: case.cast.parts().filter_map(strategy).collect(),
         witness,
-        blame: run.evidence.blame,
+        blame: run.evidence.blame.clone(),
         decisions: run.decisions,
     }
 }

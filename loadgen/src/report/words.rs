@@ -1,0 +1,104 @@
+//! Events and offences in words, for people.
+
+use stickycas_model::access::{Answer, AppendAnswer, Op, ReadAnswer};
+use stickycas_model::history::{Event, OffenceKind};
+use stickycas_model::types::ProcessId;
+
+/// What happened, in a sentence without a full stop.
+#[must_use]
+pub fn event(event: &Event) -> String {
+    match event {
+        Event::Joined { process } => format!("process {process} joins"),
+        Event::Session { process, session, .. } => format!("process {process} opens session {session}"),
+        Event::Accepted { process, number, op: Op::Append(value), .. } => {
+            format!("access {number} of process {process} is accepted: append {value}")
+        }
+        Event::Accepted { process, number, op: Op::Read { start }, .. } => {
+            format!("access {number} of process {process} is accepted: read from {start} on")
+        }
+        Event::Refused { process, why, .. } => format!("process {process} is refused: {why}"),
+        Event::GatheringEnded { joined } => format!("gathering ends with {joined} joined"),
+        Event::PatienceSpent { process } => format!("process {process} is not awaited any more"),
+        Event::Stepped { phase, warp, length } => {
+            format!("phase {phase} is executed, of warp {warp}, with {length} entries in the list")
+        }
+        Event::Added { position, process, phase, value } => {
+            format!("process {process} wins phase {phase}: {value} is added at {position}")
+        }
+        Event::Answered { process, number, phase, answer } => {
+            format!(
+                "access {number} of process {process}, in phase {phase}, is answered {}",
+                self::answer(answer)
+            )
+        }
+        Event::Sealed { phase, length } => {
+            format!("the list is sealed with {length} entries, from phase {phase} on")
+        }
+        Event::Decided { process, value } => format!("process {process} decides {value}"),
+        Event::Withdrawn { process, number } => format!("access {number} of process {process} is withdrawn"),
+        Event::Offence(offence) => {
+            format!(
+                "process {} commits an offence, {}: {}",
+                offence.process,
+                offence_kind(offence.kind),
+                offence.detail
+            )
+        }
+        Event::Finished => "the instance is finished: everybody has left".to_owned(),
+        Event::Closed => "the instance is closed".to_owned(),
+    }
+}
+
+/// An answer.
+#[must_use]
+pub fn answer(answer: &Answer) -> String {
+    match answer {
+        Answer::Append(answer) => append_answer(*answer),
+        Answer::Read(ReadAnswer { start, count, length, sealed }) => {
+            let sealed = if *sealed { "sealed" } else { "not sealed" };
+            format!("with {count} entries from {start} on, of a list of {length}, {sealed}")
+        }
+    }
+}
+
+/// The answer of an append, as the API names it.
+#[must_use]
+pub fn append_answer(answer: AppendAnswer) -> String {
+    match answer {
+        AppendAnswer::Success(position) => format!("SUCCESS at {position}"),
+        AppendAnswer::Failed => "FAILED".to_owned(),
+        AppendAnswer::LimitReached => "LIMIT_REACHED".to_owned(),
+    }
+}
+
+/// An offence of the closed list (B2).
+#[must_use]
+pub fn offence_kind(kind: OffenceKind) -> &'static str {
+    match kind {
+        OffenceKind::LateAppend => "late or repeated append",
+        OffenceKind::OtherContent => "two contents for one access number",
+        OffenceKind::ForeignIdentity => "foreign identity",
+        OffenceKind::Malformed => "malformed message",
+        OffenceKind::Oversized => "oversized message",
+        OffenceKind::QuotaExceeded => "rate or quota exceeded",
+        OffenceKind::SecondDecision => "second and different decision",
+        OffenceKind::FalseDecision => "false report of a decision",
+    }
+}
+
+/// `process 3`, `processes 3, 4`, `nobody`.
+#[must_use]
+pub fn processes(processes: &[ProcessId]) -> String {
+    let numbers: Vec<String> = processes.iter().map(ToString::to_string).collect();
+    match numbers.as_slice() {
+        [] => "nobody".to_owned(),
+        [one] => format!("process {one}"),
+        several => format!("processes {}", several.join(", ")),
+    }
+}
+
+/// `1 entry`, `2 entries`.
+#[must_use]
+pub fn entries(count: u64) -> String {
+    if count == 1 { "1 entry".to_owned() } else { format!("{count} entries") }
+}
