@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use stickycas_model::byzantine::Strategy;
 use stickycas_model::params::Params;
 use stickycas_model::random::SplitMix64;
 use stickycas_model::types::ProcessId;
 
 /// Where a number of Byzantine processes sit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
     /// Over as many warps as possible: the first process of each warp, then the second, and so on. What serves
@@ -48,6 +48,11 @@ impl FaultPlan {
     #[must_use]
     pub fn strategy(&self, process: ProcessId) -> Option<&Strategy> {
         self.0.get(&process)
+    }
+
+    /// The processes that have one, by number.
+    pub fn processes(&self) -> impl Iterator<Item = ProcessId> {
+        self.0.keys().copied()
     }
 
     /// Gives this process a strategy.

@@ -10,6 +10,7 @@
 //!
 //! Not here: measuring. A run shows that a system is right, not how fast it is.
 
+pub mod campaign;
 pub mod cli;
 pub mod environment;
 pub mod fault_plan;

@@ -2,7 +2,8 @@
 
 use serde::Deserialize;
 use stickycas_model::judge::Outcome;
-use stickycas_model::params::{AppendWindow, Arbiter, Order};
+use stickycas_model::params::{AppendWindow, Order};
+use stickycas_model::types::ProcessId;
 use toml::Spanned;
 
 use super::error::Fault;
@@ -44,6 +45,17 @@ pub(super) struct Instance {
     pub(super) pipeline: Option<Spanned<u32>>,
     pub(super) max_value_bytes: Option<Spanned<u32>>,
     pub(super) seed: Option<Spanned<u64>>,
+}
+
+/// `arbiter`: as instances know it, or by who is Byzantine.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Arbiter {
+    FirstCome,
+    Uniform,
+    Priority(Vec<ProcessId>),
+    /// The paper's worst case: the Byzantine processes by number, then the correct ones.
+    ByzantineFirst,
 }
 
 /// `[proposals]`: one value for each process, or so many values to draw from.

@@ -18,6 +18,7 @@ use stickycas_model::judge::Outcome;
 use stickycas_model::params::Params;
 use stickycas_model::sim;
 
+pub(crate) use self::error::Fault;
 pub use self::error::{Problem, ScenarioError};
 
 /// The largest seed: the largest integer of a TOML file.

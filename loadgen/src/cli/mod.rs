@@ -1,0 +1,64 @@
+//! The command line: one file for each subcommand, with its arguments and what it does.
+//!
+//! `--json` puts `verdict.json`'s content on standard output and nothing else; everything for people goes to standard
+//! error. The exit code is 0 for `valid` and `outside`, 1 for `violation`, 2 for `unknown`, 3 if the run could
+//! not be set up or carried through, which includes a wrong command line.
+
+mod client;
+mod output;
+mod run;
+mod scenario;
+mod simulate;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use self::output::tell;
+use crate::record::HARNESS_FAILED;
+
+/// Runs whole scenarios of StickyCAS, judges them, and says why.
+#[derive(Debug, Parser)]
+#[command(name = "stickycas-loadgen", version, after_help = AFTER_HELP)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Exit codes: 0 the verdict is valid or outside, 1 violation, 2 unknown, 3 the run could not be made.
+With --expect: 0 if the verdict is the expected one, else 1.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a scenario over the network and judge it
+    Run(run::RunArgs),
+    /// Run a scenario in the simulator and judge it
+    Simulate(simulate::SimulateArgs),
+    /// Be a client: play one process, or work on instances by hand (client --help)
+    #[command(disable_help_flag = true)]
+    Client(client::ClientArgs),
+}
+
+/// Runs the program with these arguments, the first being its name.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // clap would exit with 2, which here means `unknown`.
+            let code = if error.use_stderr() { HARNESS_FAILED } else { 0 };
+            let printed = error.print();
+            return ExitCode::from(if printed.is_ok() { code } else { HARNESS_FAILED });
+        }
+    };
+    let done = match cli.command {
+        Command::Run(args) => run::run(&args).map(ExitCode::from),
+        Command::Simulate(args) => simulate::run(&args).map(ExitCode::from),
+        Command::Client(args) => client::run(args),
+    };
+    done.unwrap_or_else(|error| {
+        tell(&format!("stickycas-loadgen: {error:#}"));
+        HARNESS_FAILED.into()
+    })
+}

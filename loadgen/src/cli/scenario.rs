@@ -1,0 +1,89 @@
+//! What every subcommand that makes one judged run of one scenario has in common: its arguments, and its end.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use stickycas_model::judge::Outcome;
+
+use super::output::{show, tell};
+use crate::environment::Environment;
+use crate::record::{Record, exit_code};
+use crate::report::{folder, json, table};
+use crate::scenario::{LARGEST_SEED, Scenario};
+
+/// Which scenario, where its run folder goes, and which verdict is expected.
+#[derive(Debug, Args)]
+pub(super) struct ScenarioArgs {
+    /// The scenario file
+    #[arg(value_name = "SCENARIO.toml")]
+    scenario: PathBuf,
+    /// Takes the place of the scenario's seed; without any, one is drawn
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=LARGEST_SEED))]
+    seed: Option<u64>,
+    /// Print the verdict as JSON on standard output
+    #[arg(long)]
+    json: bool,
+    /// Where the run folder goes; it must not exist [default: runs/SCENARIO-SEED]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Exit with 0 for this verdict and with 1 for any other: valid, outside, unknown or violation
+    #[arg(long, value_name = "VERDICT", value_parser = outcome)]
+    expect: Option<Outcome>,
+}
+
+fn outcome(text: &str) -> Result<Outcome, String> {
+    let all = [Outcome::Valid, Outcome::Outside, Outcome::Unknown, Outcome::Violation];
+    let found = all.into_iter().find(|outcome| outcome.to_string() == text);
+    found.ok_or_else(|| "give valid, outside, unknown or violation".to_owned())
+}
+
+impl ScenarioArgs {
+    /// Reads the scenario and says which seed it has, before anything is done with it.
+    pub(super) fn load(&self) -> anyhow::Result<Scenario> {
+        let scenario = Scenario::load(&self.scenario, self.seed)?;
+        // Better now than when there is a result that has nowhere to go.
+        if let Some(out) = &self.out
+            && folder::is_taken(out)
+        {
+            bail!("{} exists already: give another --out", out.display());
+        }
+        tell(&format!("seed {}", scenario.seed));
+        Ok(scenario)
+    }
+
+    /// Writes everything down, shows it, and makes an exit code of it.
+    pub(super) fn finish(
+        &self,
+        record: &Record,
+        server: Option<String>,
+        command: &str,
+    ) -> anyhow::Result<u8> {
+        let environment = Environment::here(record.how, server);
+        let written = folder::write(record, &environment, self.out.as_deref());
+        let report = table::coloured(record, table::ROWS_ON_SCREEN);
+        if self.json {
+            tell(&report);
+            show(&json::verdict(&record.verdict))?;
+        } else {
+            show(&report)?;
+        }
+        // After the report, so that a full disk does not hide it.
+        let folder = written.context("cannot write the run folder")?;
+        tell(&format!("run folder: {}", folder.display()));
+        let code = exit_code(record.verdict.verdict, self.expect);
+        if let Some(expected) = self.expect.filter(|_| code != 0) {
+            tell(&format!("expected {expected}, got {}", record.verdict.verdict));
+        }
+        if code != 0 {
+            tell(&self.repeat(record.scenario.seed, command));
+        }
+        Ok(code)
+    }
+
+    /// The one command that does the same again.
+    pub(super) fn repeat(&self, seed: u64, command: &str) -> String {
+        let scenario = self.scenario.display();
+        format!("seed {seed}; to repeat it: stickycas-loadgen {command} {scenario} --seed {seed}")
+    }
+}
