@@ -20,6 +20,7 @@ pub mod record;
 pub mod report;
 pub mod run;
 pub mod scenario;
+pub mod stats;
 mod simulate;
 
 pub use self::record::{How, Record};
