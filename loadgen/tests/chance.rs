@@ -70,7 +70,7 @@ fn drawn(n: u32, p: u32, values: u32, f: u32) -> Point {
 }
 
 /// Each text is a warp, each letter of it a member: `x` colludes for the value `x`, the others propose the letter.
-fn given(warps: &[&str], rank: Rank) -> Point {
+fn given(warps: &[&str]) -> Point {
     let members: Vec<char> = warps.iter().flat_map(|warp| warp.chars()).collect();
     let mut values: Vec<char> = members.iter().copied().filter(|member| *member != 'x').collect();
     values.sort_unstable();
@@ -85,7 +85,7 @@ fn given(warps: &[&str], rank: Rank) -> Point {
         Warp { byzantine: count('x'), correct: values.iter().map(|value| count(*value)).collect() }
     };
     let tallies: Vec<Warp> = warps.iter().map(tally).collect();
-    Point { scenario, chance: given_proposals(&tallies, rank).unwrap() }
+    Point { scenario, chance: given_proposals(&tallies, Rank::of('x', values)).unwrap() }
 }
 
 fn points() -> Vec<Point> {
@@ -100,12 +100,11 @@ fn points() -> Vec<Point> {
     ));
     points.extend([(9, 3, 1, 3), (9, 3, 2, 3), (8, 2, 3, 3)].map(|(n, p, k, f)| drawn(n, p, k, f)));
     points.extend([
-        given(&["xa", "xb", "ab", "ba"], Rank::Above(2)),
-        given(&["xyz", "xyy", "zzx", "xxy", "yz"], Rank::Proposed),
-        given(&["xyz", "xyy", "zzx", "xxy", "yz"], Rank::Above(0)),
-        given(&["xwy", "xwz", "wxy", "zz"], Rank::Above(1)),
-        given(&["xxy", "xzy", "yyz", "xzz"], Rank::Above(0)),
-        given(&["xz", "xz", "xz", "xz", "zz"], Rank::Above(0)),
+        given(&["xa", "xb", "ab", "ba"]),
+        given(&["xyz", "xyy", "zzx", "xxy", "yz"]),
+        given(&["xwy", "xwz", "wxy", "zz"]),
+        given(&["xxy", "xzy", "yyz", "xzz"]),
+        given(&["xz", "xz", "xz", "xz", "zz"]),
     ]);
     points
 }
