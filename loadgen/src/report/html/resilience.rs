@@ -24,7 +24,7 @@ const LEFT: f64 = 66.0;
 const TOP: f64 = 24.0;
 const ROW: f64 = 18.0;
 
-pub(super) fn figures(sweep: &Sweep) -> Vec<Figure> {
+pub(super) fn figures(sweep: &Sweep, id: &str) -> Vec<Figure> {
     let mut strategies: Vec<(&str, Vec<&Cell>)> = Vec::new();
     for cell in sweep.cells.iter().filter(|cell| cell.point.strategy != NO_STRATEGY) {
         match strategies.iter_mut().find(|(strategy, _)| *strategy == cell.point.strategy) {
@@ -42,13 +42,13 @@ pub(super) fn figures(sweep: &Sweep) -> Vec<Figure> {
         .zip(harmful)
         .map(|(number, (strategy, cells))| {
             let map = Map { sweep, cells: [cells, nobody.clone()].concat() };
-            map.figure(&number.to_string(), &html! { "Strong validity against " code { (strategy) } })
+            map.figure(format!("{id}-{number}"), html! { "Strong validity against " code { (strategy) } })
         })
         .collect();
     let harmless: Vec<&Cell> = harmless.into_iter().flat_map(|(_, cells)| cells).chain(nobody).collect();
     if figures.is_empty() || harmless.iter().any(|cell| cell.point.strategy != NO_STRATEGY) {
         let map = Map { sweep, cells: harmless };
-        figures.push(map.figure("harmless", &html! { "Strategies that never broke strong validity" }));
+        figures.push(map.figure(format!("{id}-harmless"), html! { "Strategies that never broke strong validity" }));
     }
     figures
 }
@@ -60,8 +60,7 @@ struct Map<'a> {
 }
 
 impl Map<'_> {
-    fn figure(&self, id: &str, title: &Markup) -> Figure {
-        let id = format!("{}-{id}", self.sweep.name);
+    fn figure(&self, id: String, title: Markup) -> Figure {
         let facets = facets(&self.cells, &WITHIN);
         let drawn = |(number, facet): (usize, &Facet<'_>)| Panel {
             label: facet.label.clone(),
@@ -69,8 +68,8 @@ impl Map<'_> {
         };
         Figure {
             panels: facets.iter().enumerate().map(drawn).collect(),
-            title: title.clone(),
             caption: self.caption(),
+            title,
             legend: legend(),
             command: self.sweep.command.clone(),
             table: table(&self.cells),
@@ -110,19 +109,8 @@ impl Map<'_> {
             (line(&frontier))
         };
         let title = format!("Strong validity, {}", facet.label);
-        Drawing { id, title: &title, description: &self.described(facet), width: WIDTH, height: bottom + 40.0 }
+        Drawing { id, title: &title, description: &spoken(facet), width: WIDTH, height: bottom + 40.0 }
             .svg(&content)
-    }
-
-    fn described(&self, facet: &Facet<'_>) -> String {
-        let sums = Sums::over(&facet.cells);
-        format!(
-            "A map of shares of runs in which strong validity held: a row for each warp size p and number of \
-             values |Vc|, a column for each number f of Byzantine processes. Inside the proven frontier it \
-             broke in {} of {} runs, beyond it in {} of {}. The numbers are in the table below the figure of \
-             sweep {}.",
-            sums.broken_inside, sums.inside, sums.broken_beyond, sums.beyond, self.sweep.name
-        )
     }
 
     fn caption(&self) -> Markup {
@@ -162,6 +150,17 @@ impl Map<'_> {
             }
         }
     }
+}
+
+/// What a panel shows, in words.
+fn spoken(facet: &Facet<'_>) -> String {
+    let sums = Sums::over(&facet.cells);
+    format!(
+        "A map of shares of runs in which strong validity held: a row for each warp size p and number of \
+         values |Vc|, a column for each number f of Byzantine processes. Inside the proven frontier it \
+         broke in {} of {} runs, beyond it in {} of {}. All numbers are in the table below the figure.",
+        sums.broken_inside, sums.inside, sums.broken_beyond, sums.beyond
+    )
 }
 
 /// Runs on both sides of the frontier.
