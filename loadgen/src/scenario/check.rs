@@ -40,7 +40,7 @@ pub(super) fn check(file: File, seed: Option<u64>) -> Result<Scenario, Fault> {
     Ok(Scenario { name, about: file.about, expect: file.expect, params, cast, seed })
 }
 
-fn name(name: Spanned<String>) -> Result<String, Fault> {
+pub(crate) fn name(name: Spanned<String>) -> Result<String, Fault> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let text = name.get_ref();
     if (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(allowed) {
@@ -50,7 +50,7 @@ fn name(name: Spanned<String>) -> Result<String, Fault> {
     Err(Fault::new(name.span(), reason))
 }
 
-fn seed_or(given: Option<&Spanned<u64>>, otherwise: impl FnOnce() -> u64) -> Result<u64, Fault> {
+pub(crate) fn seed_or(given: Option<&Spanned<u64>>, otherwise: impl FnOnce() -> u64) -> Result<u64, Fault> {
     match given {
         None => Ok(otherwise()),
         Some(seed) if *seed.get_ref() <= LARGEST_SEED => Ok(*seed.get_ref()),
@@ -60,7 +60,7 @@ fn seed_or(given: Option<&Spanned<u64>>, otherwise: impl FnOnce() -> u64) -> Res
     }
 }
 
-fn params(instance: &Spanned<Instance>, seed: u64) -> Result<Params, Fault> {
+pub(crate) fn params(instance: &Spanned<Instance>, seed: u64) -> Result<Params, Fault> {
     let given = instance.get_ref();
     let mut spec =
         ParamsSpec::new(*given.processes.get_ref(), *given.warp_size.get_ref(), *given.read_size.get_ref());
@@ -129,7 +129,7 @@ fn patience(text: &Spanned<String>) -> Result<Patience, Fault> {
     })
 }
 
-fn duration(name: &str, text: &Spanned<String>) -> Result<Duration, Fault> {
+pub(crate) fn duration(name: &str, text: &Spanned<String>) -> Result<Duration, Fault> {
     humantime::parse_duration(text.get_ref()).map_err(|error| {
         let reason = format!("{name} = {:?}: {error}: give a duration such as \"250ms\"", text.get_ref());
         Fault::new(text.span(), reason)

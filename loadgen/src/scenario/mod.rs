@@ -5,10 +5,10 @@
 //! in. Simulation and real processes start from the same [`Scenario`], and a run folder keeps it, written back
 //! by [`Scenario::to_toml`], so that it can be repeated without drawing anything again.
 
-mod check;
+pub(crate) mod check;
 mod error;
-mod file;
-mod write;
+pub(crate) mod file;
+pub(crate) mod write;
 
 use std::path::Path;
 use std::sync::Arc;
