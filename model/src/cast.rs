@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::byzantine::Strategy;
+use crate::history::OffenceKind;
+use crate::params::Params;
 use crate::process::{Behaviour, Correct};
 use crate::random::SplitMix64;
 use crate::types::{ProcessId, Value};
@@ -36,6 +38,16 @@ impl Part {
         match &self.role {
             Role::Correct => Box::new(Correct::new(self.proposal.clone())),
             Role::Byzantine(strategy) => strategy.behaviour(me, seed_of(me, run_seed)),
+        }
+    }
+
+    /// Which offences of the closed list (B2) the process `me` commits that plays this part, provided that it
+    /// is seen at work ([`crate::byzantine::fired`]); none if it is correct.
+    #[must_use]
+    pub fn offences(&self, me: ProcessId, run_seed: u64, params: &Params) -> &'static [OffenceKind] {
+        match &self.role {
+            Role::Correct => &[],
+            Role::Byzantine(strategy) => strategy.offences(me, seed_of(me, run_seed), params),
         }
     }
 }

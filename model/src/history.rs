@@ -125,6 +125,30 @@ pub enum Event {
     Closed,
 }
 
+impl Event {
+    /// The process that it is about; `None` if it is about the whole instance.
+    #[must_use]
+    pub fn process(&self) -> Option<ProcessId> {
+        match self {
+            Self::Joined { process }
+            | Self::Session { process, .. }
+            | Self::Accepted { process, .. }
+            | Self::Refused { process, .. }
+            | Self::PatienceSpent { process }
+            | Self::Added { process, .. }
+            | Self::Answered { process, .. }
+            | Self::Decided { process, .. }
+            | Self::Withdrawn { process, .. }
+            | Self::Offence(Offence { process, .. }) => Some(*process),
+            Self::GatheringEnded { .. }
+            | Self::Stepped { .. }
+            | Self::Sealed { .. }
+            | Self::Finished
+            | Self::Closed => None,
+        }
+    }
+}
+
 /// An event and when it happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recorded {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::types::{ProcessId, Seed, Value, WarpId};
+use crate::types::{ProcessId, RawValue, Seed, Value, WarpId};
 
 /// The most processes an instance may have (P1).
 pub const MAX_PROCESSES: u32 = 65_536;
@@ -305,10 +305,22 @@ impl Params {
     /// # Errors
     /// When there are none or too many.
     pub fn value(&self, bytes: &[u8]) -> Result<Value, ValueError> {
-        if bytes.len() > self.0.max_value_bytes as usize {
-            return Err(ValueError::TooLarge { length: bytes.len(), limit: self.0.max_value_bytes });
-        }
+        self.check_length(bytes)?;
         Value::new(bytes).ok_or(ValueError::Empty)
+    }
+
+    /// What was sent as a value, as a value of this instance (P3).
+    ///
+    /// # Errors
+    /// When it has no bytes or too many.
+    pub fn checked(&self, raw: RawValue) -> Result<Value, ValueError> {
+        self.check_length(raw.as_bytes())?;
+        raw.into_value().ok_or(ValueError::Empty)
+    }
+
+    fn check_length(&self, bytes: &[u8]) -> Result<(), ValueError> {
+        let (length, limit) = (bytes.len(), self.0.max_value_bytes);
+        if length > limit as usize { Err(ValueError::TooLarge { length, limit }) } else { Ok(()) }
     }
 }
 

@@ -78,11 +78,24 @@ impl Player {
     /// A process at the start of a life.
     #[must_use]
     pub fn new(me: ProcessId, params: Arc<Params>, behaviour: Box<dyn Behaviour>) -> Self {
+        Self::starting(View::new(me, params), behaviour, VecDeque::new())
+    }
+
+    /// Another process at the start of a life, in the memory of this one.
+    pub fn begin_again(&mut self, me: ProcessId, params: Arc<Params>, behaviour: Box<dyn Behaviour>) {
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.clear();
+        let mut held = std::mem::take(&mut self.view.held);
+        held.clear();
+        *self = Self::starting(View { held, ..View::new(me, params) }, behaviour, pending);
+    }
+
+    fn starting(view: View, behaviour: Box<dyn Behaviour>, pending: VecDeque<Pending>) -> Self {
         Self {
-            view: View::new(me, params),
+            view,
             behaviour,
             next: AccessNumber::FIRST,
-            pending: VecDeque::new(),
+            pending,
             decision: None,
             reported: false,
             inherited: false,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use crate::params::{AppendWindow, Params, ValueError};
-use crate::types::{Phase, Position, ProcessId, Value};
+use crate::types::{Phase, Position, ProcessId, RawValue, Value};
 
 /// What a process has seen so far.
 #[derive(Clone, Debug)]
@@ -136,7 +136,7 @@ pub enum Act {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RawOp {
     /// Append these bytes, which may be no value.
-    Append(Vec<u8>),
+    Append(RawValue),
     /// Read from this position on.
     Read(Position),
 }
@@ -148,7 +148,7 @@ impl RawOp {
     /// When the bytes to append are no value of this instance (P3).
     pub fn checked(self, params: &Params) -> Result<Op, ValueError> {
         Ok(match self {
-            Self::Append(bytes) => Op::Append(params.value(&bytes)?),
+            Self::Append(raw) => Op::Append(params.checked(raw)?),
             Self::Read(start) => Op::Read { start },
         })
     }
@@ -157,7 +157,7 @@ impl RawOp {
 impl From<Op> for RawOp {
     fn from(op: Op) -> Self {
         match op {
-            Op::Append(value) => Self::Append(value.as_bytes().to_vec()),
+            Op::Append(value) => Self::Append(RawValue::from(&value)),
             Op::Read { start } => Self::Read(start),
         }
     }
@@ -176,7 +176,7 @@ impl Act {
     /// Append this value as soon as possible.
     #[must_use]
     pub fn append(value: &Value) -> Self {
-        Self::Access { op: RawOp::Append(value.as_bytes().to_vec()), when: When::Ready }
+        Self::Access { op: RawOp::Append(value.into()), when: When::Ready }
     }
 
     /// Read from this position on, as soon as possible.

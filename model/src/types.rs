@@ -5,12 +5,15 @@
 //! count from 0. A type that counts from 1 is built on a non-zero integer: the missing value of the wire
 //! (0) cannot be constructed.
 
+mod value;
+
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
-use bytes::Bytes;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
+
+pub use self::value::{RawValue, Value};
 
 macro_rules! one_based {
     ($(#[$meta:meta])* $name:ident, $non_zero:ty, $raw:ty) => {
@@ -210,90 +213,6 @@ impl Time {
     }
 }
 
-/// A proposed value: one byte or more, opaque, ordered as unsigned bytes (P3).
-///
-/// An empty value is the paper's NULL and cannot be constructed. The bytes are never shared with the buffer
-/// they arrived in, so keeping a value keeps no more memory than the value.
-///
-/// Written for people and in JSON as its text if it is printable UTF-8, else as `0x` and hex digits; a text
-/// that itself begins with `0x` is written as hex too, so that reading back is unambiguous.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Value(Bytes);
-
-impl Value {
-    /// A copy of these bytes. `None` if there are none.
-    #[must_use]
-    pub fn new(bytes: &[u8]) -> Option<Self> {
-        (!bytes.is_empty()).then(|| Self(Bytes::copy_from_slice(bytes)))
-    }
-
-    /// The value that a person writes as this text; see the type. `None` if empty or if what follows `0x`
-    /// is not hex.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        match text.strip_prefix("0x") {
-            None => Self::new(text.as_bytes()),
-            Some(digits) => Self::new(&from_hex(digits)?),
-        }
-    }
-
-    /// The bytes.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    /// The bytes, shared and not copied.
-    #[must_use]
-    pub fn to_bytes(&self) -> Bytes {
-        self.0.clone()
-    }
-}
-
-impl fmt::Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match std::str::from_utf8(&self.0) {
-            Ok(text) if !text.starts_with("0x") && !text.contains(char::is_control) => f.pad(text),
-            _ => {
-                f.write_str("0x")?;
-                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-            }
-        }
-    }
-}
-
-impl fmt::Debug for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
-    }
-}
-
-impl Serialize for Value {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Value {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Self::parse(&text).ok_or_else(|| {
-            serde::de::Error::custom(
-                "a value is a text of one byte or more, or 0x and an even number of hex digits",
-            )
-        })
-    }
-}
-
-fn from_hex(digits: &str) -> Option<Vec<u8>> {
-    let digits = digits.as_bytes();
-    if !digits.len().is_multiple_of(2) {
-        return None;
-    }
-    let nibble = |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    digits.chunks_exact(2).map(|pair| Some(nibble(pair[0])? << 4 | nibble(pair[1])?)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -302,30 +221,5 @@ mod tests {
     fn zero_is_no_process() {
         assert_eq!(ProcessId::new(0), None);
         assert_eq!(ProcessId::from_index(0), Some(ProcessId::FIRST));
-    }
-
-    #[test]
-    fn an_empty_value_is_no_value() {
-        assert_eq!(Value::new(b""), None);
-        assert_eq!(Value::parse(""), None);
-        assert_eq!(Value::parse("0x"), None);
-    }
-
-    #[test]
-    fn values_are_ordered_as_unsigned_bytes() {
-        let value = |bytes: &[u8]| Value::new(bytes).unwrap();
-        assert!(value(&[0x7f]) < value(&[0x80]));
-        assert!(value(b"a") < value(b"aa"));
-        assert!(value(b"aa") < value(b"b"));
-    }
-
-    #[test]
-    fn what_is_written_for_people_reads_back() {
-        for bytes in [&b"apple"[..], b"0x41", b"\x00\xff", "\u{e9}t\u{e9}".as_bytes(), b"a\nb", b"0x"] {
-            let value = Value::new(bytes).unwrap();
-            assert_eq!(Value::parse(&value.to_string()), Some(value));
-        }
-        assert_eq!(Value::parse("0x4"), None);
-        assert_eq!(Value::parse("0xzz"), None);
     }
 }

@@ -3,27 +3,32 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use stickycas_model::byzantine::Strategy as Byzantine;
+use stickycas_model::byzantine::{Strategy as Byzantine, fired};
 use stickycas_model::cast::{Cast, Part, Role};
-use stickycas_model::judge::{self, Case, Outcome, Property, Verdict};
-use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec};
+use stickycas_model::judge::{self, Case, Facts, Outcome, Property, Verdict};
+use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, Patience};
 use stickycas_model::sim;
 use stickycas_model::types::{Seed, Value};
 
-fn judged(plan: &sim::Plan) -> Verdict {
+/// Every strategy of the cast must be seen at work.
+fn meant(cast: &Cast) -> judge::Plan {
+    let attacks = fired(cast, &[]).into_keys().collect();
+    judge::Plan { attacks, ..judge::Plan::default() }
+}
+
+fn judged(plan: &sim::Plan, meant: &judge::Plan) -> Verdict {
     let outcome = sim::run(plan);
     judge::judge(&Case {
         params: Arc::clone(&plan.params),
         cast: &plan.cast,
-        plan: &judge::Plan::default(),
+        plan: meant,
         history: &outcome.history,
         complete: true,
         reports: &outcome.reports,
-        fired: BTreeMap::new(),
+        fired: fired(&plan.cast, &outcome.history),
     })
 }
 
@@ -57,12 +62,29 @@ proptest! {
 
     #[test]
     fn no_simulated_run_is_a_violation_or_proves_nothing(plan in plans()) {
-        let verdict = judged(&plan);
+        let verdict = judged(&plan, &judge::Plan::default());
         let fine = matches!(verdict.verdict, Outcome::Valid | Outcome::Outside);
         prop_assert!(fine, "{:?}: {:#?}", verdict.verdict, verdict.reasons);
         for property in Property::ALL {
             let (observed, missing) = verdict.finding(property);
             prop_assert!(observed == judge::Observed::Held || missing.is_some(), "{}", property);
+        }
+    }
+
+    #[test]
+    fn one_simulator_for_many_runs_finds_without_their_histories_what_the_judge_finds_in_them(
+        plans in prop::collection::vec((plans(), any::<bool>()), 1..6)
+    ) {
+        let mut simulator = sim::Simulator::new(&plans[0].0);
+        for (mut plan, endless) in plans {
+            if endless {
+                let spec = ParamsSpec { patience: Patience::Endless, ..plan.params.spec().clone() };
+                plan.params = Arc::new(Params::try_new(spec).unwrap());
+            }
+            let meant = meant(&plan.cast);
+            let verdict = judged(&plan, &meant);
+            prop_assert_eq!(simulator.facts(&plan, &meant), Facts::from(&verdict), "{:#?}", verdict);
+            prop_assert_eq!(simulator.run(&plan), sim::run(&plan));
         }
     }
 }

@@ -40,7 +40,7 @@ fn welcome(next: u64) -> Welcome {
 }
 
 fn append(n: u64) -> Step {
-    Step::Access { number: number(n), op: RawOp::Append(b"mine".to_vec()), when: When::Ready }
+    Step::Access { number: number(n), op: RawOp::Append(b"mine".to_vec().into()), when: When::Ready }
 }
 
 fn read(n: u64, start: u32) -> Step {
@@ -123,7 +123,7 @@ fn a_new_life_waits_for_what_its_earlier_one_left() {
     let mut player = correct();
     let left = vec![(number(1), Op::Append(value("other")))];
     player.welcome(&Welcome { waiting: left, ..welcome(2) });
-    let again = RawOp::Append(b"other".to_vec());
+    let again = RawOp::Append(b"other".to_vec().into());
     assert_eq!(player.next_step(), Step::Access { number: number(1), op: again, when: When::Ready });
     assert_eq!(player.next_step(), Step::Wait);
     player.answered(number(1), Phase::new(1), Answer::Append(AppendAnswer::Failed), []);

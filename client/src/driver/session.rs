@@ -273,7 +273,7 @@ impl Session {
 
 fn access(number: AccessNumber, op: &RawOp) -> v1::ClientFrame {
     let op = match op {
-        RawOp::Append(bytes) => v1::access::Op::Append(v1::Append { value: bytes.clone().into() }),
+        RawOp::Append(value) => v1::access::Op::Append(v1::Append { value: value.to_bytes() }),
         RawOp::Read(start) => v1::access::Op::Read(v1::Read { start: start.get() }),
     };
     v1::Access { channel: CHANNEL, number: number.get(), op: Some(op) }.into()

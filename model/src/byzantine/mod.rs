@@ -22,6 +22,8 @@ pub use self::fired::fired;
 pub use self::late_append::LateAppend;
 pub use self::silent::Silent;
 pub use self::text::StrategyError;
+use crate::history::OffenceKind;
+use crate::params::Params;
 use crate::process::Behaviour;
 use crate::types::{AccessNumber, ProcessId, Value};
 
@@ -80,6 +82,20 @@ impl Strategy {
             "late-append" => "late-append(access=K, value=V): reads, and appends V only in its K-th access",
             _ => return None,
         })
+    }
+
+    /// Which offences of the closed list (B2) process `me` commits whenever the strategy is seen at work. It is
+    /// given what [`Strategy::behaviour`] is given, since a strategy may draw what it does, and the parameters,
+    /// since what is an offence may hang on them.
+    #[must_use]
+    pub fn offences(&self, me: ProcessId, seed: u64, params: &Params) -> &'static [OffenceKind] {
+        // Of the strategies so far none draws anything.
+        let _ = (me, seed, params);
+        match self {
+            // A wrong value and a missing word are offences that nobody could prove.
+            Self::Absent | Self::Silent | Self::Collude { .. } | Self::Distinct { .. } => &[],
+            Self::LateAppend { .. } => &[OffenceKind::LateAppend],
+        }
     }
 
     /// What process `me` does. Whatever it draws, it draws from `seed`.

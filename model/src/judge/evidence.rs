@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::Case;
 use crate::access::Answer;
-use crate::history::{Event, Offence, OffenceKind, Recorded};
+use crate::history::{Event, Offence, OffenceKind};
 use crate::invariants::{Broken, Invariants};
 use crate::params::Params;
 use crate::scheduler::{Calendar, Schedule};
@@ -24,8 +25,8 @@ pub(super) struct Evidence {
     /// Which warps had a phase in the last round, up to the last phase.
     in_last_round: Vec<bool>,
     pub(super) blame: BTreeMap<ProcessId, BTreeMap<OffenceKind, u64>>,
-    /// The first offence on record of each process.
-    pub(super) first_offences: BTreeMap<ProcessId, Offence>,
+    /// The first offence on record of each process, and which event it is.
+    pub(super) first_offences: BTreeMap<ProcessId, (usize, Offence)>,
 }
 
 /// An entry of the list and whose it is.
@@ -41,14 +42,18 @@ pub(super) struct Seen {
     pub(super) joined: bool,
     /// What it reported to the server.
     pub(super) decided: Option<Value>,
+    /// Which event that is.
+    pub(super) decided_at: Option<usize>,
+    /// The phase after which its accesses do not count any more, because it had decided.
+    until: Option<Phase>,
     accepted: u64,
     answered: u64,
     /// Accesses executed, up to the phase in which it decided.
     pub(super) executed: u64,
     /// An access of it was executed in its first phase.
     pub(super) punctual: bool,
-    /// An access of it was waiting when its first phase was executed.
-    pub(super) in_time: bool,
+    /// The event with which its first phase was executed while an access of it was waiting.
+    pub(super) in_time: Option<usize>,
     /// Phase of its last answer.
     pub(super) last_answer: Option<Phase>,
     incarnation: Option<u64>,
@@ -70,37 +75,56 @@ impl Seen {
 }
 
 impl Evidence {
-    /// Goes through a history. `until` is the phase after which a process's accesses do not count any more,
-    /// because it had decided.
-    pub(super) fn gather(
-        params: &Arc<Params>,
-        history: &[Recorded],
-        complete: bool,
-        until: &BTreeMap<ProcessId, Phase>,
-    ) -> Self {
-        let mut invariants = Invariants::new(Arc::clone(params));
-        let mut evidence = Self {
+    /// Before anything has happened.
+    pub(super) fn new(params: &Arc<Params>) -> Self {
+        Self::within(params, Vec::new(), Vec::new())
+    }
+
+    /// The same of another run, in the memory of this one.
+    pub(super) fn begin_again(&mut self, params: &Arc<Params>) {
+        *self = Self::within(params, std::mem::take(&mut self.list), std::mem::take(&mut self.seen));
+    }
+
+    fn within(params: &Arc<Params>, mut list: Vec<Entry>, mut seen: Vec<Seen>) -> Self {
+        list.clear();
+        seen.clear();
+        seen.resize(params.processes() as usize, Seen::default());
+        Self {
             params: Arc::clone(params),
             broken: None,
-            list: Vec::new(),
+            list,
             sealed: false,
             last: None,
-            seen: vec![Seen::default(); params.processes() as usize],
+            seen,
             in_last_round: Vec::new(),
             blame: BTreeMap::new(),
             first_offences: BTreeMap::new(),
-        };
-        for recorded in history {
+        }
+    }
+
+    /// Goes through the history of a run.
+    pub(super) fn gather(case: &Case<'_>) -> Self {
+        let mut invariants = Invariants::new(Arc::clone(&case.params));
+        let mut evidence = Self::new(&case.params);
+        for report in case.reports.iter().filter(|report| report.decision.is_some()) {
+            evidence.change(report.process, |seen| seen.until = report.phase);
+        }
+        for (index, recorded) in case.history.iter().enumerate() {
             if evidence.broken.is_none() {
                 evidence.broken = invariants.observe(recorded).err();
             }
-            evidence.take_in(&recorded.event, until);
+            evidence.take_in(index, &recorded.event);
         }
-        if complete && evidence.broken.is_none() {
+        if case.complete && evidence.broken.is_none() {
             evidence.broken = invariants.finish().err();
         }
-        evidence.in_last_round = evidence.warps_of_last_round();
+        evidence.end();
         evidence
+    }
+
+    /// Takes in that the history ends here.
+    pub(super) fn end(&mut self) {
+        self.in_last_round = self.warps_of_last_round();
     }
 
     /// What is shown of a process.
@@ -156,7 +180,8 @@ impl Evidence {
         had_phase
     }
 
-    fn take_in(&mut self, event: &Event, until: &BTreeMap<ProcessId, Phase>) {
+    /// Takes in the next event, which has this index.
+    pub(super) fn take_in(&mut self, index: usize, event: &Event) {
         match event {
             Event::Joined { process } => self.change(*process, |seen| seen.joined = true),
             Event::Session { process, incarnation, .. } => {
@@ -169,7 +194,9 @@ impl Evidence {
                 let exists = warp.get() <= self.params.warps();
                 if exists && self.round(*phase) == 1 {
                     for process in self.params.members(*warp) {
-                        self.change(process, |seen| seen.in_time |= seen.waits());
+                        self.change(process, |seen| {
+                            seen.in_time = seen.in_time.or(seen.waits().then_some(index));
+                        });
                     }
                 }
             }
@@ -178,10 +205,9 @@ impl Evidence {
             }
             Event::Answered { process, phase, answer, .. } => {
                 let first_round = self.round(*phase) == 1;
-                let counts = until.get(process).is_none_or(|until| phase <= until);
                 self.change(*process, |seen| {
                     seen.answered += 1;
-                    seen.executed += u64::from(counts);
+                    seen.executed += u64::from(seen.until.is_none_or(|until| *phase <= until));
                     seen.punctual |= first_round;
                     seen.last_answer = seen.last_answer.max(Some(*phase));
                     seen.reads_in_this_life += u64::from(matches!(answer, Answer::Read(_)));
@@ -189,12 +215,14 @@ impl Evidence {
             }
             Event::Sealed { .. } => self.sealed = true,
             Event::Decided { process, value } => {
-                self.change(*process, |seen| seen.decided = Some(value.clone()));
+                self.change(*process, |seen| {
+                    (seen.decided, seen.decided_at) = (Some(value.clone()), Some(index));
+                });
             }
             Event::Offence(offence) => {
                 let kinds = self.blame.entry(offence.process).or_default();
                 *kinds.entry(offence.kind).or_default() += 1;
-                self.first_offences.entry(offence.process).or_insert_with(|| offence.clone());
+                self.first_offences.entry(offence.process).or_insert_with(|| (index, offence.clone()));
             }
             Event::Refused { .. }
             | Event::GatheringEnded { .. }

@@ -18,8 +18,12 @@
 //! shows that it had all the accesses that it needed.
 
 mod evidence;
+mod explain;
+mod facts;
+mod onlooker;
 mod properties;
 mod rules;
+mod tally;
 mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +38,10 @@ use crate::params::Params;
 use crate::process::{Ended, Report};
 use crate::types::{ProcessId, Value};
 
+pub use explain::{Broke, Choice, Entry, Explanation, Faulty, Why, explain};
+pub use facts::{Facts, Found};
+pub use onlooker::Onlooker;
+pub use tally::{Count, Margin, Tally};
 pub use verdict::{Decision, Observed, Outcome, Property, VERDICT_VERSION, Verdict};
 
 use evidence::Evidence;
@@ -73,7 +81,7 @@ pub struct Case<'a> {
 /// A case with what follows from it.
 #[derive(Debug)]
 struct Run<'a> {
-    evidence: Evidence,
+    evidence: &'a Evidence,
     /// Correct in the cast and not made faulty by the plan.
     correct: BTreeSet<ProcessId>,
     reports: BTreeMap<ProcessId, &'a Report>,
@@ -85,7 +93,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(case: &Case<'a>) -> Self {
+    fn new(case: &Case<'a>, evidence: &'a Evidence) -> Self {
         let faulty = &case.plan.faulty;
         let correct: BTreeSet<ProcessId> = case
             .cast
@@ -98,9 +106,6 @@ impl<'a> Run<'a> {
             .filter(|report| correct.contains(&report.process))
             .map(|report| (report.process, report))
             .collect();
-        let until = reports.iter().filter(|(_, report)| report.decision.is_some());
-        let until = until.filter_map(|(&process, report)| Some((process, report.phase?))).collect();
-        let evidence = Evidence::gather(&case.params, case.history, case.complete, &until);
         let late: BTreeSet<ProcessId> = correct
             .iter()
             .copied()
@@ -112,7 +117,7 @@ impl<'a> Run<'a> {
         let part = |process: &ProcessId| case.cast.part(*process);
         Self {
             proposals: correct.iter().filter_map(part).map(|part| &part.proposal).collect(),
-            decisions: decisions(case, &correct, &reports, &evidence),
+            decisions: decisions(case, &correct, &reports, evidence),
             f: not_correct + late.len() as u64,
             evidence,
             correct,
@@ -133,6 +138,19 @@ impl<'a> Run<'a> {
             deciders.entry(&decision.value).or_default().push(process);
         }
         deciders
+    }
+
+    /// The different values that were decided, in order.
+    fn decided(&self) -> Vec<&Value> {
+        let mut decided: Vec<&Value> = self.decisions.values().map(|decision| &decision.value).collect();
+        decided.sort_unstable();
+        decided.dedup();
+        decided
+    }
+
+    /// Correct processes with an offence on record (B3).
+    fn accused(&self) -> impl Iterator<Item = ProcessId> {
+        self.evidence.blame.keys().copied().filter(|process| self.correct.contains(process))
     }
 
     /// The largest m of a correct process (D2).
@@ -167,7 +185,8 @@ fn decisions(
 /// Judges a run. See the module.
 #[must_use]
 pub fn judge(case: &Case<'_>) -> Verdict {
-    let run = Run::new(case);
+    let evidence = Evidence::gather(case);
+    let run = Run::new(case, &evidence);
     let findings = properties::find(case, &run);
     let broken = || findings.iter().filter(|finding| finding.observed == Observed::Violated);
     let says = |promise: &str, finding: &Finding| {
@@ -181,19 +200,14 @@ pub fn judge(case: &Case<'_>) -> Verdict {
         .filter(|finding| finding.missing.is_none())
         .map(|finding| says("was promised", finding))
         .collect();
-    violations.extend(rules::violations(case, &run));
+    violations.extend(rules::violations(case, &run).into_iter().map(|violation| violation.says));
     let outside: Vec<String> = broken()
         .filter(|finding| finding.missing.is_some())
         .map(|finding| says("was not promised", finding))
         .collect();
     let unknown = rules::unknowns(case, &run);
 
-    let outcome = match (violations.is_empty(), outside.is_empty(), unknown.is_empty()) {
-        (false, _, _) => Outcome::Violation,
-        (true, false, _) => Outcome::Outside,
-        (true, true, false) => Outcome::Unknown,
-        (true, true, true) => Outcome::Valid,
-    };
+    let outcome = outcome(!violations.is_empty(), !outside.is_empty(), !unknown.is_empty());
     let reasons = [violations, outside, unknown].concat();
     let mut witness: Vec<String> = Vec::new();
     for sentence in broken().flat_map(|finding| &finding.witness) {
@@ -202,6 +216,16 @@ pub fn judge(case: &Case<'_>) -> Verdict {
         }
     }
     write(case, run, findings, outcome, reasons, witness)
+}
+
+/// What a run shows as a whole (V4): the first that applies of what was found, by kind.
+fn outcome(violation: bool, outside: bool, unknown: bool) -> Outcome {
+    match (violation, outside, unknown) {
+        (true, _, _) => Outcome::Violation,
+        (false, true, _) => Outcome::Outside,
+        (false, false, true) => Outcome::Unknown,
+        (false, false, false) => Outcome::Valid,
+    }
 }
 
 /// Writes the verdict.
@@ -222,7 +246,6 @@ fn write(
     let deciders = run.deciders();
     let decision =
         if deciders.len() == 1 { deciders.keys().next().map(|&value| value.clone()) } else { None };
-    let accused = run.correct.iter().filter(|process| run.evidence.blame.contains_key(process));
     Verdict {
         version: VERDICT_VERSION,
         verdict,
@@ -254,11 +277,11 @@ fn write(
         last_decision_phase: run.decisions.values().filter_map(|decision| decision.phase).max(),
         phase_bound: bounds::phase_bound(&case.params, run.most_missed()),
         seed: case.params.spec().seed,
-        accused_correct: accused.copied().collect(),
+        accused_correct: run.accused().collect(),
         fired: case.fired.clone(),
         byzantine: case.cast.parts().filter_map(strategy).collect(),
         witness,
-        blame: run.evidence.blame,
+        blame: run.evidence.blame.clone(),
         decisions: run.decisions,
     }
 }

@@ -6,10 +6,10 @@ use std::fmt::Display;
 use crate::bounds::{self, Premise};
 use crate::params::{AppendWindow, Patience};
 use crate::process::Ended;
-use crate::types::{ProcessId, Value};
+use crate::types::{Phase, ProcessId, Value};
 
 use super::verdict::{Observed, Property};
-use super::{Case, Run};
+use super::{Case, Decision, Run};
 
 /// What is found of one property.
 #[derive(Debug)]
@@ -22,26 +22,55 @@ pub(super) struct Finding {
     pub(super) witness: Vec<String>,
 }
 
-impl Finding {
-    fn new(property: Property, promised: Result<(), Premise>, witness: Vec<String>) -> Self {
-        let observed = if witness.is_empty() { Observed::Held } else { Observed::Violated };
-        Self { property, observed, missing: promised.err(), witness }
-    }
-}
-
 /// Finds all five, in the order of [`Property::ALL`].
 pub(super) fn find(case: &Case<'_>, run: &Run<'_>) -> [Finding; 5] {
+    observe(case, run).map(|(property, observed, missing)| {
+        let witness = match observed {
+            Observed::Held => Vec::new(),
+            Observed::Violated => witness(case, run, property),
+        };
+        Finding { property, observed, missing, witness }
+    })
+}
+
+/// The same, not put into words.
+pub(super) fn observe(case: &Case<'_>, run: &Run<'_>) -> [(Property, Observed, Option<Premise>); 5] {
     let values = run.proposals.len() as u64;
-    let strong = bounds::strong_validity(&case.params, run.f, values);
-    let common = bounds::common_validity(&case.params, run.f);
+    let decided = run.decided();
+    let of_correct = decided.iter().all(|value| run.proposals.contains(value));
+    // What a correct process proposed, some process did.
+    let of_some = of_correct || {
+        let proposed = proposed(case, run);
+        decided.iter().all(|value| proposed.contains(value))
+    };
+    let ends = termination_promised(case, run);
+    let found = |property, held, promised: Result<(), Premise>| {
+        (property, if held { Observed::Held } else { Observed::Violated }, promised.err())
+    };
     [
-        Finding::new(Property::Agreement, agreement_promised(case), agreement(run)),
-        find_termination(case, run),
+        found(Property::Agreement, decided.len() <= 1, agreement_promised(case)),
+        found(Property::Termination, terminated(case, run, ends.is_ok()), ends),
         // The mode of entries is an entry, and somebody appended it.
-        Finding::new(Property::WeakValidity, Ok(()), weak_validity(case, run)),
-        Finding::new(Property::CommonValidity, common, common_validity(run)),
-        Finding::new(Property::StrongValidity, strong, strong_validity(run)),
+        found(Property::WeakValidity, of_some, Ok(())),
+        found(
+            Property::CommonValidity,
+            values != 1 || of_correct,
+            bounds::common_validity(&case.params, run.f),
+        ),
+        found(Property::StrongValidity, of_correct, bounds::strong_validity(&case.params, run.f, values)),
     ]
+}
+
+/// What shows that a property broke.
+fn witness(case: &Case<'_>, run: &Run<'_>, property: Property) -> Vec<String> {
+    match property {
+        Property::Agreement => who_decided_what(run, &run.deciders()),
+        Property::Termination => termination(case, run),
+        Property::WeakValidity => outside_of(run, &proposed(case, run), "no process"),
+        Property::CommonValidity | Property::StrongValidity => {
+            outside_of(run, &run.proposals, "no correct process")
+        }
+    }
 }
 
 fn agreement_promised(case: &Case<'_>) -> Result<(), Premise> {
@@ -49,23 +78,6 @@ fn agreement_promised(case: &Case<'_>) -> Result<(), Premise> {
         AppendWindow::FirstAccess => Ok(()),
         AppendWindow::Open => Err(Premise::FirstAccess),
     }
-}
-
-fn agreement(run: &Run<'_>) -> Vec<String> {
-    let deciders = run.deciders();
-    if deciders.len() <= 1 { Vec::new() } else { who_decided_what(run, &deciders) }
-}
-
-/// Where it was promised, a process that has not decided may still do so, or its client failed; what it owes
-/// counts. Where nobody promised it, not to have decided is how it breaks.
-fn find_termination(case: &Case<'_>, run: &Run<'_>) -> Finding {
-    let promised = termination_promised(case, run);
-    let mut witness = termination(case, run);
-    if promised.is_err() && witness.is_empty() {
-        let undecided = run.correct.iter().filter(|process| !run.decisions.contains_key(process));
-        witness.extend(undecided.map(|process| format!("process {process} has not decided")));
-    }
-    Finding::new(Property::Termination, promised, witness)
 }
 
 /// Promised if some correct process was punctual, and patience is finite or everybody acts or leaves (V1).
@@ -83,64 +95,73 @@ fn termination_promised(case: &Case<'_>, run: &Run<'_>) -> Result<(), Premise> {
     Ok(())
 }
 
+/// Where it was promised, a process that has not decided may still do so, or its client failed; what it owes
+/// counts. Where nobody promised it, not to have decided is how it breaks.
+fn terminated(case: &Case<'_>, run: &Run<'_>, promised: bool) -> bool {
+    let in_time = |&process: &ProcessId| overdue(case, run, process).is_none();
+    let decided = |process: &ProcessId| run.decisions.contains_key(process);
+    run.correct.iter().all(in_time) && (promised || run.correct.iter().all(decided))
+}
+
+/// How a correct process failed to decide in time.
+enum Overdue {
+    /// It decided, in this phase.
+    Late(Phase),
+    /// It found nothing to decide.
+    Nothing,
+    /// It had more accesses executed than it takes, and has not decided.
+    Never,
+}
+
+fn overdue(case: &Case<'_>, run: &Run<'_>, process: ProcessId) -> Option<Overdue> {
+    if let Some(decision) = run.decisions.get(&process) {
+        return decision.phase.filter(|&phase| phase > decision.bound).map(Overdue::Late);
+    }
+    if let Some(Ended::NothingToDecide) = run.ended(process) {
+        return Some(Overdue::Nothing);
+    }
+    // Of a process that failed, or is not at its end yet, only this can be said: it had all the accesses that
+    // Algorithm 1 takes and one more.
+    let seen = run.evidence.of(process);
+    let needed = 1 + u64::from(case.params.reads()) + seen.reads_lost;
+    (seen.executed > needed).then_some(Overdue::Never)
+}
+
 fn termination(case: &Case<'_>, run: &Run<'_>) -> Vec<String> {
-    let too_late = |&process: &ProcessId| {
-        if let Some(decision) = run.decisions.get(&process) {
-            let phase = decision.phase.filter(|&phase| phase > decision.bound)?;
-            let (bound, missed) = (decision.bound, decision.missed);
-            return Some(format!(
+    let says = |process: ProcessId| match overdue(case, run, process)? {
+        Overdue::Late(phase) => {
+            let Decision { bound, missed, .. } = run.decisions.get(&process)?;
+            Some(format!(
                 "process {process} decided in phase {phase}; having missed {missed} phases, it had to by phase {bound}"
-            ));
+            ))
         }
-        match run.ended(process) {
-            Some(Ended::NothingToDecide) => Some(format!("process {process} found nothing to decide")),
-            // Of a process that failed, or is not at its end yet, only this can be said: it had all the
-            // accesses that Algorithm 1 takes and one more.
-            _ => {
-                let seen = run.evidence.of(process);
-                let needed = 1 + u64::from(case.params.reads()) + seen.reads_lost;
-                (seen.executed > needed).then(|| {
-                    format!("process {process} had {} accesses executed and has not decided", seen.executed)
-                })
-            }
+        Overdue::Nothing => Some(format!("process {process} found nothing to decide")),
+        Overdue::Never => {
+            let executed = run.evidence.of(process).executed;
+            Some(format!("process {process} had {executed} accesses executed and has not decided"))
         }
     };
-    run.correct.iter().filter_map(too_late).collect()
-}
-
-fn weak_validity(case: &Case<'_>, run: &Run<'_>) -> Vec<String> {
-    let deciders = run.deciders();
-    if deciders.is_empty() {
-        return Vec::new();
+    let overdue: Vec<String> = run.correct.iter().copied().filter_map(says).collect();
+    if !overdue.is_empty() {
+        return overdue;
     }
-    let proposed = case.cast.parts().map(|(_, part)| &part.proposal);
-    let proposed: BTreeSet<&Value> = run.evidence.values().chain(proposed).collect();
-    outside_of(run, &proposed, "no process", &deciders)
+    let undecided = run.correct.iter().filter(|process| !run.decisions.contains_key(process));
+    undecided.map(|process| format!("process {process} has not decided")).collect()
 }
 
-fn common_validity(run: &Run<'_>) -> Vec<String> {
-    if run.proposals.len() == 1 { strong_validity(run) } else { Vec::new() }
-}
-
-fn strong_validity(run: &Run<'_>) -> Vec<String> {
-    outside_of(run, &run.proposals, "no correct process", &run.deciders())
+/// V: what anybody proposes, or appended.
+pub(super) fn proposed<'a>(case: &Case<'a>, run: &'a Run<'_>) -> BTreeSet<&'a Value> {
+    run.evidence.values().chain(case.cast.parts().map(|(_, part)| &part.proposal)).collect()
 }
 
 /// The witness that a decision is none of `proposed`.
-fn outside_of(
-    run: &Run<'_>,
-    proposed: &BTreeSet<&Value>,
-    nobody: &str,
-    deciders: &BTreeMap<&Value, Vec<ProcessId>>,
-) -> Vec<String> {
+fn outside_of(run: &Run<'_>, proposed: &BTreeSet<&Value>, nobody: &str) -> Vec<String> {
+    let deciders = run.deciders();
     let strays: BTreeMap<&Value, Vec<ProcessId>> = deciders
         .iter()
         .filter(|(value, _)| !proposed.contains(*value))
         .map(|(&value, processes)| (value, processes.clone()))
         .collect();
-    if strays.is_empty() {
-        return Vec::new();
-    }
     let mut witness = who_decided_what(run, &strays);
     for value in strays.keys() {
         let appended = run.evidence.list.iter().filter(|entry| entry.value == **value);

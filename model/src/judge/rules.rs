@@ -7,27 +7,49 @@ use crate::types::{ProcessId, Value};
 use super::properties::few;
 use super::{Case, Run};
 
+/// A rule that broke.
+#[derive(Debug)]
+pub(super) struct Violation {
+    /// Which event shows it, if one does.
+    pub(super) event: Option<usize>,
+    /// Which rule it is, and how it broke.
+    pub(super) says: String,
+}
+
 /// The rules that broke, apart from the five properties.
-pub(super) fn violations(case: &Case<'_>, run: &Run<'_>) -> Vec<String> {
-    let mut found: Vec<String> = run.evidence.broken.iter().map(ToString::to_string).collect();
+pub(super) fn violations(case: &Case<'_>, run: &Run<'_>) -> Vec<Violation> {
+    let broken = run.evidence.broken.iter();
+    let mut found: Vec<Violation> =
+        broken.map(|broken| Violation { event: Some(broken.index), says: broken.to_string() }).collect();
     let accused = run.evidence.first_offences.iter().filter(|(process, _)| run.correct.contains(process));
-    found.extend(accused.map(|(process, offence)| {
-        format!("B3: process {process} is correct and was accused of {:?}: {}", offence.kind, offence.detail)
+    found.extend(accused.map(|(process, (index, offence))| {
+        let says = format!(
+            "B3: process {process} is correct and was accused of {:?}: {}",
+            offence.kind, offence.detail
+        );
+        Violation { event: Some(*index), says }
     }));
-    let robbed = run.correct.iter().filter(|process| {
-        let seen = run.evidence.of(**process);
-        // A history that is cut short may end between a step and its answers.
-        let told = case.complete || run.evidence.own_phases(**process, None) > 1;
-        seen.in_time && !seen.punctual && told
-    });
-    found.extend(robbed.map(|process| {
-        format!(
-            "V4: an access of process {process} had been accepted when its first phase came, and missed it"
-        )
-    }));
+    found.extend(robbed(case, run));
     let sealed_mode = mode(run.evidence.values());
-    found.extend(run.reports.values().filter_map(|report| wrong_decision(case, run, report, sealed_mode)));
+    found.extend(run.reports.values().filter_map(|report| {
+        let says = wrong_decision(case, run, report, sealed_mode)?;
+        Some(Violation { event: run.evidence.of(report.process).decided_at, says })
+    }));
     found
+}
+
+/// Correct processes whose access was there in time and was passed over (V4).
+fn robbed(case: &Case<'_>, run: &Run<'_>) -> impl Iterator<Item = Violation> {
+    run.correct.iter().filter_map(|&process| {
+        let seen = run.evidence.of(process);
+        // A history that is cut short may end between a step and its answers.
+        let told = case.complete || run.evidence.own_phases(process, None) > 1;
+        let event = seen.in_time.filter(|_| !seen.punctual && told)?;
+        let says = format!(
+            "V4: an access of process {process} had been accepted when its first phase came, and missed it"
+        );
+        Some(Violation { event: Some(event), says })
+    })
 }
 
 /// Why a correct process should not have decided what it reports (D1, D3, R2).

@@ -100,6 +100,14 @@ impl Member {
         }
     }
 
+    /// Makes it a new one in the memory of this one.
+    pub(super) fn reset(&mut self, patience: u64) {
+        let (mut waiting, mut kept) = (std::mem::take(&mut self.waiting), std::mem::take(&mut self.kept));
+        waiting.clear();
+        kept.clear();
+        *self = Self { waiting, kept, ..Self::new(patience) };
+    }
+
     /// Whether phases wait for it (F3).
     pub(super) fn is_awaited(&self) -> bool {
         !self.spent && self.decided.is_none()

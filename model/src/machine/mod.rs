@@ -156,8 +156,8 @@ pub struct Machine {
     /// Rank of each process under a `priority` arbiter, else empty.
     ranks: Box<[u32]>,
     list: List,
-    members: Box<[Member]>,
-    warps: Box<[Warp]>,
+    members: Vec<Member>,
+    warps: Vec<Warp>,
     /// The warps whose phases do not pass unseen: somebody is awaited, or something waits.
     live: BTreeSet<WarpId>,
     state: State,
@@ -186,19 +186,51 @@ pub struct Machine {
     scratch: step::Scratch,
 }
 
+/// What of an instance another one can use again.
+#[derive(Default)]
+struct Memory {
+    members: Vec<Member>,
+    warps: Vec<Warp>,
+    early_reports: Vec<ProcessId>,
+    scratch: step::Scratch,
+}
+
 impl Machine {
     /// A new instance: nobody has joined, the list is empty.
     #[must_use]
     pub fn new(params: Arc<Params>) -> Self {
+        Self::within(Memory::default(), params)
+    }
+
+    /// A new instance in the memory of this one: what [`Machine::new`] makes, for less.
+    pub fn reset(&mut self, params: Arc<Params>) {
+        let memory = Memory {
+            members: std::mem::take(&mut self.members),
+            warps: std::mem::take(&mut self.warps),
+            early_reports: std::mem::take(&mut self.early_reports),
+            scratch: std::mem::take(&mut self.scratch),
+        };
+        *self = Self::within(memory, params);
+    }
+
+    fn within(memory: Memory, params: Arc<Params>) -> Self {
+        let Memory { mut members, mut warps, mut early_reports, scratch } = memory;
         let patience = member::patience_nanos(params.spec().patience);
         let calendar = Calendar::new(Schedule::new(&params));
         let all_warps = || (0..params.warps() as usize).filter_map(WarpId::from_index);
-        let size = |warp| u32::try_from(params.members(warp).count()).unwrap_or(u32::MAX);
+        members.iter_mut().for_each(|member| member.reset(patience));
+        members.resize_with(params.processes() as usize, || Member::new(patience));
+        warps.resize_with(params.warps() as usize, Warp::default);
+        for (warp, id) in warps.iter_mut().zip(all_warps()) {
+            let size = u32::try_from(params.members(id).count()).unwrap_or(u32::MAX);
+            warp.reset(size, patience);
+        }
+        early_reports.clear();
         Self {
             ranks: ranks(&params),
             list: List::with_limit(params.list_limit()),
-            members: (0..params.processes()).map(|_| Member::new(patience)).collect(),
-            warps: all_warps().map(|warp| Warp::new(size(warp), patience)).collect(),
+            members,
+            warps,
             live: all_warps().collect(),
             state: State::Gathering,
             now: Time::ZERO,
@@ -212,10 +244,10 @@ impl Machine {
             last_step: None,
             sealed: false,
             accepted: 0,
-            early_reports: Vec::new(),
+            early_reports,
             sealed_mode: None,
             offences: Offences::default(),
-            scratch: step::Scratch::default(),
+            scratch,
             calendar,
             params,
         }

@@ -3,7 +3,7 @@
 use crate::types::ProcessId;
 
 /// What the machine knows of one warp.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Warp {
     /// Members that are awaited (F3).
     pub(super) awaited: u32,
@@ -19,9 +19,11 @@ pub(super) struct Warp {
 }
 
 impl Warp {
-    /// A warp of `size` members, all awaited.
-    pub(super) fn new(size: u32, patience: u64) -> Self {
-        Self { awaited: size, missing: size, queue: Vec::new(), ready: 0, least_patience: patience }
+    /// Makes it a warp of `size` members, all awaited, of whom nothing waits.
+    pub(super) fn reset(&mut self, size: u32, patience: u64) {
+        let mut queue = std::mem::take(&mut self.queue);
+        queue.clear();
+        *self = Self { awaited: size, missing: size, queue, ready: 0, least_patience: patience };
     }
 
     /// Whether the warp's phases are executed; if not, they pass unseen (F4).

@@ -1,0 +1,201 @@
+//! Why a verdict is what it is: whose entries the list holds, how the decisions follow from them and how close
+//! it was, who counts in f, and with which event something first broke.
+//!
+//! The judge draws the conclusions; nothing is judged here. An [`Explanation`] is that verdict with what leads
+//! to it, as data; the load generator puts it into words.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::evidence::Evidence;
+use super::properties::{self, Finding};
+use super::rules;
+use super::tally::Tally;
+use super::verdict::{Observed, Property, Verdict};
+use super::{Case, Decision, Run, judge};
+use crate::access::{Answer, AppendAnswer};
+use crate::history::{Event, Recorded};
+use crate::types::{Phase, Position, ProcessId, Value, WarpId};
+
+/// A verdict and what leads to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The list, with who won each entry.
+    pub entries: Vec<Entry>,
+    /// What correct processes decided, by value and by the entries that they had read.
+    pub choices: Vec<Choice>,
+    /// Who counts in f, and why.
+    pub faulty: Vec<Faulty>,
+    /// What broke, promised or not: first what the earliest event shows, last what no event does.
+    pub broke: Vec<Broke>,
+}
+
+/// An entry of the list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Where it stands.
+    pub position: Position,
+    /// What it holds.
+    pub value: Value,
+    /// Whose append won.
+    pub process: ProcessId,
+    /// The warp of that process.
+    pub warp: WarpId,
+    /// In which phase.
+    pub phase: Phase,
+    /// Whose appends it won against, in the order of their answers (A1).
+    pub against: Vec<ProcessId>,
+}
+
+/// A decision, who came to it, and what it follows from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Choice {
+    /// What was decided.
+    pub value: Value,
+    /// Who decided it from these entries.
+    pub processes: Vec<ProcessId>,
+    /// The entries, counted. `None` if nobody who is left says what they were: an earlier life had read them.
+    pub tally: Option<Tally>,
+}
+
+/// A process that counts in f.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Faulty {
+    /// Who.
+    pub process: ProcessId,
+    /// Why.
+    pub why: Why,
+}
+
+/// Why a process counts in f (V3, V4).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// It is Byzantine and plays this.
+    Byzantine(String),
+    /// It is correct, and the plan kills, pauses or restarts it.
+    Planned,
+    /// It is correct and missed its first phase (F6).
+    Late,
+}
+
+/// Something that broke.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Broke {
+    /// The property; `None` for a rule.
+    pub property: Option<Property>,
+    /// Index of the event that shows it first, from 0; `None` if no event does, but what processes report, or
+    /// that something never came.
+    pub event: Option<usize>,
+    /// How it broke, in a sentence.
+    pub says: String,
+}
+
+/// Judges a run and says why. See the module.
+#[must_use]
+pub fn explain(case: &Case<'_>) -> Explanation {
+    let evidence = Evidence::gather(case);
+    let run = Run::new(case, &evidence);
+    let verdict = judge(case);
+    Explanation {
+        entries: entries(case),
+        choices: choices(&run),
+        faulty: faulty(case, &run, &verdict),
+        broke: broke(case, &run),
+        verdict,
+    }
+}
+
+fn entries(case: &Case<'_>) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = Vec::new();
+    for Recorded { event, .. } in case.history {
+        match event {
+            // A broken history may name a process that does not exist.
+            Event::Added { position, process, phase, value } if case.params.contains(*process) => {
+                let warp = case.params.warp_of(*process);
+                let (position, process, phase, value) = (*position, *process, *phase, value.clone());
+                entries.push(Entry { position, value, process, warp, phase, against: Vec::new() });
+            }
+            Event::Answered { process, phase, answer: Answer::Append(AppendAnswer::Failed), .. } => {
+                if let Some(entry) = entries.last_mut().filter(|entry| entry.phase == *phase) {
+                    entry.against.push(*process);
+                }
+            }
+            _ => {}
+        }
+    }
+    entries
+}
+
+/// Those who decided the same from the same entries together, in the order of value.
+fn choices(run: &Run<'_>) -> Vec<Choice> {
+    let mut groups: BTreeMap<(&Value, Option<&[Value]>), Vec<ProcessId>> = BTreeMap::new();
+    for (process, decision) in &run.decisions {
+        let from = run.reports.get(process).map(|report| report.from.as_slice());
+        let known = from.filter(|from| !from.is_empty());
+        groups.entry((&decision.value, known)).or_default().push(*process);
+    }
+    let choice = |((value, from), processes): ((&Value, Option<&[Value]>), Vec<ProcessId>)| Choice {
+        value: value.clone(),
+        processes,
+        tally: from.map(Tally::of),
+    };
+    groups.into_iter().map(choice).collect()
+}
+
+fn faulty(case: &Case<'_>, run: &Run<'_>, verdict: &Verdict) -> Vec<Faulty> {
+    let why = |process: ProcessId| match verdict.byzantine.get(&process) {
+        Some(part) => Some(Why::Byzantine(part.clone())),
+        None if !run.correct.contains(&process) => Some(Why::Planned),
+        None => run.late.contains(&process).then_some(Why::Late),
+    };
+    let all = ProcessId::all(case.params.processes());
+    all.filter_map(|process| Some(Faulty { process, why: why(process)? })).collect()
+}
+
+fn broke(case: &Case<'_>, run: &Run<'_>) -> Vec<Broke> {
+    let findings = properties::find(case, run);
+    let broken = findings.iter().filter(|finding| finding.observed == Observed::Violated);
+    let mut broke: Vec<Broke> = broken
+        .map(|finding| {
+            let (event, says) = first_shown(case, run, finding);
+            Broke { property: Some(finding.property), event, says }
+        })
+        .collect();
+    let rules = rules::violations(case, run).into_iter();
+    broke.extend(rules.map(|rule| Broke { property: None, event: rule.event, says: rule.says }));
+    broke.sort_by_key(|broke| broke.event.unwrap_or(usize::MAX));
+    broke
+}
+
+/// The first event that shows that a property broke, and how it does.
+fn first_shown(case: &Case<'_>, run: &Run<'_>, finding: &Finding) -> (Option<usize>, String) {
+    // Decisions that only their processes report come last, in the order of processes.
+    let told = |process: ProcessId| run.evidence.of(process).decided_at;
+    let mut deciders: Vec<(ProcessId, &Decision)> =
+        run.decisions.iter().map(|(&process, decision)| (process, decision)).collect();
+    deciders.sort_by_key(|&(process, _)| told(process).unwrap_or(usize::MAX));
+    let stray = |proposed: &BTreeSet<&Value>, nobody: &str| {
+        let &(process, Decision { value, .. }) =
+            deciders.iter().find(|(_, decision)| !proposed.contains(&decision.value))?;
+        Some((told(process), format!("process {process} decides {value}, which {nobody} proposed")))
+    };
+    let shown = match finding.property {
+        Property::Agreement => deciders.split_first().and_then(|((first, agreed), others)| {
+            let (process, other) = others.iter().find(|(_, other)| other.value != agreed.value)?;
+            let (one, another) = (&agreed.value, &other.value);
+            let says = format!("process {first} decided {one}, and process {process} decides {another}");
+            Some((told(*process), says))
+        }),
+        Property::Termination => deciders
+            .iter()
+            .find(|(_, decision)| decision.phase.is_some_and(|phase| phase > decision.bound))
+            .and_then(|&(process, _)| Some((told(process), finding.witness.first()?.clone()))),
+        Property::WeakValidity => stray(&properties::proposed(case, run), "no process"),
+        Property::CommonValidity | Property::StrongValidity => stray(&run.proposals, "no correct process"),
+    };
+    shown.unwrap_or_else(|| (None, finding.witness.first().cloned().unwrap_or_default()))
+}

@@ -1,0 +1,407 @@
+//! One run at play: machine, processes, and what is on its way between them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Plan;
+use crate::access::{Access, Answer, Refusal};
+use crate::cast::Role;
+use crate::history::{Event, Offence, OffenceKind};
+use crate::machine::{Entry, Input, Machine, Reply};
+use crate::params::{Params, Patience, ValueError};
+use crate::player::{Player, Step};
+use crate::process::{Behaviour, RawOp, Report, When};
+use crate::random::SplitMix64;
+use crate::sticky_cas::StickyCas;
+use crate::types::{AccessNumber, Position, ProcessId, SessionId, Time, Value};
+
+/// The incarnation that simulated processes tell: each has one life.
+const INCARNATION: u64 = 1;
+
+/// Inputs that a run may take: many times what correct processes need (D2), even if with a pace each phase
+/// takes a tick.
+fn budget(params: &Params) -> u64 {
+    16 * u64::from(params.processes()) * (u64::from(params.reads()) + 8)
+}
+
+/// A message on its way to the server.
+enum Message {
+    Hello,
+    Access { number: AccessNumber, op: RawOp },
+    Decide(Value),
+}
+
+/// See the module. Its memory is used by one run after another.
+pub(super) struct Stage {
+    machine: Machine,
+    now: Time,
+    random: SplitMix64,
+    /// By process; `None` for those that never join.
+    seats: Vec<Option<Seat>>,
+    /// How many correct processes have not come to their end.
+    undecided: usize,
+    /// What may arrive next. At most one message per process.
+    ready: Vec<(ProcessId, Message)>,
+    /// What is held back to the last moment. At most one message per process.
+    held_back: Vec<(ProcessId, Message)>,
+    events: Vec<Event>,
+}
+
+/// A process that joins.
+struct Seat {
+    player: Player,
+    session: Option<SessionId>,
+    /// Whether the run goes on for it: it is correct and has not come to its end.
+    awaited: bool,
+}
+
+impl Stage {
+    /// Memory for runs such as this one.
+    pub(super) fn new(plan: &Plan) -> Self {
+        Self {
+            machine: Machine::new(Arc::clone(&plan.params)),
+            now: Time::ZERO,
+            random: SplitMix64::new(plan.seed),
+            seats: Vec::new(),
+            undecided: 0,
+            ready: Vec::new(),
+            held_back: Vec::new(),
+            events: Vec::new(),
+        }
+    }
+
+    /// Everything as it is before this run.
+    pub(super) fn set(&mut self, plan: &Plan) {
+        self.clear(&plan.params, plan.seed);
+        for process in ProcessId::all(plan.params.processes()) {
+            match plan.cast.part(process) {
+                Some(part) => {
+                    let behaviour = part.behaviour(process, plan.seed);
+                    self.seat(process, &plan.params, behaviour, part.role == Role::Correct);
+                }
+                None => self.leave_empty(process),
+            }
+        }
+    }
+
+    fn clear(&mut self, params: &Arc<Params>, seed: u64) {
+        self.machine.reset(Arc::clone(params));
+        self.now = Time::ZERO;
+        self.random = SplitMix64::new(seed);
+        self.seats.truncate(params.processes() as usize);
+        self.undecided = 0;
+        self.ready.clear();
+        self.held_back.clear();
+        self.events.clear();
+    }
+
+    /// Gives the next process its part. One that is seated says hello.
+    fn seat(
+        &mut self,
+        process: ProcessId,
+        params: &Arc<Params>,
+        behaviour: Box<dyn Behaviour>,
+        correct: bool,
+    ) {
+        if !behaviour.joins() {
+            return self.leave_empty(process);
+        }
+        let params = Arc::clone(params);
+        match self.seats.get_mut(process.index()) {
+            Some(Some(seat)) => {
+                seat.player.begin_again(process, params, behaviour);
+                (seat.session, seat.awaited) = (None, correct);
+            }
+            _ => {
+                self.leave_empty(process);
+                let player = Player::new(process, params, behaviour);
+                self.seats[process.index()] = Some(Seat { player, session: None, awaited: correct });
+            }
+        }
+        self.undecided += usize::from(correct);
+        self.ready.push((process, Message::Hello));
+    }
+
+    fn leave_empty(&mut self, process: ProcessId) {
+        match self.seats.get_mut(process.index()) {
+            Some(seat) => *seat = None,
+            None => self.seats.push(None),
+        }
+    }
+
+    /// Plays to the end, telling `tell` everything that happens at the instance.
+    pub(super) fn play(&mut self, mut tell: impl FnMut(Time, Event)) {
+        let mut budget = budget(self.machine.params());
+        while self.undecided > 0 && budget > 0 && self.go_on() {
+            self.hand_out(&mut tell);
+            budget -= 1;
+        }
+    }
+
+    /// What the processes that joined say, in order; in place of what stands in `reports`.
+    pub(super) fn report(&self, reports: &mut Vec<Report>) {
+        reports.clear();
+        reports.extend(self.seats.iter().flatten().map(|seat| seat.player.report()));
+    }
+
+    /// The list.
+    pub(super) fn list(&self) -> &StickyCas<Entry> {
+        self.machine.list()
+    }
+
+    /// Lets the next thing happen. False if nothing can.
+    fn go_on(&mut self) -> bool {
+        if !self.ready.is_empty() {
+            let drawn = self.random.index(self.ready.len());
+            let (process, message) = self.ready.swap_remove(drawn);
+            self.deliver(process, message);
+            return true;
+        }
+        match self.machine.deadline() {
+            Some(deadline) if self.release_before(deadline) => {}
+            Some(deadline) => {
+                self.now = self.now.max(deadline);
+                let ticked = self.apply(Input::Tick);
+                debug_assert_eq!(ticked, Ok(Reply::Done), "a tick is never refused");
+            }
+            // There is no last moment to wait for.
+            None if !self.held_back.is_empty() => self.ready.append(&mut self.held_back),
+            None => return false,
+        }
+        true
+    }
+
+    /// Messages held back by processes whose patience would be spent at the deadline go off one nanosecond before
+    /// it. False if there are none.
+    fn release_before(&mut self, deadline: Time) -> bool {
+        if self.held_back.is_empty() {
+            return false;
+        }
+        let status = self.machine.status(self.now);
+        let last_moment = |patience| match patience {
+            Patience::Finite(left) => status.open && self.now.after(left) <= deadline,
+            Patience::Endless => false,
+        };
+        let due: BTreeSet<ProcessId> = status
+            .awaited
+            .iter()
+            .filter(|awaited| last_moment(awaited.patience))
+            .map(|awaited| awaited.process)
+            .collect();
+        let released: Vec<_> = self.held_back.extract_if(.., |(process, _)| due.contains(process)).collect();
+        if released.is_empty() {
+            return false;
+        }
+        self.now = self.now.max(Time::from_nanos(deadline.as_nanos().saturating_sub(1)));
+        self.ready.extend(released);
+        true
+    }
+
+    /// A message arrives.
+    fn deliver(&mut self, process: ProcessId, message: Message) {
+        match message {
+            Message::Hello => self.hello(process),
+            Message::Access { number, op } => self.access(process, number, op),
+            Message::Decide(value) => self.decide(process, value),
+        }
+        self.ask(process);
+    }
+
+    fn hello(&mut self, process: ProcessId) {
+        let reply = self.apply(Input::Hello { process, incarnation: INCARNATION });
+        match reply {
+            Ok(Reply::Welcome(welcome)) => {
+                let seat = self.seat_of(process);
+                seat.session = Some(welcome.session);
+                seat.player.welcome(&welcome);
+            }
+            Ok(_) => {}
+            Err(refusal) => self.seat_of(process).player.refused(&refusal),
+        }
+    }
+
+    fn access(&mut self, process: ProcessId, number: AccessNumber, op: RawOp) {
+        let op = match op.checked(self.machine.params()) {
+            Ok(op) => op,
+            Err(error) => {
+                self.file(process, Some(number), error);
+                return self.seat_of(process).player.rejected(number, &error.to_string());
+            }
+        };
+        let session = self.seat_of(process).session;
+        let reply = self.apply(Input::Access(Access { process, session, number, op, no_wait: false }));
+        match reply {
+            Ok(Reply::Answered { phase, answer }) => {
+                let entries = entries(&self.machine, answer);
+                seated(&mut self.seats, process).player.answered(number, phase, answer, entries);
+            }
+            // Its answer comes as an event.
+            Ok(_) => {}
+            Err(refusal) => self.seat_of(process).player.refused(&refusal),
+        }
+    }
+
+    fn decide(&mut self, process: ProcessId, value: Value) {
+        if let Err(error) = self.machine.params().value(value.as_bytes()) {
+            self.file(process, None, error);
+            return self.seat_of(process).player.fail(error.to_string());
+        }
+        match self.apply(Input::Decide { process, value }) {
+            Ok(_) => self.seat_of(process).player.decided(),
+            Err(refusal) => self.seat_of(process).player.refused(&refusal),
+        }
+    }
+
+    /// The border files an offence for bytes that are no value (B2).
+    fn file(&mut self, process: ProcessId, number: Option<AccessNumber>, error: ValueError) {
+        let kind = match error {
+            ValueError::Empty => OffenceKind::Malformed,
+            ValueError::TooLarge { .. } => OffenceKind::Oversized,
+        };
+        let offence = Offence { process, kind, number, detail: error.to_string() };
+        let filed = self.apply(Input::Offence(offence));
+        debug_assert_eq!(filed, Ok(Reply::Done), "an offence is never refused");
+    }
+
+    /// One input; what follows from it waits to be handed out.
+    fn apply(&mut self, input: Input) -> Result<Reply, Refusal> {
+        self.machine.apply(self.now, input, &mut self.events)
+    }
+
+    /// Tells what happened, and hands the answers in it to whom they are for.
+    fn hand_out(&mut self, tell: &mut impl FnMut(Time, Event)) {
+        let mut events = std::mem::take(&mut self.events);
+        for event in events.drain(..) {
+            if let Event::Answered { process, number, phase, answer } = event {
+                let entries = entries(&self.machine, answer);
+                seated(&mut self.seats, process).player.answered(number, Some(phase), answer, entries);
+                self.ask(process);
+            }
+            tell(self.now, event);
+        }
+        self.events = events;
+    }
+
+    /// Asks a process what it does next.
+    fn ask(&mut self, process: ProcessId) {
+        let seat = self.seat_of(process);
+        match seat.player.next_step() {
+            Step::Access { number, op, when } => {
+                let to = match when {
+                    When::Ready => &mut self.ready,
+                    When::LastMoment => &mut self.held_back,
+                };
+                to.push((process, Message::Access { number, op }));
+            }
+            Step::Decide(value) => self.ready.push((process, Message::Decide(value))),
+            Step::Wait => {}
+            Step::Stay | Step::Leave => {
+                let was_awaited = std::mem::take(&mut seat.awaited);
+                self.undecided -= usize::from(was_awaited);
+            }
+        }
+    }
+
+    fn seat_of(&mut self, process: ProcessId) -> &mut Seat {
+        seated(&mut self.seats, process)
+    }
+}
+
+fn seated(seats: &mut [Option<Seat>], process: ProcessId) -> &mut Seat {
+    seats[process.index()].as_mut().expect("only who joined sends, and only who sent is answered")
+}
+
+/// The entries that an answer returns: none, unless it is to a read (R1).
+fn entries(machine: &Machine, answer: Answer) -> impl Iterator<Item = Value> {
+    let (start, count) = match answer {
+        Answer::Append(_) => (Position::new(0), 0),
+        Answer::Read(read) => (read.start, read.count),
+    };
+    machine.list().range(start, count).map(|entry| entry.value.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::cast::Cast;
+    use crate::history::Recorded;
+    use crate::params::ParamsSpec;
+    use crate::process::{Act, Correct, Ended, View};
+    use crate::sim::{Outcome, replay};
+
+    /// Does what a correct process does, as late as its patience allows.
+    struct Stall(Correct);
+
+    impl Behaviour for Stall {
+        fn act(&mut self, view: &View) -> Act {
+            match self.0.act(view) {
+                Act::Access { op, .. } => Act::Access { op, when: When::LastMoment },
+                other => other,
+            }
+        }
+    }
+
+    /// Appends these bytes again and again, whatever it is told.
+    struct Malformed(Vec<u8>);
+
+    impl Behaviour for Malformed {
+        fn act(&mut self, _: &View) -> Act {
+            Act::Access { op: RawOp::Append(self.0.clone().into()), when: When::Ready }
+        }
+    }
+
+    fn correct() -> Correct {
+        Correct::new(Value::parse("v").unwrap())
+    }
+
+    /// Process 1 behaves like this among four correct ones, in warps of two.
+    fn run_with(first: Box<dyn Behaviour>) -> Outcome {
+        let params = Arc::new(Params::try_new(ParamsSpec::new(5, 2, 1)).unwrap());
+        let mut stage =
+            Stage::new(&Plan { params: Arc::clone(&params), cast: Cast::new(Vec::new()), seed: 1 });
+        stage.clear(&params, 1);
+        let others = (0..4).map(|_| -> Box<dyn Behaviour> { Box::new(correct()) });
+        for (process, behaviour) in ProcessId::all(5).zip(std::iter::once(first).chain(others)) {
+            stage.seat(process, &params, behaviour, process != ProcessId::FIRST);
+        }
+        let (mut history, mut reports) = (Vec::new(), Vec::new());
+        stage.play(|at, event| history.push(Recorded { at, event }));
+        stage.report(&mut reports);
+        Outcome { history, reports, list: stage.list().iter().cloned().collect() }
+    }
+
+    fn four_have_decided(outcome: &Outcome) -> bool {
+        outcome.reports[1..].iter().all(|report| report.ended == Ended::Decided)
+    }
+
+    #[test]
+    fn one_who_stalls_costs_its_patience_once_and_is_never_given_up() {
+        let outcome = run_with(Box::new(Stall(correct())));
+        assert!(four_have_decided(&outcome));
+        let spent = |recorded: &Recorded| matches!(recorded.event, Event::PatienceSpent { .. });
+        assert!(!outcome.history.iter().any(spent));
+        let last = outcome.history.last().unwrap().at;
+        assert_eq!(last.since(Time::ZERO), Duration::from_secs(1) - Duration::from_nanos(1));
+    }
+
+    #[test]
+    fn malformed_appends_are_filed_and_reach_no_phase() {
+        for (bytes, kind) in [(vec![], OffenceKind::Malformed), (vec![0; 1025], OffenceKind::Oversized)] {
+            let outcome = run_with(Box::new(Malformed(bytes)));
+            assert!(four_have_decided(&outcome));
+            let filed = outcome.history.iter().filter(|recorded| match &recorded.event {
+                Event::Offence(offence) => offence.kind == kind && offence.process == ProcessId::FIRST,
+                _ => false,
+            });
+            assert_eq!(filed.count() as u64, crate::player::REFUSALS_IN_A_ROW);
+            assert!(matches!(&outcome.reports[0].ended, Ended::Failed(why) if why.contains("the value")));
+            assert!(outcome.list.iter().all(|entry| entry.process != ProcessId::FIRST));
+            assert!(
+                replay(&Arc::new(Params::try_new(ParamsSpec::new(5, 2, 1)).unwrap()), &outcome.history)
+                    .is_ok()
+            );
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Values: what is proposed, appended, read and decided (SPEC P3).
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// As many bytes stand in the type itself, so that most values are copied without any allocation or shared
+/// count.
+const INLINE: usize = 22;
+
+/// Bytes that somebody sends as a value: perhaps none, perhaps too many. See [`crate::params::Params::checked`].
+///
+/// Cheap to clone, and never shared with the buffer they arrived in, so keeping them keeps no more memory than
+/// they take.
+#[derive(Clone)]
+pub struct RawValue(Repr);
+
+#[derive(Clone)]
+enum Repr {
+    /// What is behind `length` is zero.
+    Inline {
+        length: u8,
+        bytes: [u8; INLINE],
+    },
+    Shared(Arc<[u8]>),
+}
+
+impl RawValue {
+    /// A copy of these bytes.
+    #[must_use]
+    pub fn new(given: &[u8]) -> Self {
+        let mut bytes = [0; INLINE];
+        match bytes.get_mut(..given.len()) {
+            Some(place) => {
+                place.copy_from_slice(given);
+                Self(Repr::Inline { length: given.len() as u8, bytes })
+            }
+            None => Self(Repr::Shared(given.into())),
+        }
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Repr::Inline { length, bytes } => &bytes[..usize::from(*length)],
+            Repr::Shared(bytes) => bytes,
+        }
+    }
+
+    /// The bytes, not copied if they are many.
+    #[must_use]
+    pub fn to_bytes(&self) -> Bytes {
+        match &self.0 {
+            Repr::Inline { .. } => Bytes::copy_from_slice(self.as_bytes()),
+            Repr::Shared(bytes) => Bytes::from_owner(Arc::clone(bytes)),
+        }
+    }
+
+    /// Them as a value. `None` if there are none.
+    #[must_use]
+    pub fn into_value(self) -> Option<Value> {
+        (!self.as_bytes().is_empty()).then_some(Value(self))
+    }
+}
+
+impl PartialEq for RawValue {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            // Of a fixed size, which is compared in a few instructions.
+            (Repr::Inline { length: one, bytes }, Repr::Inline { length: two, bytes: others }) => {
+                one == two && bytes == others
+            }
+            _ => self.as_bytes() == other.as_bytes(),
+        }
+    }
+}
+
+impl Eq for RawValue {}
+
+impl PartialOrd for RawValue {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for RawValue {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_bytes().cmp(other.as_bytes())
+    }
+}
+
+impl Hash for RawValue {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state);
+    }
+}
+
+impl fmt::Debug for RawValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "b\"{}\"", self.as_bytes().escape_ascii())
+    }
+}
+
+impl From<Vec<u8>> for RawValue {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::new(&bytes)
+    }
+}
+
+impl From<&Value> for RawValue {
+    fn from(value: &Value) -> Self {
+        value.0.clone()
+    }
+}
+
+/// A proposed value: one byte or more, opaque, ordered as unsigned bytes (P3).
+///
+/// An empty value is the paper's NULL and cannot be constructed.
+///
+/// Written for people and in JSON as its text if it is printable UTF-8, else as `0x` and hex digits; a text
+/// that itself begins with `0x` is written as hex too, so that reading back is unambiguous.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Value(RawValue);
+
+impl Value {
+    /// A copy of these bytes. `None` if there are none.
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        RawValue::new(bytes).into_value()
+    }
+
+    /// The value that a person writes as this text; see the type. `None` if empty or if what follows `0x`
+    /// is not hex.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.strip_prefix("0x") {
+            None => Self::new(text.as_bytes()),
+            Some(digits) => Self::new(&from_hex(digits)?),
+        }
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+
+    /// The bytes, not copied if they are many.
+    #[must_use]
+    pub fn to_bytes(&self) -> Bytes {
+        self.0.to_bytes()
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match std::str::from_utf8(self.as_bytes()) {
+            Ok(text) if !text.starts_with("0x") && !text.contains(char::is_control) => f.pad(text),
+            _ => {
+                f.write_str("0x")?;
+                self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| {
+            serde::de::Error::custom(
+                "a value is a text of one byte or more, or 0x and an even number of hex digits",
+            )
+        })
+    }
+}
+
+fn from_hex(digits: &str) -> Option<Vec<u8>> {
+    let digits = digits.as_bytes();
+    if !digits.len().is_multiple_of(2) {
+        return None;
+    }
+    let nibble = |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    digits.chunks_exact(2).map(|pair| Some(nibble(pair[0])? << 4 | nibble(pair[1])?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_value_is_no_value() {
+        assert_eq!(Value::new(b""), None);
+        assert_eq!(Value::parse(""), None);
+        assert_eq!(Value::parse("0x"), None);
+    }
+
+    #[test]
+    fn values_are_ordered_as_unsigned_bytes() {
+        let value = |bytes: &[u8]| Value::new(bytes).unwrap();
+        assert!(value(&[0x7f]) < value(&[0x80]));
+        assert!(value(b"a") < value(b"aa"));
+        assert!(value(b"aa") < value(b"b"));
+    }
+
+    #[test]
+    fn what_is_written_for_people_reads_back() {
+        for bytes in [&b"apple"[..], b"0x41", b"\x00\xff", "\u{e9}t\u{e9}".as_bytes(), b"a\nb", b"0x"] {
+            let value = Value::new(bytes).unwrap();
+            assert_eq!(Value::parse(&value.to_string()), Some(value));
+        }
+        assert_eq!(Value::parse("0x4"), None);
+        assert_eq!(Value::parse("0xzz"), None);
+    }
+
+    #[test]
+    fn a_value_of_few_bytes_is_three_words() {
+        assert_eq!(size_of::<Value>(), 24);
+        assert_eq!(size_of::<Option<Value>>(), size_of::<Value>());
+    }
+
+    #[test]
+    fn however_many_bytes_there_are_they_are_kept_compared_and_ordered_as_bytes() {
+        let all = [&b""[..], b"\0", b"a", b"a\0", &[b'a'; INLINE], &[b'a'; INLINE + 1], b"b", &[0xff; 99]];
+        for (index, bytes) in all.into_iter().enumerate() {
+            let raw = RawValue::new(bytes);
+            assert_eq!((raw.as_bytes(), &raw.to_bytes()[..]), (bytes, bytes));
+            assert_eq!(raw, RawValue::from(bytes.to_vec()));
+            for (other_index, other) in all.into_iter().enumerate() {
+                assert_eq!(raw.cmp(&RawValue::new(other)), bytes.cmp(other));
+                assert_eq!(raw == RawValue::new(other), index == other_index);
+            }
+        }
+    }
+}
