@@ -43,6 +43,9 @@
 //! `docs/chance.md` has the same for readers, with numbers; `loadgen/tests/chance.rs` holds it against the
 //! simulator.
 
+/// Chances below this are left out of sums: all of them together are lost in rounding.
+const NEGLIGIBLE: f64 = 1e-20;
+
 /// The most states that [`given_proposals`] goes through: 32 MiB of them.
 const MOST_STATES: usize = 1 << 22;
 
@@ -156,15 +159,11 @@ pub fn drawn_proposals(entries: &[f64], correct: u32, values: u32, rank: Rank) -
     let Rank::Above(above) = rank else { return 0.0 };
     let (correct, values) = (correct as usize, values as usize);
     let warps = entries.len() - 1;
-    let possible = entries.iter().enumerate().filter(|(_, chance)| **chance > 0.0);
-    possible
-        .map(|(byzantine, chance)| {
-            let others = warps - byzantine;
-            let certain = hypergeometric(correct, values, others);
-            let fits = |certain| fits(others - certain, certain, Caps { byzantine, values, above });
-            chance * expected(&certain, fits)
-        })
-        .sum()
+    expected(entries, |byzantine| {
+        let others = warps - byzantine;
+        let certain = hypergeometric(correct, values, others);
+        expected(&certain, |certain| fits(others - certain, certain, Caps { byzantine, values, above }))
+    })
 }
 
 /// What the values of Vc must not exceed for v to be the mode.
@@ -240,6 +239,6 @@ fn add_trial(counts: &mut Vec<f64>, success: impl Fn(usize) -> f64) {
 
 /// The mean of `of(0)`, `of(1)`, ... under these chances.
 fn expected(chances: &[f64], of: impl Fn(usize) -> f64) -> f64 {
-    let possible = chances.iter().enumerate().filter(|(_, chance)| **chance > 0.0);
-    possible.map(|(number, chance)| chance * of(number)).sum()
+    let likely = chances.iter().enumerate().filter(|(_, chance)| **chance > NEGLIGIBLE);
+    likely.map(|(number, chance)| chance * of(number)).sum()
 }

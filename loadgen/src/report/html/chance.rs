@@ -21,6 +21,10 @@ use crate::stats::{Interval, Z_99};
 const WITHIN: [Axis; 2] = [Axis::F, Axis::Distinct];
 const WIDTH: f64 = 380.0;
 const FRAME: Frame = Frame { left: 40.0, right: 370.0, top: 34.0, bottom: 244.0 };
+/// The most warps, and the most values, that the formula is computed for: it takes milliseconds up to there.
+const LARGEST: (u32, u32) = (256, 16);
+/// Up to this f a line has a place for every f, beyond only for those that were counted.
+const FINE: u32 = 128;
 
 /// The probability that strong validity breaks in a run of this cell, over all seeds. `None` where there is no
 /// formula for it: it takes colluders who append in their first access, and an arbiter that does not depend on
@@ -34,6 +38,9 @@ pub(super) fn closed_form(at: &Point) -> Option<f64> {
         return None;
     }
     let params = Params::try_new(ParamsSpec::new(at.n, at.p, at.r)).ok()?;
+    if params.warps() > LARGEST.0 || at.distinct > LARGEST.1 {
+        return None;
+    }
     let rank = Rank::of(value, proposals::values(at.distinct));
     let entries = match (at.arbiter, at.placement) {
         (ArbiterKind::FirstCome, _) | (ArbiterKind::Priority, Placement::Random) => return None,
@@ -127,7 +134,8 @@ fn graph(cells: &[&Cell], series: Series, x: &Scale, y: &Scale) -> Markup {
             // The strategy is that of cells with somebody to play it.
             let of = cells.iter().find(|cell| cell.point.f > 0).unwrap_or(first);
             let at = |f| closed_form(&Point { f, ..of.point.clone() }).map(|chance| (f, chance));
-            (0..=last).filter_map(at).map(|(f, chance)| (x.at(f64::from(f)), y.at(chance))).collect()
+            let fine = if last <= FINE { (0..=last).collect() } else { Vec::new() };
+            distinct(cells.iter().map(|cell| cell.point.f).chain(fine)).into_iter().filter_map(at).map(|(f, chance)| (x.at(f64::from(f)), y.at(chance))).collect()
         }
         _ => Vec::new(),
     };
