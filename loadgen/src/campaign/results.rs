@@ -19,6 +19,7 @@ use serde_json::Value;
 use super::cell::{Cell, Made, RESULTS_VERSION, Results, Sweep};
 use super::journal::{Origin, Past, replace};
 use super::plan::{Campaign, CellPlan, SweepPlan};
+use crate::report::html;
 
 /// The results of a campaign that began like this, as far as it has come.
 #[must_use]
@@ -97,7 +98,9 @@ fn made(past: &Past) -> Made {
 /// # Errors
 /// If a file cannot be written.
 pub fn write(results: &Results, folder: &Path) -> anyhow::Result<()> {
-    for (name, content) in [("results.json", json(results)), ("results.csv", csv(results))] {
+    let files =
+        [("results.json", json(results)), ("results.csv", csv(results)), ("report.html", html(results))];
+    for (name, content) in files {
         let path = folder.join(name);
         replace(&path, content.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
     }

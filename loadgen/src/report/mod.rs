@@ -2,6 +2,9 @@
 
 pub mod campaign_table;
 pub mod folder;
+mod html;
 pub mod json;
 pub mod table;
 pub mod words;
+
+pub use self::html::html;
