@@ -60,33 +60,18 @@ impl Page<'_> {
     fn setting(&self, out: &mut String) -> Result {
         let params = &*self.record.scenario.params;
         let (n, p, r, warps) = (params.processes(), params.warp_size(), params.read_size(), params.warps());
-        writeln!(out, "\nWhat was run")?;
+        let (order, arbiter, window) = (order(params), arbiter(params), window(params));
         writeln!(
             out,
-            "  n = {n} processes were to agree on a value. Each correct one proposes a value, appends it to a list"
-        )?;
-        writeln!(
-            out,
-            "  that all of them share, reads the list, and decides the value that stands in it most often; if"
-        )?;
-        writeln!(
-            out,
-            "  several stand equally often, the smallest of these. Byzantine processes do as they like."
-        )?;
-        writeln!(
-            out,
-            "  The processes sit in W = {warps} warps of up to p = {p}. Time passes in phases, one warp at a time, {}.",
-            order(params)
-        )?;
-        writeln!(
-            out,
-            "  In a phase each process of the warp may append or read once. Of its appends one wins, {},",
-            arbiter(params)
-        )?;
-        writeln!(
-            out,
-            "  and adds an entry; the others fail. A read returns up to r = {r} entries. {}.",
-            window(params)
+            "
+What was run
+  n = {n} processes were to agree on a value. Each correct one proposes a value, appends it to a list that
+  all of them share, reads the list, and decides the value that stands in it most often; if several stand
+  equally often, the smallest of these. Byzantine processes do as they like.
+  The processes sit in W = {warps} warps of up to p = {p}. Time passes in phases, one warp at a time, {order}.
+  In a phase each process of the warp may append or read once. Of its appends one wins, {arbiter},
+  and adds an entry; the others fail. A read returns up to r = {r} entries.
+  {window}."
         )
     }
 
@@ -165,6 +150,14 @@ impl Page<'_> {
             let seen = if observed == Observed::Held { "held" } else { "BROKE" };
             writeln!(out, "  {property}: {seen}. {}.", asks(property))?;
             match missing {
+                None if property == Property::CommonValidity
+                    && self.verdict.distinct_correct_proposals != 1 =>
+                {
+                    writeln!(
+                        out,
+                        "    It was promised. Correct processes proposed different values, so it asks for nothing."
+                    )?;
+                }
                 None => writeln!(out, "    It was promised.")?,
                 Some(premise) => {
                     writeln!(out, "    It was not promised, for a premise is missing: {premise}.")?
@@ -300,17 +293,21 @@ fn margin(out: &mut String, tally: &Tally) -> Result {
     let (Some(first), Some(Margin { entries, rival })) = (tally.counts.first(), &tally.margin) else {
         return Ok(());
     };
-    let changed = words::entries(*entries);
+    let mode = &first.value;
     let another = match rival {
         Some(rival) => rival.to_string(),
-        None if 2 * entries == first.entries => format!("one new value that is smaller than {}", first.value),
-        None => "one new value".to_owned(),
+        None if 2 * entries == first.entries => format!("a new value, smaller than {mode},"),
+        None => "a new value".to_owned(),
     };
     writeln!(
         out,
-        "    The margin is {changed}: with {changed} changed to {another}, the decision would be another;"
+        "    The margin is {}: had {entries} of the {mode} been {another} instead, that would have been",
+        words::entries(*entries)
     )?;
-    writeln!(out, "    with fewer, whatever they held, it would not.")
+    writeln!(
+        out,
+        "    decided. To change fewer entries, whichever and to whatever, would have changed nothing."
+    )
 }
 
 fn capital(text: &str) -> String {

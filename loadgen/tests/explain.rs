@@ -49,7 +49,7 @@ fn of_a_split_it_shows_both_sides_their_lists_their_margins_and_the_event_that_s
             "verdict: outside. Something broke that nobody had promised",
             "Processes 1, 2 decided a.\n    From 4 entries: 2 x a, 2 x b.",
             "The tie rule decided: a, b stand equally often, and a is the smallest.",
-            "The margin is 1 entry: with 1 entry changed to b, the decision would be another;",
+            "The margin is 1 entry: had 1 of the a been b instead, that would have been\n    decided.",
             "Processes 4, 5 decided b.\n    From 5 entries: 3 x b, 2 x a.",
             "agreement: BROKE.",
             "a premise is missing: the append window is open, not first_access.",
@@ -88,7 +88,7 @@ fn of_a_violation_it_names_the_rule_and_the_line() {
     let decided = fine.history.iter().position(|recorded| {
         matches!(recorded.event, stickycas_model::history::Event::Decided { process: who, .. } if who == process)
     });
-    let record = Record::judged(fine.scenario, fine.how, fine.history, true, reports);
+    let record = Record::judged(fine.scenario, fine.how, fine.history, true, fine.counted, reports);
     assert_eq!(record.verdict.verdict, Outcome::Violation);
     let line = format!("line {} of history.ndjson: process {process} decides", decided.unwrap() + 1);
     says(

@@ -80,7 +80,10 @@ impl View {
 
     /// Entries never change, so the first copy of one is as good as any (R2).
     fn hold(&mut self, position: Position, value: Value) {
-        if let Err(index) = self.held.binary_search_by_key(&position, |(position, _)| *position) {
+        // Nearly always it is the next one.
+        if self.held.last().is_none_or(|(last, _)| *last < position) {
+            self.held.push((position, value));
+        } else if let Err(index) = self.held.binary_search_by_key(&position, |(position, _)| *position) {
             self.held.insert(index, (position, value));
         }
     }
@@ -108,9 +111,10 @@ impl View {
     }
 
     /// The entries that a decision counts: those that it holds of the first W (D1).
-    pub fn counted(&self) -> impl Iterator<Item = &Value> + Clone {
+    pub fn counted(&self) -> impl ExactSizeIterator<Item = &Value> + Clone {
         let warps = self.params.warps();
-        self.held.iter().filter(move |(position, _)| position.get() < warps).map(|(_, value)| value)
+        let counted = self.held.partition_point(|(position, _)| position.get() < warps);
+        self.held[..counted].iter().map(|(_, value)| value)
     }
 }
 

@@ -81,7 +81,13 @@ fn what_the_earliest_event_shows_comes_first_and_points_to_it() {
     let detail = "made up".to_owned();
     story.insert(
         6,
-        Event::Offence(Offence { process: id(4), kind: OffenceKind::Malformed, number: None, detail }),
+        Event::Offence(Offence {
+            process: id(4),
+            kind: OffenceKind::Malformed,
+            number: None,
+            phase: None,
+            detail,
+        }),
     );
     let broke = explained(&story).broke;
     assert_eq!((broke[0].property, broke[0].event), (None, Some(6)));

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use stickycas_model::byzantine::{Strategy as Byzantine, at_work, fired, offences};
+use stickycas_model::byzantine::{Strategy as Byzantine, at_work, fired};
 use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::judge::{self, Case, Facts, Outcome, Property, Verdict};
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, Patience};
@@ -22,22 +22,41 @@ fn judged(plan: &sim::Plan, outcome: &sim::Outcome, meant: &judge::Plan) -> Verd
         history: &outcome.history,
         complete: true,
         reports: &outcome.reports,
-        fired: fired(&plan.cast, &outcome.history),
+        fired: fired(&plan.params, &plan.cast, &outcome.history),
     })
 }
 
 /// That every strategy of the cast is seen at work, and named where it commits an offence.
 fn meant(plan: &sim::Plan, outcome: &sim::Outcome) -> judge::Plan {
-    let at_work = at_work(&plan.cast, &outcome.history);
+    let at_work = at_work(&plan.params, &plan.cast, &outcome.history);
     judge::Plan {
-        attacks: fired(&plan.cast, &outcome.history).into_keys().collect(),
-        offences: offences(&plan.cast, &plan.params, plan.seed, &at_work),
+        attacks: fired(&plan.params, &plan.cast, &outcome.history).into_keys().collect(),
+        offences: plan.cast.offences(&plan.params, plan.seed, &at_work),
         ..judge::Plan::default()
     }
 }
 
 fn part() -> impl Strategy<Value = Part> {
-    let names = ["silent", "absent", "collude(value=A)", "distinct", "late-append(access=2, value=A)"];
+    let names = [
+        "absent",
+        "silent",
+        "crash@2",
+        "empty",
+        "distinct",
+        "collude(value=A)",
+        "mimic(value=a)",
+        "mixed(collude=A, mimic=a)",
+        "late-append(access=2, value=A)",
+        "repeat-append",
+        "repeat-append(value=A)",
+        "reader",
+        "stall",
+        "stall(conduct=reader)",
+        "adaptive(phase=3, then=silent)",
+        "adaptive(phase=4, then=late-append(access=3, value=A))",
+        "liar",
+        "liar(value=A)",
+    ];
     let strategy = prop::sample::select(names.to_vec());
     let strategy = strategy.prop_map(|strategy| Role::Byzantine(strategy.parse::<Byzantine>().unwrap()));
     let role = prop_oneof![3 => Just(Role::Correct), 1 => strategy];

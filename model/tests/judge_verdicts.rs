@@ -48,6 +48,21 @@ fn another_decision_on_record_than_the_process_reports_is_a_violation() {
 }
 
 #[test]
+fn a_decision_that_the_server_took_and_has_no_record_of_is_a_violation() {
+    let mut story = Story::told("a a b", 1, 3);
+    story.remove(2, |event| matches!(event, Event::Decided { .. }));
+    story.remove(0, |event| *event == Event::Finished);
+    let says = "D3: process 3 decided a, the server took its report, and has no record of it";
+    story.is(Outcome::Violation, says);
+    // It may be what the history lacks, or the process may not have got through.
+    story.complete = false;
+    assert_eq!(story.verdict().verdict, Outcome::Unknown);
+    story.complete = true;
+    story.report(3).ended = Ended::Failed("connection lost".to_owned());
+    assert_eq!(story.verdict().verdict, Outcome::Unknown);
+}
+
+#[test]
 fn a_process_restarted_after_its_decision_need_not_know_what_it_read() {
     let mut story = Story::told("a a b", 1, 3);
     let report = story.report(3);
@@ -179,7 +194,8 @@ fn with_no_punctual_correct_process_termination_is_not_promised() {
 fn a_correct_process_that_is_accused_is_a_violation() {
     let accuse = |story: &mut Story, process: u32| {
         let detail = "append with access number 2".to_owned();
-        let offence = Offence { process: id(process), kind: OffenceKind::LateAppend, number: None, detail };
+        let kind = OffenceKind::LateAppend;
+        let offence = Offence { process: id(process), kind, number: None, phase: None, detail };
         let last = story.history.len() - 1;
         story.insert(last, Event::Offence(offence));
     };
@@ -201,7 +217,10 @@ fn late_append_seen(on_record: bool) -> Story {
     for &kind in kinds {
         let detail = "append with access number 2".to_owned();
         let last = story.history.len() - 1;
-        story.insert(last, Event::Offence(Offence { process: id(3), kind, number: None, detail }));
+        story.insert(
+            last,
+            Event::Offence(Offence { process: id(3), kind, number: None, phase: None, detail }),
+        );
     }
     story
 }

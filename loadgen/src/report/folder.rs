@@ -6,6 +6,7 @@
 //! | `environment.json` | where and how |
 //! | `harness.json` | what the harness knows of the run and no process says ([`Harness`]) |
 //! | `history.ndjson` | the history, one event a line, in order |
+//! | `counts.json` | what the server counted in the course of the run, by which wire attacks are seen to fire |
 //! | `reports.ndjson` | what processes said at their end, one a line |
 //! | `verdict.json` | the verdict |
 //! | `report.txt` | the same for people |
@@ -107,6 +108,7 @@ fn fill(folder: &Path, record: &Record, environment: &Environment) -> io::Result
     fs::write(folder.join("environment.json"), json::text(environment))?;
     fs::write(folder.join("harness.json"), json::text(&Harness::of(record)))?;
     lines(&folder.join("history.ndjson"), &record.history)?;
+    fs::write(folder.join("counts.json"), json::text(&record.counted))?;
     lines(&folder.join("reports.ndjson"), &record.reports)?;
     fs::write(folder.join("verdict.json"), json::verdict(&record.verdict))?;
     fs::write(folder.join("report.txt"), table::plain(record, usize::MAX))

@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use stickycas_model::access::{Answer, AppendAnswer};
-use stickycas_model::cast::Role;
 use stickycas_model::history::Event;
 use stickycas_model::judge::{Observed, Outcome, Property, Verdict};
 use stickycas_model::types::{Phase, ProcessId, Value};
@@ -88,7 +87,7 @@ fn processes(text: &mut String, record: &Record, rows: usize) -> std::fmt::Resul
         table.add_row([
             process.to_string(),
             record.scenario.params.warp_of(process).to_string(),
-            role(&part.role),
+            part.role.to_string(),
             short(&part.proposal),
             phase(append.map(|(phase, _)| phase)),
             append.map_or_else(dash, |(_, answer)| words::append_answer(answer)),
@@ -107,13 +106,6 @@ fn processes(text: &mut String, record: &Record, rows: usize) -> std::fmt::Resul
 
 fn dash() -> String {
     "-".to_owned()
-}
-
-fn role(role: &Role) -> String {
-    match role {
-        Role::Correct => "correct".to_owned(),
-        Role::Byzantine(strategy) => strategy.to_string(),
-    }
 }
 
 fn short(value: &Value) -> String {

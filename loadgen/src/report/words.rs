@@ -86,14 +86,20 @@ pub fn offence_kind(kind: OffenceKind) -> &'static str {
     }
 }
 
-/// `process 3`, `processes 3, 4`, `nobody`.
+/// `process 3`, `processes 3, 5 to 9`, `nobody`. They must come in order.
 #[must_use]
 pub fn processes(processes: &[ProcessId]) -> String {
-    let numbers: Vec<String> = processes.iter().map(ToString::to_string).collect();
-    match numbers.as_slice() {
-        [] => "nobody".to_owned(),
-        [one] => format!("process {one}"),
-        several => format!("processes {}", several.join(", ")),
+    let runs = processes.chunk_by(|one, next| next.get() == one.get() + 1);
+    let runs: Vec<String> = runs
+        .map(|run| match run {
+            [first, _, .., last] => format!("{first} to {last}"),
+            few => few.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        })
+        .collect();
+    match processes.len() {
+        0 => "nobody".to_owned(),
+        1 => format!("process {}", runs[0]),
+        _ => format!("processes {}", runs.join(", ")),
     }
 }
 
@@ -101,4 +107,21 @@ pub fn processes(processes: &[ProcessId]) -> String {
 #[must_use]
 pub fn entries(count: u64) -> String {
     if count == 1 { "1 entry".to_owned() } else { format!("{count} entries") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_in_a_row_are_told_as_a_range() {
+        let told = |numbers: &[u32]| {
+            let ids: Vec<ProcessId> = numbers.iter().filter_map(|number| ProcessId::new(*number)).collect();
+            processes(&ids)
+        };
+        assert_eq!(told(&[]), "nobody");
+        assert_eq!(told(&[7]), "process 7");
+        assert_eq!(told(&[1, 2, 4]), "processes 1, 2, 4");
+        assert_eq!(told(&[1, 2, 3, 5, 7, 8, 9, 10]), "processes 1 to 3, 5, 7 to 10");
+    }
 }

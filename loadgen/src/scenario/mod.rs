@@ -20,7 +20,7 @@ use stickycas_model::params::Params;
 use stickycas_model::sim;
 
 pub(crate) use self::error::Fault;
-pub use self::error::{Problem, ScenarioError};
+pub use self::error::{NeedsNetwork, Problem, ScenarioError};
 pub use self::template::Template;
 
 /// The largest seed: the largest integer of a TOML file.
@@ -69,6 +69,14 @@ impl Scenario {
     #[must_use]
     pub fn to_toml(&self) -> String {
         write::to_toml(self)
+    }
+
+    /// Whether the simulator can show what the scenario is about.
+    ///
+    /// # Errors
+    /// It has wire attacks, which only the network can show.
+    pub fn check_simulable(&self) -> Result<(), NeedsNetwork> {
+        self.cast.attackers().next().map_or(Ok(()), |(_, attack)| Err(NeedsNetwork(attack)))
     }
 
     /// The scenario as the simulator takes it.

@@ -79,6 +79,11 @@ fn wrong_decision(
             "D3: process {process} decided {decision}, and {told} is on record as its report"
         ));
     }
+    if case.complete && report.ended == Ended::Decided && run.evidence.of(*process).decided.is_none() {
+        return Some(format!(
+            "D3: process {process} decided {decision}, the server took its report, and has no record of it"
+        ));
+    }
     let whole = from.len() == run.evidence.list.len() && run.evidence.begins_with(from);
     // An earlier life of it decided, and this one knows no more than that.
     if from.is_empty() && run.evidence.of(*process).decided.is_some() {
@@ -136,16 +141,17 @@ pub(super) fn unknowns(case: &Case<'_>, run: &Run<'_>) -> Vec<String> {
     let unfired =
         case.plan.attacks.iter().filter(|attack| case.fired.get(*attack).is_none_or(|&count| count == 0));
     found.extend(unfired.map(|attack| format!("the attack {attack} was planned and never seen to fire")));
-    let late: Vec<ProcessId> = run.late.difference(&case.plan.late).copied().collect();
+    let late: Vec<ProcessId> =
+        run.late.iter().copied().filter(|process| !case.plan.late.contains(process)).collect();
     if !late.is_empty() {
         found.push(format!("late, which the plan does not name: {}", few(&late)));
     }
-    let missing = run.correct.iter().filter(|process| !run.reports.contains_key(process));
+    let missing = run.correct.iter().filter(|process| !run.reports.contains(**process));
     let missing: Vec<&ProcessId> = missing.collect();
     if !missing.is_empty() {
         found.push(format!("no report came from correct processes: {}", few(missing)));
     }
-    for (process, report) in &run.reports {
+    for (process, report) in run.reports.iter() {
         match (&report.ended, &report.decision) {
             (Ended::Failed(why), _) => found.push(format!("process {process} is correct and failed: {why}")),
             (Ended::Decided, None) => {

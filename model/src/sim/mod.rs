@@ -48,7 +48,8 @@ pub struct Outcome {
     pub list: Vec<Entry>,
 }
 
-/// Runs until every correct process has come to its end, or nothing can happen any more.
+/// Runs until every process has come to its end that does so by itself, as all correct ones do, or nothing can
+/// happen any more.
 ///
 /// A run that goes on for much longer than any should is given up; who has not decided by then reports so.
 #[must_use]

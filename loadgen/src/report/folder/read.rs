@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
+use stickycas_model::counts::Counted;
 use stickycas_model::history::Recorded;
 use stickycas_model::judge::VERDICT_VERSION;
 use stickycas_model::process::Report;
@@ -22,6 +23,8 @@ pub struct Folder {
     pub harness: Harness,
     /// What happened at the instance.
     pub history: Vec<Recorded>,
+    /// What the server counted.
+    pub counted: Counted,
     /// What processes said at their end.
     pub reports: Vec<Report>,
     /// The verdict, field by field, whatever fields it has.
@@ -106,16 +109,17 @@ impl Folder {
         text(folder, "scenario.toml")?;
         let scenario = Scenario::load(&folder.join("scenario.toml"), None)?;
         let history = lines(folder, "history.ndjson", harness.events)?;
+        let counted = json(folder, "counts.json")?;
         let reports = lines(folder, "reports.ndjson", harness.reports)?;
         let verdict = of_version(folder, "verdict.json", VERDICT_VERSION)?;
-        Ok(Self { scenario, harness, history, reports, verdict })
+        Ok(Self { scenario, harness, history, counted, reports, verdict })
     }
 
     /// The run, judged again.
     #[must_use]
     pub fn judged_again(&self) -> Record {
-        let Self { scenario, harness, history, reports, .. } = self.clone();
-        Record::judged(scenario, harness.how, history, harness.complete, reports)
+        let Self { scenario, harness, history, counted, reports, .. } = self.clone();
+        Record::judged(scenario, harness.how, history, harness.complete, counted, reports)
             .with_unplanned(harness.unplanned)
     }
 }
@@ -128,22 +132,25 @@ fn text(folder: &Path, file: &'static str) -> Result<String, FolderError> {
     })
 }
 
+/// A file that is one JSON object.
+fn json<T: DeserializeOwned>(folder: &Path, file: &'static str) -> Result<T, FolderError> {
+    let text = text(folder, file)?;
+    serde_json::from_str(&text).map_err(|error| {
+        let line = error.line().max(1);
+        broken(&folder.join(file), line, text.lines().nth(line - 1).unwrap_or_default(), &error)
+    })
+}
+
 /// A file that is one JSON object with a version.
 fn of_version<T: DeserializeOwned>(folder: &Path, file: &'static str, wanted: u32) -> Result<T, FolderError> {
-    let (path, text) = (folder.join(file), text(folder, file)?);
-    let broken = |error: serde_json::Error| {
-        let line = error.line().max(1);
-        broken(&path, line, text.lines().nth(line - 1).unwrap_or_default(), &error)
-    };
-    let json: serde_json::Value = serde_json::from_str(&text).map_err(broken)?;
     // The version first: what else is different follows from it.
-    match json.get("version").and_then(serde_json::Value::as_u64) {
+    let fields: serde_json::Map<String, serde_json::Value> = json(folder, file)?;
+    match fields.get("version").and_then(serde_json::Value::as_u64) {
         Some(found) if found != u64::from(wanted) => {
-            return Err(FolderError::OtherVersion { path, found, wanted });
+            Err(FolderError::OtherVersion { path: folder.join(file), found, wanted })
         }
-        _ => {}
+        _ => json(folder, file),
     }
-    serde_json::from_str(&text).map_err(broken)
 }
 
 /// A file that is one JSON object a line.
