@@ -176,8 +176,7 @@ fn broke(case: &Case<'_>, run: &Run<'_>) -> Vec<Broke> {
 fn first_shown(case: &Case<'_>, run: &Run<'_>, finding: &Finding) -> (Option<usize>, String) {
     // Decisions that only their processes report come last, in the order of processes.
     let told = |process: ProcessId| run.evidence.of(process).decided_at;
-    let mut deciders: Vec<(ProcessId, &Decision)> =
-        run.decisions.iter().collect();
+    let mut deciders: Vec<(ProcessId, &Decision)> = run.decisions.iter().collect();
     deciders.sort_by_key(|&(process, _)| told(process).unwrap_or(usize::MAX));
     let stray = |proposed: &Sorted<&Value>, nobody: &str| {
         let &(process, Decision { value, .. }) =

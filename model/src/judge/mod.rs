@@ -47,8 +47,8 @@ pub use tally::{Count, Margin, Tally};
 pub use verdict::{Decision, Observed, Outcome, Property, VERDICT_VERSION, Verdict};
 
 use evidence::Evidence;
-use table::{Sorted, Table};
 use properties::Finding;
+use table::{Sorted, Table};
 
 /// What of a run was meant to happen, beyond its cast.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

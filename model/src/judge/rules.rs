@@ -141,7 +141,8 @@ pub(super) fn unknowns(case: &Case<'_>, run: &Run<'_>) -> Vec<String> {
     let unfired =
         case.plan.attacks.iter().filter(|attack| case.fired.get(*attack).is_none_or(|&count| count == 0));
     found.extend(unfired.map(|attack| format!("the attack {attack} was planned and never seen to fire")));
-    let late: Vec<ProcessId> = run.late.iter().copied().filter(|process| !case.plan.late.contains(process)).collect();
+    let late: Vec<ProcessId> =
+        run.late.iter().copied().filter(|process| !case.plan.late.contains(process)).collect();
     if !late.is_empty() {
         found.push(format!("late, which the plan does not name: {}", few(&late)));
     }
