@@ -24,12 +24,30 @@ impl<T: Ord> Sorted<T> {
     }
 }
 
+/// So many different ones are put in their place one by one.
+const FEW: usize = 64;
+
 impl<T: Ord> FromIterator<T> for Sorted<T> {
     fn from_iter<I: IntoIterator<Item = T>>(all: I) -> Self {
-        let mut all: Vec<T> = all.into_iter().collect();
-        all.sort_unstable();
-        all.dedup();
-        Self(all)
+        let mut all = all.into_iter();
+        let mut sorted: Vec<T> = Vec::new();
+        for one in all.by_ref() {
+            if sorted.last().is_none_or(|last| *last < one) {
+                sorted.push(one);
+            } else if let Err(place) = sorted.binary_search(&one) {
+                sorted.insert(place, one);
+                if sorted.len() > FEW {
+                    break;
+                }
+            }
+        }
+        let before = sorted.len();
+        sorted.extend(all);
+        if sorted.len() > before {
+            sorted.sort_unstable();
+            sorted.dedup();
+        }
+        Self(sorted)
     }
 }
 
@@ -66,5 +84,22 @@ impl<T> Table<T> {
 
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {
         self.0.iter().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::{any, prop, prop_assert, proptest};
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_sorted_list_holds_what_a_set_holds(all in prop::collection::vec(any::<u8>(), 0..300)) {
+            let set: BTreeSet<u8> = all.iter().copied().collect();
+            prop_assert!(all.into_iter().collect::<Sorted<u8>>().iter().eq(&set));
+        }
     }
 }
