@@ -3,8 +3,8 @@
 //! differ by their seeds alone.
 //!
 //! # False alarms
-//! Each point is held against the 99 % interval of its count, so of 48 right ones 0.5 would be expected to fall
-//! outside, and in 1 of 600 choices of seeds more than three do. Seeds are fixed: whatever comes out comes out every
+//! Each point is held against the 99 % interval of its count, so of 47 right ones 0.5 would be expected to fall
+//! outside, and in 1 of 800 choices of seeds more than three do. Seeds are fixed: whatever comes out comes out every
 //! time, and a point that falls outside says so without making the test fail. What fails it is more than three of
 //! them, or one that is 4 standard deviations off (1 of 300 choices of seeds, over all points).
 

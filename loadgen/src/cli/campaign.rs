@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::output::{show, tell};
 use crate::campaign::cell::Results;
@@ -103,13 +104,21 @@ pub(super) fn finish(results: &Results, json: bool, out: &Path) -> anyhow::Resul
 
 /// Is set as soon as somebody wants this program to end.
 fn stop_when_asked() -> anyhow::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let heard = Arc::clone(&stop);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the runtime")?;
+    let (mut interrupt, mut terminate) = {
+        let _inside = runtime.enter();
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let heard = Arc::clone(&stop);
     std::thread::spawn(move || {
-        // Without the signals nothing is lost either: a kill costs no cell that is done.
-        let _ = runtime.block_on(super::run::asked_to_stop());
+        runtime.block_on(async {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        });
         heard.store(true, Ordering::Relaxed);
     });
     Ok(stop)

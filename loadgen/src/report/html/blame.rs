@@ -130,10 +130,10 @@ fn caption(sweep: &Sweep, strategies: &BTreeMap<&str, Blame>) -> Markup {
             "An offence is something that the server can prove from what it saw: a late or repeated append, a malformed "
             "value, a false report. To append a wrong value, or to say nothing, is none. " i { "Recall" } ": of the "
             "Byzantine processes whose strategy commits an offence, how many are named. " i { "Precision" } ": of all that "
-            "are named, how many are Byzantine. Everywhere: " (in_common(&cells).join(", ")) "."
+            "are named, how many are Byzantine. In all cells: " (in_common(&cells).join(", ")) "."
         }
         p {
-            "Strategies: " (with) ". Over " (counted(all.runs, "run")) ", "
+            (with) " strategies, " (counted(all.runs, "run")) ": "
             (grouped(all.named)) " of " (counted(all.culprits, "culprit")) " named; "
             strong { (grouped(all.accused)) " correct processes accused" } "."
         }

@@ -8,7 +8,7 @@ use stickycas_model::chance::{Rank, byzantine_entries, byzantine_entries_if_draw
 use stickycas_model::params::{AppendWindow, Params, ParamsSpec};
 use stickycas_model::types::ProcessId;
 
-use super::chart::{Drawing, Frame, Scale, Series, bottom_axis, left_axis, line, point, px, whisker};
+use super::chart::{Drawing, Frame, Scale, Series, bottom_axis, left_axis, line, mark, point, px, whisker};
 use super::facets::{Axis, Facet, facets, in_common, placement};
 use super::figure::{Figure, Panel, Table};
 use super::resilience::{distinct, largest_f};
@@ -21,6 +21,8 @@ use crate::stats::{Interval, Z_99};
 /// Axes within a panel.
 const WITHIN: [Axis; 2] = [Axis::F, Axis::Distinct];
 const WIDTH: f64 = 380.0;
+/// The height of a line that shows how far the theorem's promise goes.
+const PROMISE: f64 = 15.0;
 const FRAME: Frame = Frame { left: 40.0, right: 370.0, top: 34.0, bottom: 244.0 };
 /// The most warps, and the most values, that the formula is computed for: it takes milliseconds up to there.
 const LARGEST: (u32, u32) = (256, 16);
@@ -116,21 +118,23 @@ fn panel(id: &str, facet: &Facet<'_>, values: &[u32]) -> Markup {
     let lines = values.iter().enumerate().map(|(number, values)| {
         let cells: Vec<&Cell> =
             facet.cells.iter().copied().filter(|cell| cell.point.distinct == *values).collect();
-        graph(&cells, Series(number), &x, &y)
+        let row = FRAME.bottom + 50.0 + PROMISE * number as f64;
+        html! { (graph(&cells, Series(number), &x, &y)) (promise(&cells, Series(number), &x, row)) }
     });
     let content = html! {
-        (left_axis(FRAME, &y, "runs in which strong validity breaks (%)", true))
-        (bottom_axis(FRAME, &x, "f (Byzantine processes)"))
+        (left_axis(FRAME, &y.percent_ticks(), "runs in which strong validity breaks (%)"))
+        (bottom_axis(FRAME, &x.whole_ticks(8), "f (Byzantine processes)"))
         @for line in lines { (line) }
     };
+    let height = FRAME.bottom + 46.0 + PROMISE * values.len() as f64;
     let title = format!("Breaks of strong validity against f, {}", facet.label);
     let description = "A line for each number of values |Vc|: the computed probability. Points: the share that was \
-                       counted, with its 99 % interval. Triangles below the axis: the largest f that the theorem allows. \
+                       counted, with its 99 % interval. Lines below the axis: up to which f the theorem promises that it holds. \
                        The numbers are in the table below the figure.";
-    Drawing { id, title: &title, description, width: WIDTH, height: FRAME.bottom + 42.0 }.svg(&content)
+    Drawing { id, title: &title, description, width: WIDTH, height }.svg(&content)
 }
 
-/// The computed line, what was counted, and where the theorem's promise ends.
+/// The computed line, and what was counted.
 fn graph(cells: &[&Cell], series: Series, x: &Scale, y: &Scale) -> Markup {
     let computed: Vec<(f64, f64)> = match (cells.first(), cells.iter().map(|cell| cell.point.f).max()) {
         (Some(first), Some(last)) => {
@@ -147,7 +151,6 @@ fn graph(cells: &[&Cell], series: Series, x: &Scale, y: &Scale) -> Markup {
         _ => Vec::new(),
     };
     let counted: Vec<Counted<'_>> = cells.iter().filter_map(|cell| Counted::of(cell)).collect();
-    let frontier = cells.first().and_then(|cell| largest_f(cell.point.n, cell.point.p, cell.point.distinct));
     html! {
         (line(&computed, series))
         @for counted in &counted {
@@ -155,9 +158,19 @@ fn graph(cells: &[&Cell], series: Series, x: &Scale, y: &Scale) -> Markup {
             (whisker(place, y.at(counted.interval.low), y.at(counted.interval.high), series))
             (point((place, y.at(counted.share)), series, &words(counted)))
         }
-        @if let Some(f) = frontier.filter(|f| cells.iter().any(|cell| u64::from(cell.point.f) > *f)) {
-            @let place = px(x.at(f as f64));
-            path class=(format!("point s{}", series.0)) d=(format!("M{place} {}l4 7h-8z", px(FRAME.bottom + 1.0))) {}
+    }
+}
+
+/// Up to which f strong validity is promised, whoever wins, as a line of its own below the axis.
+fn promise(cells: &[&Cell], series: Series, x: &Scale, row: f64) -> Markup {
+    let first = cells.first();
+    let largest = first.and_then(|cell| largest_f(cell.point.n, cell.point.p, cell.point.distinct));
+    html! {
+        @if let Some((cell, f)) = first.zip(largest) {
+            @let end = x.at(f as f64).min(FRAME.right - 130.0);
+            (line(&[(x.at(0.0), row), (end, row)], series))
+            (mark((end, row), series))
+            text x=(px(end + 9.0)) y=(px(row + 3.5)) { "|Vc| = " (cell.point.distinct) ": promised to f = " (f) }
         }
     }
 }
@@ -186,8 +199,8 @@ fn caption(cells: &[&Cell]) -> Markup {
             "optimistic probabilistic fault model, where, e.g., all threads have equal chances of success\u{201d}. This is "
             "that model. " i { "Lines" } ": the probability of a break, computed in closed form, averaged over the draws of "
             "proposals. " i { "Points" } ": the share of runs that broke, with its 99 % interval (Wilson). "
-            i { "Triangles" } " below the axis: the largest f with strong validity promised whoever wins. "
-            "Everywhere: " (in_common(cells).join(", ")) "."
+            i { "Below the axis" } ": up to which f strong validity is promised, whoever wins. "
+            "In all cells: " (in_common(cells).join(", ")) "."
         }
         @if !judged.is_empty() {
             p {

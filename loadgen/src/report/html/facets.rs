@@ -96,7 +96,8 @@ pub(super) fn in_common(cells: &[&Cell]) -> Vec<String> {
     let Some(first) = cells.iter().find(|cell| cell.point.strategy != NO_STRATEGY).or(cells.first()) else {
         return Vec::new();
     };
-    Axis::ALL.into_iter().filter(|axis| !differs(cells, *axis)).map(|axis| axis.of(&first.point)).collect()
+    let same = |axis: &Axis| axis.matters_to(&first.point) && !differs(cells, *axis);
+    Axis::ALL.into_iter().filter(same).map(|axis| axis.of(&first.point)).collect()
 }
 
 fn differs(cells: &[&Cell], axis: Axis) -> bool {

@@ -48,7 +48,7 @@ impl Figure {
         html! {
             figure id=(self.id) {
                 h3 { span class="number" { "Figure " (number) } " " (self.title) }
-                @if self.panels.is_empty() {
+                @if self.panels.is_empty() && self.table.rows.is_empty() {
                     p class="empty" { "No cell of this figure has been run yet." }
                 }
                 @if !self.legend.is_empty() {
@@ -67,7 +67,8 @@ impl Figure {
                 figcaption { (self.caption) }
                 (again(&self.command))
                 @if !self.table.rows.is_empty() {
-                    details {
+                    // Where nothing is drawn, the table is what there is to see.
+                    details open[self.panels.is_empty()] {
                         summary { "Data of figure " (number) ", " (self.table.rows.len()) " rows" }
                         (self.table.markup())
                     }

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use stickycas_model::bounds;
 use stickycas_model::params::{Params, ParamsSpec};
 
-use super::chart::{Drawing, Frame, Scale, Series, bottom_axis, left_axis, line, point, whisker};
+use super::chart::{Drawing, Frame, Scale, Series, Tick, bottom_axis, left_axis, line, point, whisker};
 use super::facets::{Axis, Facet, facets, in_common};
 use super::figure::{Figure, Panel, Table};
 use super::resilience::distinct;
@@ -42,6 +42,8 @@ pub(super) fn figures(sweep: &Sweep, id: &str) -> Vec<Figure> {
 struct Scales {
     x: Scale,
     y: Scale,
+    /// Of n: where it was counted, unless these are too many.
+    ticks: Vec<Tick>,
 }
 
 impl Scales {
@@ -53,11 +55,14 @@ impl Scales {
             cells.iter().flat_map(ends).flatten().map(|phase| phase as f64)
         };
         let around = |low: f64, high: f64| (low / 1.25, high * 1.25);
+        let x = Scale::logarithmic(
+            around(sizes().fold(f64::MAX, f64::min), sizes().fold(1.0, f64::max)),
+            (FRAME.left, FRAME.right),
+        );
+        let counted = distinct(cells.iter().map(|cell| cell.point.n));
         Self {
-            x: Scale::logarithmic(
-                around(sizes().fold(f64::MAX, f64::min), sizes().fold(1.0, f64::max)),
-                (FRAME.left, FRAME.right),
-            ),
+            ticks: if counted.len() <= 8 { x.ticks_at(counted) } else { x.whole_ticks(8) },
+            x,
             y: Scale::logarithmic(
                 around(phases().fold(f64::MAX, f64::min), phases().fold(1.0, f64::max)),
                 (FRAME.bottom, FRAME.top),
@@ -72,8 +77,8 @@ fn panel(id: &str, facet: &Facet<'_>, sizes: &[u32], scales: &Scales) -> Markup 
         graph(&cells, Series(number), scales)
     });
     let content = html! {
-        (left_axis(FRAME, &scales.y, "phase of the last decision (phases)", false))
-        (bottom_axis(FRAME, &scales.x, "n (processes)"))
+        (left_axis(FRAME, &scales.y.whole_ticks(8), "last decision (phase)"))
+        (bottom_axis(FRAME, &scales.ticks, "n (processes)"))
         @for graph in graphs { (graph) }
     };
     let title = format!("Phases until the last decision against n, {}", facet.label);
@@ -135,7 +140,7 @@ fn caption(cells: &[&Cell]) -> Markup {
             i { "c" } " = \u{2308}" i { "W/r" } "\u{2309} reads, which is the paper\u{2019}s \u{398}(" i { "n" } "\u{b2}/(" i { "p" } "\u{b2}" i { "r" } ")) "
             "without its constant (Theorem 1, Termination). " i { "Points" } ": the latest phase in which any run had its last "
             "decision; whiskers lead down to the earliest. Both axes are logarithmic. "
-            "Everywhere: " (in_common(cells).join(", ")) "."
+            "In all cells: " (in_common(cells).join(", ")) "."
         }
         p {
             "Of " (counted(ended.len() as u64, "cell")) ", " strong { (beyond) " went beyond the bound" } " and " (at)

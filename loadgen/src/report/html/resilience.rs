@@ -22,7 +22,10 @@ const WITHIN: [Axis; 3] = [Axis::P, Axis::Distinct, Axis::F];
 const WIDTH: f64 = 380.0;
 const LEFT: f64 = 66.0;
 const TOP: f64 = 24.0;
+/// Of a row with numbers in its cells.
 const ROW: f64 = 18.0;
+/// Of a row in which nothing broke.
+const LOW_ROW: f64 = 13.0;
 
 pub(super) fn figures(sweep: &Sweep, id: &str) -> Vec<Figure> {
     let mut strategies: Vec<(&str, Vec<&Cell>)> = Vec::new();
@@ -83,10 +86,11 @@ impl Map<'_> {
     fn panel(&self, id: &str, facet: &Facet<'_>) -> Markup {
         let columns: Vec<u32> = distinct(self.sweep.cells.iter().map(|cell| cell.point.f));
         let rows = distinct(facet.cells.iter().map(|cell| (cell.point.p, cell.point.distinct)));
-        let bottom = TOP + ROW * rows.len() as f64;
+        let height = if Sums::over(&self.cells).broken() > 0 { ROW } else { LOW_ROW };
+        let bottom = TOP + height * rows.len() as f64;
         let frame = Frame { left: LEFT, right: WIDTH - 4.0, top: TOP, bottom };
         let width = (frame.right - frame.left) / columns.len().max(1) as f64;
-        let top_of = |row: usize| TOP + ROW * row as f64;
+        let top_of = |row: usize| TOP + height * row as f64;
         let left_of = |column: usize| LEFT + width * column as f64;
         let shown = facet.cells.iter().filter_map(|shown| {
             let row = rows.iter().position(|row| *row == (shown.point.p, shown.point.distinct))?;
@@ -95,7 +99,7 @@ impl Map<'_> {
             let number = percent(held, shown.counts.runs).filter(|held| held != "100").unwrap_or_default();
             let number = if width < 17.0 { String::new() } else { number };
             let shade = Shade::of(shown.counts.strong_broken, shown.counts.runs);
-            Some(cell((left_of(column), top_of(row)), (width, ROW), shade, &number, &words(shown)))
+            Some(cell((left_of(column), top_of(row)), (width, height), shade, &number, &words(shown)))
         });
         let columns_inside = rows.iter().enumerate().filter_map(|(row, (p, values))| {
             let n = facet.cells.iter().find(|cell| cell.point.p == *p).map(|cell| cell.point.n)?;
@@ -106,7 +110,7 @@ impl Map<'_> {
             .map(|(row, inside)| (top_of(row), top_of(row + 1), left_of(inside)))
             .collect::<Vec<_>>();
         let content = html! {
-            (axes(frame, &columns, &rows, width))
+            (axes(frame, &columns, &rows, (width, height)))
             @for cell in shown { (cell) }
             (line(&frontier))
         };
@@ -126,7 +130,7 @@ impl Map<'_> {
                 "Share of runs, in percent, in which the decision was the proposal of a correct process. A row is a "
                 "warp size " i { "p" } " with a number |" i { "V" sub { "c" } } "| of values that correct processes propose, a column "
                 "a number " i { "f" } " of Byzantine processes. A cell without a number: all runs. "
-                "Everywhere: " (in_common(&self.cells).join(", ")) "."
+                "In all cells: " (in_common(&self.cells).join(", ")) "."
             }
             p {
                 "Theorem 1 promises strong validity while " (bound()) ", left of the line. "
@@ -175,6 +179,10 @@ struct Sums {
 }
 
 impl Sums {
+    fn broken(&self) -> u64 {
+        self.broken_inside + self.broken_beyond
+    }
+
     fn over(cells: &[&Cell]) -> Self {
         let mut sums = Self::default();
         for cell in cells {
@@ -229,10 +237,10 @@ fn words(cell: &Cell) -> String {
 }
 
 /// Numbers of rows and columns, and what they count.
-fn axes(frame: Frame, columns: &[u32], rows: &[(u32, u32)], width: f64) -> Markup {
+fn axes(frame: Frame, columns: &[u32], rows: &[(u32, u32)], (width, height): (f64, f64)) -> Markup {
     // Numbers must not touch each other.
     let every = (20.0 / width).ceil().max(1.0) as usize;
-    let row_of = |row: usize| frame.top + ROW * row as f64;
+    let row_of = |row: usize| frame.top + height * row as f64;
     html! {
         g class="axis" {
             text class="title" x="2" y=(px(frame.top - 9.0)) { "p" }
@@ -240,9 +248,9 @@ fn axes(frame: Frame, columns: &[u32], rows: &[(u32, u32)], width: f64) -> Marku
             @for (row, (p, values)) in rows.iter().enumerate() {
                 @if row == 0 || rows[row - 1].0 != *p {
                     @if row > 0 { path class="grid" d=(format!("M0 {}H{}", px(row_of(row)), px(frame.right))) {} }
-                    text x="2" y=(px(row_of(row) + 12.5)) { (p) }
+                    text x="2" y=(px(row_of(row) + height / 2.0 + 3.8)) { (p) }
                 }
-                text class="end" x=(px(frame.left - 8.0)) y=(px(row_of(row) + 12.5)) { (values) }
+                text class="end" x=(px(frame.left - 8.0)) y=(px(row_of(row) + height / 2.0 + 3.8)) { (values) }
             }
             @for (column, f) in columns.iter().enumerate().step_by(every) {
                 text class="mid" x=(px(frame.left + width * (column as f64 + 0.5))) y=(px(frame.bottom + 14.0)) { (f) }

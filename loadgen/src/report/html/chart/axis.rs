@@ -2,18 +2,18 @@
 
 use maud::{Markup, html};
 
-use super::scale::{Scale, Tick};
+use super::scale::Tick;
 use super::{Frame, px};
 
-/// Below the frame. Ticks stand at whole numbers.
-pub(in super::super) fn bottom_axis(frame: Frame, scale: &Scale, title: &str) -> Markup {
+/// Below the frame.
+pub(in super::super) fn bottom_axis(frame: Frame, ticks: &[Tick], title: &str) -> Markup {
     let Frame { left, right, bottom, .. } = frame;
     html! {
         g class="axis" {
             path d=(format!("M{} {}H{}", px(left), px(bottom), px(right))) {}
-            @for Tick { at, label } in scale.whole_ticks(8) {
-                path d=(format!("M{} {}v4", px(at), px(bottom))) {}
-                text class="mid" x=(px(at)) y=(px(bottom + 16.0)) { (label) }
+            @for Tick { at, label } in ticks {
+                path d=(format!("M{} {}v4", px(*at), px(bottom))) {}
+                text class="mid" x=(px(*at)) y=(px(bottom + 16.0)) { (label) }
             }
             text class="title mid" x=(px(f64::midpoint(left, right))) y=(px(bottom + 33.0)) { (title) }
         }
@@ -22,14 +22,13 @@ pub(in super::super) fn bottom_axis(frame: Frame, scale: &Scale, title: &str) ->
 
 /// At the left of the frame, its title above it, where it can be read without turning one's head. Lines lead
 /// from its ticks through the frame.
-pub(in super::super) fn left_axis(frame: Frame, scale: &Scale, title: &str, percent: bool) -> Markup {
+pub(in super::super) fn left_axis(frame: Frame, ticks: &[Tick], title: &str) -> Markup {
     let Frame { left, right, top, .. } = frame;
-    let ticks = if percent { scale.percent_ticks() } else { scale.whole_ticks(8) };
     html! {
         g class="axis" {
             @for Tick { at, label } in ticks {
-                path class="grid" d=(format!("M{} {}H{}", px(left), px(at), px(right))) {}
-                text class="end" x=(px(left - 6.0)) y=(px(at + 3.5)) { (label) }
+                path class="grid" d=(format!("M{} {}H{}", px(left), px(*at), px(right))) {}
+                text class="end" x=(px(left - 6.0)) y=(px(*at + 3.5)) { (label) }
             }
             text class="title" x="2" y=(px(top - 12.0)) { (title) }
         }

@@ -56,7 +56,8 @@ pub(in super::super) fn point(place: (f64, f64), series: Series, words: &str) ->
     html! { g { title { (words) } (mark(place, series)) } }
 }
 
-fn mark((x, y): (f64, f64), series: Series) -> Markup {
+/// A point without words.
+pub(in super::super) fn mark((x, y): (f64, f64), series: Series) -> Markup {
     let path = SHAPES[series.number()];
     html! {
         path class=(series.class("point")) transform=(format!("translate({} {})", px(x), px(y))) d=(path) {}

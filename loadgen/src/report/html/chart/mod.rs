@@ -13,8 +13,8 @@ use maud::{Markup, html};
 
 pub(super) use self::axis::{bottom_axis, left_axis};
 pub(super) use self::heat::{Shade, cell, ramp};
-pub(super) use self::marks::{Series, bar, line, point, whisker};
-pub(super) use self::scale::Scale;
+pub(super) use self::marks::{Series, bar, line, mark, point, whisker};
+pub(super) use self::scale::{Scale, Tick};
 
 /// A drawing without its content.
 pub(super) struct Drawing<'a> {

@@ -38,15 +38,21 @@ impl Scale {
         self.places.0 + share * (self.places.1 - self.places.0)
     }
 
+    /// Ticks at these whole numbers.
+    pub(in super::super) fn ticks_at(&self, numbers: impl IntoIterator<Item = u32>) -> Vec<Tick> {
+        let tick = |number: u32| Tick { at: self.at(f64::from(number)), label: number.to_string() };
+        numbers.into_iter().map(tick).collect()
+    }
+
     /// At most about so many ticks, at whole numbers.
-    pub(super) fn whole_ticks(&self, most: usize) -> Vec<Tick> {
+    pub(in super::super) fn whole_ticks(&self, most: usize) -> Vec<Tick> {
         let numbers = if self.logarithmic { self.factors(most) } else { self.steps(most) };
         let tick = |number: f64| Tick { at: self.at(number), label: format!("{number}") };
         numbers.into_iter().map(tick).collect()
     }
 
     /// At 0, 25, 50, 75 and 100 %, of a scale from 0 to 1.
-    pub(super) fn percent_ticks(&self) -> Vec<Tick> {
+    pub(in super::super) fn percent_ticks(&self) -> Vec<Tick> {
         let tick =
             |quarter: u32| Tick { at: self.at(f64::from(quarter) / 4.0), label: format!("{}", quarter * 25) };
         (0..=4).map(tick).collect()
