@@ -20,8 +20,8 @@ pub mod record;
 pub mod report;
 pub mod run;
 pub mod scenario;
-pub mod stats;
 mod simulate;
+pub mod stats;
 
 pub use self::record::{How, Record};
 pub use self::scenario::Scenario;

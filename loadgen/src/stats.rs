@@ -51,9 +51,12 @@ mod tests {
     fn the_interval_is_the_published_one() {
         // Newcombe: "Two-sided confidence intervals for the single proportion" (1998), table I, method 3.
         let z_95 = 1.959_963_984_540_054;
-        for (successes, trials, low, high) in
-            [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)]
-        {
+        for (successes, trials, low, high) in [
+            (81, 263, 0.2553, 0.3662),
+            (15, 148, 0.0624, 0.1605),
+            (0, 20, 0.0, 0.1611),
+            (1, 29, 0.0061, 0.1718),
+        ] {
             let interval = Interval::wilson(successes, trials, z_95).unwrap();
             assert!((interval.low - low).abs() < 5e-5, "{interval:?}");
             assert!((interval.high - high).abs() < 5e-5, "{interval:?}");

@@ -95,9 +95,10 @@ fn points() -> Vec<Point> {
             points.extend((1..=4).map(|f| spread(n, p, values, f, "0", Rank::Above(0))));
         }
     }
-    points.extend([(1, "z", Rank::Above(1)), (2, "v11", Rank::Above(1)), (3, "z", Rank::Above(3))].map(
-        |(values, value, rank)| spread(9, 3, values, 4, value, rank),
-    ));
+    points.extend(
+        [(1, "z", Rank::Above(1)), (2, "v11", Rank::Above(1)), (3, "z", Rank::Above(3))]
+            .map(|(values, value, rank)| spread(9, 3, values, 4, value, rank)),
+    );
     points.extend([(9, 3, 1, 3), (9, 3, 2, 3), (8, 2, 3, 3)].map(|(n, p, k, f)| drawn(n, p, k, f)));
     points.extend([
         given(&["xa", "xb", "ab", "ba"]),

@@ -236,7 +236,9 @@ fn what_has_not_been_run_yet_is_said_and_the_rest_is_shown() {
         sweep.cells.clear();
     }
     let page = checked(&partial);
-    assert!(page.contains("nothing has been run yet") && page.contains("No cell of this figure has been run yet"));
+    assert!(
+        page.contains("nothing has been run yet") && page.contains("No cell of this figure has been run yet")
+    );
 
     partial.sweeps.clear();
     assert!(checked(&partial).contains("nothing has been run yet"));

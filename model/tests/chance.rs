@@ -45,7 +45,10 @@ fn counted(warps: &[Vec<Member>], above: usize) -> f64 {
 
 fn tallied(warp: &[Member], values: usize) -> Warp {
     let count = |wanted| warp.iter().filter(|member| **member == wanted).count() as u32;
-    Warp { byzantine: count(Member::Byzantine), correct: (0..values).map(Member::Proposes).map(count).collect() }
+    Warp {
+        byzantine: count(Member::Byzantine),
+        correct: (0..values).map(Member::Proposes).map(count).collect(),
+    }
 }
 
 /// Processes in warps of p, of which those in the bit set are Byzantine and the others propose the digits of
@@ -139,7 +142,10 @@ fn over_drawn_proposals_the_formula_is_the_mean_over_every_draw_and_way_to_win()
                 let entries = byzantine_entries(shares(n, p, byzantine));
                 let chance = drawn_proposals(&entries, correct, values as u32, Rank::Above(above));
                 let counted = counted_over_draws(n, p, byzantine, values, above);
-                assert!(close(chance, counted), "n={n} p={p} |Vc|={values} {byzantine:b}: {chance} {counted}");
+                assert!(
+                    close(chance, counted),
+                    "n={n} p={p} |Vc|={values} {byzantine:b}: {chance} {counted}"
+                );
             }
         }
     }

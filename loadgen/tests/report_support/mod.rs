@@ -88,7 +88,8 @@ fn add(counts: &mut Counts, verdict: &Verdict, seed: u64) {
     let last = verdict.last_decision_phase.map(|phase| phase.get());
     counts.first_phase = [counts.first_phase, last].into_iter().flatten().min();
     counts.last_phase = counts.last_phase.max(last);
-    let byzantine: Vec<_> = verdict.blame.keys().filter(|process| verdict.byzantine.contains_key(process)).collect();
+    let byzantine: Vec<_> =
+        verdict.blame.keys().filter(|process| verdict.byzantine.contains_key(process)).collect();
     counts.blamed += verdict.blame.len() as u64;
     counts.accused += verdict.accused_correct.len() as u64;
     // Whose strategy commits an offence: of those that these campaigns play, who appends late.

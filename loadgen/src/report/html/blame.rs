@@ -104,7 +104,8 @@ impl Measure {
                 }
             }
         };
-        let description = format!("A bar for each strategy: {}. The numbers are in the table below.", self.unit);
+        let description =
+            format!("A bar for each strategy: {}. The numbers are in the table below.", self.unit);
         Drawing { id, title: self.title, description: &description, width: WIDTH, height: bottom + 6.0 }
             .svg(&content)
     }
@@ -155,8 +156,14 @@ fn table(strategies: &BTreeMap<&str, Blame>) -> Table {
     };
     Table {
         head: vec![
-            "strategy", "runs", "culprits", "culprits named", "recall, %", "processes named",
-            "correct ones among them", "precision, %",
+            "strategy",
+            "runs",
+            "culprits",
+            "culprits named",
+            "recall, %",
+            "processes named",
+            "correct ones among them",
+            "precision, %",
         ],
         rows: strategies.iter().map(row).collect(),
     }

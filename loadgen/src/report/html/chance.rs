@@ -100,7 +100,9 @@ pub(super) fn figures(sweep: &Sweep, id: &str) -> Vec<Figure> {
         legend: values
             .iter()
             .enumerate()
-            .map(|(number, values)| (Series(number).sample(), html! { "|" i { "V" sub { "c" } } "| = " (values) }))
+            .map(|(number, values)| {
+                (Series(number).sample(), html! { "|" i { "V" sub { "c" } } "| = " (values) })
+            })
             .collect(),
         panels: facets.iter().enumerate().map(drawn).collect(),
         command: sweep.command.clone(),
@@ -139,7 +141,11 @@ fn graph(cells: &[&Cell], series: Series, x: &Scale, y: &Scale) -> Markup {
             let of = cells.iter().find(|cell| cell.point.f > 0).unwrap_or(first);
             let at = |f| closed_form(&Point { f, ..of.point.clone() }).map(|chance| (f, chance));
             let fine = if last <= FINE { (0..=last).collect() } else { Vec::new() };
-            distinct(cells.iter().map(|cell| cell.point.f).chain(fine)).into_iter().filter_map(at).map(|(f, chance)| (x.at(f64::from(f)), y.at(chance))).collect()
+            distinct(cells.iter().map(|cell| cell.point.f).chain(fine))
+                .into_iter()
+                .filter_map(at)
+                .map(|(f, chance)| (x.at(f64::from(f)), y.at(chance)))
+                .collect()
         }
         _ => Vec::new(),
     };
@@ -170,7 +176,8 @@ fn promise(cells: &[&Cell], series: Series, x: &Scale, row: f64) -> Markup {
 
 fn words(counted: &Counted<'_>) -> String {
     let Counted { cell, share, interval, computed } = counted;
-    let computed = computed.map_or("no formula".to_owned(), |chance| format!("computed {:.2} %", 100.0 * chance));
+    let computed =
+        computed.map_or("no formula".to_owned(), |chance| format!("computed {:.2} %", 100.0 * chance));
     format!(
         "f = {}, |Vc| = {}: {computed}, counted {:.2} % of {} runs, 99 % interval {:.2} to {:.2} %",
         cell.point.f,
@@ -228,8 +235,20 @@ fn table(cells: &[&Cell]) -> Table {
     };
     Table {
         head: vec![
-            "cell", "strategy", "arbiter", "placement", "n", "p", "|Vc|", "f", "runs", "broke", "broke, %",
-            "99 % interval, %", "computed, %", "within",
+            "cell",
+            "strategy",
+            "arbiter",
+            "placement",
+            "n",
+            "p",
+            "|Vc|",
+            "f",
+            "runs",
+            "broke",
+            "broke, %",
+            "99 % interval, %",
+            "computed, %",
+            "within",
         ],
         rows: cells.iter().filter_map(|cell| Counted::of(cell)).map(row).collect(),
     }

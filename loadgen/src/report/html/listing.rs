@@ -47,8 +47,21 @@ fn table(cells: &[&Cell]) -> Table {
     };
     Table {
         head: vec![
-            "cell", "strategy", "arbiter", "n", "p", "r", "|Vc|", "f", "runs", "agreement", "termination", "weak",
-            "common-value", "strong", "violations",
+            "cell",
+            "strategy",
+            "arbiter",
+            "n",
+            "p",
+            "r",
+            "|Vc|",
+            "f",
+            "runs",
+            "agreement",
+            "termination",
+            "weak",
+            "common-value",
+            "strong",
+            "violations",
         ],
         rows: cells.iter().map(row).collect(),
     }

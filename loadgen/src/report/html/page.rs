@@ -5,7 +5,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::figure::{Figure, again};
 use super::words::{counted, grouped, moment, percent, spent};
 use super::{blame, chance, listing, phases, resilience};
-use crate::campaign::cell::{Counts, Results, Sweep, self};
+use crate::campaign::cell::{self, Counts, Results, Sweep};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -65,7 +65,8 @@ struct Totals {
 
 impl Totals {
     fn of(results: &Results) -> Self {
-        let mut totals = Self { planned: results.sweeps.iter().map(|sweep| sweep.planned).sum(), ..Self::default() };
+        let mut totals =
+            Self { planned: results.sweeps.iter().map(|sweep| sweep.planned).sum(), ..Self::default() };
         for cell in results.cells() {
             totals.add(cell);
         }

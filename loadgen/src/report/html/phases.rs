@@ -50,7 +50,8 @@ impl Scales {
     fn of(cells: &[&Cell]) -> Self {
         let sizes = || cells.iter().map(|cell| f64::from(cell.point.n));
         let phases = || {
-            let ends = |cell: &&Cell| [cell.counts.first_phase, cell.counts.last_phase, Some(cell.phase_bound)];
+            let ends =
+                |cell: &&Cell| [cell.counts.first_phase, cell.counts.last_phase, Some(cell.phase_bound)];
             cells.iter().flat_map(ends).flatten().map(|phase| phase as f64)
         };
         let around = |low: f64, high: f64| (low / 1.25, high * 1.25);
@@ -122,7 +123,10 @@ fn steps(least: u32, most: u32) -> impl Iterator<Item = u32> {
 
 fn words(cell: &Cell, first: u64, last: u64) -> String {
     let Point { n, p, r, .. } = &cell.point;
-    format!("n = {n}, p = {p}, r = {r}: last decision in phases {first} to {last}, bound {}", cell.phase_bound)
+    format!(
+        "n = {n}, p = {p}, r = {r}: last decision in phases {first} to {last}, bound {}",
+        cell.phase_bound
+    )
 }
 
 fn caption(cells: &[&Cell]) -> Markup {

@@ -51,7 +51,9 @@ pub(super) fn figures(sweep: &Sweep, id: &str) -> Vec<Figure> {
     let harmless: Vec<&Cell> = harmless.into_iter().flat_map(|(_, cells)| cells).chain(nobody).collect();
     if figures.is_empty() || harmless.iter().any(|cell| cell.point.strategy != NO_STRATEGY) {
         let map = Map { sweep, cells: harmless };
-        figures.push(map.figure(format!("{id}-harmless"), html! { "Strategies that never broke strong validity" }));
+        figures.push(
+            map.figure(format!("{id}-harmless"), html! { "Strategies that never broke strong validity" }),
+        );
     }
     figures
 }
@@ -265,7 +267,8 @@ fn axes(frame: Frame, columns: &[u32], rows: &[(u32, u32)], (width, height): (f6
 fn line(rows: &[(f64, f64, f64)]) -> Markup {
     let mut path = String::new();
     for (top, bottom, x) in rows {
-        let start = if path.is_empty() { format!("M{} {}", px(*x), px(*top)) } else { format!("H{}", px(*x)) };
+        let start =
+            if path.is_empty() { format!("M{} {}", px(*x), px(*top)) } else { format!("H{}", px(*x)) };
         path.push_str(&start);
         path.push_str(&format!("V{}", px(*bottom)));
     }
@@ -300,8 +303,21 @@ fn table(cells: &[&Cell]) -> Table {
     };
     Table {
         head: vec![
-            "cell", "strategy", "arbiter", "placement", "order", "window", "n", "p", "r", "|Vc|", "f",
-            "proven up to f", "runs", "held", "a seed that broke it",
+            "cell",
+            "strategy",
+            "arbiter",
+            "placement",
+            "order",
+            "window",
+            "n",
+            "p",
+            "r",
+            "|Vc|",
+            "f",
+            "proven up to f",
+            "runs",
+            "held",
+            "a seed that broke it",
         ],
         rows: cells.iter().map(row).collect(),
     }

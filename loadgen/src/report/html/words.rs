@@ -56,12 +56,10 @@ mod tests {
 
     #[test]
     fn digits_stand_in_groups_of_three() {
-        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), [
-            "0",
-            "999",
-            "1\u{202f}000",
-            "1\u{202f}234\u{202f}567"
-        ]);
+        assert_eq!(
+            [0, 999, 1000, 1_234_567].map(grouped),
+            ["0", "999", "1\u{202f}000", "1\u{202f}234\u{202f}567"]
+        );
         assert_eq!([1, 2].map(|number| counted(number, "run")), ["1\u{a0}run", "2\u{a0}runs"]);
     }
 

@@ -65,9 +65,10 @@ mod tests {
 
     #[test]
     fn the_ends_are_for_none_and_all_alone() {
-        assert_eq!([(0, 900), (1, 900), (450, 900), (899, 900), (900, 900)].map(|(a, b)| Shade::of(a, b).0), [
-            0, 1, 5, 9, 10
-        ]);
+        assert_eq!(
+            [(0, 900), (1, 900), (450, 900), (899, 900), (900, 900)].map(|(a, b)| Shade::of(a, b).0),
+            [0, 1, 5, 9, 10]
+        );
         assert_eq!(Shade::of(0, 0), Shade(0));
         assert_eq!(Shade::of(5, 0), Shade(10), "more than all is all");
     }

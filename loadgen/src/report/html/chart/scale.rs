@@ -31,7 +31,8 @@ impl Scale {
 
     /// The place of a number. Beyond the ends it goes on.
     pub(in super::super) fn at(&self, number: f64) -> f64 {
-        let measure = |number: f64| if self.logarithmic { number.max(f64::MIN_POSITIVE).ln() } else { number };
+        let measure =
+            |number: f64| if self.logarithmic { number.max(f64::MIN_POSITIVE).ln() } else { number };
         let (from, to) = (measure(self.numbers.0), measure(self.numbers.1));
         let share = (measure(number) - from) / (to - from);
         self.places.0 + share * (self.places.1 - self.places.0)
@@ -52,10 +53,8 @@ impl Scale {
 
     /// At 0, 25, 50, 75 and 100 %, of a scale from 0 to 1.
     pub(in super::super) fn percent_ticks(&self) -> Vec<Tick> {
-        let tick = |quarter: u32| Tick {
-            at: self.at(f64::from(quarter) / 4.0),
-            label: format!("{}", quarter * 25),
-        };
+        let tick =
+            |quarter: u32| Tick { at: self.at(f64::from(quarter) / 4.0), label: format!("{}", quarter * 25) };
         (0..=4).map(tick).collect()
     }
 
