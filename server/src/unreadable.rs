@@ -123,8 +123,9 @@ impl<B: Body + Unpin> Body for Watched<B> {
                 };
                 self.left = left;
             }
-            Some(Err(_)) => self.end.broken.store(true, Ordering::Relaxed),
-            None => {}
+            // hyper takes a stream that was reset with CANCEL or NO_ERROR for one that is at its end.
+            None if self.body.is_end_stream() => {}
+            Some(Err(_)) | None => self.end.broken.store(true, Ordering::Relaxed),
         }
         Poll::Ready(frame)
     }
