@@ -1,12 +1,11 @@
-//! Asks for much on a stream that it never reads: its window is too small for what it asks for, and what has
-//! come is never taken out of it.
+//! Asks for much on a stream that it never reads: its window is too small for what it asks for, and nothing of
+//! what comes is ever taken out of it. The welcome alone is looked at: only then is the session there.
 //!
 //! It asks for the same answer again and again, which is legal and takes no phases. The stream stays open while
 //! the process goes on elsewhere, so that what the server keeps for it lies there to the end.
 
 use bytes::Bytes;
-use h2::SendStream;
-use h2::client::ResponseFuture;
+use h2::{RecvStream, SendStream};
 use stickycas_proto::v1;
 
 use super::field::Field;
@@ -22,7 +21,7 @@ const FRAMES_PER_MESSAGE: u32 = 1_000;
 /// What is held open and never read.
 pub(super) struct Unread {
     _connection: Raw,
-    _response: ResponseFuture,
+    _answers: RecvStream,
     _send: SendStream<Bytes>,
 }
 
@@ -38,6 +37,9 @@ pub(super) async fn attack(field: &Field) -> Result<Unread, Error> {
     let incarnation = rand::random_range(1..=u64::MAX);
     let hello = v1::Hello { channel: CHANNEL, instance_id: field.instance.to_string(), incarnation };
     say(vec![hello.into()])?;
+    let broke = |error| broken(field.target(), error);
+    let mut answers = response.await.map_err(broke)?.into_body();
+    answers.data().await.transpose().map_err(broke)?;
     // Elsewhere it waits for the answer, which can be asked for again from then on.
     let request = field.append_request(number, value.as_bytes(), false);
     let answered = field.connection.list().append(request).await;
@@ -49,5 +51,5 @@ pub(super) async fn attack(field: &Field) -> Result<Unread, Error> {
         say((0..frames).map(|_| append(CHANNEL, number, value.as_bytes())).collect())?;
         left -= frames;
     }
-    Ok(Unread { _connection: raw, _response: response, _send: send })
+    Ok(Unread { _connection: raw, _answers: answers, _send: send })
 }

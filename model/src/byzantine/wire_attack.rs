@@ -185,7 +185,7 @@ impl WireAttackKind {
                 wanted: "a number from 1 to 1000000",
                 describe: "reset-flood(streams=K): opens K streams and resets each at once",
                 offences: &[],
-                shown_by: ShownBy::CountOfServer("connections_reset_flooded"),
+                shown_by: ShownBy::CountOfProcess("connections_reset_flooded"),
             },
         }
     }
