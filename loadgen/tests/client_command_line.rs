@@ -111,3 +111,16 @@ async fn exit_codes_say_what_kind_of_failure_it_was() {
     let (exit, out) = run(&server, "p1", "propose --instance demo --strategy absurd").await;
     assert_eq!(exit, Exit::Usage, "{out}");
 }
+
+#[tokio::test]
+async fn what_the_server_has_counted_is_told_to_its_coordinator_and_to_no_process() {
+    let server = server().await;
+    let (exit, out) = run(&server, "p1", "counts").await;
+    assert_eq!(exit, Exit::Refused, "{out}");
+    let counts = json(&server, "coordinator", "counts p1 nobody").await;
+    assert_eq!(counts["principals"], serde_json::json!({ "p1": counts["all"] }));
+    assert_eq!(counts["all"]["refusals"], serde_json::json!({ "NOT_OBSERVER": 1 }));
+    let (exit, text) = run(&server, "coordinator", "counts").await;
+    assert_eq!(exit, Exit::Done);
+    assert!(text.ends_with("all: refused NOT_OBSERVER 1\nprincipal p1: refused NOT_OBSERVER 1\n"), "{text}");
+}

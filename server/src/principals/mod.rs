@@ -149,13 +149,9 @@ impl House {
 mod tests {
     use super::*;
 
-    fn principals(limits: Limits) -> Principals {
-        Principals::new(&limits)
-    }
-
     #[test]
     fn a_principal_has_one_account() {
-        let principals = principals(Limits::default());
+        let principals = Principals::new(&Limits::default());
         let first = principals.account("p1").unwrap();
         first.note(Incident::AccessRepeated);
         assert!(Arc::ptr_eq(&first, &principals.account("p1").unwrap()));
@@ -167,7 +163,7 @@ mod tests {
 
     #[test]
     fn idle_accounts_make_room_and_those_in_use_stay() {
-        let principals = principals(Limits { principals: 2, ..Limits::default() });
+        let principals = Principals::new(&Limits { principals: 2, ..Limits::default() });
         let used = principals.account("used").unwrap();
         principals.account("idle").unwrap().note(Incident::MessageOversized);
         let next = principals.account("next").unwrap();
@@ -181,7 +177,7 @@ mod tests {
 
     #[test]
     fn an_answer_names_no_more_principals_than_it_may_and_those_asked_for() {
-        let principals = principals(Limits::default());
+        let principals = Principals::new(&Limits::default());
         for name in ["a", "b", "c"] {
             principals.account(name).unwrap().refuse(RefusalReason::NotYourPhase);
         }
