@@ -24,6 +24,7 @@ pub mod report;
 pub mod run;
 pub mod scenario;
 mod simulate;
+pub mod stats;
 
 pub use self::batch::{Runs, Tally, tally};
 pub use self::record::{How, Record};

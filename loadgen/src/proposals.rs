@@ -45,7 +45,7 @@ pub fn draw(
 }
 
 /// `v1`, `v2`, ... with as many digits as the last needs, so that they sort by number.
-fn values(count: u32) -> Vec<Value> {
+pub(crate) fn values(count: u32) -> Vec<Value> {
     let digits = count.to_string().len();
     let value = |number| Value::new(format!("v{number:0digits$}").as_bytes()).expect("it is not empty");
     (1..=count).map(value).collect()

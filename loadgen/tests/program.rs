@@ -96,10 +96,17 @@ fn an_unexpected_verdict_fails_the_shell_and_says_how_to_repeat_it() {
 fn what_cannot_be_run_exits_with_three_and_says_why() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("bad.toml"), "name = \"bad\"\ncolour = \"red\"\n").unwrap();
+    let wire = "name = \"wire\"\n[instance]\nprocesses = 4\nwarp_size = 1\nread_size = 1\n\
+                [proposals]\ndistinct = 1\n[[faults]]\ncount = 1\nattack = \"flood(frames=9)\"\n";
+    fs::write(folder.path().join("wire.toml"), wire).unwrap();
     for (arguments, why) in [
         (&["simulate", "bad.toml"][..], "bad.toml:2: unknown field `colour`"),
         (&["simulate", "nowhere.toml"], "nowhere.toml: "),
         (&["simulate"], "SCENARIO.toml"),
+        (
+            &["simulate", "wire.toml"],
+            "wire attacks need the network, and the scenario has flood(frames=9): use run",
+        ),
         (&["simulate", "bad.toml", "--expect", "fine"], "give valid, outside, unknown or violation"),
         (&["walk", "bad.toml"], "unrecognized subcommand"),
     ] {

@@ -84,6 +84,12 @@ fn the_effective_file_is_the_same_scenario_with_nothing_left_open() {
         [[faults]]
         count = 1
         strategy = "silent"
+        [[faults]]
+        count = 2
+        attack = "flood(frames=9)"
+        [[faults]]
+        count = 1
+        attack = "slow-open"
     "#;
     for text in [GOOD, drawn] {
         let scenario = Scenario::parse("before.toml", text, Some(3)).unwrap();
@@ -169,7 +175,7 @@ fn what_is_missing_is_named() {
     let told = spoilt("processes = 4\n", "");
     assert_eq!(told, "bad.toml:4: missing field `processes`\n  4 | [instance]");
     let told = spoilt("strategy = \"collude(value=zzz)\"", "");
-    assert_eq!(told, "bad.toml:16: missing field `strategy`\n  16 | [[faults]]");
+    assert_eq!(told, "bad.toml:16: give strategy = \"...\" or attack = \"...\"\n  16 | [[faults]]");
 }
 
 #[test]
@@ -227,6 +233,10 @@ fn faults_name_processes_that_exist_once_and_strategies_that_exist() {
     assert!(told.starts_with("bad.toml:18: collude lacks value"), "{told}");
     let told = spoilt("collude(value=zzz)", "slient");
     assert!(told.starts_with("bad.toml:18: there is no strategy \"slient\""), "{told}");
+    let told = spoilt("strategy = \"collude(value=zzz)\"", "attack = \"flood(frames=0)\"");
+    assert!(told.starts_with("bad.toml:18: flood: frames = \"0\": give a number"), "{told}");
+    let told = spoilt("strategy = \"collude(value=zzz)\"", "strategy = \"silent\"\nattack = \"flood\"");
+    assert!(told.starts_with("bad.toml:19: strategy and attack: give one of them"), "{told}");
 }
 
 #[test]
@@ -235,4 +245,31 @@ fn a_file_that_is_no_toml_is_refused_at_its_line() {
     assert!(told.starts_with("bad.toml:7: "), "{told}");
     let told = Scenario::load(std::path::Path::new("nowhere.toml"), None).unwrap_err().to_string();
     assert!(told.starts_with("nowhere.toml: "), "{told}");
+}
+
+#[test]
+fn byzantine_first_is_the_priority_order_of_whoever_the_seed_makes_byzantine() {
+    let text = r#"
+        name = "drawn"
+        [instance]
+        processes = 12
+        warp_size = 3
+        read_size = 3
+        arbiter = "byzantine_first"
+        [proposals]
+        distinct = 2
+        [[faults]]
+        count = 3
+        placement = "random"
+        strategy = "silent"
+    "#;
+    let mut orders = std::collections::BTreeSet::new();
+    for seed in 0..8 {
+        let scenario = Scenario::parse("drawn.toml", text, Some(seed)).unwrap();
+        let byzantine: Vec<_> = scenario.cast.byzantine().collect();
+        assert_eq!(scenario.params.spec().arbiter, Arbiter::Priority(byzantine.clone()), "seed {seed}");
+        assert_eq!(Scenario::parse("again.toml", &scenario.to_toml(), None).unwrap(), scenario);
+        orders.insert(byzantine);
+    }
+    assert!(orders.len() > 1, "{orders:?}");
 }

@@ -19,6 +19,7 @@
 //! | Algorithm 1, and who does not follow it | [`process`], [`player`], [`byzantine`], [`cast`] |
 //! | the theorem and the verdict on a run | [`bounds`], [`invariants`], [`judge`] |
 //! | whole runs in one thread | [`sim`], [`random`] |
+//! | the theorem's question as a probability | [`chance`] |
 //!
 //! # What is pure about it
 //! No socket, no clock, no thread, no randomness of the system: moments, seeds and arrivals are inputs. The
@@ -30,6 +31,7 @@ pub mod access;
 pub mod bounds;
 pub mod byzantine;
 pub mod cast;
+pub mod chance;
 pub mod counts;
 pub mod history;
 pub mod invariants;

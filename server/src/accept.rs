@@ -1,7 +1,8 @@
 //! The accept loop: no more connections than may be, no delay by Nagle's algorithm, and an end.
 //!
 //! tonic has no limit on connections, ignores its own TCP settings when it is handed connections, and keeps a
-//! listening socket open while it drains. So we accept ourselves.
+//! listening socket open while it drains. So we accept ourselves. And it tells nobody why it gave a connection
+//! up, so we look at the last words that it sent there.
 
 use std::io;
 use std::pin::Pin;
@@ -15,9 +16,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Sleep;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use tonic::transport::server::{Connected, TcpConnectInfo};
+use tonic::transport::server::Connected;
 
+use crate::last_words::LastWords;
 use crate::limits::Limits;
+use crate::peer::{Nameless, Peer};
+use crate::principals::{Incident, Principals};
 
 /// How long to wait after an accept failed, usually for want of file descriptors.
 const BACK_OFF: Duration = Duration::from_millis(50);
@@ -28,10 +32,12 @@ const BACK_OFF: Duration = Duration::from_millis(50);
 pub(crate) fn accept(
     listener: TcpListener,
     limits: &Limits,
+    principals: &Principals,
     stop: CancellationToken,
     cut: CancellationToken,
 ) -> ReceiverStream<io::Result<Connection>> {
-    let (limit, opening) = (limits.connections, limits.opening);
+    let (limit, opening, naming) = (limits.connections, limits.opening, limits.naming);
+    let nameless = Nameless::new(limits.nameless_connections, principals.clone());
     let (accepted, connections) = mpsc::channel(64);
     tokio::spawn(async move {
         let permits = Arc::new(Semaphore::new(limit));
@@ -50,14 +56,22 @@ pub(crate) fn accept(
             };
             let Ok(permit) = permits.clone().try_acquire_owned() else {
                 tracing::warn!(%peer, limit, "connection closed: as many are open as may be");
+                nameless.note(Incident::ConnectionRefused);
                 continue;
             };
             if let Err(error) = stream.set_nodelay(true) {
                 tracing::debug!(%peer, %error, "TCP_NODELAY not set");
             }
-            let cut = Box::pin(cut.child_token().cancelled_owned());
-            let opening = Some(Opening::new(opening));
-            if accepted.send(Ok(Connection { stream, opening, cut, _permit: permit })).await.is_err() {
+            let cut = cut.child_token();
+            let connection = Connection {
+                stream,
+                opening: Some(Opening::new(opening, naming)),
+                peer: nameless.meet(cut.clone()),
+                cut: Box::pin(cut.cancelled_owned()),
+                last_words: LastWords::default(),
+                _permit: permit,
+            };
+            if accepted.send(Ok(connection)).await.is_err() {
                 return;
             }
         }
@@ -68,16 +82,20 @@ pub(crate) fn accept(
 /// An open connection, counted as long as it lives.
 pub(crate) struct Connection {
     stream: TcpStream,
-    /// `None` once the client has opened it.
+    /// `None` once somebody has spoken on it.
     opening: Option<Opening>,
+    peer: Peer,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    last_words: LastWords,
     _permit: OwnedSemaphorePermit,
 }
 
-/// A connection whose client has not said yet what it must say first.
+/// A connection on which nobody has spoken yet.
 struct Opening {
-    /// Bytes that are missing.
+    /// Bytes that are missing of those that must come first.
     missing: usize,
+    /// How long it may then take until somebody speaks.
+    naming: Duration,
     deadline: Pin<Box<Sleep>>,
 }
 
@@ -85,24 +103,31 @@ struct Opening {
 const PREFACE: usize = 24;
 
 impl Opening {
-    fn new(time: Duration) -> Self {
-        Self { missing: PREFACE, deadline: Box::pin(tokio::time::sleep(time)) }
+    fn new(opening: Duration, naming: Duration) -> Self {
+        Self { missing: PREFACE, naming, deadline: Box::pin(tokio::time::sleep(opening)) }
+    }
+
+    /// So many bytes more have come.
+    fn read(&mut self, bytes: usize) {
+        if self.missing > 0 && bytes >= self.missing {
+            self.deadline = Box::pin(tokio::time::sleep(self.naming));
+        }
+        self.missing = self.missing.saturating_sub(bytes);
     }
 }
 
 impl Connection {
-    /// Counts what was read; fails if the client takes too long to open the connection.
+    /// Counts what was read; fails if nobody speaks on the connection in time.
     fn open(&mut self, read: &Poll<usize>, cx: &mut Context<'_>) -> io::Result<()> {
         let Some(opening) = &mut self.opening else { return Ok(()) };
         match read {
-            Poll::Ready(read) => opening.missing = opening.missing.saturating_sub(*read),
+            Poll::Ready(bytes) => opening.read(*bytes),
+            Poll::Pending if self.peer.owner().is_some() => self.opening = None,
             Poll::Pending if opening.deadline.as_mut().poll(cx).is_ready() => {
+                self.peer.note(Incident::ConnectionSilent);
                 return Err(io::ErrorKind::TimedOut.into());
             }
             Poll::Pending => {}
-        }
-        if opening.missing == 0 {
-            self.opening = None;
         }
         Ok(())
     }
@@ -117,10 +142,10 @@ impl Connection {
 }
 
 impl Connected for Connection {
-    type ConnectInfo = TcpConnectInfo;
+    type ConnectInfo = Peer;
 
-    fn connect_info(&self) -> TcpConnectInfo {
-        self.stream.connect_info()
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
     }
 }
 
@@ -141,7 +166,11 @@ impl AsyncRead for Connection {
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.check(cx)?;
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes)?;
+        if let Poll::Ready(written) = written {
+            self.last_words.note(&bytes[..written]);
+        }
+        written.map(Ok)
     }
 
     fn poll_write_vectored(
@@ -150,7 +179,15 @@ impl AsyncWrite for Connection {
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.check(cx)?;
-        Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)?;
+        if let Poll::Ready(mut rest) = written {
+            for buffer in buffers {
+                let count = rest.min(buffer.len());
+                self.last_words.note(&buffer[..count]);
+                rest -= count;
+            }
+        }
+        written.map(Ok)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -163,5 +200,13 @@ impl AsyncWrite for Connection {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if self.last_words.give_up() {
+            self.peer.note(Incident::ConnectionResetFlooded);
+        }
     }
 }

@@ -14,7 +14,10 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::{Config, Identification, PRINCIPAL_KEY, Stopped, limits, run, telemetry};
+use crate::limits::Limits;
+use crate::{Config, Identification, PRINCIPAL_KEY, Stopped, run, telemetry};
+
+const MIB: usize = 1024 * 1024;
 
 /// The StickyCAS server: a write-once, totally ordered list guarded by a warp scheduler, over gRPC.
 #[derive(Debug, Parser)]
@@ -62,6 +65,20 @@ struct Serve {
     /// How long an instance lives that nobody touches.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = humantime::parse_duration)]
     idle_lifetime: Duration,
+    /// Frames on Attach that one principal may send in a second; a unary call counts as ten.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().requests_per_second,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    requests_per_second: u32,
+    /// Connections that one principal may have open.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().connections_per_principal,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    connections_per_principal: u32,
+    /// MiB that all instances may come to take if everybody in them does the worst, records aside.
+    #[arg(long, value_name = "MIB", default_value_t = Limits::default().instance_bytes / MIB)]
+    instance_memory: usize,
+    /// MiB of history that all instances keep for watchers; above it the longest forget their oldest events.
+    #[arg(long, value_name = "MIB", default_value_t = Limits::default().record_bytes / MIB)]
+    record_memory: usize,
     /// Do not tell tools the service definitions (gRPC reflection).
     #[arg(long)]
     no_reflection: bool,
@@ -131,10 +148,14 @@ impl Serve {
     }
 
     fn config(self) -> Config {
-        let limits = limits::Limits {
+        let limits = Limits {
             retention: self.retention,
             idle_lifetime: self.idle_lifetime,
-            ..limits::Limits::default()
+            requests_per_second: self.requests_per_second,
+            connections_per_principal: self.connections_per_principal,
+            instance_bytes: self.instance_memory.saturating_mul(MIB),
+            record_bytes: self.record_memory.saturating_mul(MIB),
+            ..Limits::default()
         };
         debug_assert!(self.insecure_principals, "the only way to identify callers is required by clap");
         Config {

@@ -1,21 +1,20 @@
 //! Who is calling: the seam between the channel and the handlers (SPEC section 10).
 //!
-//! A layer puts a [`Caller`] beside every request; handlers know nothing else and never look at a field for
-//! it. There is one way to identify callers so far, and it proves nothing: it believes what they say.
+//! The [border](crate::border) puts a [`Caller`] beside every request; handlers know nothing else and never look
+//! at a field for it. There is one way to identify callers so far, and it proves nothing: it believes what they say.
 
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use http::{HeaderMap, Request, Response};
+use http::HeaderMap;
 use stickycas_proto::names::PRINCIPAL_KEY;
 use stickycas_proto::status::Refused;
 use stickycas_proto::v1::RefusalReason;
-use tonic::body::Body;
-use tonic::server::NamedService;
-use tower::{Layer, Service};
 
 use crate::config::Config;
+use crate::principals::Account;
+use crate::unreadable::RequestEnd;
 
 /// How the server tells who is calling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +39,12 @@ impl Principal {
     }
 }
 
+impl Borrow<str> for Principal {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
 /// Who calls and what it may do beyond being a process of an instance.
 #[derive(Clone, Debug)]
 pub struct Caller {
@@ -49,39 +54,51 @@ pub struct Caller {
     pub coordinator: bool,
     /// May look at every instance (F13).
     pub observer: bool,
+    /// What the principal may still ask for, and what is kept of what it does.
+    pub(crate) account: Arc<Account>,
+    /// How the request's messages end.
+    pub(crate) request: Arc<RequestEnd>,
 }
 
-/// Puts a [`Caller`] beside each request, or refuses it.
-#[derive(Clone, Debug)]
-pub(crate) struct IdentityLayer(Arc<Directory>);
-
+/// Who may do what, and how callers are told apart.
 #[derive(Debug)]
-struct Directory {
+pub(crate) struct Directory {
     identification: Identification,
     coordinators: BTreeSet<String>,
     observers: BTreeSet<String>,
     principal_bytes: usize,
 }
 
-impl IdentityLayer {
+impl Directory {
     pub(crate) fn new(config: &Config) -> Self {
-        Self(Arc::new(Directory {
+        Self {
             identification: config.identification,
             coordinators: config.coordinators.clone(),
             observers: config.observers.clone(),
             principal_bytes: config.limits.principal_bytes,
-        }))
+        }
     }
-}
 
-impl Directory {
-    fn identify(&self, headers: &HeaderMap) -> Result<Caller, Refused> {
+    /// Whose request it is that has these headers.
+    pub(crate) fn identify<'a>(&self, headers: &'a HeaderMap) -> Result<&'a str, Refused> {
         match self.identification {
             Identification::InsecurePrincipals => self.believe(headers),
         }
     }
 
-    fn believe(&self, headers: &HeaderMap) -> Result<Caller, Refused> {
+    /// The caller whose account this is.
+    pub(crate) fn caller(&self, account: Arc<Account>, request: Arc<RequestEnd>) -> Caller {
+        let principal = account.principal().clone();
+        Caller {
+            coordinator: self.coordinators.contains(principal.as_str()),
+            observer: self.observers.contains(principal.as_str()),
+            principal,
+            account,
+            request,
+        }
+    }
+
+    fn believe<'a>(&self, headers: &'a HeaderMap) -> Result<&'a str, Refused> {
         let refuse = |why: String| Refused::new(RefusalReason::NoIdentity, why);
         let mut names = headers.get_all(PRINCIPAL_KEY).iter();
         let name = match (names.next(), names.next()) {
@@ -93,53 +110,6 @@ impl Directory {
         if name.is_empty() || name.len() > self.principal_bytes {
             return Err(refuse(format!("{PRINCIPAL_KEY} has 1 to {} bytes", self.principal_bytes)));
         }
-        Ok(Caller {
-            principal: Principal::new(name),
-            coordinator: self.coordinators.contains(name),
-            observer: self.observers.contains(name),
-        })
+        Ok(name)
     }
-}
-
-impl<S> Layer<S> for IdentityLayer {
-    type Service = Identify<S>;
-
-    fn layer(&self, inner: S) -> Identify<S> {
-        Identify { inner, directory: self.0.clone() }
-    }
-}
-
-/// The service of [`IdentityLayer`].
-#[derive(Clone, Debug)]
-pub(crate) struct Identify<S> {
-    inner: S,
-    directory: Arc<Directory>,
-}
-
-impl<S, B> Service<Request<B>> for Identify<S>
-where
-    S: Service<Request<B>, Response = Response<Body>>,
-{
-    type Response = Response<Body>;
-    type Error = S::Error;
-    type Future = tokio_util::either::Either<S::Future, std::future::Ready<Result<Response<Body>, S::Error>>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        use tokio_util::either::Either;
-        match self.directory.identify(request.headers()) {
-            Ok(caller) => {
-                request.extensions_mut().insert(caller);
-                Either::Left(self.inner.call(request))
-            }
-            Err(refused) => Either::Right(std::future::ready(Ok(refused.to_status().into_http()))),
-        }
-    }
-}
-
-impl<S: NamedService> NamedService for Identify<S> {
-    const NAME: &'static str = S::NAME;
 }

@@ -5,24 +5,28 @@
 //! is encoded. The way of an append:
 //!
 //! ```text
-//! identity ──> service ──> instances ──> machine ──> record ──> outbox or caller
+//!   border ──> service ──> instances ──> machine ──> record ──> outbox or caller
 //!  who calls    decode      one lock      one step    store      encode
 //! ```
 //!
 //! [`run`] serves on a bound listener until a future says stop; the binary adds flags and signals.
 
 mod accept;
+mod border;
 pub mod cli;
 mod config;
 mod deadline;
 mod drain;
 mod identity;
 mod instances;
+mod last_words;
 pub mod limits;
+mod peer;
+mod principals;
 mod service;
 mod store;
 mod telemetry;
-mod undecodable;
+mod unreadable;
 
 use std::sync::Arc;
 
@@ -37,12 +41,12 @@ pub use config::Config;
 pub use identity::{Caller, Identification, Principal};
 pub use stickycas_proto::names::PRINCIPAL_KEY;
 
+use border::BorderLayer;
 use deadline::DeadlineLayer;
 use drain::Drain;
-use identity::IdentityLayer;
 use instances::Instances;
+use principals::Principals;
 use service::Service;
-use undecodable::UndecodableLayer;
 
 /// How a server that was told to stop has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,8 +87,11 @@ pub async fn run(
     let timers = instances.clone();
     let _timers = AbortOnDropHandle::new(tokio::spawn(async move { timers.run_timers().await }));
 
-    let service = Service::new(instances.clone(), limits.clone(), drain.clone());
-    let identity = IdentityLayer::new(&config);
+    let principals = Principals::new(limits);
+    let service = Service::new(instances.clone(), limits.clone(), drain.clone(), principals.clone());
+    let readers = service.clone();
+    let _readers = AbortOnDropHandle::new(tokio::spawn(async move { readers.run_readers().await }));
+    let border = BorderLayer::new(&config, principals.clone());
     let (mut health, health_service) = tonic_health::server::health_reporter();
     let reflection_v1 = config.reflection.then(|| reflection().build_v1()).transpose()?;
     let reflection_v1alpha = config.reflection.then(|| reflection().build_v1alpha()).transpose()?;
@@ -97,8 +104,9 @@ pub async fn run(
         .http2_max_header_list_size(Some(limits.header_bytes))
         .max_concurrent_streams(Some(limits.streams_per_connection))
         .layer(DeadlineLayer)
-        .add_service(identity.layer(UndecodableLayer.layer(service.sticky_cas())))
-        .add_service(identity.layer(UndecodableLayer.layer(service.instances())))
+        .add_service(border.layer(service.sticky_cas()))
+        .add_service(border.layer(service.instances()))
+        .add_service(border.layer(service.server()))
         .add_service(health_service)
         .add_optional_service(reflection_v1)
         .add_optional_service(reflection_v1alpha);
@@ -106,7 +114,7 @@ pub async fn run(
     // Whatever is open when this function ends, however it ends, breaks off.
     let cut = CancellationToken::new();
     let _cut = cut.clone().drop_guard();
-    let connections = accept::accept(listener, limits, stop.clone(), cut);
+    let connections = accept::accept(listener, limits, &principals, stop.clone(), cut);
     let serve = router.serve_with_incoming_shutdown(connections, stop.clone().cancelled_owned());
     tokio::pin!(serve);
     health.set_service_status("", ServingStatus::Serving).await;

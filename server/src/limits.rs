@@ -5,16 +5,41 @@
 //! instance's own parameters (pipeline, value size) stand in [`stickycas_model::params`]; those that its
 //! record of misbehaviour keeps stand in [`stickycas_model::machine`].
 
+//!
+//! # What it comes to
+//! Memory is bounded whatever clients do, by sums that [`Limits`] states:
+//!
+//! | what | at most |
+//! | --- | --- |
+//! | instances, as large as their parameters let them become ([`Limits::worst_case`]) | `instance_bytes` |
+//! | their records | 2 `record_bytes`, and 4 KiB for each instance |
+//! | an Attach stream: unread frames, each a few numbers, and a message on its way in and out | `unread_frames` * 128 bytes, and `message_bytes` + `bytes_per_answer` |
+//! | a unary call: what it sends, and its place | `call_bytes` and 4 KiB |
+//! | a principal: counts, shares, where it acted | 2 KiB |
+//!
+//! One principal can so take its streams (64 of 13 MiB), its calls (1,024 of 132 KiB) and what its processes may have
+//! waiting, and all of it is its own share.
+
 use std::time::Duration;
+
+use stickycas_model::params::Params;
 
 /// The bounds of one server. [`Limits::default`] is what `serve` starts with.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Open connections. The next one is closed at once: with file descriptors gone nobody could connect.
     pub connections: usize,
+    /// Open connections of one principal: a few for each program that plays its processes.
+    pub connections_per_principal: u32,
+    /// Open connections that belong to nobody yet. The oldest makes room for the next, so who opens many and says
+    /// nothing takes no place from those who speak.
+    pub nameless_connections: usize,
     /// How long a new connection has to say what every HTTP/2 connection begins with. One that says nothing
     /// would hold its place for ever.
     pub opening: Duration,
+    /// How long it may then take until a call on it is taken for a principal. Longer than anybody connects ahead
+    /// of use; a client whose connection is closed for it connects again with its next call.
+    pub naming: Duration,
     /// Concurrent streams, and so calls, on one connection. tonic sets none by itself.
     pub streams_per_connection: u32,
     /// Streams reset by the peer that wait to be noticed, per connection: the guard against rapid reset.
@@ -25,6 +50,9 @@ pub struct Limits {
     pub header_bytes: u32,
     /// Bytes of one request message. A batch of accesses on Attach, or a roster on Create, must fit.
     pub message_bytes: usize,
+    /// Bytes that a unary call may send: a value and a little more. Only a Create of a coordinator may send a whole
+    /// message.
+    pub call_bytes: usize,
     /// Frames in one message on Attach: what is handled before others have their turn.
     pub frames_per_message: usize,
     /// Frames in one message that the server sends on Attach.
@@ -32,6 +60,13 @@ pub struct Limits {
     /// Bytes of one message that the server sends on a stream, unless a single frame, event or entry has more.
     /// Clients refuse messages above 4 MiB unless told otherwise.
     pub bytes_per_answer: usize,
+    /// Principals of whom anything is kept. Idle ones are forgotten when more come.
+    pub principals: usize,
+    /// Frames on Attach that one principal may send in a second, and as many at once after a pause; a unary call
+    /// counts as ten. Far more than a correct process needs, which sends two or three frames an instance.
+    pub requests_per_second: u32,
+    /// Unary calls of one principal that wait for their answer, and streams that are about to begin.
+    pub calls_per_principal: u32,
     /// Attach streams of one principal.
     pub attach_streams_per_principal: u32,
     /// Instances that one Attach stream may hold open.
@@ -41,6 +76,9 @@ pub struct Limits {
     /// Unread frames from which on nothing more is taken in from that client: what it asks for again and again
     /// must not pile up. Those above it answer what was accepted before.
     pub unread_frames_to_pause: usize,
+    /// How long answers may lie unread on an Attach stream, about, before its connection is cut: as long as a
+    /// connection may be silent.
+    pub unread_for: Duration,
     /// Watch streams of one principal.
     pub watch_streams_per_principal: u32,
     /// Events in one message on Watch.
@@ -49,6 +87,9 @@ pub struct Limits {
     pub events: usize,
     /// Further events kept for each process of the instance: one phase of a single large warp must fit.
     pub events_per_process: usize,
+    /// Bytes of the events that all instances keep. Above it an instance forgets its oldest ones until it has no
+    /// more than its share, so that all of them never hold more than twice as much.
+    pub record_bytes: usize,
     /// Unary calls that wait for one and the same access. More than one means retries; each holds memory.
     pub callers_per_access: usize,
     /// Living instances in all.
@@ -57,6 +98,9 @@ pub struct Limits {
     pub instances_per_creator: usize,
     /// Processes of all living instances together: what bounds the memory of many large ones.
     pub processes: usize,
+    /// Bytes that all living instances together may come to take if everybody in them does the worst. Far more
+    /// than they take in fact, for correct processes leave most of their pipelines empty.
+    pub instance_bytes: usize,
     /// Bytes of a principal's name.
     pub principal_bytes: usize,
     /// Instances on one page of List.
@@ -75,27 +119,37 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 16_384,
+            connections_per_principal: 64,
+            nameless_connections: 1_024,
             opening: Duration::from_secs(10),
+            naming: Duration::from_secs(60),
             streams_per_connection: 4_096,
             pending_reset_streams: 20,
             local_reset_streams: 1_024,
             header_bytes: 16 * 1024,
             message_bytes: 4 * 1024 * 1024,
+            call_bytes: 128 * 1024,
             frames_per_message: 1_024,
             frames_per_answer: 256,
             bytes_per_answer: 1024 * 1024,
+            principals: 131_072,
+            requests_per_second: 200_000,
+            calls_per_principal: 1_024,
             attach_streams_per_principal: 64,
             channels_per_stream: 4_096,
             unread_frames: 65_536,
             unread_frames_to_pause: 1_024,
+            unread_for: Duration::from_secs(60),
             watch_streams_per_principal: 64,
             events_per_message: 256,
             events: 16_384,
             events_per_process: 16,
+            record_bytes: 2 * 1024 * 1024 * 1024,
             callers_per_access: 8,
             instances: 200_000,
             instances_per_creator: 100_000,
             processes: 16_000_000,
+            instance_bytes: 128 * 1024 * 1024 * 1024,
             principal_bytes: 256,
             page: 1_000,
             status_rows: 1_024,
@@ -103,5 +157,24 @@ impl Default for Limits {
             idle_lifetime: Duration::from_secs(60 * 60),
             retry_after: Duration::from_millis(100),
         }
+    }
+}
+
+impl Limits {
+    /// Bytes that an instance with these parameters may come to take, its record aside: every pipeline is full of the
+    /// largest values, as many calls as may wait for each access, and everybody has committed every offence.
+    pub(crate) fn worst_case(&self, params: &Params) -> usize {
+        /// A member's state, its place in the roster twice, a first offence of each kind with its words.
+        const PROCESS: usize = 4 * 1024;
+        /// An access as it waits and as its answer is kept.
+        const ACCESS: usize = 256;
+        /// The two ends of a place for the answer.
+        const CALLER: usize = 192;
+        let spec = params.spec();
+        let value = spec.max_value_bytes as usize;
+        let access = ACCESS + value + self.callers_per_access * CALLER;
+        // Beside what waits, an entry of the list and a decision.
+        let process = PROCESS + 2 * self.principal_bytes + 2 * value + spec.pipeline as usize * access;
+        params.processes() as usize * process
     }
 }

@@ -7,9 +7,12 @@ mod harness;
 
 mod attach;
 mod binary;
+mod counts;
 mod limits;
 mod living;
+mod offences;
 mod refusals;
+mod shares;
 mod stopping;
 mod vanishing;
 mod watch;

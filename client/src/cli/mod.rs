@@ -246,6 +246,19 @@ mod tests {
             &["propose", "--principal", "p1", "--instance", "demo"],
             &["propose", "--principal", "p1", "--instance", "demo", "--value", ""],
             &["propose", "--principal", "p1", "--instance", "demo", "--strategy", "frobnicate"],
+            &["propose", "--principal", "p1", "--instance", "demo", "--attack", "frobnicate"],
+            &["propose", "--principal", "p1", "--instance", "demo", "--attack", "flood", "--value", "v"],
+            &[
+                "propose",
+                "--principal",
+                "p1",
+                "--instance",
+                "demo",
+                "--attack",
+                "flood",
+                "--strategy",
+                "silent",
+            ],
             &["get", "--principal", "p1", "no/name"],
         ] {
             let (exit, out, err) = run_with(args).await;

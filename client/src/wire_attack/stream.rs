@@ -93,13 +93,18 @@ impl Stream {
 
     /// The next answer or refusal of any access. Refusals are counted.
     pub(super) async fn reply(&mut self) -> Result<Reply, Error> {
+        self.numbered_reply().await.map(|(_, reply)| reply)
+    }
+
+    /// The same, with the number of the access.
+    pub(super) async fn numbered_reply(&mut self) -> Result<(u64, Reply), Error> {
         loop {
             match self.next().await? {
-                Frame::Answer(answer) => return Ok(Reply::Answered(answer)),
+                Frame::Answer(answer) => return Ok((answer.number, Reply::Answered(answer))),
                 Frame::Refusal(refusal) => {
                     let refused = Refused::from_frame(&refusal);
                     self.field.tally.refused(&refused);
-                    return Ok(Reply::Refused(refused));
+                    return Ok((refusal.access_number, Reply::Refused(refused)));
                 }
                 Frame::Welcome(_) | Frame::Decided(_) | Frame::Replaced(_) => {}
             }

@@ -15,7 +15,10 @@ use crate::scenario::Scenario;
 
 /// What the server has counted so far of the attackers of a scenario, and of everybody. Without attackers nobody
 /// is asked.
-pub(super) async fn take(site: &Site, scenario: &Scenario) -> anyhow::Result<Counted> {
+///
+/// # Errors
+/// The server cannot be reached, or does not tell.
+pub async fn counted(site: &Site, scenario: &Scenario) -> anyhow::Result<Counted> {
     let processes: BTreeMap<String, ProcessId> =
         scenario.cast.attackers().map(|(process, _)| (site::principal(process), process)).collect();
     if processes.is_empty() {

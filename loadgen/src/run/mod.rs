@@ -38,6 +38,7 @@ use stickycas_proto::v1;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use self::collect::{Collected, Collector};
+pub use self::counts::counted;
 use self::processes::{Ending, Processes};
 pub use self::server::OwnServer;
 pub use self::site::{COORDINATOR, Site};
@@ -50,7 +51,6 @@ pub const DEFAULT_STALL: Duration = Duration::from_secs(60);
 /// When all correct processes have ended, Byzantine ones have so long to leave, beyond what the instance itself
 /// may wait.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-
 /// So long an attacker may take for the rest of its process.
 const BEYOND_AN_ATTACK: Duration = Duration::from_secs(5);
 
@@ -79,19 +79,22 @@ impl Options {
 /// # Errors
 /// If it cannot be set up, or the server is lost. Whatever processes do or fail to do is in the record.
 pub async fn run(site: &Site, scenario: &Scenario, options: &Options) -> anyhow::Result<Record> {
+    let before = counted(site, scenario).await?;
     let instance = create(site, scenario).await?;
     let progress = Progress::new(scenario.cast.correct().collect(), options.quiet);
     let mut collector = Collector::start(site.client().watch(instance, WatchFrom::Start), progress);
-    let before = counts::take(site, scenario).await?;
     let mut processes = start(site, scenario, instance, options)?;
 
     let mut endings = Vec::new();
     let stalled = await_correct(scenario, options, &mut processes, &mut collector, &mut endings).await;
     if !stalled {
-        await_leaving(scenario, &mut processes, &mut endings).await;
+        let leaving = scenario.cast.ending().collect();
+        let within = LAST_WORDS.saturating_add(longest_wait(scenario));
+        await_ended(leaving, within, &mut processes, &mut endings).await;
     }
-    await_attackers(scenario, &mut processes, &mut endings).await;
-    let counted = counts::take(site, scenario).await?.since(&before);
+    let within = wire_attack::LONGEST + BEYOND_AN_ATTACK;
+    await_ended(attackers(scenario), within, &mut processes, &mut endings).await;
+    let counted = counted(site, scenario).await?.since(&before);
     site.client().close(instance).await.context("cannot close the instance")?;
     let collected = collector.finish(options.stall).await;
     endings.extend(processes.stop().await);
@@ -176,42 +179,25 @@ async fn await_correct(
     false
 }
 
-/// Waits until every attacker has ended, for as long as an attack may go on.
-async fn await_attackers(scenario: &Scenario, processes: &mut Processes, endings: &mut Vec<Ending>) {
-    let mut attacking = attackers(scenario);
-    let deadline = Instant::now() + wire_attack::LONGEST + BEYOND_AN_ATTACK;
-    for ending in endings.iter() {
-        attacking.remove(&ending.process);
-    }
-    while !attacking.is_empty() {
-        tokio::select! {
-            ending = processes.next() => match ending {
-                Some(ending) => {
-                    attacking.remove(&ending.process);
-                    endings.push(ending);
-                }
-                None => return,
-            },
-            () = sleep_until(deadline) => return,
-        }
-    }
-}
-
 fn attackers(scenario: &Scenario) -> BTreeSet<ProcessId> {
     scenario.cast.attackers().map(|(process, _)| process).collect()
 }
 
-/// Waits for Byzantine processes that leave by themselves, so that what they do is on record; not long, since
-/// nobody can be sure that they do.
-async fn await_leaving(scenario: &Scenario, processes: &mut Processes, endings: &mut Vec<Ending>) {
-    let deadline = Instant::now() + LAST_WORDS.saturating_add(longest_wait(scenario));
-    let mut leaving: BTreeSet<ProcessId> = scenario.cast.ending().collect();
+/// Waits until these Byzantine processes have ended, so that what they do is on record; no longer than this, since
+/// nobody can be sure that they ever do.
+async fn await_ended(
+    mut playing: BTreeSet<ProcessId>,
+    within: Duration,
+    processes: &mut Processes,
+    endings: &mut Vec<Ending>,
+) {
+    let deadline = Instant::now() + within;
     for ending in &*endings {
-        leaving.remove(&ending.process);
+        playing.remove(&ending.process);
     }
-    while !leaving.is_empty() {
+    while !playing.is_empty() {
         let Ok(Some(ending)) = timeout_at(deadline, processes.next()).await else { return };
-        leaving.remove(&ending.process);
+        playing.remove(&ending.process);
         endings.push(ending);
     }
 }

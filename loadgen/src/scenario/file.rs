@@ -2,7 +2,8 @@
 
 use serde::Deserialize;
 use stickycas_model::judge::Outcome;
-use stickycas_model::params::{AppendWindow, Arbiter, Order};
+use stickycas_model::params::{AppendWindow, Order};
+use stickycas_model::types::ProcessId;
 use toml::Spanned;
 
 use super::error::Fault;
@@ -25,25 +26,36 @@ pub(super) struct File {
 /// `[instance]`. Durations are texts such as `1s` and `250ms`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Instance {
+pub(crate) struct Instance {
     /// n.
-    pub(super) processes: Spanned<u32>,
+    pub(crate) processes: Spanned<u32>,
     /// p.
-    pub(super) warp_size: Spanned<u32>,
+    pub(crate) warp_size: Spanned<u32>,
     /// r.
-    pub(super) read_size: Spanned<u32>,
+    pub(crate) read_size: Spanned<u32>,
     #[serde(default)]
-    pub(super) order: Order,
-    pub(super) arbiter: Option<Spanned<Arbiter>>,
+    pub(crate) order: Order,
+    pub(crate) arbiter: Option<Spanned<Arbiter>>,
     #[serde(default)]
-    pub(super) append_window: AppendWindow,
+    pub(crate) append_window: AppendWindow,
     /// A duration, or `none`.
-    pub(super) patience: Option<Spanned<String>>,
-    pub(super) join_timeout: Option<Spanned<String>>,
-    pub(super) pace: Option<Spanned<String>>,
-    pub(super) pipeline: Option<Spanned<u32>>,
-    pub(super) max_value_bytes: Option<Spanned<u32>>,
-    pub(super) seed: Option<Spanned<u64>>,
+    pub(crate) patience: Option<Spanned<String>>,
+    pub(crate) join_timeout: Option<Spanned<String>>,
+    pub(crate) pace: Option<Spanned<String>>,
+    pub(crate) pipeline: Option<Spanned<u32>>,
+    pub(crate) max_value_bytes: Option<Spanned<u32>>,
+    pub(crate) seed: Option<Spanned<u64>>,
+}
+
+/// `arbiter`: as instances know it, or by who is Byzantine.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Arbiter {
+    FirstCome,
+    Uniform,
+    Priority(Vec<ProcessId>),
+    /// The paper's worst case: the Byzantine processes by number, then the correct ones.
+    ByzantineFirst,
 }
 
 /// `[proposals]`: one value for each process, or so many values to draw from.

@@ -5,11 +5,11 @@
 //! in. Simulation and real processes start from the same [`Scenario`], and a run folder keeps it, written back
 //! by [`Scenario::to_toml`], so that it can be repeated without drawing anything again.
 
-mod check;
+pub(crate) mod check;
 mod error;
-mod file;
+pub(crate) mod file;
 mod template;
-mod write;
+pub(crate) mod write;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use stickycas_model::judge::Outcome;
 use stickycas_model::params::Params;
 use stickycas_model::sim;
 
+pub(crate) use self::error::Fault;
 pub use self::error::{NeedsNetwork, Problem, ScenarioError};
 pub use self::template::Template;
 

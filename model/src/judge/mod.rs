@@ -24,6 +24,7 @@ mod facts;
 mod onlooker;
 mod properties;
 mod rules;
+mod table;
 mod tally;
 mod verdict;
 
@@ -47,6 +48,7 @@ pub use verdict::{Decision, Observed, Outcome, Property, VERDICT_VERSION, Verdic
 
 use evidence::Evidence;
 use properties::Finding;
+use table::{Sorted, Table};
 
 /// What of a run was meant to happen, beyond its cast.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,30 +89,28 @@ pub struct Case<'a> {
 struct Run<'a> {
     evidence: &'a Evidence,
     /// Correct in the cast and not made faulty by the plan.
-    correct: BTreeSet<ProcessId>,
-    reports: BTreeMap<ProcessId, &'a Report>,
+    correct: Sorted<ProcessId>,
+    reports: Table<&'a Report>,
     /// Vc.
-    proposals: BTreeSet<&'a Value>,
-    late: BTreeSet<ProcessId>,
+    proposals: Sorted<&'a Value>,
+    late: Sorted<ProcessId>,
     f: u64,
-    decisions: BTreeMap<ProcessId, Decision>,
+    decisions: Table<Decision>,
 }
 
 impl<'a> Run<'a> {
     fn new(case: &Case<'a>, evidence: &'a Evidence) -> Self {
         let faulty = &case.plan.faulty;
-        let correct: BTreeSet<ProcessId> = case
+        let correct: Sorted<ProcessId> = case
             .cast
             .correct()
             .filter(|process| !faulty.contains(process) && case.params.contains(*process))
             .collect();
-        let reports: BTreeMap<ProcessId, &Report> = case
-            .reports
-            .iter()
-            .filter(|report| correct.contains(&report.process))
-            .map(|report| (report.process, report))
-            .collect();
-        let late: BTreeSet<ProcessId> = correct
+        let mut reports = Table::empty(case.params.processes());
+        for report in case.reports.iter().filter(|report| correct.contains(&report.process)) {
+            reports.insert(report.process, report);
+        }
+        let late: Sorted<ProcessId> = correct
             .iter()
             .copied()
             .filter(|&process| !evidence.of(process).punctual)
@@ -132,29 +132,16 @@ impl<'a> Run<'a> {
 
     /// How a correct process says that it ended.
     fn ended(&self, process: ProcessId) -> Option<&'a Ended> {
-        self.reports.get(&process).map(|report| &report.ended)
+        self.reports.get(process).map(|report| &report.ended)
     }
 
     /// Who decided what.
     fn deciders(&self) -> BTreeMap<&Value, Vec<ProcessId>> {
         let mut deciders: BTreeMap<&Value, Vec<ProcessId>> = BTreeMap::new();
-        for (&process, decision) in &self.decisions {
+        for (process, decision) in self.decisions.iter() {
             deciders.entry(&decision.value).or_default().push(process);
         }
         deciders
-    }
-
-    /// The different values that were decided, in order.
-    fn decided(&self) -> Vec<&Value> {
-        let mut decided: Vec<&Value> = self.decisions.values().map(|decision| &decision.value).collect();
-        decided.sort_unstable();
-        decided.dedup();
-        decided
-    }
-
-    /// Correct processes with an offence on record (B3).
-    fn accused(&self) -> impl Iterator<Item = ProcessId> {
-        self.evidence.blame.keys().copied().filter(|process| self.correct.contains(process))
     }
 
     /// Offences that this process was seen to commit and that are not on record (B2).
@@ -165,11 +152,21 @@ impl<'a> Run<'a> {
         committed.filter(missing).copied().collect()
     }
 
+    /// The different values that were decided, in order.
+    fn decided(&self) -> Sorted<&Value> {
+        self.decisions.values().map(|decision| &decision.value).collect()
+    }
+
+    /// Correct processes with an offence on record (B3).
+    fn accused(&self) -> impl Iterator<Item = ProcessId> {
+        self.evidence.blame.keys().copied().filter(|process| self.correct.contains(process))
+    }
+
     /// The largest m of a correct process (D2).
     fn most_missed(&self) -> u64 {
-        let missed = |process: &ProcessId| match self.decisions.get(process) {
+        let missed = |&process: &ProcessId| match self.decisions.get(process) {
             Some(decision) => decision.missed,
-            None => self.evidence.missed(*process, None),
+            None => self.evidence.missed(process, None),
         };
         self.correct.iter().map(missed).max().unwrap_or(0)
     }
@@ -178,20 +175,26 @@ impl<'a> Run<'a> {
 /// What correct processes decided: by their own report, or if there is none, by what they told the server.
 fn decisions(
     case: &Case<'_>,
-    correct: &BTreeSet<ProcessId>,
-    reports: &BTreeMap<ProcessId, &Report>,
+    correct: &Sorted<ProcessId>,
+    reports: &Table<&Report>,
     evidence: &Evidence,
-) -> BTreeMap<ProcessId, Decision> {
-    let decision = |&process: &ProcessId| {
+) -> Table<Decision> {
+    let decision = |process: ProcessId| {
         let seen = evidence.of(process);
-        let (value, phase) = match reports.get(&process) {
+        let (value, phase) = match reports.get(process) {
             Some(report) => (report.decision.clone()?, report.phase.or(seen.last_answer)),
             None => (seen.decided.clone()?, seen.last_answer),
         };
         let missed = evidence.missed(process, phase);
-        Some((process, Decision { value, phase, bound: bounds::phase_bound(&case.params, missed), missed }))
+        Some(Decision { value, phase, bound: bounds::phase_bound(&case.params, missed), missed })
     };
-    correct.iter().filter_map(decision).collect()
+    let mut decisions = Table::empty(case.params.processes());
+    for &process in correct.iter() {
+        if let Some(decision) = decision(process) {
+            decisions.insert(process, decision);
+        }
+    }
+    decisions
 }
 
 /// Judges a run. See the module.
@@ -299,6 +302,6 @@ fn write(
         byzantine: case.cast.parts().filter_map(strategy).collect(),
         witness,
         blame: run.evidence.blame.clone(),
-        decisions: run.decisions,
+        decisions: run.decisions.iter().map(|(process, decision)| (process, decision.clone())).collect(),
     }
 }

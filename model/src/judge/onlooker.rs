@@ -45,16 +45,16 @@ impl Onlooker {
     }
 
     /// Takes in the next event.
-    pub fn observe(&mut self, at: Time, event: Event) {
-        self.evidence.take_in(self.events, &event);
+    pub fn observe(&mut self, at: Time, event: &Event) {
+        self.evidence.take_in(self.events, event);
         self.events += 1;
         if let Some(sightings) = &mut self.sightings {
-            sightings.take_in(at, &event);
+            sightings.take_in(at, event);
         }
     }
 
     /// The run is over, and this is what its processes report: the verdict. `meant` is what was meant to happen
-    /// beyond the cast, which played with this seed; attacks and offences are added to it.
+    /// beyond the cast, which played with this seed; its strategies and their offences are added to it.
     ///
     /// No process may have had an access executed after the answer from which it decided: that takes a restart,
     /// and a history.

@@ -141,16 +141,17 @@ pub(super) fn unknowns(case: &Case<'_>, run: &Run<'_>) -> Vec<String> {
     let unfired =
         case.plan.attacks.iter().filter(|attack| case.fired.get(*attack).is_none_or(|&count| count == 0));
     found.extend(unfired.map(|attack| format!("the attack {attack} was planned and never seen to fire")));
-    let late: Vec<ProcessId> = run.late.difference(&case.plan.late).copied().collect();
+    let late: Vec<ProcessId> =
+        run.late.iter().copied().filter(|process| !case.plan.late.contains(process)).collect();
     if !late.is_empty() {
         found.push(format!("late, which the plan does not name: {}", few(&late)));
     }
-    let missing = run.correct.iter().filter(|process| !run.reports.contains_key(process));
+    let missing = run.correct.iter().filter(|process| !run.reports.contains(**process));
     let missing: Vec<&ProcessId> = missing.collect();
     if !missing.is_empty() {
         found.push(format!("no report came from correct processes: {}", few(missing)));
     }
-    for (process, report) in &run.reports {
+    for (process, report) in run.reports.iter() {
         match (&report.ended, &report.decision) {
             (Ended::Failed(why), _) => found.push(format!("process {process} is correct and failed: {why}")),
             (Ended::Decided, None) => {

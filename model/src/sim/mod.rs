@@ -80,7 +80,7 @@ impl Simulator {
     pub fn run(&mut self, plan: &Plan) -> Outcome {
         let mut history = Vec::new();
         self.stage.set(plan);
-        self.stage.play(|at, event| history.push(Recorded { at, event }));
+        self.stage.play(|at, events| history.extend(events.drain(..).map(|event| Recorded { at, event })));
         let mut reports = Vec::new();
         self.stage.report(&mut reports);
         Outcome { history, reports, list: self.stage.list().iter().cloned().collect() }
@@ -93,7 +93,7 @@ impl Simulator {
         let Self { stage, onlooker, reports } = self;
         stage.set(plan);
         onlooker.begin(&plan.params, &plan.cast);
-        stage.play(|at, event| onlooker.observe(at, event));
+        stage.play(|at, events| events.iter().for_each(|event| onlooker.observe(at, event)));
         stage.report(reports);
         onlooker.facts(&plan.params, &plan.cast, plan.seed, meant, reports)
     }

@@ -121,8 +121,8 @@ impl Stage {
         }
     }
 
-    /// Plays to the end, telling `tell` everything that happens at the instance.
-    pub(super) fn play(&mut self, mut tell: impl FnMut(Time, Event)) {
+    /// Plays to the end, telling `tell` everything that happens at the instance, as it happens.
+    pub(super) fn play(&mut self, mut tell: impl FnMut(Time, &mut Vec<Event>)) {
         let mut budget = budget(self.machine.params());
         while self.playing > 0 && budget > 0 && self.go_on() {
             self.hand_out(&mut tell);
@@ -132,8 +132,12 @@ impl Stage {
 
     /// What the processes that joined say, in order; in place of what stands in `reports`.
     pub(super) fn report(&self, reports: &mut Vec<Report>) {
-        reports.clear();
-        reports.extend(self.seats.iter().flatten().map(|seat| seat.player.report()));
+        let mut players = self.seats.iter().flatten().map(|seat| &seat.player);
+        reports.truncate(players.clone().count());
+        for (report, player) in reports.iter_mut().zip(&mut players) {
+            *report = player.report_within(std::mem::take(&mut report.from));
+        }
+        reports.extend(players.map(Player::report));
     }
 
     /// The list.
@@ -265,16 +269,17 @@ impl Stage {
     }
 
     /// Tells what happened, and hands the answers in it to whom they are for.
-    fn hand_out(&mut self, tell: &mut impl FnMut(Time, Event)) {
+    fn hand_out(&mut self, tell: &mut impl FnMut(Time, &mut Vec<Event>)) {
         let mut events = std::mem::take(&mut self.events);
-        for event in events.drain(..) {
-            if let Event::Answered { process, number, phase, answer } = event {
+        for event in &events {
+            if let Event::Answered { process, number, phase, answer } = *event {
                 let entries = entries(&self.machine, answer);
                 seated(&mut self.seats, process).player.answered(number, Some(phase), answer, entries);
                 self.ask(process);
             }
-            tell(self.now, event);
         }
+        tell(self.now, &mut events);
+        events.clear();
         self.events = events;
     }
 
@@ -363,7 +368,7 @@ mod tests {
             stage.seat(process, &params, behaviour, process != ProcessId::FIRST);
         }
         let (mut history, mut reports) = (Vec::new(), Vec::new());
-        stage.play(|at, event| history.push(Recorded { at, event }));
+        stage.play(|at, events| history.extend(events.drain(..).map(|event| Recorded { at, event })));
         stage.report(&mut reports);
         Outcome { history, reports, list: stage.list().iter().cloned().collect() }
     }

@@ -2,6 +2,7 @@
 //! timer.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::task::Waker;
 
 use stickycas_model::access::Refusal;
@@ -18,6 +19,7 @@ use super::instance::{Facts, Instance, WatcherId};
 use super::outbox::Parcel;
 use super::outlets::Outlets;
 use crate::limits::Limits;
+use crate::store::budget::Budget;
 use crate::store::memory::Record;
 
 /// See the module.
@@ -42,11 +44,11 @@ pub(super) struct Guarded {
 
 impl Guarded {
     /// A new instance, in which nothing has happened.
-    pub(super) fn new(facts: &Facts, limits: &Limits) -> Self {
+    pub(super) fn new(facts: &Facts, limits: &Limits, budget: Arc<Budget>) -> Self {
         let kept = limits.events + limits.events_per_process * facts.params.processes() as usize;
         Self {
             machine: Machine::new(facts.params.clone()),
-            record: Record::new(kept),
+            record: Record::new(kept, budget),
             outlets: Outlets::default(),
             callers: Callers::new(limits.callers_per_access),
             watchers: BTreeMap::new(),

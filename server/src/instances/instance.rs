@@ -25,6 +25,7 @@ use super::outlets::Outlet;
 use super::timers::Timers;
 use crate::identity::Principal;
 use crate::limits::Limits;
+use crate::store::budget::Budget;
 use crate::store::memory::NotKept;
 
 /// What was fixed when the instance was created.
@@ -57,13 +58,25 @@ pub(crate) struct Instance {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WatcherId(pub(super) u64);
 
-/// An access that was taken: its answer, or where it will come.
+/// An access that was taken.
 #[derive(Debug)]
-pub(crate) enum Taken {
-    /// It was answered at once.
+pub(crate) enum Taken<T> {
+    /// It was answered at once: outside phases.
     Answered(Answered),
-    /// It waits for its phase.
-    Waits(Ticket),
+    /// It had been answered before: its first answer once more (F8b).
+    AnsweredBefore(Answered),
+    /// It waits for its phase; where the answer will come.
+    Waits(T),
+    /// It waited already (F8b).
+    WaitedBefore(T),
+}
+
+/// A session that was opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened {
+    pub(crate) session: SessionId,
+    /// Whether it took the place of an open one.
+    pub(crate) replaced: bool,
 }
 
 /// Why a call is not taken.
@@ -98,11 +111,11 @@ pub(crate) struct Snapshot {
 }
 
 impl Instance {
-    pub(super) fn new(facts: Facts, limits: &Limits, timers: Arc<Timers>) -> Self {
+    pub(super) fn new(facts: Facts, limits: &Limits, timers: Arc<Timers>, budget: Arc<Budget>) -> Self {
         let number = |index| ProcessId::from_index(index).expect("a roster has at most 65,536 rows");
         let processes =
             facts.roster.iter().enumerate().map(|(index, name)| (name.clone(), number(index))).collect();
-        let core = Guarded::new(&facts, limits);
+        let core = Guarded::new(&facts, limits, budget);
         let list = core.machine.shared_list();
         let instance = Self { facts, processes, born: Instant::now(), timers, list, core: Mutex::new(core) };
         instance.core().set_alarm(&instance);
@@ -133,7 +146,7 @@ impl Instance {
         process: ProcessId,
         incarnation: u64,
         outlet: &Outlet,
-    ) -> Result<SessionId, NotTaken> {
+    ) -> Result<Opened, NotTaken> {
         self.step(|core, now| {
             // Answers that are due belong to the older session: the welcome tells what happened before it.
             core.catch_up(self, now);
@@ -143,8 +156,9 @@ impl Instance {
             let waiting = welcome.waiting.len();
             outlet.welcome(process, welcome, self.params());
             // What waits is answered to this session, even if the hello itself has just let it be executed.
-            core.outlets.open(process, session, outlet.clone(), waiting, self.params().processes());
-            Ok(session)
+            let processes = self.params().processes();
+            let replaced = core.outlets.open(process, session, outlet.clone(), waiting, processes);
+            Ok(Opened { session, replaced })
         })
     }
 
@@ -154,32 +168,32 @@ impl Instance {
     }
 
     /// An access that came on a stream: its answer goes to the stream's outlet.
-    pub(crate) fn access(&self, access: Access) -> Result<Option<Answered>, NotTaken> {
-        let process = access.process;
-        self.step(|core, now| match core.machine.apply(now, Input::Access(access), &mut core.events)? {
-            Reply::Answered { phase, answer } => Ok(Some(self.answered(phase, answer))),
-            Reply::Accepted => {
-                core.outlets.expect(process);
-                Ok(None)
-            }
-            Reply::Waiting | Reply::Welcome(_) | Reply::Done => Ok(None),
-        })
+    pub(crate) fn access(&self, access: Access) -> Result<Taken<()>, NotTaken> {
+        self.take(access, |_| Ok(()))
     }
 
     /// An access that came with a unary call.
-    pub(crate) fn call(&self, access: Access) -> Result<Taken, NotTaken> {
+    pub(crate) fn call(&self, access: Access) -> Result<Taken<Ticket>, NotTaken> {
         let (process, number) = (access.process, access.number);
-        self.step(|core, now| {
-            match core.machine.apply(now, Input::Access(access), &mut core.events)? {
-                Reply::Answered { phase, answer } => Ok(Taken::Answered(self.answered(phase, answer))),
-                // Its answer may be among the events already; they are delivered after this.
-                reply => {
-                    if reply == Reply::Accepted {
-                        core.outlets.expect(process);
-                    }
-                    Ok(Taken::Waits(core.callers.wait(process, number)?))
-                }
+        self.take(access, |core| Ok(core.callers.wait(process, number)?))
+    }
+
+    /// Hands an access to the machine. `wait` is where its answer will come; it may be among the events already,
+    /// which are delivered after this.
+    fn take<T>(
+        &self,
+        access: Access,
+        wait: impl FnOnce(&mut Guarded) -> Result<T, NotTaken>,
+    ) -> Result<Taken<T>, NotTaken> {
+        let process = access.process;
+        self.step(|core, now| match core.machine.apply(now, Input::Access(access), &mut core.events)? {
+            Reply::Answered { phase: None, answer } => Ok(Taken::Answered(self.answered(None, answer))),
+            Reply::Answered { phase, answer } => Ok(Taken::AnsweredBefore(self.answered(phase, answer))),
+            Reply::Accepted => {
+                core.outlets.expect(process);
+                wait(core).map(Taken::Waits)
             }
+            Reply::Waiting | Reply::Welcome(_) | Reply::Done => wait(core).map(Taken::WaitedBefore),
         })
     }
 
@@ -367,7 +381,7 @@ mod tests {
             retention: Duration::MAX,
             idle_lifetime: Duration::MAX,
         };
-        Instance::new(facts, &Limits::default(), Arc::default())
+        Instance::new(facts, &Limits::default(), Arc::default(), Arc::new(Budget::new(usize::MAX)))
     }
 
     fn outlet() -> Outlet {
@@ -386,7 +400,7 @@ mod tests {
         let instance = instance();
         let [first, second] = [ProcessId::FIRST, ProcessId::FIRST.next()];
         let [older, newer] = [outlet(), outlet()];
-        let session = instance.hello(first, 0, &older).unwrap();
+        let session = instance.hello(first, 0, &older).unwrap().session;
         instance.hello(second, 0, &outlet()).unwrap();
         let op = Op::Read { start: Position::new(0) };
         let access = Access {
@@ -396,7 +410,7 @@ mod tests {
             op,
             no_wait: false,
         };
-        assert!(instance.access(access).unwrap().is_none(), "the other process is awaited");
+        assert!(matches!(instance.access(access), Ok(Taken::Waits(()))), "the other process is awaited");
         let due = instance.core().machine.deadline().unwrap();
         while instance.now() <= due {}
 

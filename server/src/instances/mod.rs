@@ -23,9 +23,10 @@ use stickycas_proto::v1::RefusalReason;
 
 use crate::identity::{Caller, Principal};
 use crate::limits::Limits;
+use crate::store::budget::Budget;
 
 pub(crate) use answered::Answered;
-pub(crate) use instance::{Facts, Instance, Next, NotTaken, Snapshot, Taken, WatcherId};
+pub(crate) use instance::{Facts, Instance, Next, NotTaken, Opened, Snapshot, Taken, WatcherId};
 pub(crate) use outbox::{Out, Outbox, how_many};
 pub(crate) use outlets::Outlet;
 
@@ -46,6 +47,8 @@ pub(crate) struct Draft {
 pub(crate) struct Instances {
     living: RwLock<Living>,
     timers: Arc<Timers>,
+    /// Of the memory that all records take.
+    budget: Arc<Budget>,
     limits: Limits,
 }
 
@@ -56,11 +59,14 @@ struct Living {
     by_creator: HashMap<Principal, usize>,
     /// Processes of all of them together.
     processes: usize,
+    /// What they may come to take, in bytes.
+    worst_case: usize,
 }
 
 impl Instances {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { living: RwLock::default(), timers: Arc::default(), limits }
+        let budget = Arc::new(Budget::new(limits.record_bytes));
+        Self { living: RwLock::default(), timers: Arc::default(), budget, limits }
     }
 
     /// Wakes instances when their time has come and lets go of those that have expired, for ever.
@@ -68,7 +74,7 @@ impl Instances {
         let wake = |id| {
             let instance = self.living().by_id.get(&id).cloned();
             if instance.is_some_and(|instance| instance.wake()) {
-                self.living_mut().remove(id);
+                self.living_mut().remove(id, &self.limits);
                 tracing::debug!(instance = %id, "expired");
             }
         };
@@ -121,12 +127,13 @@ impl Instances {
             return Ok((existing, false));
         }
         // A large one takes a while to build, and nobody should wait for that.
-        let instance = Arc::new(Instance::new(facts, &self.limits, self.timers.clone()));
+        let (timers, budget) = (self.timers.clone(), self.budget.clone());
+        let instance = Arc::new(Instance::new(facts, &self.limits, timers, budget));
         let mut living = self.living_mut();
         if let Some(existing) = self.place(&living, instance.facts(), seed_given)? {
             return Ok((existing, false));
         }
-        living.insert(instance.clone());
+        living.insert(instance.clone(), self.limits.worst_case(instance.params()));
         Ok((instance, true))
     }
 
@@ -163,6 +170,12 @@ impl Instances {
                 "the living instances have {} processes, and may have {}",
                 living.processes, self.limits.processes
             )
+        } else if living.worst_case + self.limits.worst_case(&facts.params) > self.limits.instance_bytes {
+            format!(
+                "the living instances may come to take {} bytes, and with this one more than the {} that they may: \
+                 a smaller pipeline or smaller values need less",
+                living.worst_case, self.limits.instance_bytes
+            )
         } else {
             return Ok(());
         };
@@ -191,17 +204,18 @@ impl Facts {
 }
 
 impl Living {
-    fn insert(&mut self, instance: Arc<Instance>) {
+    fn insert(&mut self, instance: Arc<Instance>, worst_case: usize) {
         let facts = instance.facts();
         if let Some(name) = &facts.name {
             self.by_name.insert(name.clone(), facts.id);
         }
         *self.by_creator.entry(facts.creator.clone()).or_default() += 1;
         self.processes += facts.params.processes() as usize;
+        self.worst_case += worst_case;
         self.by_id.insert(facts.id, instance);
     }
 
-    fn remove(&mut self, id: InstanceId) {
+    fn remove(&mut self, id: InstanceId, limits: &Limits) {
         let Some(instance) = self.by_id.remove(&id) else { return };
         let facts = instance.facts();
         if let Some(name) = &facts.name
@@ -216,6 +230,7 @@ impl Living {
             }
         }
         self.processes -= facts.params.processes() as usize;
+        self.worst_case -= limits.worst_case(&facts.params);
     }
 }
 

@@ -44,6 +44,8 @@ struct State {
     /// Accesses of this stream that are accepted and not answered.
     pending: usize,
     overfull: bool,
+    /// How many times the stream has taken frames out.
+    taken: u64,
     /// Channels whose sessions have ended: the client may use them again.
     freed: Vec<u32>,
     waker: Option<Waker>,
@@ -130,6 +132,11 @@ impl Outbox {
         self.state().parcels.len()
     }
 
+    /// How many times frames were taken out: whether the client reads.
+    pub(crate) fn taken(&self) -> u64 {
+        self.state().taken
+    }
+
     /// Takes out at most `limit` frames, and of those no more than fit into `bytes`, but one at least; registers
     /// the task to be woken if there are none. Only the stream takes out.
     pub(crate) fn take(&self, limit: usize, bytes: usize, cx: &Context<'_>) -> Out {
@@ -144,6 +151,7 @@ impl Outbox {
                 }
                 return if state.pending == 0 { Out::Idle } else { Out::Nothing };
             }
+            state.taken += 1;
             let count = state.parcels.len().min(limit);
             state.parcels.drain(..count).collect()
         };

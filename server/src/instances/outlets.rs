@@ -38,7 +38,7 @@ pub(super) struct Outlets {
 
 impl Outlets {
     /// Answers of `process` go to `outlet` from now on, `waiting` of them at least. An older session waits for
-    /// them no more and is told that it was replaced (F8f).
+    /// them no more and is told that it was replaced (F8f). True if there was one.
     pub(super) fn open(
         &mut self,
         process: ProcessId,
@@ -46,17 +46,17 @@ impl Outlets {
         outlet: Outlet,
         waiting: usize,
         processes: u32,
-    ) {
+    ) -> bool {
         if self.sessions.is_empty() {
             self.sessions.resize(processes as usize, None);
         }
         outlet.outbox.expect(waiting);
         let older = self.sessions[process.index()].replace((session, outlet));
-        if let Some((_, older)) = older {
-            older.outbox.expect_no_more(waiting);
-            older.outbox.free(older.channel);
-            older.outbox.push(Replaced { channel: older.channel, session: session.get() });
-        }
+        let Some((_, older)) = older else { return false };
+        older.outbox.expect_no_more(waiting);
+        older.outbox.free(older.channel);
+        older.outbox.push(Replaced { channel: older.channel, session: session.get() });
+        true
     }
 
     /// The stream of this session is gone, unless a newer one has taken its place already.

@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
+use stickycas_model::history::{Offence, OffenceKind};
 use stickycas_model::types::{AccessNumber, ProcessId, SessionId};
 use stickycas_proto::convert::access::{access_from_frame, value_from_wire};
 use stickycas_proto::status::Refused;
@@ -19,11 +20,14 @@ use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
 use super::calls::{expired, refuse_content};
-use super::quota::Place;
+use super::readers::Reading;
 use super::{Service, draining};
 use crate::drain::Waiting;
 use crate::identity::Caller;
-use crate::instances::{Instance, Out, Outbox, Outlet};
+use crate::instances::{Instance, Opened, Out, Outbox, Outlet, Taken};
+use crate::peer::Peer;
+use crate::principals::{Incident, Place};
+use crate::unreadable::Unreadable;
 
 /// One Attach stream. See the module.
 pub(crate) struct AttachStream {
@@ -38,7 +42,10 @@ pub(crate) struct AttachStream {
     drain: Waiting,
     /// Whether what is in the outbox has waited for its turn already.
     lingered: bool,
+    /// Whether it is not listened to before its client has read.
+    stalled: bool,
     over: bool,
+    _reading: Option<Reading>,
     _place: Place,
 }
 
@@ -51,12 +58,29 @@ struct Channel {
 }
 
 impl Channel {
+    /// Files an offence of the process.
+    fn accuse(&self, kind: OffenceKind, number: Option<AccessNumber>, detail: &str) {
+        if let Some(instance) = self.instance.upgrade() {
+            accuse(&instance, self.process, kind, number, detail);
+        }
+    }
+
     /// Nobody listens for the answers of this session any more. Its accesses stay (F8a).
     fn hang_up(&self) {
         if let Some(instance) = self.instance.upgrade() {
             instance.hang_up(self.process, self.session);
         }
     }
+}
+
+fn accuse(
+    instance: &Instance,
+    process: ProcessId,
+    kind: OffenceKind,
+    number: Option<AccessNumber>,
+    detail: &str,
+) {
+    instance.accuse(Offence { process, kind, number, phase: None, detail: detail.to_owned() });
 }
 
 /// Messages taken in before others have their turn: more may come in while these are handled.
@@ -66,11 +90,13 @@ impl AttachStream {
     pub(super) fn new(
         service: Service,
         caller: Caller,
+        peer: Option<Peer>,
         requests: Streaming<AttachRequest>,
         place: Place,
     ) -> Self {
         let outbox = Arc::new(Outbox::new(service.0.limits.unread_frames));
         let drain = service.0.drain.wait();
+        let reading = peer.map(|peer| service.0.readers.join(&outbox, peer, caller.account.clone()));
         Self {
             service,
             caller,
@@ -80,7 +106,9 @@ impl AttachStream {
             outbox,
             drain,
             lingered: false,
+            stalled: false,
             over: false,
+            _reading: reading,
             _place: place,
         }
     }
@@ -88,15 +116,15 @@ impl AttachStream {
     /// Takes in what the client has sent. An error ends the stream.
     fn take_in(&mut self, cx: &mut Context<'_>) -> Result<(), Status> {
         for _ in 0..MESSAGES_IN_A_ROW {
-            if self.outbox.len() >= self.service.0.limits.unread_frames_to_pause {
-                // Not listened to before it has read: the next poll comes when there is room to send.
+            if self.is_stalled() {
+                // The next poll comes when there is room to send.
                 return Ok(());
             }
             let Some(requests) = &mut self.requests else { return Ok(()) };
             match Pin::new(requests).poll_next(cx) {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(Some(Ok(request))) => self.take(request)?,
-                Poll::Ready(Some(Err(status))) => return Err(broken(&status)),
+                Poll::Ready(Some(Err(status))) => return Err(self.broken(&status)),
                 Poll::Ready(None) => self.requests = None,
             }
         }
@@ -105,14 +133,64 @@ impl AttachStream {
         Ok(())
     }
 
+    /// Whether the client has left too much unread to be listened to.
+    fn is_stalled(&mut self) -> bool {
+        let stalled = self.outbox.len() >= self.service.0.limits.unread_frames_to_pause;
+        if stalled && !self.stalled {
+            self.caller.account.note(Incident::StreamStalled);
+        }
+        self.stalled = stalled;
+        stalled
+    }
+
     fn take(&mut self, request: AttachRequest) -> Result<(), Status> {
-        let limit = self.service.0.limits.frames_per_message;
-        if request.frames.len() > limit {
-            let why = format!("{} frames in one message: at most {limit} may be", request.frames.len());
+        let (count, limit) = (request.frames.len(), self.service.0.limits.frames_per_message);
+        if count > limit {
+            let why = format!("{count} frames in one message: at most {limit} may be");
+            self.blame(OffenceKind::Oversized, &why);
             return Err(Refused::new(RefusalReason::Malformed, why).into());
         }
-        request.frames.into_iter().for_each(|frame| self.handle(frame));
+        // One charge for all of them. A message without frames costs as much as one with one.
+        let granted = self.caller.account.charge_frames(count.max(1));
+        for (index, frame) in request.frames.into_iter().enumerate() {
+            if index < granted { self.handle(frame) } else { self.refuse_for_rate(&frame) }
+        }
         Ok(())
+    }
+
+    /// A frame above the rate of its principal: refused, and an offence. What follows it on its channel is none.
+    fn refuse_for_rate(&self, frame: &ClientFrame) {
+        let (channel, number) = match &frame.frame {
+            Some(Frame::Access(access)) => (access.channel, AccessNumber::new(access.number)),
+            Some(Frame::Hello(hello)) => (hello.channel, None),
+            Some(Frame::Decision(decision)) => (decision.channel, None),
+            None => (0, None),
+        };
+        let refused = self.caller.account.too_fast(1);
+        match self.channels.get(&channel) {
+            Some(channel) => channel.accuse(OffenceKind::QuotaExceeded, number, &refused.message),
+            None => self.caller.account.blame(OffenceKind::QuotaExceeded, &refused.message),
+        }
+        self.refuse(channel, number, &refused);
+    }
+
+    /// Files an offence that names no channel with every instance that is open here; if none is, with those where
+    /// the principal was at work last.
+    fn blame(&self, kind: OffenceKind, detail: &str) {
+        if self.channels.is_empty() {
+            self.caller.account.blame(kind, detail);
+        }
+        self.channels.values().for_each(|channel| channel.accuse(kind, None, detail));
+    }
+
+    /// The client's side of the stream failed: its bytes are no message, unless it broke off.
+    fn broken(&self, status: &Status) -> Status {
+        let unreadable =
+            Unreadable::of(status, &self.caller.request).filter(|_| !self.caller.request.is_broken());
+        let Some(unreadable) = unreadable else { return Status::cancelled("the client is gone") };
+        self.caller.account.note(unreadable.incident());
+        self.blame(unreadable.offence(), status.message());
+        Unreadable::refused(status, &self.caller.request).into()
     }
 
     fn handle(&mut self, frame: ClientFrame) {
@@ -120,7 +198,11 @@ impl AttachStream {
             Some(Frame::Access(access)) => self.access(&access),
             Some(Frame::Hello(hello)) => self.hello(&hello),
             Some(Frame::Decision(decision)) => self.decide(&decision),
-            None => self.refuse(0, None, &Refused::new(RefusalReason::Malformed, "the frame says nothing")),
+            None => {
+                let refused = Refused::new(RefusalReason::Malformed, "the frame says nothing");
+                self.blame(OffenceKind::Malformed, &refused.message);
+                self.refuse(0, None, &refused);
+            }
         }
     }
 
@@ -136,11 +218,13 @@ impl AttachStream {
         self.free.extend(self.outbox.take_freed());
         if self.channels.contains_key(&channel) && !self.free.contains(&channel) {
             let why = format!("channel {channel} is in use");
+            accuse(&instance, process, OffenceKind::Malformed, None, &why);
             return Err(Refused::new(RefusalReason::Malformed, why));
         }
         let limits = &self.service.0.limits;
         if self.channels.len() - self.free.len() >= limits.channels_per_stream {
             let why = format!("the stream has {} channels, as many as it may", limits.channels_per_stream);
+            accuse(&instance, process, OffenceKind::QuotaExceeded, None, &why);
             return Err(Refused::new(RefusalReason::TooManyStreams, why).with_retry_after(limits.retry_after));
         }
         if self.channels.len() >= limits.channels_per_stream
@@ -150,9 +234,12 @@ impl AttachStream {
         }
         self.forget(channel);
         let outlet = Outlet { outbox: self.outbox.clone(), channel };
-        let session = instance
+        let Opened { session, replaced } = instance
             .hello(process, hello.incarnation, &outlet)
             .map_err(|error| self.service.not_taken(&error))?;
+        if replaced {
+            self.caller.account.note(Incident::SessionReplaced);
+        }
         self.channels.insert(channel, Channel { instance: Arc::downgrade(&instance), process, session });
         Ok(())
     }
@@ -176,8 +263,14 @@ impl AttachStream {
         let access = access_from_frame(frame, process, session, instance.params())
             .map_err(|error| refuse_content(&instance, process, AccessNumber::new(frame.number), &error))?;
         let number = access.number;
-        if let Some(answered) = instance.access(access).map_err(|error| self.service.not_taken(&error))? {
-            self.outbox.repeat(frame.channel, number, answered);
+        match instance.access(access).map_err(|error| self.service.not_taken(&error))? {
+            Taken::Waits(()) => {}
+            Taken::WaitedBefore(()) => self.caller.account.note(Incident::AccessRepeated),
+            Taken::Answered(answered) => self.outbox.repeat(frame.channel, number, answered),
+            Taken::AnsweredBefore(answered) => {
+                self.caller.account.note(Incident::AccessRepeated);
+                self.outbox.repeat(frame.channel, number, answered);
+            }
         }
         Ok(())
     }
@@ -207,6 +300,7 @@ impl AttachStream {
     }
 
     fn refuse(&self, channel: u32, number: Option<AccessNumber>, refused: &Refused) {
+        self.caller.account.refuse(refused.reason);
         self.outbox.push(refused.to_frame(channel, number));
     }
 
@@ -247,6 +341,9 @@ impl Stream for AttachStream {
             return Poll::Ready(None);
         }
         let next = self.next(cx);
+        if let Poll::Ready(Some(Err(status))) = &next {
+            self.caller.account.refuse_with(status);
+        }
         self.over = matches!(next, Poll::Ready(None | Some(Err(_))));
         next
     }
@@ -254,14 +351,9 @@ impl Stream for AttachStream {
 
 impl Drop for AttachStream {
     fn drop(&mut self) {
+        if !self.over || self.caller.request.is_broken() {
+            self.caller.account.note(Incident::StreamAbandoned);
+        }
         self.channels.values().for_each(Channel::hang_up);
-    }
-}
-
-/// The client's side of the stream broke: its connection did, or its bytes are no message.
-fn broken(status: &Status) -> Status {
-    match status.code() {
-        tonic::Code::Cancelled | tonic::Code::Unknown => Status::cancelled("the client is gone"),
-        _ => Refused::new(RefusalReason::Malformed, status.message()).into(),
     }
 }

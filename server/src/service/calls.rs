@@ -22,6 +22,8 @@ use super::attach::AttachStream;
 use super::{Service, draining};
 use crate::identity::Caller;
 use crate::instances::{Answered, Instance, NotTaken, Taken};
+use crate::peer::Peer;
+use crate::principals::{Incident, Share};
 
 #[tonic::async_trait]
 impl StickyCasService for Service {
@@ -67,27 +69,31 @@ impl StickyCasService for Service {
         request: Request<Streaming<AttachRequest>>,
     ) -> Result<Response<AttachStream>, Status> {
         let caller = self.caller(&request)?;
-        let place = self.0.attach_streams.take(&caller.principal).map_err(|limit| {
-            Refused::new(
-                RefusalReason::TooManyStreams,
-                format!("you have {limit} Attach streams, as many as you may"),
-            )
-            .with_retry_after(self.0.limits.retry_after)
-        })?;
-        Ok(Response::new(AttachStream::new(self.clone(), caller, request.into_inner(), place)))
+        let place = caller.account.take(Share::AttachStreams);
+        let place = place
+            .inspect_err(|refused| caller.account.blame(OffenceKind::QuotaExceeded, &refused.message))?;
+        let peer = request.extensions().get::<Peer>().cloned();
+        Ok(Response::new(AttachStream::new(self.clone(), caller, peer, request.into_inner(), place)))
     }
 }
 
 impl Service {
-    /// The instance with this id and which process of it the caller is.
+    /// The instance with this id, at which the caller is about to act, and which process of it the caller is.
     pub(super) fn member(&self, caller: &Caller, id: &str) -> Result<(Arc<Instance>, ProcessId), Refused> {
-        let id: InstanceId = id.parse().map_err(|error: WireError| Refused::from(&error))?;
+        let id: InstanceId = id.parse().map_err(|error: WireError| {
+            caller.account.blame(OffenceKind::Malformed, &error.to_string());
+            Refused::from(&error)
+        })?;
         let instance = self.0.instances.get(id)?;
         match instance.process_of(&caller.principal) {
-            Some(process) => Ok((instance, process)),
+            Some(process) => {
+                caller.account.acts_at(&instance, process);
+                Ok((instance, process))
+            }
             None => {
                 tracing::warn!(instance = %id, principal = ?caller.principal.as_str(), "foreign identity");
                 let why = format!("{:?} is no process of instance {id}", caller.principal.as_str());
+                caller.account.blame(OffenceKind::ForeignIdentity, &why);
                 Err(Refused::new(RefusalReason::NotAMember, why))
             }
         }
@@ -105,9 +111,20 @@ impl Service {
         let (instance, process) = self.member(caller, id)?;
         let access = read(process, instance.params())
             .map_err(|error| refuse_content(&instance, process, AccessNumber::new(number), &error))?;
-        let ticket = match instance.call(access).map_err(|error| self.not_taken(&error))? {
-            Taken::Answered(answered) => return Ok(answered),
-            Taken::Waits(ticket) => ticket,
+        let taken = instance.call(access).map_err(|error| {
+            let refused = self.not_taken(&error);
+            if matches!(error, NotTaken::TooManyCallers) {
+                let (kind, detail) = (OffenceKind::QuotaExceeded, refused.message.clone());
+                instance.accuse(Offence { process, kind, number: None, phase: None, detail });
+            }
+            refused
+        })?;
+        if matches!(taken, Taken::AnsweredBefore(_) | Taken::WaitedBefore(_)) {
+            caller.account.note(Incident::AccessRepeated);
+        }
+        let ticket = match taken {
+            Taken::Answered(answered) | Taken::AnsweredBefore(answered) => return Ok(answered),
+            Taken::Waits(ticket) | Taken::WaitedBefore(ticket) => ticket,
         };
         drop(instance);
         // Those who wait are told when draining begins; whoever has come in between looks again.

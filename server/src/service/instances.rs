@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use prost_types::Timestamp;
+use stickycas_model::history::{Offence, OffenceKind};
 use stickycas_model::machine::State;
 use stickycas_model::params::Params;
 use stickycas_model::types::Phase;
@@ -23,6 +24,7 @@ use super::status::{own_to_wire, state_to_wire, status_to_wire};
 use super::watch::WatchStream;
 use crate::identity::Caller;
 use crate::instances::{Draft, Facts, Instance, draw_seed};
+use crate::principals::Share;
 
 #[tonic::async_trait]
 impl InstanceService for Service {
@@ -31,6 +33,7 @@ impl InstanceService for Service {
         if !caller.coordinator {
             let why =
                 format!("{:?} may not create instances: it is no coordinator", caller.principal.as_str());
+            caller.account.blame(OffenceKind::ForeignIdentity, &why);
             return Err(Refused::new(RefusalReason::NotCoordinator, why).into());
         }
         let draft = draft(request.into_inner(), self.0.limits.principal_bytes)?;
@@ -92,10 +95,9 @@ impl InstanceService for Service {
             let why = "snapshot_first goes with from_phase = 0 only";
             return Err(Refused::new(RefusalReason::Malformed, why).into());
         }
-        let place = self.0.watch_streams.take(&caller.principal).map_err(|limit| {
-            let why = format!("you have {limit} Watch streams, as many as you may");
-            Refused::new(RefusalReason::TooManyStreams, why).with_retry_after(self.0.limits.retry_after)
-        })?;
+        let place = caller.account.take(Share::WatchStreams);
+        let place =
+            place.inspect_err(|refused| accuse(&caller, &instance, OffenceKind::QuotaExceeded, refused))?;
         let stream = if request.snapshot_first {
             WatchStream::with_snapshot(self, instance, place)
         } else {
@@ -119,10 +121,24 @@ impl InstanceService for Service {
         let instance = self.0.instances.get(id)?;
         if instance.facts().creator != caller.principal {
             let why = format!("only its creator closes instance {id}");
-            return Err(Refused::new(RefusalReason::NotCreator, why).into());
+            let refused = Refused::new(RefusalReason::NotCreator, why);
+            accuse(&caller, &instance, OffenceKind::ForeignIdentity, &refused);
+            return Err(refused.into());
         }
         instance.close();
         Ok(Response::new(CloseResponse {}))
+    }
+}
+
+/// Files what was refused with the instance that it was tried at, if the caller is a process of it; else with those
+/// where it is known as one.
+fn accuse(caller: &Caller, instance: &Instance, kind: OffenceKind, refused: &Refused) {
+    match instance.process_of(&caller.principal) {
+        Some(process) => {
+            let detail = refused.message.clone();
+            instance.accuse(Offence { process, kind, number: None, phase: None, detail });
+        }
+        None => caller.account.blame(kind, &refused.message),
     }
 }
 

@@ -2,8 +2,9 @@
 
 mod attach;
 mod calls;
+mod counts;
 mod instances;
-mod quota;
+mod readers;
 mod status;
 mod watch;
 
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use stickycas_proto::status::Refused;
 use stickycas_proto::v1::RefusalReason;
 use stickycas_proto::v1::instance_service_server::InstanceServiceServer;
+use stickycas_proto::v1::server_service_server::ServerServiceServer;
 use stickycas_proto::v1::sticky_cas_service_server::StickyCasServiceServer;
 use tonic::{Extensions, Request};
 
@@ -19,10 +21,11 @@ use crate::drain::Drain;
 use crate::identity::Caller;
 use crate::instances::Instances;
 use crate::limits::Limits;
+use crate::principals::Principals;
 
-use quota::Quota;
+use readers::Readers;
 
-/// What both services need.
+/// What the services need.
 #[derive(Clone, Debug)]
 pub(crate) struct Service(Arc<Shared>);
 
@@ -31,15 +34,23 @@ struct Shared {
     instances: Arc<Instances>,
     limits: Limits,
     drain: Drain,
-    attach_streams: Quota,
-    watch_streams: Quota,
+    principals: Principals,
+    readers: Readers,
 }
 
 impl Service {
-    pub(crate) fn new(instances: Arc<Instances>, limits: Limits, drain: Drain) -> Self {
-        let attach_streams = Quota::new(limits.attach_streams_per_principal);
-        let watch_streams = Quota::new(limits.watch_streams_per_principal);
-        Self(Arc::new(Shared { instances, limits, drain, attach_streams, watch_streams }))
+    pub(crate) fn new(
+        instances: Arc<Instances>,
+        limits: Limits,
+        drain: Drain,
+        principals: Principals,
+    ) -> Self {
+        Self(Arc::new(Shared { instances, limits, drain, principals, readers: Readers::default() }))
+    }
+
+    /// Cuts off clients that do not read, for ever.
+    pub(crate) async fn run_readers(&self) {
+        self.0.readers.run(self.0.limits.unread_for).await;
     }
 
     /// The list itself: append, read, decide, attach.
@@ -54,6 +65,12 @@ impl Service {
         InstanceServiceServer::new(self.clone()).max_decoding_message_size(bytes)
     }
 
+    /// The server itself: counts.
+    pub(crate) fn server(&self) -> ServerServiceServer<Self> {
+        let bytes = self.0.limits.message_bytes;
+        ServerServiceServer::new(self.clone()).max_decoding_message_size(bytes)
+    }
+
     /// Who calls, unless the server takes nothing new.
     fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Refused> {
         if self.0.drain.has_begun() {
@@ -65,7 +82,7 @@ impl Service {
 
 fn caller(extensions: &Extensions) -> Result<Caller, Refused> {
     let caller = extensions.get::<Caller>().cloned();
-    debug_assert!(caller.is_some(), "the identity layer wraps every service");
+    debug_assert!(caller.is_some(), "the border is around every service");
     caller.ok_or_else(Refused::internal)
 }
 

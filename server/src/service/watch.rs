@@ -16,12 +16,12 @@ use stickycas_proto::v1::{self, EventBatch, RefusalReason, WatchResponse};
 use tokio_stream::Stream;
 use tonic::Status;
 
-use super::quota::Place;
 use super::status::status_to_wire;
 use super::{Service, draining};
 use crate::drain::Waiting;
 use crate::instances::{Instance, Next, Snapshot, WatcherId, how_many};
 use crate::limits::Limits;
+use crate::principals::Place;
 
 /// One Watch stream. See the module.
 pub(crate) struct WatchStream {
@@ -34,7 +34,7 @@ pub(crate) struct WatchStream {
     index: u64,
     drain: Waiting,
     over: bool,
-    _place: Place,
+    place: Place,
 }
 
 impl WatchStream {
@@ -43,7 +43,7 @@ impl WatchStream {
         let drain = service.0.drain.wait();
         let service = service.clone();
         let watcher = instance.watcher();
-        Self { service, instance, watcher, snapshot: Vec::new(), index, drain, over: false, _place: place }
+        Self { service, instance, watcher, snapshot: Vec::new(), index, drain, over: false, place }
     }
 
     /// A snapshot, and then what happens after it.
@@ -87,6 +87,9 @@ impl Stream for WatchStream {
             return Poll::Ready(None);
         }
         let next = self.next(cx);
+        if let Poll::Ready(Some(Err(status))) = &next {
+            self.place.account().refuse_with(status);
+        }
         self.over = matches!(next, Poll::Ready(None | Some(Err(_))));
         next
     }

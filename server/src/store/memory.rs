@@ -4,9 +4,12 @@
 //! event that they want next, so a slow one costs nothing and notices by itself that it was too slow.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::types::{Phase, Time};
+
+use super::budget::{Budget, Holding};
 
 /// The latest events of one instance.
 #[derive(Debug)]
@@ -19,6 +22,7 @@ pub(crate) struct Record {
     /// The last phase whose step is not kept any more.
     forgotten: Option<Phase>,
     limit: usize,
+    holding: Holding,
 }
 
 /// The wanted events are not kept any more.
@@ -29,9 +33,10 @@ pub(crate) struct NotKept {
 }
 
 impl Record {
-    /// An empty record that keeps at most `limit` events.
-    pub(crate) fn new(limit: usize) -> Self {
-        Self { events: VecDeque::new(), first: 0, steps: VecDeque::new(), forgotten: None, limit }
+    /// An empty record that keeps at most `limit` events, and what it may of `budget`.
+    pub(crate) fn new(limit: usize, budget: Arc<Budget>) -> Self {
+        let holding = Holding::new(budget);
+        Self { events: VecDeque::new(), first: 0, steps: VecDeque::new(), forgotten: None, limit, holding }
     }
 
     /// Adds what happened at the moment `at`.
@@ -43,12 +48,23 @@ impl Record {
             if let Event::Stepped { phase, .. } = event {
                 self.steps.push_back((phase, self.next_index()));
             }
-            self.events.push_back(Recorded { at, event });
+            let recorded = Recorded { at, event };
+            self.holding.add(&recorded);
+            self.events.push_back(recorded);
+        }
+        if self.holding.settle() {
+            while self.holding.is_too_much() && !self.events.is_empty() {
+                self.forget_oldest();
+            }
+            self.events.shrink_to(2 * self.events.len());
+            self.holding.settle();
         }
     }
 
     fn forget_oldest(&mut self) {
-        if let Some(Recorded { event: Event::Stepped { phase, .. }, .. }) = self.events.pop_front() {
+        let Some(oldest) = self.events.pop_front() else { return };
+        self.holding.remove(&oldest);
+        if let Event::Stepped { phase, .. } = oldest.event {
             self.steps.pop_front();
             self.forgotten = Some(phase);
         }
@@ -102,8 +118,12 @@ mod tests {
         Event::Stepped { phase: Phase::new(phase).unwrap(), warp: WarpId::FIRST, length: 0 }
     }
 
+    fn plenty() -> Arc<Budget> {
+        Arc::new(Budget::new(usize::MAX))
+    }
+
     fn record(limit: usize, phases: u64) -> Record {
-        let mut record = Record::new(limit);
+        let mut record = Record::new(limit, plenty());
         for phase in 1..=phases {
             record.extend(Time::ZERO, [stepped(phase), Event::Finished]);
         }
@@ -117,6 +137,30 @@ mod tests {
         assert!(record.from(1, 10).is_none());
         let kept: Vec<Event> = record.from(2, 10).unwrap().map(|recorded| recorded.event.clone()).collect();
         assert_eq!(kept, [stepped(2), Event::Finished, stepped(3), Event::Finished]);
+    }
+
+    #[test]
+    fn above_the_budget_a_record_that_grows_keeps_its_share_and_others_keep_theirs() {
+        const LIMIT: usize = 100_000;
+        let budget = Arc::new(Budget::new(LIMIT));
+        let [mut modest, mut greedy] = [(); 2].map(|()| Record::new(usize::MAX, budget.clone()));
+        let grow = |record: &mut Record| {
+            record.extend(Time::ZERO, vec![Event::Finished; 10]);
+            record.events.len()
+        };
+        for _ in 0..20 {
+            grow(&mut modest);
+        }
+        let kept = modest.events.len();
+        for _ in 0..10_000 {
+            grow(&mut greedy);
+            assert!(budget.held() <= 2 * LIMIT, "{}", budget.held());
+        }
+        assert!(greedy.first > 0, "it has forgotten");
+        assert!(greedy.events.len() * size_of::<Recorded>() >= LIMIT / 2 - 1_000, "and has its share");
+        assert_eq!(grow(&mut modest), kept + 10, "who has less than its share forgets nothing");
+        drop(greedy);
+        assert!(budget.held() <= (kept + 10) * size_of::<Recorded>());
     }
 
     #[test]

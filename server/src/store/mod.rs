@@ -4,4 +4,5 @@
 //! answer is worth. There is one store so far, [`memory`]: what it holds is gone with the process, and the
 //! instances with it (SPEC F11 makes that a definite answer for every client).
 
+pub(crate) mod budget;
 pub(crate) mod memory;

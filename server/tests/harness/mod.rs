@@ -10,7 +10,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
+use stickycas_proto::v1::server_service_client::ServerServiceClient;
 use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
+use stickycas_proto::v1::{Counts, GetCountsRequest, GetCountsResponse, RefusalReason};
 use stickycas_server::{Config, PRINCIPAL_KEY, ServeError, Stopped, run};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -76,6 +78,39 @@ impl Server {
     }
 }
 
+/// What the server has counted, as its observer sees it.
+impl Server {
+    pub(crate) async fn counts(&self) -> GetCountsResponse {
+        self.client(OBSERVER).await.counts().await
+    }
+
+    /// Of one principal; nothing if there is nothing to tell.
+    pub(crate) async fn counts_of(&self, principal: &str) -> Counts {
+        let all = self.counts().await.principals.into_iter();
+        all.filter(|row| row.principal == principal).filter_map(|row| row.counts).next().unwrap_or_default()
+    }
+
+    /// Of everybody, once they are so. Each look lets the server go on.
+    pub(crate) async fn counts_until(&self, so: impl Fn(&Counts) -> bool) -> Counts {
+        let mut observer = self.client(OBSERVER).await;
+        soon(async {
+            loop {
+                let all = observer.counts().await.all.unwrap();
+                if so(&all) {
+                    return all;
+                }
+                tokio::task::yield_now().await;
+            }
+        })
+        .await
+    }
+}
+
+/// How often something was refused for this reason.
+pub(crate) fn refusals(counts: &Counts, reason: RefusalReason) -> u64 {
+    counts.refusals.iter().filter(|row| row.reason() == reason).map(|row| row.count).sum()
+}
+
 /// A server that was told to stop.
 pub(crate) struct Stopping(JoinHandle<Result<Stopped, ServeError>>);
 
@@ -90,6 +125,7 @@ impl Stopping {
 pub(crate) struct Client {
     pub list: StickyCasServiceClient<InterceptedService<Channel, As>>,
     pub instances: InstanceServiceClient<InterceptedService<Channel, As>>,
+    pub server: ServerServiceClient<InterceptedService<Channel, As>>,
 }
 
 impl Client {
@@ -101,8 +137,15 @@ impl Client {
     pub(crate) fn with(channel: Channel, names: As) -> Self {
         Self {
             list: StickyCasServiceClient::with_interceptor(channel.clone(), names.clone()),
-            instances: InstanceServiceClient::with_interceptor(channel, names),
+            instances: InstanceServiceClient::with_interceptor(channel.clone(), names.clone()),
+            server: ServerServiceClient::with_interceptor(channel, names),
         }
+    }
+}
+
+impl Client {
+    async fn counts(&mut self) -> GetCountsResponse {
+        soon(self.server.get_counts(GetCountsRequest::default())).await.unwrap().into_inner()
     }
 }
 
@@ -131,7 +174,9 @@ impl Told {
 }
 
 /// The reasons whose refusals say when to try again (SPEC section 11).
-const WITH_RETRY_INFO: [&str; 6] = [
+const WITH_RETRY_INFO: [&str; 8] = [
+    "RATE_EXCEEDED",
+    "TOO_MANY_CONNECTIONS",
     "TOO_MANY_WAITING",
     "TOO_MANY_INSTANCES",
     "TOO_MANY_STREAMS",

@@ -1,0 +1,86 @@
+//! A figure: panels, what one sees in them, the command that makes them again, and their data as a table.
+
+use maud::{Markup, html};
+
+/// Columns of numbers and words.
+pub(super) struct Table {
+    pub(super) head: Vec<&'static str>,
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(super) fn markup(&self) -> Markup {
+        html! {
+            div class="scroll" tabindex="0" {
+                table {
+                    thead { tr { @for name in &self.head { th scope="col" { (name) } } } }
+                    tbody {
+                        @for row in &self.rows { tr { @for field in row { td { (field) } } } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A drawing and what tells it from its neighbours; empty if it has none.
+pub(super) struct Panel {
+    pub(super) label: String,
+    pub(super) drawing: Markup,
+}
+
+/// One figure of the report.
+pub(super) struct Figure {
+    /// Unique in the page.
+    pub(super) id: String,
+    pub(super) title: Markup,
+    /// What one sees, and what the paper claims.
+    pub(super) caption: Markup,
+    pub(super) legend: Vec<(Markup, Markup)>,
+    pub(super) panels: Vec<Panel>,
+    pub(super) command: String,
+    pub(super) table: Table,
+}
+
+impl Figure {
+    /// The figure under its number.
+    pub(super) fn markup(&self, number: usize) -> Markup {
+        html! {
+            figure id=(self.id) {
+                h3 { span class="number" { "Figure " (number) } " " (self.title) }
+                @if self.panels.is_empty() && self.table.rows.is_empty() {
+                    p class="empty" { "No cell of this figure has been run yet." }
+                }
+                @if !self.legend.is_empty() {
+                    ul class="legend" {
+                        @for (sample, words) in &self.legend { li { (sample) span { (words) } } }
+                    }
+                }
+                div class="panels" {
+                    @for panel in &self.panels {
+                        div class="panel" {
+                            @if !panel.label.is_empty() { h4 { (panel.label) } }
+                            (panel.drawing)
+                        }
+                    }
+                }
+                figcaption { (self.caption) }
+                (again(&self.command))
+                @if !self.table.rows.is_empty() {
+                    // Where nothing is drawn, the table is what there is to see.
+                    details open[self.panels.is_empty()] {
+                        summary { "Data of figure " (number) ", " (self.table.rows.len()) " rows" }
+                        (self.table.markup())
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The command that makes something again, ready to be copied.
+pub(super) fn again(command: &str) -> Markup {
+    html! {
+        p class="again" { span { "Make it again" } code tabindex="0" { (command) } }
+    }
+}

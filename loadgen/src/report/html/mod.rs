@@ -1,0 +1,31 @@
+//! The report of a campaign for people: one HTML file that needs nothing else, neither network nor scripts.
+//!
+//! | where | what |
+//! | --- | --- |
+//! | `page` | the page: what was run, what came of it, figures in the order of the sweeps |
+//! | `resilience`, `chance`, `phases`, `blame`, `listing` | a figure for each kind of sweep |
+//! | `figure` | what all figures have: caption, legend, the command that makes it again, its data as a table |
+//! | `facets` | which axes of a sweep tell panels apart |
+//! | `chart/` | scales, axes and marks, as SVG |
+//! | `style.css` | how it looks: light, dark, printed, on a telephone |
+//!
+//! All text passes through `maud`, which escapes it: names, strategies and commands come out of files.
+
+mod blame;
+mod chance;
+mod chart;
+mod facets;
+mod figure;
+mod listing;
+mod page;
+mod phases;
+mod resilience;
+mod words;
+
+use crate::campaign::cell::Results;
+
+/// The report of a campaign, whether it has been finished or not.
+#[must_use]
+pub fn html(results: &Results) -> String {
+    page::page(results).into_string()
+}

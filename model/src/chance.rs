@@ -1,0 +1,244 @@
+//! How likely strong validity breaks when nobody can choose who wins a phase (paper, "Remarks on Resilience";
+//! SPEC A4, V3).
+//!
+//! The theorem lets the adversary win every warp that it has a process in. The paper calls that pessimistic and
+//! names another model, in which "all threads have equal chances of success": our `uniform` arbiter. There,
+//! what the adversary can do is a probability, and this module computes it, exactly up to rounding.
+//!
+//! # The model
+//! W warps, all processes punctual, so that the list has one entry for each warp. Warp i has m(i) members, of
+//! which b(i) are Byzantine and append one common value v outside Vc; its entry is v with chance
+//! q(i) = b(i)/m(i), and the proposal of each correct member with chance 1/m(i), independently of other warps.
+//! Under `priority`, Byzantine first, q(i) is 1 where b(i) > 0 and else 0: the same formulas give the theorem's
+//! worst case. Let T be the number of entries that are v, and k = |Vc|.
+//!
+//! Strong validity breaks exactly if v is the mode, where a tie goes to the smallest value (D1):
+//!
+//! > no x in Vc has more than cap(x) entries, where cap(x) = T if v < x, and T - 1 if x < v.
+//!
+//! # One value (k = 1)
+//! Vc's only value has W - T entries, so it takes T >= W/2 if v is smaller, T > W/2 if it is larger. T is a sum
+//! of independent trials, which is called Poisson-binomial ([`byzantine_entries`]), and if all q(i) are the
+//! same, binomial. [`one_value`] is its tail.
+//!
+//! # Given proposals
+//! [`given_proposals`] goes through the warps one after another and keeps the chance of every vector of counts
+//! (N(1), ..., N(k)), where N(x) is the number of entries that are x; T is what is left.
+//!
+//! # Proposals drawn
+//! Where proposals are drawn, each correct process takes one of the k values with equal chance, and then k of
+//! the n - f correct processes, drawn without return, propose the values 1 to k, one each, so that |Vc| is k.
+//! Averaged over these draws too, all that counts of the placement is the distribution of T. Given T = t, the
+//! other s = W - t entries come from s different correct processes, about whom the draws know nothing. So
+//!
+//! - of the k certain proposals, J are among the s, with J hypergeometric (k marked of n - f, s drawn). They
+//!   are J different values, each equally likely to be among them;
+//! - the other s - J entries are independent and even over the k values;
+//! - v is the mode if they fit: s - J even draws, of which none of the J values has more than cap - 1 and none
+//!   of the others more than cap.
+//!
+//! The last is a probability of an even multinomial, computed value by value: of m draws among the first x
+//! values, Binomial(m, 1/x) are the x-th. [`drawn_proposals`] adds it all up, in about W²k² times W steps.
+//!
+//! `docs/chance.md` has the same for readers, with numbers; `loadgen/tests/chance.rs` holds it against the
+//! simulator.
+
+/// Chances below this are left out of sums: all of them together are lost in rounding.
+const NEGLIGIBLE: f64 = 1e-20;
+
+/// The most states that [`given_proposals`] goes through: 32 MiB of them.
+const MOST_STATES: usize = 1 << 22;
+
+/// Where the colluders' value v lies among the values of Vc.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rank {
+    /// It is one of them, so that to decide it breaks nothing.
+    Proposed,
+    /// It is none of them, and larger than this many of them. 0 serves an adversary best: it wins every tie.
+    Above(usize),
+}
+
+impl Rank {
+    /// Where `value` lies among `proposals`, each of which is given once.
+    pub fn of<T: Ord>(value: T, proposals: impl IntoIterator<Item = T>) -> Self {
+        let mut above = 0;
+        for proposal in proposals {
+            match proposal.cmp(&value) {
+                std::cmp::Ordering::Less => above += 1,
+                std::cmp::Ordering::Equal => return Self::Proposed,
+                std::cmp::Ordering::Greater => {}
+            }
+        }
+        Self::Above(above)
+    }
+}
+
+/// The members of a warp by what they append.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warp {
+    /// b: how many append the colluders' value.
+    pub byzantine: u32,
+    /// How many append each value of Vc, from the smallest to the largest.
+    pub correct: Vec<u32>,
+}
+
+impl Warp {
+    /// m, the number of members.
+    fn members(&self) -> f64 {
+        f64::from(self.byzantine) + self.correct.iter().copied().map(f64::from).sum::<f64>()
+    }
+}
+
+/// The distribution of T, as the chances of 0, 1, ..., W: each warp's entry is Byzantine with its own chance.
+#[must_use]
+pub fn byzantine_entries(chances: impl IntoIterator<Item = f64>) -> Vec<f64> {
+    let mut entries = vec![1.0];
+    for chance in chances {
+        add_trial(&mut entries, |_| chance);
+    }
+    entries
+}
+
+/// The same where the f Byzantine processes are drawn from all n, every set of them being equally likely, and the
+/// arbiter is uniform: then the W winners are W processes about whom the draw knows nothing, whatever the size
+/// of the warps.
+#[must_use]
+pub fn byzantine_entries_if_drawn(processes: u32, byzantine: u32, warps: u32) -> Vec<f64> {
+    hypergeometric(processes as usize, byzantine as usize, warps as usize)
+}
+
+/// The chance that strong validity, and with it common-value validity, breaks where all correct processes
+/// propose one value (k = 1). `entries` is the distribution of T.
+#[must_use]
+pub fn one_value(entries: &[f64], rank: Rank) -> f64 {
+    let warps = entries.len() - 1;
+    let wins = |byzantine: usize| match rank {
+        Rank::Proposed => false,
+        Rank::Above(0) => 2 * byzantine >= warps,
+        Rank::Above(_) => 2 * byzantine > warps,
+    };
+    entries.iter().enumerate().filter(|(byzantine, _)| wins(*byzantine)).map(|(_, chance)| chance).sum()
+}
+
+/// The chance that strong validity breaks where it is known who proposes what. Every warp has a member and
+/// counts the same values. `None` if there are too many states to go through: (W+1)^k is above 2^22.
+#[must_use]
+pub fn given_proposals(warps: &[Warp], rank: Rank) -> Option<f64> {
+    let values = warps.first().map_or(0, |warp| warp.correct.len());
+    let Rank::Above(above) = rank else { return Some(0.0) };
+    // A vector of counts is a number with a digit for each value. Digits go up to W, and before the last warp
+    // none is W, as their sum is not: a state whose digit is 0 borrows, which leads to W in that digit and so
+    // to a state that has chance 0.
+    let base = warps.len() + 1;
+    let states = base.checked_pow(u32::try_from(values).ok()?).filter(|states| *states <= MOST_STATES)?;
+    let steps: Vec<usize> = std::iter::successors(Some(1), |step| Some(step * base)).take(values).collect();
+    let mut chances = vec![0.0; states];
+    chances[0] = 1.0;
+    for warp in warps {
+        let members = warp.members();
+        // Downwards, so that what a state adds to itself is of the warps before.
+        for state in (0..states).rev() {
+            let stays = chances[state] * f64::from(warp.byzantine);
+            let comes = steps.iter().zip(&warp.correct).filter(|(step, _)| **step <= state);
+            let comes: f64 = comes.map(|(step, &count)| chances[state - step] * f64::from(count)).sum();
+            chances[state] = (stays + comes) / members;
+        }
+    }
+    let breaks = |state: usize| {
+        let counts = steps.iter().map(|step| state / step % base);
+        let byzantine = warps.len().saturating_sub(counts.clone().sum());
+        counts.enumerate().all(|(value, count)| count + usize::from(value < above) <= byzantine)
+    };
+    Some(chances.iter().enumerate().filter(|(state, _)| breaks(*state)).map(|(_, chance)| chance).sum())
+}
+
+/// The chance that strong validity breaks where proposals are drawn as the module says. `entries` is the
+/// distribution of T, `correct` is n - f, and `values` is k, which is 1 to `correct`.
+#[must_use]
+pub fn drawn_proposals(entries: &[f64], correct: u32, values: u32, rank: Rank) -> f64 {
+    let Rank::Above(above) = rank else { return 0.0 };
+    let (correct, values) = (correct as usize, values as usize);
+    let warps = entries.len() - 1;
+    expected(entries, |byzantine| {
+        let others = warps - byzantine;
+        let certain = hypergeometric(correct, values, others);
+        expected(&certain, |certain| fits(others - certain, certain, Caps { byzantine, values, above }))
+    })
+}
+
+/// What the values of Vc must not exceed for v to be the mode.
+#[derive(Clone, Copy)]
+struct Caps {
+    /// T.
+    byzantine: usize,
+    /// k.
+    values: usize,
+    /// How many of them win a tie with v.
+    above: usize,
+}
+
+impl Caps {
+    /// What each value may still take if so many of those that win a tie, and so many of those that lose it,
+    /// have an entry already. `None` for one that has too many as it is.
+    fn left(self, winning: usize, losing: usize) -> impl Iterator<Item = Option<usize>> {
+        (0..self.values).map(move |value| {
+            let wins_tie = value < self.above;
+            let has = if wins_tie { value < winning } else { value - self.above < losing };
+            self.byzantine.checked_sub(usize::from(wins_tie) + usize::from(has))
+        })
+    }
+}
+
+/// The chance that `draws` even draws stay within the caps, if `certain` of the values, drawn without return, have
+/// an entry already.
+fn fits(draws: usize, certain: usize, caps: Caps) -> f64 {
+    let winning = hypergeometric(caps.values, caps.above, certain);
+    expected(&winning, |winning| even_draws_within(draws, caps.left(winning, certain - winning)))
+}
+
+/// The chance that of `draws` even draws among as many values as there are caps, none takes more than its cap.
+fn even_draws_within(draws: usize, caps: impl Iterator<Item = Option<usize>>) -> f64 {
+    // The chance that so many draws fit among the values so far.
+    let mut fitting = vec![0.0; draws + 1];
+    fitting[0] = 1.0;
+    for (values, cap) in (1_u32..).zip(caps) {
+        let Some(cap) = cap else { return 0.0 };
+        let mut newest = vec![1.0];
+        fitting = (0..=draws)
+            .map(|draws| {
+                let taken = newest.iter().zip(fitting[..=draws].iter().rev()).take(cap + 1);
+                let fits = taken.map(|(takes, others_fit)| takes * others_fit).sum();
+                add_trial(&mut newest, |_| 1.0 / f64::from(values));
+                fits
+            })
+            .collect();
+    }
+    fitting[draws]
+}
+
+/// How many marked ones there are among `draws` of `all` things, of which `marked` are marked, drawn without
+/// return. Who draws more than all draws all.
+fn hypergeometric(all: usize, marked: usize, draws: usize) -> Vec<f64> {
+    let mut found = vec![1.0];
+    for drawn in 0..draws.min(all) {
+        add_trial(&mut found, |found| marked.saturating_sub(found) as f64 / (all - drawn) as f64);
+    }
+    found
+}
+
+/// One more trial: `counts[c]` was the chance of c successes so far, and `success(c)` is that of another.
+fn add_trial(counts: &mut Vec<f64>, success: impl Fn(usize) -> f64) {
+    let mut comes = 0.0;
+    for (count, chance) in counts.iter_mut().enumerate() {
+        let goes = *chance * success(count);
+        *chance += comes - goes;
+        comes = goes;
+    }
+    counts.push(comes);
+}
+
+/// The mean of `of(0)`, `of(1)`, ... under these chances.
+fn expected(chances: &[f64], of: impl Fn(usize) -> f64) -> f64 {
+    let likely = chances.iter().enumerate().filter(|(_, chance)| **chance > NEGLIGIBLE);
+    likely.map(|(number, chance)| chance * of(number)).sum()
+}

@@ -1,0 +1,224 @@
+//! The formulas of `chance` against counting: all ways in which the members of small warps can win are gone through
+//! one by one, and Algorithm 1's own mode decides.
+
+use stickycas_model::bounds;
+use stickycas_model::chance::{
+    Rank, Warp, byzantine_entries, byzantine_entries_if_drawn, drawn_proposals, given_proposals, one_value,
+};
+use stickycas_model::params::{Params, ParamsSpec};
+use stickycas_model::process::mode;
+use stickycas_model::types::Value;
+
+/// What a process appends: the colluders' value, or the value of Vc with this index.
+#[derive(Clone, Copy, PartialEq)]
+enum Member {
+    Byzantine,
+    Proposes(usize),
+}
+
+/// Values such that the colluders' is larger than `above` of those of Vc.
+fn value(member: Member, above: usize) -> Value {
+    let digit = match member {
+        Member::Byzantine => 2 * above,
+        Member::Proposes(value) => 2 * value + 1,
+    };
+    Value::new(&[u8::try_from(digit).unwrap()]).unwrap()
+}
+
+/// In how many of all the ways to win does the mode fall to the colluders; as a share.
+fn counted(warps: &[Vec<Member>], above: usize) -> f64 {
+    let ways: usize = warps.iter().map(Vec::len).product();
+    let breaks = (0..ways).filter(|&way| {
+        let mut way = way;
+        let list: Vec<Value> = warps
+            .iter()
+            .map(|warp| {
+                let winner = warp[way % warp.len()];
+                way /= warp.len();
+                value(winner, above)
+            })
+            .collect();
+        mode(&list) == Some(&value(Member::Byzantine, above))
+    });
+    breaks.count() as f64 / ways as f64
+}
+
+fn tallied(warp: &[Member], values: usize) -> Warp {
+    let count = |wanted| warp.iter().filter(|member| **member == wanted).count() as u32;
+    Warp {
+        byzantine: count(Member::Byzantine),
+        correct: (0..values).map(Member::Proposes).map(count).collect(),
+    }
+}
+
+/// Processes in warps of p, of which those in the bit set are Byzantine and the others propose the digits of
+/// `draw`.
+fn warps(n: usize, p: usize, byzantine: usize, values: usize, mut draw: usize) -> Vec<Vec<Member>> {
+    let member = |process: usize| {
+        if byzantine & (1 << process) != 0 {
+            return Member::Byzantine;
+        }
+        let proposed = draw % values;
+        draw /= values;
+        Member::Proposes(proposed)
+    };
+    let members: Vec<Member> = (0..n).map(member).collect();
+    members.chunks(p).map(<[Member]>::to_vec).collect()
+}
+
+fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() < 1e-12
+}
+
+#[test]
+fn given_the_proposals_the_formula_counts_every_way_to_win() {
+    let mut seen = [0_u32; 2];
+    for (n, p, values) in [(3, 1, 2_usize), (4, 2, 2), (5, 2, 3), (5, 3, 2), (6, 2, 2), (6, 4, 2)] {
+        for byzantine in 0..1_usize << n {
+            for draw in (0..values.pow(n as u32)).step_by(5) {
+                let members = warps(n, p, byzantine, values, draw);
+                let tallies: Vec<Warp> = members.iter().map(|warp| tallied(warp, values)).collect();
+                for above in 0..=values {
+                    let chance = given_proposals(&tallies, Rank::Above(above)).unwrap();
+                    let counted = counted(&members, above);
+                    assert!(close(chance, counted), "n={n} p={p} {byzantine:b} {draw}: {chance} {counted}");
+                    seen[usize::from(counted > 0.0)] += 1;
+                }
+            }
+        }
+    }
+    assert!(seen.iter().all(|&cases| cases > 1000), "both are common: {seen:?}");
+}
+
+/// The mean over everything that a draw of proposals can bring: each of `correct` takes any value, then every
+/// ordered choice of as many as there are values takes them one each.
+fn counted_over_draws(n: usize, p: usize, byzantine: usize, values: usize, above: usize) -> f64 {
+    let correct: Vec<usize> = (0..n).filter(|process| byzantine & (1 << process) == 0).collect();
+    let (mut sum, mut draws) = (0.0, 0_u32);
+    for draw in 0..values.pow(correct.len() as u32) {
+        for certain in ordered_choices(correct.len(), values) {
+            let mut digits: Vec<usize> =
+                (0..correct.len()).map(|place| draw / values.pow(place as u32) % values).collect();
+            for (value, &place) in certain.iter().enumerate() {
+                digits[place] = value;
+            }
+            let draw = digits.iter().rev().fold(0, |number, digit| number * values + digit);
+            sum += counted(&warps(n, p, byzantine, values, draw), above);
+            draws += 1;
+        }
+    }
+    sum / f64::from(draws)
+}
+
+/// All sequences of so many different places.
+fn ordered_choices(places: usize, count: usize) -> Vec<Vec<usize>> {
+    if count == 0 {
+        return vec![Vec::new()];
+    }
+    let shorter = ordered_choices(places, count - 1);
+    let longer = shorter.into_iter().flat_map(|chosen| {
+        let free: Vec<usize> = (0..places).filter(|place| !chosen.contains(place)).collect();
+        free.into_iter().map(move |place| [chosen.clone(), vec![place]].concat())
+    });
+    longer.collect()
+}
+
+/// q(i) of each warp under the uniform arbiter.
+fn shares(n: usize, p: usize, byzantine: usize) -> Vec<f64> {
+    let processes: Vec<usize> = (0..n).collect();
+    let share = |warp: &[usize]| {
+        let of_adversary = warp.iter().filter(|process| byzantine & (1 << **process) != 0).count();
+        of_adversary as f64 / warp.len() as f64
+    };
+    processes.chunks(p).map(share).collect()
+}
+
+#[test]
+fn over_drawn_proposals_the_formula_is_the_mean_over_every_draw_and_way_to_win() {
+    for (n, p, values) in [(4, 1, 2), (4, 2, 2), (5, 2, 2), (5, 2, 3), (5, 3, 1), (6, 2, 2)] {
+        for byzantine in [0b1, 0b101, 0b11, 0b10] {
+            for above in 0..=values {
+                let correct = n as u32 - (byzantine as u32).count_ones();
+                let entries = byzantine_entries(shares(n, p, byzantine));
+                let chance = drawn_proposals(&entries, correct, values as u32, Rank::Above(above));
+                let counted = counted_over_draws(n, p, byzantine, values, above);
+                assert!(
+                    close(chance, counted),
+                    "n={n} p={p} |Vc|={values} {byzantine:b}: {chance} {counted}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn drawn_processes_win_as_often_as_the_mean_over_all_their_places() {
+    for (n, p, f) in [(5_usize, 2, 2), (6, 4, 3), (7, 3, 1)] {
+        let places: Vec<usize> = (0..1_usize << n).filter(|set| set.count_ones() == f).collect();
+        let warps = n.div_ceil(p);
+        let mut mean = vec![0.0; warps + 1];
+        for &byzantine in &places {
+            for (sum, chance) in mean.iter_mut().zip(byzantine_entries(shares(n, p, byzantine))) {
+                *sum += chance / places.len() as f64;
+            }
+        }
+        let formula = byzantine_entries_if_drawn(n as u32, f, warps as u32);
+        assert!(mean.iter().zip(&formula).all(|(a, b)| close(*a, *b)), "{mean:?} {formula:?}");
+    }
+}
+
+#[test]
+fn one_value_is_the_general_formula_for_one_value() {
+    for (shares, correct) in [(vec![0.5; 7], 7), (vec![0.25, 0.5, 0.0, 1.0], 6), (vec![1.0 / 3.0; 8], 16)] {
+        let entries = byzantine_entries(shares);
+        for rank in [Rank::Proposed, Rank::Above(0), Rank::Above(1)] {
+            assert!(close(one_value(&entries, rank), drawn_proposals(&entries, correct, 1, rank)));
+        }
+    }
+}
+
+#[test]
+fn equal_shares_are_binomial() {
+    // 5 warps of 4 with one Byzantine process each: at least 3 of 5 entries, each with chance 1/4.
+    let by_hand = (10.0 * 9.0 + 5.0 * 3.0 + 1.0) / 1024.0;
+    assert!(close(one_value(&byzantine_entries([0.25; 5]), Rank::Above(0)), by_hand));
+}
+
+#[test]
+fn who_wins_every_warp_it_sits_in_breaks_validity_with_some_chance_exactly_outside_the_bound() {
+    let mut seen = [0_u32; 2];
+    for n in 1..=12_u32 {
+        for p in 1..=n {
+            for values in 1..=n.min(4) {
+                for f in 0..=n - values {
+                    let params = Params::try_new(ParamsSpec::new(n, p, 1)).unwrap();
+                    let taken = f.min(params.warps());
+                    let shares = (0..params.warps()).map(|warp| f64::from(u8::from(warp < taken)));
+                    let entries = byzantine_entries(shares);
+                    let chance = drawn_proposals(&entries, n - f, values, Rank::Above(0));
+                    let promised = bounds::strong_validity(&params, f.into(), values.into()).is_ok();
+                    assert_eq!(chance > 0.0, !promised, "n={n} p={p} f={f} |Vc|={values}: {chance}");
+                    seen[usize::from(promised)] += 1;
+                }
+            }
+        }
+    }
+    assert!(seen.iter().all(|&cases| cases > 200), "{seen:?}");
+}
+
+#[test]
+fn a_value_that_a_correct_process_proposes_breaks_nothing() {
+    let ranks = [(4, Rank::Above(1)), (3, Rank::Proposed), (1, Rank::Above(0)), (9, Rank::Above(3))];
+    for (value, rank) in ranks {
+        assert_eq!(Rank::of(value, [3, 5, 8]), rank);
+    }
+    let all_byzantine = [Warp { byzantine: 2, correct: vec![0] }];
+    assert!(close(given_proposals(&all_byzantine, Rank::Above(0)).unwrap(), 1.0));
+    assert!(close(given_proposals(&all_byzantine, Rank::Proposed).unwrap(), 0.0));
+}
+
+#[test]
+fn too_many_states_are_refused_and_not_begun() {
+    let warps = vec![Warp { byzantine: 1, correct: vec![1; 9] }; 100];
+    assert_eq!(given_proposals(&warps, Rank::Above(0)), None);
+}

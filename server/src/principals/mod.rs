@@ -1,0 +1,194 @@
+//! What the server keeps of each principal: how much it may still ask for, and what it has done so far.
+//!
+//! Limits are per principal with shares of their own, so that none can use up another's (SPEC B1). Whatever
+//! somebody does is written to its [`Account`]; a call or a connection holds on to that and never looks it up
+//! again.
+
+mod account;
+mod counts;
+mod rate;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use stickycas_proto::status::Refused;
+use stickycas_proto::v1::{self, RefusalReason};
+
+use crate::identity::Principal;
+use crate::limits::Limits;
+
+pub(crate) use account::{Account, Place, Share};
+pub(crate) use counts::{Counts, Incident};
+
+/// How long after the search for idle accounts has found too few of them the next one begins.
+const SEARCH_AGAIN: Duration = Duration::from_secs(1);
+
+/// All principals that the server has seen and not forgotten. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Principals(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    house: Arc<House>,
+    known: Mutex<Known>,
+}
+
+/// What all accounts share.
+#[derive(Debug)]
+struct House {
+    limits: Limits,
+    rate: rate::Rate,
+    /// What anybody did, known or not.
+    all: Counts,
+    born: Instant,
+    started: SystemTime,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    accounts: HashMap<Principal, Arc<Account>>,
+    /// How many accounts made room for others.
+    forgotten: u32,
+    searched: Option<Instant>,
+}
+
+impl Principals {
+    /// Nobody is known yet.
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let house = House {
+            limits: limits.clone(),
+            rate: rate::Rate::per_second(limits.requests_per_second),
+            all: Counts::default(),
+            born: Instant::now(),
+            started: SystemTime::now(),
+        };
+        Self(Arc::new(Shared { house: Arc::new(house), known: Mutex::default() }))
+    }
+
+    /// What anybody did, whether or not it is known who.
+    pub(crate) fn all(&self) -> &Counts {
+        &self.0.house.all
+    }
+
+    /// The account of a principal, opened if there is none.
+    pub(crate) fn account(&self, principal: &str) -> Result<Arc<Account>, Refused> {
+        let mut known = self.known();
+        if let Some(account) = known.accounts.get(principal) {
+            return Ok(account.clone());
+        }
+        let limit = self.0.house.limits.principals;
+        if known.accounts.len() >= limit {
+            known.forget_idle();
+        }
+        if known.accounts.len() >= limit {
+            let why = format!("the server serves {limit} principals, as many as it may");
+            return Err(Refused::new(RefusalReason::TooManyConnections, why));
+        }
+        let principal = Principal::new(principal);
+        let account = Arc::new(Account::new(principal.clone(), self.0.house.clone()));
+        known.accounts.insert(principal, account.clone());
+        Ok(account)
+    }
+
+    /// The counts of these principals, or of everybody if none is named; no more than `rows` of them.
+    pub(crate) fn counts(&self, named: &[String], rows: usize) -> v1::GetCountsResponse {
+        let known = self.known();
+        let (mut found, forgotten): (Vec<_>, u32) = if named.is_empty() {
+            (known.accounts.values().cloned().collect(), known.forgotten)
+        } else {
+            (named.iter().filter_map(|name| known.accounts.get(name.as_str())).cloned().collect(), 0)
+        };
+        drop(known);
+        found.retain(|account| !account.counts().is_empty());
+        found.sort_unstable_by(|one, other| one.principal().cmp(other.principal()));
+        found.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        let left_out = u32::try_from(found.len().saturating_sub(rows)).unwrap_or(u32::MAX);
+        found.truncate(rows);
+        let principals = found.iter().map(|account| v1::PrincipalCounts {
+            principal: account.principal().as_str().to_owned(),
+            counts: Some(account.counts().into()),
+        });
+        v1::GetCountsResponse {
+            start_time: Some(self.0.house.started.into()),
+            all: Some(self.all().into()),
+            principals: principals.collect(),
+            principals_left_out: left_out.saturating_add(forgotten),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// Closes the accounts that nobody uses and whose rate is fully theirs again: if they come back, nobody can
+    /// tell the difference but by their counts.
+    fn forget_idle(&mut self) {
+        // Whoever sends one new name after the other must not have all of them looked through each time.
+        if self.searched.is_some_and(|searched| searched.elapsed() < SEARCH_AGAIN) {
+            return;
+        }
+        self.searched = Some(Instant::now());
+        let before = self.accounts.len();
+        self.accounts.retain(|_, account| Arc::strong_count(account) > 1 || !account.is_idle());
+        let gone = u32::try_from(before - self.accounts.len()).unwrap_or(u32::MAX);
+        self.forgotten = self.forgotten.saturating_add(gone);
+    }
+}
+
+impl House {
+    /// Nanoseconds since the server started.
+    fn now(&self) -> u64 {
+        u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn principals(limits: Limits) -> Principals {
+        Principals::new(&limits)
+    }
+
+    #[test]
+    fn a_principal_has_one_account() {
+        let principals = principals(Limits::default());
+        let first = principals.account("p1").unwrap();
+        first.note(Incident::AccessRepeated);
+        assert!(Arc::ptr_eq(&first, &principals.account("p1").unwrap()));
+        assert!(!Arc::ptr_eq(&first, &principals.account("p2").unwrap()));
+        let told = principals.counts(&[], 10);
+        assert_eq!(told.principals.len(), 1, "of p2 there is nothing to tell");
+        assert_eq!(told.all.unwrap().accesses_repeated, 1);
+    }
+
+    #[test]
+    fn idle_accounts_make_room_and_those_in_use_stay() {
+        let principals = principals(Limits { principals: 2, ..Limits::default() });
+        let used = principals.account("used").unwrap();
+        principals.account("idle").unwrap().note(Incident::MessageOversized);
+        let next = principals.account("next").unwrap();
+        assert!(Arc::ptr_eq(&used, &principals.account("used").unwrap()));
+        assert_eq!(principals.account("last").unwrap_err().reason, RefusalReason::TooManyConnections);
+        let told = principals.counts(&[], 10);
+        assert_eq!((told.principals.len(), told.principals_left_out), (0, 1));
+        assert_eq!(told.all.unwrap().messages_oversized, 1, "what was counted in all stays");
+        drop(next);
+    }
+
+    #[test]
+    fn an_answer_names_no_more_principals_than_it_may_and_those_asked_for() {
+        let principals = principals(Limits::default());
+        for name in ["a", "b", "c"] {
+            principals.account(name).unwrap().refuse(RefusalReason::NotYourPhase);
+        }
+        let told = principals.counts(&[], 2);
+        let names: Vec<_> = told.principals.iter().map(|row| row.principal.as_str()).collect();
+        assert_eq!((names, told.principals_left_out), (vec!["a", "b"], 1));
+        let told = principals.counts(&["c".to_owned(), "nobody".to_owned()], 2);
+        assert_eq!((told.principals.len(), told.principals_left_out), (1, 0));
+    }
+}

@@ -1,0 +1,24 @@
+//! `ServerService`: what was counted since the server started.
+
+use stickycas_proto::status::Refused;
+use stickycas_proto::v1::server_service_server::ServerService;
+use stickycas_proto::v1::{GetCountsRequest, GetCountsResponse, RefusalReason};
+use tonic::{Request, Response, Status};
+
+use super::Service;
+
+#[tonic::async_trait]
+impl ServerService for Service {
+    async fn get_counts(
+        &self,
+        request: Request<GetCountsRequest>,
+    ) -> Result<Response<GetCountsResponse>, Status> {
+        let caller = self.caller(&request)?;
+        if !caller.coordinator && !caller.observer {
+            let why = format!("{:?} is neither a coordinator nor an observer", caller.principal.as_str());
+            return Err(Refused::new(RefusalReason::NotObserver, why).into());
+        }
+        let rows = self.0.limits.page;
+        Ok(Response::new(self.0.principals.counts(&request.get_ref().principals, rows)))
+    }
+}

@@ -1,0 +1,195 @@
+//! What the server counts: each wire attack of SPEC section 8 is seen to have fired, and with whom it began wherever
+//! that is known (B3).
+
+use bytes::Bytes;
+use stickycas_proto::v1::{GetCountsRequest, ReadRequest, RefusalReason};
+use stickycas_server::PRINCIPAL_KEY;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tonic::Code;
+
+use crate::harness::game::{self, PROPOSAL, parameters};
+use crate::harness::raw::{Raw, framed, prefixed};
+use crate::harness::stream::{Stream, append, hello, read};
+use crate::harness::{COORDINATOR, OBSERVER, Server, refusals, refused, soon};
+use crate::limits::{PREFACE, frame};
+
+#[tokio::test]
+async fn only_coordinators_and_observers_see_the_counts() {
+    let server = Server::start().await;
+    for (principal, may) in [(COORDINATOR, true), (OBSERVER, true), ("p1", false)] {
+        let mut client = server.client(principal).await;
+        let outcome = soon(client.server.get_counts(GetCountsRequest::default())).await;
+        if may {
+            assert!(outcome.unwrap().into_inner().start_time.is_some());
+        } else {
+            refused(outcome, Code::PermissionDenied, "NOT_OBSERVER");
+        }
+    }
+    assert_eq!(refusals(&server.counts_of("p1").await, RefusalReason::NotObserver), 1);
+}
+
+#[tokio::test]
+async fn a_run_without_misbehaviour_counts_none() {
+    let server = Server::start().await;
+    let id = game::instance(&server).await;
+    game::play(&server, &id, PROPOSAL).await;
+    let counts = server.counts().await;
+    assert_eq!(counts.principals, []);
+    assert_eq!(counts.all.unwrap(), stickycas_proto::v1::Counts::default());
+}
+
+#[tokio::test]
+async fn refusals_are_counted_with_whom_they_were_for_and_with_nobody_else() {
+    let server = Server::start().await;
+    let id = game::instance(&server).await;
+    // impersonate: in somebody else's place, and without a name.
+    let mut stranger = server.client("stranger").await;
+    refused(stranger.append(&id, 1, "x").await, Code::PermissionDenied, "NOT_A_MEMBER");
+    let mut p2 = server.client("p2").await;
+    p2.close(&id).await.unwrap_err();
+    let reply = Raw::connect(server.address).await.call("InstanceService/List", &[], prefixed(&[])).await;
+    assert_eq!(reply.status.unwrap().code(), Code::Unauthenticated);
+    // out-of-turn
+    let now = ReadRequest { no_wait: true, ..game::read(&id, 1) };
+    refused(soon(p2.list.read(now)).await, Code::FailedPrecondition, "NOT_YOUR_PHASE");
+    // double
+    let mut stream = Stream::open(&mut p2, &id).await;
+    stream.say([append(0, 1, PROPOSAL), append(0, 1, "no")]);
+    stream.refusal(Code::InvalidArgument, "ACCESS_CONTENT_DIFFERS").await;
+
+    let of_p2 = server.counts_of("p2").await;
+    for (reason, count) in [
+        (RefusalReason::NotCreator, 1),
+        (RefusalReason::NotYourPhase, 1),
+        (RefusalReason::AccessContentDiffers, 1),
+        (RefusalReason::NotAMember, 0),
+    ] {
+        assert_eq!(refusals(&of_p2, reason), count, "{reason:?}");
+    }
+    assert_eq!(refusals(&server.counts_of("stranger").await, RefusalReason::NotAMember), 1);
+    let counts = server.counts().await;
+    let names: Vec<_> = counts.principals.iter().map(|row| row.principal.as_str()).collect();
+    assert_eq!(names, ["p2", "stranger"]);
+    let all = counts.all.unwrap();
+    assert_eq!(refusals(&all, RefusalReason::NoIdentity), 1, "nobody's, and counted all the same");
+    assert_eq!(refusals(&all, RefusalReason::NotYourPhase), 1);
+}
+
+#[tokio::test]
+async fn replays_are_counted_and_are_no_refusals() {
+    let server = Server::start().await;
+    let id = game::instance(&server).await;
+    let mut p1 = server.client("p1").await;
+    let mut stream = Stream::open(&mut p1, &id).await;
+    // A newer session, which takes over what waits; the same access again, on the stream and by a call.
+    stream.say([append(0, 1, PROPOSAL), hello(1, &id), append(1, 1, PROPOSAL), append(1, 1, PROPOSAL)]);
+    let again = p1.append_and_wait(&id, PROPOSAL).await;
+    game::play(&server, &id, PROPOSAL).await;
+    soon(again).await.unwrap().unwrap();
+    p1.append(&id, 1, PROPOSAL).await.unwrap();
+    let counts = server.counts_of("p1").await;
+    assert_eq!((counts.sessions_replaced, counts.accesses_repeated), (1, 4), "{counts:?}");
+    assert_eq!(counts.refusals, []);
+    assert!(p1.status(&id).await.offences.is_empty());
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_message_and_messages_that_are_too_large_are_counted() {
+    let server = Server::with(|config| config.limits.message_bytes = 1_000).await;
+    let id = game::instance(&server).await;
+    let mut raw = Raw::connect(server.address).await;
+    let large = framed(&game::append(&id, 1, &"x".repeat(1_000)));
+    for method in ["StickyCasService/Append", "StickyCasService/Attach"] {
+        raw.call_as("p1", method, prefixed(&[0xff; 9])).await;
+        raw.call_as("p1", method, large.clone()).await;
+    }
+    let counts = server.counts_of("p1").await;
+    assert_eq!((counts.messages_undecodable, counts.messages_oversized), (2, 2), "{counts:?}");
+    assert_eq!(refusals(&counts, RefusalReason::Malformed), 4);
+}
+
+#[tokio::test]
+async fn a_stream_whose_client_leaves_much_unread_is_counted_as_stalled() {
+    let server = Server::with(|config| config.limits.unread_frames_to_pause = 8).await;
+    let id = game::instance(&server).await;
+    game::play(&server, &id, PROPOSAL).await;
+    let mut p1 = server.client("p1").await;
+    let mut stream = Stream::open(&mut p1, &id).await;
+    for _ in 0..40 {
+        stream.say((0..50).map(|_| read(0, 2)));
+    }
+    server.counts_until(|all| all.streams_stalled > 0).await;
+    assert!(server.counts_of("p1").await.streams_stalled > 0);
+    drop(stream);
+    server.counts_until(|all| all.streams_abandoned == 1).await;
+}
+
+#[tokio::test]
+async fn connections_above_the_limit_are_counted() {
+    let server = Server::with(|config| config.limits.connections = 2).await;
+    let mut observer = server.client(OBSERVER).await;
+    soon(async {
+        loop {
+            let _one_more = TcpStream::connect(server.address).await.unwrap();
+            let _another = TcpStream::connect(server.address).await.unwrap();
+            let counts = observer.server.get_counts(GetCountsRequest::default()).await.unwrap().into_inner();
+            if counts.all.unwrap().connections_refused > 0 {
+                break;
+            }
+        }
+    })
+    .await;
+}
+
+/// HPACK without any compression (RFC 7541, section 6.2.2).
+fn header(name: &str, value: &str) -> Vec<u8> {
+    let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+    [vec![0], text(name), text(value)].concat()
+}
+
+#[tokio::test]
+async fn a_connection_that_resets_without_end_is_counted_with_whose_it_was() {
+    let server = Server::start().await;
+    let id = game::instance(&server).await;
+    let mut flood = soon(TcpStream::connect(server.address)).await.unwrap();
+    // A Get of nothing, which is refused and tells whose the connection is.
+    let whose = [
+        &[0x83, 0x86][..],
+        &header(":path", "/stickycas.v1.InstanceService/Get"),
+        &header("content-type", "application/grpc"),
+        &header(PRINCIPAL_KEY, "p1"),
+    ];
+    let call = [PREFACE, &frame(1, 4, 1, &whose.concat()), &frame(0, 1, 1, &[0; 5])].concat();
+    flood.write_all(&call).await.unwrap();
+    server.counts_until(|all| refusals(all, RefusalReason::Malformed) == 1).await;
+    let mut bytes = Vec::new();
+    for stream in (3..200).step_by(2) {
+        bytes.extend(frame(1, 4, stream, &[0x83, 0x86, 0x84]));
+        bytes.extend(frame(3, 0, stream, &8_u32.to_be_bytes()));
+    }
+    // The server may have closed before all is written.
+    let _ = soon(flood.write_all(&bytes)).await;
+    server.counts_until(|all| all.connections_reset_flooded == 1).await;
+    assert_eq!(server.counts_of("p1").await.connections_reset_flooded, 1);
+    game::play(&server, &id, PROPOSAL).await;
+}
+
+#[tokio::test]
+async fn calls_whose_clients_go_are_counted() {
+    let server = Server::start().await;
+    let id = game::instance_with(&server, parameters()).await;
+    let mut p1 = server.client("p1").await;
+    let call = p1.append_and_wait(&id, PROPOSAL).await;
+    call.abort();
+    let mut raw = Raw::connect(server.address).await;
+    let (_response, mut send) = raw.begin("StickyCasService/Append", &[(PRINCIPAL_KEY, "p2")]).await;
+    send.send_data(Bytes::from_static(&[0, 0, 0, 0, 9, 1]), false).unwrap();
+    raw.call_as("p2", "InstanceService/List", prefixed(&[])).await;
+    raw.connection.abort();
+    server.counts_until(|all| all.calls_abandoned == 2).await;
+    for principal in ["p1", "p2"] {
+        let counts = server.counts_of(principal).await;
+        assert_eq!((counts.calls_abandoned, counts.messages_undecodable), (1, 0), "{principal}: {counts:?}");
+    }
+}

@@ -1,0 +1,262 @@
+//! Each limit that a principal has a share of, filled by one client while another is unharmed (SPEC B1), and the
+//! bounds on memory that all share.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use stickycas_proto::v1::{
+    CreateRequest, OffenceKind, Parameters, RefusalReason, WatchRequest, server_frame::Frame,
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tonic::Code;
+
+use crate::harness::game::{self, PROPOSAL, alone, create_request, parameters};
+use crate::harness::raw::{Raw, framed, prefixed};
+use crate::harness::stream::{Stream, append, read};
+use crate::harness::{COORDINATOR, OBSERVER, Server, refusals, refused, soon, told};
+use crate::limits::PREFACE;
+
+/// Whether the server closes the connection; what it says before is passed over.
+async fn closed(stream: &mut TcpStream) {
+    let mut bytes = Vec::new();
+    // A reset instead of an end is as good.
+    let _ = soon(stream.read_to_end(&mut bytes)).await;
+}
+
+#[tokio::test]
+async fn calls_above_the_rate_are_refused_and_other_principals_have_their_own() {
+    let server = Server::with(|config| config.limits.requests_per_second = 500).await;
+    let id = game::instance(&server).await;
+    let mut p1 = server.client("p1").await;
+    let _stream = Stream::open(&mut p1, &id).await;
+    let mut flood = server.client("p1").await;
+    let status = soon(async {
+        loop {
+            if let Err(status) = flood.get(&id).await {
+                break status;
+            }
+        }
+    })
+    .await;
+    told(&status, Code::ResourceExhausted, "RATE_EXCEEDED");
+    assert!(refusals(&server.counts_of("p1").await, RefusalReason::RateExceeded) > 0);
+    assert_eq!(refusals(&server.counts_of("p2").await, RefusalReason::RateExceeded), 0);
+    let offences = server.client(OBSERVER).await.status(&id).await.offences;
+    let filed: Vec<_> = offences.iter().map(|row| (row.process, row.kind())).collect();
+    assert_eq!(filed, [(1, OffenceKind::QuotaExceeded)]);
+    // Refused no longer than the rate asks for.
+    soon(async { while flood.get(&id).await.is_err() {} }).await;
+    for principal in ["p2", "p3"] {
+        server.client(principal).await.own(&id).await;
+    }
+}
+
+#[tokio::test]
+async fn frames_above_the_rate_are_refused_in_band_and_what_follows_is_no_offence() {
+    let server = Server::with(|config| config.limits.requests_per_second = 500).await;
+    let id = game::instance_with(&server, alone()).await;
+    let mut p1 = server.client("p1").await;
+    let mut stream = Stream::open(&mut p1, &id).await;
+    // The first is executed, those within the rate get its answer again, the last one is new and above the rate.
+    stream.say((0..1_000).map(|_| append(0, 1, PROPOSAL)).chain([read(0, 2)]));
+    let (mut answers, mut refusals) = (0, 0);
+    while answers + refusals < 1_001 {
+        match stream.frame().await {
+            Frame::Answer(_) => answers += 1,
+            Frame::Refusal(refusal) => {
+                assert_eq!(refusal.reason(), RefusalReason::RateExceeded, "{refusal:?}");
+                assert!(refusal.retry_after.is_some());
+                refusals += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(answers >= 1 && refusals >= 1, "{answers} answers, {refusals} refusals");
+    // It skips ahead, since what comes before it was refused.
+    stream.say([read(0, 3)]);
+    soon(async {
+        loop {
+            match stream.frame().await {
+                Frame::Answer(answer) => break assert_eq!(answer.number, 2),
+                Frame::Refusal(_) => stream.say([read(0, 2)]),
+                other => panic!("{other:?}"),
+            }
+        }
+    })
+    .await;
+    let offences = server.client(OBSERVER).await.status(&id).await.offences;
+    let filed: Vec<_> = offences.iter().map(|row| (row.process, row.kind())).collect();
+    assert_eq!(filed, [(1, OffenceKind::QuotaExceeded)]);
+    assert!(server.counts_of("p1").await.accesses_repeated > 0);
+}
+
+#[tokio::test]
+async fn a_principal_has_no_more_connections_than_it_may_and_others_have_their_own() {
+    let server = Server::with(|config| config.limits.connections_per_principal = 2).await;
+    let id = game::instance(&server).await;
+    let mut first = server.client("p1").await;
+    let _stream = Stream::open(&mut first, &id).await;
+    let second = server.connect().await;
+    crate::harness::Client::on(second.clone(), "p1").own(&id).await;
+    let mut third = server.client("p1").await;
+    told(&third.get(&id).await.unwrap_err(), Code::ResourceExhausted, "TOO_MANY_CONNECTIONS");
+    assert_eq!(refusals(&server.counts_of("p1").await, RefusalReason::TooManyConnections), 1);
+    let offences = first.status(&id).await.offences;
+    assert_eq!((offences[0].process, offences[0].kind()), (1, OffenceKind::QuotaExceeded));
+    server.client("p2").await.own(&id).await;
+    drop(second);
+    soon(async { while third.get(&id).await.is_err() {} }).await;
+}
+
+#[tokio::test]
+async fn the_oldest_connection_on_which_nobody_speaks_makes_room_for_the_next() {
+    let server = Server::with(|config| config.limits.nameless_connections = 3).await;
+    let id = game::instance(&server).await;
+    let mut p1 = server.client("p1").await;
+    p1.own(&id).await;
+    let mut silent = Vec::new();
+    for _ in 0..10 {
+        let mut next = soon(TcpStream::connect(server.address)).await.unwrap();
+        next.write_all(PREFACE).await.unwrap();
+        silent.push(next);
+    }
+    for old in &mut silent[..7] {
+        closed(old).await;
+    }
+    assert!(server.counts().await.all.unwrap().connections_silent >= 7);
+    game::play(&server, &id, PROPOSAL).await;
+    p1.own(&id).await;
+}
+
+#[tokio::test]
+async fn a_connection_on_which_nobody_speaks_in_time_is_closed_and_one_that_is_idle_is_not() {
+    let server = Server::with(|config| config.limits.naming = Duration::from_millis(100)).await;
+    let id = game::instance(&server).await;
+    let mut idle = Raw::connect(server.address).await;
+    idle.call_as("p1", "InstanceService/List", prefixed(&[])).await;
+    let mut silent = soon(TcpStream::connect(server.address)).await.unwrap();
+    silent.write_all(PREFACE).await.unwrap();
+    closed(&mut silent).await;
+    // Its time would have been over before that of the other.
+    let reply = idle.call_as("p1", "InstanceService/List", prefixed(&[])).await;
+    assert_eq!(reply.status.unwrap().code(), Code::Ok);
+    assert!(server.counts().await.all.unwrap().connections_silent >= 1);
+    game::play(&server, &id, PROPOSAL).await;
+}
+
+#[tokio::test]
+async fn a_principal_has_no_more_unanswered_calls_than_it_may_and_others_have_their_own() {
+    let server = Server::with(|config| config.limits.calls_per_principal = 2).await;
+    let id = game::instance(&server).await;
+    let mut observer = server.client(OBSERVER).await;
+    let p2 = server.client("p2").await;
+    let mut waiting = Vec::new();
+    for number in 1..=2 {
+        let (mut p2, at) = (p2.clone(), id.clone());
+        waiting.push(tokio::spawn(async move { p2.read(&at, number).await }));
+        observer
+            .until(&id, |stands| {
+                let waits = stands.status.iter().flat_map(|status| &status.waiting);
+                waits.flat_map(|row| &row.read_numbers).any(|it| *it == number)
+            })
+            .await;
+    }
+    told(&p2.clone().get(&id).await.unwrap_err(), Code::ResourceExhausted, "TOO_MANY_STREAMS");
+    server.client("p1").await.own(&id).await;
+    waiting.into_iter().for_each(|call| call.abort());
+    soon(async { while p2.clone().get(&id).await.is_err() {} }).await;
+    assert_eq!(server.counts_until(|all| all.calls_abandoned == 2).await.calls_abandoned, 2);
+}
+
+#[tokio::test]
+async fn a_call_that_sends_more_than_it_may_is_refused_and_a_create_of_a_coordinator_may_send_more() {
+    let server = Server::with(|config| config.limits.call_bytes = 400).await;
+    let id = game::instance(&server).await;
+    let mut raw = Raw::connect(server.address).await;
+    let large = framed(&game::append(&id, 1, &"x".repeat(400)));
+    let reply = raw.call_as("p1", "StickyCasService/Append", large).await;
+    told(&reply.status.unwrap(), Code::InvalidArgument, "MALFORMED");
+    assert_eq!(server.counts_of("p1").await.messages_oversized, 1);
+    let roster = ["a", "b", "c"].map(|name| name.repeat(200)).to_vec();
+    let create = CreateRequest { roster, ..create_request(parameters()) };
+    let mut p1 = server.client("p1").await;
+    refused(p1.create(create.clone()).await, Code::InvalidArgument, "MALFORMED");
+    server.client(COORDINATOR).await.create(create).await.unwrap();
+    game::play(&server, &id, PROPOSAL).await;
+}
+
+#[tokio::test]
+async fn a_client_that_lets_its_answers_lie_loses_its_connection_and_nobody_else_does() {
+    let server = Server::with(|config| config.limits.unread_for = Duration::from_millis(200)).await;
+    let many = Parameters { max_value_bytes: 65_536, ..parameters() };
+    let id = game::instance_with(&server, many).await;
+    let value = "v".repeat(65_536);
+    let mut deaf = server.client("p1").await;
+    let mut stream = Stream::open(&mut deaf, &id).await;
+    stream.say([append(0, 1, &value)]);
+    game::play(&server, &id, PROPOSAL).await;
+    let mut reading = server.client("p2").await;
+    let mut other = Stream::open(&mut reading, &id).await;
+    // Its answers fill every window long before they are all sent.
+    for _ in 0..100 {
+        stream.say((0..100).map(|_| read(0, 2)));
+    }
+    server.counts_until(|all| all.connections_unread == 1).await;
+    assert_eq!(server.counts_of("p1").await.connections_unread, 1);
+    other.say([read(0, 2)]);
+    other.answer().await;
+    assert!(reading.status(&id).await.offences.is_empty(), "not to read is no offence");
+}
+
+#[tokio::test]
+async fn records_above_the_budget_forget_their_oldest_and_short_ones_keep_all() {
+    let server = Server::with(|config| config.limits.record_bytes = 40_000).await;
+    let [short, long] =
+        [game::instance_with(&server, alone()).await, game::instance_with(&server, alone()).await];
+    let mut p1 = server.client("p1").await;
+    p1.append(&short, 1, PROPOSAL).await.unwrap();
+    p1.append(&long, 1, PROPOSAL).await.unwrap();
+    let mut stream = Stream::open(&mut p1, &long).await;
+    for number in 2..500 {
+        stream.say([read(0, number)]);
+        stream.answer().await;
+    }
+    let watch = |id: &str| WatchRequest { instance_id: id.to_owned(), from_phase: 1, snapshot_first: false };
+    let told = refused(soon(p1.instances.watch(watch(&long))).await, Code::OutOfRange, "PHASE_NOT_KEPT");
+    assert!(told.number("oldest_phase") > 1);
+    soon(p1.instances.watch(watch(&short))).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_instance_that_may_come_to_take_too_much_is_not_created() {
+    let server = Server::with(|config| config.limits.instance_bytes = 1_000_000).await;
+    let mut boss = server.client(COORDINATOR).await;
+    let large = Parameters { max_value_bytes: 65_536, pipeline: 16, ..parameters() };
+    refused(boss.create(create_request(large)).await, Code::ResourceExhausted, "TOO_MANY_INSTANCES");
+    let id = game::instance(&server).await;
+    game::play(&server, &id, PROPOSAL).await;
+}
+
+#[tokio::test]
+async fn nobody_new_is_served_while_as_many_principals_as_may_be_are_at_work() {
+    let server = Server::with(|config| config.limits.principals = 3).await;
+    let id = game::instance(&server).await;
+    let mut p1 = server.client("p1").await;
+    let mut p2 = server.client("p2").await;
+    let streams = [Stream::open(&mut p1, &id).await, Stream::open(&mut p2, &id).await];
+    let mut third = Raw::connect(server.address).await;
+    let reply = soon(async {
+        loop {
+            // The coordinator is forgotten once its connection is gone, and then this one takes its place.
+            let reply = third.call_as("p3", "InstanceService/List", Bytes::from_static(&[0; 5])).await;
+            if reply.status.as_ref().is_some_and(|status| status.code() == Code::Ok) {
+                break third.call_as("p4", "InstanceService/List", Bytes::from_static(&[0; 5])).await;
+            }
+        }
+    })
+    .await;
+    told(&reply.status.unwrap(), Code::ResourceExhausted, "TOO_MANY_CONNECTIONS");
+    p1.own(&id).await;
+    drop(streams);
+}
