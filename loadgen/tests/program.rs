@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use stickycas_loadgen::run::OwnServer;
-use stickycas_model::judge::{Outcome, Verdict};
+use stickycas_model::judge::{Explanation, Outcome, Verdict};
 
 fn scenario(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../scenarios/{name}.toml"))
@@ -123,6 +123,42 @@ fn what_cannot_be_run_exits_with_three_and_says_why() {
     assert_eq!(output.status.code(), Some(3), "{}", told(&output));
     assert!(told(&output).contains("exists already"), "{}", told(&output));
     assert!(output.stdout.is_empty(), "it is said before the run, not after");
+}
+
+#[test]
+fn a_run_folder_is_explained_and_replayed_and_one_that_was_changed_fails_the_shell() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = scenario("late-append-open");
+    let done = loadgen(folder.path(), &["simulate", file.to_str().unwrap(), "--seed", "8", "--out", "run"]);
+    assert_eq!(done.status.code(), Some(0), "{}", told(&done));
+
+    let explained = loadgen(folder.path(), &["explain", "run"]);
+    assert_eq!(explained.status.code(), Some(0), "an explanation judges nothing: {}", told(&explained));
+    let text = String::from_utf8(explained.stdout).unwrap();
+    assert!(text.contains("Processes 1, 2 decided a."), "{text}");
+    let json = loadgen(folder.path(), &["explain", "run", "--json"]);
+    let explanation: Explanation = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((explanation.verdict.verdict, explanation.entries.len()), (Outcome::Outside, 5));
+
+    let replayed = loadgen(folder.path(), &["replay", "run"]);
+    assert_eq!(replayed.status.code(), Some(0), "{}", told(&replayed));
+    let verdict = folder.path().join("run/verdict.json");
+    let changed = fs::read_to_string(&verdict).unwrap().replacen("\"outside\"", "\"valid\"", 1);
+    fs::write(&verdict, changed).unwrap();
+    let replayed = loadgen(folder.path(), &["replay", "run", "--json"]);
+    assert_eq!(replayed.status.code(), Some(1), "{}", told(&replayed));
+    let found: serde_json::Value = serde_json::from_slice(&replayed.stdout).unwrap();
+    assert_eq!(found["fields"][0]["field"], "verdict");
+    assert!(
+        told(&loadgen(folder.path(), &["explain", "run"])).contains("does not follow from its own inputs")
+    );
+
+    fs::remove_file(folder.path().join("run/history.ndjson")).unwrap();
+    for command in ["explain", "replay"] {
+        let refused = loadgen(folder.path(), &[command, "run"]);
+        assert_eq!(refused.status.code(), Some(3), "{}", told(&refused));
+        assert!(told(&refused).contains("run: history.ndjson is missing"), "{}", told(&refused));
+    }
 }
 
 #[test]

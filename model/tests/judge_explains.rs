@@ -107,7 +107,7 @@ fn a_split_points_to_the_first_decision_that_differs_from_the_first() {
     let broke = explained(&story).broke;
     let agreement = broke.iter().find(|broke| broke.property == Some(Property::Agreement)).unwrap();
     assert_eq!(agreement.event, Some(place));
-    assert_eq!(agreement.says, "process 1 had decided a, and process 2 decides b");
+    assert_eq!(agreement.says, "process 1 decided a, and process 2 decides b");
 }
 
 #[test]

@@ -230,7 +230,7 @@ pub fn judge(case: &Case<'_>) -> Verdict {
             witness.push(sentence.clone());
         }
     }
-    write(case, run, findings, outcome, reasons, witness)
+    write(case, &run, findings, outcome, reasons, witness)
 }
 
 /// What a run shows as a whole (V4): the first that applies of what was found, by kind.
@@ -246,7 +246,7 @@ fn outcome(violation: bool, outside: bool, unknown: bool) -> Outcome {
 /// Writes the verdict.
 fn write(
     case: &Case<'_>,
-    run: Run<'_>,
+    run: &Run<'_>,
     findings: [Finding; 5],
     verdict: Outcome,
     reasons: Vec<String>,
