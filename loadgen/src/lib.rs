@@ -10,19 +10,23 @@
 //!
 //! Not here: measuring. A run shows that a system is right, not how fast it is.
 
+pub mod batch;
 pub mod campaign;
 pub mod cli;
 pub mod environment;
+pub mod explain;
 pub mod fault_plan;
 pub mod progress;
 pub mod proposals;
 pub mod record;
+pub mod replay;
 pub mod report;
 pub mod run;
 pub mod scenario;
 mod simulate;
 pub mod stats;
 
+pub use self::batch::{Runs, Tally, tally};
 pub use self::record::{How, Record};
 pub use self::scenario::Scenario;
 pub use self::simulate::simulate;

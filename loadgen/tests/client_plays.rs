@@ -14,7 +14,7 @@ use stickycas_model::access::Op;
 use stickycas_model::byzantine::Strategy;
 use stickycas_model::history::Event;
 use stickycas_model::params::{Params, ParamsSpec, Patience};
-use stickycas_model::process::{Act, Behaviour, Correct, Ended, View, When};
+use stickycas_model::process::Ended;
 use stickycas_model::types::{AccessNumber, Position, ProcessId};
 use stickycas_proto::v1::RefusalReason;
 use tokio::sync::oneshot;
@@ -145,7 +145,7 @@ async fn a_silent_process_joins_and_stays_until_told_to_stop_and_an_absent_one_n
     let (stop_absent, absent_stopped) = until_dropped();
     let play = |principal: &str, strategy, stop: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>| {
         let client = client(&server, principal);
-        tokio::spawn(async move { client.play(instance, Conduct::byzantine(strategy, 0), stop).await })
+        tokio::spawn(async move { client.play(instance, Conduct::byzantine(strategy, None, 0), stop).await })
     };
     let silent = play("p2", Strategy::Silent, Box::pin(silent_stopped));
     let absent = play("p3", Strategy::Absent, Box::pin(absent_stopped));
@@ -164,20 +164,8 @@ async fn a_silent_process_joins_and_stays_until_told_to_stop_and_an_absent_one_n
     assert!(!history.iter().any(|event| matches!(event, Event::Joined { process } if process.get() == 3)));
 }
 
-/// Does what a correct process does, as late as its patience allows.
-struct Stall(Correct);
-
-impl Behaviour for Stall {
-    fn act(&mut self, view: &View) -> Act {
-        match self.0.act(view) {
-            Act::Access { op, .. } => Act::Access { op, when: When::LastMoment },
-            other => other,
-        }
-    }
-}
-
 fn stall() -> Conduct {
-    Conduct::with(|_| Box::new(Stall(Correct::new(value("a")))))
+    Conduct::byzantine(Strategy::Stall { conduct: None }, Some(value("a")), 0)
 }
 
 #[tokio::test]

@@ -268,11 +268,19 @@ impl Player {
     /// What it says at its end; before that, that it has not decided.
     #[must_use]
     pub fn report(&self) -> Report {
+        self.report_within(Vec::new())
+    }
+
+    /// The same, with the entries that it decided from in this memory.
+    #[must_use]
+    pub fn report_within(&self, mut from: Vec<Value>) -> Report {
         let ended = self.ended.clone();
         let ended = ended.unwrap_or_else(|| Ended::Failed("had not decided when the run ended".to_owned()));
         let decided = ended == Ended::Decided;
-        let from =
-            if decided && !self.inherited { self.view.counted().cloned().collect() } else { Vec::new() };
+        from.clear();
+        if decided && !self.inherited {
+            from.extend(self.view.counted().cloned());
+        }
         Report {
             process: self.view.me,
             decision: self.decision.clone().filter(|_| decided),

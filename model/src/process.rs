@@ -71,8 +71,11 @@ impl View {
                 self.reads += u64::from(start == self.next_printed_read());
                 self.length = length;
                 self.sealed = sealed;
-                for (position, value) in (start.get()..).map(Position::new).zip(entries) {
-                    self.hold(position, value);
+                let entries = (start.get()..).map(Position::new).zip(entries);
+                if self.held.last().is_none_or(|(last, _)| *last < start) {
+                    self.held.extend(entries);
+                } else {
+                    entries.for_each(|(position, value)| self.hold(position, value));
                 }
             }
         }
@@ -108,9 +111,10 @@ impl View {
     }
 
     /// The entries that a decision counts: those that it holds of the first W (D1).
-    pub fn counted(&self) -> impl Iterator<Item = &Value> + Clone {
+    pub fn counted(&self) -> impl ExactSizeIterator<Item = &Value> + Clone {
         let warps = self.params.warps();
-        self.held.iter().filter(move |(position, _)| position.get() < warps).map(|(_, value)| value)
+        let counted = self.held.partition_point(|(position, _)| position.get() < warps);
+        self.held[..counted].iter().map(|(_, value)| value)
     }
 }
 
@@ -255,8 +259,31 @@ pub fn next_read(view: &View) -> Option<Position> {
 /// The most frequent value; of those that are equally frequent, the smallest (D1; paper, footnote 1).
 /// `None` for no values.
 #[must_use]
-pub fn mode<'a>(values: impl IntoIterator<Item = &'a Value>) -> Option<&'a Value> {
-    let mut sorted: Vec<&Value> = values.into_iter().collect();
+pub fn mode<'a, I>(values: I) -> Option<&'a Value>
+where
+    I: IntoIterator<Item = &'a Value, IntoIter: Clone>,
+{
+    let values = values.into_iter();
+    if values.clone().nth(FEW).is_none() { mode_of_few(values) } else { mode_of_many(values) }
+}
+
+/// Up to so many values are counted without being sorted.
+const FEW: usize = 16;
+
+fn mode_of_few<'a>(mut values: impl Iterator<Item = &'a Value> + Clone) -> Option<&'a Value> {
+    let mut best: Option<(usize, &Value)> = None;
+    while let Some(value) = values.next() {
+        // The first of several that are equal counts them all, and each later one fewer.
+        let count = 1 + values.clone().filter(|other| *other == value).count();
+        if best.is_none_or(|(most, least)| count > most || (count == most && value < least)) {
+            best = Some((count, value));
+        }
+    }
+    best.map(|(_, value)| value)
+}
+
+fn mode_of_many<'a>(values: impl Iterator<Item = &'a Value>) -> Option<&'a Value> {
+    let mut sorted: Vec<&Value> = values.collect();
     sorted.sort_unstable();
     let mut best: Option<&[&Value]> = None;
     for run in sorted.chunk_by(|a, b| a == b) {
@@ -297,4 +324,20 @@ pub enum Ended {
     NothingToDecide,
     /// It could not go on, or had not decided when the run ended; the reason in words.
     Failed(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{any, prop, prop_assert_eq, proptest};
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn few_values_and_many_are_counted_alike(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            // Of few different values, so that some are equally frequent.
+            let values: Vec<Value> = bytes.iter().map(|byte| Value::new(&[byte % 5]).unwrap()).collect();
+            prop_assert_eq!(mode_of_few(values.iter()), mode_of_many(values.iter()));
+        }
+    }
 }

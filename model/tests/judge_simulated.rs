@@ -6,21 +6,15 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use stickycas_model::byzantine::{Strategy as Byzantine, fired};
+use stickycas_model::byzantine::{Strategy as Byzantine, at_work, fired};
 use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::judge::{self, Case, Facts, Outcome, Property, Verdict};
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, Patience};
 use stickycas_model::sim;
 use stickycas_model::types::{Seed, Value};
 
-/// Every strategy of the cast must be seen at work.
-fn meant(cast: &Cast) -> judge::Plan {
-    let attacks = fired(cast, &[]).into_keys().collect();
-    judge::Plan { attacks, ..judge::Plan::default() }
-}
-
-fn judged(plan: &sim::Plan, meant: &judge::Plan) -> Verdict {
-    let outcome = sim::run(plan);
+/// Judged by its whole history.
+fn judged(plan: &sim::Plan, outcome: &sim::Outcome, meant: &judge::Plan) -> Verdict {
     judge::judge(&Case {
         params: Arc::clone(&plan.params),
         cast: &plan.cast,
@@ -28,12 +22,41 @@ fn judged(plan: &sim::Plan, meant: &judge::Plan) -> Verdict {
         history: &outcome.history,
         complete: true,
         reports: &outcome.reports,
-        fired: fired(&plan.cast, &outcome.history),
+        fired: fired(&plan.params, &plan.cast, &outcome.history),
     })
 }
 
+/// That every strategy of the cast is seen at work, and named where it commits an offence.
+fn meant(plan: &sim::Plan, outcome: &sim::Outcome) -> judge::Plan {
+    let at_work = at_work(&plan.params, &plan.cast, &outcome.history);
+    judge::Plan {
+        attacks: fired(&plan.params, &plan.cast, &outcome.history).into_keys().collect(),
+        offences: plan.cast.offences(&plan.params, plan.seed, &at_work),
+        ..judge::Plan::default()
+    }
+}
+
 fn part() -> impl Strategy<Value = Part> {
-    let names = ["silent", "absent", "collude(value=A)", "distinct", "late-append(access=2, value=A)"];
+    let names = [
+        "absent",
+        "silent",
+        "crash@2",
+        "empty",
+        "distinct",
+        "collude(value=A)",
+        "mimic(value=a)",
+        "mixed(collude=A, mimic=a)",
+        "late-append(access=2, value=A)",
+        "repeat-append",
+        "repeat-append(value=A)",
+        "reader",
+        "stall",
+        "stall(conduct=reader)",
+        "adaptive(phase=3, then=silent)",
+        "adaptive(phase=4, then=late-append(access=3, value=A))",
+        "liar",
+        "liar(value=A)",
+    ];
     let strategy = prop::sample::select(names.to_vec());
     let strategy = strategy.prop_map(|strategy| Role::Byzantine(strategy.parse::<Byzantine>().unwrap()));
     let role = prop_oneof![3 => Just(Role::Correct), 1 => strategy];
@@ -62,7 +85,7 @@ proptest! {
 
     #[test]
     fn no_simulated_run_is_a_violation_or_proves_nothing(plan in plans()) {
-        let verdict = judged(&plan, &judge::Plan::default());
+        let verdict = judged(&plan, &sim::run(&plan), &judge::Plan::default());
         let fine = matches!(verdict.verdict, Outcome::Valid | Outcome::Outside);
         prop_assert!(fine, "{:?}: {:#?}", verdict.verdict, verdict.reasons);
         for property in Property::ALL {
@@ -81,10 +104,11 @@ proptest! {
                 let spec = ParamsSpec { patience: Patience::Endless, ..plan.params.spec().clone() };
                 plan.params = Arc::new(Params::try_new(spec).unwrap());
             }
-            let meant = meant(&plan.cast);
-            let verdict = judged(&plan, &meant);
-            prop_assert_eq!(simulator.facts(&plan, &meant), Facts::from(&verdict), "{:#?}", verdict);
-            prop_assert_eq!(simulator.run(&plan), sim::run(&plan));
+            let outcome = sim::run(&plan);
+            let verdict = judged(&plan, &outcome, &meant(&plan, &outcome));
+            let facts = simulator.facts(&plan, &judge::Plan::default());
+            prop_assert_eq!(facts, Facts::from(&verdict), "{:#?}", verdict);
+            prop_assert_eq!(simulator.run(&plan), outcome);
         }
     }
 }

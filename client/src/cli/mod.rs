@@ -87,6 +87,8 @@ enum Command {
     List,
     /// Follow what happens at an instance, to its end.
     Watch(watch::Watch),
+    /// Tell what the server has counted of its callers' conduct (coordinators and observers).
+    Counts(look::Counts),
 }
 
 /// Runs the command line, program name first. Prints to `out`, and what went wrong to `err`.
@@ -145,6 +147,7 @@ async fn perform(common: &Common, command: Command, output: &mut Output<'_>) -> 
         Command::Get(get) => get.run(&client, output).await,
         Command::List => look::list(&client, output).await,
         Command::Watch(watch) => watch.run(&client, output).await,
+        Command::Counts(counts) => counts.run(&client, output).await,
     }
 }
 
@@ -223,6 +226,15 @@ mod tests {
         let (exit, out, err) = run_with(&["--help"]).await;
         assert_eq!(exit, Exit::Done);
         assert!(out.contains("Exit codes:") && err.is_empty());
+    }
+
+    #[tokio::test]
+    async fn help_lists_every_strategy_in_a_line_of_its_own() {
+        let (_, out, _) = run_with(&["propose", "--help"]).await;
+        for name in stickycas_model::byzantine::Strategy::ALL_NAMES {
+            let described = stickycas_model::byzantine::Strategy::describe(name).unwrap();
+            assert!(out.lines().any(|line| line.trim() == described), "{described} is not in:\n{out}");
+        }
     }
 
     #[tokio::test]

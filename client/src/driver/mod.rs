@@ -10,7 +10,7 @@ mod session;
 
 use std::time::Duration;
 
-use stickycas_model::byzantine::Strategy;
+use stickycas_model::byzantine::{Strategy, own_value};
 use stickycas_model::player::Player;
 use stickycas_model::process::{Behaviour, Correct, Report};
 use stickycas_model::types::{ProcessId, Value};
@@ -47,12 +47,17 @@ impl Conduct {
         Self { proposal: None, joins: true, behaviour: Box::new(behaviour) }
     }
 
-    /// A Byzantine process; what it draws, it draws from `seed`. One that falls silent stays attached.
+    /// A Byzantine process. Where its strategy follows Algorithm 1 for a while, it proposes `proposal`, or
+    /// without one [`own_value`]; what it draws, it draws from `seed`. One that falls silent stays attached.
     #[must_use]
-    pub fn byzantine(strategy: Strategy, seed: u64) -> Self {
+    pub fn byzantine(strategy: Strategy, proposal: Option<Value>, seed: u64) -> Self {
         // Whether it joins is the strategy's affair, not that of the process that plays it.
-        let joins = strategy.behaviour(ProcessId::FIRST, seed).joins();
-        let behaviour = Box::new(move |me| strategy.behaviour(me, seed));
+        let nobody = ProcessId::FIRST;
+        let joins = strategy.behaviour(nobody, &own_value(nobody), seed).joins();
+        let behaviour = Box::new(move |me| {
+            let proposal = proposal.unwrap_or_else(|| own_value(me));
+            strategy.behaviour(me, &proposal, seed)
+        });
         Self { proposal: None, joins, behaviour }
     }
 }
@@ -179,7 +184,7 @@ mod tests {
     async fn a_play_may_move_between_threads() {
         fn may_move<F: Future + Send>(_: F) {}
         let connection = Connection::lazy(Target::new("http://127.0.0.1:1", "p1").unwrap());
-        let conduct = Conduct::byzantine(Strategy::Silent, 0);
+        let conduct = Conduct::byzantine(Strategy::Silent, None, 0);
         let policy = RetryPolicy::default();
         may_move(play(&connection, InstanceId::new(1), conduct, policy, std::future::ready(())));
     }

@@ -20,7 +20,7 @@ const MOST_POINTS: u64 = 100_000;
 const MOST_RUNS: u64 = 1_000_000_000;
 
 pub(super) fn check(file: File, seed: Option<u64>) -> Result<(Campaign, Wishes), Fault> {
-    let name = name(file.name)?;
+    let name = name(&file.name)?;
     let budget = file.budget.as_ref().map(|text| duration("budget", text)).transpose()?;
     let wishes = Wishes { budget, network: file.network };
     let seed = match seed {
@@ -35,10 +35,11 @@ pub(super) fn check(file: File, seed: Option<u64>) -> Result<(Campaign, Wishes),
     let mut names = BTreeSet::new();
     let mut sweeps = Vec::new();
     for written in file.sweeps {
+        let place = written.get_ref().name.span();
         let sweep = sweep(written, &file.axes, &mut next)?;
         if !names.insert(sweep.name.clone()) {
             let reason = format!("there are two sweeps called {:?}: give each a name of its own", sweep.name);
-            return Err(Fault::new(0..0, reason));
+            return Err(Fault::new(place, reason));
         }
         sweeps.push(sweep);
     }
@@ -54,7 +55,7 @@ struct Next {
 fn sweep(written: Spanned<Sweep>, axes: &Axes, next: &mut Next) -> Result<SweepPlan, Fault> {
     let span = written.span();
     let Sweep { name: given, about, figure, runs, axes: own } = written.into_inner();
-    let name = name(given)?;
+    let name = name(&given)?;
     let count = *runs.get_ref();
     if !(1..=MOST_RUNS).contains(&count) {
         return Err(Fault::new(runs.span(), format!("runs = {count}: give 1 to {MOST_RUNS}")));
@@ -75,7 +76,7 @@ fn sweep(written: Spanned<Sweep>, axes: &Axes, next: &mut Next) -> Result<SweepP
     for point in points.points {
         let end = next.seed.checked_add(count).filter(|end| *end <= LARGEST_SEED);
         let end = end.ok_or_else(|| {
-            Fault::new(0..0, "the seeds of its runs go beyond the largest: give a smaller seed")
+            Fault::new(span.clone(), "the seeds of its runs go beyond the largest: give a smaller seed")
         })?;
         cells.push(CellPlan { number: next.number, point, seeds: next.seed..end });
         *next = Next { number: next.number + 1, seed: end };

@@ -10,7 +10,7 @@ use stickycas_model::params::{AppendWindow, Order, ParamsSpec};
 use super::cell::{ArbiterKind, Figure, Point};
 use super::{check, file};
 use crate::fault_plan::Placement;
-use crate::scenario::{Problem, ScenarioError, write};
+use crate::scenario::{Problem, ScenarioError, Template, write};
 
 /// A campaign that can be run. Equal campaigns make the same runs and give the same results.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +112,14 @@ impl Campaign {
     #[must_use]
     pub fn runs(&self) -> u64 {
         self.cells().map(CellPlan::runs).sum()
+    }
+
+    /// A cell as a scenario to be run with many seeds.
+    ///
+    /// # Errors
+    /// If it is none, which checking the campaign should have shown.
+    pub fn template(&self, cell: &CellPlan) -> Result<Template, ScenarioError> {
+        Template::parse(&format!("cell {}", cell.number), &self.scenario(cell), Some(cell.seeds.start))
     }
 
     /// A cell as the text of a scenario file: with the seed of one of its runs it is that run, in the simulator and

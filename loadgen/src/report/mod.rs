@@ -1,8 +1,10 @@
 //! What a run leaves behind, one file per format.
 
+pub mod campaign_table;
 pub mod folder;
 mod html;
 pub mod json;
 pub mod table;
+pub mod words;
 
 pub use self::html::html;

@@ -4,14 +4,17 @@
 //!
 //! 1. create the instance, and watch it from its first event on, before anybody joins;
 //! 2. start all processes and wait until every correct one has ended, as long as something happens at the
-//!    instance;
-//! 3. close the instance and follow the watch to its end, so that the history lacks nothing;
-//! 4. stop who is still there (a Byzantine process that stays silent is no failure), and judge.
+//!    instance, and for a moment for those Byzantine ones that leave by themselves;
+//! 3. if there are wire attacks, let them come to their end, and ask the server what it has counted since
+//!    before the run;
+//! 4. close the instance and follow the watch to its end, so that the history lacks nothing;
+//! 5. stop who is still there (a Byzantine process that stays silent is no failure), and judge.
 //!
 //! What ends otherwise than its part has it, a child that crashes for instance, makes the run prove nothing, and the
 //! verdict says so.
 
 mod collect;
+mod counts;
 mod processes;
 mod server;
 mod site;
@@ -24,12 +27,15 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use stickycas_client::watch::WatchFrom;
+use stickycas_client::wire_attack;
+use stickycas_model::cast::Role;
+use stickycas_model::counts::Counted;
 use stickycas_model::params::Patience;
 use stickycas_model::process::{Ended, Report};
 use stickycas_model::types::ProcessId;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use self::collect::{Collected, Collector};
 use self::processes::{Ending, Processes};
@@ -41,6 +47,12 @@ use crate::scenario::Scenario;
 
 /// Default for [`Options::stall`].
 pub const DEFAULT_STALL: Duration = Duration::from_secs(60);
+/// When all correct processes have ended, Byzantine ones have so long to leave, beyond what the instance itself
+/// may wait.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// So long an attacker may take for the rest of its process.
+const BEYOND_AN_ATTACK: Duration = Duration::from_secs(5);
 
 /// How to run.
 #[derive(Clone, Debug)]
@@ -70,16 +82,22 @@ pub async fn run(site: &Site, scenario: &Scenario, options: &Options) -> anyhow:
     let instance = create(site, scenario).await?;
     let progress = Progress::new(scenario.cast.correct().collect(), options.quiet);
     let mut collector = Collector::start(site.client().watch(instance, WatchFrom::Start), progress);
+    let before = counts::take(site, scenario).await?;
     let mut processes = start(site, scenario, instance, options)?;
 
     let mut endings = Vec::new();
     let stalled = await_correct(scenario, options, &mut processes, &mut collector, &mut endings).await;
+    if !stalled {
+        await_leaving(scenario, &mut processes, &mut endings).await;
+    }
+    await_attackers(scenario, &mut processes, &mut endings).await;
+    let counted = counts::take(site, scenario).await?.since(&before);
     site.client().close(instance).await.context("cannot close the instance")?;
     let collected = collector.finish(options.stall).await;
     endings.extend(processes.stop().await);
 
     let how = if options.program.is_some() { How::ChildProcesses } else { How::Tasks };
-    Ok(record(scenario, how, collected, endings, stalled))
+    Ok(record(scenario, how, collected, counted, endings, stalled))
 }
 
 /// Creates the instance of a scenario, with exactly its parameters.
@@ -118,9 +136,13 @@ fn start(
                 processes.start(process, |stop| child.start(stop))?;
             }
             None => {
-                let client = site.client_of(process)?;
-                let conduct = task::conduct(process, part, scenario.seed);
-                processes.start(process, |stop| Ok(task::play(client, instance, conduct, stop)))?;
+                let client = match part.role {
+                    Role::Attacker(_) => site.client_apart(process)?,
+                    Role::Correct | Role::Byzantine(_) => site.client_of(process)?,
+                };
+                let (part, seed) = (part.clone(), scenario.seed);
+                processes
+                    .start(process, |stop| Ok(task::play(client, instance, process, part, seed, stop)))?;
             }
         }
     }
@@ -154,6 +176,46 @@ async fn await_correct(
     false
 }
 
+/// Waits until every attacker has ended, for as long as an attack may go on.
+async fn await_attackers(scenario: &Scenario, processes: &mut Processes, endings: &mut Vec<Ending>) {
+    let mut attacking = attackers(scenario);
+    let deadline = Instant::now() + wire_attack::LONGEST + BEYOND_AN_ATTACK;
+    for ending in endings.iter() {
+        attacking.remove(&ending.process);
+    }
+    while !attacking.is_empty() {
+        tokio::select! {
+            ending = processes.next() => match ending {
+                Some(ending) => {
+                    attacking.remove(&ending.process);
+                    endings.push(ending);
+                }
+                None => return,
+            },
+            () = sleep_until(deadline) => return,
+        }
+    }
+}
+
+fn attackers(scenario: &Scenario) -> BTreeSet<ProcessId> {
+    scenario.cast.attackers().map(|(process, _)| process).collect()
+}
+
+/// Waits for Byzantine processes that leave by themselves, so that what they do is on record; not long, since
+/// nobody can be sure that they do.
+async fn await_leaving(scenario: &Scenario, processes: &mut Processes, endings: &mut Vec<Ending>) {
+    let deadline = Instant::now() + LAST_WORDS.saturating_add(longest_wait(scenario));
+    let mut leaving: BTreeSet<ProcessId> = scenario.cast.ending().collect();
+    for ending in &*endings {
+        leaving.remove(&ending.process);
+    }
+    while !leaving.is_empty() {
+        let Ok(Some(ending)) = timeout_at(deadline, processes.next()).await else { return };
+        leaving.remove(&ending.process);
+        endings.push(ending);
+    }
+}
+
 /// For how long nothing may happen at an instance with all well.
 fn longest_wait(scenario: &Scenario) -> Duration {
     let spec = scenario.params.spec();
@@ -168,6 +230,7 @@ fn record(
     scenario: &Scenario,
     how: How,
     collected: Collected,
+    counted: Counted,
     endings: Vec<Ending>,
     stalled: bool,
 ) -> Record {
@@ -176,6 +239,7 @@ fn record(
     if stalled {
         unplanned.push("nothing happened any more, and correct processes had not ended".to_owned());
     }
+    let attackers = attackers(scenario);
     let mut reports = Vec::new();
     for Ending { process, report, trouble } in endings {
         let correct = scenario.cast.correct().any(|correct| correct == process);
@@ -195,6 +259,8 @@ fn record(
                     ended: Ended::Failed(why),
                 });
             }
+            // A server that defends itself may well spoil it; what counts is whether the attack has fired.
+            (None, Some(_)) if attackers.contains(&process) => {}
             (None, Some(trouble)) => {
                 unplanned.push(format!("process {process} did not play its part to the end: {trouble}"));
             }
@@ -202,7 +268,7 @@ fn record(
             (None, None) => {}
         }
     }
-    Record::judged(scenario.clone(), how, history, complete, reports).with_unplanned(unplanned)
+    Record::judged(scenario.clone(), how, history, complete, counted, reports).with_unplanned(unplanned)
 }
 
 #[cfg(test)]
@@ -237,7 +303,7 @@ mod tests {
         };
         let endings = outcome.reports.into_iter().map(ending).collect();
         let collected = Collected { history: outcome.history, complete: true, trouble: None };
-        record(&scenario, How::Tasks, collected, endings, false)
+        record(&scenario, How::Tasks, collected, Counted::default(), endings, false)
     }
 
     fn says(record: &Record, what: &str) -> bool {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stickycas_model::byzantine::Strategy;
+use stickycas_model::byzantine::{Strategy, WireAttack};
 use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::params::{self, Params, ParamsError, ParamsSpec, Patience};
 use stickycas_model::types::{ProcessId, Seed, Value};
@@ -19,8 +19,8 @@ use crate::proposals;
 /// The most bytes of a scenario's name.
 const LONGEST_NAME: usize = 64;
 
-pub(super) fn check(file: File, seed: Option<u64>) -> Result<Scenario, Fault> {
-    let name = name(file.name)?;
+pub(super) fn check(file: &File, seed: Option<u64>) -> Result<Scenario, Fault> {
+    let name = name(&file.name)?;
     let seed = match seed {
         Some(given) => given,
         None => seed_or(file.instance.get_ref().seed.as_ref(), draw_seed)?,
@@ -29,22 +29,19 @@ pub(super) fn check(file: File, seed: Option<u64>) -> Result<Scenario, Fault> {
     let faults = fault_plan(&file.faults, &params, seed)?;
     let params = Arc::new(with_arbiter(params, &file.instance, &faults)?);
     let proposals = proposals(&file.proposals, &params, &faults, seed)?;
-    let parts = ProcessId::all(params.processes()).zip(proposals).map(|(process, proposal)| {
-        let role = match faults.strategy(process) {
-            Some(strategy) => Role::Byzantine(strategy.clone()),
-            None => Role::Correct,
-        };
-        Part { role, proposal }
+    let parts = ProcessId::all(params.processes()).zip(proposals).map(|(process, proposal)| Part {
+        role: faults.role(process).cloned().unwrap_or(Role::Correct),
+        proposal,
     });
     let cast = Cast::new(parts.collect());
-    Ok(Scenario { name, about: file.about, expect: file.expect, params, cast, seed })
+    Ok(Scenario { name, about: file.about.clone(), expect: file.expect, params, cast, seed })
 }
 
-pub(crate) fn name(name: Spanned<String>) -> Result<String, Fault> {
+pub(crate) fn name(name: &Spanned<String>) -> Result<String, Fault> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let text = name.get_ref();
     if (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(allowed) {
-        return Ok(name.into_inner());
+        return Ok(text.clone());
     }
     let reason = format!("name = {text:?}: give 1 to {LONGEST_NAME} letters, digits, '-' or '_'");
     Err(Fault::new(name.span(), reason))
@@ -136,23 +133,22 @@ pub(crate) fn duration(name: &str, text: &Spanned<String>) -> Result<Duration, F
     })
 }
 
-fn fault_plan(groups: &[Spanned<Faults>], params: &Params, seed: u64) -> Result<FaultPlan, Fault> {
+pub(super) fn fault_plan(groups: &[Spanned<Faults>], params: &Params, seed: u64) -> Result<FaultPlan, Fault> {
     let mut plan = FaultPlan::default();
     for group in groups {
         let (span, group) = (group.span(), group.get_ref());
-        let text = &group.strategy;
-        let strategy: Strategy = text.get_ref().parse().map_err(|error| Fault::new(text.span(), error))?;
+        let role = role(group, &span)?;
         match (&group.processes, &group.count) {
             (Some(processes), None) => {
                 if let Some(misplaced) = misplaced(group) {
                     return Err(Fault::new(misplaced, "goes with count, not with processes: leave it out"));
                 }
-                name_each(&mut plan, processes, &strategy, params)?;
+                name_each(&mut plan, processes, &role, params)?;
             }
             (None, Some(count)) => {
                 let placement = group.placement.as_ref().map_or(Placement::Spread, |given| *given.get_ref());
                 let seed = seed_or(group.seed.as_ref(), || seed)?;
-                plan.place(placement, *count.get_ref(), &strategy, params, seed)
+                plan.place(placement, *count.get_ref(), &role, params, seed)
                     .map_err(|error| Fault::new(count.span(), error))?;
             }
             (Some(_), Some(count)) => {
@@ -164,6 +160,25 @@ fn fault_plan(groups: &[Spanned<Faults>], params: &Params, seed: u64) -> Result<
     Ok(plan)
 }
 
+/// What a group does: a strategy or a wire attack.
+fn role(group: &Faults, span: &Range<usize>) -> Result<Role, Fault> {
+    match (&group.strategy, &group.attack) {
+        (Some(text), None) => {
+            let strategy: Result<Strategy, _> = text.get_ref().parse();
+            strategy.map(Role::Byzantine).map_err(|error| Fault::new(text.span(), error))
+        }
+        (None, Some(text)) => {
+            let attack: Result<WireAttack, _> = text.get_ref().parse();
+            attack.map(Role::Attacker).map_err(|error| Fault::new(text.span(), error))
+        }
+        (Some(_), Some(attack)) => Err(Fault::new(
+            attack.span(),
+            "strategy and attack: give one of them, and the other in a group of its own",
+        )),
+        (None, None) => Err(Fault::new(span.clone(), "give strategy = \"...\" or attack = \"...\"")),
+    }
+}
+
 /// A key that has no meaning beside an explicit list.
 fn misplaced(group: &Faults) -> Option<Range<usize>> {
     let placement = group.placement.as_ref().map(Spanned::span);
@@ -173,7 +188,7 @@ fn misplaced(group: &Faults) -> Option<Range<usize>> {
 fn name_each(
     plan: &mut FaultPlan,
     processes: &Spanned<Vec<Spanned<u32>>>,
-    strategy: &Strategy,
+    role: &Role,
     params: &Params,
 ) -> Result<(), Fault> {
     if processes.get_ref().is_empty() {
@@ -185,12 +200,12 @@ fn name_each(
         let process = process.ok_or_else(|| {
             Fault::new(number.span(), format!("there is no process {}: give 1 to n = {n}", number.get_ref()))
         })?;
-        plan.name(process, strategy).map_err(|error| Fault::new(number.span(), error))?;
+        plan.name(process, role).map_err(|error| Fault::new(number.span(), error))?;
     }
     Ok(())
 }
 
-fn proposals(
+pub(super) fn proposals(
     proposals: &Spanned<Proposals>,
     params: &Params,
     faults: &FaultPlan,

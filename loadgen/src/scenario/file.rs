@@ -10,7 +10,7 @@ use super::error::Fault;
 use crate::fault_plan::Placement;
 
 /// The whole file.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
     pub(super) name: Spanned<String>,
@@ -24,7 +24,7 @@ pub(super) struct File {
 }
 
 /// `[instance]`. Durations are texts such as `1s` and `250ms`.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Instance {
     /// n.
@@ -48,7 +48,7 @@ pub(crate) struct Instance {
 }
 
 /// `arbiter`: as instances know it, or by who is Byzantine.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Arbiter {
     FirstCome,
@@ -59,7 +59,7 @@ pub(crate) enum Arbiter {
 }
 
 /// `[proposals]`: one value for each process, or so many values to draw from.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Proposals {
     pub(super) values: Option<Spanned<Vec<Spanned<String>>>>,
@@ -67,15 +67,38 @@ pub(super) struct Proposals {
     pub(super) seed: Option<Spanned<u64>>,
 }
 
-/// `[[faults]]`: these processes, or so many of them, play this strategy.
-#[derive(Debug, Deserialize)]
+/// `[[faults]]`: these processes, or so many of them, play this strategy or carry out this wire
+/// attack.
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Faults {
-    pub(super) strategy: Spanned<String>,
+    pub(super) strategy: Option<Spanned<String>>,
+    pub(super) attack: Option<Spanned<String>>,
     pub(super) processes: Option<Spanned<Vec<Spanned<u32>>>>,
     pub(super) count: Option<Spanned<u32>>,
     pub(super) placement: Option<Spanned<Placement>>,
     pub(super) seed: Option<Spanned<u64>>,
+}
+
+impl File {
+    /// Whether the scenario's seed has a say in who is Byzantine and how.
+    pub(super) fn draws_parts(&self) -> bool {
+        self.faults.iter().any(|group| !group.get_ref().is_settled())
+    }
+
+    /// Whether the scenario's seed has a say in who proposes what.
+    pub(super) fn draws_proposals(&self) -> bool {
+        let proposals = self.proposals.get_ref();
+        proposals.distinct.is_some() && proposals.seed.is_none()
+    }
+}
+
+impl Faults {
+    /// Whether it is the same under every seed of the scenario.
+    fn is_settled(&self) -> bool {
+        let placement = self.placement.as_ref().map_or_else(Placement::default, |given| *given.get_ref());
+        self.processes.is_some() || self.seed.is_some() || placement != Placement::Random
+    }
 }
 
 /// Reads the text of a file.

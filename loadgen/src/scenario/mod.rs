@@ -8,6 +8,7 @@
 pub(crate) mod check;
 mod error;
 pub(crate) mod file;
+mod template;
 pub(crate) mod write;
 
 use std::path::Path;
@@ -19,7 +20,8 @@ use stickycas_model::params::Params;
 use stickycas_model::sim;
 
 pub(crate) use self::error::Fault;
-pub use self::error::{Problem, ScenarioError};
+pub use self::error::{NeedsNetwork, Problem, ScenarioError};
+pub use self::template::Template;
 
 /// The largest seed: the largest integer of a TOML file.
 pub const LARGEST_SEED: u64 = i64::MAX as u64;
@@ -59,7 +61,7 @@ impl Scenario {
     /// The first thing that is wrong, with its line.
     pub fn parse(file: &str, text: &str, seed: Option<u64>) -> Result<Self, ScenarioError> {
         file::read(text)
-            .and_then(|written| check::check(written, seed))
+            .and_then(|written| check::check(&written, seed))
             .map_err(|fault| ScenarioError::Invalid(Problem::new(file, text, fault)))
     }
 
@@ -67,6 +69,14 @@ impl Scenario {
     #[must_use]
     pub fn to_toml(&self) -> String {
         write::to_toml(self)
+    }
+
+    /// Whether the simulator can show what the scenario is about.
+    ///
+    /// # Errors
+    /// It has wire attacks, which only the network can show.
+    pub fn check_simulable(&self) -> Result<(), NeedsNetwork> {
+        self.cast.attackers().next().map_or(Ok(()), |(_, attack)| Err(NeedsNetwork(attack)))
     }
 
     /// The scenario as the simulator takes it.

@@ -2,6 +2,7 @@
 //!
 //! Then it reads and leaves by the true mode, for the same reasons as [`super::Collude`].
 
+use super::own_value;
 use crate::process::{Act, Behaviour, Correct, View};
 use crate::types::{ProcessId, Value};
 
@@ -10,16 +11,10 @@ use crate::types::{ProcessId, Value};
 pub struct Distinct(Correct);
 
 impl Distinct {
-    /// Appends this value, or without one [`Distinct::own_value`].
+    /// Appends this value, or without one [`own_value`].
     #[must_use]
     pub fn new(me: ProcessId, value: Option<Value>) -> Self {
-        Self(Correct::new(value.unwrap_or_else(|| Self::own_value(me))))
-    }
-
-    /// `byzantine-7` for process 7.
-    #[must_use]
-    pub fn own_value(me: ProcessId) -> Value {
-        Value::new(format!("byzantine-{me}").as_bytes()).expect("the text is not empty")
+        Self(Correct::new(value.unwrap_or_else(|| own_value(me))))
     }
 }
 

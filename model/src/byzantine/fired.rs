@@ -1,117 +1,369 @@
 //! Whether a strategy is seen to have been at work: a run with an attack proves something only if the attack
 //! happened (SPEC B3).
+//!
+//! Only what the server recorded counts (V5). A strategy that holds back is seen by what did not come: of one
+//! that crashed, the access that was due.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use super::Strategy;
+use super::{Strategy, mixed, own_value};
 use crate::access::Op;
 use crate::cast::{Cast, Role};
-use crate::history::{Event, Recorded};
-use crate::types::{AccessNumber, ProcessId};
+use crate::history::{Event, Offence, OffenceKind, Recorded};
+use crate::params::{Params, Patience};
+use crate::process::mode;
+use crate::types::{Phase, ProcessId, Time, Value};
 
 /// How many processes were seen to carry out each strategy of the cast, by its name; 0 for one that nobody
 /// was.
 #[must_use]
-pub fn fired(cast: &Cast, history: &[Recorded]) -> BTreeMap<String, u64> {
-    let seen = Seen::of(cast, history);
-    let mut fired = BTreeMap::new();
-    for (process, part) in cast.parts() {
-        if let Role::Byzantine(strategy) = &part.role {
-            *fired.entry(strategy.name().to_owned()).or_default() +=
-                u64::from(seen.carried_out(process, strategy));
-        }
-    }
-    fired
+pub fn fired(params: &Params, cast: &Cast, history: &[Recorded]) -> BTreeMap<String, u64> {
+    Sightings::of(params, cast, history).fired(cast)
 }
 
-/// What a history shows of each Byzantine process.
-struct Seen {
+/// The processes that were seen to carry out the strategy that the cast gives them. Of wire attacks it says
+/// nothing: see [`super::attackers_at_work`].
+#[must_use]
+pub fn at_work(params: &Params, cast: &Cast, history: &[Recorded]) -> BTreeSet<ProcessId> {
+    Sightings::of(params, cast, history).at_work(cast)
+}
+
+/// What a history shows of Byzantine processes, taken in event by event: for runs that keep none.
+#[derive(Clone, Debug)]
+pub struct Sightings {
+    /// So long for a phase that waits for a process is a stall; `None`: no wait is.
+    long: Option<Duration>,
     gathered: bool,
-    joined: BTreeSet<ProcessId>,
-    accessed: BTreeSet<ProcessId>,
-    /// The first append of each, as it was accepted.
-    appends: BTreeMap<ProcessId, AccessNumber>,
+    /// The last phase that was executed.
+    phase: Option<Phase>,
+    /// When gathering ended or the last phase was executed: no phase opens before.
+    since: Time,
+    list: Vec<Value>,
+    /// By Byzantine process.
+    seen: BTreeMap<ProcessId, Seen>,
+}
+
+/// What it shows of one of them.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    joined: bool,
+    /// What its accesses append, in the order of their numbers; `None` for a read.
+    accesses: Vec<Option<Value>>,
+    /// The phases in which they were executed.
+    executed: Vec<Phase>,
+    /// The number of the last access that a phase waited for at length.
+    stalled: u64,
+    malformed: bool,
+    decided: Option<Value>,
+}
+
+impl Sightings {
+    /// Nothing has been seen yet of the Byzantine processes of this cast.
+    #[must_use]
+    pub fn new(params: &Params, cast: &Cast) -> Self {
+        let long = match params.spec().patience {
+            Patience::Finite(patience) => Some(patience / 2),
+            Patience::Endless => None,
+        };
+        let seen = cast.byzantine().map(|process| (process, Seen::default())).collect();
+        Self { long, gathered: false, phase: None, since: Time::ZERO, list: Vec::new(), seen }
+    }
+
+    fn of(params: &Params, cast: &Cast, history: &[Recorded]) -> Self {
+        let mut sightings = Self::new(params, cast);
+        for Recorded { at, event } in history {
+            sightings.take_in(*at, event);
+        }
+        sightings
+    }
+
+    /// As [`fired`], of what was taken in.
+    #[must_use]
+    pub fn fired(&self, cast: &Cast) -> BTreeMap<String, u64> {
+        let at_work = self.at_work(cast);
+        let mut fired = BTreeMap::new();
+        for (process, part) in cast.parts() {
+            if let Role::Byzantine(strategy) = &part.role {
+                *fired.entry(strategy.name().to_owned()).or_default() +=
+                    u64::from(at_work.contains(&process));
+            }
+        }
+        fired
+    }
+
+    /// As [`at_work`], of what was taken in.
+    #[must_use]
+    pub fn at_work(&self, cast: &Cast) -> BTreeSet<ProcessId> {
+        let shown = cast.parts().filter(|(process, part)| match &part.role {
+            Role::Byzantine(strategy) => self.show(*process, strategy, 1),
+            Role::Correct | Role::Attacker(_) => false,
+        });
+        shown.map(|(process, _)| process).collect()
+    }
+
+    /// Takes in the next event.
+    pub fn take_in(&mut self, at: Time, event: &Event) {
+        match event {
+            Event::GatheringEnded { .. } => {
+                self.gathered = true;
+                self.since = at;
+            }
+            Event::Stepped { phase, .. } => {
+                self.phase = Some(*phase);
+                self.since = at;
+            }
+            Event::Added { value, .. } => self.list.push(value.clone()),
+            Event::Joined { process } => self.change(*process, |seen| seen.joined = true),
+            Event::PatienceSpent { process } => self.change(*process, |seen| {
+                if seen.joined {
+                    seen.stalled = seen.next();
+                }
+            }),
+            Event::Accepted { process, op, .. } => {
+                let at_length = self.gathered && self.long.is_some_and(|long| at.since(self.since) >= long);
+                self.change(*process, |seen| {
+                    if at_length {
+                        seen.stalled = seen.next();
+                    }
+                    seen.accesses.push(appended(op));
+                });
+            }
+            Event::Answered { process, phase, .. } => {
+                self.change(*process, |seen| seen.executed.push(*phase))
+            }
+            Event::Offence(Offence { process, kind: OffenceKind::Malformed, .. }) => {
+                self.change(*process, |seen| seen.malformed = true);
+            }
+            Event::Decided { process, value } => {
+                self.change(*process, |seen| seen.decided = Some(value.clone()));
+            }
+            _ => {}
+        }
+    }
+
+    fn change(&mut self, process: ProcessId, change: impl FnOnce(&mut Seen)) {
+        if let Some(seen) = self.seen.get_mut(&process) {
+            change(seen);
+        }
+    }
+
+    /// Whether a process is seen to carry out a strategy from its access `from` on.
+    fn show(&self, me: ProcessId, strategy: &Strategy, from: u64) -> bool {
+        let Some(seen) = self.seen.get(&me) else { return false };
+        let stays = seen.joined && seen.decided.is_none();
+        match strategy {
+            Strategy::Absent => self.gathered && !seen.joined,
+            Strategy::Silent => stays && seen.next() <= from,
+            Strategy::Crash { access } => stays && seen.next() == access.get().max(from),
+            Strategy::Empty => seen.malformed,
+            Strategy::Collude { value }
+            | Strategy::Mimic { value }
+            | Strategy::Distinct { value: Some(value) } => from == 1 && seen.append(1) == Some(value),
+            Strategy::Distinct { value: None } => from == 1 && seen.append(1) == Some(&own_value(me)),
+            Strategy::Mixed { collude, mimic } => {
+                mixed::cases(collude, mimic).iter().any(|case| self.show(me, case, from))
+            }
+            Strategy::LateAppend { access, value } => {
+                access.get() >= from && seen.append(access.get()) == Some(value)
+            }
+            Strategy::RepeatAppend { .. } => {
+                (from.max(2)..seen.next()).any(|number| seen.append(number).is_some())
+            }
+            Strategy::Reader => {
+                from < seen.next() && seen.append(from).is_none() && seen.append(from + 1).is_some()
+            }
+            Strategy::Stall { conduct } => {
+                let conduct = conduct.as_ref();
+                seen.stalled >= from && conduct.is_none_or(|conduct| self.show(me, conduct, from))
+            }
+            Strategy::Adaptive { phase, then } => {
+                let correct = seen.executed.iter().filter(|executed| *executed < phase).count() as u64;
+                self.phase >= Some(*phase) && self.show(me, then, from.max(correct + 1))
+            }
+            Strategy::Liar { .. } => seen.decided.is_some() && seen.decided.as_ref() != mode(&self.list),
+        }
+    }
 }
 
 impl Seen {
-    fn of(cast: &Cast, history: &[Recorded]) -> Self {
-        let byzantine: BTreeSet<ProcessId> = cast.byzantine().collect();
-        let mut seen = Self {
-            gathered: false,
-            joined: BTreeSet::new(),
-            accessed: BTreeSet::new(),
-            appends: BTreeMap::new(),
-        };
-        for Recorded { event, .. } in history {
-            match event {
-                Event::GatheringEnded { .. } => seen.gathered = true,
-                Event::Joined { process } if byzantine.contains(process) => {
-                    seen.joined.insert(*process);
-                }
-                Event::Accepted { process, number, op, .. } if byzantine.contains(process) => {
-                    seen.accessed.insert(*process);
-                    if matches!(op, Op::Append(_)) {
-                        seen.appends.entry(*process).or_insert(*number);
-                    }
-                }
-                _ => {}
-            }
-        }
-        seen
+    /// The number of its next access.
+    fn next(&self) -> u64 {
+        self.accesses.len() as u64 + 1
     }
 
-    fn carried_out(&self, process: ProcessId, strategy: &Strategy) -> bool {
-        let joined = self.joined.contains(&process);
-        match strategy {
-            Strategy::Absent => self.gathered && !joined,
-            Strategy::Silent => joined && !self.accessed.contains(&process),
-            Strategy::Collude { .. } | Strategy::Distinct { .. } => self.appends.contains_key(&process),
-            Strategy::LateAppend { access, .. } => self.appends.get(&process) == Some(access),
-        }
+    /// What its access of this number appended.
+    fn append(&self, number: u64) -> Option<&Value> {
+        let index = usize::try_from(number.checked_sub(1)?).ok()?;
+        self.accesses.get(index)?.as_ref()
+    }
+}
+
+fn appended(op: &Op) -> Option<Value> {
+    match op {
+        Op::Append(value) => Some(value.clone()),
+        Op::Read { .. } => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::{Answer, AppendAnswer};
     use crate::cast::Part;
-    use crate::types::{Time, Value};
+    use crate::params::ParamsSpec;
+    use crate::types::{AccessNumber, Position, WarpId};
 
+    /// How often it fired at process 1 of two, in these events, a second apart; patience is a second.
     fn fired_of(strategy: &str, events: Vec<Event>) -> u64 {
+        let params = Params::try_new(ParamsSpec::new(2, 1, 1)).unwrap();
         let proposal = Value::parse("a").unwrap();
         let strategy: Strategy = strategy.parse().unwrap();
         let name = strategy.name();
-        let cast = Cast::new(vec![Part { role: Role::Byzantine(strategy), proposal }]);
-        let history: Vec<Recorded> =
-            events.into_iter().map(|event| Recorded { at: Time::ZERO, event }).collect();
-        fired(&cast, &history)[name]
+        let correct = Part { role: Role::Correct, proposal: proposal.clone() };
+        let cast = Cast::new(vec![Part { role: Role::Byzantine(strategy), proposal }, correct]);
+        let at = (0..).map(|second| Time::from_nanos(second * 1_000_000_000));
+        let history: Vec<Recorded> = at.zip(events).map(|(at, event)| Recorded { at, event }).collect();
+        fired(&params, &cast, &history)[name]
     }
 
     fn joined() -> Event {
         Event::Joined { process: ProcessId::FIRST }
     }
 
-    fn append(number: u64) -> Event {
-        let op = Op::Append(Value::parse("b").unwrap());
-        Event::Accepted {
+    fn gathered() -> Event {
+        Event::GatheringEnded { joined: 1 }
+    }
+
+    fn accepted(number: u64, op: Op) -> Event {
+        let number = AccessNumber::new(number).unwrap();
+        Event::Accepted { process: ProcessId::FIRST, number, session: None, op }
+    }
+
+    fn append(number: u64, value: &str) -> Event {
+        accepted(number, Op::Append(Value::parse(value).unwrap()))
+    }
+
+    fn read(number: u64) -> Event {
+        accepted(number, Op::Read { start: Position::new(0) })
+    }
+
+    fn stepped(phase: u64) -> Event {
+        let phase = Phase::new(phase).unwrap();
+        Event::Stepped { phase, warp: WarpId::FIRST, length: 0 }
+    }
+
+    fn answered(number: u64, phase: u64) -> Event {
+        Event::Answered {
             process: ProcessId::FIRST,
             number: AccessNumber::new(number).unwrap(),
-            session: None,
-            op,
+            phase: Phase::new(phase).unwrap(),
+            answer: Answer::Append(AppendAnswer::Failed),
         }
     }
 
+    fn decided(value: &str) -> Event {
+        Event::Decided { process: ProcessId::FIRST, value: Value::parse(value).unwrap() }
+    }
+
+    fn added(value: &str) -> Event {
+        Event::Added {
+            position: Position::new(0),
+            process: ProcessId::FIRST,
+            phase: Phase::FIRST,
+            value: Value::parse(value).unwrap(),
+        }
+    }
+
+    fn malformed() -> Event {
+        let detail = "the value is empty".to_owned();
+        Event::Offence(Offence {
+            process: ProcessId::FIRST,
+            kind: OffenceKind::Malformed,
+            number: None,
+            phase: None,
+            detail,
+        })
+    }
+
     #[test]
-    fn each_strategy_counts_only_when_it_is_seen() {
-        let gathered = || Event::GatheringEnded { joined: 1 };
+    fn who_holds_back_is_seen_by_what_does_not_come() {
         assert_eq!(fired_of("absent", vec![gathered()]), 1);
         assert_eq!(fired_of("absent", vec![joined(), gathered()]), 0);
         assert_eq!(fired_of("silent", vec![joined()]), 1);
         assert_eq!(fired_of("silent", vec![]), 0);
-        assert_eq!(fired_of("silent", vec![joined(), append(1)]), 0);
-        assert_eq!(fired_of("collude(value=b)", vec![joined(), append(1)]), 1);
-        assert_eq!(fired_of("collude(value=b)", vec![joined()]), 0);
-        assert_eq!(fired_of("late-append(access=2, value=b)", vec![joined(), append(2)]), 1);
-        assert_eq!(fired_of("late-append(access=3, value=b)", vec![joined(), append(2)]), 0);
+        assert_eq!(fired_of("silent", vec![joined(), append(1, "b")]), 0);
+        assert_eq!(fired_of("crash(access=1)", vec![joined()]), 1);
+        assert_eq!(fired_of("crash(access=2)", vec![joined(), append(1, "a")]), 1);
+        assert_eq!(fired_of("crash(access=2)", vec![joined(), append(1, "a"), read(2)]), 0);
+        assert_eq!(fired_of("crash(access=2)", vec![joined(), append(1, "a"), decided("a")]), 0);
+    }
+
+    #[test]
+    fn who_appends_is_seen_by_the_value_and_the_number_of_the_access() {
+        assert_eq!(fired_of("collude(value=b)", vec![joined(), append(1, "b")]), 1);
+        assert_eq!(fired_of("collude(value=b)", vec![joined(), append(1, "a")]), 0);
+        assert_eq!(fired_of("mimic(value=b)", vec![joined(), append(1, "b")]), 1);
+        assert_eq!(fired_of("mimic(value=b)", vec![joined(), read(1), append(2, "b")]), 0);
+        assert_eq!(fired_of("distinct", vec![joined(), append(1, "byzantine-1")]), 1);
+        assert_eq!(fired_of("distinct", vec![joined(), append(1, "a")]), 0);
+        assert_eq!(fired_of("late-append(access=2, value=b)", vec![joined(), read(1), append(2, "b")]), 1);
+        assert_eq!(fired_of("late-append(access=3, value=b)", vec![joined(), read(1), append(2, "b")]), 0);
+        assert_eq!(fired_of("repeat-append", vec![joined(), append(1, "a"), append(2, "a")]), 1);
+        assert_eq!(fired_of("repeat-append", vec![joined(), append(1, "a"), read(2)]), 0);
+        assert_eq!(fired_of("reader", vec![joined(), read(1), append(2, "b")]), 1);
+        assert_eq!(fired_of("reader", vec![joined(), append(1, "a"), append(2, "b")]), 0);
+        assert_eq!(fired_of("reader", vec![joined(), append(1, "a")]), 0);
+        assert_eq!(fired_of("empty", vec![joined(), malformed(), read(1)]), 1);
+        assert_eq!(fired_of("empty", vec![joined(), append(1, "a")]), 0);
+    }
+
+    #[test]
+    fn a_mix_is_seen_by_any_of_its_cases() {
+        let mixed = "mixed(collude=0, mimic=b)";
+        for event in [append(1, "0"), append(1, "b"), append(1, "byzantine-1"), malformed()] {
+            assert_eq!(fired_of(mixed, vec![joined(), event]), 1);
+        }
+        assert_eq!(fired_of(mixed, vec![joined(), append(1, "a")]), 0);
+    }
+
+    #[test]
+    fn who_stalls_is_seen_by_how_long_a_phase_waits_for_it() {
+        assert_eq!(fired_of("stall", vec![joined(), gathered(), append(1, "a")]), 1);
+        let spent = || Event::PatienceSpent { process: ProcessId::FIRST };
+        assert_eq!(fired_of("stall", vec![joined(), append(1, "a"), gathered(), spent()]), 1);
+        assert_eq!(fired_of("stall", vec![spent(), joined(), append(1, "a"), gathered()]), 0);
+        assert_eq!(fired_of("stall", vec![joined(), append(1, "a"), gathered()]), 0, "it was there in time");
+        let colludes = "stall(conduct=collude(value=b))";
+        assert_eq!(fired_of(colludes, vec![joined(), gathered(), append(1, "b")]), 1);
+        assert_eq!(fired_of(colludes, vec![joined(), gathered(), append(1, "a")]), 0);
+    }
+
+    #[test]
+    fn who_is_corrupted_is_seen_by_what_it_does_from_then_on() {
+        let corrupted = |then: &str, more: Vec<Event>| {
+            let before = vec![joined(), gathered(), append(1, "a"), stepped(1), answered(1, 1)];
+            fired_of(&format!("adaptive(phase=2, then={then})"), [before, more].concat())
+        };
+        assert_eq!(corrupted("silent", vec![stepped(2)]), 1);
+        assert_eq!(corrupted("silent", vec![]), 0, "phase 2 has not come");
+        assert_eq!(corrupted("silent", vec![read(2), stepped(2)]), 0);
+        assert_eq!(corrupted("crash(access=3)", vec![read(2), stepped(2)]), 1);
+        assert_eq!(corrupted("reader", vec![read(2), stepped(2), append(3, "b")]), 1);
+        assert_eq!(corrupted("repeat-append", vec![append(2, "b"), stepped(2)]), 1);
+        assert_eq!(
+            corrupted("collude(value=a)", vec![stepped(2)]),
+            0,
+            "it had appended as a correct process"
+        );
+        let at_once = "adaptive(phase=1, then=collude(value=a))";
+        assert_eq!(fired_of(at_once, vec![joined(), append(1, "a"), stepped(1)]), 1);
+    }
+
+    #[test]
+    fn a_lie_is_what_is_not_the_mode_of_the_list() {
+        assert_eq!(fired_of("liar", vec![joined(), added("a"), decided("b")]), 1);
+        assert_eq!(fired_of("liar", vec![joined(), added("a"), decided("a")]), 0);
+        assert_eq!(fired_of("liar", vec![joined(), added("a")]), 0);
     }
 }

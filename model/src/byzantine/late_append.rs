@@ -3,7 +3,8 @@
 //! This is what breaks Algorithm 1 as printed (SPEC section 9). After its append it reads on and leaves by
 //! the mode of what it read, so that nobody waits for it and its append is its only offence.
 
-use crate::process::{Act, Behaviour, View, next_read, read_and_decide};
+use super::read_and_leave;
+use crate::process::{Act, Behaviour, View, next_read};
 use crate::types::{AccessNumber, Value};
 
 /// Withholds its append until this access.
@@ -31,10 +32,6 @@ impl Behaviour for LateAppend {
         if next == self.access.get() {
             return Act::append(&self.value);
         }
-        match read_and_decide(view) {
-            // It has read no entry. Leaving by any value beats being waited for.
-            Act::Silent => Act::Decide(self.value.clone()),
-            act => act,
-        }
+        read_and_leave(view, &self.value)
     }
 }

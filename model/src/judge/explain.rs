@@ -4,13 +4,14 @@
 //! The judge draws the conclusions; nothing is judged here. An [`Explanation`] is that verdict with what leads
 //! to it, as data; the load generator puts it into words.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::evidence::Evidence;
 use super::properties::{self, Finding};
 use super::rules;
+use super::table::Sorted;
 use super::tally::Tally;
 use super::verdict::{Observed, Property, Verdict};
 use super::{Case, Decision, Run, judge};
@@ -133,10 +134,10 @@ fn entries(case: &Case<'_>) -> Vec<Entry> {
 /// Those who decided the same from the same entries together, in the order of value.
 fn choices(run: &Run<'_>) -> Vec<Choice> {
     let mut groups: BTreeMap<(&Value, Option<&[Value]>), Vec<ProcessId>> = BTreeMap::new();
-    for (process, decision) in &run.decisions {
+    for (process, decision) in run.decisions.iter() {
         let from = run.reports.get(process).map(|report| report.from.as_slice());
         let known = from.filter(|from| !from.is_empty());
-        groups.entry((&decision.value, known)).or_default().push(*process);
+        groups.entry((&decision.value, known)).or_default().push(process);
     }
     let choice = |((value, from), processes): ((&Value, Option<&[Value]>), Vec<ProcessId>)| Choice {
         value: value.clone(),
@@ -175,12 +176,11 @@ fn broke(case: &Case<'_>, run: &Run<'_>) -> Vec<Broke> {
 fn first_shown(case: &Case<'_>, run: &Run<'_>, finding: &Finding) -> (Option<usize>, String) {
     // Decisions that only their processes report come last, in the order of processes.
     let told = |process: ProcessId| run.evidence.of(process).decided_at;
-    let mut deciders: Vec<(ProcessId, &Decision)> =
-        run.decisions.iter().map(|(&process, decision)| (process, decision)).collect();
+    let mut deciders: Vec<(ProcessId, &Decision)> = run.decisions.iter().collect();
     deciders.sort_by_key(|&(process, _)| told(process).unwrap_or(usize::MAX));
-    let stray = |proposed: &BTreeSet<&Value>, nobody: &str| {
+    let stray = |proposed: &Sorted<&Value>, nobody: &str| {
         let &(process, Decision { value, .. }) =
-            deciders.iter().find(|(_, decision)| !proposed.contains(&decision.value))?;
+            deciders.iter().find(|(_, decision)| !proposed.contains(&&decision.value))?;
         Some((told(process), format!("process {process} decides {value}, which {nobody} proposed")))
     };
     let shown = match finding.property {

@@ -32,6 +32,10 @@ pub struct Facts {
     pub blamed: u64,
     /// Correct ones among them; must be 0 (B3).
     pub accused_correct: u64,
+    /// Processes seen to commit an offence by their part in the plan.
+    pub culprits: u64,
+    /// Those of them with each of these offences on record.
+    pub named: u64,
 }
 
 /// What is found of a property.
@@ -57,6 +61,8 @@ impl Facts {
             found.iter().any(|found| found.observed == Observed::Violated && found.promised == promised)
         };
         let decided = run.decided();
+        let culprits = case.plan.offences.keys();
+        let named = culprits.filter(|process| run.unnamed(case, **process).is_empty());
         Self {
             verdict: outcome(
                 broke(true) || !rules::violations(case, run).is_empty(),
@@ -68,12 +74,14 @@ impl Facts {
             late: run.late.len() as u64,
             distinct_correct_proposals: run.proposals.len() as u64,
             entries: run.evidence.list.len() as u64,
-            decided: run.decisions.len() as u64,
-            decision: if let [decision] = decided[..] { Some(decision.clone()) } else { None },
+            decided: run.decisions.values().count() as u64,
+            decision: decided.iter().next().filter(|_| decided.len() == 1).map(|&value| value.clone()),
             last_decision_phase: run.decisions.values().filter_map(|decision| decision.phase).max(),
             phase_bound: bounds::phase_bound(&case.params, run.most_missed()),
             blamed: run.evidence.blame.len() as u64,
             accused_correct: run.accused().count() as u64,
+            culprits: case.plan.offences.len() as u64,
+            named: named.count() as u64,
         }
     }
 }
@@ -97,6 +105,8 @@ impl From<&Verdict> for Facts {
             phase_bound: verdict.phase_bound,
             blamed: verdict.blame.len() as u64,
             accused_correct: verdict.accused_correct.len() as u64,
+            culprits: verdict.culprits.len() as u64,
+            named: verdict.named.len() as u64,
         }
     }
 }

@@ -6,7 +6,8 @@
 //!
 //! The whole verdict is the first that applies of
 //! - **violation**: a promised property broke, or a rule of SPEC, or a correct process was accused, or missed
-//!   a phase that it was in time for, or decided what Algorithm 1 does not decide. A bug of ours.
+//!   a phase that it was in time for, or decided what Algorithm 1 does not decide, or a culprit got away: it was
+//!   seen to commit an offence of the closed list, and that is not on record. A bug of ours.
 //! - **outside**: a property broke that nobody promised. The witness shows how.
 //! - **unknown**: the run proves nothing: something happened that the plan does not name, or did not
 //!   happen that it names, or the history is incomplete.
@@ -23,6 +24,7 @@ mod facts;
 mod onlooker;
 mod properties;
 mod rules;
+mod table;
 mod tally;
 mod verdict;
 
@@ -33,7 +35,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bounds;
 use crate::cast::{Cast, Role};
-use crate::history::Recorded;
+use crate::history::{OffenceKind, Recorded};
 use crate::params::Params;
 use crate::process::{Ended, Report};
 use crate::types::{ProcessId, Value};
@@ -46,6 +48,7 @@ pub use verdict::{Decision, Observed, Outcome, Property, VERDICT_VERSION, Verdic
 
 use evidence::Evidence;
 use properties::Finding;
+use table::{Sorted, Table};
 
 /// What of a run was meant to happen, beyond its cast.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +60,9 @@ pub struct Plan {
     pub late: BTreeSet<ProcessId>,
     /// Attacks that must be seen to fire (B3), by the names under which [`Case::fired`] counts them.
     pub attacks: BTreeSet<String>,
+    /// Offences that Byzantine processes were seen to commit: each must be on record (B2). See
+    /// [`Cast::offences`].
+    pub offences: BTreeMap<ProcessId, BTreeSet<OffenceKind>>,
 }
 
 /// Everything that is known of a run.
@@ -83,30 +89,28 @@ pub struct Case<'a> {
 struct Run<'a> {
     evidence: &'a Evidence,
     /// Correct in the cast and not made faulty by the plan.
-    correct: BTreeSet<ProcessId>,
-    reports: BTreeMap<ProcessId, &'a Report>,
+    correct: Sorted<ProcessId>,
+    reports: Table<&'a Report>,
     /// Vc.
-    proposals: BTreeSet<&'a Value>,
-    late: BTreeSet<ProcessId>,
+    proposals: Sorted<&'a Value>,
+    late: Sorted<ProcessId>,
     f: u64,
-    decisions: BTreeMap<ProcessId, Decision>,
+    decisions: Table<Decision>,
 }
 
 impl<'a> Run<'a> {
     fn new(case: &Case<'a>, evidence: &'a Evidence) -> Self {
         let faulty = &case.plan.faulty;
-        let correct: BTreeSet<ProcessId> = case
+        let correct: Sorted<ProcessId> = case
             .cast
             .correct()
             .filter(|process| !faulty.contains(process) && case.params.contains(*process))
             .collect();
-        let reports: BTreeMap<ProcessId, &Report> = case
-            .reports
-            .iter()
-            .filter(|report| correct.contains(&report.process))
-            .map(|report| (report.process, report))
-            .collect();
-        let late: BTreeSet<ProcessId> = correct
+        let mut reports = Table::empty(case.params.processes());
+        for report in case.reports.iter().filter(|report| correct.contains(&report.process)) {
+            reports.insert(report.process, report);
+        }
+        let late: Sorted<ProcessId> = correct
             .iter()
             .copied()
             .filter(|&process| !evidence.of(process).punctual)
@@ -128,24 +132,29 @@ impl<'a> Run<'a> {
 
     /// How a correct process says that it ended.
     fn ended(&self, process: ProcessId) -> Option<&'a Ended> {
-        self.reports.get(&process).map(|report| &report.ended)
+        self.reports.get(process).map(|report| &report.ended)
     }
 
     /// Who decided what.
     fn deciders(&self) -> BTreeMap<&Value, Vec<ProcessId>> {
         let mut deciders: BTreeMap<&Value, Vec<ProcessId>> = BTreeMap::new();
-        for (&process, decision) in &self.decisions {
+        for (process, decision) in self.decisions.iter() {
             deciders.entry(&decision.value).or_default().push(process);
         }
         deciders
     }
 
+    /// Offences that this process was seen to commit and that are not on record (B2).
+    fn unnamed(&self, case: &Case<'_>, process: ProcessId) -> Vec<OffenceKind> {
+        let committed = case.plan.offences.get(&process).into_iter().flatten();
+        let on_record = self.evidence.blame.get(&process);
+        let missing = |kind: &&OffenceKind| on_record.is_none_or(|kinds| !kinds.contains_key(kind));
+        committed.filter(missing).copied().collect()
+    }
+
     /// The different values that were decided, in order.
-    fn decided(&self) -> Vec<&Value> {
-        let mut decided: Vec<&Value> = self.decisions.values().map(|decision| &decision.value).collect();
-        decided.sort_unstable();
-        decided.dedup();
-        decided
+    fn decided(&self) -> Sorted<&Value> {
+        self.decisions.values().map(|decision| &decision.value).collect()
     }
 
     /// Correct processes with an offence on record (B3).
@@ -155,9 +164,9 @@ impl<'a> Run<'a> {
 
     /// The largest m of a correct process (D2).
     fn most_missed(&self) -> u64 {
-        let missed = |process: &ProcessId| match self.decisions.get(process) {
+        let missed = |&process: &ProcessId| match self.decisions.get(process) {
             Some(decision) => decision.missed,
-            None => self.evidence.missed(*process, None),
+            None => self.evidence.missed(process, None),
         };
         self.correct.iter().map(missed).max().unwrap_or(0)
     }
@@ -166,20 +175,26 @@ impl<'a> Run<'a> {
 /// What correct processes decided: by their own report, or if there is none, by what they told the server.
 fn decisions(
     case: &Case<'_>,
-    correct: &BTreeSet<ProcessId>,
-    reports: &BTreeMap<ProcessId, &Report>,
+    correct: &Sorted<ProcessId>,
+    reports: &Table<&Report>,
     evidence: &Evidence,
-) -> BTreeMap<ProcessId, Decision> {
-    let decision = |&process: &ProcessId| {
+) -> Table<Decision> {
+    let decision = |process: ProcessId| {
         let seen = evidence.of(process);
-        let (value, phase) = match reports.get(&process) {
+        let (value, phase) = match reports.get(process) {
             Some(report) => (report.decision.clone()?, report.phase.or(seen.last_answer)),
             None => (seen.decided.clone()?, seen.last_answer),
         };
         let missed = evidence.missed(process, phase);
-        Some((process, Decision { value, phase, bound: bounds::phase_bound(&case.params, missed), missed }))
+        Some(Decision { value, phase, bound: bounds::phase_bound(&case.params, missed), missed })
     };
-    correct.iter().filter_map(decision).collect()
+    let mut decisions = Table::empty(case.params.processes());
+    for &process in correct.iter() {
+        if let Some(decision) = decision(process) {
+            decisions.insert(process, decision);
+        }
+    }
+    decisions
 }
 
 /// Judges a run. See the module.
@@ -241,11 +256,13 @@ fn write(
     let premise = |finding: &Finding| finding.missing.as_ref().map(ToString::to_string);
     let strategy = |(process, part): (ProcessId, &crate::cast::Part)| match &part.role {
         Role::Correct => None,
-        Role::Byzantine(strategy) => Some((process, strategy.to_string())),
+        role @ (Role::Byzantine(_) | Role::Attacker(_)) => Some((process, role.to_string())),
     };
     let deciders = run.deciders();
     let decision =
         if deciders.len() == 1 { deciders.keys().next().map(|&value| value.clone()) } else { None };
+    let (unnamed, named) =
+        case.plan.offences.keys().partition(|process| !run.unnamed(case, **process).is_empty());
     Verdict {
         version: VERDICT_VERSION,
         verdict,
@@ -278,10 +295,13 @@ fn write(
         phase_bound: bounds::phase_bound(&case.params, run.most_missed()),
         seed: case.params.spec().seed,
         accused_correct: run.accused().collect(),
+        culprits: case.plan.offences.keys().copied().collect(),
+        named,
+        unnamed,
         fired: case.fired.clone(),
         byzantine: case.cast.parts().filter_map(strategy).collect(),
         witness,
         blame: run.evidence.blame.clone(),
-        decisions: run.decisions,
+        decisions: run.decisions.iter().map(|(process, decision)| (process, decision.clone())).collect(),
     }
 }

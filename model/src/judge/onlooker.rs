@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use super::evidence::Evidence;
 use super::{Case, Facts, Plan, Run};
-use crate::byzantine::fired;
-use crate::cast::{Cast, Role};
-use crate::history::{Event, Recorded};
+use crate::byzantine::Sightings;
+use crate::cast::Cast;
+use crate::history::Event;
 use crate::params::Params;
 use crate::process::Report;
-use crate::types::{ProcessId, Time};
+use crate::types::Time;
 
 /// Looks on at one run after another. See the module.
 #[derive(Debug)]
@@ -23,22 +23,15 @@ pub struct Onlooker {
     evidence: Evidence,
     /// How many events there were.
     events: usize,
-    /// By process; empty if all are correct.
-    byzantine: Vec<bool>,
-    /// The events that show what Byzantine processes did.
-    of_byzantine: Vec<Recorded>,
+    /// What Byzantine processes do; `None` if all are correct.
+    sightings: Option<Sightings>,
 }
 
 impl Onlooker {
     /// Of a run that has not begun.
     #[must_use]
     pub fn new(params: &Arc<Params>, cast: &Cast) -> Self {
-        let mut onlooker = Self {
-            evidence: Evidence::new(params),
-            events: 0,
-            byzantine: Vec::new(),
-            of_byzantine: Vec::new(),
-        };
+        let mut onlooker = Self { evidence: Evidence::new(params), events: 0, sightings: None };
         onlooker.begin(params, cast);
         onlooker
     }
@@ -47,35 +40,41 @@ impl Onlooker {
     pub fn begin(&mut self, params: &Arc<Params>, cast: &Cast) {
         self.evidence.begin_again(params);
         self.events = 0;
-        self.of_byzantine.clear();
-        self.byzantine.clear();
-        if cast.byzantine().next().is_some() {
-            self.byzantine.extend(cast.parts().map(|(_, part)| part.role != Role::Correct));
-        }
+        let anybody = cast.byzantine().next().is_some();
+        self.sightings = anybody.then(|| Sightings::new(params, cast));
     }
 
     /// Takes in the next event.
-    pub fn observe(&mut self, at: Time, event: Event) {
-        self.evidence.take_in(self.events, &event);
+    pub fn observe(&mut self, at: Time, event: &Event) {
+        self.evidence.take_in(self.events, event);
         self.events += 1;
-        if self.byzantine.is_empty() {
-            return;
-        }
-        let of_byzantine = |process: ProcessId| self.byzantine.get(process.index()).copied().unwrap_or(false);
-        if event.process().is_none_or(of_byzantine) {
-            self.of_byzantine.push(Recorded { at, event });
+        if let Some(sightings) = &mut self.sightings {
+            sightings.take_in(at, event);
         }
     }
 
-    /// The run is over, and this is what its processes report: the verdict.
+    /// The run is over, and this is what its processes report: the verdict. `meant` is what was meant to happen
+    /// beyond the cast, which played with this seed; its strategies and their offences are added to it.
     ///
     /// No process may have had an access executed after the answer from which it decided: that takes a restart,
     /// and a history.
     #[must_use]
-    pub fn facts(&mut self, params: &Arc<Params>, cast: &Cast, plan: &Plan, reports: &[Report]) -> Facts {
+    pub fn facts(
+        &mut self,
+        params: &Arc<Params>,
+        cast: &Cast,
+        seed: u64,
+        meant: &Plan,
+        reports: &[Report],
+    ) -> Facts {
         self.evidence.end();
-        let fired = if self.byzantine.is_empty() { BTreeMap::new() } else { fired(cast, &self.of_byzantine) };
-        let params = Arc::clone(params);
+        let (mut plan, mut fired) = (meant.clone(), BTreeMap::new());
+        if let Some(sightings) = &self.sightings {
+            fired = sightings.fired(cast);
+            plan.attacks.extend(fired.keys().cloned());
+            plan.offences.extend(cast.offences(params, seed, &sightings.at_work(cast)));
+        }
+        let (plan, params) = (&plan, Arc::clone(params));
         let case = Case { params, cast, plan, history: &[], complete: true, reports, fired };
         Facts::of(&case, &Run::new(&case, &self.evidence))
     }

@@ -1,6 +1,6 @@
 //! The five properties: observed or violated, promised or not, and what shows it (SPEC V1 to V4).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use crate::bounds::{self, Premise};
@@ -8,6 +8,7 @@ use crate::params::{AppendWindow, Patience};
 use crate::process::Ended;
 use crate::types::{Phase, ProcessId, Value};
 
+use super::table::Sorted;
 use super::verdict::{Observed, Property};
 use super::{Case, Decision, Run};
 
@@ -96,11 +97,12 @@ fn termination_promised(case: &Case<'_>, run: &Run<'_>) -> Result<(), Premise> {
 }
 
 /// Where it was promised, a process that has not decided may still do so, or its client failed; what it owes
-/// counts. Where nobody promised it, not to have decided is how it breaks.
+/// counts. Where nobody promised it, not to have decided is how it breaks; but what an incomplete history lacks may
+/// be the decision.
 fn terminated(case: &Case<'_>, run: &Run<'_>, promised: bool) -> bool {
     let in_time = |&process: &ProcessId| overdue(case, run, process).is_none();
-    let decided = |process: &ProcessId| run.decisions.contains_key(process);
-    run.correct.iter().all(in_time) && (promised || run.correct.iter().all(decided))
+    let decided = |process: &ProcessId| run.decisions.contains(*process);
+    run.correct.iter().all(in_time) && (promised || !case.complete || run.correct.iter().all(decided))
 }
 
 /// How a correct process failed to decide in time.
@@ -114,7 +116,7 @@ enum Overdue {
 }
 
 fn overdue(case: &Case<'_>, run: &Run<'_>, process: ProcessId) -> Option<Overdue> {
-    if let Some(decision) = run.decisions.get(&process) {
+    if let Some(decision) = run.decisions.get(process) {
         return decision.phase.filter(|&phase| phase > decision.bound).map(Overdue::Late);
     }
     if let Some(Ended::NothingToDecide) = run.ended(process) {
@@ -130,7 +132,7 @@ fn overdue(case: &Case<'_>, run: &Run<'_>, process: ProcessId) -> Option<Overdue
 fn termination(case: &Case<'_>, run: &Run<'_>) -> Vec<String> {
     let says = |process: ProcessId| match overdue(case, run, process)? {
         Overdue::Late(phase) => {
-            let Decision { bound, missed, .. } = run.decisions.get(&process)?;
+            let Decision { bound, missed, .. } = run.decisions.get(process)?;
             Some(format!(
                 "process {process} decided in phase {phase}; having missed {missed} phases, it had to by phase {bound}"
             ))
@@ -145,17 +147,17 @@ fn termination(case: &Case<'_>, run: &Run<'_>) -> Vec<String> {
     if !overdue.is_empty() {
         return overdue;
     }
-    let undecided = run.correct.iter().filter(|process| !run.decisions.contains_key(process));
+    let undecided = run.correct.iter().filter(|process| !run.decisions.contains(**process));
     undecided.map(|process| format!("process {process} has not decided")).collect()
 }
 
 /// V: what anybody proposes, or appended.
-pub(super) fn proposed<'a>(case: &Case<'a>, run: &'a Run<'_>) -> BTreeSet<&'a Value> {
+pub(super) fn proposed<'a>(case: &Case<'a>, run: &'a Run<'_>) -> Sorted<&'a Value> {
     run.evidence.values().chain(case.cast.parts().map(|(_, part)| &part.proposal)).collect()
 }
 
 /// The witness that a decision is none of `proposed`.
-fn outside_of(run: &Run<'_>, proposed: &BTreeSet<&Value>, nobody: &str) -> Vec<String> {
+fn outside_of(run: &Run<'_>, proposed: &Sorted<&Value>, nobody: &str) -> Vec<String> {
     let deciders = run.deciders();
     let strays: BTreeMap<&Value, Vec<ProcessId>> = deciders
         .iter()
@@ -184,7 +186,7 @@ fn who_decided_what(run: &Run<'_>, deciders: &BTreeMap<&Value, Vec<ProcessId>>) 
     let mut said = Vec::new();
     for (value, processes) in deciders {
         let noun = if processes.len() == 1 { "process" } else { "processes" };
-        let from = processes.iter().find_map(|process| run.reports.get(process)).map(|report| &report.from);
+        let from = processes.iter().find_map(|process| run.reports.get(*process)).map(|report| &report.from);
         let from =
             from.map_or_else(String::new, |from| format!(" from {}: {}", in_order(from), counted(from)));
         said.push(format!("{noun} {} decided {value}{from}", few(processes.iter())));

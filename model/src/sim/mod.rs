@@ -48,7 +48,8 @@ pub struct Outcome {
     pub list: Vec<Entry>,
 }
 
-/// Runs until every correct process has come to its end, or nothing can happen any more.
+/// Runs until every process has come to its end that does so by itself, as all correct ones do, or nothing can
+/// happen any more.
 ///
 /// A run that goes on for much longer than any should is given up; who has not decided by then reports so.
 #[must_use]
@@ -79,20 +80,21 @@ impl Simulator {
     pub fn run(&mut self, plan: &Plan) -> Outcome {
         let mut history = Vec::new();
         self.stage.set(plan);
-        self.stage.play(|at, event| history.push(Recorded { at, event }));
+        self.stage.play(|at, events| history.extend(events.drain(..).map(|event| Recorded { at, event })));
         let mut reports = Vec::new();
         self.stage.report(&mut reports);
         Outcome { history, reports, list: self.stage.list().iter().cloned().collect() }
     }
 
-    /// Runs it and keeps no more than the verdict takes. `meant` is what was meant to happen beyond the cast.
+    /// Runs it and keeps no more than the verdict takes. `meant` is what was meant to happen beyond the cast; that
+    /// every strategy must be seen at work is understood.
     #[must_use]
     pub fn facts(&mut self, plan: &Plan, meant: &judge::Plan) -> Facts {
         let Self { stage, onlooker, reports } = self;
         stage.set(plan);
         onlooker.begin(&plan.params, &plan.cast);
-        stage.play(|at, event| onlooker.observe(at, event));
+        stage.play(|at, events| events.iter().for_each(|event| onlooker.observe(at, event)));
         stage.report(reports);
-        onlooker.facts(&plan.params, &plan.cast, meant, reports)
+        onlooker.facts(&plan.params, &plan.cast, plan.seed, meant, reports)
     }
 }

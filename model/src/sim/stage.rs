@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::Plan;
 use crate::access::{Access, Answer, Refusal};
-use crate::cast::Role;
 use crate::history::{Event, Offence, OffenceKind};
 use crate::machine::{Entry, Input, Machine, Reply};
 use crate::params::{Params, Patience, ValueError};
@@ -38,8 +37,8 @@ pub(super) struct Stage {
     random: SplitMix64,
     /// By process; `None` for those that never join.
     seats: Vec<Option<Seat>>,
-    /// How many correct processes have not come to their end.
-    undecided: usize,
+    /// How many have not come to their end of those that do so by themselves.
+    playing: usize,
     /// What may arrive next. At most one message per process.
     ready: Vec<(ProcessId, Message)>,
     /// What is held back to the last moment. At most one message per process.
@@ -51,8 +50,8 @@ pub(super) struct Stage {
 struct Seat {
     player: Player,
     session: Option<SessionId>,
-    /// Whether the run goes on for it: it is correct and has not come to its end.
-    awaited: bool,
+    /// Whether the run goes on for it: it comes to an end by itself and has not yet.
+    plays: bool,
 }
 
 impl Stage {
@@ -63,7 +62,7 @@ impl Stage {
             now: Time::ZERO,
             random: SplitMix64::new(plan.seed),
             seats: Vec::new(),
-            undecided: 0,
+            playing: 0,
             ready: Vec::new(),
             held_back: Vec::new(),
             events: Vec::new(),
@@ -74,11 +73,10 @@ impl Stage {
     pub(super) fn set(&mut self, plan: &Plan) {
         self.clear(&plan.params, plan.seed);
         for process in ProcessId::all(plan.params.processes()) {
-            match plan.cast.part(process) {
-                Some(part) => {
-                    let behaviour = part.behaviour(process, plan.seed);
-                    self.seat(process, &plan.params, behaviour, part.role == Role::Correct);
-                }
+            let part = plan.cast.part(process);
+            // A wire attack has no behaviour: it needs the network.
+            match part.and_then(|part| Some((part.behaviour(process, plan.seed)?, part.ends()))) {
+                Some((behaviour, ends)) => self.seat(process, &plan.params, behaviour, ends),
                 None => self.leave_empty(process),
             }
         }
@@ -89,20 +87,14 @@ impl Stage {
         self.now = Time::ZERO;
         self.random = SplitMix64::new(seed);
         self.seats.truncate(params.processes() as usize);
-        self.undecided = 0;
+        self.playing = 0;
         self.ready.clear();
         self.held_back.clear();
         self.events.clear();
     }
 
     /// Gives the next process its part. One that is seated says hello.
-    fn seat(
-        &mut self,
-        process: ProcessId,
-        params: &Arc<Params>,
-        behaviour: Box<dyn Behaviour>,
-        correct: bool,
-    ) {
+    fn seat(&mut self, process: ProcessId, params: &Arc<Params>, behaviour: Box<dyn Behaviour>, ends: bool) {
         if !behaviour.joins() {
             return self.leave_empty(process);
         }
@@ -110,15 +102,15 @@ impl Stage {
         match self.seats.get_mut(process.index()) {
             Some(Some(seat)) => {
                 seat.player.begin_again(process, params, behaviour);
-                (seat.session, seat.awaited) = (None, correct);
+                (seat.session, seat.plays) = (None, ends);
             }
             _ => {
                 self.leave_empty(process);
                 let player = Player::new(process, params, behaviour);
-                self.seats[process.index()] = Some(Seat { player, session: None, awaited: correct });
+                self.seats[process.index()] = Some(Seat { player, session: None, plays: ends });
             }
         }
-        self.undecided += usize::from(correct);
+        self.playing += usize::from(ends);
         self.ready.push((process, Message::Hello));
     }
 
@@ -129,10 +121,10 @@ impl Stage {
         }
     }
 
-    /// Plays to the end, telling `tell` everything that happens at the instance.
-    pub(super) fn play(&mut self, mut tell: impl FnMut(Time, Event)) {
+    /// Plays to the end, telling `tell` everything that happens at the instance, as it happens.
+    pub(super) fn play(&mut self, mut tell: impl FnMut(Time, &mut Vec<Event>)) {
         let mut budget = budget(self.machine.params());
-        while self.undecided > 0 && budget > 0 && self.go_on() {
+        while self.playing > 0 && budget > 0 && self.go_on() {
             self.hand_out(&mut tell);
             budget -= 1;
         }
@@ -140,8 +132,12 @@ impl Stage {
 
     /// What the processes that joined say, in order; in place of what stands in `reports`.
     pub(super) fn report(&self, reports: &mut Vec<Report>) {
-        reports.clear();
-        reports.extend(self.seats.iter().flatten().map(|seat| seat.player.report()));
+        let mut players = self.seats.iter().flatten().map(|seat| &seat.player);
+        reports.truncate(players.clone().count());
+        for (report, player) in reports.iter_mut().zip(&mut players) {
+            *report = player.report_within(std::mem::take(&mut report.from));
+        }
+        reports.extend(players.map(Player::report));
     }
 
     /// The list.
@@ -164,8 +160,12 @@ impl Stage {
                 let ticked = self.apply(Input::Tick);
                 debug_assert_eq!(ticked, Ok(Reply::Done), "a tick is never refused");
             }
-            // There is no last moment to wait for.
-            None if !self.held_back.is_empty() => self.ready.append(&mut self.held_back),
+            // Nobody's patience drains, so there is no last moment to wait for; that of an endless one never comes.
+            None if !self.held_back.is_empty()
+                && self.machine.params().spec().patience != Patience::Endless =>
+            {
+                self.ready.append(&mut self.held_back);
+            }
             None => return false,
         }
         true
@@ -258,7 +258,7 @@ impl Stage {
             ValueError::Empty => OffenceKind::Malformed,
             ValueError::TooLarge { .. } => OffenceKind::Oversized,
         };
-        let offence = Offence { process, kind, number, detail: error.to_string() };
+        let offence = Offence { process, kind, number, phase: None, detail: error.to_string() };
         let filed = self.apply(Input::Offence(offence));
         debug_assert_eq!(filed, Ok(Reply::Done), "an offence is never refused");
     }
@@ -269,16 +269,17 @@ impl Stage {
     }
 
     /// Tells what happened, and hands the answers in it to whom they are for.
-    fn hand_out(&mut self, tell: &mut impl FnMut(Time, Event)) {
+    fn hand_out(&mut self, tell: &mut impl FnMut(Time, &mut Vec<Event>)) {
         let mut events = std::mem::take(&mut self.events);
-        for event in events.drain(..) {
-            if let Event::Answered { process, number, phase, answer } = event {
+        for event in &events {
+            if let Event::Answered { process, number, phase, answer } = *event {
                 let entries = entries(&self.machine, answer);
                 seated(&mut self.seats, process).player.answered(number, Some(phase), answer, entries);
                 self.ask(process);
             }
-            tell(self.now, event);
         }
+        tell(self.now, &mut events);
+        events.clear();
         self.events = events;
     }
 
@@ -296,8 +297,8 @@ impl Stage {
             Step::Decide(value) => self.ready.push((process, Message::Decide(value))),
             Step::Wait => {}
             Step::Stay | Step::Leave => {
-                let was_awaited = std::mem::take(&mut seat.awaited);
-                self.undecided -= usize::from(was_awaited);
+                let played = std::mem::take(&mut seat.plays);
+                self.playing -= usize::from(played);
             }
         }
     }
@@ -367,7 +368,7 @@ mod tests {
             stage.seat(process, &params, behaviour, process != ProcessId::FIRST);
         }
         let (mut history, mut reports) = (Vec::new(), Vec::new());
-        stage.play(|at, event| history.push(Recorded { at, event }));
+        stage.play(|at, events| history.extend(events.drain(..).map(|event| Recorded { at, event })));
         stage.report(&mut reports);
         Outcome { history, reports, list: stage.list().iter().cloned().collect() }
     }

@@ -3,6 +3,7 @@
 
 use maud::{Markup, html};
 use stickycas_model::byzantine::Strategy;
+use stickycas_model::cast::Role;
 use stickycas_model::chance::{Rank, byzantine_entries, byzantine_entries_if_drawn, drawn_proposals};
 use stickycas_model::params::{AppendWindow, Params, ParamsSpec};
 use stickycas_model::types::ProcessId;
@@ -56,10 +57,10 @@ pub(super) fn closed_form(at: &Point) -> Option<f64> {
 /// The share of Byzantine members of each warp, by the fault plan that the runs were made with.
 fn shares(at: &Point, params: &Params) -> Option<Vec<f64>> {
     let mut plan = FaultPlan::default();
-    plan.place(at.placement, at.f, &Strategy::Silent, params, 0).ok()?;
+    plan.place(at.placement, at.f, &Role::Byzantine(Strategy::Silent), params, 0).ok()?;
     let processes: Vec<ProcessId> = ProcessId::all(at.n).collect();
     let share = |warp: &[ProcessId]| {
-        let byzantine = warp.iter().filter(|process| plan.strategy(**process).is_some()).count();
+        let byzantine = warp.iter().filter(|process| plan.role(**process).is_some()).count();
         byzantine as f64 / warp.len() as f64
     };
     Some(processes.chunks(at.p as usize).map(share).collect())

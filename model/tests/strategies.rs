@@ -1,0 +1,227 @@
+//! Each strategy in the simulator: it is seen at work, it is blamed for exactly what it says it commits, and
+//! inside the bound nobody else suffers from it (SPEC section 8, B1 to B3).
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use stickycas_model::byzantine::{Strategy, at_work, fired};
+use stickycas_model::cast::{Cast, Part, Role};
+use stickycas_model::history::{Event, OffenceKind};
+use stickycas_model::judge::{self, Case, Outcome, Verdict};
+use stickycas_model::params::{AppendWindow, Order, Params, ParamsSpec};
+use stickycas_model::sim;
+use stickycas_model::types::{ProcessId, Seed, Value};
+
+/// Every strategy, some of them with more than one set of arguments.
+const ALL: [&str; 22] = [
+    "absent",
+    "silent",
+    "crash@1",
+    "crash(access=3)",
+    "empty",
+    "distinct",
+    "collude(value=0)",
+    "mimic(value=b)",
+    "mixed(collude=0, mimic=b)",
+    "late-append(access=2, value=0)",
+    "late-append(access=3, value=0)",
+    "repeat-append",
+    "repeat-append(value=0)",
+    "reader",
+    "stall",
+    "stall(conduct=liar)",
+    "adaptive(phase=1, then=collude(value=0))",
+    "adaptive(phase=8, then=silent)",
+    "adaptive(phase=9, then=repeat-append)",
+    "adaptive(phase=8, then=stall(conduct=crash(access=4)))",
+    "liar",
+    "liar(value=b)",
+];
+
+/// The processes that play a strategy.
+const CULPRITS: [u32; 2] = [2, 5];
+
+fn value(text: &str) -> Value {
+    Value::parse(text).unwrap()
+}
+
+fn process(number: u32) -> ProcessId {
+    ProcessId::new(number).unwrap()
+}
+
+/// Seven processes, a warp each, two of them Byzantine: f*(|Vc|+1)*p = 2*(2+1)*1 = 6 < 7 = n, and c = 3.
+fn plan(strategy: &str, window: AppendWindow, order: Order, seed: u64) -> sim::Plan {
+    let strategy: Strategy = strategy.parse().unwrap();
+    let part = |(number, proposal)| {
+        let byzantine = CULPRITS.contains(&number);
+        let role = if byzantine { Role::Byzantine(strategy.clone()) } else { Role::Correct };
+        Part { role, proposal: value(proposal) }
+    };
+    let parts = (1..).zip(["a", "c", "a", "b", "d", "a", "a"]).map(part).collect();
+    let mut spec = ParamsSpec::new(7, 1, 3);
+    (spec.append_window, spec.order, spec.seed) = (window, order, Seed::new(seed));
+    sim::Plan { params: Arc::new(Params::try_new(spec).unwrap()), cast: Cast::new(parts), seed }
+}
+
+/// A run of a plan, held against what `cast` says was to happen.
+fn judged(plan: &sim::Plan, cast: &Cast) -> (sim::Outcome, Verdict) {
+    let outcome = sim::run(plan);
+    let fired = fired(&plan.params, cast, &outcome.history);
+    let verdict = judge::judge(&Case {
+        params: Arc::clone(&plan.params),
+        cast,
+        plan: &judge::Plan { attacks: fired.keys().cloned().collect(), ..judge::Plan::default() },
+        history: &outcome.history,
+        complete: true,
+        reports: &outcome.reports,
+        fired,
+    });
+    (outcome, verdict)
+}
+
+fn everyone_correct(plan: &sim::Plan) -> sim::Plan {
+    let correct = |(_, part): (_, &Part)| Part { role: Role::Correct, proposal: part.proposal.clone() };
+    sim::Plan { cast: Cast::new(plan.cast.parts().map(correct).collect()), ..plan.clone() }
+}
+
+fn kinds(verdict: &Verdict, process: ProcessId) -> BTreeSet<OffenceKind> {
+    let blamed =
+        verdict.blame.get(&process).map_or_else(BTreeSet::new, |kinds| kinds.keys().copied().collect());
+    blamed
+}
+
+#[test]
+fn all_names_are_among_them() {
+    let tried: BTreeSet<&str> = ALL.iter().map(|text| text.parse::<Strategy>().unwrap().name()).collect();
+    assert_eq!(tried, BTreeSet::from(Strategy::ALL_NAMES));
+}
+
+#[test]
+fn inside_the_bound_each_is_seen_at_work_and_blamed_for_exactly_what_it_commits() {
+    for text in ALL {
+        for order in [Order::Ascending, Order::Descending, Order::Shuffled] {
+            for seed in 0..20 {
+                let plan = plan(text, AppendWindow::FirstAccess, order, seed);
+                let (outcome, verdict) = judged(&plan, &plan.cast);
+                let at = format!("{text}, {order:?}, seed {seed}");
+                assert_eq!(verdict.verdict, Outcome::Valid, "{at}: {:?}", verdict.reasons);
+                assert_eq!(verdict.decision, Some(value("a")), "{at}");
+                assert_eq!(verdict.decisions.len(), 5, "{at}");
+                let seen = at_work(&plan.params, &plan.cast, &outcome.history);
+                // A report may come when all correct processes have ended, and with them the run.
+                if !text.contains("liar") {
+                    assert_eq!(seen, CULPRITS.map(process).into(), "{at}");
+                }
+                for (process, part) in plan.cast.parts() {
+                    let committed = part.offences(process, seed, &plan.params).iter().copied();
+                    let expected = committed.filter(|_| seen.contains(&process)).collect();
+                    assert_eq!(kinds(&verdict, process), expected, "{at}: process {process}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn where_everyone_is_correct_none_is_seen_at_work_and_the_run_proves_nothing_about_it() {
+    for text in ALL {
+        let claimed = plan(text, AppendWindow::FirstAccess, Order::Ascending, 1);
+        let (outcome, verdict) = judged(&everyone_correct(&claimed), &claimed.cast);
+        assert!(at_work(&claimed.params, &claimed.cast, &outcome.history).is_empty(), "{text}");
+        assert_eq!(verdict.verdict, Outcome::Unknown, "{text}: {:?}", verdict.reasons);
+        assert!(verdict.blame.is_empty(), "{text}");
+    }
+}
+
+#[test]
+fn a_lie_is_an_offence_only_where_decisions_cannot_honestly_differ() {
+    let plan = plan("liar(value=b)", AppendWindow::Open, Order::Ascending, 1);
+    let (_, verdict) = judged(&plan, &plan.cast);
+    assert_eq!(verdict.verdict, Outcome::Valid, "{:?}", verdict.reasons);
+    assert_eq!(verdict.fired, BTreeMap::from([("liar".to_owned(), 2)]));
+    assert!(verdict.blame.is_empty());
+}
+
+#[test]
+fn a_liar_who_is_told_the_truth_lies_all_the_same() {
+    for truth in ["a", "lie"] {
+        let mut plan = plan(&format!("liar(value={truth})"), AppendWindow::FirstAccess, Order::Ascending, 1);
+        let parts = plan.cast.parts().map(|(_, part)| Part { proposal: value(truth), ..part.clone() });
+        plan.cast = Cast::new(parts.collect());
+        let (_, verdict) = judged(&plan, &plan.cast);
+        assert_eq!(verdict.decision, Some(value(truth)));
+        assert_eq!(verdict.blame.len(), 2, "{truth}");
+    }
+}
+
+#[test]
+fn a_mix_has_each_of_its_cases_among_its_draws() {
+    let mixed: Strategy = "mixed(collude=0, mimic=b)".parse().unwrap();
+    let mut firsts = BTreeSet::new();
+    for seed in 0..40 {
+        let plan = plan(&mixed.to_string(), AppendWindow::FirstAccess, Order::Ascending, seed);
+        for recorded in sim::run(&plan).history {
+            match recorded.event {
+                Event::Added { process, value, .. } if process.get() == 2 => {
+                    firsts.insert(value.to_string());
+                }
+                Event::Offence(offence) if offence.process.get() == 2 => {
+                    firsts.insert(format!("{:?}", offence.kind));
+                }
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(firsts, ["0", "b", "byzantine-2", "Malformed"].map(str::to_owned).into());
+}
+
+#[test]
+fn a_reader_appends_the_strongest_value_besides_the_mode_and_its_proposal_if_there_is_none() {
+    let appended = |n, proposals: &[&str], reader: u32| {
+        let part = |(number, proposal): (u32, &&str)| {
+            let role = if number == reader { Role::Byzantine(Strategy::Reader) } else { Role::Correct };
+            Part { role, proposal: value(proposal) }
+        };
+        let mut spec = ParamsSpec::new(n, 1, n);
+        spec.append_window = AppendWindow::Open;
+        let cast = Cast::new((1..).zip(proposals).map(part).collect());
+        let plan = sim::Plan { params: Arc::new(Params::try_new(spec).unwrap()), cast, seed: 1 };
+        sim::run(&plan).list.iter().find(|entry| entry.process.get() == reader).unwrap().value.clone()
+    };
+    assert_eq!(
+        appended(6, &["a", "b", "b", "c", "a", "z"], 6),
+        value("b"),
+        "a and b stand twice, a is the mode"
+    );
+    assert_eq!(appended(3, &["a", "a", "z"], 3), value("z"));
+}
+
+#[test]
+fn a_corrupted_process_is_correct_before_and_from_its_phase_on_somebody_elses() {
+    let corrupted_from = |phase: u64| {
+        let text = format!("adaptive(phase={phase}, then=repeat-append(value=0))");
+        let plan = plan(&text, AppendWindow::FirstAccess, Order::Ascending, 1);
+        let (outcome, verdict) = judged(&plan, &plan.cast);
+        let first = outcome.list.iter().find(|entry| entry.process.get() == 5).unwrap().value.clone();
+        (first, verdict.blame.get(&process(5)).map(|kinds| kinds[&OffenceKind::LateAppend]))
+    };
+    // Process 5 acts in phases 5, 12, 19 and 26, and has its append and three reads to make.
+    assert_eq!(corrupted_from(5), (value("0"), Some(3)));
+    assert_eq!(corrupted_from(6), (value("d"), Some(3)));
+    assert_eq!(corrupted_from(12), (value("d"), Some(3)));
+    assert_eq!(corrupted_from(13), (value("d"), Some(2)));
+    assert_eq!(corrupted_from(27), (value("d"), None));
+}
+
+#[test]
+fn patience_lost_to_who_stalls_or_crashes_is_lost_once() {
+    for text in ["silent", "crash@1", "stall"] {
+        let plan = plan(text, AppendWindow::FirstAccess, Order::Ascending, 1);
+        let (outcome, verdict) = judged(&plan, &plan.cast);
+        let took = outcome.history.last().unwrap().at.as_nanos();
+        assert!(took <= 2_000_000_000, "{text}: two of them, with a second each, took {took} ns");
+        assert_eq!(verdict.verdict, Outcome::Valid, "{text}: {:?}", verdict.reasons);
+    }
+}
