@@ -30,6 +30,7 @@ pub mod access;
 pub mod bounds;
 pub mod byzantine;
 pub mod cast;
+pub mod explore;
 pub mod history;
 pub mod invariants;
 pub mod judge;

@@ -1,0 +1,229 @@
+//! All that may happen next in a state: which warp's phase comes, who its members are, what each of them does, and
+//! whose append is accepted first.
+
+use super::setup::{Adversary, Ground, Role, Turns};
+use super::world::{Seat, World};
+use crate::bounds::strong_validity;
+use crate::types::{ProcessId, WarpId};
+
+/// What a process does with its access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// A correct process: what Algorithm 1 says.
+    Follow,
+    /// A Byzantine one: appends the value with this index.
+    Append(u8),
+    /// A Byzantine one: reads.
+    Read,
+}
+
+/// One phase. Whoever of the warp is not named has no access ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Whose phase it is.
+    pub warp: WarpId,
+    /// Who its members are, if it is their first.
+    pub seated: Vec<(ProcessId, Role)>,
+    /// What they do, in the order of acceptance.
+    pub accesses: Vec<(ProcessId, Doing)>,
+}
+
+/// A member of the warp in question.
+struct Member {
+    process: ProcessId,
+    role: Role,
+    /// A correct process that has still to append.
+    is_new: bool,
+    /// A correct process that may have nothing ready.
+    may_miss: bool,
+    has_ended: bool,
+}
+
+/// Every step out of a state.
+pub(super) fn steps(ground: &Ground, world: &World) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for warp in candidates(ground, world) {
+        for seated in castings(ground, world, warp) {
+            let members = members(ground, world, warp, &seated);
+            let free: Vec<ProcessId> =
+                members.iter().filter(|member| member.may_miss).map(|member| member.process).collect();
+            for absent in 0..1_u32 << free.len() {
+                let is_absent = |process| {
+                    free.iter().position(|free| *free == process).is_some_and(|i| absent >> i & 1 == 1)
+                };
+                let present: Vec<&Member> =
+                    members.iter().filter(|member| !member.has_ended && !is_absent(member.process)).collect();
+                for accesses in accesses(ground, &present) {
+                    steps.push(Step { warp, seated: seated.clone(), accesses });
+                }
+            }
+        }
+    }
+    steps
+}
+
+/// The warps that may come next, of those that are alike only one.
+fn candidates(ground: &Ground, world: &World) -> Vec<WarpId> {
+    let waits = |warp: &&WarpId| !world.had[warp.index()].in_this_round;
+    let warps: Vec<WarpId> = match ground.setup.turns {
+        Turns::Ascending => ground.warps.iter().find(waits).copied().into_iter().collect(),
+        Turns::RoundBased => ground.warps.iter().filter(waits).copied().collect(),
+        Turns::Any => {
+            let begins = |warp: &&WarpId| !world.had[warp.index()].first;
+            ground
+                .warps
+                .iter()
+                .filter(|warp| begins(warp) || world.can_act(ground, **warp))
+                .copied()
+                .collect()
+        }
+    };
+    if !ground.setup.symmetry {
+        return warps;
+    }
+    let mut seen = Vec::new();
+    warps
+        .into_iter()
+        .filter(|&warp| {
+            let likeness = (ground.params.members(warp).count(), ground.warp_key(world, warp));
+            let new = !seen.contains(&likeness);
+            seen.push(likeness);
+            new
+        })
+        .collect()
+}
+
+/// Who the members of a warp may be whose first phase this is. If it is not, there is nothing to choose.
+fn castings(ground: &Ground, world: &World, warp: WarpId) -> Vec<Vec<(ProcessId, Role)>> {
+    if world.had[warp.index()].first {
+        return vec![Vec::new()];
+    }
+    let processes: Vec<ProcessId> = ground.params.members(warp).collect();
+    if let Some(cast) = &ground.setup.cast {
+        return vec![processes.into_iter().map(|process| (process, cast[process.index()])).collect()];
+    }
+    let correct = (ground.setup.foreign..ground.setup.values).map(Role::Correct);
+    let roles: Vec<Role> = std::iter::once(Role::Byzantine).chain(correct).collect();
+    let mut castings: Vec<Vec<(ProcessId, Role)>> = vec![Vec::new()];
+    for process in processes {
+        castings = castings
+            .iter()
+            .flat_map(|casting| {
+                // Of members that change places one order is enough.
+                let least = casting.last().map(|(_, role)| *role).filter(|_| ground.setup.symmetry);
+                let roles = roles.iter().filter(move |role| least.is_none_or(|least| **role >= least));
+                roles.map(|role| casting.iter().copied().chain([(process, *role)]).collect())
+            })
+            .collect();
+    }
+    castings.retain(|casting| !ground.setup.inside_the_bound || is_inside_the_bound(ground, world, casting));
+    castings
+}
+
+/// Whether the bound of strong validity can still hold. It never comes back once it does not.
+fn is_inside_the_bound(ground: &Ground, world: &World, casting: &[(ProcessId, Role)]) -> bool {
+    let (mut byzantine, mut values) = (world.byzantine(), world.correct_values());
+    for (_, role) in casting {
+        match role {
+            Role::Byzantine => byzantine += 1,
+            Role::Correct(value) => values |= 1 << value,
+        }
+    }
+    strong_validity(&ground.params, byzantine.into(), values.count_ones().into()).is_ok()
+}
+
+fn members(ground: &Ground, world: &World, warp: WarpId, seated: &[(ProcessId, Role)]) -> Vec<Member> {
+    let late = ground.setup.late;
+    let newcomer = |&(process, role): &(ProcessId, Role)| {
+        let is_new = matches!(role, Role::Correct(_));
+        Member { process, role, is_new, may_miss: is_new && late > 0, has_ended: false }
+    };
+    let known = |process| {
+        let role = world.role(process)?;
+        let (is_new, missed, has_ended) = match &world.seats[process.index()] {
+            Seat::Correct(actor) => (actor.is_new(), actor.missed, actor.has_ended()),
+            Seat::Empty | Seat::Byzantine { .. } => (false, 0, false),
+        };
+        Some(Member { process, role, is_new, may_miss: is_new && missed < late, has_ended })
+    };
+    if seated.is_empty() {
+        ground.params.members(warp).filter_map(known).collect()
+    } else {
+        seated.iter().map(newcomer).collect()
+    }
+}
+
+/// What the members that are present may do, in all orders of acceptance that make a difference.
+fn accesses(ground: &Ground, present: &[&Member]) -> Vec<Vec<(ProcessId, Doing)>> {
+    let (byzantine, correct): (Vec<&Member>, Vec<&Member>) =
+        present.iter().partition(|member| member.role == Role::Byzantine);
+    let appends = || (0..ground.setup.values).map(Doing::Append);
+    let follows = correct.iter().map(|member| (member.process, Doing::Follow));
+    let mut plans: Vec<Vec<(ProcessId, Doing)>> = vec![follows.collect()];
+    match ground.setup.adversary {
+        Adversary::Full => {
+            for member in byzantine {
+                let doings: Vec<Option<Doing>> =
+                    [None, Some(Doing::Read)].into_iter().chain(appends().map(Some)).collect();
+                let with = |plan: &Vec<(ProcessId, Doing)>, doing: Option<Doing>| {
+                    plan.iter().copied().chain(doing.map(|doing| (member.process, doing))).collect()
+                };
+                plans = plans
+                    .iter()
+                    .flat_map(|plan| doings.iter().map(move |doing| with(plan, *doing)))
+                    .collect();
+            }
+        }
+        Adversary::Lean => {
+            let reads = byzantine.iter().map(|member| (member.process, Doing::Read));
+            plans[0].extend(reads);
+            if let Some(first) = byzantine.first() {
+                let place = correct.len();
+                let with = |doing| {
+                    let mut plan = plans[0].clone();
+                    plan[place] = (first.process, doing);
+                    plan
+                };
+                plans.extend(appends().map(with).collect::<Vec<_>>());
+            }
+        }
+    }
+    plans.iter().flat_map(|plan| arrivals(ground, plan, &correct)).collect()
+}
+
+/// The same accesses, with each append in turn accepted first. A lean adversary appends only where it wins.
+fn arrivals(
+    ground: &Ground,
+    plan: &[(ProcessId, Doing)],
+    correct: &[&Member],
+) -> Vec<Vec<(ProcessId, Doing)>> {
+    let lean = ground.setup.adversary == Adversary::Lean;
+    let adversary = plan.iter().position(|(_, doing)| matches!(doing, Doing::Append(_)));
+    let mut firsts: Vec<usize> = Vec::new();
+    if let (true, Some(first)) = (lean, adversary) {
+        firsts.push(first);
+    } else {
+        let mut proposals = Vec::new();
+        for (index, (process, doing)) in plan.iter().enumerate() {
+            let proposal = correct
+                .iter()
+                .find(|member| member.process == *process && member.is_new)
+                .map(|member| member.role);
+            let appends = proposal.is_some() || matches!(doing, Doing::Append(_));
+            // Of correct processes that append the same, one is enough.
+            if appends && !(lean && proposals.contains(&proposal)) {
+                firsts.push(index);
+                proposals.push(proposal);
+            }
+        }
+    }
+    if firsts.is_empty() {
+        return vec![plan.to_vec()];
+    }
+    let with_first = |first: usize| {
+        let mut plan = plan.to_vec();
+        plan[..=first].rotate_right(1);
+        plan
+    };
+    firsts.into_iter().map(with_first).collect()
+}
