@@ -65,7 +65,7 @@ impl Ground {
     fn round_radix(&self) -> u64 {
         match self.setup.turns {
             Turns::Any => 1,
-            Turns::RoundBased | Turns::Ascending => {
+            Turns::RoundBased | Turns::FirstRound | Turns::Ascending => {
                 u64::from(self.params.reads()) + u64::from(self.setup.late) + 3
             }
         }

@@ -13,6 +13,9 @@ pub enum Turns {
     Any,
     /// Each warp once a round, in an order that may be another in every round (W1, W2).
     RoundBased,
+    /// In round 1 as [`Turns::RoundBased`], from then on always in the same order: where only what the list comes to
+    /// hold is asked for, and round 1 decides that.
+    FirstRound,
     /// Each round in ascending order (W1): what a scenario can repeat.
     Ascending,
 }

@@ -4,6 +4,7 @@
 use super::setup::{Adversary, Ground, Role, Turns};
 use super::world::{Seat, World};
 use crate::bounds::strong_validity;
+use crate::params::AppendWindow;
 use crate::types::{ProcessId, WarpId};
 
 /// What a process does with its access.
@@ -53,7 +54,7 @@ pub(super) fn steps(ground: &Ground, world: &World) -> Vec<Step> {
                 };
                 let present: Vec<&Member> =
                     members.iter().filter(|member| !member.has_ended && !is_absent(member.process)).collect();
-                for accesses in accesses(ground, &present) {
+                for accesses in accesses(ground, &present, may_win(ground, world, warp)) {
                     steps.push(Step { warp, seated: seated.clone(), accesses });
                 }
             }
@@ -62,12 +63,20 @@ pub(super) fn steps(ground: &Ground, world: &World) -> Vec<Step> {
     steps
 }
 
+/// Whether an append of this warp may be taken now, as far as the append window goes (A2).
+fn may_win(ground: &Ground, world: &World, warp: WarpId) -> bool {
+    ground.setup.window == AppendWindow::Open || !world.had[warp.index()].first
+}
+
 /// The warps that may come next, of those that are alike only one.
 fn candidates(ground: &Ground, world: &World) -> Vec<WarpId> {
     let waits = |warp: &&WarpId| !world.had[warp.index()].in_this_round;
     let warps: Vec<WarpId> = match ground.setup.turns {
         Turns::Ascending => ground.warps.iter().find(waits).copied().into_iter().collect(),
-        Turns::RoundBased => ground.warps.iter().filter(waits).copied().collect(),
+        Turns::FirstRound if world.rounds > 0 => {
+            ground.warps.iter().find(waits).copied().into_iter().collect()
+        }
+        Turns::RoundBased | Turns::FirstRound => ground.warps.iter().filter(waits).copied().collect(),
         Turns::Any => {
             let begins = |warp: &&WarpId| !world.had[warp.index()].first;
             ground
@@ -154,10 +163,13 @@ fn members(ground: &Ground, world: &World, warp: WarpId, seated: &[(ProcessId, R
 }
 
 /// What the members that are present may do, in all orders of acceptance that make a difference.
-fn accesses(ground: &Ground, present: &[&Member]) -> Vec<Vec<(ProcessId, Doing)>> {
+fn accesses(ground: &Ground, present: &[&Member], may_win: bool) -> Vec<Vec<(ProcessId, Doing)>> {
     let (byzantine, correct): (Vec<&Member>, Vec<&Member>) =
         present.iter().partition(|member| member.role == Role::Byzantine);
-    let appends = || (0..ground.setup.values).map(Doing::Append);
+    let lean = ground.setup.adversary == Adversary::Lean;
+    // What cannot be taken is refused whatever it is.
+    let values = if lean && !may_win { 1 } else { ground.setup.values };
+    let appends = || (0..values).map(Doing::Append);
     let follows = correct.iter().map(|member| (member.process, Doing::Follow));
     let mut plans: Vec<Vec<(ProcessId, Doing)>> = vec![follows.collect()];
     match ground.setup.adversary {
@@ -188,42 +200,36 @@ fn accesses(ground: &Ground, present: &[&Member]) -> Vec<Vec<(ProcessId, Doing)>
             }
         }
     }
-    plans.iter().flat_map(|plan| arrivals(ground, plan, &correct)).collect()
+    plans.iter().flat_map(|plan| arrivals(plan, &correct, lean)).collect()
 }
 
-/// The same accesses, with each append in turn accepted first. A lean adversary appends only where it wins.
-fn arrivals(
-    ground: &Ground,
-    plan: &[(ProcessId, Doing)],
-    correct: &[&Member],
-) -> Vec<Vec<(ProcessId, Doing)>> {
-    let lean = ground.setup.adversary == Adversary::Lean;
-    let adversary = plan.iter().position(|(_, doing)| matches!(doing, Doing::Append(_)));
-    let mut firsts: Vec<usize> = Vec::new();
-    if let (true, Some(first)) = (lean, adversary) {
-        firsts.push(first);
-    } else {
-        let mut proposals = Vec::new();
-        for (index, (process, doing)) in plan.iter().enumerate() {
-            let proposal = correct
-                .iter()
-                .find(|member| member.process == *process && member.is_new)
-                .map(|member| member.role);
-            let appends = proposal.is_some() || matches!(doing, Doing::Append(_));
-            // Of correct processes that append the same, one is enough.
-            if appends && !(lean && proposals.contains(&proposal)) {
-                firsts.push(index);
-                proposals.push(proposal);
-            }
+/// The same accesses, with each append in turn accepted first. A lean adversary appends only where it wins, and of
+/// correct processes that append the same one is enough.
+fn arrivals(plan: &[(ProcessId, Doing)], correct: &[&Member], lean: bool) -> Vec<Vec<(ProcessId, Doing)>> {
+    let appended = |(process, doing): &(ProcessId, Doing)| match doing {
+        Doing::Append(_) => Some(Role::Byzantine),
+        Doing::Follow => correct
+            .iter()
+            .find(|member| member.process == *process && member.is_new)
+            .map(|member| member.role),
+        Doing::Read => None,
+    };
+    let mut appends: Vec<(usize, Role)> =
+        plan.iter().enumerate().filter_map(|(index, access)| Some((index, appended(access)?))).collect();
+    if lean {
+        if let Some(adversary) = appends.iter().find(|(_, role)| *role == Role::Byzantine).copied() {
+            appends = vec![adversary];
         }
+        appends.sort_unstable_by_key(|(_, role)| *role);
+        appends.dedup_by_key(|(_, role)| *role);
     }
-    if firsts.is_empty() {
+    if appends.is_empty() {
         return vec![plan.to_vec()];
     }
-    let with_first = |first: usize| {
+    let with_first = |(first, _): (usize, Role)| {
         let mut plan = plan.to_vec();
         plan[..=first].rotate_right(1);
         plan
     };
-    firsts.into_iter().map(with_first).collect()
+    appends.into_iter().map(with_first).collect()
 }
