@@ -13,6 +13,7 @@
 pub mod campaign;
 pub mod cli;
 pub mod environment;
+pub mod explore;
 pub mod fault_plan;
 pub mod progress;
 pub mod proposals;

@@ -5,6 +5,7 @@
 //! not be set up or carried through, which includes a wrong command line.
 
 mod client;
+mod explore;
 mod output;
 mod run;
 mod scenario;
@@ -36,6 +37,8 @@ enum Command {
     Run(run::RunArgs),
     /// Run a scenario in the simulator and judge it
     Simulate(simulate::SimulateArgs),
+    /// Search small instances exhaustively and say which claims hold
+    Explore(explore::ExploreArgs),
     /// Be a client: play one process, or work on instances by hand (client --help)
     #[command(disable_help_flag = true)]
     Client(client::ClientArgs),
@@ -55,6 +58,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let done = match cli.command {
         Command::Run(args) => run::run(&args).map(ExitCode::from),
         Command::Simulate(args) => simulate::run(&args).map(ExitCode::from),
+        Command::Explore(args) => explore::run(&args).map(ExitCode::from),
         Command::Client(args) => client::run(args),
     };
     done.unwrap_or_else(|error| {

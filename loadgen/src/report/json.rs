@@ -5,7 +5,12 @@ use stickycas_model::judge::Verdict;
 /// The verdict as the text of `verdict.json`, ending in a line break.
 #[must_use]
 pub fn verdict(verdict: &Verdict) -> String {
-    let mut text = pretty(verdict);
+    line_broken(verdict)
+}
+
+/// Indented JSON of our own records, ending in a line break.
+pub(crate) fn line_broken(record: &impl serde::Serialize) -> String {
+    let mut text = pretty(record);
     text.push('\n');
     text
 }

@@ -100,12 +100,13 @@ impl Ground {
         let had = world.had[warp.index()];
         packed.push(u64::from(had.first), 2);
         packed.push(u64::from(had.in_this_round && self.setup.turns != Turns::Any), 2);
+        packed.push(u64::from(had.passed && self.passes), 2);
         packed.0
     }
 
     fn warp_radix(&self, warp: WarpId) -> Option<Key> {
         let members = u32::try_from(self.params.members(warp).count()).ok()?;
-        Key::from(self.member_radix()).checked_pow(members)?.checked_mul(4)
+        Key::from(self.member_radix()).checked_pow(members)?.checked_mul(8)
     }
 
     fn member_code(&self, seat: &Seat) -> u64 {

@@ -6,6 +6,8 @@ mod key;
 mod search;
 mod setup;
 mod steps;
+#[cfg(test)]
+mod tests;
 mod world;
 
 pub use self::check::Fact;

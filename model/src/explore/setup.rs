@@ -150,6 +150,8 @@ pub(super) struct Ground {
     /// By index.
     pub(super) values: Vec<Value>,
     pub(super) warps: Vec<WarpId>,
+    /// Whether it makes a difference which phases passed last.
+    pub(super) passes: bool,
 }
 
 impl Ground {
@@ -167,7 +169,9 @@ impl Ground {
         }
         let warps = (0..params.warps() as usize).filter_map(WarpId::from_index).collect();
         let values = (0..values).filter_map(|index| Value::new(&[b'a' + index])).collect();
-        let ground = Self { setup: setup.clone(), params, values, warps };
+        // Else phases pass only of warps whose members have all come to their end.
+        let passes = setup.late > 0 || setup.adversary == Adversary::Full;
+        let ground = Self { setup: setup.clone(), params, values, warps, passes };
         if ground.keys_fit() { Ok(ground) } else { Err(SetupError::TooLarge(setup.processes)) }
     }
 

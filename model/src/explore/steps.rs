@@ -55,12 +55,26 @@ pub(super) fn steps(ground: &Ground, world: &World) -> Vec<Step> {
                 let present: Vec<&Member> =
                     members.iter().filter(|member| !member.has_ended && !is_absent(member.process)).collect();
                 for accesses in accesses(ground, &present, may_win(ground, world, warp)) {
-                    steps.push(Step { warp, seated: seated.clone(), accesses });
+                    if may_come(ground, world, warp, accesses.is_empty()) {
+                        steps.push(Step { warp, seated: seated.clone(), accesses });
+                    }
                 }
             }
         }
     }
     steps
+}
+
+/// A phase in which nobody has an access ready passes only while somebody of another warp waits (F4), and who waits
+/// has the next phase that is executed. So the search does not let a warp pass, and have the very next phase.
+fn may_come(ground: &Ground, world: &World, warp: WarpId, passes: bool) -> bool {
+    let had = |warp: WarpId| world.had[warp.index()];
+    if !passes {
+        return !had(warp).passed;
+    }
+    let waits = |other: &WarpId| !had(*other).passed && (!had(*other).first || world.can_act(ground, *other));
+    let dead = had(warp).first && !world.can_act(ground, warp);
+    dead || ground.warps.iter().any(|other| *other != warp && waits(other))
 }
 
 /// Whether an append of this warp may be taken now, as far as the append window goes (A2).

@@ -84,6 +84,9 @@ impl Actor {
 pub(super) struct Had {
     pub(super) first: bool,
     pub(super) in_this_round: bool,
+    /// It passed, and no phase has been executed since. Nothing passes while the instance is idle (F4), so somebody
+    /// of another warp is waiting, and is next.
+    pub(super) passed: bool,
 }
 
 /// A state. See the module.
@@ -148,8 +151,11 @@ impl World {
     /// Books the phase: whose it is, and who misses it.
     fn book(&mut self, ground: &Ground, step: &Step) {
         self.phases += 1;
-        let had = &mut self.had[step.warp.index()];
-        *had = Had { first: true, in_this_round: true };
+        let passes = step.accesses.is_empty();
+        if !passes {
+            self.had.iter_mut().for_each(|had| had.passed = false);
+        }
+        self.had[step.warp.index()] = Had { first: true, in_this_round: true, passed: passes };
         if self.had.iter().all(|had| had.in_this_round) {
             self.had.iter_mut().for_each(|had| had.in_this_round = false);
             self.rounds += 1;
