@@ -79,6 +79,8 @@ impl Report {
 pub fn explore(options: &Options, done: &(dyn Fn(usize, usize) + Sync)) -> anyhow::Result<Report> {
     let started = Instant::now();
     let tasks = tasks_of(options);
+    // Before anything is searched for minutes.
+    tasks.iter().try_for_each(|task| task.setup.check().with_context(|| described(task)))?;
     let results = Mutex::new(Vec::new());
     let (next, finished) = (AtomicUsize::new(0), AtomicUsize::new(0));
     thread::scope(|scope| {
@@ -97,13 +99,10 @@ pub fn explore(options: &Options, done: &(dyn Fn(usize, usize) + Sync)) -> anyho
     let mut rows = BTreeMap::new();
     let mut shortest: Option<(&Task, Witness)> = None;
     for (task, found, took) in results.into_inner().expect("no search panics while it holds the lock") {
-        let setup = &task.setup;
-        let found = found.with_context(|| {
-            let (n, p, r) = (setup.processes, setup.warp_size, setup.read_size);
-            format!("claim {}, n = {n}, p = {p}, r = {r}", task.claim)
-        })?;
+        let found = found.with_context(|| described(task))?;
         // In the order of the claims' lists, whichever search ends first.
-        let row = rows.entry((task.claim, place(task), setup.processes)).or_insert_with(|| Row::new(task));
+        let row =
+            rows.entry((task.claim, place(task), task.setup.processes)).or_insert_with(|| Row::new(task));
         row.take_in(task, &found, took);
         let splits = |witness: &Witness| task.claim == Claim::A && witness.fault.rule == "V1";
         if let Some(witness) = found.witness.filter(splits)
@@ -118,6 +117,11 @@ pub fn explore(options: &Options, done: &(dyn Fn(usize, usize) + Sync)) -> anyho
         seconds: started.elapsed().as_secs_f64(),
         jobs: options.jobs,
     })
+}
+
+fn described(task: &Task) -> String {
+    let (n, p, r) = (task.setup.processes, task.setup.warp_size, task.setup.read_size);
+    format!("claim {}, n = {n}, p = {p}, r = {r}", task.claim)
 }
 
 /// The fewest processes, then the fewest phases.

@@ -114,6 +114,14 @@ impl Setup {
         spec.pipeline = 1;
         Params::try_new(spec)
     }
+
+    /// Whether a search of it can be made.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self) -> Result<(), SetupError> {
+        Ground::new(self).map(|_| ())
+    }
 }
 
 const INSTANT: Duration = Duration::from_nanos(1);

@@ -56,3 +56,40 @@ impl Given {
         self.first.iter().all(|first| first.is_some_and(|first| first < phase))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::params::{Order, Params, ParamsSpec};
+    use crate::scheduler::{Calendar, Schedule};
+
+    #[test]
+    fn given_what_the_schedule_says_a_calendar_answers_what_the_schedule_answers() {
+        for order in [Order::Ascending, Order::Descending, Order::Shuffled] {
+            let spec = ParamsSpec { order, ..ParamsSpec::new(7, 2, 1) };
+            let mut real = Calendar::new(Schedule::new(&Params::try_new(spec).unwrap()));
+            let mut given = real.clone().to_be_given();
+            let phases: Vec<Phase> = (1..=12).filter_map(Phase::new).collect();
+            phases.iter().for_each(|phase| given.give(real.warp_of(*phase)));
+            for &phase in &phases[..8] {
+                assert_eq!(given.warp_of(phase), real.warp_of(phase));
+                assert_eq!(given.is_first(phase), real.is_first(phase), "{order:?}, phase {phase}");
+                assert_eq!(given.all_began_before(phase), real.all_began_before(phase));
+                let warp = real.warp_of(phase);
+                assert_eq!(given.next_phase_of(warp, phase.next()), real.next_phase_of(warp, phase.next()));
+            }
+        }
+    }
+
+    #[test]
+    fn in_any_order_a_first_phase_is_the_warps_own_and_all_began_with_the_last_of_them() {
+        let [one, two] = [1, 2].map(|warp| WarpId::new(warp).unwrap());
+        let mut given = Given::new(2);
+        [one, one, two, one].into_iter().for_each(|warp| given.push(warp));
+        let began: Vec<bool> =
+            (1..=4).filter_map(Phase::new).map(|phase| given.all_began_before(phase)).collect();
+        assert_eq!(began, [false, false, false, true]);
+        assert_eq!(given.first_phase(two), Phase::new(3));
+        assert_eq!(given.next_phase_among(Phase::FIRST, &BTreeSet::from([two])), Phase::new(3).unwrap());
+    }
+}
