@@ -15,6 +15,7 @@ pub mod campaign;
 pub mod cli;
 pub mod environment;
 pub mod explain;
+pub mod explore;
 pub mod fault_plan;
 pub mod progress;
 pub mod proposals;

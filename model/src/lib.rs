@@ -33,6 +33,7 @@ pub mod byzantine;
 pub mod cast;
 pub mod chance;
 pub mod counts;
+pub mod explore;
 pub mod history;
 pub mod invariants;
 pub mod judge;

@@ -32,6 +32,7 @@
 //! second that is half a million years away.
 
 mod calendar;
+mod given;
 mod mix;
 
 use self::mix::Purpose;

@@ -8,6 +8,7 @@
 mod campaign;
 mod client;
 mod explain;
+mod explore;
 mod output;
 mod replay;
 mod report;
@@ -50,6 +51,8 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Feed the history of a run folder to the simulator's machine, judge it again, and compare
     Replay(replay::ReplayArgs),
+    /// Search small instances exhaustively and say which claims hold
+    Explore(explore::ExploreArgs),
     /// Be a client: play one process, or work on instances by hand (client --help)
     #[command(disable_help_flag = true)]
     Client(client::ClientArgs),
@@ -73,6 +76,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Report(args) => report::run(&args).map(ExitCode::from),
         Command::Explain(args) => explain::run(&args).map(ExitCode::from),
         Command::Replay(args) => replay::run(&args).map(ExitCode::from),
+        Command::Explore(args) => explore::run(&args).map(ExitCode::from),
         Command::Client(args) => client::run(args),
     };
     done.unwrap_or_else(|error| {

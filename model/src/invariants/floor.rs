@@ -7,7 +7,7 @@ use crate::scheduler::{Calendar, Schedule};
 use crate::types::{Phase, ProcessId, WarpId};
 
 /// Tallies of all warps.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Floor {
     calendar: Calendar,
     tallies: Vec<Tally>,
@@ -45,6 +45,20 @@ impl Floor {
             ready: 0,
             reached: Phase::FIRST,
         }
+    }
+
+    pub(super) fn calendar(&self) -> &Calendar {
+        &self.calendar
+    }
+
+    /// From now on phases are given one by one (see [`Invariants::with_given_schedule`](super::Invariants)).
+    pub(super) fn expect_gifts(&mut self) {
+        self.calendar = self.calendar.clone().to_be_given();
+    }
+
+    /// Gives the next phase to this warp.
+    pub(super) fn give(&mut self, warp: WarpId) {
+        self.calendar.give(warp);
     }
 
     /// The farthest phase that can be open. Phases before it that were not executed have passed, or had the

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use crate::access::Op;
 use crate::history::{Event, Recorded};
 use crate::params::{Arbiter, Params};
-use crate::types::{AccessNumber, Phase, ProcessId, SessionId, Time};
+use crate::types::{AccessNumber, Phase, ProcessId, SessionId, Time, WarpId};
 
 use floor::Floor;
 use step::Step;
@@ -67,7 +67,7 @@ fn ensure(holds: bool, rule: &'static str, what: impl FnOnce() -> String) -> Che
 /// A streaming check of one instance's history. See the module.
 ///
 /// After the first [`Broken`] it knows no more what should be: what it says of later events means nothing.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Invariants {
     params: Arc<Params>,
     members: Vec<Member>,
@@ -95,7 +95,7 @@ pub struct Invariants {
 }
 
 /// Gathering (F5).
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Gathering {
     joined: u32,
     first_join: Option<Time>,
@@ -163,6 +163,18 @@ impl Invariants {
             observed: 0,
             params,
         }
+    }
+
+    /// Of an instance whose phases are given one by one (see [`crate::explore`]).
+    pub(crate) fn with_given_schedule(params: Arc<Params>) -> Self {
+        let mut invariants = Self::new(params);
+        invariants.floor.expect_gifts();
+        invariants
+    }
+
+    /// Gives the next phase to this warp.
+    pub(crate) fn give_phase(&mut self, warp: WarpId) {
+        self.floor.give(warp);
     }
 
     /// Takes in the next event of the history.

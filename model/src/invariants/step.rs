@@ -8,7 +8,7 @@ use crate::types::{AccessNumber, Phase, Position, ProcessId, Time, Value, WarpId
 use super::{Checked, Fault, Invariants, Waiting, ensure};
 
 /// A phase whose accesses are being answered.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Step {
     phase: Phase,
     /// Length of the list when it began.
@@ -108,7 +108,7 @@ impl Invariants {
     fn window_is_open(&self, phase: Phase, length: u32) -> bool {
         length < self.params.list_limit()
             && match self.params.spec().append_window {
-                AppendWindow::FirstAccess => phase.get() <= u64::from(self.params.warps()),
+                AppendWindow::FirstAccess => self.floor.calendar().is_first(phase),
                 AppendWindow::Open => true,
             }
     }
@@ -116,7 +116,7 @@ impl Invariants {
     /// Whether the list is sealed when a phase begins, the list being as it is now (A2).
     fn is_sealed_in(&self, phase: Phase) -> bool {
         match self.params.spec().append_window {
-            AppendWindow::FirstAccess => phase.get() > u64::from(self.params.warps()),
+            AppendWindow::FirstAccess => self.floor.calendar().all_began_before(phase),
             AppendWindow::Open => self.length >= self.params.list_limit(),
         }
     }

@@ -30,6 +30,7 @@
 //! by number and takes it for granted that the server knows who is who (SPEC section 10).
 
 mod admission;
+mod given;
 mod list;
 mod member;
 mod offences;

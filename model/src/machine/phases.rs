@@ -192,7 +192,7 @@ impl Machine {
     /// entries.
     pub(super) fn seal_if_due(&mut self, events: &mut Vec<Event>) {
         let due = match self.params.spec().append_window {
-            AppendWindow::FirstAccess => self.phase.get() > u64::from(self.params.warps()),
+            AppendWindow::FirstAccess => self.calendar.all_began_before(self.phase),
             AppendWindow::Open => self.list.len() == self.list.limit(),
         };
         if !due || self.sealed {

@@ -131,7 +131,7 @@ impl Machine {
     /// Whether the open phase may append (A2).
     fn window_is_open(&self) -> bool {
         match self.params.spec().append_window {
-            AppendWindow::FirstAccess => self.phase.get() <= u64::from(self.params.warps()),
+            AppendWindow::FirstAccess => self.calendar.is_first(self.phase),
             AppendWindow::Open => true,
         }
     }

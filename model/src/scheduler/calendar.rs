@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::given::Given;
 use super::{RoundOrder, Schedule};
 use crate::params::Order;
 use crate::types::{Phase, Round, WarpId};
@@ -15,13 +16,25 @@ use crate::types::{Phase, Round, WarpId};
 pub struct Calendar {
     schedule: Schedule,
     rounds: [Option<RoundOrder>; 2],
+    /// Takes the schedule's place in an exhaustive search.
+    given: Option<Box<Given>>,
 }
 
 impl Calendar {
     /// A calendar of this schedule.
     #[must_use]
     pub const fn new(schedule: Schedule) -> Self {
-        Self { schedule, rounds: [None, None] }
+        Self { schedule, rounds: [None, None], given: None }
+    }
+
+    /// Like this calendar, but phases are given one by one by [`Calendar::give`], and not by the schedule.
+    pub(crate) fn to_be_given(self) -> Self {
+        Self { given: Some(Box::new(Given::new(self.schedule.warps))), ..self }
+    }
+
+    /// Gives the next phase to this warp. Only for a calendar that is [to be given](Self::to_be_given).
+    pub(crate) fn give(&mut self, warp: WarpId) {
+        self.given.as_mut().expect("only the search gives phases, and to its own calendars").push(warp);
     }
 
     /// The schedule.
@@ -32,6 +45,9 @@ impl Calendar {
 
     /// See [`Schedule::warp_of`].
     pub fn warp_of(&mut self, phase: Phase) -> WarpId {
+        if let Some(given) = &self.given {
+            return given.warp_of(phase);
+        }
         let slot = self.schedule.slot_of(phase);
         self.round(self.schedule.round_of(phase)).warp_at(slot)
     }
@@ -49,6 +65,9 @@ impl Calendar {
 
     /// See [`Schedule::next_phase_of`].
     pub fn next_phase_of(&mut self, warp: WarpId, from: Phase) -> Phase {
+        if let Some(given) = &self.given {
+            return given.next_phase_among(from, &BTreeSet::from([warp]));
+        }
         let round = self.schedule.round_of(from);
         let phase = self.phase_of(warp, round);
         if phase >= from { phase } else { self.phase_of(warp, round.next()) }
@@ -57,6 +76,9 @@ impl Calendar {
     /// The first phase from `from` on whose warp is one of these; `from` itself if there are none. Costs
     /// O(log W), or O(W) if the order is shuffled.
     pub fn next_phase_among(&mut self, from: Phase, warps: &BTreeSet<WarpId>) -> Phase {
+        if let Some(given) = &self.given {
+            return given.next_phase_among(from, warps);
+        }
         let here = self.warp_of(from);
         let next = match self.schedule.order {
             Order::Ascending => warps.range(here..).next().or_else(|| warps.first()).copied(),
@@ -69,6 +91,25 @@ impl Calendar {
             }
         };
         next.map_or(from, |warp| self.next_phase_of(warp, from))
+    }
+
+    /// Whether this phase is the first of its warp, which is the warp's append window under `first_access` (A2).
+    #[must_use]
+    pub fn is_first(&self, phase: Phase) -> bool {
+        match &self.given {
+            // Round 1 is the first W phases, and every warp has exactly one of them.
+            None => phase.get() <= u64::from(self.schedule.warps),
+            Some(given) => given.first_phase(given.warp_of(phase)) == Some(phase),
+        }
+    }
+
+    /// Whether every warp has had its first phase before this one: under `first_access` the list is sealed (A2).
+    #[must_use]
+    pub fn all_began_before(&self, phase: Phase) -> bool {
+        match &self.given {
+            None => phase.get() > u64::from(self.schedule.warps),
+            Some(given) => given.all_began_before(phase),
+        }
     }
 
     /// The order of a round. Consecutive rounds never displace each other.

@@ -1,0 +1,88 @@
+//! `explore`: exhaustive search of small instances.
+
+use std::fs;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::thread;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use stickycas_model::explore::Claim;
+
+use super::output::{show, tell};
+use crate::explore::{self, Options};
+
+/// The arguments of `explore`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct ExploreArgs {
+    /// Only this claim; may be given more than once
+    #[arg(long = "claim", value_name = "a|b|c|d", value_parser = claim)]
+    claims: Vec<Claim>,
+    /// The largest n [default: that of the claim, see below]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_n: Option<u32>,
+    /// How many searches at a time [default: one for each processor]
+    #[arg(long, value_name = "J", value_parser = clap::value_parser!(u64).range(1..))]
+    jobs: Option<u64>,
+    /// Print the report as JSON on standard output
+    #[arg(long)]
+    json: bool,
+    /// Write the shortest witness of claim a into this scenario file; it must not exist
+    #[arg(long, value_name = "SCENARIO.toml")]
+    out: Option<PathBuf>,
+}
+
+const AFTER_HELP: &str = "\
+Claims, each for all n up to the number given, all p, r, placements and proposals:
+  a  n <= 6  under open, correct processes decide differently inside the bound
+  b  n <= 6  under first_access they never do, whatever the order of warps, and decide in time
+  c  n <= 8  strong validity can be broken exactly where its bound is missed
+  d  n <= 4  every rule holds in every state, whatever Byzantine processes do
+
+Exit codes: 0 every claim holds, 1 one does not, 3 the search could not be made.";
+
+fn claim(text: &str) -> Result<Claim, String> {
+    let found = Claim::ALL.into_iter().find(|claim| claim.to_string() == text);
+    found.ok_or_else(|| "give a, b, c or d".to_owned())
+}
+
+pub(super) fn run(args: &ExploreArgs) -> anyhow::Result<u8> {
+    if let Some(out) = args.out.as_ref().filter(|out| out.exists()) {
+        bail!("{} exists already: give another --out", out.display());
+    }
+    let all = thread::available_parallelism().map_or(1, usize::from);
+    let options = Options {
+        claims: if args.claims.is_empty() { Claim::ALL.to_vec() } else { args.claims.clone() },
+        largest: args.max_n,
+        jobs: args.jobs.map_or(all, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX)),
+    };
+    let bar = bar();
+    let report = explore::explore(&options, &|done, all| {
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+    });
+    bar.finish_and_clear();
+    let report = report?;
+    if args.json {
+        tell(&explore::table(&report));
+        show(&explore::json(&report))?;
+    } else {
+        show(&explore::table(&report))?;
+    }
+    if let (Some(out), Some(witness)) = (&args.out, &report.witness) {
+        fs::write(out, witness).with_context(|| format!("cannot write {}", out.display()))?;
+        tell(&format!("witness: {0}; to see it: stickycas-loadgen run {0}", out.display()));
+    }
+    Ok(u8::from(!report.holds()))
+}
+
+/// How far it is, on standard error. Quiet when that is no terminal.
+fn bar() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{elapsed} {bar:30} {pos}/{len} searches, the largest first");
+    ProgressBar::new(0).with_style(style.expect("the template is fixed and well formed"))
+}

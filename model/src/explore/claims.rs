@@ -1,0 +1,204 @@
+//! What is claimed, as lists of searches, and what their results say of it.
+//!
+//! | claim | what |
+//! | --- | --- |
+//! | a | under `open` agreement breaks inside the bound (SPEC section 9) |
+//! | b | under `first_access` it never does, whatever the order of warps; and whoever is correct decides in time (V1, D2) |
+//! | c | with nobody late and a smaller value at hand, strong validity can be broken exactly when its bound is missed; with late processes it never breaks within the bound (V3) |
+//! | d | every rule that can be checked holds in every state, against all that Byzantine processes can do |
+
+use std::fmt;
+
+use super::check::Fact;
+use super::search::{Found, Way};
+use super::setup::{Adversary, Role, Setup, Turns};
+use crate::bounds::strong_validity;
+use crate::params::AppendWindow;
+
+/// One of the claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Claim {
+    /// Disagreement under `open`.
+    A,
+    /// Agreement and termination under `first_access`.
+    B,
+    /// The bound of strong validity is exact.
+    C,
+    /// The rules.
+    D,
+}
+
+impl Claim {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::A, Self::B, Self::C, Self::D];
+
+    /// The largest n for which it is searched, unless somebody wants another.
+    #[must_use]
+    pub const fn largest(self) -> u32 {
+        match self {
+            Self::A | Self::B => 6,
+            Self::C => 8,
+            Self::D => 4,
+        }
+    }
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(match self {
+            Self::A => "a",
+            Self::B => "b",
+            Self::C => "c",
+            Self::D => "d",
+        })
+    }
+}
+
+/// What a search must come to for its claim to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// It sees everything and finds no fault.
+    NoFault,
+    /// It finds correct processes that decide differently.
+    Disagreement,
+    /// Either: which of the two is the result.
+    Either,
+    /// No fault, and decisions that no correct process proposed are found exactly where the bound is missed.
+    ExactBound,
+}
+
+/// A search that belongs to a claim.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// The claim.
+    pub claim: Claim,
+    /// Which part of it, in a few words.
+    pub part: &'static str,
+    /// The search.
+    pub setup: Setup,
+    /// How it goes.
+    pub way: Way,
+    /// What it must come to.
+    pub expected: Expected,
+}
+
+impl Task {
+    fn new(claim: Claim, part: &'static str, expected: Expected, setup: Setup) -> Self {
+        let way = if claim == Claim::A { Way::BreadthFirst } else { Way::DepthFirst };
+        Self { claim, part, setup, way, expected }
+    }
+
+    /// Why what was found speaks against the claim.
+    ///
+    /// # Errors
+    /// The reason, in words.
+    pub fn judge(&self, found: &Found) -> Result<(), String> {
+        let fault = found.witness.as_ref().map(|witness| &witness.fault);
+        match (self.expected, fault) {
+            (Expected::Either | Expected::Disagreement, Some(fault)) if fault.rule == "V1" => Ok(()),
+            (_, Some(fault)) => Err(format!("{}: {}", fault.rule, fault.what)),
+            (Expected::Disagreement, None) => Err("agreement was never broken".to_owned()),
+            (Expected::ExactBound, None) => exact(&self.setup, found),
+            (Expected::Either | Expected::NoFault, None) => Ok(()),
+        }
+    }
+}
+
+/// Whether the decision can be the adversary's for exactly those f and |Vc| for which the bound is missed (V3).
+fn exact(setup: &Setup, found: &Found) -> Result<(), String> {
+    let params = setup.params().map_err(|error| error.to_string())?;
+    let n = setup.processes;
+    for values in 1..=u32::from(setup.values - setup.foreign).min(n) {
+        for byzantine in 0..=n - values {
+            let runs = |strong| found.facts.contains(&Fact { byzantine, late: 0, values, strong });
+            let (broken, promised) =
+                (runs(false), strong_validity(&params, byzantine.into(), values.into()).is_ok());
+            if broken == promised || !(broken || runs(true)) {
+                let could = if broken { "can" } else { "cannot" };
+                return Err(format!("f = {byzantine}, |Vc| = {values}: strong validity {could} be broken"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The searches of a claim, for all n up to `largest`.
+#[must_use]
+pub fn tasks(claim: Claim, largest: u32) -> Vec<Task> {
+    match claim {
+        Claim::A => disagreement(largest),
+        Claim::B => agreement(largest),
+        Claim::C => bound(largest),
+        Claim::D => rules(largest),
+    }
+}
+
+/// The example of SPEC section 9: n = 5, p = 1, r = 5, proposals a a . b b.
+#[must_use]
+pub fn section_9() -> Setup {
+    let [a, b] = [0, 1].map(Role::Correct);
+    Setup { cast: Some(vec![a, a, Role::Byzantine, b, b]), ..open(Setup::new(5, 1, 5)) }
+}
+
+/// As printed, in the order of the paper, inside the bound.
+fn open(setup: Setup) -> Setup {
+    Setup { window: AppendWindow::Open, turns: Turns::Ascending, inside_the_bound: true, ..setup }
+}
+
+fn disagreement(largest: u32) -> Vec<Task> {
+    let example = Task::new(Claim::A, "the example of section 9", Expected::Disagreement, section_9());
+    let all = sizes(largest)
+        .map(|setup| Task::new(Claim::A, "open, inside the bound", Expected::Either, open(setup)));
+    std::iter::once(example).filter(|_| largest >= 5).chain(all).collect()
+}
+
+fn agreement(largest: u32) -> Vec<Task> {
+    let task = |part, setup| Task::new(Claim::B, part, Expected::NoFault, setup);
+    let any = sizes(largest).map(|setup| task("agreement, any order of warps", setup));
+    let three = sizes(largest.saturating_sub(1))
+        .map(|setup| task("the same, three values", Setup { values: 3, ..setup }));
+    let late = sizes(largest.saturating_sub(1))
+        .map(|setup| task("the same, first phases missed", Setup { late: 1, ..setup }));
+    let in_time = sizes(largest).map(|setup| {
+        let setup = Setup { turns: Turns::RoundBased, late: 2, ..setup };
+        task("termination, any order in each round", setup)
+    });
+    any.chain(three).chain(late).chain(in_time).collect()
+}
+
+fn bound(largest: u32) -> Vec<Task> {
+    // r is of no account for what the list comes to hold, and the largest makes the shortest runs.
+    let setup = |n, p| Setup {
+        turns: Turns::FirstRound,
+        values: 4,
+        foreign: 1,
+        validity: true,
+        lists_as_counts: true,
+        ..Setup::new(n, p, n)
+    };
+    let sizes = || (1..=largest).flat_map(|n| (1..=n).map(move |p| (n, p)));
+    let exact = sizes().map(|(n, p)| {
+        Task::new(Claim::C, "breakable exactly where the bound is missed", Expected::ExactBound, setup(n, p))
+    });
+    let late = sizes().map(|(n, p)| {
+        let setup = Setup { late: 1, ..setup(n, p) };
+        Task::new(Claim::C, "never broken within it, with late processes", Expected::NoFault, setup)
+    });
+    exact.chain(late).collect()
+}
+
+fn rules(largest: u32) -> Vec<Task> {
+    let full = |setup| Setup { adversary: Adversary::Full, late: 1, ..setup };
+    let sealed = sizes(largest)
+        .map(move |setup| Task::new(Claim::D, "every access, first_access", Expected::NoFault, full(setup)));
+    let open = sizes(largest).map(move |setup| {
+        let setup = Setup { window: AppendWindow::Open, agreement: false, ..full(setup) };
+        Task::new(Claim::D, "every access, open", Expected::NoFault, setup)
+    });
+    sealed.chain(open).collect()
+}
+
+/// All n up to `largest`, all p, all r.
+fn sizes(largest: u32) -> impl Iterator<Item = Setup> {
+    (1..=largest).flat_map(|n| (1..=n).flat_map(move |p| (1..=n).map(move |r| Setup::new(n, p, r))))
+}

@@ -1,0 +1,174 @@
+//! What tells states apart: everything on which the future of a run depends, packed into one number.
+//!
+//! The packing is exact: two states have the same key only if they agree in all that is packed. Nothing is
+//! hashed, so no state can be lost to a collision.
+//!
+//! Left out is what the machine and a view keep besides: numbers of accesses and phases, who won an entry and when,
+//! answers kept for those who ask again, offences counted, what was answered to an append. None of it decides
+//! anything that is answered later. The tests of [`crate::explore`] compare with a search that leaves out nothing.
+
+use super::setup::{Ground, Role, Turns};
+use super::world::{Actor, Seat, World};
+use crate::params::AppendWindow;
+use crate::process::Act;
+use crate::types::WarpId;
+
+/// A state, as one number.
+pub(super) type Key = u128;
+
+/// Digits of different radix, one after the other.
+#[derive(Default)]
+struct Packed(Key);
+
+impl Packed {
+    fn push(&mut self, digit: u64, radix: u64) {
+        debug_assert!(digit < radix, "a digit is below its radix");
+        self.0 = self.0 * Key::from(radix) + Key::from(digit);
+    }
+}
+
+impl Ground {
+    /// What the future of a state depends on.
+    pub(super) fn key(&self, world: &World) -> Key {
+        let mut packed = Packed::default();
+        if self.setup.turns != Turns::Any {
+            packed.push(world.rounds.into(), self.round_radix());
+        }
+        if self.setup.validity {
+            packed.push(world.correct_values().into(), 1 << self.setup.values);
+        }
+        self.pack_list(&mut packed, world);
+        let mut warps: Vec<Key> = self.warps.iter().map(|warp| self.warp_key(world, *warp)).collect();
+        let alike = self.params.processes() / self.params.warp_size();
+        if self.setup.symmetry && self.setup.turns != Turns::Ascending {
+            warps[..alike as usize].sort_unstable();
+        }
+        for (warp, key) in self.warps.iter().zip(warps) {
+            packed.0 = packed.0 * self.warp_radix(*warp).unwrap_or(Key::MAX) + key;
+        }
+        packed.0
+    }
+
+    /// Whether every key fits.
+    pub(super) fn keys_fit(&self) -> bool {
+        let values = if self.setup.validity { 1 << self.setup.values } else { 1 };
+        let list = Key::from(self.setup.values + 1).checked_pow(self.params.list_limit());
+        let rest = list.and_then(|list| list.checked_mul(values)?.checked_mul(self.round_radix().into()));
+        self.warps
+            .iter()
+            .try_fold(rest, |all, warp| Some(all?.checked_mul(self.warp_radix(*warp)?)))
+            .flatten()
+            .is_some()
+    }
+
+    /// Rounds count only where something is due by a round.
+    fn round_radix(&self) -> u64 {
+        match self.setup.turns {
+            Turns::Any => 1,
+            Turns::RoundBased | Turns::FirstRound | Turns::Ascending => {
+                u64::from(self.params.reads()) + u64::from(self.setup.late) + 3
+            }
+        }
+    }
+
+    /// The values of the list, each one more than its index; 0 behind the last.
+    fn pack_list(&self, packed: &mut Packed, world: &World) {
+        let list = world.machine.list();
+        let mut digits: Vec<u64> =
+            list.iter().map(|entry| u64::from(self.index_of(&entry.value)) + 1).collect();
+        if self.setup.lists_as_counts {
+            digits.sort_unstable();
+        }
+        digits.resize(list.limit() as usize, 0);
+        for digit in digits {
+            packed.push(digit, u64::from(self.setup.values) + 1);
+        }
+    }
+
+    /// What is particular to one warp and its members.
+    pub(super) fn warp_key(&self, world: &World, warp: WarpId) -> Key {
+        let members = self.params.members(warp);
+        let mut codes: Vec<u64> =
+            members.map(|process| self.member_code(&world.seats[process.index()])).collect();
+        if self.setup.symmetry {
+            codes.sort_unstable();
+        }
+        let mut packed = Packed::default();
+        for code in codes {
+            packed.push(code, self.member_radix());
+        }
+        let had = world.had[warp.index()];
+        packed.push(u64::from(had.first), 2);
+        packed.push(u64::from(had.in_this_round && self.setup.turns != Turns::Any), 2);
+        packed.push(u64::from(had.passed && self.passes), 2);
+        packed.0
+    }
+
+    fn warp_radix(&self, warp: WarpId) -> Option<Key> {
+        let members = u32::try_from(self.params.members(warp).count()).ok()?;
+        Key::from(self.member_radix()).checked_pow(members)?.checked_mul(8)
+    }
+
+    fn member_code(&self, seat: &Seat) -> u64 {
+        match seat {
+            Seat::Empty => 0,
+            // A lean adversary is never silent.
+            Seat::Byzantine { spent, .. } => {
+                1 + u64::from(*spent && self.setup.adversary == super::Adversary::Full)
+            }
+            Seat::Correct(actor) => 3 + self.actor_code(actor),
+        }
+    }
+
+    fn member_radix(&self) -> u64 {
+        let (values, late) = (u64::from(self.setup.values), u64::from(self.setup.late) + 1);
+        3 + 1 + 2 * values + values * late + self.holding_radix() * late
+    }
+
+    /// A correct process: it has decided, or has nothing to decide, or has still to append, or reads.
+    fn actor_code(&self, actor: &Actor) -> u64 {
+        let (values, late) = (u64::from(self.setup.values), u64::from(self.setup.late) + 1);
+        let missed = u64::from(actor.missed).min(late - 1);
+        match &actor.next {
+            Act::Silent | Act::Crash => 0,
+            Act::Decide(value) => 1 + 2 * u64::from(self.index_of(value)) + u64::from(actor.missed > 0),
+            Act::Access { .. } if actor.is_new() => {
+                1 + 2 * values + u64::from(actor.proposal) * late + missed
+            }
+            Act::Access { .. } => 1 + 2 * values + values * late + self.holding(actor) * late + missed,
+        }
+    }
+
+    /// What it holds and knows. The entries themselves stand in the list.
+    fn holding(&self, actor: &Actor) -> u64 {
+        let view = &actor.view;
+        match self.setup.window {
+            AppendWindow::FirstAccess => 2 * u64::from(view.end().get()) + u64::from(view.sealed),
+            AppendWindow::Open => {
+                let warps = self.params.warps();
+                let counted = view.held.iter().filter(|(position, _)| position.get() < warps);
+                let held = counted.fold(0, |held, (position, _)| held | 1 << position.get());
+                view.reads << warps | held
+            }
+        }
+    }
+
+    fn holding_radix(&self) -> u64 {
+        let warps = self.params.warps();
+        match self.setup.window {
+            AppendWindow::FirstAccess => 2 * (u64::from(warps) + 1),
+            AppendWindow::Open => (u64::from(self.params.reads()) + 1) << warps.min(32),
+        }
+    }
+}
+
+impl Role {
+    /// As it stands in a cast: `.` for Byzantine, else the value.
+    #[must_use]
+    pub fn letter(self) -> char {
+        match self {
+            Self::Byzantine => '.',
+            Self::Correct(value) => char::from(b'a' + value),
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! What one search varies and what it holds fixed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::params::{AppendWindow, Params, ParamsError, ParamsSpec, Patience};
+use crate::types::{Value, WarpId};
+
+/// Which warp may come next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Turns {
+    /// Any warp at any time, also if another one waits for ever: more than any scheduler of W1 and W2 does.
+    Any,
+    /// Each warp once a round, in an order that may be another in every round (W1, W2).
+    RoundBased,
+    /// In round 1 as [`Turns::RoundBased`], from then on always in the same order: where only what the list comes to
+    /// hold is asked for, and round 1 decides that.
+    FirstRound,
+    /// Each round in ascending order (W1): what a scenario can repeat.
+    Ascending,
+}
+
+/// What Byzantine processes try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Adversary {
+    /// In each phase each of them appends any of the values, reads, or stays silent, and anybody who appends may be
+    /// accepted first.
+    Full,
+    /// In each phase one of them appends any of the values and is accepted first, or all read. That this loses
+    /// nothing is one of the reductions; see [`crate::explore`].
+    Lean,
+}
+
+/// What a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Does what it likes.
+    Byzantine,
+    /// Follows Algorithm 1 and proposes the value with this index.
+    Correct(u8),
+}
+
+/// One search. All that it leaves open is tried: who is Byzantine, who proposes what, which warp comes next, what
+/// the Byzantine processes do in each phase, whose append is accepted first, and who is late.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// n.
+    pub processes: u32,
+    /// p.
+    pub warp_size: u32,
+    /// r.
+    pub read_size: u32,
+    /// When appends count (A2).
+    pub window: AppendWindow,
+    /// Which warp may come next.
+    pub turns: Turns,
+    /// What Byzantine processes try.
+    pub adversary: Adversary,
+    /// How many values there are: `a`, `b`, `c`, ... in this order.
+    pub values: u8,
+    /// So many of them, the smallest, no correct process proposes. They are the adversary's own (V3).
+    pub foreign: u8,
+    /// A correct process may have no access ready in so many of its first phases.
+    pub late: u8,
+    /// Who plays what, if that is not left open.
+    pub cast: Option<Vec<Role>>,
+    /// Only casts within the bound of strong validity (V3).
+    pub inside_the_bound: bool,
+    /// Disagreement is a fault. If not, it is passed over, and only rules are checked.
+    pub agreement: bool,
+    /// Tells apart what validity depends on, so that [`Found::facts`](super::Found::facts) has all there are.
+    pub validity: bool,
+    /// Takes lists of the same values for the same. Right where only the mode of the sealed list is asked for.
+    pub lists_as_counts: bool,
+    /// Takes warps of the same size, and members of the same warp, for interchangeable. (Warps never are in
+    /// ascending order.)
+    pub symmetry: bool,
+}
+
+impl Setup {
+    /// A search over n, p and r with two values, under `first_access` and any order of warps; nobody is late.
+    #[must_use]
+    pub fn new(processes: u32, warp_size: u32, read_size: u32) -> Self {
+        Self {
+            processes,
+            warp_size,
+            read_size,
+            window: AppendWindow::FirstAccess,
+            turns: Turns::Any,
+            adversary: Adversary::Lean,
+            values: 2,
+            foreign: 0,
+            late: 0,
+            cast: None,
+            inside_the_bound: false,
+            agreement: true,
+            validity: false,
+            lists_as_counts: false,
+            symmetry: true,
+        }
+    }
+
+    /// The parameters of the instance that is searched. Patience and pace are as short as they can be: a phase opens
+    /// when the search says so, and whoever then has nothing ready stays away.
+    ///
+    /// # Errors
+    /// If n, p or r is out of its range.
+    pub fn params(&self) -> Result<Params, ParamsError> {
+        let mut spec = ParamsSpec::new(self.processes, self.warp_size, self.read_size);
+        spec.append_window = self.window;
+        spec.patience = Patience::Finite(INSTANT);
+        spec.pace = INSTANT;
+        // Nobody sends ahead.
+        spec.pipeline = 1;
+        Params::try_new(spec)
+    }
+
+    /// Whether a search of it can be made.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self) -> Result<(), SetupError> {
+        Ground::new(self).map(|_| ())
+    }
+}
+
+const INSTANT: Duration = Duration::from_nanos(1);
+
+/// Why a search cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SetupError {
+    /// n, p or r is out of its range.
+    #[error(transparent)]
+    Params(#[from] ParamsError),
+    /// The states are too many to be told apart by 128 bits.
+    #[error("n = {0} processes with these values are too many to search: give fewer")]
+    TooLarge(u32),
+    /// The values make no sense.
+    #[error("{values} values of which {foreign} are foreign: give 1 to 26, and leave one to propose")]
+    Values {
+        /// As many were asked for.
+        values: u8,
+        /// Of which no correct process may propose so many.
+        foreign: u8,
+    },
+    /// The cast does not fit.
+    #[error(
+        "the cast has {0} roles, or one that proposes a value which is not there: give one for each process"
+    )]
+    Cast(usize),
+}
+
+/// A setup, checked, with what follows from it.
+#[derive(Clone, Debug)]
+pub(super) struct Ground {
+    pub(super) setup: Setup,
+    pub(super) params: Arc<Params>,
+    /// By index.
+    pub(super) values: Vec<Value>,
+    pub(super) warps: Vec<WarpId>,
+    /// Whether it makes a difference which phases passed last.
+    pub(super) passes: bool,
+}
+
+impl Ground {
+    pub(super) fn new(setup: &Setup) -> Result<Self, SetupError> {
+        let params = Arc::new(setup.params()?);
+        let (values, foreign) = (setup.values, setup.foreign);
+        if !(1..=26).contains(&values) || foreign >= values {
+            return Err(SetupError::Values { values, foreign });
+        }
+        if let Some(cast) = &setup.cast {
+            let known = |role: &Role| !matches!(role, Role::Correct(value) if *value >= values);
+            if cast.len() != params.processes() as usize || !cast.iter().all(known) {
+                return Err(SetupError::Cast(cast.len()));
+            }
+        }
+        let warps = (0..params.warps() as usize).filter_map(WarpId::from_index).collect();
+        let values = (0..values).filter_map(|index| Value::new(&[b'a' + index])).collect();
+        // Else phases pass only of warps whose members have all come to their end.
+        let passes = setup.late > 0 || setup.adversary == Adversary::Full;
+        let ground = Self { setup: setup.clone(), params, values, warps, passes };
+        if ground.keys_fit() { Ok(ground) } else { Err(SetupError::TooLarge(setup.processes)) }
+    }
+
+    /// The index of a value, which must be one of this search's.
+    pub(super) fn index_of(&self, value: &Value) -> u8 {
+        value.as_bytes()[0] - b'a'
+    }
+}
