@@ -2,14 +2,13 @@
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
 
 use super::output::{show, tell};
+use super::stop::stop_when_asked;
 use crate::campaign::cell::Results;
 use crate::campaign::{Campaign, Conducted, Options, Origin, conduct};
 use crate::record::{HARNESS_FAILED, exit_code};
@@ -99,18 +98,4 @@ pub(super) fn finish(results: &Results, json: bool, out: &Path) -> anyhow::Resul
     }
     tell(&format!("results: {}", out.display()));
     Ok(())
-}
-
-/// Is set as soon as somebody wants this program to end.
-fn stop_when_asked() -> anyhow::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let heard = Arc::clone(&stop);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.context("cannot start the runtime")?;
-    std::thread::spawn(move || {
-        // Without the signals nothing is lost either: a kill costs no cell that is done.
-        let _ = runtime.block_on(super::run::asked_to_stop());
-        heard.store(true, Ordering::Relaxed);
-    });
-    Ok(stop)
 }
