@@ -1,4 +1,4 @@
-//! How far a run is, on standard error while it runs. Quiet when that is no terminal.
+//! How far a run is, or how many of many are done, on standard error. Quiet when that is no terminal.
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
@@ -51,5 +51,33 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// The progress of many runs, with their rate and the time left.
+#[derive(Debug)]
+pub struct ManyRuns(ProgressBar);
+
+impl ManyRuns {
+    /// Of so many runs.
+    #[must_use]
+    pub fn new(runs: u64) -> Self {
+        let bar =
+            if std::io::stderr().is_terminal() { ProgressBar::new(runs) } else { ProgressBar::hidden() };
+        let style = "{elapsed} {bar:30} {human_pos}/{human_len} runs  {per_sec}  {eta} left";
+        bar.set_style(ProgressStyle::with_template(style).expect("the template is fixed and well formed"));
+        bar.enable_steady_tick(Duration::from_millis(250));
+        Self(bar)
+    }
+
+    /// So many more are done.
+    pub fn ran(&self, runs: u64) {
+        self.0.inc(runs);
+    }
+}
+
+impl Drop for ManyRuns {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
     }
 }

@@ -2,15 +2,13 @@
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::output::{show, tell};
+use super::stop::stop_when_asked;
 use crate::campaign::cell::Results;
 use crate::campaign::{Campaign, Conducted, Options, Origin, conduct};
 use crate::record::{HARNESS_FAILED, exit_code};
@@ -100,26 +98,4 @@ pub(super) fn finish(results: &Results, json: bool, out: &Path) -> anyhow::Resul
     }
     tell(&format!("results: {}", out.display()));
     Ok(())
-}
-
-/// Is set as soon as somebody wants this program to end.
-fn stop_when_asked() -> anyhow::Result<Arc<AtomicBool>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.context("cannot start the runtime")?;
-    let (mut interrupt, mut terminate) = {
-        let _inside = runtime.enter();
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
-    };
-    let stop = Arc::new(AtomicBool::new(false));
-    let heard = Arc::clone(&stop);
-    std::thread::spawn(move || {
-        runtime.block_on(async {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-        });
-        heard.store(true, Ordering::Relaxed);
-    });
-    Ok(stop)
 }

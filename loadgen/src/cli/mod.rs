@@ -15,6 +15,7 @@ mod report;
 mod run;
 mod scenario;
 mod simulate;
+mod stop;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -41,7 +42,7 @@ replay: 0 the folder follows from its inputs, 1 it does not, 3 it cannot be read
 enum Command {
     /// Run a scenario over the network and judge it
     Run(run::RunArgs),
-    /// Run a scenario in the simulator and judge it
+    /// Run a scenario in the simulator and judge it, once or with many seeds
     Simulate(simulate::SimulateArgs),
     /// Run sweeps over the axes of a scenario and count what comes of them
     Campaign(campaign::CampaignArgs),

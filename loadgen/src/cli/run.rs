@@ -1,14 +1,13 @@
 //! `run`: a scenario over the network.
 
-use std::io;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::output::{log_to_stderr, tell};
 use super::scenario::ScenarioArgs;
+use super::stop::asked_to_stop;
 use crate::record::Record;
 use crate::run::{self, COORDINATOR, Options, OwnServer, Site};
 use crate::scenario::Scenario;
@@ -47,15 +46,6 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<u8> {
     let command = if args.in_process { "run --in-process" } else { "run" };
     let record = record.inspect_err(|_| tell(&args.scenario.repeat(scenario.seed, command)))?;
     args.scenario.finish(&record, args.server.clone(), command)
-}
-
-/// Until somebody wants this program to end. Children would outlive it if it just died.
-async fn asked_to_stop() -> io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        interrupted = tokio::signal::ctrl_c() => interrupted,
-        _ = terminate.recv() => Ok(()),
-    }
 }
 
 async fn run_on_some_server(args: &RunArgs, scenario: &Scenario) -> anyhow::Result<Record> {

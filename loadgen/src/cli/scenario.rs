@@ -17,19 +17,19 @@ use crate::scenario::{LARGEST_SEED, Scenario};
 pub(super) struct ScenarioArgs {
     /// The scenario file
     #[arg(value_name = "SCENARIO.toml")]
-    scenario: PathBuf,
+    pub(super) scenario: PathBuf,
     /// Takes the place of the scenario's seed; without any, one is drawn
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=LARGEST_SEED))]
-    seed: Option<u64>,
+    pub(super) seed: Option<u64>,
     /// Print the verdict as JSON on standard output
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     /// Where the run folder goes; it must not exist [default: runs/SCENARIO-SEED]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Exit with 0 for this verdict and with 1 for any other: valid, outside, unknown or violation
     #[arg(long, value_name = "VERDICT", value_parser = outcome)]
-    expect: Option<Outcome>,
+    pub(super) expect: Option<Outcome>,
 }
 
 fn outcome(text: &str) -> Result<Outcome, String> {

@@ -1,5 +1,6 @@
 //! What a run leaves behind, one file per format.
 
+pub mod batch;
 pub mod campaign_table;
 pub mod folder;
 mod html;

@@ -69,11 +69,11 @@ impl RawValue {
 }
 
 impl PartialEq for RawValue {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
-            // Of a fixed size, which is compared in a few instructions.
             (Repr::Inline { length: one, bytes }, Repr::Inline { length: two, bytes: others }) => {
-                one == two && bytes == others
+                one == two && words(bytes) == words(others)
             }
             _ => self.as_bytes() == other.as_bytes(),
         }
@@ -89,6 +89,7 @@ impl PartialOrd for RawValue {
 }
 
 impl Ord for RawValue {
+    #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         match (&self.0, &other.0) {
             (Repr::Inline { length: one, bytes }, Repr::Inline { length: two, bytes: others }) => {
@@ -101,6 +102,7 @@ impl Ord for RawValue {
 
 /// Three words that are ordered as the bytes are, to be compared in a few instructions. The last two share bytes:
 /// these matter only where the second is equal, and then they are equal too.
+#[inline]
 fn words(bytes: &[u8; INLINE]) -> [u64; 3] {
     let word = |from: usize| std::array::from_fn(|index| bytes[from + index]);
     [0, 8, INLINE - 8].map(|from| u64::from_be_bytes(word(from)))
