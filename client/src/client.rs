@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use stickycas_model::byzantine::WireAttack;
 use stickycas_model::process::{Ended, Report};
 use stickycas_model::types::{Phase, ProcessId, Value};
 use stickycas_proto::names::InstanceId;
@@ -12,6 +13,7 @@ use crate::connection::{Connection, Target};
 use crate::driver::{self, Conduct, Played};
 use crate::error::Error;
 use crate::retry::{Backoff, RetryPolicy};
+use crate::wire_attack::{self, Attacked};
 
 /// A client of one server for one principal. Cheap to clone; clones share the connection.
 #[derive(Clone, Debug)]
@@ -95,6 +97,18 @@ impl Client {
         stop: impl Future<Output = ()>,
     ) -> Played {
         driver::play(&self.connection, instance, conduct, self.policy, stop).await
+    }
+
+    /// Plays a process that carries out a wire attack, to its end or until `stop` resolves. See
+    /// [`wire_attack::play`].
+    pub async fn attack(
+        &self,
+        instance: InstanceId,
+        attack: WireAttack,
+        seed: u64,
+        stop: impl Future<Output = ()>,
+    ) -> Attacked {
+        wire_attack::play(&self.connection, instance, attack, seed, self.policy, stop).await
     }
 
     pub(crate) fn backoff(&self) -> Backoff {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use stickycas_proto::names::PRINCIPAL_KEY;
 use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
+use stickycas_proto::v1::server_service_client::ServerServiceClient;
 use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
@@ -48,6 +49,11 @@ impl Target {
     #[must_use]
     pub fn server(&self) -> &str {
         &self.server
+    }
+
+    /// Host and port.
+    pub(crate) fn authority(&self) -> &str {
+        self.endpoint.uri().authority().map_or("", |authority| authority.as_str())
     }
 
     /// As whom.
@@ -145,6 +151,10 @@ impl Connection {
 
     pub(crate) fn instances(&self) -> InstanceServiceClient<Identified> {
         InstanceServiceClient::new(self.identified()).max_decoding_message_size(usize::MAX)
+    }
+
+    pub(crate) fn server(&self) -> ServerServiceClient<Identified> {
+        ServerServiceClient::new(self.identified()).max_decoding_message_size(usize::MAX)
     }
 
     fn identified(&self) -> Identified {

@@ -39,7 +39,7 @@ pub struct InstanceInfo {
     #[serde(serialize_with = "duration")]
     pub idle_lifetime: Duration,
     /// When it was created, by the server's clock.
-    #[serde(serialize_with = "time", skip_serializing_if = "Option::is_none")]
+    #[serde(serialize_with = "optional_time", skip_serializing_if = "Option::is_none")]
     pub created: Option<SystemTime>,
 }
 
@@ -60,7 +60,7 @@ pub struct Summary {
     #[serde(serialize_with = "state")]
     pub state: State,
     /// When it was created, by the server's clock.
-    #[serde(serialize_with = "time", skip_serializing_if = "Option::is_none")]
+    #[serde(serialize_with = "optional_time", skip_serializing_if = "Option::is_none")]
     pub created: Option<SystemTime>,
 }
 
@@ -135,6 +135,12 @@ pub struct Offences {
     pub count: u64,
     /// The first of them, in words.
     pub first: String,
+    /// The access that the first was done with, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_number: Option<AccessNumber>,
+    /// The phase that was open or next when the first was filed. `None`: processes were gathering.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_phase: Option<Phase>,
 }
 
 /// An instance, how it stands, and where the caller stands in it.
@@ -226,6 +232,8 @@ impl TryFrom<&v1::Status> for Standing {
                     kind: offence_kind_from_wire("offences.kind", row.kind)?,
                     count: row.count,
                     first: row.first_detail.clone(),
+                    first_number: AccessNumber::new(row.first_number),
+                    first_phase: Phase::new(row.first_phase),
                 })
             })?,
         })
@@ -323,7 +331,10 @@ fn patience<S: Serializer>(patience: &Patience, serializer: S) -> Result<S::Ok, 
     serializer.serialize_str(&patience_text(*patience))
 }
 
-fn time<S: Serializer>(time: &Option<SystemTime>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn optional_time<S: Serializer>(
+    time: &Option<SystemTime>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     time.map(|time| humantime::format_rfc3339_millis(time).to_string()).serialize(serializer)
 }
 

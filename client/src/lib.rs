@@ -22,6 +22,8 @@
 //! - [`driver`]: performs the model's [`Player`](stickycas_model::player::Player) on a stream, across broken
 //!   connections.
 //! - [`info`]: an instance and how it stands, as a client sees it. [`watch`]: what happens at it, as it happens.
+//! - [`wire_attack`]: what a Byzantine process does below the protocol.
+//! - [`counts`]: what the server has counted of its callers' conduct.
 //! - [`error`] and [`retry`]: what can go wrong, whether it may have happened, whether and when to ask again.
 //! - [`cli`]: the command line, callable from other programs.
 //!
@@ -34,6 +36,7 @@
 pub mod cli;
 mod client;
 pub mod connection;
+pub mod counts;
 pub mod driver;
 pub mod error;
 mod hand;
@@ -41,6 +44,7 @@ pub mod info;
 pub mod record;
 pub mod retry;
 pub mod watch;
+pub mod wire_attack;
 
 pub use client::{Client, Decision};
 pub use connection::{Connection, Target};

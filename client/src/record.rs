@@ -1,12 +1,14 @@
 //! What one play leaves behind, as one line of JSON: how `propose --json` reports to the program that started it.
 
 use serde::{Deserialize, Serialize};
+use stickycas_model::byzantine::WireAttack;
 use stickycas_model::process::Ended;
 use stickycas_model::types::{Phase, ProcessId, Value};
 use stickycas_proto::names::InstanceId;
 
 use crate::driver::Played;
 use crate::error::Error;
+use crate::wire_attack::Done;
 
 /// The report of a process and how it fared on the network. Field names are stable; absent means unknown or
 /// none. Values are written as text, or as `0x` and hex digits.
@@ -16,7 +18,7 @@ pub struct PlayRecord {
     pub instance: String,
     /// As whom the process came.
     pub principal: String,
-    /// `correct`, or the strategy with its arguments.
+    /// `correct`, or the strategy or wire attack with its arguments.
     pub strategy: String,
     /// Which process it was. Absent if it never opened a session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,6 +37,9 @@ pub struct PlayRecord {
     pub accesses: u64,
     /// Sessions after the first one.
     pub reconnections: u64,
+    /// Of a wire attack: what it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attack: Option<Done>,
     /// What stopped it, if it did not come to its own end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorRecord>,
@@ -82,8 +87,21 @@ impl PlayRecord {
             ended: report.map_or_else(without_report, |report| report.ended.clone()),
             accesses: played.accesses,
             reconnections: played.reconnections,
+            attack: None,
             error: played.error.as_ref().map(ErrorRecord::from),
         }
+    }
+
+    /// The record of a wire attack.
+    #[must_use]
+    pub fn of_attack(
+        instance: InstanceId,
+        principal: &str,
+        attack: WireAttack,
+        done: Done,
+        played: &Played,
+    ) -> Self {
+        Self { attack: Some(done), ..Self::new(instance, principal, &attack.to_string(), played) }
     }
 }
 

@@ -1,16 +1,17 @@
-//! The fault plan of a run, as a value: which processes are Byzantine, and which strategy each of them plays
+//! The fault plan of a run, as a value: which processes are Byzantine, and what each of them does: a strategy or a wire
+//! attack
 //! (SPEC section 8).
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-use stickycas_model::byzantine::Strategy;
+use serde::{Deserialize, Serialize};
+use stickycas_model::cast::Role;
 use stickycas_model::params::Params;
 use stickycas_model::random::SplitMix64;
 use stickycas_model::types::ProcessId;
 
 /// Where a number of Byzantine processes sit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
     /// Over as many warps as possible: the first process of each warp, then the second, and so on. What serves
@@ -23,7 +24,7 @@ pub enum Placement {
     Random,
 }
 
-/// Why processes cannot be given a strategy.
+/// Why processes cannot be given a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FaultPlanError {
     /// The process has one already.
@@ -39,29 +40,29 @@ pub enum FaultPlanError {
     },
 }
 
-/// Which process plays which strategy; all others are correct.
+/// Which process plays which role; all others are correct.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FaultPlan(BTreeMap<ProcessId, Strategy>);
+pub struct FaultPlan(BTreeMap<ProcessId, Role>);
 
 impl FaultPlan {
-    /// The strategy of a process; `None` for a correct one.
+    /// The role of a process that is not correct; `None` for a correct one.
     #[must_use]
-    pub fn strategy(&self, process: ProcessId) -> Option<&Strategy> {
+    pub fn role(&self, process: ProcessId) -> Option<&Role> {
         self.0.get(&process)
     }
 
-    /// Gives this process a strategy.
+    /// Gives this process a role.
     ///
     /// # Errors
     /// If it has one already.
-    pub fn name(&mut self, process: ProcessId, strategy: &Strategy) -> Result<(), FaultPlanError> {
-        match self.0.insert(process, strategy.clone()) {
+    pub fn name(&mut self, process: ProcessId, role: &Role) -> Result<(), FaultPlanError> {
+        match self.0.insert(process, role.clone()) {
             None => Ok(()),
             Some(_) => Err(FaultPlanError::Repeated(process)),
         }
     }
 
-    /// Gives `count` of the processes that have none a strategy; what is drawn is drawn from `seed`.
+    /// Gives `count` of the processes that have none a role; what is drawn is drawn from `seed`.
     ///
     /// # Errors
     /// If none are asked for, or more than there are.
@@ -69,7 +70,7 @@ impl FaultPlan {
         &mut self,
         placement: Placement,
         count: u32,
-        strategy: &Strategy,
+        role: &Role,
         params: &Params,
         seed: u64,
     ) -> Result<(), FaultPlanError> {
@@ -88,7 +89,7 @@ impl FaultPlan {
             Placement::Random => shuffle(&mut free, &mut SplitMix64::new(seed)),
         }
         free.truncate(wanted);
-        self.0.extend(free.into_iter().map(|process| (process, strategy.clone())));
+        self.0.extend(free.into_iter().map(|process| (process, role.clone())));
         Ok(())
     }
 }
@@ -102,16 +103,20 @@ pub(crate) fn shuffle<T>(items: &mut [T], random: &mut SplitMix64) {
 
 #[cfg(test)]
 mod tests {
+    use stickycas_model::byzantine::Strategy;
     use stickycas_model::params::ParamsSpec;
 
     use super::*;
 
+    const ABSENT: Role = Role::Byzantine(Strategy::Absent);
+    const SILENT: Role = Role::Byzantine(Strategy::Silent);
+
     fn placed(placement: Placement, count: u32, seed: u64) -> Vec<u32> {
         let params = Params::try_new(ParamsSpec::new(8, 3, 1)).unwrap();
         let mut plan = FaultPlan::default();
-        plan.name(ProcessId::new(4).unwrap(), &Strategy::Absent).unwrap();
-        plan.place(placement, count, &Strategy::Silent, &params, seed).unwrap();
-        plan.0.iter().filter(|(_, strategy)| **strategy == Strategy::Silent).map(|(p, _)| p.get()).collect()
+        plan.name(ProcessId::new(4).unwrap(), &ABSENT).unwrap();
+        plan.place(placement, count, &SILENT, &params, seed).unwrap();
+        plan.0.iter().filter(|(_, role)| **role == SILENT).map(|(p, _)| p.get()).collect()
     }
 
     #[test]
@@ -135,13 +140,13 @@ mod tests {
     }
 
     #[test]
-    fn nobody_plays_two_strategies_and_nobody_is_made_up() {
+    fn nobody_plays_two_roles_and_nobody_is_made_up() {
         let params = Params::try_new(ParamsSpec::new(3, 1, 1)).unwrap();
         let mut plan = FaultPlan::default();
         let one = ProcessId::FIRST;
-        plan.name(one, &Strategy::Absent).unwrap();
-        assert_eq!(plan.name(one, &Strategy::Silent), Err(FaultPlanError::Repeated(one)));
-        let refused = plan.place(Placement::Spread, 3, &Strategy::Silent, &params, 0);
+        plan.name(one, &ABSENT).unwrap();
+        assert_eq!(plan.name(one, &SILENT), Err(FaultPlanError::Repeated(one)));
+        let refused = plan.place(Placement::Spread, 3, &SILENT, &params, 0);
         assert_eq!(refused, Err(FaultPlanError::Count { count: 3, left: 2 }));
     }
 }

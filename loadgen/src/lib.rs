@@ -10,12 +10,15 @@
 //!
 //! Not here: measuring. A run shows that a system is right, not how fast it is.
 
+pub mod campaign;
 pub mod cli;
 pub mod environment;
+pub mod explain;
 pub mod fault_plan;
 pub mod progress;
 pub mod proposals;
 pub mod record;
+pub mod replay;
 pub mod report;
 pub mod run;
 pub mod scenario;

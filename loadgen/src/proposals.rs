@@ -28,7 +28,7 @@ pub fn draw(
     seed: u64,
 ) -> Result<Vec<Value>, DistinctError> {
     let everyone = ProcessId::all(params.processes());
-    let mut correct: Vec<_> = everyone.filter(|process| faults.strategy(*process).is_none()).collect();
+    let mut correct: Vec<_> = everyone.filter(|process| faults.role(*process).is_none()).collect();
     if distinct == 0 || distinct as usize > correct.len() {
         return Err(DistinctError { distinct, correct: correct.len() });
     }
@@ -56,6 +56,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use stickycas_model::byzantine::Strategy;
+    use stickycas_model::cast::Role;
     use stickycas_model::params::ParamsSpec;
 
     use super::*;
@@ -64,7 +65,7 @@ mod tests {
     fn correct_processes_propose_as_many_values_as_asked_for() {
         let params = Params::try_new(ParamsSpec::new(12, 3, 1)).unwrap();
         let mut faults = FaultPlan::default();
-        faults.name(ProcessId::FIRST, &Strategy::Silent).unwrap();
+        faults.name(ProcessId::FIRST, &Role::Byzantine(Strategy::Silent)).unwrap();
         for (distinct, seed) in [(1, 0), (2, 1), (11, 2)] {
             let proposals = draw(distinct, &params, &faults, seed).unwrap();
             assert_eq!(proposals.len(), 12);

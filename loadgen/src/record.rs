@@ -3,16 +3,17 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::Serialize;
-use stickycas_model::byzantine::fired;
+use serde::{Deserialize, Serialize};
+use stickycas_model::byzantine::{at_work, attackers_at_work, fired, fired_attacks};
+use stickycas_model::counts::Counted;
 use stickycas_model::history::Recorded;
-use stickycas_model::judge::{Case, Outcome, Plan, Verdict, judge};
+use stickycas_model::judge::{Case, Explanation, Outcome, Plan, Verdict, explain, judge};
 use stickycas_model::process::Report;
 
 use crate::scenario::Scenario;
 
 /// How a scenario was run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum How {
     /// In the simulator.
@@ -44,8 +45,12 @@ pub struct Record {
     pub history: Vec<Recorded>,
     /// Whether the history goes to the end of the run and lacks nothing.
     pub complete: bool,
+    /// What the server counted in the course of the run; nothing where nobody attacks the wire.
+    pub counted: Counted,
     /// What processes said at their end, in order. Those of Byzantine processes prove nothing (V5).
     pub reports: Vec<Report>,
+    /// What the harness saw happen that nobody planned.
+    pub unplanned: Vec<String>,
     /// What the run shows.
     pub verdict: Verdict,
 }
@@ -58,21 +63,12 @@ impl Record {
         how: How,
         history: Vec<Recorded>,
         complete: bool,
+        counted: Counted,
         mut reports: Vec<Report>,
     ) -> Self {
         reports.sort_by_key(|report| report.process);
-        let fired = fired(&scenario.params, &scenario.cast, &history);
-        let plan = Plan { attacks: fired.keys().cloned().collect(), ..Plan::default() };
-        let verdict = judge(&Case {
-            params: Arc::clone(&scenario.params),
-            cast: &scenario.cast,
-            plan: &plan,
-            history: &history,
-            complete,
-            reports: &reports,
-            fired,
-        });
-        Self { scenario, how, history, complete, reports, verdict }
+        let verdict = with_case(&scenario, &history, complete, &counted, &reports, judge);
+        Self { scenario, how, history, complete, counted, reports, unplanned: Vec::new(), verdict }
     }
 
     /// The same run with what the harness saw happen that nobody planned: it proves nothing any more, unless
@@ -82,9 +78,41 @@ impl Record {
         if !unplanned.is_empty() && self.verdict.verdict == Outcome::Valid {
             self.verdict.verdict = Outcome::Unknown;
         }
-        self.verdict.reasons.extend(unplanned);
+        self.verdict.reasons.extend(unplanned.iter().cloned());
+        self.unplanned.extend(unplanned);
         self
     }
+
+    /// The verdict with what leads to it.
+    #[must_use]
+    pub fn explained(&self) -> Explanation {
+        let Self { scenario, history, complete, counted, reports, .. } = self;
+        let explained = with_case(scenario, history, *complete, counted, reports, explain);
+        // With what the harness saw.
+        Explanation { verdict: self.verdict.clone(), ..explained }
+    }
+}
+
+/// Puts a run before the judge.
+fn with_case<T>(
+    scenario: &Scenario,
+    history: &[Recorded],
+    complete: bool,
+    counted: &Counted,
+    reports: &[Report],
+    conclude: impl FnOnce(&Case<'_>) -> T,
+) -> T {
+    let Scenario { params, cast, seed, .. } = scenario;
+    let mut fired = fired(params, cast, history);
+    fired.extend(fired_attacks(cast, history, counted));
+    let mut at_work = at_work(params, cast, history);
+    at_work.extend(attackers_at_work(cast, history, counted));
+    let plan = Plan {
+        attacks: fired.keys().cloned().collect(),
+        offences: cast.offences(params, *seed, &at_work),
+        ..Plan::default()
+    };
+    conclude(&Case { params: Arc::clone(params), cast, plan: &plan, history, complete, reports, fired })
 }
 
 /// Exit code of a run: 0 for `valid` and `outside`, 1 for `violation`, 2 for `unknown`. With an expectation: 0

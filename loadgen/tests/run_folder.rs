@@ -9,6 +9,7 @@ use stickycas_loadgen::environment::Environment;
 use stickycas_loadgen::report::folder;
 use stickycas_loadgen::run::{self, Options, OwnServer, Site};
 use stickycas_loadgen::{Record, Scenario, simulate};
+use stickycas_model::counts::Counted;
 use stickycas_model::history::Recorded;
 use stickycas_model::judge::Verdict;
 use stickycas_model::process::Report;
@@ -28,7 +29,9 @@ fn is_enough(folder: &Path, record: &Record) {
     let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     let expected = [
+        "counts.json",
         "environment.json",
+        "harness.json",
         "history.ndjson",
         "report.txt",
         "reports.ndjson",
@@ -41,13 +44,15 @@ fn is_enough(folder: &Path, record: &Record) {
     assert_eq!(scenario, record.scenario);
     let history: Vec<Recorded> = lines(&folder.join("history.ndjson"));
     assert_eq!(history, record.history);
+    let counted: Counted = serde_json::from_slice(&fs::read(folder.join("counts.json")).unwrap()).unwrap();
+    assert_eq!(counted, record.counted);
     let reports: Vec<Report> = lines(&folder.join("reports.ndjson"));
 
     let machine = sim::replay(&scenario.params, &history).unwrap_or_else(|difference| panic!("{difference}"));
     let list: Vec<_> = machine.list().iter().map(|entry| entry.value.clone()).collect();
     let verdict: Verdict = serde_json::from_slice(&fs::read(folder.join("verdict.json")).unwrap()).unwrap();
     assert_eq!(list, verdict.list);
-    let again = Record::judged(scenario, record.how, history, true, reports).verdict;
+    let again = Record::judged(scenario, record.how, history, true, counted, reports).verdict;
     assert_eq!(again, verdict);
 
     let environment: serde_json::Value =

@@ -62,8 +62,8 @@ fn check(claimed: &Scenario, run: &Record) -> Result<(), String> {
         return Err(format!("not at work: {:?}", culprits.difference(&at_work)));
     }
     // The history and the reports as they are, judged by what is claimed.
-    let Record { how, history, complete, reports, .. } = run.clone();
-    let verdict = Record::judged(claimed.clone(), how, history, complete, reports).verdict;
+    let Record { how, history, complete, counted, reports, .. } = run.clone();
+    let verdict = Record::judged(claimed.clone(), how, history, complete, counted, reports).verdict;
     for (process, part) in claimed.cast.parts() {
         let committed = part.offences(process, claimed.seed, &claimed.params).iter().copied();
         let committed: BTreeSet<OffenceKind> = committed.collect();

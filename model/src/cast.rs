@@ -1,10 +1,11 @@
 //! Who plays what in a run: the ground truth that the judge holds against what was seen (SPEC section 8, V4).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::byzantine::Strategy;
+use crate::byzantine::{Strategy, WireAttack};
 use crate::history::OffenceKind;
 use crate::params::Params;
 use crate::process::{Behaviour, Correct};
@@ -19,6 +20,18 @@ pub enum Role {
     Correct,
     /// Follows a strategy of its own.
     Byzantine(Strategy),
+    /// Byzantine as well, but below the protocol of processes: only the network can show it.
+    Attacker(WireAttack),
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Correct => f.pad("correct"),
+            Self::Byzantine(strategy) => strategy.fmt(f),
+            Self::Attacker(attack) => attack.fmt(f),
+        }
+    }
 }
 
 /// One process's part.
@@ -33,12 +46,13 @@ pub struct Part {
 
 impl Part {
     /// What the process `me` does that plays this part. Every process of a run is given the seed of the whole
-    /// run, and draws from one of its own.
+    /// run, and draws from one of its own. `None` for a wire attack, which no behaviour can express.
     #[must_use]
-    pub fn behaviour(&self, me: ProcessId, run_seed: u64) -> Box<dyn Behaviour> {
+    pub fn behaviour(&self, me: ProcessId, run_seed: u64) -> Option<Box<dyn Behaviour>> {
         match &self.role {
-            Role::Correct => Box::new(Correct::new(self.proposal.clone())),
-            Role::Byzantine(strategy) => strategy.behaviour(me, &self.proposal, seed_of(me, run_seed)),
+            Role::Correct => Some(Box::new(Correct::new(self.proposal.clone()))),
+            Role::Byzantine(strategy) => Some(strategy.behaviour(me, &self.proposal, seed_of(me, run_seed))),
+            Role::Attacker(_) => None,
         }
     }
 
@@ -46,7 +60,7 @@ impl Part {
     #[must_use]
     pub fn ends(&self) -> bool {
         match &self.role {
-            Role::Correct => true,
+            Role::Correct | Role::Attacker(_) => true,
             Role::Byzantine(strategy) => strategy.ends(),
         }
     }
@@ -58,6 +72,7 @@ impl Part {
         match &self.role {
             Role::Correct => &[],
             Role::Byzantine(strategy) => strategy.offences(me, seed_of(me, run_seed), params),
+            Role::Attacker(attack) => attack.offences(),
         }
     }
 }
@@ -106,6 +121,30 @@ impl Cast {
     /// leave when they have done their worst.
     pub fn ending(&self) -> impl Iterator<Item = ProcessId> {
         self.parts().filter(|(_, part)| part.ends()).map(|(process, _)| process)
+    }
+
+    /// The offences that the processes seen at work have thereby committed, and for which the record must name them
+    /// (B2). `run_seed` as for [`Part::behaviour`].
+    #[must_use]
+    pub fn offences(
+        &self,
+        params: &Params,
+        run_seed: u64,
+        at_work: &BTreeSet<ProcessId>,
+    ) -> BTreeMap<ProcessId, BTreeSet<OffenceKind>> {
+        let committed = at_work.iter().filter_map(|&process| {
+            let kinds = self.part(process)?.offences(process, run_seed, params);
+            (!kinds.is_empty()).then(|| (process, kinds.iter().copied().collect()))
+        });
+        committed.collect()
+    }
+
+    /// The processes that attack below the protocol, each with what it does, in order.
+    pub fn attackers(&self) -> impl Iterator<Item = (ProcessId, WireAttack)> {
+        self.parts().filter_map(|(process, part)| match part.role {
+            Role::Attacker(attack) => Some((process, attack)),
+            Role::Correct | Role::Byzantine(_) => None,
+        })
     }
 
     /// V_c: the values that correct processes propose.

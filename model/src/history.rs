@@ -169,6 +169,10 @@ pub struct Offence {
     /// The access it was done with, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<AccessNumber>,
+    /// The phase that was open or next when the machine filed it; `None` while processes gathered. Whoever
+    /// reports an offence to the machine need not know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
     /// What was tried and what it contradicts, in words.
     pub detail: String,
 }

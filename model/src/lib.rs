@@ -15,7 +15,7 @@
 //! | parameters and scalars | [`params`], [`types`] |
 //! | phases and rounds (section 2) | [`scheduler`] |
 //! | the object (section 4, Algorithm 2) | [`sticky_cas`] |
-//! | one instance over time | [`machine`], [`access`], [`history`] |
+//! | one instance over time | [`machine`], [`access`], [`history`], [`counts`] |
 //! | Algorithm 1, and who does not follow it | [`process`], [`player`], [`byzantine`], [`cast`] |
 //! | the theorem and the verdict on a run | [`bounds`], [`invariants`], [`judge`] |
 //! | whole runs in one thread | [`sim`], [`random`] |
@@ -30,6 +30,7 @@ pub mod access;
 pub mod bounds;
 pub mod byzantine;
 pub mod cast;
+pub mod counts;
 pub mod history;
 pub mod invariants;
 pub mod judge;

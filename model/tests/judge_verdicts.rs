@@ -48,6 +48,21 @@ fn another_decision_on_record_than_the_process_reports_is_a_violation() {
 }
 
 #[test]
+fn a_decision_that_the_server_took_and_has_no_record_of_is_a_violation() {
+    let mut story = Story::told("a a b", 1, 3);
+    story.remove(2, |event| matches!(event, Event::Decided { .. }));
+    story.remove(0, |event| *event == Event::Finished);
+    let says = "D3: process 3 decided a, the server took its report, and has no record of it";
+    story.is(Outcome::Violation, says);
+    // It may be what the history lacks, or the process may not have got through.
+    story.complete = false;
+    assert_eq!(story.verdict().verdict, Outcome::Unknown);
+    story.complete = true;
+    story.report(3).ended = Ended::Failed("connection lost".to_owned());
+    assert_eq!(story.verdict().verdict, Outcome::Unknown);
+}
+
+#[test]
 fn a_process_restarted_after_its_decision_need_not_know_what_it_read() {
     let mut story = Story::told("a a b", 1, 3);
     let report = story.report(3);
@@ -179,7 +194,8 @@ fn with_no_punctual_correct_process_termination_is_not_promised() {
 fn a_correct_process_that_is_accused_is_a_violation() {
     let accuse = |story: &mut Story, process: u32| {
         let detail = "append with access number 2".to_owned();
-        let offence = Offence { process: id(process), kind: OffenceKind::LateAppend, number: None, detail };
+        let kind = OffenceKind::LateAppend;
+        let offence = Offence { process: id(process), kind, number: None, phase: None, detail };
         let last = story.history.len() - 1;
         story.insert(last, Event::Offence(offence));
     };
@@ -190,6 +206,41 @@ fn a_correct_process_that_is_accused_is_a_violation() {
     accuse(&mut story, 1);
     let verdict = story.is(Outcome::Violation, "B3: process 1 is correct and was accused of LateAppend");
     assert_eq!(verdict.accused_correct, [id(1)]);
+}
+
+/// Process 3 was seen to append late; whether that is on record is up to the caller.
+fn late_append_seen(on_record: bool) -> Story {
+    let mut story = Story::told("a a !b", 1, 3);
+    let committed = [OffenceKind::LateAppend, OffenceKind::FalseDecision];
+    story.plan.offences.insert(id(3), committed.into());
+    let kinds = if on_record { &committed[..] } else { &committed[1..] };
+    for &kind in kinds {
+        let detail = "append with access number 2".to_owned();
+        let last = story.history.len() - 1;
+        story.insert(
+            last,
+            Event::Offence(Offence { process: id(3), kind, number: None, phase: None, detail }),
+        );
+    }
+    story
+}
+
+#[test]
+fn a_culprit_all_of_whose_offences_are_on_record_is_named() {
+    let verdict = late_append_seen(true).is_valid();
+    assert_eq!((verdict.culprits, verdict.named, verdict.unnamed), (vec![id(3)], vec![id(3)], vec![]));
+}
+
+#[test]
+fn a_culprit_who_got_away_with_one_of_its_offences_is_a_violation() {
+    let mut story = late_append_seen(false);
+    let verdict = story
+        .is(Outcome::Violation, "B2: process 3 was seen to commit LateAppend, and that is not on record");
+    assert_eq!(verdict.reasons.len(), 1, "the other offence is on record");
+    assert_eq!((verdict.culprits, verdict.named, verdict.unnamed), (vec![id(3)], vec![], vec![id(3)]));
+    // Its end may hold the offence.
+    story.complete = false;
+    story.is(Outcome::Unknown, "the history is incomplete");
 }
 
 #[test]

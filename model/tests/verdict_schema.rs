@@ -79,7 +79,13 @@ fn verdicts() -> [Verdict; 2] {
     let detail = "append with access number 2".to_owned();
     full.insert(
         9,
-        Event::Offence(Offence { process: id(1), kind: OffenceKind::LateAppend, number: None, detail }),
+        Event::Offence(Offence {
+            process: id(1),
+            kind: OffenceKind::LateAppend,
+            number: None,
+            phase: None,
+            detail,
+        }),
     );
     [Story::told("a a", 1, 1).verdict(), full.verdict()]
 }

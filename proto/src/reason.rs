@@ -49,7 +49,9 @@ impl RefusalReason {
             | Self::AccessNumberOutOfOrder
             | Self::AccessContentDiffers => Code::InvalidArgument,
             Self::NoIdentity => Code::Unauthenticated,
-            Self::NotAMember | Self::NotCoordinator | Self::NotCreator => Code::PermissionDenied,
+            Self::NotAMember | Self::NotCoordinator | Self::NotCreator | Self::NotObserver => {
+                Code::PermissionDenied
+            }
             Self::InstanceUnknown => Code::NotFound,
             Self::NameTaken => Code::AlreadyExists,
             Self::NotYourPhase
@@ -90,6 +92,7 @@ impl RefusalReason {
             | Self::NotAMember
             | Self::NotCoordinator
             | Self::NotCreator
+            | Self::NotObserver
             | Self::InstanceUnknown
             | Self::NameTaken
             | Self::NotYourPhase
@@ -135,6 +138,7 @@ impl RefusalReason {
             | Self::NotAMember
             | Self::NotCoordinator
             | Self::NotCreator
+            | Self::NotObserver
             | Self::InstanceUnknown
             | Self::NameTaken
             | Self::InstanceClosed
@@ -171,6 +175,7 @@ impl RefusalReason {
             | Self::NotAMember
             | Self::NotCoordinator
             | Self::NotCreator
+            | Self::NotObserver
             | Self::InstanceUnknown
             | Self::NameTaken
             | Self::InstanceClosed
@@ -205,7 +210,12 @@ mod tests {
         (
             Code::PermissionDenied,
             false,
-            &[RefusalReason::NotAMember, RefusalReason::NotCoordinator, RefusalReason::NotCreator],
+            &[
+                RefusalReason::NotAMember,
+                RefusalReason::NotCoordinator,
+                RefusalReason::NotCreator,
+                RefusalReason::NotObserver,
+            ],
         ),
         (Code::NotFound, false, &[RefusalReason::InstanceUnknown]),
         (Code::AlreadyExists, false, &[RefusalReason::NameTaken]),
@@ -257,7 +267,7 @@ mod tests {
         listed.sort_unstable();
         let all: Vec<i32> = RefusalReason::all().map(i32::from).collect();
         assert_eq!(listed, all);
-        assert_eq!(all.len(), 29);
+        assert_eq!(all.len(), 30);
     }
 
     #[test]

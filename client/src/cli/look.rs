@@ -1,4 +1,4 @@
-//! `get` and `list`: how instances stand.
+//! `get` and `list`: how instances stand. `counts`: what the server has seen of its callers.
 
 use clap::Args;
 
@@ -19,6 +19,21 @@ impl Get {
     pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<Exit, Failure> {
         let looked = client.get(&instance_ref(&self.instance)?).await?;
         output.result(&looked, || render::looked(&looked))?;
+        Ok(Exit::Done)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Counts {
+    /// Only these principals; without any, all.
+    #[arg(value_name = "NAME")]
+    principals: Vec<String>,
+}
+
+impl Counts {
+    pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<Exit, Failure> {
+        let counts = client.counts(&self.principals).await?;
+        output.result(&counts, || render::counts(&counts))?;
         Ok(Exit::Done)
     }
 }

@@ -87,6 +87,8 @@ enum Command {
     List,
     /// Follow what happens at an instance, to its end.
     Watch(watch::Watch),
+    /// Tell what the server has counted of its callers' conduct (coordinators and observers).
+    Counts(look::Counts),
 }
 
 /// Runs the command line, program name first. Prints to `out`, and what went wrong to `err`.
@@ -145,6 +147,7 @@ async fn perform(common: &Common, command: Command, output: &mut Output<'_>) -> 
         Command::Get(get) => get.run(&client, output).await,
         Command::List => look::list(&client, output).await,
         Command::Watch(watch) => watch.run(&client, output).await,
+        Command::Counts(counts) => counts.run(&client, output).await,
     }
 }
 

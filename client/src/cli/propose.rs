@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use stickycas_model::byzantine::Strategy;
+use stickycas_model::byzantine::{Strategy, WireAttack, WireAttackError};
 use stickycas_model::process::Ended;
 use stickycas_model::types::Value;
 use stickycas_proto::names::InstanceId;
@@ -17,6 +17,7 @@ use crate::driver::{Conduct, Played};
 use crate::error::Error;
 use crate::hand::instance_ref;
 use crate::record::PlayRecord;
+use crate::wire_attack::Attacked;
 
 /// Between two looks for an instance that does not exist yet.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -28,11 +29,16 @@ pub(super) struct Propose {
     instance: String,
     /// The value to propose: text, or 0x and hex digits. With --strategy, what it proposes where it follows the
     /// algorithm for a while; without, byzantine-PROCESS.
-    #[arg(long, value_name = "V", value_parser = parse_value, required_unless_present = "strategy")]
+    #[arg(long, value_name = "V", value_parser = parse_value, required_unless_present_any = ["strategy", "attack"])]
     value: Option<Value>,
     /// Be Byzantine: a strategy with its arguments, for example collude(value=x); --help lists them all
     #[arg(long, value_name = "S", value_parser = parse_strategy, long_help = strategy_help())]
     strategy: Option<Strategy>,
+    /// Be Byzantine below the protocol: the name of a wire attack, with how much of it, for example
+    /// flood(frames=5000).
+    #[arg(long, value_name = "A", value_parser = parse_attack, conflicts_with_all = ["strategy", "value"],
+          long_help = attack_help())]
+    attack: Option<WireAttack>,
     /// What the strategy draws, it draws from this.
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
@@ -64,18 +70,25 @@ fn strategy_help() -> String {
     )
 }
 
+fn parse_attack(text: &str) -> Result<WireAttack, String> {
+    text.parse().map_err(|error: WireAttackError| format!("{error}; the wire attacks are:{}", attacks()))
+}
+
+/// Each attack in a line.
+fn attacks() -> String {
+    let known = WireAttack::ALL_NAMES.iter().filter_map(|name| WireAttack::describe(name));
+    known.map(|line| format!("\n  {line}")).collect()
+}
+
+fn attack_help() -> String {
+    let count = "Without an argument it has a count of its own";
+    format!("Be Byzantine below the protocol: a wire attack. {count}. There are:{}", attacks())
+}
+
 impl Propose {
     pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<Exit, Failure> {
         instance_ref(&self.instance)?;
-        let (conduct, strategy) = match (self.strategy, self.value) {
-            (Some(strategy), value) => {
-                let text = strategy.to_string();
-                (Conduct::byzantine(strategy, value, self.seed), text)
-            }
-            (None, Some(value)) => (Conduct::correct(value), "correct".to_owned()),
-            (None, None) => return Err(Error::Usage("give --value, or --strategy".to_owned()).into()),
-        };
-        let correct = strategy == "correct";
+        let part = self.part()?;
         let mut stop = std::pin::pin!(asked_to_stop());
         let instance = tokio::select! {
             found = find(client, &self.instance, self.wait_for_instance) => found?,
@@ -83,11 +96,45 @@ impl Propose {
                 return Err(Error::Undecided("stopped before the instance was found".to_owned()).into());
             }
         };
-        let played = client.play(instance, conduct, stop).await;
-        let record = PlayRecord::new(instance, client.connection().target().principal(), &strategy, &played);
+        let principal = client.connection().target().principal();
+        let (record, correct, played) = match part {
+            Part::Player(conduct, strategy) => {
+                let played = client.play(instance, conduct, stop).await;
+                (PlayRecord::new(instance, principal, &strategy, &played), strategy == CORRECT, played)
+            }
+            Part::Attacker(attack) => {
+                let Attacked { done, played } = client.attack(instance, attack, self.seed, stop).await;
+                (PlayRecord::of_attack(instance, principal, attack, done, &played), false, played)
+            }
+        };
         output.result(&record, || text(&record))?;
         exit(correct, played)
     }
+
+    /// What it is to be.
+    fn part(&self) -> Result<Part, Error> {
+        match (self.attack, &self.strategy, &self.value) {
+            (Some(attack), _, _) => Ok(Part::Attacker(attack)),
+            (None, Some(strategy), value) => {
+                let text = strategy.to_string();
+                Ok(Part::Player(Conduct::byzantine(strategy.clone(), value.clone(), self.seed), text))
+            }
+            (None, None, Some(value)) => {
+                Ok(Part::Player(Conduct::correct(value.clone()), CORRECT.to_owned()))
+            }
+            (None, None, None) => Err(Error::Usage("give --value, --strategy or --attack".to_owned())),
+        }
+    }
+}
+
+/// What a correct process has in the place of a strategy.
+const CORRECT: &str = "correct";
+
+/// What is played.
+enum Part {
+    /// A process, with the text of what it does.
+    Player(Conduct, String),
+    Attacker(WireAttack),
 }
 
 /// The id of the instance; if it is given by name, it may still have to be created.
@@ -115,6 +162,9 @@ fn exit(correct: bool, played: Played) -> Result<Exit, Failure> {
 fn text(record: &PlayRecord) -> String {
     let who = record.process.map_or_else(|| record.principal.clone(), |process| format!("process {process}"));
     let phase = record.phase.map_or_else(String::new, |phase| format!(" in phase {phase}"));
+    if let Some(done) = &record.attack {
+        return format!("{who}, {}: {done}", record.strategy);
+    }
     match (&record.ended, &record.decision) {
         (Ended::Decided, Some(decision)) => {
             let from: Vec<String> = record.from.iter().map(ToString::to_string).collect();
@@ -150,6 +200,7 @@ mod tests {
             ended: Ended::Decided,
             accesses: 2,
             reconnections: 0,
+            attack: None,
             error: None,
         };
         assert_eq!(text(&record), "a\nprocess 2 decided in phase 4, from: a b a");
@@ -163,5 +214,14 @@ mod tests {
         assert!(error.contains("silent: joins, then says nothing"), "{error}");
         let error = parse_strategy("mimic").unwrap_err();
         assert!(error.starts_with("mimic lacks value: write mimic(value=V)"), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_attack_is_answered_with_those_that_exist_and_help_lists_them() {
+        let error = parse_attack("frobnicate").unwrap_err();
+        assert!(error.contains("slow-open(connections=K): opens K connections"), "{error}");
+        for name in WireAttack::ALL_NAMES {
+            assert!(attack_help().contains(&format!("\n  {name}(")), "{name}");
+        }
     }
 }

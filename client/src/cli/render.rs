@@ -10,6 +10,7 @@ use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, Patience};
 use stickycas_model::types::{AccessNumber, Value};
 use stickycas_proto::convert::own::Own;
 
+use crate::counts::{Counts, ServerCounts};
 use crate::hand::{Appended, Read};
 use crate::info::{Awaited, InstanceInfo, Looked, Rows, Standing, Summary, patience_text, state_word};
 use crate::watch::Snapshot;
@@ -70,6 +71,31 @@ fn parameters(params: &Params) -> String {
     )
 }
 
+/// The answer of `counts`: what did not happen is not told.
+pub(super) fn counts(counts: &ServerCounts) -> String {
+    let mut text = String::new();
+    if let Some(started) = counts.started {
+        let _ = writeln!(text, "since {}", humantime::format_rfc3339_seconds(started));
+    }
+    let all = ("all".to_owned(), &counts.all);
+    let each = counts.principals.iter().map(|(name, counts)| (format!("principal {name}"), counts));
+    for (whose, counts) in std::iter::once(all).chain(each) {
+        let _ = writeln!(text, "{whose}: {}", tally(counts));
+    }
+    if counts.left_out > 0 {
+        let _ = writeln!(text, "and {} more principals", counts.left_out);
+    }
+    text
+}
+
+fn tally(counts: &Counts) -> String {
+    let refusals = counts.refusals.iter().map(|(reason, count)| format!("refused {reason} {count}"));
+    let others = counts.others().into_iter().filter(|(_, count)| *count > 0);
+    let others = others.map(|(what, count)| format!("{} {count}", what.replace('_', " ")));
+    let all: Vec<String> = refusals.chain(others).collect();
+    if all.is_empty() { "nothing".to_owned() } else { all.join(", ") }
+}
+
 /// The answer of `get`.
 pub(super) fn looked(looked: &Looked) -> String {
     let Looked { instance, status, own } = looked;
@@ -102,9 +128,10 @@ fn standing(status: &Standing, params: &Params) -> String {
     }
     for row in &status.offences.shown {
         let kind = offence(row.kind);
+        let when = row.first_phase.map_or("while gathering".to_owned(), |phase| format!("in phase {phase}"));
         let _ = writeln!(
             text,
-            "offence of process {}: {kind}, {} times; first: {}",
+            "offence of process {}: {kind}, {} times; first {when}: {}",
             row.process, row.count, row.first
         );
     }
@@ -300,6 +327,16 @@ mod tests {
 
     use super::*;
     use crate::info::Waiting;
+
+    #[test]
+    fn counts_tell_whose_they_are_and_leave_out_what_did_not_happen() {
+        let one =
+            Counts { refusals: [("RATE_EXCEEDED", 2)].into(), messages_oversized: 1, ..Counts::default() };
+        let principals = [("mallory".to_owned(), one)].into();
+        let told = counts(&ServerCounts { started: None, all: Counts::default(), principals, left_out: 3 });
+        let lines = ["all: nothing", "principal mallory: refused RATE_EXCEEDED 2, messages oversized 1"];
+        assert_eq!(told, format!("{}\n{}\nand 3 more principals\n", lines[0], lines[1]));
+    }
 
     fn params() -> Params {
         Params::try_new(ParamsSpec::new(4, 2, 2)).unwrap()

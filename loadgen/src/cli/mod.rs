@@ -2,10 +2,13 @@
 //!
 //! `--json` puts `verdict.json`'s content on standard output and nothing else; everything for people goes to standard
 //! error. The exit code is 0 for `valid` and `outside`, 1 for `violation`, 2 for `unknown`, 3 if the run could
-//! not be set up or carried through, which includes a wrong command line.
+//! not be set up or carried through, which includes a wrong command line. `replay` exits with 0 if everything came
+//! out the same and with 1 if not; `explain` with 0 whatever the verdict; both with 3 if they cannot read the folder.
 
 mod client;
+mod explain;
 mod output;
+mod replay;
 mod run;
 mod scenario;
 mod simulate;
@@ -28,7 +31,8 @@ struct Cli {
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 the verdict is valid or outside, 1 violation, 2 unknown, 3 the run could not be made.
-With --expect: 0 if the verdict is the expected one, else 1.";
+With --expect: 0 if the verdict is the expected one, else 1.
+replay: 0 the folder follows from its inputs, 1 it does not, 3 it cannot be read. explain: 0, or 3.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -36,6 +40,10 @@ enum Command {
     Run(run::RunArgs),
     /// Run a scenario in the simulator and judge it
     Simulate(simulate::SimulateArgs),
+    /// Say what a run folder shows, and why
+    Explain(explain::ExplainArgs),
+    /// Feed the history of a run folder to the simulator's machine, judge it again, and compare
+    Replay(replay::ReplayArgs),
     /// Be a client: play one process, or work on instances by hand (client --help)
     #[command(disable_help_flag = true)]
     Client(client::ClientArgs),
@@ -55,6 +63,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let done = match cli.command {
         Command::Run(args) => run::run(&args).map(ExitCode::from),
         Command::Simulate(args) => simulate::run(&args).map(ExitCode::from),
+        Command::Explain(args) => explain::run(&args).map(ExitCode::from),
+        Command::Replay(args) => replay::run(&args).map(ExitCode::from),
         Command::Client(args) => client::run(args),
     };
     done.unwrap_or_else(|error| {

@@ -14,5 +14,6 @@ pub(super) struct SimulateArgs {
 
 pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<u8> {
     let scenario = args.scenario.load()?;
+    scenario.check_simulable()?;
     args.scenario.finish(&simulate(&scenario), None, "simulate")
 }

@@ -4,25 +4,63 @@
 //! | --- | --- |
 //! | `scenario.toml` | the scenario as it was run, nothing left to defaults or draws |
 //! | `environment.json` | where and how |
+//! | `harness.json` | what the harness knows of the run and no process says ([`Harness`]) |
 //! | `history.ndjson` | the history, one event a line, in order |
+//! | `counts.json` | what the server counted in the course of the run, by which wire attacks are seen to fire |
 //! | `reports.ndjson` | what processes said at their end, one a line |
 //! | `verdict.json` | the verdict |
 //! | `report.txt` | the same for people |
 //!
-//! It is written beside its place and then moved there, so a folder that exists is whole.
+//! It is written beside its place and then moved there, so a folder that exists is whole. [`Folder`] is one read back.
+
+mod read;
 
 use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+pub use self::read::{Folder, FolderError};
 use super::{json, table};
 use crate::environment::Environment;
-use crate::record::Record;
+use crate::record::{How, Record};
 
 /// Where run folders go if nobody says otherwise.
 pub const DEFAULT_PARENT: &str = "runs";
+
+/// Version of the form of run folders. Raised when a file changes its meaning or goes away.
+pub const FOLDER_VERSION: u32 = 1;
+
+/// What the harness knows of a run and no process says: `harness.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Harness {
+    /// [`FOLDER_VERSION`].
+    pub version: u32,
+    /// How the scenario was run.
+    pub how: How,
+    /// Lines of `history.ndjson`.
+    pub events: usize,
+    /// Lines of `reports.ndjson`.
+    pub reports: usize,
+    /// Whether the history goes to the end of the run and lacks nothing.
+    pub complete: bool,
+    /// What happened that nobody planned.
+    pub unplanned: Vec<String>,
+}
+
+impl Harness {
+    fn of(record: &Record) -> Self {
+        Self {
+            version: FOLDER_VERSION,
+            how: record.how,
+            events: record.history.len(),
+            reports: record.reports.len(),
+            complete: record.complete,
+            unplanned: record.unplanned.clone(),
+        }
+    }
+}
 
 /// Writes the folder of a run. Without `to`, it is the first of `runs/<scenario>-<seed>`,
 /// `runs/<scenario>-<seed>-2`, ... that does not exist. Returns where it is.
@@ -67,8 +105,10 @@ fn beside(path: &Path) -> io::Result<PathBuf> {
 
 fn fill(folder: &Path, record: &Record, environment: &Environment) -> io::Result<()> {
     fs::write(folder.join("scenario.toml"), record.scenario.to_toml())?;
-    fs::write(folder.join("environment.json"), json::pretty(environment) + "\n")?;
+    fs::write(folder.join("environment.json"), json::text(environment))?;
+    fs::write(folder.join("harness.json"), json::text(&Harness::of(record)))?;
     lines(&folder.join("history.ndjson"), &record.history)?;
+    fs::write(folder.join("counts.json"), json::text(&record.counted))?;
     lines(&folder.join("reports.ndjson"), &record.reports)?;
     fs::write(folder.join("verdict.json"), json::verdict(&record.verdict))?;
     fs::write(folder.join("report.txt"), table::plain(record, usize::MAX))

@@ -3,3 +3,4 @@
 pub mod folder;
 pub mod json;
 pub mod table;
+pub mod words;

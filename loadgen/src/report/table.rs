@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use stickycas_model::access::{Answer, AppendAnswer};
-use stickycas_model::cast::Role;
 use stickycas_model::history::Event;
 use stickycas_model::judge::{Observed, Outcome, Property, Verdict};
 use stickycas_model::types::{Phase, ProcessId, Value};
 
+use super::words;
 use crate::record::Record;
 
 /// Rows shown on a terminal; the run folder has all.
@@ -87,10 +87,10 @@ fn processes(text: &mut String, record: &Record, rows: usize) -> std::fmt::Resul
         table.add_row([
             process.to_string(),
             record.scenario.params.warp_of(process).to_string(),
-            role(&part.role),
+            part.role.to_string(),
             short(&part.proposal),
             phase(append.map(|(phase, _)| phase)),
-            append.map_or_else(dash, |(_, answer)| append_answer(answer)),
+            append.map_or_else(dash, |(_, answer)| words::append_answer(answer)),
             phase(decision.and_then(|decision| decision.phase)),
             decision.map_or_else(dash, |decision| short(&decision.value)),
         ]);
@@ -106,21 +106,6 @@ fn processes(text: &mut String, record: &Record, rows: usize) -> std::fmt::Resul
 
 fn dash() -> String {
     "-".to_owned()
-}
-
-fn role(role: &Role) -> String {
-    match role {
-        Role::Correct => "correct".to_owned(),
-        Role::Byzantine(strategy) => strategy.to_string(),
-    }
-}
-
-fn append_answer(answer: AppendAnswer) -> String {
-    match answer {
-        AppendAnswer::Success(position) => format!("SUCCESS at {position}"),
-        AppendAnswer::Failed => "FAILED".to_owned(),
-        AppendAnswer::LimitReached => "LIMIT_REACHED".to_owned(),
-    }
 }
 
 fn short(value: &Value) -> String {
@@ -167,6 +152,7 @@ fn verdict(text: &mut String, verdict: &Verdict, emphasis: Style) -> std::fmt::R
         let late: Vec<String> = verdict.late.iter().map(ToString::to_string).collect();
         writeln!(text, "late correct processes, counted in f: {}", late.join(", "))?;
     }
+    blame(text, verdict)?;
     sentences(text, "reasons", &verdict.reasons)?;
     sentences(text, "witness", &verdict.witness)
 }
@@ -177,6 +163,21 @@ fn theorem(text: &mut String, verdict: &Verdict) -> std::fmt::Result {
     let cost = u128::from(*f) * (u128::from(*values) + 1) * u128::from(*p);
     let (sign, says) = if cost < u128::from(*n) { ("<", "inside") } else { (">=", "outside") };
     writeln!(text, "theorem: f*(|Vc|+1)*p < n: {f}*({values}+1)*{p} = {cost} {sign} {n}, {says} the bound")
+}
+
+/// Who is on record for an offence, held against who was seen to commit one (B2, B3).
+fn blame(text: &mut String, verdict: &Verdict) -> std::fmt::Result {
+    let Verdict { blame, culprits, named, unnamed, accused_correct, .. } = verdict;
+    if blame.is_empty() && culprits.is_empty() {
+        return Ok(());
+    }
+    let (culprits, named) = (culprits.len(), named.len());
+    write!(text, "blame: {named} of {culprits} culprits named, {} correct processes", accused_correct.len())?;
+    if !unnamed.is_empty() {
+        let unnamed: Vec<String> = unnamed.iter().map(ToString::to_string).collect();
+        write!(text, "; got away: {}", unnamed.join(", "))?;
+    }
+    writeln!(text)
 }
 
 fn sentences(text: &mut String, title: &str, sentences: &[String]) -> std::fmt::Result {

@@ -4,14 +4,17 @@
 //!
 //! 1. create the instance, and watch it from its first event on, before anybody joins;
 //! 2. start all processes and wait until every correct one has ended, as long as something happens at the
-//!    instance, and for a moment for those Byzantine ones that leave by themselves;
-//! 3. close the instance and follow the watch to its end, so that the history lacks nothing;
-//! 4. stop who is still there (a Byzantine process that stays silent is no failure), and judge.
+//!    instance;
+//! 3. let those Byzantine ones come to their end that do so by themselves, for as long as that may take, and if
+//!    there are wire attacks, ask the server what it has counted since before the run;
+//! 4. close the instance and follow the watch to its end, so that the history lacks nothing;
+//! 5. stop who is still there (a Byzantine process that stays silent is no failure), and judge.
 //!
 //! What ends otherwise than its part has it, a child that crashes for instance, makes the run prove nothing, and the
 //! verdict says so.
 
 mod collect;
+mod counts;
 mod processes;
 mod server;
 mod site;
@@ -24,6 +27,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use stickycas_client::watch::WatchFrom;
+use stickycas_client::wire_attack;
+use stickycas_model::cast::Role;
+use stickycas_model::counts::Counted;
 use stickycas_model::params::Patience;
 use stickycas_model::process::{Ended, Report};
 use stickycas_model::types::ProcessId;
@@ -44,6 +50,9 @@ pub const DEFAULT_STALL: Duration = Duration::from_secs(60);
 /// When all correct processes have ended, Byzantine ones have so long to leave, beyond what the instance itself
 /// may wait.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// So long an attacker may take for the rest of its process.
+const BEYOND_AN_ATTACK: Duration = Duration::from_secs(5);
 
 /// How to run.
 #[derive(Clone, Debug)]
@@ -73,19 +82,19 @@ pub async fn run(site: &Site, scenario: &Scenario, options: &Options) -> anyhow:
     let instance = create(site, scenario).await?;
     let progress = Progress::new(scenario.cast.correct().collect(), options.quiet);
     let mut collector = Collector::start(site.client().watch(instance, WatchFrom::Start), progress);
+    let before = counts::take(site, scenario).await?;
     let mut processes = start(site, scenario, instance, options)?;
 
     let mut endings = Vec::new();
     let stalled = await_correct(scenario, options, &mut processes, &mut collector, &mut endings).await;
-    if !stalled {
-        await_leaving(scenario, &mut processes, &mut endings).await;
-    }
+    await_byzantine(scenario, &mut processes, &mut endings).await;
+    let counted = counts::take(site, scenario).await?.since(&before);
     site.client().close(instance).await.context("cannot close the instance")?;
     let collected = collector.finish(options.stall).await;
     endings.extend(processes.stop().await);
 
     let how = if options.program.is_some() { How::ChildProcesses } else { How::Tasks };
-    Ok(record(scenario, how, collected, endings, stalled))
+    Ok(record(scenario, how, collected, counted, endings, stalled))
 }
 
 /// Creates the instance of a scenario, with exactly its parameters.
@@ -124,9 +133,13 @@ fn start(
                 processes.start(process, |stop| child.start(stop))?;
             }
             None => {
-                let client = site.client_of(process)?;
-                let conduct = task::conduct(process, part, scenario.seed);
-                processes.start(process, |stop| Ok(task::play(client, instance, conduct, stop)))?;
+                let client = match part.role {
+                    Role::Attacker(_) => site.client_apart(process)?,
+                    Role::Correct | Role::Byzantine(_) => site.client_of(process)?,
+                };
+                let (part, seed) = (part.clone(), scenario.seed);
+                processes
+                    .start(process, |stop| Ok(task::play(client, instance, process, part, seed, stop)))?;
             }
         }
     }
@@ -160,19 +173,28 @@ async fn await_correct(
     false
 }
 
-/// Waits for Byzantine processes that leave by themselves, so that what they do is on record; not long, since
-/// nobody can be sure that they do.
-async fn await_leaving(scenario: &Scenario, processes: &mut Processes, endings: &mut Vec<Ending>) {
-    let deadline = Instant::now() + LAST_WORDS.saturating_add(longest_wait(scenario));
-    let mut leaving: BTreeSet<ProcessId> = scenario.cast.ending().collect();
-    for ending in &*endings {
-        leaving.remove(&ending.process);
+/// Waits for the Byzantine processes that come to an end by themselves, so that what they do is on record: no
+/// longer than that may take, since nobody can be sure of them.
+async fn await_byzantine(scenario: &Scenario, processes: &mut Processes, endings: &mut Vec<Ending>) {
+    let longest = match attackers(scenario).is_empty() {
+        true => LAST_WORDS.saturating_add(longest_wait(scenario)),
+        false => wire_attack::LONGEST + BEYOND_AN_ATTACK,
+    };
+    let deadline = Instant::now() + longest;
+    let mut awaited: BTreeSet<ProcessId> = scenario.cast.ending().collect();
+    let ended = endings.iter().map(|ending| ending.process);
+    for process in scenario.cast.correct().chain(ended) {
+        awaited.remove(&process);
     }
-    while !leaving.is_empty() {
+    while !awaited.is_empty() {
         let Ok(Some(ending)) = timeout_at(deadline, processes.next()).await else { return };
-        leaving.remove(&ending.process);
+        awaited.remove(&ending.process);
         endings.push(ending);
     }
+}
+
+fn attackers(scenario: &Scenario) -> BTreeSet<ProcessId> {
+    scenario.cast.attackers().map(|(process, _)| process).collect()
 }
 
 /// For how long nothing may happen at an instance with all well.
@@ -189,6 +211,7 @@ fn record(
     scenario: &Scenario,
     how: How,
     collected: Collected,
+    counted: Counted,
     endings: Vec<Ending>,
     stalled: bool,
 ) -> Record {
@@ -197,6 +220,7 @@ fn record(
     if stalled {
         unplanned.push("nothing happened any more, and correct processes had not ended".to_owned());
     }
+    let attackers = attackers(scenario);
     let mut reports = Vec::new();
     for Ending { process, report, trouble } in endings {
         let correct = scenario.cast.correct().any(|correct| correct == process);
@@ -216,6 +240,8 @@ fn record(
                     ended: Ended::Failed(why),
                 });
             }
+            // A server that defends itself may well spoil it; what counts is whether the attack has fired.
+            (None, Some(_)) if attackers.contains(&process) => {}
             (None, Some(trouble)) => {
                 unplanned.push(format!("process {process} did not play its part to the end: {trouble}"));
             }
@@ -223,7 +249,7 @@ fn record(
             (None, None) => {}
         }
     }
-    Record::judged(scenario.clone(), how, history, complete, reports).with_unplanned(unplanned)
+    Record::judged(scenario.clone(), how, history, complete, counted, reports).with_unplanned(unplanned)
 }
 
 #[cfg(test)]
@@ -258,7 +284,7 @@ mod tests {
         };
         let endings = outcome.reports.into_iter().map(ending).collect();
         let collected = Collected { history: outcome.history, complete: true, trouble: None };
-        record(&scenario, How::Tasks, collected, endings, false)
+        record(&scenario, How::Tasks, collected, Counted::default(), endings, false)
     }
 
     fn says(record: &Record, what: &str) -> bool {

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 
 use anyhow::Context;
 use stickycas_server::Config;
+use stickycas_server::limits::Limits;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -24,12 +25,20 @@ impl OwnServer {
     /// # Errors
     /// If there is no port to be had.
     pub async fn start() -> anyhow::Result<Self> {
+        Self::start_with(Limits::default()).await
+    }
+
+    /// Starts it with these limits.
+    ///
+    /// # Errors
+    /// If there is no port to be had.
+    pub async fn start_with(limits: Limits) -> anyhow::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("no free port")?;
         let url = format!("http://{}", listener.local_addr()?);
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(async move {
             let shutdown = async { drop(stopped.await) };
-            let config = Config::insecure([COORDINATOR.to_owned()]);
+            let config = Config { limits, ..Config::insecure([COORDINATOR.to_owned()]) };
             stickycas_server::run(listener, config, shutdown).await.context("the server failed")?;
             Ok(())
         });

@@ -48,6 +48,13 @@ impl Site {
         &self.client
     }
 
+    /// A client for this process, on a connection that nobody else uses: what an attacker does to a connection
+    /// must hurt its own.
+    pub(super) fn client_apart(&self, process: ProcessId) -> anyhow::Result<Client> {
+        let target = Target::new(self.url(), &principal(process))?;
+        Ok(Client::on(Connection::lazy(target), RetryPolicy::default()))
+    }
+
     /// A client for this process, on a connection that it shares.
     pub(super) fn client_of(&self, process: ProcessId) -> anyhow::Result<Client> {
         let mut shared = self.shared.lock().expect("nobody panics while holding it");

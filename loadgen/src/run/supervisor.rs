@@ -43,12 +43,16 @@ impl Child<'_> {
             .arg(format!("--server={}", self.server))
             .arg(format!("--principal={}", site::principal(self.process)))
             .arg(format!("--instance={}", self.instance));
-        command.arg(format!("--value={}", self.part.proposal));
-        if let Role::Byzantine(strategy) = &self.part.role {
-            command
-                .arg(format!("--strategy={strategy}"))
-                .arg(format!("--seed={}", seed_of(self.process, self.run_seed)));
-        }
+        let proposal = format!("--value={}", self.part.proposal);
+        let seed = format!("--seed={}", seed_of(self.process, self.run_seed));
+        match &self.part.role {
+            Role::Correct => command.arg(proposal),
+            Role::Byzantine(strategy) => {
+                command.arg(proposal).arg(format!("--strategy={strategy}")).arg(seed)
+            }
+            // It appends what is nobody else's.
+            Role::Attacker(attack) => command.arg(format!("--attack={attack}")).arg(seed),
+        };
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         command
     }

@@ -8,24 +8,30 @@ use stickycas_proto::names::InstanceId;
 
 use super::processes::Stop;
 
-/// What a process does that plays this part.
-pub(super) fn conduct(process: ProcessId, part: &Part, run_seed: u64) -> Conduct {
-    match &part.role {
-        Role::Correct => Conduct::correct(part.proposal.clone()),
-        Role::Byzantine(strategy) => {
-            Conduct::byzantine(strategy.clone(), Some(part.proposal.clone()), seed_of(process, run_seed))
-        }
-    }
-}
-
-/// Plays it to its end, or until it is told to stop.
+/// Plays the process that has this part to its end, or until it is told to stop.
 pub(super) async fn play(
     client: Client,
     instance: InstanceId,
-    conduct: Conduct,
+    process: ProcessId,
+    part: Part,
+    run_seed: u64,
     stop: Stop,
 ) -> (Option<Report>, Option<String>) {
-    let Played { report, error, .. } = client.play(instance, conduct, stop.wait()).await;
+    let seed = seed_of(process, run_seed);
+    let Part { role, proposal } = part;
+    let conduct = match role {
+        Role::Correct => Conduct::correct(proposal),
+        Role::Byzantine(strategy) => Conduct::byzantine(strategy, Some(proposal), seed),
+        Role::Attacker(attack) => {
+            return said(client.attack(instance, attack, seed, stop.wait()).await.played);
+        }
+    };
+    said(client.play(instance, conduct, stop.wait()).await)
+}
+
+/// What it says, and what went wrong.
+fn said(played: Played) -> (Option<Report>, Option<String>) {
+    let Played { report, error, .. } = played;
     // With a report the error is in it already.
     let trouble = error.filter(|_| report.is_none()).map(|error| error.to_string());
     (report, trouble)

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stickycas_model::byzantine::Strategy;
+use stickycas_model::byzantine::{Strategy, WireAttack};
 use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::params::{Params, ParamsError, ParamsSpec, Patience};
 use stickycas_model::types::{ProcessId, Seed, Value};
@@ -28,12 +28,9 @@ pub(super) fn check(file: File, seed: Option<u64>) -> Result<Scenario, Fault> {
     let params = Arc::new(params(&file.instance, seed)?);
     let faults = fault_plan(&file.faults, &params, seed)?;
     let proposals = proposals(&file.proposals, &params, &faults, seed)?;
-    let parts = ProcessId::all(params.processes()).zip(proposals).map(|(process, proposal)| {
-        let role = match faults.strategy(process) {
-            Some(strategy) => Role::Byzantine(strategy.clone()),
-            None => Role::Correct,
-        };
-        Part { role, proposal }
+    let parts = ProcessId::all(params.processes()).zip(proposals).map(|(process, proposal)| Part {
+        role: faults.role(process).cloned().unwrap_or(Role::Correct),
+        proposal,
     });
     let cast = Cast::new(parts.collect());
     Ok(Scenario { name, about: file.about, expect: file.expect, params, cast, seed })
@@ -129,19 +126,18 @@ fn fault_plan(groups: &[Spanned<Faults>], params: &Params, seed: u64) -> Result<
     let mut plan = FaultPlan::default();
     for group in groups {
         let (span, group) = (group.span(), group.get_ref());
-        let text = &group.strategy;
-        let strategy: Strategy = text.get_ref().parse().map_err(|error| Fault::new(text.span(), error))?;
+        let role = role(group, &span)?;
         match (&group.processes, &group.count) {
             (Some(processes), None) => {
                 if let Some(misplaced) = misplaced(group) {
                     return Err(Fault::new(misplaced, "goes with count, not with processes: leave it out"));
                 }
-                name_each(&mut plan, processes, &strategy, params)?;
+                name_each(&mut plan, processes, &role, params)?;
             }
             (None, Some(count)) => {
                 let placement = group.placement.as_ref().map_or(Placement::Spread, |given| *given.get_ref());
                 let seed = seed_or(group.seed.as_ref(), || seed)?;
-                plan.place(placement, *count.get_ref(), &strategy, params, seed)
+                plan.place(placement, *count.get_ref(), &role, params, seed)
                     .map_err(|error| Fault::new(count.span(), error))?;
             }
             (Some(_), Some(count)) => {
@@ -153,6 +149,25 @@ fn fault_plan(groups: &[Spanned<Faults>], params: &Params, seed: u64) -> Result<
     Ok(plan)
 }
 
+/// What a group does: a strategy or a wire attack.
+fn role(group: &Faults, span: &Range<usize>) -> Result<Role, Fault> {
+    match (&group.strategy, &group.attack) {
+        (Some(text), None) => {
+            let strategy: Result<Strategy, _> = text.get_ref().parse();
+            strategy.map(Role::Byzantine).map_err(|error| Fault::new(text.span(), error))
+        }
+        (None, Some(text)) => {
+            let attack: Result<WireAttack, _> = text.get_ref().parse();
+            attack.map(Role::Attacker).map_err(|error| Fault::new(text.span(), error))
+        }
+        (Some(_), Some(attack)) => Err(Fault::new(
+            attack.span(),
+            "strategy and attack: give one of them, and the other in a group of its own",
+        )),
+        (None, None) => Err(Fault::new(span.clone(), "give strategy = \"...\" or attack = \"...\"")),
+    }
+}
+
 /// A key that has no meaning beside an explicit list.
 fn misplaced(group: &Faults) -> Option<Range<usize>> {
     let placement = group.placement.as_ref().map(Spanned::span);
@@ -162,7 +177,7 @@ fn misplaced(group: &Faults) -> Option<Range<usize>> {
 fn name_each(
     plan: &mut FaultPlan,
     processes: &Spanned<Vec<Spanned<u32>>>,
-    strategy: &Strategy,
+    role: &Role,
     params: &Params,
 ) -> Result<(), Fault> {
     if processes.get_ref().is_empty() {
@@ -174,7 +189,7 @@ fn name_each(
         let process = process.ok_or_else(|| {
             Fault::new(number.span(), format!("there is no process {}: give 1 to n = {n}", number.get_ref()))
         })?;
-        plan.name(process, strategy).map_err(|error| Fault::new(number.span(), error))?;
+        plan.name(process, role).map_err(|error| Fault::new(number.span(), error))?;
     }
     Ok(())
 }

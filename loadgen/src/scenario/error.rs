@@ -4,6 +4,8 @@ use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use stickycas_model::byzantine::WireAttack;
+
 /// Why a scenario is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
@@ -19,6 +21,11 @@ pub enum ScenarioError {
     #[error("{0}")]
     Invalid(Problem),
 }
+
+/// Why the simulator has nothing to show of a scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("wire attacks need the network, and the scenario has {0}: use run")]
+pub struct NeedsNetwork(pub WireAttack);
 
 /// The first thing that is wrong with the text of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]

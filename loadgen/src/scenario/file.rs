@@ -55,11 +55,13 @@ pub(super) struct Proposals {
     pub(super) seed: Option<Spanned<u64>>,
 }
 
-/// `[[faults]]`: these processes, or so many of them, play this strategy.
+/// `[[faults]]`: these processes, or so many of them, play this strategy or carry out this wire
+/// attack.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Faults {
-    pub(super) strategy: Spanned<String>,
+    pub(super) strategy: Option<Spanned<String>>,
+    pub(super) attack: Option<Spanned<String>>,
     pub(super) processes: Option<Spanned<Vec<Spanned<u32>>>>,
     pub(super) count: Option<Spanned<u32>>,
     pub(super) placement: Option<Spanned<Placement>>,

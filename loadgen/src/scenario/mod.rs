@@ -18,7 +18,7 @@ use stickycas_model::judge::Outcome;
 use stickycas_model::params::Params;
 use stickycas_model::sim;
 
-pub use self::error::{Problem, ScenarioError};
+pub use self::error::{NeedsNetwork, Problem, ScenarioError};
 
 /// The largest seed: the largest integer of a TOML file.
 pub const LARGEST_SEED: u64 = i64::MAX as u64;
@@ -66,6 +66,14 @@ impl Scenario {
     #[must_use]
     pub fn to_toml(&self) -> String {
         write::to_toml(self)
+    }
+
+    /// Whether the simulator can show what the scenario is about.
+    ///
+    /// # Errors
+    /// It has wire attacks, which only the network can show.
+    pub fn check_simulable(&self) -> Result<(), NeedsNetwork> {
+        self.cast.attackers().next().map_or(Ok(()), |(_, attack)| Err(NeedsNetwork(attack)))
     }
 
     /// The scenario as the simulator takes it.

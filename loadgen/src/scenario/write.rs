@@ -1,7 +1,7 @@
 //! A checked scenario as the text of a file in which nothing is left to defaults or draws.
 
 use serde::Serialize;
-use stickycas_model::byzantine::Strategy;
+use stickycas_model::byzantine::{Strategy, WireAttack};
 use stickycas_model::cast::Role;
 use stickycas_model::judge::Outcome;
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Patience};
@@ -44,7 +44,15 @@ struct Proposals<'a> {
 #[derive(Serialize)]
 struct Faults<'a> {
     processes: Vec<ProcessId>,
-    strategy: &'a Strategy,
+    #[serde(flatten)]
+    does: Does<'a>,
+}
+
+#[derive(PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Does<'a> {
+    Strategy(&'a Strategy),
+    Attack(WireAttack),
 }
 
 pub(super) fn to_toml(scenario: &Scenario) -> String {
@@ -78,14 +86,18 @@ pub(super) fn to_toml(scenario: &Scenario) -> String {
     format!("# The scenario as it was run: every default, draw and seed filled in.\n\n{text}")
 }
 
-/// One group for each strategy, in the order of its first process.
+/// One group for each strategy and attack, in the order of its first process.
 fn faults(scenario: &Scenario) -> Vec<Faults<'_>> {
     let mut groups: Vec<Faults<'_>> = Vec::new();
     for (process, part) in scenario.cast.parts() {
-        let Role::Byzantine(strategy) = &part.role else { continue };
-        match groups.iter_mut().find(|group| group.strategy == strategy) {
+        let does = match &part.role {
+            Role::Correct => continue,
+            Role::Byzantine(strategy) => Does::Strategy(strategy),
+            Role::Attacker(attack) => Does::Attack(*attack),
+        };
+        match groups.iter_mut().find(|group| group.does == does) {
             Some(group) => group.processes.push(process),
-            None => groups.push(Faults { processes: vec![process], strategy }),
+            None => groups.push(Faults { processes: vec![process], does }),
         }
     }
     groups

@@ -22,7 +22,8 @@ pub fn fired(params: &Params, cast: &Cast, history: &[Recorded]) -> BTreeMap<Str
     Sightings::of(params, cast, history).fired(cast)
 }
 
-/// The processes that were seen to carry out the strategy that the cast gives them.
+/// The processes that were seen to carry out the strategy that the cast gives them. Of wire attacks it says
+/// nothing: see [`super::attackers_at_work`].
 #[must_use]
 pub fn at_work(params: &Params, cast: &Cast, history: &[Recorded]) -> BTreeSet<ProcessId> {
     Sightings::of(params, cast, history).at_work(cast)
@@ -96,7 +97,7 @@ impl Sightings {
     pub fn at_work(&self, cast: &Cast) -> BTreeSet<ProcessId> {
         let shown = cast.parts().filter(|(process, part)| match &part.role {
             Role::Byzantine(strategy) => self.show(*process, strategy, 1),
-            Role::Correct => false,
+            Role::Correct | Role::Attacker(_) => false,
         });
         shown.map(|(process, _)| process).collect()
     }
@@ -280,6 +281,7 @@ mod tests {
             process: ProcessId::FIRST,
             kind: OffenceKind::Malformed,
             number: None,
+            phase: None,
             detail,
         })
     }

@@ -4,6 +4,9 @@
 //! A [`Strategy`] is the name of a role with its arguments, as scenarios and command lines write it:
 //! `silent`, `collude(value=aaa)`, `adaptive(phase=5, then=late-append(access=2, value=b))`. What a strategy
 //! must know beforehand, such as what others propose, is an argument of it; all else it learns from its reads.
+//!
+//! A [`WireAttack`] is what only the network can show: here stands what it is called and what it must be blamed
+//! for, and the client carries it out.
 
 mod absent;
 mod adaptive;
@@ -21,6 +24,7 @@ mod repeat_append;
 mod silent;
 mod stall;
 mod text;
+mod wire_attack;
 
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +43,7 @@ pub use self::repeat_append::RepeatAppend;
 pub use self::silent::Silent;
 pub use self::stall::Stall;
 pub use self::text::StrategyError;
+pub use self::wire_attack::{WireAttack, WireAttackError, WireAttackKind, attackers_at_work, fired_attacks};
 use crate::history::OffenceKind;
 use crate::params::{AppendWindow, Params};
 use crate::process::{Act, Behaviour, Correct, View, read_and_decide};

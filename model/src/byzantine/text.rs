@@ -7,7 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::Strategy;
+use super::{Strategy, WireAttack};
 use crate::types::{AccessNumber, Phase, Value};
 
 /// How deep strategies may stand within each other: enough for any that makes sense, and no text can exhaust
@@ -53,19 +53,19 @@ pub enum StrategyError {
     },
 }
 
-fn usage(strategy: &str) -> &'static str {
-    Strategy::describe(strategy).unwrap_or("one of the strategies")
+fn usage(name: &str) -> &'static str {
+    Strategy::describe(name).or_else(|| WireAttack::describe(name)).unwrap_or("one of the strategies")
 }
 
-/// The arguments between the parentheses, from which a strategy takes its own.
-struct Arguments<'a> {
-    strategy: &'static str,
+/// The arguments between the parentheses, from which a strategy or a wire attack takes its own.
+pub(super) struct Arguments<'a> {
+    pub(super) strategy: &'static str,
     given: Vec<(&'a str, &'a str)>,
 }
 
 impl<'a> Arguments<'a> {
     /// Takes a text apart; `names` are those that it may begin with.
-    fn parse(text: &'a str, names: &[&'static str]) -> Result<Self, StrategyError> {
+    pub(super) fn parse(text: &'a str, names: &[&'static str]) -> Result<Self, StrategyError> {
         let malformed = || StrategyError::Malformed(text.to_owned());
         let (name, inside) = match text.trim().split_once('(') {
             None => (text.trim(), None),
@@ -127,7 +127,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    fn parsed<T>(
+    pub(super) fn parsed<T>(
         &mut self,
         key: &'static str,
         wanted: &'static str,
@@ -150,7 +150,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// Everything that was given must have been taken.
-    fn finish(self) -> Result<(), StrategyError> {
+    pub(super) fn finish(self) -> Result<(), StrategyError> {
         match self.given.first() {
             None => Ok(()),
             Some((key, _)) => {

@@ -6,7 +6,8 @@
 //!
 //! The whole verdict is the first that applies of
 //! - **violation**: a promised property broke, or a rule of SPEC, or a correct process was accused, or missed
-//!   a phase that it was in time for, or decided what Algorithm 1 does not decide. A bug of ours.
+//!   a phase that it was in time for, or decided what Algorithm 1 does not decide, or a culprit got away: it was
+//!   seen to commit an offence of the closed list, and that is not on record. A bug of ours.
 //! - **outside**: a property broke that nobody promised. The witness shows how.
 //! - **unknown**: the run proves nothing: something happened that the plan does not name, or did not
 //!   happen that it names, or the history is incomplete.
@@ -33,7 +34,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bounds;
 use crate::cast::{Cast, Role};
-use crate::history::Recorded;
+use crate::history::{OffenceKind, Recorded};
 use crate::params::Params;
 use crate::process::{Ended, Report};
 use crate::types::{ProcessId, Value};
@@ -57,6 +58,9 @@ pub struct Plan {
     pub late: BTreeSet<ProcessId>,
     /// Attacks that must be seen to fire (B3), by the names under which [`Case::fired`] counts them.
     pub attacks: BTreeSet<String>,
+    /// Offences that Byzantine processes were seen to commit: each must be on record (B2). See
+    /// [`Cast::offences`].
+    pub offences: BTreeMap<ProcessId, BTreeSet<OffenceKind>>,
 }
 
 /// Everything that is known of a run.
@@ -153,6 +157,14 @@ impl<'a> Run<'a> {
         self.evidence.blame.keys().copied().filter(|process| self.correct.contains(process))
     }
 
+    /// Offences that this process was seen to commit and that are not on record (B2).
+    fn unnamed(&self, case: &Case<'_>, process: ProcessId) -> Vec<OffenceKind> {
+        let committed = case.plan.offences.get(&process).into_iter().flatten();
+        let on_record = self.evidence.blame.get(&process);
+        let missing = |kind: &&OffenceKind| on_record.is_none_or(|kinds| !kinds.contains_key(kind));
+        committed.filter(missing).copied().collect()
+    }
+
     /// The largest m of a correct process (D2).
     fn most_missed(&self) -> u64 {
         let missed = |process: &ProcessId| match self.decisions.get(process) {
@@ -241,11 +253,13 @@ fn write(
     let premise = |finding: &Finding| finding.missing.as_ref().map(ToString::to_string);
     let strategy = |(process, part): (ProcessId, &crate::cast::Part)| match &part.role {
         Role::Correct => None,
-        Role::Byzantine(strategy) => Some((process, strategy.to_string())),
+        role @ (Role::Byzantine(_) | Role::Attacker(_)) => Some((process, role.to_string())),
     };
     let deciders = run.deciders();
     let decision =
         if deciders.len() == 1 { deciders.keys().next().map(|&value| value.clone()) } else { None };
+    let (unnamed, named) =
+        case.plan.offences.keys().partition(|process| !run.unnamed(case, **process).is_empty());
     Verdict {
         version: VERDICT_VERSION,
         verdict,
@@ -278,6 +292,9 @@ fn write(
         phase_bound: bounds::phase_bound(&case.params, run.most_missed()),
         seed: case.params.spec().seed,
         accused_correct: run.accused().collect(),
+        culprits: case.plan.offences.keys().copied().collect(),
+        named,
+        unnamed,
         fired: case.fired.clone(),
         byzantine: case.cast.parts().filter_map(strategy).collect(),
         witness,

@@ -29,6 +29,7 @@ pub(super) fn violations(case: &Case<'_>, run: &Run<'_>) -> Vec<Violation> {
         );
         Violation { event: Some(*index), says }
     }));
+    found.extend(unnamed(case, run));
     found.extend(robbed(case, run));
     let sealed_mode = mode(run.evidence.values());
     found.extend(run.reports.values().filter_map(|report| {
@@ -36,6 +37,19 @@ pub(super) fn violations(case: &Case<'_>, run: &Run<'_>) -> Vec<Violation> {
         Some(Violation { event: run.evidence.of(report.process).decided_at, says })
     }));
     found
+}
+
+/// Culprits who got away: what was seen to be an offence of the closed list is provable, and so must be on record
+/// (B2). Of a history that is not complete the offence may be what is missing.
+fn unnamed(case: &Case<'_>, run: &Run<'_>) -> impl Iterator<Item = Violation> {
+    let culprits = case.plan.offences.keys().filter(|_| case.complete);
+    culprits.flat_map(|&process| {
+        run.unnamed(case, process).into_iter().map(move |kind| {
+            let says =
+                format!("B2: process {process} was seen to commit {kind:?}, and that is not on record");
+            Violation { event: None, says }
+        })
+    })
 }
 
 /// Correct processes whose access was there in time and was passed over (V4).
@@ -63,6 +77,11 @@ fn wrong_decision(
     if let Some(told) = run.evidence.of(*process).decided.as_ref().filter(|told| *told != decision) {
         return Some(format!(
             "D3: process {process} decided {decision}, and {told} is on record as its report"
+        ));
+    }
+    if case.complete && report.ended == Ended::Decided && run.evidence.of(*process).decided.is_none() {
+        return Some(format!(
+            "D3: process {process} decided {decision}, the server took its report, and has no record of it"
         ));
     }
     let whole = from.len() == run.evidence.list.len() && run.evidence.begins_with(from);

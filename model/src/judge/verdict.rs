@@ -179,6 +179,12 @@ pub struct Verdict {
     pub witness: Vec<String>,
     /// Correct processes that were accused of an offence; must be empty (B3).
     pub accused_correct: Vec<ProcessId>,
+    /// Byzantine processes that were seen to commit an offence of the closed list (B2).
+    pub culprits: Vec<ProcessId>,
+    /// Those of them for whom every such offence is on record.
+    pub named: Vec<ProcessId>,
+    /// The others; must be empty if the history is complete.
+    pub unnamed: Vec<ProcessId>,
 }
 
 impl Verdict {

@@ -327,7 +327,13 @@ impl Machine {
         detail: String,
         events: &mut Vec<Event>,
     ) {
-        self.offences.file(Offence { process, kind, number, detail }, events);
+        self.file(Offence { process, kind, number, phase: None, detail }, events);
+    }
+
+    /// Files an offence under the phase that is open or next.
+    pub(super) fn file(&mut self, offence: Offence, events: &mut Vec<Event>) {
+        let phase = (self.state != State::Gathering).then_some(self.phase);
+        self.offences.file(Offence { phase, ..offence }, events);
     }
 }
 

@@ -81,7 +81,7 @@ pub enum Input {
         /// Its decision.
         value: Value,
     },
-    /// The server's border refused something that counts as an offence (B2).
+    /// The server's border refused something that counts as an offence (B2). The phase is noted here.
     Offence(Offence),
     /// The creator closes the instance (F10).
     Close,
@@ -307,7 +307,7 @@ impl Machine {
                 // The border has refused an access: what follows it on its stream is out of order through no
                 // fault (F8d). If it came by a unary call, this excuses more than it must.
                 self.members[offence.process.index()].refused_on_stream |= offence.number.is_some();
-                self.offences.file(offence, events);
+                self.file(offence, events);
                 Ok(Reply::Done)
             }
             Input::Close => {

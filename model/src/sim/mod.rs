@@ -31,7 +31,8 @@ use crate::process::Report;
 pub struct Plan {
     /// The parameters of the instance.
     pub params: Arc<Params>,
-    /// Who plays what. A process that it does not name never joins.
+    /// Who plays what. A process that it does not name never joins; nor does one that attacks the wire, since
+    /// there is none.
     pub cast: Cast,
     /// From which the order of arrival is drawn, and what strategies draw.
     pub seed: u64,

@@ -73,11 +73,9 @@ impl Stage {
     pub(super) fn set(&mut self, plan: &Plan) {
         self.clear(&plan.params, plan.seed);
         for process in ProcessId::all(plan.params.processes()) {
-            match plan.cast.part(process) {
-                Some(part) => {
-                    let behaviour = part.behaviour(process, plan.seed);
-                    self.seat(process, &plan.params, behaviour, part.ends());
-                }
+            let part = plan.cast.part(process);
+            match part.and_then(|part| Some((part.behaviour(process, plan.seed)?, part.ends()))) {
+                Some((behaviour, ends)) => self.seat(process, &plan.params, behaviour, ends),
                 None => self.leave_empty(process),
             }
         }
@@ -255,7 +253,7 @@ impl Stage {
             ValueError::Empty => OffenceKind::Malformed,
             ValueError::TooLarge { .. } => OffenceKind::Oversized,
         };
-        let offence = Offence { process, kind, number, detail: error.to_string() };
+        let offence = Offence { process, kind, number, phase: None, detail: error.to_string() };
         let filed = self.apply(Input::Offence(offence));
         debug_assert_eq!(filed, Ok(Reply::Done), "an offence is never refused");
     }

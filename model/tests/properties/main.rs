@@ -147,7 +147,7 @@ impl Run {
             Deed::Decide(value) => (self.now, Input::Decide { process, value }),
             Deed::Offence => {
                 let (kind, detail) = (OffenceKind::Oversized, String::new());
-                (self.now, Input::Offence(Offence { process, kind, number: None, detail }))
+                (self.now, Input::Offence(Offence { process, kind, number: None, phase: None, detail }))
             }
             Deed::Tick => (self.now, Input::Tick),
             Deed::AccessFromThePast { op, ago } => {

@@ -87,7 +87,8 @@ fn input(machine: &Machine, verb: &str, words: &mut Words<'_>) -> Result<Input, 
         "offence" => {
             let kind = offence_kind(words.next()?)?;
             let number = words.take_named("#").map(number).transpose()?.and_then(AccessNumber::new);
-            Ok(Input::Offence(Offence { process, kind, number, detail: "seen at the border".into() }))
+            let detail = "seen at the border".into();
+            Ok(Input::Offence(Offence { process, kind, number, phase: None, detail }))
         }
         _ => Err("there is no such command".to_owned()),
     }

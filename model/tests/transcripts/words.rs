@@ -54,11 +54,10 @@ pub(crate) fn event(event: &Event) -> String {
         Event::Sealed { phase, length } => format!("sealed from phase {phase} on, length {length}"),
         Event::Decided { process, value } => format!("P{process} decided {value} and left"),
         Event::Withdrawn { process, number } => format!("P{process} #{number} withdrawn"),
-        Event::Offence(Offence { process, kind: given, number: Some(number), detail }) => {
-            format!("P{process} #{number} offence {}: {detail}", kind(*given))
-        }
-        Event::Offence(Offence { process, kind: given, number: None, detail }) => {
-            format!("P{process} offence {}: {detail}", kind(*given))
+        Event::Offence(Offence { process, kind: given, number, phase, detail }) => {
+            let number = number.map_or(String::new(), |number| format!(" #{number}"));
+            let phase = phase.map_or("while gathering".to_owned(), |phase| format!("in phase {phase}"));
+            format!("P{process}{number} offence {} {phase}: {detail}", kind(*given))
         }
         Event::Finished => "finished".to_owned(),
         Event::Closed => "closed".to_owned(),

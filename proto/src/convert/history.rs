@@ -3,7 +3,7 @@
 
 use stickycas_model::access::{Answer, ReadAnswer};
 use stickycas_model::history::{Event, Offence, OffenceKind, Recorded};
-use stickycas_model::types::{AccessNumber, Position, SessionId, Time};
+use stickycas_model::types::{AccessNumber, Phase, Position, SessionId, Time};
 
 use super::access::{WireOp, recorded_value};
 use super::{WireError, access_number, phase, process, session, warp};
@@ -169,6 +169,7 @@ impl From<&Offence> for wire::Offence {
             process: offence.process.get(),
             kind: v1::OffenceKind::from(offence.kind).into(),
             number: offence.number.map_or(0, AccessNumber::get),
+            phase: offence.phase.map_or(0, Phase::get),
             detail: offence.detail.clone(),
         }
     }
@@ -182,6 +183,7 @@ impl TryFrom<&wire::Offence> for Offence {
             process: process("offence.process", offence.process)?,
             kind: offence_kind_from_wire("offence.kind", offence.kind)?,
             number: AccessNumber::new(offence.number),
+            phase: Phase::new(offence.phase),
             detail: offence.detail.clone(),
         })
     }

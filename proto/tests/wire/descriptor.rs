@@ -22,7 +22,7 @@ fn the_descriptor_set_is_fresh() {
 }
 
 #[test]
-fn the_descriptor_set_holds_both_services_and_their_calls() {
+fn the_descriptor_set_holds_the_services_and_their_calls() {
     let calls: Vec<(String, Vec<String>)> = embedded()
         .file
         .iter()
@@ -34,6 +34,7 @@ fn the_descriptor_set_holds_both_services_and_their_calls() {
         .collect();
     let expected = [
         ("InstanceService", &["Create", "Get", "List", "Watch", "Close"][..]),
+        ("ServerService", &["GetCounts"]),
         ("StickyCasService", &["Append", "Read", "Decide", "Attach"]),
     ];
     let expected: Vec<(String, Vec<String>)> = expected

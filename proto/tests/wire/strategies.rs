@@ -57,8 +57,8 @@ fn answer() -> impl Strategy<Value = Answer> {
 }
 
 fn offence() -> impl Strategy<Value = Offence> {
-    (process(), select(&OffenceKind::ALL[..]), option::of(number()), ".*")
-        .prop_map(|(process, kind, number, detail)| Offence { process, kind, number, detail })
+    (process(), select(&OffenceKind::ALL[..]), option::of(number()), option::of(phase()), ".*")
+        .prop_map(|(process, kind, number, phase, detail)| Offence { process, kind, number, phase, detail })
 }
 
 fn event() -> impl Strategy<Value = Event> {

@@ -150,6 +150,6 @@ pub(super) fn refuse_content(
         WireError::Value { error: ValueError::TooLarge { .. }, .. } => OffenceKind::Oversized,
         _ => OffenceKind::Malformed,
     };
-    instance.accuse(Offence { process, kind, number, detail: error.to_string() });
+    instance.accuse(Offence { process, kind, number, phase: None, detail: error.to_string() });
     Refused::from(error)
 }

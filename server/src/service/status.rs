@@ -5,7 +5,7 @@ use std::time::Duration;
 use stickycas_model::access::Op;
 use stickycas_model::machine::{MemberStatus, State, Status, WaitingMember};
 use stickycas_model::params::Patience;
-use stickycas_model::types::{Phase, ProcessId, WarpId};
+use stickycas_model::types::{AccessNumber, Phase, ProcessId, WarpId};
 use stickycas_proto::convert::duration_to_wire;
 use stickycas_proto::convert::own::Own;
 use stickycas_proto::v1;
@@ -43,6 +43,8 @@ pub(super) fn status_to_wire(status: &Status, rows: usize) -> v1::Status {
             kind: v1::OffenceKind::from(offence.first.kind).into(),
             count: offence.count,
             first_detail: offence.first.detail.clone(),
+            first_number: offence.first.number.map_or(0, AccessNumber::get),
+            first_phase: offence.first.phase.map_or(0, Phase::get),
         }),
         offences_left_out: left_out(&status.offences, rows),
     }

@@ -1,0 +1,164 @@
+//! What a server has counted of the conduct of its callers: how an attack is seen to have fired (SPEC B3).
+//!
+//! A count is no accusation. Offences stand in the record of the instance that they were committed at
+//! ([`Client::get`], [`Client::watch`](crate::watch)).
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use serde::Serialize;
+use stickycas_proto::convert::WireError;
+use stickycas_proto::v1;
+use stickycas_proto::v1::RefusalReason;
+
+use crate::client::{Client, Manner};
+use crate::error::Error;
+use crate::info::optional_time;
+
+/// What a server has counted since it started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ServerCounts {
+    /// When it started, by its own clock.
+    #[serde(serialize_with = "optional_time", skip_serializing_if = "Option::is_none")]
+    pub started: Option<SystemTime>,
+    /// Everything, whoever's it was.
+    pub all: Counts,
+    /// What each principal is known to have done. Without those of whom there is nothing to tell.
+    pub principals: BTreeMap<String, Counts>,
+    /// How many more principals there are.
+    pub left_out: u32,
+}
+
+/// How often what happened. The fields are those of the wire's `Counts`, where each is explained.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Refusals by the name of their reason, such as `NOT_YOUR_PHASE`.
+    pub refusals: BTreeMap<&'static str, u64>,
+    /// Connections that found the server full.
+    pub connections_refused: u64,
+    /// Connections on which nobody was named in time.
+    pub connections_silent: u64,
+    /// Connections given up because of too many stream resets.
+    pub connections_reset_flooded: u64,
+    /// Connections cut because answers were left unread for too long.
+    pub connections_unread: u64,
+    /// Messages that do not decode.
+    pub messages_undecodable: u64,
+    /// Messages above the size limit.
+    pub messages_oversized: u64,
+    /// Calls whose client went before they were answered.
+    pub calls_abandoned: u64,
+    /// Attach streams that the client's side broke off.
+    pub streams_abandoned: u64,
+    /// Times that an Attach stream was not listened to because too much was unread.
+    pub streams_stalled: u64,
+    /// Sessions that a newer one has replaced.
+    pub sessions_replaced: u64,
+    /// Accesses that were sent again.
+    pub accesses_repeated: u64,
+}
+
+impl Counts {
+    /// How often something was refused for this reason.
+    #[must_use]
+    pub fn refused(&self, reason: RefusalReason) -> u64 {
+        self.refusals.get(reason.name()).copied().unwrap_or_default()
+    }
+
+    /// Everything but the refusals, under the names of the fields.
+    #[must_use]
+    pub const fn others(&self) -> [(&'static str, u64); 11] {
+        [
+            ("connections_refused", self.connections_refused),
+            ("connections_silent", self.connections_silent),
+            ("connections_reset_flooded", self.connections_reset_flooded),
+            ("connections_unread", self.connections_unread),
+            ("messages_undecodable", self.messages_undecodable),
+            ("messages_oversized", self.messages_oversized),
+            ("calls_abandoned", self.calls_abandoned),
+            ("streams_abandoned", self.streams_abandoned),
+            ("streams_stalled", self.streams_stalled),
+            ("sessions_replaced", self.sessions_replaced),
+            ("accesses_repeated", self.accesses_repeated),
+        ]
+    }
+}
+
+impl From<&v1::Counts> for Counts {
+    fn from(wire: &v1::Counts) -> Self {
+        let mut refusals = BTreeMap::new();
+        for row in &wire.refusals {
+            // Reasons that are not known here yet share one row.
+            *refusals.entry(row.reason().name()).or_default() += row.count;
+        }
+        Self {
+            refusals,
+            connections_refused: wire.connections_refused,
+            connections_silent: wire.connections_silent,
+            connections_reset_flooded: wire.connections_reset_flooded,
+            connections_unread: wire.connections_unread,
+            messages_undecodable: wire.messages_undecodable,
+            messages_oversized: wire.messages_oversized,
+            calls_abandoned: wire.calls_abandoned,
+            streams_abandoned: wire.streams_abandoned,
+            streams_stalled: wire.streams_stalled,
+            sessions_replaced: wire.sessions_replaced,
+            accesses_repeated: wire.accesses_repeated,
+        }
+    }
+}
+
+impl TryFrom<v1::GetCountsResponse> for ServerCounts {
+    type Error = WireError;
+
+    fn try_from(wire: v1::GetCountsResponse) -> Result<Self, WireError> {
+        let counts = |counts: &Option<v1::Counts>| {
+            counts.as_ref().map(Counts::from).ok_or(WireError::Missing("counts"))
+        };
+        let named = |row: &v1::PrincipalCounts| Ok((row.principal.clone(), counts(&row.counts)?));
+        Ok(Self {
+            started: wire.start_time.and_then(|time| SystemTime::try_from(time).ok()),
+            all: counts(&wire.all)?,
+            principals: wire.principals.iter().map(named).collect::<Result<_, WireError>>()?,
+            left_out: wire.principals_left_out,
+        })
+    }
+}
+
+impl Client {
+    /// What the server has counted: of these principals, or of all if none is named. For coordinators and
+    /// observers.
+    ///
+    /// # Errors
+    /// When the caller is neither, or the server cannot be reached.
+    pub async fn counts(&self, principals: &[String]) -> Result<ServerCounts, Error> {
+        let call = || {
+            let mut server = self.connection.server();
+            let request = v1::GetCountsRequest { principals: principals.to_vec() };
+            async move { server.get_counts(request).await }
+        };
+        Ok(self.call(Manner::Repeatable, call).await?.try_into()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_arrive_as_they_were_and_unknown_reasons_share_a_row() {
+        let refusals = [(RefusalReason::NotYourPhase.into(), 3), (1_000, 1), (2_000, 1)];
+        let refusals = refusals.map(|(reason, count)| v1::RefusalCount { reason, count }).to_vec();
+        let counts = Counts::from(&v1::Counts { refusals, streams_stalled: 2, ..v1::Counts::default() });
+        assert_eq!(counts.refused(RefusalReason::NotYourPhase), 3);
+        assert_eq!(counts.refused(RefusalReason::Unspecified), 2);
+        assert_eq!(counts.refused(RefusalReason::RateExceeded), 0);
+        assert_eq!(counts.others().iter().map(|(_, count)| count).sum::<u64>(), counts.streams_stalled);
+    }
+
+    #[test]
+    fn an_answer_without_counts_is_none() {
+        let answer = ServerCounts::try_from(v1::GetCountsResponse::default());
+        assert_eq!(answer, Err(WireError::Missing("counts")));
+    }
+}

@@ -1,0 +1,53 @@
+//! Asks for much on a stream that it never reads: its window is too small for what it asks for, and what has
+//! come is never taken out of it.
+//!
+//! It asks for the same answer again and again, which is legal and takes no phases. The stream stays open while
+//! the process goes on elsewhere, so that what the server keeps for it lies there to the end.
+
+use bytes::Bytes;
+use h2::SendStream;
+use h2::client::ResponseFuture;
+use stickycas_proto::v1;
+
+use super::field::Field;
+use super::raw::{Raw, broken, framed};
+use super::stream::{CHANNEL, append};
+use crate::error::Error;
+
+/// Bytes that the server may send before it has to wait: the welcome, and not many answers.
+const WINDOW: u32 = 1024;
+/// Frames in one message: a server may take a message with more for one that breaks the protocol.
+const FRAMES_PER_MESSAGE: u32 = 1_000;
+
+/// What is held open and never read.
+pub(super) struct Unread {
+    _connection: Raw,
+    _response: ResponseFuture,
+    _send: SendStream<Bytes>,
+}
+
+pub(super) async fn attack(field: &Field) -> Result<Unread, Error> {
+    let own = field.own().await?;
+    let (number, value) = (own.next, Field::value(own.process));
+    let mut raw = Raw::connect(field.target(), Some(WINDOW)).await?;
+    let (response, mut send) = raw.begin("StickyCasService/Attach", &[field.principal()]).await?;
+    let mut say = |frames: Vec<v1::ClientFrame>| {
+        let sent = send.send_data(framed(&v1::AttachRequest { frames }), false);
+        sent.map_err(|error| broken(field.target(), error))
+    };
+    let incarnation = rand::random_range(1..=u64::MAX);
+    let hello = v1::Hello { channel: CHANNEL, instance_id: field.instance.to_string(), incarnation };
+    say(vec![hello.into()])?;
+    // Elsewhere it waits for the answer, which can be asked for again from then on.
+    let request = field.append_request(number, value.as_bytes(), false);
+    let answered = field.connection.list().append(request).await;
+    answered.map_err(|status| field.connection.error(&status))?;
+    field.tally.attempts(u64::from(field.count));
+    let mut left = field.count;
+    while left > 0 {
+        let frames = left.min(FRAMES_PER_MESSAGE);
+        say((0..frames).map(|_| append(CHANNEL, number, value.as_bytes())).collect())?;
+        left -= frames;
+    }
+    Ok(Unread { _connection: raw, _response: response, _send: send })
+}

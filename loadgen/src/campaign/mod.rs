@@ -1,0 +1,3 @@
+//! Campaigns: many runs over the axes of a scenario.
+
+pub mod cell;

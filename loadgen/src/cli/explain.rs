@@ -1,0 +1,42 @@
+//! `explain`: what a run folder shows and why, for people.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::output::{show, tell};
+use crate::explain::{ROWS, text};
+use crate::replay::replay;
+use crate::report::folder::Folder;
+use crate::report::json;
+
+/// The arguments of `explain`.
+#[derive(Debug, Args)]
+pub(super) struct ExplainArgs {
+    /// The folder that a run wrote
+    #[arg(value_name = "RUN_FOLDER")]
+    folder: PathBuf,
+    /// Print the explanation as JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Explains. Exit code 0 whatever the verdict: the run is not judged by whether it can be explained.
+pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<u8> {
+    let folder = Folder::read(&args.folder)?;
+    let record = folder.judged_again();
+    let explanation = record.explained();
+    if args.json {
+        show(&json::text(&explanation))?;
+    } else {
+        show(&text(&record, &explanation, ROWS))?;
+    }
+    if !replay(&folder).same {
+        let place = args.folder.display();
+        tell(&format!(
+            "this folder does not follow from its own inputs: what is said here rests on its history and reports as \
+             they stand; see stickycas-loadgen replay {place}"
+        ));
+    }
+    Ok(0)
+}

@@ -1,0 +1,30 @@
+//! `replay`: whether a run folder follows from its own inputs.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::output::show;
+use crate::replay::replay;
+use crate::report::folder::Folder;
+use crate::report::json;
+
+/// The arguments of `replay`.
+#[derive(Debug, Args)]
+pub(super) struct ReplayArgs {
+    /// The folder that a run wrote
+    #[arg(value_name = "RUN_FOLDER")]
+    folder: PathBuf,
+    /// Print what was found as JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Exit code if a replay came out differently.
+const DIFFERENT: u8 = 1;
+
+pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<u8> {
+    let replayed = replay(&Folder::read(&args.folder)?);
+    show(&if args.json { json::text(&replayed) } else { replayed.to_string() })?;
+    Ok(if replayed.same { 0 } else { DIFFERENT })
+}

@@ -1,0 +1,137 @@
+//! A run folder, replayed: the recorded inputs are fed to a fresh machine, which must do again what the record
+//! says, event by event, and the judge must come to the same verdict, field by field.
+//!
+//! What is compared with what:
+//! - each event with what the machine of the simulator does, which is the machine that the server runs:
+//!   entries, answers, phases, offences ([`sim::replay`]);
+//! - each field of `verdict.json` with what the judge says now, given the folder's scenario, history and reports.
+//!
+//! So whoever doubts a run needs to trust none of its server, its harness and its verdict: what they claim
+//! follows from the inputs, or it does not. That the inputs are the ones that were sent shows in nothing but the
+//! processes' own reports.
+
+use std::fmt;
+
+use serde::Serialize;
+use stickycas_model::history::Recorded;
+use stickycas_model::sim::{self, Difference};
+use stickycas_model::types::Time;
+
+use crate::report::folder::Folder;
+use crate::report::words;
+
+/// What a replay shows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Replayed {
+    /// Whether it came out the same.
+    pub same: bool,
+    /// Events in the record.
+    pub events: usize,
+    /// The first event that came out differently.
+    pub difference: Option<DifferentEvent>,
+    /// Fields of the verdict that came out differently.
+    pub fields: Vec<DifferentField>,
+}
+
+/// The first event that came out differently.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DifferentEvent {
+    /// Its index, from 0.
+    pub index: usize,
+    /// What the record says; `None` at its end.
+    pub expected: Option<Recorded>,
+    /// What the machine did; `None` if nothing.
+    pub got: Option<Recorded>,
+}
+
+/// A field of the verdict that came out differently.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DifferentField {
+    /// Its name.
+    pub field: String,
+    /// What `verdict.json` says; `None` if it does not have it.
+    pub expected: Option<serde_json::Value>,
+    /// What the judge says now; `None` if it says nothing of the kind.
+    pub got: Option<serde_json::Value>,
+}
+
+/// Replays the run of a folder and judges it again.
+#[must_use]
+pub fn replay(folder: &Folder) -> Replayed {
+    let replayed = sim::replay(&folder.scenario.params, &folder.history);
+    let difference = replayed.err().map(|Difference { index, expected, got }| DifferentEvent {
+        index,
+        expected: expected.map(|recorded| *recorded),
+        got: got.map(|recorded| *recorded),
+    });
+    let fields = different_fields(folder);
+    let same = difference.is_none() && fields.is_empty();
+    Replayed { same, events: folder.history.len(), difference, fields }
+}
+
+fn different_fields(folder: &Folder) -> Vec<DifferentField> {
+    let verdict = folder.judged_again().verdict;
+    let judged: serde_json::Map<_, _> = serde_json::to_value(&verdict)
+        .and_then(serde_json::from_value)
+        .expect("a verdict is a record of fields that JSON can hold");
+    let told = &folder.verdict;
+    let added = told.keys().filter(|field| !judged.contains_key(*field));
+    let different = judged.keys().chain(added).filter(|field| told.get(*field) != judged.get(*field));
+    different
+        .map(|field| DifferentField {
+            field: field.clone(),
+            expected: told.get(field).cloned(),
+            got: judged.get(field).cloned(),
+        })
+        .collect()
+}
+
+/// In words.
+impl fmt::Display for Replayed {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.same {
+            let events = self.events;
+            return writeln!(
+                out,
+                "replay: the same: {events} events came out again one by one, and the verdict is the same in every field"
+            );
+        }
+        writeln!(out, "replay: different")?;
+        if let Some(DifferentEvent { index, expected, got }) = &self.difference {
+            writeln!(
+                out,
+                "the first event that differs is number {index}, line {} of history.ndjson",
+                index + 1
+            )?;
+            writeln!(out, "  the record says  {}", event(expected.as_ref(), "nothing: it ends here"))?;
+            writeln!(
+                out,
+                "  the machine did  {}",
+                event(got.as_ref(), "nothing that is not on record already")
+            )?;
+        } else {
+            writeln!(out, "the {} events came out again one by one", self.events)?;
+        }
+        for DifferentField { field, expected, got } in &self.fields {
+            writeln!(out, "the field {field} of the verdict differs")?;
+            writeln!(
+                out,
+                "  verdict.json says  {}",
+                json(expected.as_ref(), "nothing: it has no such field")
+            )?;
+            writeln!(out, "  the judge says     {}", json(got.as_ref(), "nothing of the kind"))?;
+        }
+        Ok(())
+    }
+}
+
+fn event(recorded: Option<&Recorded>, nothing: &str) -> String {
+    recorded.map_or_else(
+        || nothing.to_owned(),
+        |Recorded { at, event }| format!("after {:?}: {}", at.since(Time::ZERO), words::event(event)),
+    )
+}
+
+fn json(value: Option<&serde_json::Value>, nothing: &str) -> String {
+    value.map_or_else(|| nothing.to_owned(), ToString::to_string)
+}

@@ -1,0 +1,183 @@
+//! A run folder read back: everything that it takes to judge the run again, or what is wrong with it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use stickycas_model::counts::Counted;
+use stickycas_model::history::Recorded;
+use stickycas_model::judge::VERDICT_VERSION;
+use stickycas_model::process::Report;
+
+use super::{FOLDER_VERSION, Harness};
+use crate::record::Record;
+use crate::scenario::{Scenario, ScenarioError};
+
+/// A run as its folder has it.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    /// What was run.
+    pub scenario: Scenario,
+    /// What the harness saw.
+    pub harness: Harness,
+    /// What happened at the instance.
+    pub history: Vec<Recorded>,
+    /// What the server counted.
+    pub counted: Counted,
+    /// What processes said at their end.
+    pub reports: Vec<Report>,
+    /// The verdict, field by field, whatever fields it has.
+    pub verdict: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Why a run folder cannot be read. Each says what is wrong with which file, and what to do where something can be
+/// done.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// There is no such folder.
+    #[error("{}: no such folder: give the folder that a run wrote, such as runs/quickstart-21", .0.display())]
+    NoFolder(PathBuf),
+    /// A file of it is missing.
+    #[error("{}: {file} is missing: this is no run folder, or a part of one", folder.display())]
+    Missing {
+        /// The folder.
+        folder: PathBuf,
+        /// Which file.
+        file: &'static str,
+    },
+    /// A file of it cannot be read.
+    #[error("{}: {error}", path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A file of it is not what it should be.
+    #[error("{}:{line}: {reason}\n  {line} | {text}", path.display())]
+    Broken {
+        /// Which file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// The beginning of what stands there.
+        text: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// It was written in another form than the one that is known here.
+    #[error(
+        "{}: version {found}, and this program reads version {wanted}: use the version of stickycas-loadgen that \
+         environment.json names, or run scenario.toml again",
+        path.display()
+    )]
+    OtherVersion {
+        /// Which file.
+        path: PathBuf,
+        /// Its version.
+        found: u64,
+        /// The version that is known here.
+        wanted: u32,
+    },
+    /// A file has more or fewer lines than were written.
+    #[error("{}: {found} lines, and harness.json says {wanted}: lines were lost or added", path.display())]
+    Lines {
+        /// Which file.
+        path: PathBuf,
+        /// Lines that there are.
+        found: usize,
+        /// Lines that were written.
+        wanted: usize,
+    },
+    /// Its scenario cannot be read.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+}
+
+impl Folder {
+    /// Reads a run folder.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn read(folder: &Path) -> Result<Self, FolderError> {
+        if !folder.is_dir() {
+            return Err(FolderError::NoFolder(folder.to_owned()));
+        }
+        let harness: Harness = of_version(folder, "harness.json", FOLDER_VERSION)?;
+        // Named before it is parsed: a folder without one is more likely no run folder.
+        text(folder, "scenario.toml")?;
+        let scenario = Scenario::load(&folder.join("scenario.toml"), None)?;
+        let history = lines(folder, "history.ndjson", harness.events)?;
+        let counted = json(folder, "counts.json")?;
+        let reports = lines(folder, "reports.ndjson", harness.reports)?;
+        let verdict = of_version(folder, "verdict.json", VERDICT_VERSION)?;
+        Ok(Self { scenario, harness, history, counted, reports, verdict })
+    }
+
+    /// The run, judged again.
+    #[must_use]
+    pub fn judged_again(&self) -> Record {
+        let Self { scenario, harness, history, counted, reports, .. } = self.clone();
+        Record::judged(scenario, harness.how, history, harness.complete, counted, reports)
+            .with_unplanned(harness.unplanned)
+    }
+}
+
+fn text(folder: &Path, file: &'static str) -> Result<String, FolderError> {
+    let path = folder.join(file);
+    fs::read_to_string(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => FolderError::Missing { folder: folder.to_owned(), file },
+        _ => FolderError::Unreadable { path, error },
+    })
+}
+
+/// A file that is one JSON object.
+fn json<T: DeserializeOwned>(folder: &Path, file: &'static str) -> Result<T, FolderError> {
+    let text = text(folder, file)?;
+    serde_json::from_str(&text).map_err(|error| {
+        let line = error.line().max(1);
+        broken(&folder.join(file), line, text.lines().nth(line - 1).unwrap_or_default(), &error)
+    })
+}
+
+/// A file that is one JSON object with a version.
+fn of_version<T: DeserializeOwned>(folder: &Path, file: &'static str, wanted: u32) -> Result<T, FolderError> {
+    // The version first: what else is different follows from it.
+    let fields: serde_json::Map<String, serde_json::Value> = json(folder, file)?;
+    match fields.get("version").and_then(serde_json::Value::as_u64) {
+        Some(found) if found != u64::from(wanted) => {
+            Err(FolderError::OtherVersion { path: folder.join(file), found, wanted })
+        }
+        _ => json(folder, file),
+    }
+}
+
+/// A file that is one JSON object a line.
+fn lines<T: DeserializeOwned>(
+    folder: &Path,
+    file: &'static str,
+    wanted: usize,
+) -> Result<Vec<T>, FolderError> {
+    let (path, text) = (folder.join(file), text(folder, file)?);
+    let parse = |(number, line): (usize, &str)| {
+        serde_json::from_str(line).map_err(|error| broken(&path, number, line, &error))
+    };
+    let records: Vec<T> = (1..).zip(text.lines()).map(parse).collect::<Result<_, _>>()?;
+    match records.len() {
+        found if found == wanted => Ok(records),
+        found => Err(FolderError::Lines { path, found, wanted }),
+    }
+}
+
+/// The most characters of a broken line that are shown.
+const SHOWN_OF_A_LINE: usize = 160;
+
+fn broken(path: &Path, line: usize, text: &str, error: &serde_json::Error) -> FolderError {
+    // Within a line of ours the number of the line that the parser names means nothing.
+    let said = error.to_string();
+    let reason = said.split(" at line ").next().unwrap_or(&said);
+    let reason = format!("{reason} (column {})", error.column());
+    let text = text.chars().take(SHOWN_OF_A_LINE).collect();
+    FolderError::Broken { path: path.to_owned(), line, text, reason }
+}

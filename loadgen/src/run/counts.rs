@@ -1,0 +1,36 @@
+//! What the server has counted of the processes of a run (SPEC B3).
+//!
+//! A process has the same principal in every run, so of runs at the same time on one server none can tell its
+//! counts from another's.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use stickycas_client::counts;
+use stickycas_model::counts::{Counted, Counts};
+use stickycas_model::types::ProcessId;
+
+use super::site::{self, Site};
+use crate::scenario::Scenario;
+
+/// What the server has counted so far of the attackers of a scenario, and of everybody. Without attackers nobody
+/// is asked.
+pub(super) async fn take(site: &Site, scenario: &Scenario) -> anyhow::Result<Counted> {
+    let processes: BTreeMap<String, ProcessId> =
+        scenario.cast.attackers().map(|(process, _)| (site::principal(process), process)).collect();
+    if processes.is_empty() {
+        return Ok(Counted::default());
+    }
+    let principals: Vec<String> = processes.keys().cloned().collect();
+    let counted = site.client().counts(&principals).await.with_context(|| {
+        format!("cannot ask {} what it has counted, and so whether attacks fire", site.url())
+    })?;
+    let of = |(principal, counts)| Some((*processes.get(principal)?, named(counts)));
+    Ok(Counted { all: named(&counted.all), processes: counted.principals.iter().filter_map(of).collect() })
+}
+
+/// All counts by name.
+fn named(counts: &counts::Counts) -> Counts {
+    let refusals = counts.refusals.iter().map(|(reason, count)| (*reason, *count));
+    refusals.chain(counts.others()).map(|(name, count)| (name.to_owned(), count)).collect()
+}

@@ -1,0 +1,436 @@
+//! Wire attacks: what a process can do to a server below the protocol of processes (SPEC section 8).
+//!
+//! They have nothing to do with what is appended or decided, so no behaviour expresses them and the simulator
+//! has nothing to show of them. This is their name, how much of each there is, what they must be blamed for
+//! and what shows that they have fired; how they are carried out is the client's affair. Their text is that of strategies:
+//! `flood(frames=5000)`, or `flood` for the count that serves as a default.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::StrategyError;
+use super::text::Arguments;
+use crate::cast::Cast;
+use crate::counts::Counted;
+use crate::history::{Event, OffenceKind, Recorded};
+use crate::types::ProcessId;
+
+/// Which attack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WireAttackKind {
+    /// Calls without an identity, with two, with one that nobody knows, and in roles that it has not.
+    Impersonate,
+    /// Calls with `no_wait` in the phases of others.
+    OutOfTurn,
+    /// Two contents for one access number within one session.
+    Double,
+    /// Its own old messages again.
+    Replay,
+    /// Far more accesses ahead than may wait, and calls as fast as it can.
+    Flood,
+    /// Values and messages above their limits.
+    Oversize,
+    /// Bytes that are no message.
+    Garbage,
+    /// Asks for much and never reads it.
+    SlowRead,
+    /// Opens connections and says nothing.
+    SlowOpen,
+    /// Opens streams and resets them at once.
+    ResetFlood,
+}
+
+/// What is known of a kind of attack.
+struct Facts {
+    name: &'static str,
+    /// What there can be more or less of.
+    key: &'static str,
+    default: u32,
+    /// The most of it: an attack is bounded, so that it never is the attack of our own machine on itself.
+    most: u32,
+    wanted: &'static str,
+    describe: &'static str,
+    offences: &'static [OffenceKind],
+    shown_by: ShownBy,
+}
+
+/// What shows that an attack has fired.
+#[derive(Clone, Copy)]
+enum ShownBy {
+    /// Its offences, in the record of the instance.
+    Offence,
+    /// What the server counted of the process, by this name.
+    CountOfProcess(&'static str),
+    /// What it counted and cannot say whose it was.
+    CountOfServer(&'static str),
+}
+
+impl WireAttackKind {
+    /// All of them, in the order of SPEC section 8.
+    pub const ALL: [Self; 10] = [
+        Self::Impersonate,
+        Self::OutOfTurn,
+        Self::Double,
+        Self::Replay,
+        Self::Flood,
+        Self::Oversize,
+        Self::Garbage,
+        Self::SlowRead,
+        Self::SlowOpen,
+        Self::ResetFlood,
+    ];
+
+    const fn facts(self) -> Facts {
+        match self {
+            Self::Impersonate => Facts {
+                name: "impersonate",
+                key: "rounds",
+                default: 3,
+                most: 1_000,
+                wanted: "a number from 1 to 1000",
+                describe: "impersonate(rounds=K): K times, calls without identity, with two, with an unknown one, and \
+                           in roles that it has not",
+                offences: &[OffenceKind::ForeignIdentity],
+                shown_by: ShownBy::Offence,
+            },
+            Self::OutOfTurn => Facts {
+                name: "out-of-turn",
+                key: "calls",
+                default: 50,
+                most: 10_000,
+                wanted: "a number from 1 to 10000",
+                describe: "out-of-turn(calls=K): K calls with no_wait, also in the phases of others",
+                offences: &[],
+                shown_by: ShownBy::CountOfProcess("NOT_YOUR_PHASE"),
+            },
+            Self::Double => Facts {
+                name: "double",
+                key: "times",
+                default: 3,
+                most: 1_000,
+                wanted: "a number from 1 to 1000",
+                describe: "double(times=K): K times another content for one access number within one session",
+                offences: &[OffenceKind::OtherContent],
+                shown_by: ShownBy::Offence,
+            },
+            Self::Replay => Facts {
+                name: "replay",
+                key: "times",
+                default: 5,
+                most: 1_000,
+                wanted: "a number from 1 to 1000",
+                describe: "replay(times=K): its own old messages K times again, in this session, an older one, and after \
+                           it has left",
+                offences: &[],
+                shown_by: ShownBy::CountOfProcess("accesses_repeated"),
+            },
+            Self::Flood => Facts {
+                name: "flood",
+                key: "frames",
+                default: 5_000,
+                most: 1_000_000,
+                wanted: "a number from 1 to 1000000",
+                describe: "flood(frames=K): K accesses ahead on one stream and as many calls, as fast as it can",
+                offences: &[OffenceKind::QuotaExceeded],
+                shown_by: ShownBy::Offence,
+            },
+            Self::Oversize => Facts {
+                name: "oversize",
+                key: "messages",
+                default: 3,
+                most: 100,
+                wanted: "a number from 1 to 100",
+                describe: "oversize(messages=K): K values and K whole messages above their limits",
+                offences: &[OffenceKind::Oversized],
+                shown_by: ShownBy::Offence,
+            },
+            Self::Garbage => Facts {
+                name: "garbage",
+                key: "messages",
+                default: 10,
+                most: 10_000,
+                wanted: "a number from 1 to 10000",
+                describe: "garbage(messages=K): K calls, K streams and K connections with bytes that are no message",
+                offences: &[OffenceKind::Malformed],
+                shown_by: ShownBy::Offence,
+            },
+            Self::SlowRead => Facts {
+                name: "slow-read",
+                key: "frames",
+                default: 4_096,
+                most: 1_000_000,
+                wanted: "a number from 1 to 1000000",
+                describe: "slow-read(frames=K): asks for K answers on a stream that it never reads",
+                offences: &[],
+                shown_by: ShownBy::CountOfProcess("streams_stalled"),
+            },
+            Self::SlowOpen => Facts {
+                name: "slow-open",
+                key: "connections",
+                default: 64,
+                most: 10_000,
+                wanted: "a number from 1 to 10000",
+                describe: "slow-open(connections=K): opens K connections and says nothing",
+                offences: &[],
+                shown_by: ShownBy::CountOfServer("connections_silent"),
+            },
+            Self::ResetFlood => Facts {
+                name: "reset-flood",
+                key: "streams",
+                default: 5_000,
+                most: 1_000_000,
+                wanted: "a number from 1 to 1000000",
+                describe: "reset-flood(streams=K): opens K streams and resets each at once",
+                offences: &[],
+                shown_by: ShownBy::CountOfServer("connections_reset_flooded"),
+            },
+        }
+    }
+
+    /// Its name, as texts have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.facts().name
+    }
+}
+
+/// An attack, and how much of it: no less than once, no more than is safe to be let loose on a machine that
+/// others use too. Its text, which is also its form in JSON, is `name` or `name(key=count)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct WireAttack {
+    kind: WireAttackKind,
+    count: u32,
+}
+
+impl WireAttack {
+    /// The names of all wire attacks.
+    pub const ALL_NAMES: [&'static str; 10] = {
+        let mut names = [""; 10];
+        let mut index = 0;
+        while index < names.len() {
+            names[index] = WireAttackKind::ALL[index].name();
+            index += 1;
+        }
+        names
+    };
+
+    /// The attack with the count that serves as a default.
+    #[must_use]
+    pub const fn new(kind: WireAttackKind) -> Self {
+        Self { kind, count: kind.facts().default }
+    }
+
+    /// Which it is.
+    #[must_use]
+    pub const fn kind(self) -> WireAttackKind {
+        self.kind
+    }
+
+    /// How much of it.
+    #[must_use]
+    pub const fn count(self) -> u32 {
+        self.count
+    }
+
+    /// The name, without arguments.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.kind.name()
+    }
+
+    /// How the attack of this name is written and what it does, in one line. `None` if there is no such.
+    #[must_use]
+    pub fn describe(name: &str) -> Option<&'static str> {
+        Some(kind_of(name)?.facts().describe)
+    }
+
+    /// The offences of B2's list that whoever carries it out has committed. Empty where nothing is done that a
+    /// correct process might not do as well, or where nobody can be named.
+    #[must_use]
+    pub const fn offences(self) -> &'static [OffenceKind] {
+        self.kind.facts().offences
+    }
+}
+
+/// How many processes were seen to carry out each wire attack of the cast, by its name; 0 for one that nobody
+/// was.
+#[must_use]
+pub fn fired_attacks(cast: &Cast, history: &[Recorded], counted: &Counted) -> BTreeMap<String, u64> {
+    let at_work = attackers_at_work(cast, history, counted);
+    let mut fired = BTreeMap::new();
+    for (process, attack) in cast.attackers() {
+        *fired.entry(attack.name().to_owned()).or_default() += u64::from(at_work.contains(&process));
+    }
+    fired
+}
+
+/// The processes that were seen to carry out their wire attack: by the offences that it commits, where it does,
+/// else by what the server counted. What the server cannot lay at anybody's door counts for all who may
+/// have done it.
+#[must_use]
+pub fn attackers_at_work(cast: &Cast, history: &[Recorded], counted: &Counted) -> BTreeSet<ProcessId> {
+    let offences: BTreeSet<(ProcessId, OffenceKind)> = history
+        .iter()
+        .filter_map(|recorded| match &recorded.event {
+            Event::Offence(offence) => Some((offence.process, offence.kind)),
+            _ => None,
+        })
+        .collect();
+    let at_work = cast.attackers().filter(|(process, attack)| match attack.kind.facts().shown_by {
+        ShownBy::Offence => attack.offences().iter().any(|kind| offences.contains(&(*process, *kind))),
+        ShownBy::CountOfProcess(name) => counted.of(*process).get(name) > 0,
+        ShownBy::CountOfServer(name) => counted.all.get(name) > 0,
+    });
+    at_work.map(|(process, _)| process).collect()
+}
+
+fn kind_of(name: &str) -> Option<WireAttackKind> {
+    WireAttackKind::ALL.into_iter().find(|kind| kind.name() == name)
+}
+
+/// Why a text is no wire attack. Each message says what is wrong and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireAttackError {
+    /// There is no wire attack of this name.
+    #[error("there is no wire attack {0:?}: give one of {names}", names = WireAttack::ALL_NAMES.join(", "))]
+    UnknownName(String),
+    /// The text is not of the form `name` or `name(key=count)`.
+    #[error("{0:?} is no wire attack: write name or name(key=count)")]
+    Malformed(String),
+    /// Its arguments are wrong.
+    #[error("{0}")]
+    Arguments(StrategyError),
+}
+
+impl From<StrategyError> for WireAttackError {
+    fn from(error: StrategyError) -> Self {
+        match error {
+            StrategyError::UnknownName(name) => Self::UnknownName(name),
+            StrategyError::Malformed(text) => Self::Malformed(text),
+            error => Self::Arguments(error),
+        }
+    }
+}
+
+impl FromStr for WireAttack {
+    type Err = WireAttackError;
+
+    fn from_str(text: &str) -> Result<Self, WireAttackError> {
+        let mut given = Arguments::parse(text, &Self::ALL_NAMES)?;
+        let kind = kind_of(given.strategy);
+        let kind = kind.ok_or_else(|| WireAttackError::UnknownName(given.strategy.to_owned()))?;
+        let Facts { key, default, most, wanted, .. } = kind.facts();
+        let bounded = |count: &str| count.parse().ok().filter(|count| (1..=most).contains(count));
+        let count = given.parsed(key, wanted, bounded)?.unwrap_or(default);
+        given.finish()?;
+        Ok(Self { kind, count })
+    }
+}
+
+impl fmt::Display for WireAttack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Facts { name, key, .. } = self.kind.facts();
+        write!(f, "{name}({key}={})", self.count)
+    }
+}
+
+impl From<WireAttack> for String {
+    fn from(attack: WireAttack) -> Self {
+        attack.to_string()
+    }
+}
+
+impl TryFrom<String> for WireAttack {
+    type Error = WireAttackError;
+
+    fn try_from(text: String) -> Result<Self, WireAttackError> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::byzantine::Strategy;
+    use crate::cast::{Part, Role};
+    use crate::counts::Counts;
+    use crate::history::Offence;
+    use crate::types::{Time, Value};
+
+    fn refused(text: &str) -> String {
+        text.parse::<WireAttack>().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_attack_is_described_and_its_canonical_text_reads_back() {
+        for kind in WireAttackKind::ALL {
+            let attack = WireAttack::new(kind);
+            assert_eq!(attack.name().parse(), Ok(attack));
+            let described = WireAttack::describe(attack.name()).unwrap();
+            let usage = attack.to_string().replace(&attack.count().to_string(), "K");
+            assert!(described.starts_with(&format!("{usage}: ")), "{described}");
+            let Facts { key, most, wanted, .. } = kind.facts();
+            assert!(wanted.ends_with(&format!(" {most}")), "{wanted}");
+            for count in [1, most] {
+                let attack = WireAttack { kind, count };
+                assert_eq!(attack.to_string().parse(), Ok(attack));
+                let json = serde_json::to_string(&attack).unwrap();
+                assert_eq!(serde_json::from_str::<WireAttack>(&json).unwrap(), attack);
+            }
+            assert!(refused(&format!("{}({key}={})", attack.name(), u64::from(most) + 1)).ends_with(wanted));
+        }
+    }
+
+    #[test]
+    fn no_name_is_that_of_a_strategy() {
+        let attacks = BTreeSet::from(WireAttack::ALL_NAMES);
+        assert_eq!(attacks.len(), 10);
+        assert!(attacks.is_disjoint(&BTreeSet::from(Strategy::ALL_NAMES)));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_what_to_write() {
+        assert!(refused("fload").starts_with("there is no wire attack \"fload\": give one of impersonate, "));
+        assert_eq!(
+            refused("flood(frames"),
+            "\"flood(frames\" is no wire attack: write name or name(key=count)"
+        );
+        assert_eq!(refused("flood(frames=0)"), "flood: frames = \"0\": give a number from 1 to 1000000");
+        assert!(
+            refused("flood(calls=1)").starts_with("flood has no use for \"calls\": write flood(frames=K): ")
+        );
+    }
+    /// Two processes that carry out this attack, and which of them are seen to, given what is counted of the
+    /// server and of process 2.
+    fn at_work(attack: &str, offence: Option<OffenceKind>, all: &str, of_2: &str) -> Vec<u32> {
+        let part =
+            || Part { role: Role::Attacker(attack.parse().unwrap()), proposal: Value::parse("a").unwrap() };
+        let cast = Cast::new(vec![part(), part()]);
+        let process = ProcessId::new(2).unwrap();
+        let offence_of = |kind| Offence { process, kind, number: None, phase: None, detail: String::new() };
+        let event = offence.map(|kind| Event::Offence(offence_of(kind)));
+        let history: Vec<Recorded> =
+            event.into_iter().map(|event| Recorded { at: Time::ZERO, event }).collect();
+        let one = |name: &str| Counts::from_iter([(name.to_owned(), 1)]);
+        let counted = Counted { all: one(all), processes: BTreeMap::from([(process, one(of_2))]) };
+        let fired = fired_attacks(&cast, &history, &counted);
+        let at_work: Vec<u32> =
+            attackers_at_work(&cast, &history, &counted).iter().map(|p| p.get()).collect();
+        assert_eq!(fired.into_values().collect::<Vec<_>>(), [at_work.len() as u64]);
+        at_work
+    }
+
+    #[test]
+    fn an_attack_counts_only_when_its_offence_is_on_record_or_the_server_counted_it() {
+        assert_eq!(at_work("double", Some(OffenceKind::OtherContent), "", ""), [2]);
+        assert_eq!(at_work("double", Some(OffenceKind::Malformed), "", ""), [0; 0]);
+        assert_eq!(at_work("out-of-turn", None, "", "NOT_YOUR_PHASE"), [2]);
+        assert_eq!(at_work("out-of-turn", None, "NOT_YOUR_PHASE", "RATE_EXCEEDED"), [0; 0]);
+        assert_eq!(at_work("slow-open", None, "connections_silent", ""), [1, 2]);
+        assert_eq!(at_work("slow-open", None, "connections_refused", "connections_silent"), [0; 0]);
+    }
+}
