@@ -11,7 +11,7 @@ use stickycas_model::random::SplitMix64;
 use stickycas_model::types::ProcessId;
 
 /// Where a number of Byzantine processes sit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
     /// Over as many warps as possible: the first process of each warp, then the second, and so on. What serves
@@ -49,6 +49,11 @@ impl FaultPlan {
     #[must_use]
     pub fn role(&self, process: ProcessId) -> Option<&Role> {
         self.0.get(&process)
+    }
+
+    /// The processes that have one, by number.
+    pub fn processes(&self) -> impl Iterator<Item = ProcessId> {
+        self.0.keys().copied()
     }
 
     /// Gives this process a role.

@@ -10,6 +10,7 @@
 //!
 //! Not here: measuring. A run shows that a system is right, not how fast it is.
 
+pub mod batch;
 pub mod campaign;
 pub mod cli;
 pub mod environment;
@@ -24,6 +25,7 @@ pub mod run;
 pub mod scenario;
 mod simulate;
 
+pub use self::batch::{Runs, Tally, tally};
 pub use self::record::{How, Record};
 pub use self::scenario::Scenario;
 pub use self::simulate::simulate;

@@ -236,3 +236,30 @@ fn a_file_that_is_no_toml_is_refused_at_its_line() {
     let told = Scenario::load(std::path::Path::new("nowhere.toml"), None).unwrap_err().to_string();
     assert!(told.starts_with("nowhere.toml: "), "{told}");
 }
+
+#[test]
+fn byzantine_first_is_the_priority_order_of_whoever_the_seed_makes_byzantine() {
+    let text = r#"
+        name = "drawn"
+        [instance]
+        processes = 12
+        warp_size = 3
+        read_size = 3
+        arbiter = "byzantine_first"
+        [proposals]
+        distinct = 2
+        [[faults]]
+        count = 3
+        placement = "random"
+        strategy = "silent"
+    "#;
+    let mut orders = std::collections::BTreeSet::new();
+    for seed in 0..8 {
+        let scenario = Scenario::parse("drawn.toml", text, Some(seed)).unwrap();
+        let byzantine: Vec<_> = scenario.cast.byzantine().collect();
+        assert_eq!(scenario.params.spec().arbiter, Arbiter::Priority(byzantine.clone()), "seed {seed}");
+        assert_eq!(Scenario::parse("again.toml", &scenario.to_toml(), None).unwrap(), scenario);
+        orders.insert(byzantine);
+    }
+    assert!(orders.len() > 1, "{orders:?}");
+}

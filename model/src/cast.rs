@@ -107,6 +107,13 @@ impl Cast {
         self.0.iter().enumerate().map(move |(index, part)| (process(index), part))
     }
 
+    /// Has processes 1, 2, 3, ... propose these values, in this order.
+    pub fn propose(&mut self, values: impl IntoIterator<Item = Value>) {
+        for (part, value) in self.0.iter_mut().zip(values) {
+            part.proposal = value;
+        }
+    }
+
     /// The correct processes, in order.
     pub fn correct(&self) -> impl Iterator<Item = ProcessId> {
         self.parts().filter(|(_, part)| part.role == Role::Correct).map(|(process, _)| process)

@@ -281,6 +281,12 @@ impl Params {
         }
     }
 
+    /// The same with another seed. Every number is one, so there is nothing to check.
+    #[must_use]
+    pub fn with_seed(&self, seed: Seed) -> Self {
+        Self(ParamsSpec { seed, ..self.0.clone() })
+    }
+
     /// Whether this process is one of the n.
     #[must_use]
     pub fn contains(&self, process: ProcessId) -> bool {

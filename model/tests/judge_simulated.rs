@@ -6,21 +6,15 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use stickycas_model::byzantine::{Strategy as Byzantine, fired};
+use stickycas_model::byzantine::{Strategy as Byzantine, at_work, fired};
 use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::judge::{self, Case, Facts, Outcome, Property, Verdict};
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, Patience};
 use stickycas_model::sim;
 use stickycas_model::types::{Seed, Value};
 
-/// Every strategy of the cast must be seen at work.
-fn meant(plan: &sim::Plan) -> judge::Plan {
-    let attacks = fired(&plan.params, &plan.cast, &[]).into_keys().collect();
-    judge::Plan { attacks, ..judge::Plan::default() }
-}
-
-fn judged(plan: &sim::Plan, meant: &judge::Plan) -> Verdict {
-    let outcome = sim::run(plan);
+/// Judged by its whole history.
+fn judged(plan: &sim::Plan, outcome: &sim::Outcome, meant: &judge::Plan) -> Verdict {
     judge::judge(&Case {
         params: Arc::clone(&plan.params),
         cast: &plan.cast,
@@ -30,6 +24,16 @@ fn judged(plan: &sim::Plan, meant: &judge::Plan) -> Verdict {
         reports: &outcome.reports,
         fired: fired(&plan.params, &plan.cast, &outcome.history),
     })
+}
+
+/// That every strategy of the cast is seen at work, and named where it commits an offence.
+fn meant(plan: &sim::Plan, outcome: &sim::Outcome) -> judge::Plan {
+    let at_work = at_work(&plan.params, &plan.cast, &outcome.history);
+    judge::Plan {
+        attacks: fired(&plan.params, &plan.cast, &outcome.history).into_keys().collect(),
+        offences: plan.cast.offences(&plan.params, plan.seed, &at_work),
+        ..judge::Plan::default()
+    }
 }
 
 fn part() -> impl Strategy<Value = Part> {
@@ -81,7 +85,7 @@ proptest! {
 
     #[test]
     fn no_simulated_run_is_a_violation_or_proves_nothing(plan in plans()) {
-        let verdict = judged(&plan, &judge::Plan::default());
+        let verdict = judged(&plan, &sim::run(&plan), &judge::Plan::default());
         let fine = matches!(verdict.verdict, Outcome::Valid | Outcome::Outside);
         prop_assert!(fine, "{:?}: {:#?}", verdict.verdict, verdict.reasons);
         for property in Property::ALL {
@@ -100,10 +104,11 @@ proptest! {
                 let spec = ParamsSpec { patience: Patience::Endless, ..plan.params.spec().clone() };
                 plan.params = Arc::new(Params::try_new(spec).unwrap());
             }
-            let meant = meant(&plan);
-            let verdict = judged(&plan, &meant);
-            prop_assert_eq!(simulator.facts(&plan, &meant), Facts::from(&verdict), "{:#?}", verdict);
-            prop_assert_eq!(simulator.run(&plan), sim::run(&plan));
+            let outcome = sim::run(&plan);
+            let verdict = judged(&plan, &outcome, &meant(&plan, &outcome));
+            let facts = simulator.facts(&plan, &judge::Plan::default());
+            prop_assert_eq!(facts, Facts::from(&verdict), "{:#?}", verdict);
+            prop_assert_eq!(simulator.run(&plan), outcome);
         }
     }
 }

@@ -129,7 +129,7 @@ pub struct Cell {
 }
 
 /// Where a cell lies on the axes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Point {
     /// Processes.
     pub n: u32,
@@ -171,7 +171,7 @@ impl Point {
 }
 
 /// Who wins a phase (A4), as an axis: the order of priorities follows from who is Byzantine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ArbiterKind {
     /// Who is accepted first.

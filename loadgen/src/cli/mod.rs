@@ -5,10 +5,12 @@
 //! not be set up or carried through, which includes a wrong command line. `replay` exits with 0 if everything came
 //! out the same and with 1 if not; `explain` with 0 whatever the verdict; both with 3 if they cannot read the folder.
 
+mod campaign;
 mod client;
 mod explain;
 mod output;
 mod replay;
+mod report;
 mod run;
 mod scenario;
 mod simulate;
@@ -40,6 +42,10 @@ enum Command {
     Run(run::RunArgs),
     /// Run a scenario in the simulator and judge it
     Simulate(simulate::SimulateArgs),
+    /// Run sweeps over the axes of a scenario and count what comes of them
+    Campaign(campaign::CampaignArgs),
+    /// Make the results of a campaign again from its journal
+    Report(report::ReportArgs),
     /// Say what a run folder shows, and why
     Explain(explain::ExplainArgs),
     /// Feed the history of a run folder to the simulator's machine, judge it again, and compare
@@ -63,6 +69,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let done = match cli.command {
         Command::Run(args) => run::run(&args).map(ExitCode::from),
         Command::Simulate(args) => simulate::run(&args).map(ExitCode::from),
+        Command::Campaign(args) => campaign::run(&args).map(ExitCode::from),
+        Command::Report(args) => report::run(&args).map(ExitCode::from),
         Command::Explain(args) => explain::run(&args).map(ExitCode::from),
         Command::Replay(args) => replay::run(&args).map(ExitCode::from),
         Command::Client(args) => client::run(args),

@@ -50,7 +50,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<u8> {
 }
 
 /// Until somebody wants this program to end. Children would outlive it if it just died.
-async fn asked_to_stop() -> io::Result<()> {
+pub(super) async fn asked_to_stop() -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
         interrupted = tokio::signal::ctrl_c() => interrupted,

@@ -1,5 +1,6 @@
 //! What a run leaves behind, one file per format.
 
+pub mod campaign_table;
 pub mod folder;
 pub mod json;
 pub mod table;

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use stickycas_model::byzantine::{Strategy, WireAttack};
 use stickycas_model::cast::{Cast, Part, Role};
-use stickycas_model::params::{Params, ParamsError, ParamsSpec, Patience};
+use stickycas_model::params::{self, Params, ParamsError, ParamsSpec, Patience};
 use stickycas_model::types::{ProcessId, Seed, Value};
 use toml::Spanned;
 
 use super::error::Fault;
-use super::file::{Faults, File, Instance, Proposals};
+use super::file::{Arbiter, Faults, File, Instance, Proposals};
 use super::{LARGEST_SEED, Scenario, draw_seed};
 use crate::fault_plan::{FaultPlan, Placement};
 use crate::proposals;
@@ -19,34 +19,35 @@ use crate::proposals;
 /// The most bytes of a scenario's name.
 const LONGEST_NAME: usize = 64;
 
-pub(super) fn check(file: File, seed: Option<u64>) -> Result<Scenario, Fault> {
-    let name = name(file.name)?;
+pub(super) fn check(file: &File, seed: Option<u64>) -> Result<Scenario, Fault> {
+    let name = name(&file.name)?;
     let seed = match seed {
         Some(given) => given,
         None => seed_or(file.instance.get_ref().seed.as_ref(), draw_seed)?,
     };
-    let params = Arc::new(params(&file.instance, seed)?);
+    let params = params(&file.instance, seed)?;
     let faults = fault_plan(&file.faults, &params, seed)?;
+    let params = Arc::new(with_arbiter(params, &file.instance, &faults)?);
     let proposals = proposals(&file.proposals, &params, &faults, seed)?;
     let parts = ProcessId::all(params.processes()).zip(proposals).map(|(process, proposal)| Part {
         role: faults.role(process).cloned().unwrap_or(Role::Correct),
         proposal,
     });
     let cast = Cast::new(parts.collect());
-    Ok(Scenario { name, about: file.about, expect: file.expect, params, cast, seed })
+    Ok(Scenario { name, about: file.about.clone(), expect: file.expect, params, cast, seed })
 }
 
-fn name(name: Spanned<String>) -> Result<String, Fault> {
+pub(crate) fn name(name: &Spanned<String>) -> Result<String, Fault> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let text = name.get_ref();
     if (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(allowed) {
-        return Ok(name.into_inner());
+        return Ok(text.clone());
     }
     let reason = format!("name = {text:?}: give 1 to {LONGEST_NAME} letters, digits, '-' or '_'");
     Err(Fault::new(name.span(), reason))
 }
 
-fn seed_or(given: Option<&Spanned<u64>>, otherwise: impl FnOnce() -> u64) -> Result<u64, Fault> {
+pub(crate) fn seed_or(given: Option<&Spanned<u64>>, otherwise: impl FnOnce() -> u64) -> Result<u64, Fault> {
     match given {
         None => Ok(otherwise()),
         Some(seed) if *seed.get_ref() <= LARGEST_SEED => Ok(*seed.get_ref()),
@@ -56,16 +57,13 @@ fn seed_or(given: Option<&Spanned<u64>>, otherwise: impl FnOnce() -> u64) -> Res
     }
 }
 
-fn params(instance: &Spanned<Instance>, seed: u64) -> Result<Params, Fault> {
+pub(crate) fn params(instance: &Spanned<Instance>, seed: u64) -> Result<Params, Fault> {
     let given = instance.get_ref();
     let mut spec =
         ParamsSpec::new(*given.processes.get_ref(), *given.warp_size.get_ref(), *given.read_size.get_ref());
     spec.seed = Seed::new(seed);
     spec.order = given.order;
     spec.append_window = given.append_window;
-    if let Some(arbiter) = &given.arbiter {
-        spec.arbiter = arbiter.get_ref().clone();
-    }
     if let Some(text) = &given.patience {
         spec.patience = patience(text)?;
     }
@@ -81,6 +79,19 @@ fn params(instance: &Spanned<Instance>, seed: u64) -> Result<Params, Fault> {
     if let Some(bytes) = &given.max_value_bytes {
         spec.max_value_bytes = *bytes.get_ref();
     }
+    Params::try_new(spec).map_err(|error| Fault::new(blamed(&error, instance), error))
+}
+
+/// The arbiter comes last: who has priority may depend on who is Byzantine, which depends on the other parameters.
+fn with_arbiter(params: Params, instance: &Spanned<Instance>, faults: &FaultPlan) -> Result<Params, Fault> {
+    let Some(given) = &instance.get_ref().arbiter else { return Ok(params) };
+    let mut spec = params.spec().clone();
+    spec.arbiter = match given.get_ref() {
+        Arbiter::FirstCome => params::Arbiter::FirstCome,
+        Arbiter::Uniform => params::Arbiter::Uniform,
+        Arbiter::Priority(order) => params::Arbiter::Priority(order.clone()),
+        Arbiter::ByzantineFirst => params::Arbiter::Priority(faults.processes().collect()),
+    };
     Params::try_new(spec).map_err(|error| Fault::new(blamed(&error, instance), error))
 }
 
@@ -115,14 +126,14 @@ fn patience(text: &Spanned<String>) -> Result<Patience, Fault> {
     })
 }
 
-fn duration(name: &str, text: &Spanned<String>) -> Result<Duration, Fault> {
+pub(crate) fn duration(name: &str, text: &Spanned<String>) -> Result<Duration, Fault> {
     humantime::parse_duration(text.get_ref()).map_err(|error| {
         let reason = format!("{name} = {:?}: {error}: give a duration such as \"250ms\"", text.get_ref());
         Fault::new(text.span(), reason)
     })
 }
 
-fn fault_plan(groups: &[Spanned<Faults>], params: &Params, seed: u64) -> Result<FaultPlan, Fault> {
+pub(super) fn fault_plan(groups: &[Spanned<Faults>], params: &Params, seed: u64) -> Result<FaultPlan, Fault> {
     let mut plan = FaultPlan::default();
     for group in groups {
         let (span, group) = (group.span(), group.get_ref());
@@ -194,7 +205,7 @@ fn name_each(
     Ok(())
 }
 
-fn proposals(
+pub(super) fn proposals(
     proposals: &Spanned<Proposals>,
     params: &Params,
     faults: &FaultPlan,

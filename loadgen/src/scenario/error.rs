@@ -41,7 +41,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    pub(super) fn new(file: &str, text: &str, fault: Fault) -> Self {
+    pub(crate) fn new(file: &str, text: &str, fault: Fault) -> Self {
         let start = fault.span.start.min(text.len());
         let before = &text.as_bytes()[..start];
         let line = before.iter().filter(|&&byte| byte == b'\n').count() + 1;
@@ -59,13 +59,13 @@ impl fmt::Display for Problem {
 
 /// A problem before the place in bytes is turned into a line.
 #[derive(Debug)]
-pub(super) struct Fault {
-    pub(super) span: Range<usize>,
-    pub(super) reason: String,
+pub(crate) struct Fault {
+    pub(crate) span: Range<usize>,
+    pub(crate) reason: String,
 }
 
 impl Fault {
-    pub(super) fn new(span: Range<usize>, reason: impl fmt::Display) -> Self {
+    pub(crate) fn new(span: Range<usize>, reason: impl fmt::Display) -> Self {
         Self { span, reason: reason.to_string() }
     }
 }

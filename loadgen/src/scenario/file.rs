@@ -2,14 +2,15 @@
 
 use serde::Deserialize;
 use stickycas_model::judge::Outcome;
-use stickycas_model::params::{AppendWindow, Arbiter, Order};
+use stickycas_model::params::{AppendWindow, Order};
+use stickycas_model::types::ProcessId;
 use toml::Spanned;
 
 use super::error::Fault;
 use crate::fault_plan::Placement;
 
 /// The whole file.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
     pub(super) name: Spanned<String>,
@@ -23,31 +24,42 @@ pub(super) struct File {
 }
 
 /// `[instance]`. Durations are texts such as `1s` and `250ms`.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Instance {
+pub(crate) struct Instance {
     /// n.
-    pub(super) processes: Spanned<u32>,
+    pub(crate) processes: Spanned<u32>,
     /// p.
-    pub(super) warp_size: Spanned<u32>,
+    pub(crate) warp_size: Spanned<u32>,
     /// r.
-    pub(super) read_size: Spanned<u32>,
+    pub(crate) read_size: Spanned<u32>,
     #[serde(default)]
-    pub(super) order: Order,
-    pub(super) arbiter: Option<Spanned<Arbiter>>,
+    pub(crate) order: Order,
+    pub(crate) arbiter: Option<Spanned<Arbiter>>,
     #[serde(default)]
-    pub(super) append_window: AppendWindow,
+    pub(crate) append_window: AppendWindow,
     /// A duration, or `none`.
-    pub(super) patience: Option<Spanned<String>>,
-    pub(super) join_timeout: Option<Spanned<String>>,
-    pub(super) pace: Option<Spanned<String>>,
-    pub(super) pipeline: Option<Spanned<u32>>,
-    pub(super) max_value_bytes: Option<Spanned<u32>>,
-    pub(super) seed: Option<Spanned<u64>>,
+    pub(crate) patience: Option<Spanned<String>>,
+    pub(crate) join_timeout: Option<Spanned<String>>,
+    pub(crate) pace: Option<Spanned<String>>,
+    pub(crate) pipeline: Option<Spanned<u32>>,
+    pub(crate) max_value_bytes: Option<Spanned<u32>>,
+    pub(crate) seed: Option<Spanned<u64>>,
+}
+
+/// `arbiter`: as instances know it, or by who is Byzantine.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Arbiter {
+    FirstCome,
+    Uniform,
+    Priority(Vec<ProcessId>),
+    /// The paper's worst case: the Byzantine processes by number, then the correct ones.
+    ByzantineFirst,
 }
 
 /// `[proposals]`: one value for each process, or so many values to draw from.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Proposals {
     pub(super) values: Option<Spanned<Vec<Spanned<String>>>>,
@@ -55,9 +67,8 @@ pub(super) struct Proposals {
     pub(super) seed: Option<Spanned<u64>>,
 }
 
-/// `[[faults]]`: these processes, or so many of them, play this strategy or carry out this wire
-/// attack.
-#[derive(Debug, Deserialize)]
+/// `[[faults]]`: these processes, or so many of them, play this strategy or carry out this wire attack.
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Faults {
     pub(super) strategy: Option<Spanned<String>>,
@@ -66,6 +77,27 @@ pub(super) struct Faults {
     pub(super) count: Option<Spanned<u32>>,
     pub(super) placement: Option<Spanned<Placement>>,
     pub(super) seed: Option<Spanned<u64>>,
+}
+
+impl File {
+    /// Whether the scenario's seed has a say in who is Byzantine and how.
+    pub(super) fn draws_parts(&self) -> bool {
+        self.faults.iter().any(|group| !group.get_ref().is_settled())
+    }
+
+    /// Whether the scenario's seed has a say in who proposes what.
+    pub(super) fn draws_proposals(&self) -> bool {
+        let proposals = self.proposals.get_ref();
+        proposals.distinct.is_some() && proposals.seed.is_none()
+    }
+}
+
+impl Faults {
+    /// Whether it is the same under every seed of the scenario.
+    fn is_settled(&self) -> bool {
+        let placement = self.placement.as_ref().map_or_else(Placement::default, |given| *given.get_ref());
+        self.processes.is_some() || self.seed.is_some() || placement != Placement::Random
+    }
 }
 
 /// Reads the text of a file.

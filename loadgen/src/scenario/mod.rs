@@ -5,10 +5,11 @@
 //! in. Simulation and real processes start from the same [`Scenario`], and a run folder keeps it, written back
 //! by [`Scenario::to_toml`], so that it can be repeated without drawing anything again.
 
-mod check;
+pub(crate) mod check;
 mod error;
-mod file;
-mod write;
+pub(crate) mod file;
+mod template;
+pub(crate) mod write;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +19,9 @@ use stickycas_model::judge::Outcome;
 use stickycas_model::params::Params;
 use stickycas_model::sim;
 
+pub(crate) use self::error::Fault;
 pub use self::error::{NeedsNetwork, Problem, ScenarioError};
+pub use self::template::Template;
 
 /// The largest seed: the largest integer of a TOML file.
 pub const LARGEST_SEED: u64 = i64::MAX as u64;
@@ -58,7 +61,7 @@ impl Scenario {
     /// The first thing that is wrong, with its line.
     pub fn parse(file: &str, text: &str, seed: Option<u64>) -> Result<Self, ScenarioError> {
         file::read(text)
-            .and_then(|written| check::check(written, seed))
+            .and_then(|written| check::check(&written, seed))
             .map_err(|fault| ScenarioError::Invalid(Problem::new(file, text, fault)))
     }
 

@@ -69,10 +69,7 @@ pub(super) fn to_toml(scenario: &Scenario) -> String {
             order: spec.order,
             arbiter: &spec.arbiter,
             append_window: spec.append_window,
-            patience: match spec.patience {
-                Patience::Finite(patience) => duration(patience),
-                Patience::Endless => "none".to_owned(),
-            },
+            patience: patience(spec.patience),
             join_timeout: duration(spec.join_timeout),
             pace: duration(spec.pace),
             pipeline: spec.pipeline,
@@ -84,6 +81,14 @@ pub(super) fn to_toml(scenario: &Scenario) -> String {
     };
     let text = toml::to_string(&file).expect("a checked scenario has nothing that TOML cannot hold");
     format!("# The scenario as it was run: every default, draw and seed filled in.\n\n{text}")
+}
+
+/// Patience as files write it.
+pub(crate) fn patience(patience: Patience) -> String {
+    match patience {
+        Patience::Finite(patience) => humantime::format_duration(patience).to_string(),
+        Patience::Endless => "none".to_owned(),
+    }
 }
 
 /// One group for each strategy and attack, in the order of its first process.

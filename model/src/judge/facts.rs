@@ -32,6 +32,10 @@ pub struct Facts {
     pub blamed: u64,
     /// Correct ones among them; must be 0 (B3).
     pub accused_correct: u64,
+    /// Processes seen to commit an offence by their part in the plan.
+    pub culprits: u64,
+    /// Those of them with each of these offences on record.
+    pub named: u64,
 }
 
 /// What is found of a property.
@@ -57,6 +61,8 @@ impl Facts {
             found.iter().any(|found| found.observed == Observed::Violated && found.promised == promised)
         };
         let decided = run.decided();
+        let culprits = case.plan.offences.keys();
+        let named = culprits.filter(|process| run.unnamed(case, **process).is_empty());
         Self {
             verdict: outcome(
                 broke(true) || !rules::violations(case, run).is_empty(),
@@ -74,6 +80,8 @@ impl Facts {
             phase_bound: bounds::phase_bound(&case.params, run.most_missed()),
             blamed: run.evidence.blame.len() as u64,
             accused_correct: run.accused().count() as u64,
+            culprits: case.plan.offences.len() as u64,
+            named: named.count() as u64,
         }
     }
 }
@@ -97,6 +105,8 @@ impl From<&Verdict> for Facts {
             phase_bound: verdict.phase_bound,
             blamed: verdict.blame.len() as u64,
             accused_correct: verdict.accused_correct.len() as u64,
+            culprits: verdict.culprits.len() as u64,
+            named: verdict.named.len() as u64,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! whether the machine kept every rule of SPEC ([`crate::invariants`]). That takes about as long as the run
 //! itself, so whoever makes many runs has some of them judged in full.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::evidence::Evidence;
@@ -52,15 +53,28 @@ impl Onlooker {
         }
     }
 
-    /// The run is over, and this is what its processes report: the verdict.
+    /// The run is over, and this is what its processes report: the verdict. `meant` is what was meant to happen
+    /// beyond the cast, which played with this seed; attacks and offences are added to it.
     ///
     /// No process may have had an access executed after the answer from which it decided: that takes a restart,
     /// and a history.
     #[must_use]
-    pub fn facts(&mut self, params: &Arc<Params>, cast: &Cast, plan: &Plan, reports: &[Report]) -> Facts {
+    pub fn facts(
+        &mut self,
+        params: &Arc<Params>,
+        cast: &Cast,
+        seed: u64,
+        meant: &Plan,
+        reports: &[Report],
+    ) -> Facts {
         self.evidence.end();
-        let fired = self.sightings.as_ref().map(|sightings| sightings.fired(cast)).unwrap_or_default();
-        let params = Arc::clone(params);
+        let (mut plan, mut fired) = (meant.clone(), BTreeMap::new());
+        if let Some(sightings) = &self.sightings {
+            fired = sightings.fired(cast);
+            plan.attacks.extend(fired.keys().cloned());
+            plan.offences.extend(cast.offences(params, seed, &sightings.at_work(cast)));
+        }
+        let (plan, params) = (&plan, Arc::clone(params));
         let case = Case { params, cast, plan, history: &[], complete: true, reports, fired };
         Facts::of(&case, &Run::new(&case, &self.evidence))
     }

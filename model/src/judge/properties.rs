@@ -96,7 +96,8 @@ fn termination_promised(case: &Case<'_>, run: &Run<'_>) -> Result<(), Premise> {
 }
 
 /// Where it was promised, a process that has not decided may still do so, or its client failed; what it owes
-/// counts. Where nobody promised it, not to have decided is how it breaks.
+/// counts. Where nobody promised it, not to have decided is how it breaks; but what an incomplete history lacks may
+/// be the decision.
 fn terminated(case: &Case<'_>, run: &Run<'_>, promised: bool) -> bool {
     let in_time = |&process: &ProcessId| overdue(case, run, process).is_none();
     let decided = |process: &ProcessId| run.decisions.contains_key(process);

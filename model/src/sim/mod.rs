@@ -87,7 +87,8 @@ impl Simulator {
         Outcome { history, reports, list: self.stage.list().iter().cloned().collect() }
     }
 
-    /// Runs it and keeps no more than the verdict takes. `meant` is what was meant to happen beyond the cast.
+    /// Runs it and keeps no more than the verdict takes. `meant` is what was meant to happen beyond the cast; that
+    /// every strategy must be seen at work is understood.
     #[must_use]
     pub fn facts(&mut self, plan: &Plan, meant: &judge::Plan) -> Facts {
         let Self { stage, onlooker, reports } = self;
@@ -95,6 +96,6 @@ impl Simulator {
         onlooker.begin(&plan.params, &plan.cast);
         stage.play(|at, event| onlooker.observe(at, event));
         stage.report(reports);
-        onlooker.facts(&plan.params, &plan.cast, meant, reports)
+        onlooker.facts(&plan.params, &plan.cast, plan.seed, meant, reports)
     }
 }

@@ -1,0 +1,230 @@
+//! What many runs show, added up.
+
+use serde::Serialize;
+use stickycas_model::judge::{Facts, Found, Observed, Outcome, Property};
+use stickycas_model::types::Phase;
+
+/// What many runs show. Sums are the same in whatever order the runs are added.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// How many runs.
+    pub runs: u64,
+    /// By their verdict.
+    pub verdicts: Verdicts,
+    /// By property.
+    pub properties: Properties,
+    /// The phase of the last decision of a correct process, over the runs in which one decided.
+    pub last_decision_phase: Option<Extent>,
+    /// W*(1+c+m) for the largest m of a correct process (D2).
+    pub phase_bound: Option<Extent>,
+    /// Length of the list.
+    pub entries: Option<Extent>,
+    /// Runs with late correct processes (F6).
+    pub late: Seen,
+    /// Processes seen to commit an offence by their part in the plan, over all runs.
+    pub culprits: u64,
+    /// Those of them with each of these offences on record.
+    pub named: u64,
+    /// Processes with an offence on record.
+    pub blamed: u64,
+    /// Correct ones among them; must be 0 (B3).
+    pub accused_correct: u64,
+}
+
+/// In how many runs something was seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Seen {
+    /// So many.
+    pub runs: u64,
+    /// The least seed of these.
+    pub first_seed: Option<u64>,
+}
+
+/// Runs by their verdict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Verdicts {
+    /// [`Outcome::Valid`].
+    pub valid: Seen,
+    /// [`Outcome::Outside`].
+    pub outside: Seen,
+    /// [`Outcome::Unknown`].
+    pub unknown: Seen,
+    /// [`Outcome::Violation`].
+    pub violation: Seen,
+}
+
+/// What was found of each property.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Properties {
+    /// [`Property::Agreement`].
+    pub agreement: PropertyTally,
+    /// [`Property::Termination`].
+    pub termination: PropertyTally,
+    /// [`Property::WeakValidity`].
+    pub weak_validity: PropertyTally,
+    /// [`Property::CommonValidity`].
+    pub common_validity: PropertyTally,
+    /// [`Property::StrongValidity`].
+    pub strong_validity: PropertyTally,
+}
+
+/// What was found of one property.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PropertyTally {
+    /// Runs in which it held.
+    pub held: u64,
+    /// Runs in which it broke.
+    pub broken: Seen,
+    /// Runs in which it was promised.
+    pub promised: u64,
+}
+
+/// From the least to the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Extent {
+    /// The least.
+    pub least: u64,
+    /// The most.
+    pub most: u64,
+}
+
+impl Tally {
+    /// Counts one more run, which had this seed.
+    pub fn add(&mut self, seed: u64, facts: &Facts) {
+        self.runs += 1;
+        self.verdicts.of_mut(facts.verdict).add(seed, true);
+        for property in Property::ALL {
+            self.properties.of_mut(property).add(seed, facts.finding(property));
+        }
+        let phase = facts.last_decision_phase.map(Phase::get).map(Extent::one);
+        self.last_decision_phase = Extent::union(self.last_decision_phase, phase);
+        self.phase_bound = Extent::union(self.phase_bound, Some(Extent::one(facts.phase_bound.get())));
+        self.entries = Extent::union(self.entries, Some(Extent::one(facts.entries)));
+        self.late.add(seed, facts.late > 0);
+        self.culprits += facts.culprits;
+        self.named += facts.named;
+        self.blamed += facts.blamed;
+        self.accused_correct += facts.accused_correct;
+    }
+
+    /// These runs and others.
+    #[must_use]
+    pub fn and(mut self, other: &Self) -> Self {
+        self.runs += other.runs;
+        for outcome in ALL_OUTCOMES {
+            self.verdicts.of_mut(outcome).merge(other.verdicts.of(outcome));
+        }
+        for property in Property::ALL {
+            self.properties.of_mut(property).merge(other.properties.of(property));
+        }
+        self.last_decision_phase = Extent::union(self.last_decision_phase, other.last_decision_phase);
+        self.phase_bound = Extent::union(self.phase_bound, other.phase_bound);
+        self.entries = Extent::union(self.entries, other.entries);
+        self.late.merge(&other.late);
+        self.culprits += other.culprits;
+        self.named += other.named;
+        self.blamed += other.blamed;
+        self.accused_correct += other.accused_correct;
+        self
+    }
+
+    /// The worst verdict of a run: violation, unknown, outside, valid, in this order.
+    #[must_use]
+    pub fn worst(&self) -> Outcome {
+        let order = [Outcome::Violation, Outcome::Unknown, Outcome::Outside];
+        order.into_iter().find(|outcome| self.verdicts.of(*outcome).runs > 0).unwrap_or(Outcome::Valid)
+    }
+}
+
+/// Every verdict, the best first.
+pub const ALL_OUTCOMES: [Outcome; 4] =
+    [Outcome::Valid, Outcome::Outside, Outcome::Unknown, Outcome::Violation];
+
+impl Verdicts {
+    /// Runs with this verdict.
+    #[must_use]
+    pub const fn of(&self, outcome: Outcome) -> &Seen {
+        match outcome {
+            Outcome::Valid => &self.valid,
+            Outcome::Outside => &self.outside,
+            Outcome::Unknown => &self.unknown,
+            Outcome::Violation => &self.violation,
+        }
+    }
+
+    fn of_mut(&mut self, outcome: Outcome) -> &mut Seen {
+        match outcome {
+            Outcome::Valid => &mut self.valid,
+            Outcome::Outside => &mut self.outside,
+            Outcome::Unknown => &mut self.unknown,
+            Outcome::Violation => &mut self.violation,
+        }
+    }
+}
+
+impl Properties {
+    /// What was found of this property.
+    #[must_use]
+    pub const fn of(&self, property: Property) -> &PropertyTally {
+        match property {
+            Property::Agreement => &self.agreement,
+            Property::Termination => &self.termination,
+            Property::WeakValidity => &self.weak_validity,
+            Property::CommonValidity => &self.common_validity,
+            Property::StrongValidity => &self.strong_validity,
+        }
+    }
+
+    fn of_mut(&mut self, property: Property) -> &mut PropertyTally {
+        match property {
+            Property::Agreement => &mut self.agreement,
+            Property::Termination => &mut self.termination,
+            Property::WeakValidity => &mut self.weak_validity,
+            Property::CommonValidity => &mut self.common_validity,
+            Property::StrongValidity => &mut self.strong_validity,
+        }
+    }
+}
+
+impl PropertyTally {
+    fn add(&mut self, seed: u64, found: Found) {
+        let broke = found.observed == Observed::Violated;
+        self.held += u64::from(!broke);
+        self.broken.add(seed, broke);
+        self.promised += u64::from(found.promised);
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.held += other.held;
+        self.broken.merge(&other.broken);
+        self.promised += other.promised;
+    }
+}
+
+impl Seen {
+    fn add(&mut self, seed: u64, seen: bool) {
+        if seen {
+            self.merge(&Self { runs: 1, first_seed: Some(seed) });
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.runs += other.runs;
+        self.first_seed = self.first_seed.into_iter().chain(other.first_seed).min();
+    }
+}
+
+impl Extent {
+    const fn one(number: u64) -> Self {
+        Self { least: number, most: number }
+    }
+
+    fn union(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        match (one, other) {
+            (Some(one), Some(other)) => {
+                Some(Self { least: one.least.min(other.least), most: one.most.max(other.most) })
+            }
+            (one, other) => one.or(other),
+        }
+    }
+}

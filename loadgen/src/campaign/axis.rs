@@ -1,0 +1,170 @@
+//! One axis as written: one value, a list of values, or for numbers a range, `{ from = 0, to = 12, step = 2 }`.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::{MapAccessDeserializer, StrDeserializer};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+/// The most values of an axis. Axes multiply: more is a slip of the keyboard.
+const LONGEST_AXIS: usize = 4096;
+
+/// The values of an axis of numbers, in the order in which they were given.
+#[derive(Clone, Debug)]
+pub(super) struct Numbers(pub(super) Vec<u32>);
+
+/// The values of an axis of texts, in the order in which they were given.
+#[derive(Clone, Debug)]
+pub(super) struct Texts<T>(pub(super) Vec<T>);
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Range {
+    from: u32,
+    to: u32,
+    #[serde(default = "one")]
+    step: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl Range {
+    fn values<E: Error>(&self) -> Result<Vec<u32>, E> {
+        let Self { from, to, step } = *self;
+        if step == 0 {
+            return Err(E::custom("step = 0 leads nowhere: give 1 or more"));
+        }
+        if from > to {
+            return Err(E::custom(format!("from = {from} is above to = {to}: exchange them")));
+        }
+        let step = usize::try_from(step).unwrap_or(usize::MAX);
+        few_enough((from..=to).step_by(step).take(LONGEST_AXIS + 1).collect())
+    }
+}
+
+fn few_enough<T, E: Error>(values: Vec<T>) -> Result<Vec<T>, E> {
+    match values.len() {
+        0 => Err(E::custom("an axis without a value has no point: give one, or leave the axis out")),
+        1..=LONGEST_AXIS => Ok(values),
+        _ => Err(E::custom(format!("more than {LONGEST_AXIS} values on one axis: give fewer"))),
+    }
+}
+
+/// All of a sequence, but no more than it takes to see that there are too many.
+fn elements<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(mut given: A) -> Result<Vec<T>, A::Error> {
+    let mut values = Vec::new();
+    while let Some(value) = given.next_element()? {
+        values.push(value);
+    }
+    few_enough(values)
+}
+
+impl<'de> Deserialize<'de> for Numbers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Given;
+
+        impl<'de> Visitor<'de> for Given {
+            type Value = Vec<u32>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number, a list of numbers, or { from = 0, to = 12 }")
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+                u32::try_from(number)
+                    .map(|number| vec![number])
+                    .map_err(|_| E::custom(format!("{number} is out of range: give 0 to {}", u32::MAX)))
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
+                self.visit_i64(i64::try_from(number).unwrap_or(i64::MAX))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, given: A) -> Result<Self::Value, A::Error> {
+                elements(given)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, given: A) -> Result<Self::Value, A::Error> {
+                Range::deserialize(MapAccessDeserializer::new(given))?.values()
+            }
+        }
+
+        deserializer.deserialize_any(Given).map(Self)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Texts<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Given<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Given<T> {
+            type Value = Vec<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text or a list of texts")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+                T::deserialize(StrDeserializer::new(text)).map(|value| vec![value])
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, given: A) -> Result<Self::Value, A::Error> {
+                elements(given)
+            }
+        }
+
+        deserializer.deserialize_any(Given(PhantomData)).map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stickycas_model::params::Order;
+
+    use super::*;
+
+    #[derive(serde::Deserialize)]
+    struct Line {
+        axis: Numbers,
+    }
+
+    fn numbers(given: &str) -> Result<Vec<u32>, String> {
+        let line: Result<Line, _> = toml::from_str(&format!("axis = {given}"));
+        line.map(|line| line.axis.0).map_err(|error| error.message().to_owned())
+    }
+
+    #[test]
+    fn numbers_are_one_or_several_or_a_range() {
+        assert_eq!(numbers("7"), Ok(vec![7]));
+        assert_eq!(numbers("[3, 1, 2]"), Ok(vec![3, 1, 2]));
+        assert_eq!(numbers("{ from = 2, to = 4 }"), Ok(vec![2, 3, 4]));
+        assert_eq!(numbers("{ from = 1, to = 8, step = 3 }"), Ok(vec![1, 4, 7]));
+    }
+
+    #[test]
+    fn what_is_no_axis_is_refused_with_what_to_write() {
+        let refused = |given| numbers(given).unwrap_err();
+        assert!(refused("-1").contains("-1 is out of range"), "{}", refused("-1"));
+        assert!(refused("\"x\"").contains("a number, a list of numbers"), "{}", refused("\"x\""));
+        assert!(refused("[]").contains("without a value"));
+        assert!(refused("{ from = 4, to = 2 }").contains("from = 4 is above to = 2"));
+        assert!(refused("{ from = 1, to = 2, step = 0 }").contains("leads nowhere"));
+        assert!(refused("{ from = 0, to = 4000000000 }").contains("more than 4096 values"));
+        assert!(refused("{ from = 0, until = 4 }").contains("unknown field `until`"));
+    }
+
+    #[test]
+    fn texts_are_one_or_several() {
+        #[derive(serde::Deserialize)]
+        struct Line {
+            axis: Texts<Order>,
+        }
+        let read = |given: &str| toml::from_str::<Line>(&format!("axis = {given}")).map(|line| line.axis.0);
+        assert_eq!(read("\"shuffled\"").unwrap(), [Order::Shuffled]);
+        assert_eq!(read("[\"descending\", \"ascending\"]").unwrap(), [Order::Descending, Order::Ascending]);
+        assert!(read("\"upwards\"").unwrap_err().message().contains("unknown variant `upwards`"));
+        assert!(read("4").unwrap_err().message().contains("a text or a list of texts"));
+    }
+}

@@ -1,0 +1,143 @@
+//! A campaign from its beginning, or from where it was interrupted, to its results.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::bail;
+use stickycas_model::judge::Outcome;
+
+use super::cell::Results;
+use super::journal::{self, Journal, Origin, Past};
+use super::meter::Meter;
+use super::plan::{Campaign, CellPlan};
+use super::{cost, engine, network, results};
+
+/// How to run a campaign.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Threads.
+    pub jobs: NonZeroUsize,
+    /// How long it may take; `None`: as long as it takes.
+    pub budget: Option<Duration>,
+    /// How many of its runs are made over the network as well.
+    pub network: u64,
+    /// Show no progress.
+    pub quiet: bool,
+}
+
+/// Runs what is left of a campaign and keeps what comes of it in a folder. What it finds there of the same campaign
+/// is not run again. If it is told to stop, the results are not complete, and the same call goes on from there.
+///
+/// # Errors
+/// If it does not fit its budget, the folder cannot be used, or a run cannot be made.
+pub fn conduct(
+    origin: &Origin,
+    folder: &Path,
+    options: &Options,
+    stop: &AtomicBool,
+    mut tell: impl FnMut(&str),
+) -> anyhow::Result<Conducted> {
+    let campaign = origin.campaign()?;
+    let past = journal::past(folder, origin)?;
+    let left = Left::of(&campaign, &past, options.network);
+    tell(&left.to_string());
+    if let Some(budget) = options.budget
+        && let Some(refusal) = cost::estimate(&campaign, &left, options.jobs)?.refusal(budget, options.jobs)
+    {
+        bail!(refusal);
+    }
+    let mut journal = Journal::open(folder, origin)?;
+    let complete = simulate(&campaign, &left.cells, options, stop, &mut journal)?
+        && network::run(&campaign, &left.network, stop, |sampled| journal.network(sampled))?;
+    journal.flush()?;
+    let results = results::results(origin, &campaign, journal.past());
+    results::write(&results, folder)?;
+    Ok(Conducted { results, complete })
+}
+
+fn simulate(
+    campaign: &Campaign,
+    cells: &[&CellPlan],
+    options: &Options,
+    stop: &AtomicBool,
+    journal: &mut Journal,
+) -> anyhow::Result<bool> {
+    let mut meter = Meter::new(cells, options.quiet);
+    engine::run(campaign, cells, options.jobs, stop, |progress| match progress {
+        engine::Progress::Ran(cell, runs) => {
+            meter.ran(cell, runs);
+            Ok(())
+        }
+        engine::Progress::Done(cell, counts) => {
+            meter.done();
+            journal.cell(cell.number, counts)
+        }
+    })
+}
+
+/// What came of a campaign.
+#[derive(Clone, Debug)]
+pub struct Conducted {
+    /// What it found so far.
+    pub results: Results,
+    /// Whether all of it is done.
+    pub complete: bool,
+}
+
+impl Results {
+    /// The worst that happened: a violation, an accused process or a difference between the network and the
+    /// simulator; a run that proves nothing; or neither.
+    #[must_use]
+    pub fn worst(&self) -> Outcome {
+        let any = |count: fn(&super::cell::Cell) -> u64| self.cells().any(|cell| count(cell) > 0);
+        if any(|cell| cell.counts.violation + cell.counts.accused + cell.network_differences) {
+            Outcome::Violation
+        } else if any(|cell| cell.counts.unknown) {
+            Outcome::Unknown
+        } else {
+            Outcome::Valid
+        }
+    }
+}
+
+/// What is still to be done.
+#[derive(Debug)]
+pub struct Left<'a> {
+    /// Cells that are not done.
+    pub cells: Vec<&'a CellPlan>,
+    /// Runs of the sample that have not been made over the network.
+    pub network: Vec<(&'a CellPlan, u64)>,
+    /// All cells.
+    all: usize,
+}
+
+impl<'a> Left<'a> {
+    /// Of a campaign with so many runs over the network, after this past.
+    #[must_use]
+    pub fn of(campaign: &'a Campaign, past: &Past, network: u64) -> Self {
+        let done = |cell: &&CellPlan| !past.cells.contains_key(&cell.number);
+        let made = |run: &(&CellPlan, u64)| !past.network.contains_key(&run.1);
+        Self {
+            cells: campaign.cells().filter(done).collect(),
+            network: network::draw(campaign, network).into_iter().filter(made).collect(),
+            all: campaign.cells().count(),
+        }
+    }
+}
+
+impl std::fmt::Display for Left<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { cells, network, all } = self;
+        let runs: u64 = cells.iter().map(|cell| cell.runs()).sum();
+        match all - cells.len() {
+            0 => write!(f, "{all} cells, {runs} runs")?,
+            done => write!(f, "going on: {done} of {all} cells are done, {runs} runs are left")?,
+        }
+        if !network.is_empty() {
+            write!(f, ", {} over the network as well", network.len())?;
+        }
+        Ok(())
+    }
+}

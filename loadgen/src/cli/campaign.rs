@@ -1,0 +1,116 @@
+//! `campaign`: many runs over the axes of a scenario, counted.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+
+use super::output::{show, tell};
+use crate::campaign::cell::Results;
+use crate::campaign::{Campaign, Conducted, Options, Origin, conduct};
+use crate::record::{HARNESS_FAILED, exit_code};
+use crate::report::{campaign_table, folder};
+use crate::scenario::LARGEST_SEED;
+
+/// The arguments of `campaign`.
+#[derive(Debug, Args)]
+pub(super) struct CampaignArgs {
+    /// The campaign file
+    #[arg(value_name = "CAMPAIGN.toml")]
+    file: PathBuf,
+    /// Takes the place of the file's seed; without any, one is drawn
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=LARGEST_SEED))]
+    seed: Option<u64>,
+    /// Where journal and results go; a campaign that was interrupted there goes on [default: runs/CAMPAIGN-SEED]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Run this sweep alone; may be given several times
+    #[arg(long, value_name = "SWEEP")]
+    only: Vec<String>,
+    /// Threads [default: one for each processor]
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+    /// Refuse to begin what takes longer, whatever the file says
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    budget: Option<Duration>,
+    /// Make so many of the runs over the network as well, and compare them, whatever the file says
+    #[arg(long, value_name = "N")]
+    network: Option<u64>,
+    /// Run nothing: print this cell as a scenario file, for simulate and run
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["out", "jobs", "budget", "network"])]
+    cell: Option<u64>,
+    /// Print the results as JSON on standard output
+    #[arg(long, conflicts_with = "cell")]
+    json: bool,
+}
+
+pub(super) fn run(args: &CampaignArgs) -> anyhow::Result<u8> {
+    let (campaign, wishes) = Campaign::load(&args.file, args.seed)?;
+    tell(&format!("seed {}", campaign.seed));
+    let campaign = campaign.only(&args.only).map_err(anyhow::Error::msg)?;
+    if let Some(number) = args.cell {
+        return print_cell(&campaign, number);
+    }
+    let text = std::fs::read_to_string(&args.file).with_context(|| args.file.display().to_string())?;
+    let origin = Origin::new(args.file.display().to_string(), text, campaign.seed, args.only.clone());
+    let out = args.out.clone().unwrap_or_else(|| default_out(&campaign, &args.only));
+    let all = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let options = Options {
+        jobs: args.jobs.unwrap_or(all),
+        budget: args.budget.or(wishes.budget),
+        network: args.network.unwrap_or(wishes.network),
+        quiet: false,
+    };
+    let stop = stop_when_asked()?;
+    let Conducted { results, complete } = conduct(&origin, &out, &options, &stop, tell)?;
+    finish(&results, args.json, &out)?;
+    if !complete {
+        tell("interrupted: nothing that was done is lost; the same command goes on from here");
+        return Ok(HARNESS_FAILED);
+    }
+    Ok(exit_code(results.worst(), None))
+}
+
+fn print_cell(campaign: &Campaign, number: u64) -> anyhow::Result<u8> {
+    let cell = campaign.cells().find(|cell| cell.number == number);
+    let last = campaign.cells().last().map_or(0, |cell| cell.number);
+    let cell = cell.with_context(|| format!("there is no cell {number}: the last one is {last}"))?;
+    show(&campaign.scenario(cell))?;
+    Ok(0)
+}
+
+fn default_out(campaign: &Campaign, only: &[String]) -> PathBuf {
+    let sweeps: String = only.iter().map(|sweep| format!("-{sweep}")).collect();
+    Path::new(folder::DEFAULT_PARENT).join(format!("{}{sweeps}-{}", campaign.name, campaign.seed))
+}
+
+/// Shows what was found and where it stands.
+pub(super) fn finish(results: &Results, json: bool, out: &Path) -> anyhow::Result<()> {
+    let table = campaign_table::table(results);
+    if json {
+        tell(&table);
+        show(&crate::campaign::results::json(results))?;
+    } else {
+        show(&table)?;
+    }
+    tell(&format!("results: {}", out.display()));
+    Ok(())
+}
+
+/// Is set as soon as somebody wants this program to end.
+fn stop_when_asked() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let heard = Arc::clone(&stop);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("cannot start the runtime")?;
+    std::thread::spawn(move || {
+        // Without the signals nothing is lost either: a kill costs no cell that is done.
+        let _ = runtime.block_on(super::run::asked_to_stop());
+        heard.store(true, Ordering::Relaxed);
+    });
+    Ok(stop)
+}

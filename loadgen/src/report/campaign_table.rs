@@ -1,0 +1,55 @@
+//! The results of a campaign for the terminal: a line for each sweep.
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+use crate::campaign::cell::{Cell, Results, Sweep};
+
+/// A line for each sweep, and what people should know besides.
+#[must_use]
+pub fn table(results: &Results) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header([
+        "sweep",
+        "cells",
+        "runs",
+        "valid",
+        "outside",
+        "unknown",
+        "violation",
+        "strong validity broken",
+        "over the network",
+        "differ",
+    ]);
+    for sweep in &results.sweeps {
+        table.add_row(row(sweep));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let left_out = |count: fn(&Sweep) -> u64| results.sweeps.iter().map(count).sum::<u64>();
+    let (impossible, repeated) = (left_out(|sweep| sweep.impossible), left_out(|sweep| sweep.repeated));
+    let seconds = results.made.busy_millis as f64 / 1000.0;
+    format!(
+        "{}: {}\n{table}\nleft out: {impossible} points that cannot be, {repeated} that are there already; \
+         {seconds:.1} s on {} processors\n",
+        results.name, results.about, results.made.cpus
+    )
+}
+
+fn row(sweep: &Sweep) -> Vec<String> {
+    let sum = |count: fn(&Cell) -> u64| sweep.cells.iter().map(count).sum::<u64>().to_string();
+    vec![
+        sweep.name.clone(),
+        format!("{}/{}", sweep.cells.len(), sweep.planned),
+        sum(|cell| cell.counts.runs),
+        sum(|cell| cell.counts.valid),
+        sum(|cell| cell.counts.outside),
+        sum(|cell| cell.counts.unknown),
+        sum(|cell| cell.counts.violation),
+        sum(|cell| cell.counts.strong_broken),
+        sum(|cell| cell.network_runs),
+        sum(|cell| cell.network_differences),
+    ]
+}
