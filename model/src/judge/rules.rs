@@ -145,6 +145,10 @@ pub(super) fn unknowns(case: &Case<'_>, run: &Run<'_>) -> Vec<String> {
     if !late.is_empty() {
         found.push(format!("late, which the plan does not name: {}", few(&late)));
     }
+    let punctual: Vec<ProcessId> = case.plan.late.difference(&run.late).copied().collect();
+    if !punctual.is_empty() {
+        found.push(format!("planned to be late, and were not: {}", few(&punctual)));
+    }
     let missing = run.correct.iter().filter(|process| !run.reports.contains_key(process));
     let missing: Vec<&ProcessId> = missing.collect();
     if !missing.is_empty() {
