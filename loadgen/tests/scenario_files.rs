@@ -175,7 +175,7 @@ fn what_is_missing_is_named() {
     let told = spoilt("processes = 4\n", "");
     assert_eq!(told, "bad.toml:4: missing field `processes`\n  4 | [instance]");
     let told = spoilt("strategy = \"collude(value=zzz)\"", "");
-    assert_eq!(told, "bad.toml:16: missing field `strategy`\n  16 | [[faults]]");
+    assert_eq!(told, "bad.toml:16: give strategy = \"...\" or attack = \"...\"\n  16 | [[faults]]");
 }
 
 #[test]
