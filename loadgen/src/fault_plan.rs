@@ -1,10 +1,10 @@
-//! The fault plan of a run, as a value: which processes are Byzantine, and what each of them does: a strategy or a wire
-//! attack
-//! (SPEC section 8).
+//! The fault plan of a run, as a value: which processes are Byzantine, and what each of them does, a strategy or a wire
+//! attack (SPEC section 8).
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use stickycas_model::byzantine::StrategyError;
 use stickycas_model::cast::Role;
 use stickycas_model::params::Params;
 use stickycas_model::random::SplitMix64;
@@ -25,7 +25,7 @@ pub enum Placement {
 }
 
 /// Why processes cannot be given a role.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FaultPlanError {
     /// The process has one already.
     #[error("process {0} is in the fault plan already: name it once")]
@@ -38,6 +38,22 @@ pub enum FaultPlanError {
         /// As many are left.
         left: usize,
     },
+    /// There is no phase between these.
+    #[error(
+        "corrupted_in = [{first}, {last}]: give a first phase, from 1 on, and a last one that is not before it"
+    )]
+    Phases {
+        /// The first.
+        first: u64,
+        /// The last.
+        last: u64,
+    },
+    /// Who is correct at first cannot go on so.
+    #[error("corrupted_in: {0}")]
+    Strategy(StrategyError),
+    /// An attacker of the wire is one from the start.
+    #[error("corrupted_in goes with a strategy, not with a wire attack: leave it out")]
+    Attack,
 }
 
 /// Which process plays which role; all others are correct.
@@ -67,7 +83,7 @@ impl FaultPlan {
         }
     }
 
-    /// Gives `count` of the processes that have none a role; what is drawn is drawn from `seed`.
+    /// Gives `count` of the processes that have none a role, and tells which; what is drawn is drawn from `seed`.
     ///
     /// # Errors
     /// If none are asked for, or more than there are.
@@ -78,7 +94,7 @@ impl FaultPlan {
         role: &Role,
         params: &Params,
         seed: u64,
-    ) -> Result<(), FaultPlanError> {
+    ) -> Result<Vec<ProcessId>, FaultPlanError> {
         let mut free: Vec<ProcessId> =
             ProcessId::all(params.processes()).filter(|process| !self.0.contains_key(process)).collect();
         let wanted = count as usize;
@@ -94,7 +110,35 @@ impl FaultPlan {
             Placement::Random => shuffle(&mut free, &mut SplitMix64::new(seed)),
         }
         free.truncate(wanted);
-        self.0.extend(free.into_iter().map(|process| (process, role.clone())));
+        self.0.extend(free.iter().map(|process| (*process, role.clone())));
+        Ok(free)
+    }
+
+    /// Makes processes that play a strategy correct at first: the adversary corrupts each of them in a phase of
+    /// its own, drawn from `seed` between the first and the last of `phases`. Who has left by then it does not
+    /// get, so this is adaptive corruption of up to so many in the course of the run.
+    ///
+    /// # Errors
+    /// If there are no such phases, or the strategy of one of the processes is none to go on with.
+    pub fn corrupt(
+        &mut self,
+        processes: &[ProcessId],
+        phases: [u64; 2],
+        seed: u64,
+    ) -> Result<(), FaultPlanError> {
+        let [first, last] = phases;
+        if first == 0 || first > last {
+            return Err(FaultPlanError::Phases { first, last });
+        }
+        // Not what the placement was drawn from.
+        let mut random = SplitMix64::new(!seed);
+        for process in processes {
+            let phase = first + random.below((last - first).saturating_add(1));
+            let Some(role) = self.0.get_mut(process) else { continue };
+            let Role::Byzantine(then) = role else { return Err(FaultPlanError::Attack) };
+            let corrupted = format!("adaptive(phase={phase}, then={then})").parse();
+            *role = Role::Byzantine(corrupted.map_err(FaultPlanError::Strategy)?);
+        }
         Ok(())
     }
 }

@@ -109,6 +109,7 @@ fn with_case<T>(
     at_work.extend(attackers_at_work(cast, history, counted));
     let plan = Plan {
         attacks: fired.keys().cloned().collect(),
+        late: cast.late().clone(),
         offences: cast.offences(params, *seed, &at_work),
         ..Plan::default()
     };

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 use stickycas_loadgen::Scenario;
+use stickycas_model::byzantine::Strategy;
 use stickycas_model::cast::Role;
 use stickycas_model::judge::Outcome;
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Patience};
@@ -70,7 +71,7 @@ fn the_effective_file_is_the_same_scenario_with_nothing_left_open() {
     let drawn = r#"
         name = "drawn"
         [instance]
-        processes = 9
+        processes = 18
         warp_size = 2
         read_size = 3
         patience = "none"
@@ -86,12 +87,17 @@ fn the_effective_file_is_the_same_scenario_with_nothing_left_open() {
         strategy = "silent"
         [[faults]]
         count = 2
+        corrupted_in = [1, 100]
+        strategy = "stall(conduct=late-append(access=2, value=0x2c))"
+        [[faults]]
+        count = 2
         attack = "flood(frames=9)"
         [[faults]]
         count = 1
         attack = "slow-open"
     "#;
-    for text in [GOOD, drawn] {
+    let late = drawn.replacen("[instance]", "late = [18, 17]\n        [instance]", 1);
+    for text in [GOOD, drawn, &late] {
         let scenario = Scenario::parse("before.toml", text, Some(3)).unwrap();
         let again = Scenario::parse("after.toml", &scenario.to_toml(), None).unwrap();
         assert_eq!(again, scenario, "{}", scenario.to_toml());
@@ -102,8 +108,8 @@ fn the_effective_file_is_the_same_scenario_with_nothing_left_open() {
 fn unknown_keys_are_refused() {
     assert_eq!(
         spoilt("expect = \"valid\"", "expects = \"valid\""),
-        "bad.toml:2: unknown field `expects`, expected one of `name`, `about`, `expect`, `instance`, \
-         `proposals`, `faults`\n  2 | expects = \"valid\""
+        "bad.toml:2: unknown field `expects`, expected one of `name`, `about`, `expect`, `late`, \
+         `instance`, `proposals`, `faults`\n  2 | expects = \"valid\""
     );
     let told = spoilt("order =", "ordre =");
     assert!(told.starts_with("bad.toml:8: unknown field `ordre`, expected one of `processes`"), "{told}");
@@ -237,6 +243,60 @@ fn faults_name_processes_that_exist_once_and_strategies_that_exist() {
     assert!(told.starts_with("bad.toml:18: flood: frames = \"0\": give a number"), "{told}");
     let told = spoilt("strategy = \"collude(value=zzz)\"", "strategy = \"silent\"\nattack = \"flood\"");
     assert!(told.starts_with("bad.toml:19: strategy and attack: give one of them"), "{told}");
+}
+
+#[test]
+fn late_processes_exist_and_are_correct() {
+    let late = |late: &str| spoilt("expect = \"valid\"", &format!("late = {late}"));
+    assert_eq!(late("[5]"), "bad.toml:2: there is no process 5: give 1 to n = 4\n  2 | late = [5]");
+    assert_eq!(
+        late("[1, 3]"),
+        "bad.toml:2: process 3 is in the fault plan: only a correct one can be late\n  2 | late = [1, 3]"
+    );
+    assert_eq!(late("[1, 1]"), "bad.toml:2: process 1 is late already: name it once\n  2 | late = [1, 1]");
+    let text = GOOD.replacen("expect = \"valid\"", "late = [4]", 1);
+    let scenario = Scenario::parse("good.toml", &text, None).unwrap();
+    assert_eq!(scenario.cast.late().iter().map(|process| process.get()).collect::<Vec<_>>(), [4]);
+}
+
+#[test]
+fn processes_are_corrupted_in_phases_of_their_own_drawn_by_seed() {
+    let drawn = |seed: u64| {
+        let corrupted = format!("count = 2\ncorrupted_in = [3, 9]\nseed = {seed}");
+        let scenario =
+            Scenario::parse("good.toml", &GOOD.replacen("processes = [3]", &corrupted, 1), Some(1));
+        let corrupted = |(_, part): (_, &stickycas_model::cast::Part)| match &part.role {
+            Role::Byzantine(Strategy::Adaptive { phase, then }) => {
+                assert_eq!(then.to_string(), "collude(value=zzz)");
+                Some(phase.get())
+            }
+            _ => None,
+        };
+        scenario.unwrap().cast.parts().filter_map(corrupted).collect::<Vec<u64>>()
+    };
+    let phases: std::collections::BTreeSet<u64> = (0..60).flat_map(drawn).collect();
+    assert_eq!(phases, (3..=9).collect());
+    assert_eq!(drawn(5).len(), 2);
+    assert_eq!(drawn(5), drawn(5));
+}
+
+#[test]
+fn impossible_corruption_is_refused() {
+    let corrupted =
+        |phases: &str| spoilt("processes = [3]", &format!("processes = [3]\ncorrupted_in = {phases}"));
+    for phases in ["[0, 3]", "[4, 3]"] {
+        let told = corrupted(phases);
+        assert!(
+            told.starts_with(&format!("bad.toml:18: corrupted_in = {phases}: give a first phase")),
+            "{told}"
+        );
+    }
+    let absent = GOOD.replacen("collude(value=zzz)", "absent", 1);
+    let told = refused(&absent.replacen("processes = [3]", "processes = [3]\ncorrupted_in = [1, 9]", 1));
+    assert!(told.contains("then = \"absent\": give a strategy that joins"), "{told}");
+    let attack = GOOD.replacen("strategy = \"collude(value=zzz)\"", "attack = \"replay\"", 1);
+    let told = refused(&attack.replacen("processes = [3]", "processes = [3]\ncorrupted_in = [1, 9]", 1));
+    assert!(told.starts_with("bad.toml:18: corrupted_in goes with a strategy"), "{told}");
 }
 
 #[test]

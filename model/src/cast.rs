@@ -10,7 +10,8 @@ use crate::history::OffenceKind;
 use crate::params::Params;
 use crate::process::{Behaviour, Correct};
 use crate::random::SplitMix64;
-use crate::types::{ProcessId, Value};
+use crate::scheduler::Schedule;
+use crate::types::{Phase, ProcessId, Value};
 
 /// What one process is in a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,33 +86,48 @@ pub fn seed_of(me: ProcessId, run_seed: u64) -> u64 {
     SplitMix64::new(run_seed ^ u64::from(me.get()) << 32).next_u64()
 }
 
-/// The parts of all n processes, in order.
+/// The parts of all n processes, in order, and which of them come late.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Cast(Vec<Part>);
+pub struct Cast {
+    parts: Vec<Part>,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    late: BTreeSet<ProcessId>,
+}
 
 impl Cast {
     /// The parts of processes 1, 2, 3, ... in this order.
     #[must_use]
     pub fn new(parts: Vec<Part>) -> Self {
-        Self(parts)
+        Self { parts, late: BTreeSet::new() }
+    }
+
+    /// The same, with these processes coming late: only when the first phase of their warp has passed (F6).
+    #[must_use]
+    pub fn with_late(self, late: BTreeSet<ProcessId>) -> Self {
+        Self { late, ..self }
+    }
+
+    /// The processes that come late.
+    #[must_use]
+    pub const fn late(&self) -> &BTreeSet<ProcessId> {
+        &self.late
     }
 
     /// The part of a process; `None` if it is not in the cast.
     #[must_use]
     pub fn part(&self, process: ProcessId) -> Option<&Part> {
-        self.0.get(process.index())
+        self.parts.get(process.index())
     }
 
     /// Every process with its part, in order.
     pub fn parts(&self) -> impl Iterator<Item = (ProcessId, &Part)> {
         let process = |index| ProcessId::from_index(index).expect("a cast has at most 65,536 parts");
-        self.0.iter().enumerate().map(move |(index, part)| (process(index), part))
+        self.parts.iter().enumerate().map(move |(index, part)| (process(index), part))
     }
 
     /// Has processes 1, 2, 3, ... propose these values, in this order.
     pub fn propose(&mut self, values: impl IntoIterator<Item = Value>) {
-        for (part, value) in self.0.iter_mut().zip(values) {
+        for (part, value) in self.parts.iter_mut().zip(values) {
             part.proposal = value;
         }
     }
@@ -124,6 +140,12 @@ impl Cast {
     /// The Byzantine processes, in order.
     pub fn byzantine(&self) -> impl Iterator<Item = ProcessId> {
         self.parts().filter(|(_, part)| part.role != Role::Correct).map(|(process, _)| process)
+    }
+
+    /// The processes that come to an end by themselves, in order: the correct ones, and those Byzantine ones that
+    /// leave when they have done their worst.
+    pub fn ending(&self) -> impl Iterator<Item = ProcessId> {
+        self.parts().filter(|(_, part)| part.ends()).map(|(process, _)| process)
     }
 
     /// The offences that the processes seen at work have thereby committed, and for which the record must name them
@@ -150,15 +172,40 @@ impl Cast {
         })
     }
 
-    /// The processes that come to an end by themselves, in order: the correct ones, and those Byzantine ones that
-    /// leave when they have done their worst.
-    pub fn ending(&self) -> impl Iterator<Item = ProcessId> {
-        self.parts().filter(|(_, part)| part.ends()).map(|(process, _)| process)
+    /// The processes that come late, none of which has come yet.
+    #[must_use]
+    pub fn latecomers(&self, params: &Params) -> Latecomers {
+        let schedule = Schedule::new(params);
+        let first_phase = |process| schedule.first_phase(params.warp_of(process));
+        Latecomers(self.late.iter().map(|&process| (first_phase(process), process)).collect())
     }
 
     /// V_c: the values that correct processes propose.
     #[must_use]
     pub fn correct_proposals(&self) -> BTreeSet<&Value> {
-        self.0.iter().filter(|part| part.role == Role::Correct).map(|part| &part.proposal).collect()
+        self.parts.iter().filter(|part| part.role == Role::Correct).map(|part| &part.proposal).collect()
+    }
+}
+
+/// Processes that have not come yet, each with the first phase of its warp.
+#[derive(Clone, Debug, Default)]
+pub struct Latecomers(Vec<(Phase, ProcessId)>);
+
+impl Latecomers {
+    /// Those that come now that this phase has: their first one has passed.
+    pub fn come(&mut self, reached: Phase) -> Vec<ProcessId> {
+        self.0.extract_if(.., |(first, _)| *first <= reached).map(|(_, process)| process).collect()
+    }
+
+    /// Whether a process is among them.
+    #[must_use]
+    pub fn contains(&self, process: ProcessId) -> bool {
+        self.0.iter().any(|(_, late)| *late == process)
+    }
+
+    /// Whether everybody has come.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }

@@ -126,6 +126,15 @@ pub enum Event {
 }
 
 impl Event {
+    /// The phase that it shows to have come; all before it have passed.
+    #[must_use]
+    pub const fn reached(&self) -> Option<Phase> {
+        match self {
+            Self::Stepped { phase, .. } | Self::Sealed { phase, .. } => Some(*phase),
+            _ => None,
+        }
+    }
+
     /// The process that it is about; `None` if it is about the whole instance.
     #[must_use]
     pub fn process(&self) -> Option<ProcessId> {

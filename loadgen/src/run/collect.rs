@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use stickycas_client::watch::{Watch, Watched};
 use stickycas_model::history::{Event, Recorded};
+use stickycas_model::types::Phase;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -14,7 +15,8 @@ use crate::progress::Progress;
 #[derive(Debug)]
 pub(super) struct Collector {
     task: JoinHandle<Collected>,
-    happened: watch::Receiver<u64>,
+    /// The last phase that is known to have come. Sent again with each event.
+    reached: watch::Receiver<Option<Phase>>,
 }
 
 /// What was collected.
@@ -30,16 +32,21 @@ pub(super) struct Collected {
 impl Collector {
     /// Starts to follow a watch of an instance at which nothing has happened yet.
     pub(super) fn start(watch: Watch, progress: Progress) -> Self {
-        let (happens, happened) = watch::channel(0);
-        let task = tokio::spawn(follow(watch, progress, happens));
-        Self { task, happened }
+        let (reaches, reached) = watch::channel(None);
+        let task = tokio::spawn(follow(watch, progress, reaches));
+        Self { task, reached }
     }
 
     /// Returns when something has happened since the last call; never again once the watch has ended.
     pub(super) async fn something_happened(&mut self) {
-        if self.happened.changed().await.is_err() {
+        if self.reached.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
+    }
+
+    /// The last phase that is known to have come.
+    pub(super) fn reached(&self) -> Option<Phase> {
+        *self.reached.borrow()
     }
 
     /// Follows to the end, which is to come within this time of the close.
@@ -56,7 +63,11 @@ impl Collector {
     }
 }
 
-async fn follow(mut watch: Watch, mut progress: Progress, happens: watch::Sender<u64>) -> Collected {
+async fn follow(
+    mut watch: Watch,
+    mut progress: Progress,
+    reaches: watch::Sender<Option<Phase>>,
+) -> Collected {
     let mut collected = Collected::default();
     loop {
         match watch.next().await {
@@ -67,8 +78,9 @@ async fn follow(mut watch: Watch, mut progress: Progress, happens: watch::Sender
                     return collected;
                 }
                 progress.observe(&recorded.event);
+                let reached = recorded.event.reached();
                 collected.history.push(recorded);
-                happens.send_replace(index);
+                reaches.send_modify(|last| *last = reached.or(*last));
             }
             // It was not asked for.
             Ok(Some(Watched::Snapshot(_))) => {}

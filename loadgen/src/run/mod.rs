@@ -3,8 +3,9 @@
 //! A [`Site`] is a server and the connections to it. On it, a run goes
 //!
 //! 1. create the instance, and watch it from its first event on, before anybody joins;
-//! 2. start all processes and wait until every correct one has ended, as long as something happens at the
-//!    instance, and for a moment for those Byzantine ones that leave by themselves;
+//! 2. start all processes, those that come late once their first phase has passed, and wait until every correct one
+//!    has ended, as long as something happens at the instance, and for a moment for those Byzantine ones that leave
+//!    by themselves;
 //! 3. if there are wire attacks, let them come to their end, and ask the server what it has counted since
 //!    before the run;
 //! 4. close the instance and follow the watch to its end, so that the history lacks nothing;
@@ -18,6 +19,7 @@ mod counts;
 mod processes;
 mod server;
 mod site;
+mod starter;
 mod supervisor;
 mod task;
 
@@ -28,7 +30,6 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use stickycas_client::watch::WatchFrom;
 use stickycas_client::wire_attack;
-use stickycas_model::cast::Role;
 use stickycas_model::counts::Counted;
 use stickycas_model::params::Patience;
 use stickycas_model::process::{Ended, Report};
@@ -42,6 +43,7 @@ pub use self::counts::counted;
 use self::processes::{Ending, Processes};
 pub use self::server::OwnServer;
 pub use self::site::{COORDINATOR, Site};
+use self::starter::Starter;
 use crate::progress::Progress;
 use crate::record::{How, Record};
 use crate::scenario::Scenario;
@@ -83,10 +85,11 @@ pub async fn run(site: &Site, scenario: &Scenario, options: &Options) -> anyhow:
     let instance = create(site, scenario).await?;
     let progress = Progress::new(scenario.cast.correct().collect(), options.quiet);
     let mut collector = Collector::start(site.client().watch(instance, WatchFrom::Start), progress);
-    let mut processes = start(site, scenario, instance, options)?;
+    let mut starter = Starter::new(site, scenario, instance, options);
+    let mut processes = starter.start_all()?;
 
     let mut endings = Vec::new();
-    let stalled = await_correct(scenario, options, &mut processes, &mut collector, &mut endings).await;
+    let stalled = await_correct(&mut starter, &mut processes, &mut collector, &mut endings).await?;
     if !stalled {
         let leaving = scenario.cast.ending().collect();
         let within = LAST_WORDS.saturating_add(longest_wait(scenario));
@@ -118,65 +121,31 @@ async fn create(site: &Site, scenario: &Scenario) -> anyhow::Result<InstanceId> 
     Ok(created.id)
 }
 
-fn start(
-    site: &Site,
-    scenario: &Scenario,
-    instance: InstanceId,
-    options: &Options,
-) -> anyhow::Result<Processes> {
-    let mut processes = Processes::new();
-    for (process, part) in scenario.cast.parts() {
-        match &options.program {
-            Some(program) => {
-                let child = supervisor::Child {
-                    program,
-                    server: site.url(),
-                    instance,
-                    process,
-                    part,
-                    run_seed: scenario.seed,
-                };
-                processes.start(process, |stop| child.start(stop))?;
-            }
-            None => {
-                let client = match part.role {
-                    Role::Attacker(_) => site.client_apart(process)?,
-                    Role::Correct | Role::Byzantine(_) => site.client_of(process)?,
-                };
-                let (part, seed) = (part.clone(), scenario.seed);
-                processes
-                    .start(process, |stop| Ok(task::play(client, instance, process, part, seed, stop)))?;
-            }
-        }
-    }
-    Ok(processes)
-}
-
 /// Waits until every correct process has ended, as long as something happens. True if it does not any more.
 async fn await_correct(
-    scenario: &Scenario,
-    options: &Options,
+    starter: &mut Starter<'_>,
     processes: &mut Processes,
     collector: &mut Collector,
     endings: &mut Vec<Ending>,
-) -> bool {
+) -> anyhow::Result<bool> {
+    let Starter { scenario, options, .. } = *starter;
     let longest = options.stall.saturating_add(longest_wait(scenario));
     let mut playing: BTreeSet<ProcessId> = scenario.cast.correct().collect();
     let mut deadline = Instant::now() + longest;
-    while !playing.is_empty() {
+    while !playing.is_empty() && !(processes.is_empty() && starter.has_started_all()) {
         tokio::select! {
-            ending = processes.next() => match ending {
-                Some(ending) => {
-                    playing.remove(&ending.process);
-                    endings.push(ending);
-                }
-                None => return false,
-            },
-            () = collector.something_happened() => deadline = Instant::now() + longest,
-            () = sleep_until(deadline) => return true,
+            Some(ending) = processes.next() => {
+                playing.remove(&ending.process);
+                endings.push(ending);
+            }
+            () = collector.something_happened() => {
+                starter.start_late(collector.reached(), processes)?;
+                deadline = Instant::now() + longest;
+            }
+            () = sleep_until(deadline) => return Ok(true),
         }
     }
-    false
+    Ok(false)
 }
 
 fn attackers(scenario: &Scenario) -> BTreeSet<ProcessId> {

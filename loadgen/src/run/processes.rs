@@ -62,6 +62,11 @@ impl Processes {
         Ok(())
     }
 
+    /// Whether none is left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.playing.is_empty()
+    }
+
     /// The next one that ends; `None` if none is left.
     pub(super) async fn next(&mut self) -> Option<Ending> {
         match self.playing.join_next().await? {

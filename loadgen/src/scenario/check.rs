@@ -1,5 +1,6 @@
 //! From a file as written to a scenario that can be run: every value checked, every default and draw made.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +34,7 @@ pub(super) fn check(file: &File, seed: Option<u64>) -> Result<Scenario, Fault> {
         role: faults.role(process).cloned().unwrap_or(Role::Correct),
         proposal,
     });
-    let cast = Cast::new(parts.collect());
+    let cast = Cast::new(parts.collect()).with_late(late(file.late.as_ref(), &params, &faults)?);
     Ok(Scenario { name, about: file.about.clone(), expect: file.expect, params, cast, seed })
 }
 
@@ -138,26 +139,61 @@ pub(super) fn fault_plan(groups: &[Spanned<Faults>], params: &Params, seed: u64)
     for group in groups {
         let (span, group) = (group.span(), group.get_ref());
         let role = role(group, &span)?;
-        match (&group.processes, &group.count) {
+        let seed = seed_or(group.seed.as_ref(), || seed)?;
+        let placed = match (&group.processes, &group.count) {
             (Some(processes), None) => {
                 if let Some(misplaced) = misplaced(group) {
                     return Err(Fault::new(misplaced, "goes with count, not with processes: leave it out"));
                 }
-                name_each(&mut plan, processes, &role, params)?;
+                name_each(&mut plan, processes, &role, params)?
             }
             (None, Some(count)) => {
                 let placement = group.placement.as_ref().map_or(Placement::Spread, |given| *given.get_ref());
-                let seed = seed_or(group.seed.as_ref(), || seed)?;
                 plan.place(placement, *count.get_ref(), &role, params, seed)
-                    .map_err(|error| Fault::new(count.span(), error))?;
+                    .map_err(|error| Fault::new(count.span(), error))?
             }
             (Some(_), Some(count)) => {
                 return Err(Fault::new(count.span(), "processes and count: give one of them"));
             }
             (None, None) => return Err(Fault::new(span, "give processes = [...] or count = f")),
+        };
+        if let Some(phases) = &group.corrupted_in {
+            plan.corrupt(&placed, *phases.get_ref(), seed)
+                .map_err(|error| Fault::new(phases.span(), error))?;
         }
     }
     Ok(plan)
+}
+
+/// The correct processes that come late.
+fn late(
+    given: Option<&Spanned<Vec<Spanned<u32>>>>,
+    params: &Params,
+    faults: &FaultPlan,
+) -> Result<BTreeSet<ProcessId>, Fault> {
+    let mut late = BTreeSet::new();
+    for number in given.into_iter().flat_map(Spanned::get_ref) {
+        let process = process(number, params)?;
+        if faults.role(process).is_some() {
+            let reason = format!("process {process} is in the fault plan: only a correct one can be late");
+            return Err(Fault::new(number.span(), reason));
+        }
+        if !late.insert(process) {
+            return Err(Fault::new(
+                number.span(),
+                format!("process {process} is late already: name it once"),
+            ));
+        }
+    }
+    Ok(late)
+}
+
+fn process(number: &Spanned<u32>, params: &Params) -> Result<ProcessId, Fault> {
+    let process = ProcessId::new(*number.get_ref()).filter(|process| params.contains(*process));
+    let n = params.processes();
+    process.ok_or_else(|| {
+        Fault::new(number.span(), format!("there is no process {}: give 1 to n = {n}", number.get_ref()))
+    })
 }
 
 /// What a group does: a strategy or a wire attack.
@@ -182,7 +218,8 @@ fn role(group: &Faults, span: &Range<usize>) -> Result<Role, Fault> {
 /// A key that has no meaning beside an explicit list.
 fn misplaced(group: &Faults) -> Option<Range<usize>> {
     let placement = group.placement.as_ref().map(Spanned::span);
-    placement.or_else(|| group.seed.as_ref().map(Spanned::span))
+    let seed = group.seed.as_ref().filter(|_| group.corrupted_in.is_none()).map(Spanned::span);
+    placement.or(seed)
 }
 
 fn name_each(
@@ -190,19 +227,16 @@ fn name_each(
     processes: &Spanned<Vec<Spanned<u32>>>,
     role: &Role,
     params: &Params,
-) -> Result<(), Fault> {
+) -> Result<Vec<ProcessId>, Fault> {
     if processes.get_ref().is_empty() {
         return Err(Fault::new(processes.span(), "names no process: name one, or leave the group out"));
     }
-    for number in processes.get_ref() {
-        let process = ProcessId::new(*number.get_ref()).filter(|process| params.contains(*process));
-        let n = params.processes();
-        let process = process.ok_or_else(|| {
-            Fault::new(number.span(), format!("there is no process {}: give 1 to n = {n}", number.get_ref()))
-        })?;
+    let name = |number| {
+        let process = process(number, params)?;
         plan.name(process, role).map_err(|error| Fault::new(number.span(), error))?;
-    }
-    Ok(())
+        Ok(process)
+    };
+    processes.get_ref().iter().map(name).collect()
 }
 
 pub(super) fn proposals(

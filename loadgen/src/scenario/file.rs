@@ -17,6 +17,8 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) about: String,
     pub(super) expect: Option<Outcome>,
+    /// Correct processes that come when their first phase has passed.
+    pub(super) late: Option<Spanned<Vec<Spanned<u32>>>>,
     pub(super) instance: Spanned<Instance>,
     pub(super) proposals: Spanned<Proposals>,
     #[serde(default)]
@@ -67,8 +69,7 @@ pub(super) struct Proposals {
     pub(super) seed: Option<Spanned<u64>>,
 }
 
-/// `[[faults]]`: these processes, or so many of them, play this strategy or carry out this wire
-/// attack.
+/// `[[faults]]`: these processes, or so many of them, play this strategy or carry out this wire attack.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Faults {
@@ -77,6 +78,8 @@ pub(super) struct Faults {
     pub(super) processes: Option<Spanned<Vec<Spanned<u32>>>>,
     pub(super) count: Option<Spanned<u32>>,
     pub(super) placement: Option<Spanned<Placement>>,
+    /// Each is correct at first, and corrupted in a phase that is drawn from these: the first and the last.
+    pub(super) corrupted_in: Option<Spanned<[u64; 2]>>,
     pub(super) seed: Option<Spanned<u64>>,
 }
 
@@ -97,7 +100,8 @@ impl Faults {
     /// Whether it is the same under every seed of the scenario.
     fn is_settled(&self) -> bool {
         let placement = self.placement.as_ref().map_or_else(Placement::default, |given| *given.get_ref());
-        self.processes.is_some() || self.seed.is_some() || placement != Placement::Random
+        let is_placed = self.processes.is_some() || placement != Placement::Random;
+        self.seed.is_some() || (is_placed && self.corrupted_in.is_none())
     }
 }
 

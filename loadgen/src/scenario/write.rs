@@ -1,5 +1,7 @@
 //! A checked scenario as the text of a file in which nothing is left to defaults or draws.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use stickycas_model::byzantine::{Strategy, WireAttack};
 use stickycas_model::cast::Role;
@@ -15,6 +17,8 @@ struct File<'a> {
     about: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     expect: Option<Outcome>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    late: &'a BTreeSet<ProcessId>,
     instance: Instance<'a>,
     proposals: Proposals<'a>,
     faults: Vec<Faults<'a>>,
@@ -62,6 +66,7 @@ pub(super) fn to_toml(scenario: &Scenario) -> String {
         name: &scenario.name,
         about: &scenario.about,
         expect: scenario.expect,
+        late: scenario.cast.late(),
         instance: Instance {
             processes: spec.processes,
             warp_size: spec.warp_size,

@@ -69,6 +69,7 @@ impl Onlooker {
     ) -> Facts {
         self.evidence.end();
         let (mut plan, mut fired) = (meant.clone(), BTreeMap::new());
+        plan.late.extend(cast.late());
         if let Some(sightings) = &self.sightings {
             fired = sightings.fired(cast);
             plan.attacks.extend(fired.keys().cloned());

@@ -102,6 +102,7 @@ fn termination_promised(case: &Case<'_>, run: &Run<'_>) -> Result<(), Premise> {
 fn terminated(case: &Case<'_>, run: &Run<'_>, promised: bool) -> bool {
     let in_time = |&process: &ProcessId| overdue(case, run, process).is_none();
     let decided = |process: &ProcessId| run.decisions.contains(*process);
+    // What an incomplete history lacks may be the decision.
     run.correct.iter().all(in_time) && (promised || !case.complete || run.correct.iter().all(decided))
 }
 

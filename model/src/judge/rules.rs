@@ -146,6 +146,11 @@ pub(super) fn unknowns(case: &Case<'_>, run: &Run<'_>) -> Vec<String> {
     if !late.is_empty() {
         found.push(format!("late, which the plan does not name: {}", few(&late)));
     }
+    let came_in_time = |process: &&ProcessId| !run.late.contains(process);
+    let punctual: Vec<ProcessId> = case.plan.late.iter().filter(came_in_time).copied().collect();
+    if !punctual.is_empty() {
+        found.push(format!("planned to be late, and were not: {}", few(&punctual)));
+    }
     let missing = run.correct.iter().filter(|process| !run.reports.contains(**process));
     let missing: Vec<&ProcessId> = missing.collect();
     if !missing.is_empty() {

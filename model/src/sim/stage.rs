@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Plan;
 use crate::access::{Access, Answer, Refusal};
+use crate::cast::Latecomers;
 use crate::history::{Event, Offence, OffenceKind};
 use crate::machine::{Entry, Input, Machine, Reply};
 use crate::params::{Params, Patience, ValueError};
@@ -39,6 +40,8 @@ pub(super) struct Stage {
     seats: Vec<Option<Seat>>,
     /// How many have not come to their end of those that do so by themselves.
     playing: usize,
+    /// Who is seated and has not come yet.
+    late: Latecomers,
     /// What may arrive next. At most one message per process.
     ready: Vec<(ProcessId, Message)>,
     /// What is held back to the last moment. At most one message per process.
@@ -63,6 +66,7 @@ impl Stage {
             random: SplitMix64::new(plan.seed),
             seats: Vec::new(),
             playing: 0,
+            late: Latecomers::default(),
             ready: Vec::new(),
             held_back: Vec::new(),
             events: Vec::new(),
@@ -72,6 +76,7 @@ impl Stage {
     /// Everything as it is before this run.
     pub(super) fn set(&mut self, plan: &Plan) {
         self.clear(&plan.params, plan.seed);
+        self.late = plan.cast.latecomers(&plan.params);
         for process in ProcessId::all(plan.params.processes()) {
             let part = plan.cast.part(process);
             // A wire attack has no behaviour: it needs the network.
@@ -88,12 +93,13 @@ impl Stage {
         self.random = SplitMix64::new(seed);
         self.seats.truncate(params.processes() as usize);
         self.playing = 0;
+        self.late = Latecomers::default();
         self.ready.clear();
         self.held_back.clear();
         self.events.clear();
     }
 
-    /// Gives the next process its part. One that is seated says hello.
+    /// Gives the next process its part. One that is seated says hello, unless it comes late.
     fn seat(&mut self, process: ProcessId, params: &Arc<Params>, behaviour: Box<dyn Behaviour>, ends: bool) {
         if !behaviour.joins() {
             return self.leave_empty(process);
@@ -111,7 +117,9 @@ impl Stage {
             }
         }
         self.playing += usize::from(ends);
-        self.ready.push((process, Message::Hello));
+        if !self.late.contains(process) {
+            self.ready.push((process, Message::Hello));
+        }
     }
 
     fn leave_empty(&mut self, process: ProcessId) {
@@ -276,6 +284,9 @@ impl Stage {
                 let entries = entries(&self.machine, answer);
                 seated(&mut self.seats, process).player.answered(number, Some(phase), answer, entries);
                 self.ask(process);
+            }
+            if let (false, Some(phase)) = (self.late.is_empty(), event.reached()) {
+                self.ready.extend(self.late.come(phase).into_iter().map(|late| (late, Message::Hello)));
             }
         }
         tell(self.now, &mut events);
