@@ -1,6 +1,8 @@
 //! The report of a campaign: every figure is there with what it needs to be understood and repeated, it is well
 //! formed, it asks the network for nothing, and what comes out of files cannot break it.
 
+#![allow(clippy::unwrap_used, reason = "a helper that fails fails the test")]
+
 mod report_support;
 
 use std::fs;
