@@ -8,7 +8,7 @@
 //! time, and a point that falls outside says so without making the test fail. What fails it is more than three of
 //! them, or one that is 4 standard deviations off (1 of 300 choices of seeds, over all points).
 
-#![allow(clippy::unwrap_used, reason = "a helper that fails fails the test")]
+#![allow(clippy::unwrap_used, reason = "a test helper fails the test")]
 
 use std::fmt::Write as _;
 
