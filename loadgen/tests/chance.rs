@@ -8,6 +8,8 @@
 //! time, and a point that falls outside says so without making the test fail. What fails it is more than three of
 //! them, or one that is 4 standard deviations off (1 of 300 choices of seeds, over all points).
 
+#![allow(clippy::unwrap_used, reason = "a test helper fails the test")]
+
 use std::fmt::Write as _;
 
 use stickycas_loadgen::stats::{Interval, Z_99};
@@ -85,7 +87,7 @@ fn given(warps: &[&str]) -> Point {
         Warp { byzantine: count('x'), correct: values.iter().map(|value| count(*value)).collect() }
     };
     let tallies: Vec<Warp> = warps.iter().map(tally).collect();
-    Point { scenario, chance: given_proposals(&tallies, Rank::of('x', values)).unwrap() }
+    Point { scenario, chance: given_proposals(&tallies, Rank::of(&'x', values)).unwrap() }
 }
 
 fn points() -> Vec<Point> {

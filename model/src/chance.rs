@@ -60,10 +60,10 @@ pub enum Rank {
 
 impl Rank {
     /// Where `value` lies among `proposals`, each of which is given once.
-    pub fn of<T: Ord>(value: T, proposals: impl IntoIterator<Item = T>) -> Self {
+    pub fn of<T: Ord>(value: &T, proposals: impl IntoIterator<Item = T>) -> Self {
         let mut above = 0;
         for proposal in proposals {
-            match proposal.cmp(&value) {
+            match proposal.cmp(value) {
                 std::cmp::Ordering::Less => above += 1,
                 std::cmp::Ordering::Equal => return Self::Proposed,
                 std::cmp::Ordering::Greater => {}

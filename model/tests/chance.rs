@@ -1,6 +1,8 @@
 //! The formulas of `chance` against counting: all ways in which the members of small warps can win are gone through
 //! one by one, and Algorithm 1's own mode decides.
 
+#![allow(clippy::unwrap_used, reason = "a test helper fails the test")]
+
 use stickycas_model::bounds;
 use stickycas_model::chance::{
     Rank, Warp, byzantine_entries, byzantine_entries_if_drawn, drawn_proposals, given_proposals, one_value,
@@ -210,7 +212,7 @@ fn who_wins_every_warp_it_sits_in_breaks_validity_with_some_chance_exactly_outsi
 fn a_value_that_a_correct_process_proposes_breaks_nothing() {
     let ranks = [(4, Rank::Above(1)), (3, Rank::Proposed), (1, Rank::Above(0)), (9, Rank::Above(3))];
     for (value, rank) in ranks {
-        assert_eq!(Rank::of(value, [3, 5, 8]), rank);
+        assert_eq!(Rank::of(&value, [3, 5, 8]), rank);
     }
     let all_byzantine = [Warp { byzantine: 2, correct: vec![0] }];
     assert!(close(given_proposals(&all_byzantine, Rank::Above(0)).unwrap(), 1.0));

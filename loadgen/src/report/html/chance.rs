@@ -44,7 +44,7 @@ pub(super) fn closed_form(at: &Point) -> Option<f64> {
     if params.warps() > LARGEST.0 || at.distinct > LARGEST.1 {
         return None;
     }
-    let rank = Rank::of(value, proposals::values(at.distinct));
+    let rank = Rank::of(&value, proposals::values(at.distinct));
     let entries = match (at.arbiter, at.placement) {
         (ArbiterKind::FirstCome, _) | (ArbiterKind::Priority, Placement::Random) => return None,
         (ArbiterKind::Uniform, Placement::Random) => byzantine_entries_if_drawn(at.n, at.f, params.warps()),

@@ -2,13 +2,15 @@
 
 use maud::html;
 
-use super::facets::in_common;
+use super::facets::{in_common, order, placement, window};
 use super::figure::{Figure, Table};
 use super::words::counted;
 use crate::campaign::cell::{Cell, Sweep};
 
 pub(super) fn figures(sweep: &Sweep, id: &str) -> Vec<Figure> {
-    let cells: Vec<&Cell> = sweep.cells.iter().collect();
+    // What broke most comes first.
+    let mut cells: Vec<&Cell> = sweep.cells.iter().collect();
+    cells.sort_by_key(|cell| std::cmp::Reverse((cell.counts.violation, cell.counts.outside)));
     let runs = cells.iter().map(|cell| cell.counts.runs).sum();
     vec![Figure {
         id: id.to_owned(),
@@ -30,6 +32,7 @@ fn table(cells: &[&Cell]) -> Table {
     let row = |cell: &&Cell| {
         let (point, counts) = (&cell.point, &cell.counts);
         let mut row = vec![cell.number.to_string(), point.strategy.clone(), point.arbiter.to_string()];
+        row.extend([placement(point.placement), order(point.order), window(point.window)].map(str::to_owned));
         row.extend([point.n, point.p, point.r, point.distinct, point.f].map(|number| number.to_string()));
         row.extend(
             [
@@ -50,6 +53,9 @@ fn table(cells: &[&Cell]) -> Table {
             "cell",
             "strategy",
             "arbiter",
+            "placement",
+            "order",
+            "window",
             "n",
             "p",
             "r",

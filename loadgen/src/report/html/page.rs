@@ -199,8 +199,13 @@ fn contents(sections: &[Section<'_>]) -> Markup {
         nav aria-label="Figures" {
             h2 { "Figures" }
             ol {
-                @for (number, figure) in sections.iter().flat_map(|section| &section.figures) {
-                    li value=(number) { a href=(format!("#{}", figure.id)) { (figure.title) } }
+                @for section in sections {
+                    @for (number, figure) in &section.figures {
+                        li value=(number) {
+                            a href=(format!("#{}", figure.id)) { (figure.title) } " "
+                            span class="facts" { (section.sweep.name) }
+                        }
+                    }
                 }
             }
         }
