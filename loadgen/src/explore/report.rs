@@ -24,6 +24,7 @@ pub fn table(report: &Report) -> String {
             row.deepest.to_string(),
             format!("{:.1} s", row.seconds),
             match (row.against.len() as u64, row.disagreements) {
+                (0, 0) if row.claim == "a" => "no disagreement".to_owned(),
                 (0, 0) => "holds".to_owned(),
                 (0, split) => format!("disagreement in {split}"),
                 (failed, _) => format!("FAILS in {failed}"),

@@ -80,7 +80,8 @@ fn write(
         AppendWindow::FirstAccess => "first_access",
         AppendWindow::Open => "open",
     };
-    let mut text = format!("# Found by explore; no shorter way was. {}.\n#\n", witness.fault.what);
+    let mut text =
+        format!("# Found by explore, the shortest there is inside the bound: {}.\n#\n", witness.fault.what);
     for sentence in sentences(&witness.steps) {
         writeln!(text, "#   {sentence}")?;
     }
