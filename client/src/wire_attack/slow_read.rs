@@ -15,8 +15,9 @@ use crate::error::Error;
 
 /// Bytes that the server may send before it has to wait: the welcome, and not many answers.
 const WINDOW: u32 = 1024;
-/// Frames in one message: a server may take a message with more for one that breaks the protocol.
-const FRAMES_PER_MESSAGE: u32 = 1_000;
+/// Frames in one message: as many as a server takes unless told otherwise, and as many as it lets lie unread before it
+/// stops to listen; so one message does it, and nothing hangs on when the next comes in.
+const FRAMES_PER_MESSAGE: u32 = 1_024;
 
 /// What is held open and never read.
 pub(super) struct Unread {
@@ -51,5 +52,7 @@ pub(super) async fn attack(field: &Field) -> Result<Unread, Error> {
         say((0..frames).map(|_| append(CHANNEL, number, value.as_bytes())).collect())?;
         left -= frames;
     }
+    // What has come of the answers shows that the first message was taken in.
+    answers.data().await.transpose().map_err(broke)?;
     Ok(Unread { _connection: raw, _answers: answers, _send: send })
 }
