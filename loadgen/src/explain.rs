@@ -160,7 +160,7 @@ What was run
                 }
                 None => writeln!(out, "    It was promised.")?,
                 Some(premise) => {
-                    writeln!(out, "    It was not promised, for a premise is missing: {premise}.")?
+                    writeln!(out, "    It was not promised, for a premise is missing: {premise}.")?;
                 }
             }
         }

@@ -45,11 +45,11 @@ impl Onlooker {
     }
 
     /// Takes in the next event.
-    pub fn observe(&mut self, at: Time, event: Event) {
-        self.evidence.take_in(self.events, &event);
+    pub fn observe(&mut self, at: Time, event: &Event) {
+        self.evidence.take_in(self.events, event);
         self.events += 1;
         if let Some(sightings) = &mut self.sightings {
-            sightings.take_in(at, &event);
+            sightings.take_in(at, event);
         }
     }
 

@@ -94,7 +94,7 @@ impl Simulator {
         let Self { stage, onlooker, reports } = self;
         stage.set(plan);
         onlooker.begin(&plan.params, &plan.cast);
-        stage.play(|at, event| onlooker.observe(at, event));
+        stage.play(|at, event| onlooker.observe(at, &event));
         stage.report(reports);
         onlooker.facts(&plan.params, &plan.cast, plan.seed, meant, reports)
     }
