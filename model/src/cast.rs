@@ -74,7 +74,7 @@ impl Part {
     pub fn offences(&self, me: ProcessId, run_seed: u64, params: &Params) -> &'static [OffenceKind] {
         match &self.role {
             Role::Correct => &[],
-            Role::Byzantine(strategy) => strategy.offences(me, seed_of(me, run_seed), params),
+            Role::Byzantine(strategy) => strategy.offences(seed_of(me, run_seed), params),
             Role::Attacker(attack) => attack.offences(),
         }
     }

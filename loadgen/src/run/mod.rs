@@ -132,7 +132,10 @@ async fn await_correct(
     let longest = options.stall.saturating_add(longest_wait(scenario));
     let mut playing: BTreeSet<ProcessId> = scenario.cast.correct().collect();
     let mut deadline = Instant::now() + longest;
-    while !playing.is_empty() && !(processes.is_empty() && starter.has_started_all()) {
+    while !playing.is_empty() {
+        if processes.is_empty() && starter.has_started_all() {
+            break;
+        }
         tokio::select! {
             Some(ending) = processes.next() => {
                 playing.remove(&ending.process);

@@ -130,7 +130,7 @@ impl Sightings {
                 });
             }
             Event::Answered { process, phase, .. } => {
-                self.change(*process, |seen| seen.executed.push(*phase))
+                self.change(*process, |seen| seen.executed.push(*phase));
             }
             Event::Offence(Offence { process, kind: OffenceKind::Malformed, .. }) => {
                 self.change(*process, |seen| seen.malformed = true);

@@ -186,21 +186,25 @@ impl Strategy {
         })
     }
 
-    /// Which offences of the closed list (B2) process `me` commits whenever the strategy is seen at work. It is
-    /// given what [`Strategy::behaviour`] is given, since a strategy may draw what it does, and the parameters,
-    /// since what is an offence may hang on them.
+    /// Which offences of the closed list (B2) a process commits whenever the strategy is seen at work. It takes
+    /// the seed of [`Strategy::behaviour`], since a strategy may draw what it does, and the parameters, since
+    /// what is an offence may hang on them.
     #[must_use]
-    pub fn offences(&self, me: ProcessId, seed: u64, params: &Params) -> &'static [OffenceKind] {
+    pub fn offences(&self, seed: u64, params: &Params) -> &'static [OffenceKind] {
         match self {
             // A wrong value and a missing word are offences that nobody could prove.
-            Self::Absent | Self::Silent | Self::Crash { .. } => &[],
-            Self::Distinct { .. } | Self::Collude { .. } | Self::Mimic { .. } => &[],
+            Self::Absent
+            | Self::Silent
+            | Self::Crash { .. }
+            | Self::Distinct { .. }
+            | Self::Collude { .. }
+            | Self::Mimic { .. }
+            | Self::Stall { conduct: None } => &[],
             Self::Empty => &[OffenceKind::Malformed],
-            Self::Mixed { collude, mimic } => mixed::drawn(collude, mimic, seed).offences(me, seed, params),
+            Self::Mixed { collude, mimic } => mixed::drawn(collude, mimic, seed).offences(seed, params),
             Self::LateAppend { .. } | Self::RepeatAppend { .. } | Self::Reader => &[OffenceKind::LateAppend],
-            Self::Stall { conduct: None } => &[],
             Self::Stall { conduct: Some(inner) } | Self::Adaptive { then: inner, .. } => {
-                inner.offences(me, seed, params)
+                inner.offences(seed, params)
             }
             Self::Liar { .. } => match params.spec().append_window {
                 AppendWindow::FirstAccess => &[OffenceKind::FalseDecision],

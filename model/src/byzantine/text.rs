@@ -232,9 +232,14 @@ impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.name();
         match self {
-            Self::Absent | Self::Silent | Self::Empty | Self::Reader => f.pad(name),
-            Self::Distinct { value: None } | Self::RepeatAppend { value: None } => f.pad(name),
-            Self::Liar { value: None } | Self::Stall { conduct: None } => f.pad(name),
+            Self::Absent
+            | Self::Silent
+            | Self::Empty
+            | Self::Reader
+            | Self::Distinct { value: None }
+            | Self::RepeatAppend { value: None }
+            | Self::Liar { value: None }
+            | Self::Stall { conduct: None } => f.pad(name),
             Self::Collude { value }
             | Self::Mimic { value }
             | Self::Distinct { value: Some(value) }
