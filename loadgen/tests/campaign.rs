@@ -14,6 +14,7 @@ use stickycas_loadgen::campaign::journal::{self, JOURNAL, Journal};
 use stickycas_loadgen::campaign::{Conducted, Options, Origin, conduct, engine};
 use stickycas_loadgen::{Scenario, simulate};
 use stickycas_model::judge::{Observed, Outcome};
+use stickycas_model::types::Phase;
 
 const TEXT: &str = r#"
 name = "small"
@@ -168,8 +169,8 @@ fn counts_are_what_the_runs_show_one_by_one() {
         let broke = |seed: &u64| verdict(*seed).strong_validity == Observed::Violated;
         assert_eq!(counts.example, plan.seeds.clone().find(broke));
         let phases = || verdicts.iter().filter_map(|verdict| verdict.last_decision_phase);
-        assert_eq!(counts.first_phase, phases().min().map(|phase| phase.get()));
-        assert_eq!(counts.last_phase, phases().max().map(|phase| phase.get()));
+        assert_eq!(counts.first_phase, phases().min().map(Phase::get));
+        assert_eq!(counts.last_phase, phases().max().map(Phase::get));
         assert!(verdicts.iter().all(|verdict| verdict.phase_bound.get() == cell.phase_bound));
         assert_eq!(counts.blamed, verdicts.iter().map(|verdict| verdict.blame.len() as u64).sum::<u64>());
         broken += counts.strong_broken;

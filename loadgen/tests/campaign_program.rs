@@ -57,17 +57,17 @@ fn started(folder: &Path, cells: usize) -> Child {
 fn a_kill_loses_no_cell_that_is_done() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
-    campaign(folder, 60, 2_000);
+    campaign(folder, 40, 800);
     let mut child = started(folder, 2);
     child.kill().unwrap();
     child.wait().unwrap();
     let survived = file(folder, "out/journal.ndjson").matches("{\"cell\":").count();
-    assert!((2..60).contains(&survived), "{survived}");
+    assert!((2..40).contains(&survived), "{survived}");
 
     let resumed = loadgen(folder, &["campaign", "program.toml", "--out", "out"]);
     assert_eq!(resumed.status.code(), Some(0), "{}", told(&resumed));
     assert!(
-        told(&resumed).contains(&format!("going on: {survived} of 60 cells are done")),
+        told(&resumed).contains(&format!("going on: {survived} of 40 cells are done")),
         "{}",
         told(&resumed)
     );
@@ -75,7 +75,7 @@ fn a_kill_loses_no_cell_that_is_done() {
     assert_eq!(whole.status.code(), Some(0), "{}", told(&whole));
     assert_eq!(file(folder, "out/results.csv"), file(folder, "whole/results.csv"));
     let results: Results = serde_json::from_slice(&whole.stdout).unwrap();
-    assert!(results.complete() && results.cells().all(|cell| cell.counts.runs == 2_000));
+    assert!(results.complete() && results.cells().all(|cell| cell.counts.runs == 800));
 }
 
 #[test]

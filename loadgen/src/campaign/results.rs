@@ -10,6 +10,8 @@
 //! The last three follow from the first. Each appears whole or not at all.
 
 use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Context;
@@ -17,7 +19,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::cell::{Cell, Made, RESULTS_VERSION, Results, Sweep};
-use super::journal::{Origin, Past, replace};
+use super::journal::{Origin, Past};
 use super::plan::{Campaign, CellPlan, SweepPlan};
 use crate::report::html;
 
@@ -105,6 +107,22 @@ pub fn write(results: &Results, folder: &Path) -> anyhow::Result<()> {
         replace(&path, content.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
+}
+
+/// Writes a file so that it is there whole or not at all: beside its place, and then moved there.
+fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let temporary = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    let write = || {
+        let mut file = File::create(&temporary)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    write().inspect_err(|_| {
+        // That what is left of it cannot be removed either is not the news.
+        let _ = fs::remove_file(&temporary);
+    })
 }
 
 /// The content of `results.json`.
