@@ -278,6 +278,10 @@ fn mode_of_few<'a>(mut values: impl Iterator<Item = &'a Value> + Clone) -> Optio
         if best.is_none_or(|(most, least)| count > most || (count == most && value < least)) {
             best = Some((count, value));
         }
+        let (_, left) = values.size_hint();
+        if best.is_some_and(|(most, _)| left.is_some_and(|left| left < most)) {
+            break;
+        }
     }
     best.map(|(_, value)| value)
 }

@@ -60,7 +60,7 @@ impl Facts {
         let broke = |promised| {
             found.iter().any(|found| found.observed == Observed::Violated && found.promised == promised)
         };
-        let decided = run.decided();
+        let decided = &run.decided;
         let culprits = case.plan.offences.keys();
         let named = culprits.filter(|process| run.unnamed(case, **process).is_empty());
         Self {

@@ -38,7 +38,7 @@ use crate::cast::{Cast, Role};
 use crate::history::{OffenceKind, Recorded};
 use crate::params::Params;
 use crate::process::{Ended, Report};
-use crate::types::{ProcessId, Value};
+use crate::types::{Phase, ProcessId, Value};
 
 pub use explain::{Broke, Choice, Entry, Explanation, Faulty, Why, explain};
 pub use facts::{Facts, Found};
@@ -96,6 +96,8 @@ struct Run<'a> {
     late: Sorted<ProcessId>,
     f: u64,
     decisions: Table<Decision>,
+    /// The different values that were decided.
+    decided: Sorted<&'a Value>,
 }
 
 impl<'a> Run<'a> {
@@ -119,9 +121,17 @@ impl<'a> Run<'a> {
             .collect();
         let not_correct = u64::from(case.params.processes()) - correct.len() as u64;
         let part = |process: &ProcessId| case.cast.part(*process);
+        let decided = |&process: &ProcessId| Some((process, decided(process, &reports, evidence)?));
+        let mut decisions = Table::empty(case.params.processes());
+        for (process, (value, phase)) in correct.iter().filter_map(decided) {
+            let missed = evidence.missed(process, phase);
+            let bound = bounds::phase_bound(&case.params, missed);
+            decisions.insert(process, Decision { value: value.clone(), phase, bound, missed });
+        }
         Self {
             proposals: correct.iter().filter_map(part).map(|part| &part.proposal).collect(),
-            decisions: decisions(case, &correct, &reports, evidence),
+            decided: correct.iter().filter_map(decided).map(|(_, (value, _))| value).collect(),
+            decisions,
             f: not_correct + late.len() as u64,
             evidence,
             correct,
@@ -152,11 +162,6 @@ impl<'a> Run<'a> {
         committed.filter(missing).copied().collect()
     }
 
-    /// The different values that were decided, in order.
-    fn decided(&self) -> Sorted<&Value> {
-        self.decisions.values().map(|decision| &decision.value).collect()
-    }
-
     /// Correct processes with an offence on record (B3).
     fn accused(&self) -> impl Iterator<Item = ProcessId> {
         self.evidence.blame.keys().copied().filter(|process| self.correct.contains(process))
@@ -172,29 +177,17 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What correct processes decided: by their own report, or if there is none, by what they told the server.
-fn decisions(
-    case: &Case<'_>,
-    correct: &Sorted<ProcessId>,
-    reports: &Table<&Report>,
-    evidence: &Evidence,
-) -> Table<Decision> {
-    let decision = |process: ProcessId| {
-        let seen = evidence.of(process);
-        let (value, phase) = match reports.get(process) {
-            Some(report) => (report.decision.clone()?, report.phase.or(seen.last_answer)),
-            None => (seen.decided.clone()?, seen.last_answer),
-        };
-        let missed = evidence.missed(process, phase);
-        Some(Decision { value, phase, bound: bounds::phase_bound(&case.params, missed), missed })
-    };
-    let mut decisions = Table::empty(case.params.processes());
-    for &process in correct.iter() {
-        if let Some(decision) = decision(process) {
-            decisions.insert(process, decision);
-        }
+/// What a process decided and in which phase: by its own report, or if there is none, by what it told the server.
+fn decided<'a>(
+    process: ProcessId,
+    reports: &Table<&'a Report>,
+    evidence: &'a Evidence,
+) -> Option<(&'a Value, Option<Phase>)> {
+    let seen = evidence.of(process);
+    match reports.get(process) {
+        Some(report) => Some((report.decision.as_ref()?, report.phase.or(seen.last_answer))),
+        None => Some((seen.decided.as_ref()?, seen.last_answer)),
     }
-    decisions
 }
 
 /// Judges a run. See the module.

@@ -37,7 +37,7 @@ pub(super) fn find(case: &Case<'_>, run: &Run<'_>) -> [Finding; 5] {
 /// The same, not put into words.
 pub(super) fn observe(case: &Case<'_>, run: &Run<'_>) -> [(Property, Observed, Option<Premise>); 5] {
     let values = run.proposals.len() as u64;
-    let decided = run.decided();
+    let decided = &run.decided;
     let of_correct = decided.iter().all(|value| run.proposals.contains(value));
     // What a correct process proposed, some process did.
     let of_some = of_correct || {

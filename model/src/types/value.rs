@@ -44,6 +44,7 @@ impl RawValue {
     }
 
     /// The bytes.
+    #[inline]
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
@@ -103,9 +104,13 @@ impl Ord for RawValue {
 /// Three words that are ordered as the bytes are, to be compared in a few instructions. The last two share bytes:
 /// these matter only where the second is equal, and then they are equal too.
 #[inline]
-fn words(bytes: &[u8; INLINE]) -> [u64; 3] {
-    let word = |from: usize| std::array::from_fn(|index| bytes[from + index]);
-    [0, 8, INLINE - 8].map(|from| u64::from_be_bytes(word(from)))
+fn words(bytes: &[u8; INLINE]) -> (u64, u64, u64) {
+    let word = |from: usize| {
+        let mut word = [0; 8];
+        word.copy_from_slice(&bytes[from..from + 8]);
+        u64::from_be_bytes(word)
+    };
+    (word(0), word(8), word(INLINE - 8))
 }
 
 impl Hash for RawValue {
