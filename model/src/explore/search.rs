@@ -92,13 +92,13 @@ pub(super) fn walk(ground: &Ground, way: Way, visit: &mut dyn FnMut(&World)) -> 
             found.transitions += 1;
             let taken = after.take(ground, &step).and_then(|()| check(ground, &after));
             let key = ground.key(&after);
-            let trail = || Some(Rc::new(Trail { step, before: trail.clone() }));
+            let trail = || Rc::new(Trail { step, before: trail.clone() });
             match taken {
                 Err(fault) => {
-                    found.witness = Some(Witness { fault, steps: steps_of(trail()) });
+                    found.witness = Some(Witness { fault, steps: steps_of(&trail()) });
                     return found;
                 }
-                Ok(()) if seen.insert(key) => open.push_back(Node { world: after, trail: trail() }),
+                Ok(()) if seen.insert(key) => open.push_back(Node { world: after, trail: Some(trail()) }),
                 Ok(()) => {}
             }
         }
@@ -106,10 +106,9 @@ pub(super) fn walk(ground: &Ground, way: Way, visit: &mut dyn FnMut(&World)) -> 
     found
 }
 
-fn steps_of(trail: Option<Rc<Trail>>) -> Vec<Step> {
-    let mut steps: Vec<Step> = std::iter::successors(trail.as_deref(), |trail| trail.before.as_deref())
-        .map(|t| t.step.clone())
-        .collect();
+fn steps_of(trail: &Trail) -> Vec<Step> {
+    let trails = std::iter::successors(Some(trail), |trail| trail.before.as_deref());
+    let mut steps: Vec<Step> = trails.map(|trail| trail.step.clone()).collect();
     steps.reverse();
     steps
 }

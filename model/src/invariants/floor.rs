@@ -53,7 +53,7 @@ impl Floor {
 
     /// From now on phases are given one by one (see [`Invariants::with_given_schedule`](super::Invariants)).
     pub(super) fn expect_gifts(&mut self) {
-        self.calendar = self.calendar.clone().to_be_given();
+        self.calendar = self.calendar.clone().into_given();
     }
 
     /// Gives the next phase to this warp.

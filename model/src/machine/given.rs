@@ -10,7 +10,7 @@ impl Machine {
     /// A new instance in which [`Machine::give_phase`] says which warp comes next, in place of the schedule.
     pub(crate) fn with_given_schedule(params: Arc<Params>) -> Self {
         let machine = Self::new(params);
-        Self { calendar: machine.calendar.to_be_given(), ..machine }
+        Self { calendar: machine.calendar.into_given(), ..machine }
     }
 
     /// Gives the first phase that is not given yet to this warp. Every phase must be given before it can open,

@@ -28,11 +28,11 @@ impl Calendar {
     }
 
     /// Like this calendar, but phases are given one by one by [`Calendar::give`], and not by the schedule.
-    pub(crate) fn to_be_given(self) -> Self {
+    pub(crate) fn into_given(self) -> Self {
         Self { given: Some(Box::new(Given::new(self.schedule.warps))), ..self }
     }
 
-    /// Gives the next phase to this warp. Only for a calendar that is [to be given](Self::to_be_given).
+    /// Gives the next phase to this warp. Only for a calendar made by [`Calendar::into_given`].
     pub(crate) fn give(&mut self, warp: WarpId) {
         self.given.as_mut().expect("only the search gives phases, and to its own calendars").push(warp);
     }

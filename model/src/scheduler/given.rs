@@ -68,7 +68,7 @@ mod tests {
         for order in [Order::Ascending, Order::Descending, Order::Shuffled] {
             let spec = ParamsSpec { order, ..ParamsSpec::new(7, 2, 1) };
             let mut real = Calendar::new(Schedule::new(&Params::try_new(spec).unwrap()));
-            let mut given = real.clone().to_be_given();
+            let mut given = real.clone().into_given();
             let phases: Vec<Phase> = (1..=12).filter_map(Phase::new).collect();
             phases.iter().for_each(|phase| given.give(real.warp_of(*phase)));
             for &phase in &phases[..8] {
