@@ -68,7 +68,7 @@ impl Figure {
                 (again(&self.command))
                 @if !self.table.rows.is_empty() {
                     // Where nothing is drawn, the table is what there is to see.
-                    details open[self.panels.is_empty()] {
+                    details open=[self.panels.is_empty().then_some("open")] {
                         summary { "Data of figure " (number) ", " (self.table.rows.len()) " rows" }
                         (self.table.markup())
                     }

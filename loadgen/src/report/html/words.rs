@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn any_number_is_some_moment() {
-        assert_eq!(moment(1_790_000_000), "2026-09-21T13:33:20Z");
+        assert_eq!(moment(1_790_000_000), "2026-09-21T14:13:20Z");
         assert!(moment(u64::MAX).starts_with("9999"));
         assert_eq!([950, 83_400].map(spent), ["950ms", "1m 23s"]);
     }
