@@ -4,6 +4,7 @@
 //! `stickycas-loadgen simulate --runs` does. Told are runs a second by the clock, and by the processor time that the
 //! process took, which suffers less from whoever else uses the machine.
 
+use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -40,9 +41,9 @@ fn processor_time() -> anyhow::Result<Duration> {
 fn main() -> anyhow::Result<()> {
     let all = std::thread::available_parallelism()?;
     let faults = "[[faults]]\nstrategy = \"collude(value=0)\"\ncount = 3\n";
-    println!(
-        "| runs | threads | runs/s | best | us of a processor for each |\n| --- | --- | --- | --- | --- |"
-    );
+    let mut out = io::stdout().lock();
+    writeln!(out, "| runs | threads | runs/s | best | us of a processor for each |")?;
+    writeln!(out, "| --- | --- | --- | --- | --- |")?;
     for (name, template) in [("all correct", scenario("")), ("3 collude", scenario(faults))] {
         for jobs in [NonZeroUsize::MIN, all] {
             let mut rates = Vec::new();
@@ -55,7 +56,7 @@ fn main() -> anyhow::Result<()> {
             let spent = (processor_time()? - begin).as_secs_f64() * 1e6 / (RUNS * ROUNDS as u64) as f64;
             rates.sort_by(f64::total_cmp);
             let (median, best) = (rates[ROUNDS / 2], rates[ROUNDS - 1]);
-            println!("| {name} | {jobs} | {median:.0} | {best:.0} | {spent:.1} |");
+            writeln!(out, "| {name} | {jobs} | {median:.0} | {best:.0} | {spent:.1} |")?;
         }
     }
     Ok(())

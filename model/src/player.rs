@@ -78,30 +78,28 @@ impl Player {
     /// A process at the start of a life.
     #[must_use]
     pub fn new(me: ProcessId, params: Arc<Params>, behaviour: Box<dyn Behaviour>) -> Self {
-        Self::starting(View::new(me, params), behaviour, VecDeque::new())
-    }
-
-    /// Another process at the start of a life, in the memory of this one.
-    pub fn begin_again(&mut self, me: ProcessId, params: Arc<Params>, behaviour: Box<dyn Behaviour>) {
-        let mut pending = std::mem::take(&mut self.pending);
-        pending.clear();
-        let mut held = std::mem::take(&mut self.view.held);
-        held.clear();
-        *self = Self::starting(View { held, ..View::new(me, params) }, behaviour, pending);
-    }
-
-    fn starting(view: View, behaviour: Box<dyn Behaviour>, pending: VecDeque<Pending>) -> Self {
         Self {
-            view,
+            view: View::new(me, params),
             behaviour,
             next: AccessNumber::FIRST,
-            pending,
+            pending: VecDeque::new(),
             decision: None,
             reported: false,
             inherited: false,
             welcomed: false,
             ended: None,
         }
+    }
+
+    /// Another process at the start of a life, in the memory of this one.
+    pub fn begin_again(&mut self, me: ProcessId, params: Arc<Params>, behaviour: Box<dyn Behaviour>) {
+        self.view.begin_again(me, params);
+        self.behaviour = behaviour;
+        self.pending.clear();
+        self.next = AccessNumber::FIRST;
+        self.decision = None;
+        (self.reported, self.inherited, self.welcomed) = (false, false, false);
+        self.ended = None;
     }
 
     /// Whether it joins at all.
@@ -279,7 +277,7 @@ impl Player {
         let decided = ended == Ended::Decided;
         from.clear();
         if decided && !self.inherited {
-            from.extend(self.view.counted().cloned());
+            from.extend_from_slice(self.view.counted());
         }
         Report {
             process: self.view.me,

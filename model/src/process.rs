@@ -21,7 +21,9 @@ pub struct View {
     /// The parameters of the instance, known to all.
     pub params: Arc<Params>,
     /// The entries that it has read, in the order of their positions.
-    pub held: Vec<(Position, Value)>,
+    held: Vec<Value>,
+    /// Where each of them stands.
+    positions: Vec<Position>,
     /// Whether the list was sealed when it last read.
     pub sealed: bool,
     /// Length of the list when it last read.
@@ -47,6 +49,7 @@ impl View {
             me,
             params,
             held: Vec::new(),
+            positions: Vec::new(),
             sealed: false,
             length: 0,
             answered: 0,
@@ -55,6 +58,14 @@ impl View {
             append: None,
             phase: None,
         }
+    }
+
+    /// A process that has seen nothing, in the memory of this one.
+    pub(crate) fn begin_again(&mut self, me: ProcessId, params: Arc<Params>) {
+        let (mut held, mut positions) = (std::mem::take(&mut self.held), std::mem::take(&mut self.positions));
+        held.clear();
+        positions.clear();
+        *self = Self { held, positions, ..Self::new(me, params) };
     }
 
     /// Takes in an answer; `entries` are those that a read returned, from its start on. No phase: a read of an
@@ -71,20 +82,30 @@ impl View {
                 self.reads += u64::from(start == self.next_printed_read());
                 self.length = length;
                 self.sealed = sealed;
-                let entries = (start.get()..).map(Position::new).zip(entries);
-                if self.held.last().is_none_or(|(last, _)| *last < start) {
-                    self.held.extend(entries);
-                } else {
-                    entries.for_each(|(position, value)| self.hold(position, value));
+                let mut position = start;
+                for value in entries {
+                    self.hold(position, value);
+                    position = Position::new(position.get().saturating_add(1));
                 }
             }
         }
     }
 
+    /// The entries that it has read, in the order of their positions.
+    pub fn held(&self) -> impl ExactSizeIterator<Item = (Position, &Value)> + Clone {
+        self.positions.iter().copied().zip(&self.held)
+    }
+
     /// Entries never change, so the first copy of one is as good as any (R2).
+    #[inline]
     fn hold(&mut self, position: Position, value: Value) {
-        if let Err(index) = self.held.binary_search_by_key(&position, |(position, _)| *position) {
-            self.held.insert(index, (position, value));
+        // Nearly always it is the next one.
+        if self.positions.last().is_none_or(|last| *last < position) {
+            self.positions.push(position);
+            self.held.push(value);
+        } else if let Err(index) = self.positions.binary_search(&position) {
+            self.positions.insert(index, position);
+            self.held.insert(index, value);
         }
     }
 
@@ -105,16 +126,15 @@ impl View {
     pub fn end(&self) -> Position {
         // Without a gap, which is nearly always, the first guess is right.
         let unbroken =
-            |count: usize| count.checked_sub(1).is_none_or(|last| self.held[last].0.index() == last);
+            |count: usize| count.checked_sub(1).is_none_or(|last| self.positions[last].index() == last);
         let count = (0..=self.held.len()).rev().find(|count| unbroken(*count)).unwrap_or(0);
         Position::new(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
     /// The entries that a decision counts: those that it holds of the first W (D1).
-    pub fn counted(&self) -> impl ExactSizeIterator<Item = &Value> + Clone {
+    pub fn counted(&self) -> &[Value] {
         let warps = self.params.warps();
-        let counted = self.held.partition_point(|(position, _)| position.get() < warps);
-        self.held[..counted].iter().map(|(_, value)| value)
+        &self.held[..self.positions.partition_point(|position| position.get() < warps)]
     }
 }
 

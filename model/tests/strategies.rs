@@ -87,9 +87,7 @@ fn everyone_correct(plan: &sim::Plan) -> sim::Plan {
 }
 
 fn kinds(verdict: &Verdict, process: ProcessId) -> BTreeSet<OffenceKind> {
-    let blamed =
-        verdict.blame.get(&process).map_or_else(BTreeSet::new, |kinds| kinds.keys().copied().collect());
-    blamed
+    verdict.blame.get(&process).map_or_else(BTreeSet::new, |kinds| kinds.keys().copied().collect())
 }
 
 #[test]

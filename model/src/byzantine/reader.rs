@@ -33,7 +33,7 @@ impl Reader {
     /// The most frequent of the values that it has seen, save the mode.
     fn runner_up(&self, view: &View) -> Value {
         let first = mode(view.counted());
-        let others = view.counted().filter(|value| Some(*value) != first);
+        let others = view.counted().iter().filter(|value| Some(*value) != first);
         mode(others).unwrap_or(&self.proposal).clone()
     }
 }

@@ -45,8 +45,8 @@ pub(super) fn check(ground: &Ground, world: &World) -> Result<(), Fault> {
 
 /// What a process holds stands in the list (R2), and goes on standing there (A3).
 fn prefix(world: &World, actor: &Actor) -> Result<(), Fault> {
-    let differs = actor.view.held.iter().find(|(position, value)| {
-        world.machine.list().get(*position).is_none_or(|entry| entry.value != *value)
+    let differs = actor.view.held().find(|(position, value)| {
+        world.machine.list().get(*position).is_none_or(|entry| entry.value != **value)
     });
     match differs {
         None => Ok(()),

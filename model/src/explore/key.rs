@@ -146,7 +146,7 @@ impl Ground {
             AppendWindow::FirstAccess => 2 * u64::from(view.end().get()) + u64::from(view.sealed),
             AppendWindow::Open => {
                 let warps = self.params.warps();
-                let counted = view.held.iter().filter(|(position, _)| position.get() < warps);
+                let counted = view.held().filter(|(position, _)| position.get() < warps);
                 let held = counted.fold(0, |held, (position, _)| held | 1 << position.get());
                 view.reads << warps | held
             }

@@ -19,11 +19,16 @@ const FEW: usize = 15;
 pub struct RawValue {
     /// Few bytes, zeros up to the last place, and there how many they are: so two of them are equal, and ordered, as
     /// these sixteen bytes are.
-    few: [u8; FEW + 1],
+    few: Aligned,
     /// More bytes. Behind one pointer, so that a value is three words that are copied as they stand: taken apart
     /// and put together again, each copy would wait for the last one to reach memory.
     many: Option<Arc<Box<[u8]>>>,
 }
+
+/// In two words, so that whatever holds a value is copied word by word as well.
+#[derive(Clone, Copy)]
+#[repr(align(8))]
+struct Aligned([u8; FEW + 1]);
 
 impl RawValue {
     /// A copy of these bytes.
@@ -31,11 +36,11 @@ impl RawValue {
     pub fn new(given: &[u8]) -> Self {
         let mut few = [0; FEW + 1];
         if given.len() > FEW {
-            return Self { few, many: Some(Arc::new(given.into())) };
+            return Self { few: Aligned(few), many: Some(Arc::new(given.into())) };
         }
         few[..given.len()].copy_from_slice(given);
         few[FEW] = given.len() as u8;
-        Self { few, many: None }
+        Self { few: Aligned(few), many: None }
     }
 
     /// The bytes.
@@ -43,7 +48,7 @@ impl RawValue {
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         match &self.many {
-            None => &self.few[..usize::from(self.few[FEW])],
+            None => &self.few.0[..usize::from(self.few.0[FEW])],
             Some(bytes) => bytes,
         }
     }
@@ -77,7 +82,7 @@ impl PartialEq for RawValue {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         match (&self.many, &other.many) {
-            (None, None) => u128::from_ne_bytes(self.few) == u128::from_ne_bytes(other.few),
+            (None, None) => u128::from_ne_bytes(self.few.0) == u128::from_ne_bytes(other.few.0),
             _ => self.as_bytes() == other.as_bytes(),
         }
     }
@@ -96,7 +101,7 @@ impl Ord for RawValue {
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         match (&self.many, &other.many) {
-            (None, None) => u128::from_be_bytes(self.few).cmp(&u128::from_be_bytes(other.few)),
+            (None, None) => u128::from_be_bytes(self.few.0).cmp(&u128::from_be_bytes(other.few.0)),
             _ => self.as_bytes().cmp(other.as_bytes()),
         }
     }
