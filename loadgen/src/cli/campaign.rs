@@ -68,7 +68,13 @@ pub(super) fn run(args: &CampaignArgs) -> anyhow::Result<u8> {
     let Conducted { results, complete } = conduct(&origin, &out, &options, &stop, tell)?;
     finish(&results, args.json, &out)?;
     if !complete {
-        tell("interrupted: nothing that was done is lost; the same command goes on from here");
+        // The seed may have been drawn, and the folder is named after it.
+        let (file, seed) = (args.file.display(), results.seed);
+        tell(&format!(
+            "interrupted: nothing that was done is lost; the same command with --seed {seed} goes on from here: \
+             stickycas-loadgen campaign {file} --seed {seed} --out {}",
+            out.display()
+        ));
         return Ok(HARNESS_FAILED);
     }
     Ok(exit_code(results.worst(), None))

@@ -35,7 +35,8 @@ pub(super) struct ExploreArgs {
 }
 
 const AFTER_HELP: &str = "\
-Claims, each for all n up to the number given, all p, r, placements and proposals:
+Claims, each for all n up to the number given, all p, r, placements and proposals (of two or three
+values; docs/explore.md tells all limits):
   a  n <= 6  under open, correct processes decide differently inside the bound
   b  n <= 6  under first_access they never do, whatever the order of warps, and decide in time
   c  n <= 8  strong validity can be broken exactly where its bound is missed
@@ -51,6 +52,9 @@ fn claim(text: &str) -> Result<Claim, String> {
 pub(super) fn run(args: &ExploreArgs) -> anyhow::Result<u8> {
     if let Some(out) = args.out.as_ref().filter(|out| out.exists()) {
         bail!("{} exists already: give another --out", out.display());
+    }
+    if args.out.is_some() && !args.claims.is_empty() && !args.claims.contains(&Claim::A) {
+        bail!("only claim a has a witness to write: leave --out away, or add --claim a");
     }
     let all = thread::available_parallelism().map_or(1, usize::from);
     let options = Options {
@@ -71,9 +75,13 @@ pub(super) fn run(args: &ExploreArgs) -> anyhow::Result<u8> {
     } else {
         show(&explore::table(&report))?;
     }
-    if let (Some(out), Some(witness)) = (&args.out, &report.witness) {
-        fs::write(out, witness).with_context(|| format!("cannot write {}", out.display()))?;
-        tell(&format!("witness: {0}; to see it: stickycas-loadgen run {0}", out.display()));
+    match (&args.out, &report.witness) {
+        (Some(out), Some(witness)) => {
+            fs::write(out, witness).with_context(|| format!("cannot write {}", out.display()))?;
+            tell(&format!("witness: {0}; to see it: stickycas-loadgen run {0}", out.display()));
+        }
+        (Some(out), None) => tell(&format!("{} is not written: no disagreement was found", out.display())),
+        (None, _) => {}
     }
     Ok(u8::from(!report.holds()))
 }

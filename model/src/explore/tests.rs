@@ -1,4 +1,4 @@
-//! Each reduction against a search that does without it; and the claims, at sizes that take seconds.
+//! Reductions against searches that do without them; and the claims, at sizes that take seconds.
 
 use std::collections::BTreeSet;
 
