@@ -103,10 +103,10 @@ fn with_case<T>(
     conclude: impl FnOnce(&Case<'_>) -> T,
 ) -> T {
     let Scenario { params, cast, seed, .. } = scenario;
-    let mut fired = fired(params, cast, history);
-    fired.extend(fired_attacks(cast, history, counted));
-    let mut at_work = at_work(params, cast, history);
-    at_work.extend(attackers_at_work(cast, history, counted));
+    let mut fired = fired(params, cast, *seed, history);
+    fired.extend(fired_attacks(cast, counted));
+    let mut at_work = at_work(params, cast, *seed, history);
+    at_work.extend(attackers_at_work(cast, counted));
     let plan = Plan {
         attacks: fired.keys().cloned().collect(),
         late: cast.late().clone(),

@@ -54,7 +54,7 @@ fn scenario(strategy: Option<&str>, seed: u64) -> Scenario {
 /// What a run lacks to show what `claimed` says that it shows.
 fn check(claimed: &Scenario, run: &Record) -> Result<(), String> {
     let culprits: BTreeSet<ProcessId> = claimed.cast.byzantine().collect();
-    let at_work = at_work(&claimed.params, &claimed.cast, &run.history);
+    let at_work = at_work(&claimed.params, &claimed.cast, claimed.seed, &run.history);
     // Those who stall do so at the same time, from when they join on, so a phase may have to wait for one only.
     let some_will_do =
         claimed.cast.parts().any(|(_, part)| matches!(part.role, Role::Byzantine(Strategy::Stall { .. })));

@@ -22,15 +22,15 @@ fn judged(plan: &sim::Plan, outcome: &sim::Outcome, meant: &judge::Plan) -> Verd
         history: &outcome.history,
         complete: true,
         reports: &outcome.reports,
-        fired: fired(&plan.params, &plan.cast, &outcome.history),
+        fired: fired(&plan.params, &plan.cast, plan.seed, &outcome.history),
     })
 }
 
 /// That every strategy of the cast is seen at work, and named where it commits an offence.
 fn meant(plan: &sim::Plan, outcome: &sim::Outcome) -> judge::Plan {
-    let at_work = at_work(&plan.params, &plan.cast, &outcome.history);
+    let at_work = at_work(&plan.params, &plan.cast, plan.seed, &outcome.history);
     judge::Plan {
-        attacks: fired(&plan.params, &plan.cast, &outcome.history).into_keys().collect(),
+        attacks: fired(&plan.params, &plan.cast, plan.seed, &outcome.history).into_keys().collect(),
         offences: plan.cast.offences(&plan.params, plan.seed, &at_work),
         ..judge::Plan::default()
     }

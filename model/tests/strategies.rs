@@ -68,7 +68,7 @@ fn plan(strategy: &str, window: AppendWindow, order: Order, seed: u64) -> sim::P
 /// A run of a plan, held against what `cast` says was to happen.
 fn judged(plan: &sim::Plan, cast: &Cast) -> (sim::Outcome, Verdict) {
     let outcome = sim::run(plan);
-    let fired = fired(&plan.params, cast, &outcome.history);
+    let fired = fired(&plan.params, cast, plan.seed, &outcome.history);
     let verdict = judge::judge(&Case {
         params: Arc::clone(&plan.params),
         cast,
@@ -107,7 +107,7 @@ fn inside_the_bound_each_is_seen_at_work_and_blamed_for_exactly_what_it_commits(
                 assert_eq!(verdict.verdict, Outcome::Valid, "{at}: {:?}", verdict.reasons);
                 assert_eq!(verdict.decision, Some(value("a")), "{at}");
                 assert_eq!(verdict.decisions.len(), 5, "{at}");
-                let seen = at_work(&plan.params, &plan.cast, &outcome.history);
+                let seen = at_work(&plan.params, &plan.cast, seed, &outcome.history);
                 // A report may come when all correct processes have ended, and with them the run.
                 if !text.contains("liar") {
                     assert_eq!(seen, CULPRITS.map(process).into(), "{at}");
@@ -127,7 +127,7 @@ fn where_everyone_is_correct_none_is_seen_at_work_and_the_run_proves_nothing_abo
     for text in ALL {
         let claimed = plan(text, AppendWindow::FirstAccess, Order::Ascending, 1);
         let (outcome, verdict) = judged(&everyone_correct(&claimed), &claimed.cast);
-        assert!(at_work(&claimed.params, &claimed.cast, &outcome.history).is_empty(), "{text}");
+        assert!(at_work(&claimed.params, &claimed.cast, claimed.seed, &outcome.history).is_empty(), "{text}");
         assert_eq!(verdict.verdict, Outcome::Unknown, "{text}: {:?}", verdict.reasons);
         assert!(verdict.blame.is_empty(), "{text}");
     }

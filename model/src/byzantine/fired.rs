@@ -2,31 +2,32 @@
 //! happened (SPEC B3).
 //!
 //! Only what the server recorded counts (V5). A strategy that holds back is seen by what did not come: of one
-//! that crashed, the access that was due.
+//! that crashed, the access that was due. No strategy is seen by the offence that it commits: whether that is on
+//! record is what the judge asks of those who were at work (B2), and it must be able to find that it is not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{Strategy, mixed, own_value};
 use crate::access::Op;
-use crate::cast::{Cast, Role};
-use crate::history::{Event, Offence, OffenceKind, Recorded};
+use crate::cast::{Cast, Role, seed_of};
+use crate::history::{Event, Recorded};
 use crate::params::{Params, Patience};
 use crate::process::mode;
 use crate::types::{Phase, ProcessId, Time, Value};
 
 /// How many processes were seen to carry out each strategy of the cast, by its name; 0 for one that nobody
-/// was.
+/// was. `run_seed` as for [`Cast::offences`], since a strategy may draw what it does.
 #[must_use]
-pub fn fired(params: &Params, cast: &Cast, history: &[Recorded]) -> BTreeMap<String, u64> {
-    Sightings::of(params, cast, history).fired(cast)
+pub fn fired(params: &Params, cast: &Cast, run_seed: u64, history: &[Recorded]) -> BTreeMap<String, u64> {
+    Sightings::of(params, cast, history).fired(cast, run_seed)
 }
 
 /// The processes that were seen to carry out the strategy that the cast gives them. Of wire attacks it says
-/// nothing: see [`super::attackers_at_work`].
+/// nothing: see [`super::attackers_at_work`]. `run_seed` as for [`fired`].
 #[must_use]
-pub fn at_work(params: &Params, cast: &Cast, history: &[Recorded]) -> BTreeSet<ProcessId> {
-    Sightings::of(params, cast, history).at_work(cast)
+pub fn at_work(params: &Params, cast: &Cast, run_seed: u64, history: &[Recorded]) -> BTreeSet<ProcessId> {
+    Sightings::of(params, cast, history).at_work(cast, run_seed)
 }
 
 /// What a history shows of Byzantine processes, taken in event by event: for runs that keep none.
@@ -54,7 +55,6 @@ struct Seen {
     executed: Vec<Phase>,
     /// The number of the last access that a phase waited for at length.
     stalled: u64,
-    malformed: bool,
     decided: Option<Value>,
 }
 
@@ -80,8 +80,8 @@ impl Sightings {
 
     /// As [`fired`], of what was taken in.
     #[must_use]
-    pub fn fired(&self, cast: &Cast) -> BTreeMap<String, u64> {
-        let at_work = self.at_work(cast);
+    pub fn fired(&self, cast: &Cast, run_seed: u64) -> BTreeMap<String, u64> {
+        let at_work = self.at_work(cast, run_seed);
         let mut fired = BTreeMap::new();
         for (process, part) in cast.parts() {
             if let Role::Byzantine(strategy) = &part.role {
@@ -94,9 +94,9 @@ impl Sightings {
 
     /// As [`at_work`], of what was taken in.
     #[must_use]
-    pub fn at_work(&self, cast: &Cast) -> BTreeSet<ProcessId> {
+    pub fn at_work(&self, cast: &Cast, run_seed: u64) -> BTreeSet<ProcessId> {
         let shown = cast.parts().filter(|(process, part)| match &part.role {
-            Role::Byzantine(strategy) => self.show(*process, strategy, 1),
+            Role::Byzantine(strategy) => self.show(*process, strategy, seed_of(*process, run_seed), 1),
             Role::Correct | Role::Attacker(_) => false,
         });
         shown.map(|(process, _)| process).collect()
@@ -132,9 +132,6 @@ impl Sightings {
             Event::Answered { process, phase, .. } => {
                 self.change(*process, |seen| seen.executed.push(*phase));
             }
-            Event::Offence(Offence { process, kind: OffenceKind::Malformed, .. }) => {
-                self.change(*process, |seen| seen.malformed = true);
-            }
             Event::Decided { process, value } => {
                 self.change(*process, |seen| seen.decided = Some(value.clone()));
             }
@@ -148,21 +145,24 @@ impl Sightings {
         }
     }
 
-    /// Whether a process is seen to carry out a strategy from its access `from` on.
-    fn show(&self, me: ProcessId, strategy: &Strategy, from: u64) -> bool {
+    /// Whether a process that draws from `seed` is seen to carry out a strategy from its access `from` on.
+    fn show(&self, me: ProcessId, strategy: &Strategy, seed: u64, from: u64) -> bool {
         let Some(seen) = self.seen.get(&me) else { return false };
-        let stays = seen.joined && seen.decided.is_none();
+        // Before gathering ends no phase comes, and nothing is due from anybody.
+        let stays = self.gathered && seen.joined && seen.decided.is_none();
         match strategy {
             Strategy::Absent => self.gathered && !seen.joined,
             Strategy::Silent => stays && seen.next() <= from,
             Strategy::Crash { access } => stays && seen.next() == access.get().max(from),
-            Strategy::Empty => seen.malformed,
+            // Its append was turned away, so the first access that was taken is what came next. A process whose
+            // append is taken, or is due still, shows none before it.
+            Strategy::Empty => from == 1 && seen.next() > 1 && seen.append(1).is_none(),
             Strategy::Collude { value }
             | Strategy::Mimic { value }
             | Strategy::Distinct { value: Some(value) } => from == 1 && seen.append(1) == Some(value),
             Strategy::Distinct { value: None } => from == 1 && seen.append(1) == Some(&own_value(me)),
             Strategy::Mixed { collude, mimic } => {
-                mixed::cases(collude, mimic).iter().any(|case| self.show(me, case, from))
+                self.show(me, &mixed::drawn(collude, mimic, seed), seed, from)
             }
             Strategy::LateAppend { access, value } => {
                 access.get() >= from && seen.append(access.get()) == Some(value)
@@ -175,11 +175,11 @@ impl Sightings {
             }
             Strategy::Stall { conduct } => {
                 let conduct = conduct.as_ref();
-                seen.stalled >= from && conduct.is_none_or(|conduct| self.show(me, conduct, from))
+                seen.stalled >= from && conduct.is_none_or(|conduct| self.show(me, conduct, seed, from))
             }
             Strategy::Adaptive { phase, then } => {
                 let correct = seen.executed.iter().filter(|executed| *executed < phase).count() as u64;
-                self.phase >= Some(*phase) && self.show(me, then, from.max(correct + 1))
+                self.phase >= Some(*phase) && self.show(me, then, seed, from.max(correct + 1))
             }
             Strategy::Liar { .. } => seen.decided.is_some() && seen.decided.as_ref() != mode(&self.list),
         }
@@ -211,11 +211,17 @@ mod tests {
     use super::*;
     use crate::access::{Answer, AppendAnswer};
     use crate::cast::Part;
+    use crate::history::{Offence, OffenceKind};
     use crate::params::ParamsSpec;
     use crate::types::{AccessNumber, Position, WarpId};
 
     /// How often it fired at process 1 of two, in these events, a second apart; patience is a second.
     fn fired_of(strategy: &str, events: Vec<Event>) -> u64 {
+        fired_with(strategy, 0, events)
+    }
+
+    /// The same, in a run with this seed.
+    fn fired_with(strategy: &str, run_seed: u64, events: Vec<Event>) -> u64 {
         let params = Params::try_new(ParamsSpec::new(2, 1, 1)).unwrap();
         let proposal = Value::parse("a").unwrap();
         let strategy: Strategy = strategy.parse().unwrap();
@@ -224,7 +230,7 @@ mod tests {
         let cast = Cast::new(vec![Part { role: Role::Byzantine(strategy), proposal }, correct]);
         let at = (0..).map(|second| Time::from_nanos(second * 1_000_000_000));
         let history: Vec<Recorded> = at.zip(events).map(|(at, event)| Recorded { at, event }).collect();
-        fired(&params, &cast, &history)[name]
+        fired(&params, &cast, run_seed, &history)[name]
     }
 
     fn joined() -> Event {
@@ -275,28 +281,34 @@ mod tests {
         }
     }
 
+    /// Bytes that are no value, on record.
     fn malformed() -> Event {
         let detail = "the value is empty".to_owned();
-        Event::Offence(Offence {
-            process: ProcessId::FIRST,
-            kind: OffenceKind::Malformed,
-            number: None,
-            phase: None,
-            detail,
-        })
+        let (process, kind) = (ProcessId::FIRST, OffenceKind::Malformed);
+        Event::Offence(Offence { process, kind, number: None, phase: None, detail })
     }
 
     #[test]
     fn who_holds_back_is_seen_by_what_does_not_come() {
         assert_eq!(fired_of("absent", vec![gathered()]), 1);
         assert_eq!(fired_of("absent", vec![joined(), gathered()]), 0);
-        assert_eq!(fired_of("silent", vec![joined()]), 1);
-        assert_eq!(fired_of("silent", vec![]), 0);
-        assert_eq!(fired_of("silent", vec![joined(), append(1, "b")]), 0);
-        assert_eq!(fired_of("crash(access=1)", vec![joined()]), 1);
-        assert_eq!(fired_of("crash(access=2)", vec![joined(), append(1, "a")]), 1);
-        assert_eq!(fired_of("crash(access=2)", vec![joined(), append(1, "a"), read(2)]), 0);
-        assert_eq!(fired_of("crash(access=2)", vec![joined(), append(1, "a"), decided("a")]), 0);
+        let fired_in_phases =
+            |strategy, events| fired_of(strategy, [vec![joined(), gathered()], events].concat());
+        assert_eq!(fired_in_phases("silent", vec![]), 1);
+        assert_eq!(fired_in_phases("silent", vec![append(1, "b")]), 0);
+        assert_eq!(fired_of("silent", vec![gathered()]), 0);
+        assert_eq!(fired_in_phases("crash(access=1)", vec![]), 1);
+        assert_eq!(fired_in_phases("crash(access=2)", vec![append(1, "a")]), 1);
+        assert_eq!(fired_in_phases("crash(access=2)", vec![append(1, "a"), read(2)]), 0);
+        assert_eq!(fired_in_phases("crash(access=2)", vec![append(1, "a"), decided("a")]), 0);
+    }
+
+    #[test]
+    fn nobody_holds_back_before_anything_is_due() {
+        assert_eq!(fired_of("absent", vec![]), 0);
+        assert_eq!(fired_of("silent", vec![joined()]), 0);
+        assert_eq!(fired_of("crash(access=1)", vec![joined()]), 0);
+        assert_eq!(fired_of("crash(access=2)", vec![joined(), append(1, "a")]), 0);
     }
 
     #[test]
@@ -314,17 +326,32 @@ mod tests {
         assert_eq!(fired_of("reader", vec![joined(), read(1), append(2, "b")]), 1);
         assert_eq!(fired_of("reader", vec![joined(), append(1, "a"), append(2, "b")]), 0);
         assert_eq!(fired_of("reader", vec![joined(), append(1, "a")]), 0);
-        assert_eq!(fired_of("empty", vec![joined(), malformed(), read(1)]), 1);
-        assert_eq!(fired_of("empty", vec![joined(), append(1, "a")]), 0);
     }
 
     #[test]
-    fn a_mix_is_seen_by_any_of_its_cases() {
-        let mixed = "mixed(collude=0, mimic=b)";
-        for event in [append(1, "0"), append(1, "b"), append(1, "byzantine-1"), malformed()] {
-            assert_eq!(fired_of(mixed, vec![joined(), event]), 1);
+    fn whose_append_was_turned_away_is_seen_by_what_came_first_and_not_by_the_offence() {
+        assert_eq!(fired_of("empty", vec![joined(), malformed(), read(1)]), 1);
+        assert_eq!(fired_of("empty", vec![joined(), read(1)]), 1);
+        assert_eq!(fired_of("empty", vec![joined(), malformed()]), 0);
+        assert_eq!(fired_of("empty", vec![joined(), malformed(), append(1, "a"), read(2)]), 0);
+    }
+
+    #[test]
+    fn a_mix_is_seen_by_the_case_that_was_drawn_and_no_other() {
+        let (collude, mimic) = (Value::parse("0").unwrap(), Value::parse("b").unwrap());
+        let cases = mixed::cases(&collude, &mimic);
+        let shows = [read(1), append(1, "byzantine-1"), append(1, "0"), append(1, "b")];
+        let mut drawn_cases = BTreeSet::new();
+        for run_seed in 0..40 {
+            let drawn = mixed::drawn(&collude, &mimic, seed_of(ProcessId::FIRST, run_seed));
+            let fires = |event: &Event| {
+                fired_with("mixed(collude=0, mimic=b)", run_seed, vec![joined(), event.clone()]) == 1
+            };
+            assert_eq!(shows.each_ref().map(fires), cases.each_ref().map(|case| *case == drawn));
+            assert!(!fires(&append(1, "a")));
+            drawn_cases.insert(drawn.name());
         }
-        assert_eq!(fired_of(mixed, vec![joined(), append(1, "a")]), 0);
+        assert_eq!(drawn_cases.len(), cases.len(), "{drawn_cases:?}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::StrategyError;
 use super::text::Arguments;
 use crate::cast::Cast;
 use crate::counts::Counted;
-use crate::history::{Event, OffenceKind, Recorded};
+use crate::history::OffenceKind;
 use crate::types::ProcessId;
 
 /// Which attack.
@@ -57,13 +57,13 @@ struct Facts {
     shown_by: ShownBy,
 }
 
-/// What shows that an attack has fired.
+/// What shows that an attack has fired: always a count, never an offence on record. Otherwise only those would be seen
+/// whose offence was filed, and nobody could ever be found to have got away (B2).
 #[derive(Clone, Copy)]
 enum ShownBy {
-    /// Its offences, in the record of the instance.
-    Offence,
-    /// What the server counted of the process, by this name.
-    CountOfProcess(&'static str),
+    /// What the server counted of the process, by any of these names. Where the attack commits offences, each such
+    /// count comes of one at the instance of the run; a rate exceeded, for one, may be of before it acted there.
+    CountOfProcess(&'static [&'static str]),
     /// What it counted and cannot say whose it was.
     CountOfServer(&'static str),
 }
@@ -94,7 +94,7 @@ impl WireAttackKind {
                 describe: "impersonate(rounds=K): K times, calls without identity, with two, with an unknown one, and \
                            in roles that it has not",
                 offences: &[OffenceKind::ForeignIdentity],
-                shown_by: ShownBy::Offence,
+                shown_by: ShownBy::CountOfProcess(&["NOT_CREATOR", "NOT_COORDINATOR"]),
             },
             Self::OutOfTurn => Facts {
                 name: "out-of-turn",
@@ -104,7 +104,7 @@ impl WireAttackKind {
                 wanted: "a number from 1 to 10000",
                 describe: "out-of-turn(calls=K): K calls with no_wait, also in the phases of others",
                 offences: &[],
-                shown_by: ShownBy::CountOfProcess("NOT_YOUR_PHASE"),
+                shown_by: ShownBy::CountOfProcess(&["NOT_YOUR_PHASE"]),
             },
             Self::Double => Facts {
                 name: "double",
@@ -114,7 +114,7 @@ impl WireAttackKind {
                 wanted: "a number from 1 to 1000",
                 describe: "double(times=K): K times another content for one access number within one session",
                 offences: &[OffenceKind::OtherContent],
-                shown_by: ShownBy::Offence,
+                shown_by: ShownBy::CountOfProcess(&["ACCESS_CONTENT_DIFFERS"]),
             },
             Self::Replay => Facts {
                 name: "replay",
@@ -125,7 +125,7 @@ impl WireAttackKind {
                 describe: "replay(times=K): its own old messages K times again, in this session, an older one, and after \
                            it has left",
                 offences: &[],
-                shown_by: ShownBy::CountOfProcess("accesses_repeated"),
+                shown_by: ShownBy::CountOfProcess(&["accesses_repeated"]),
             },
             Self::Flood => Facts {
                 name: "flood",
@@ -135,7 +135,7 @@ impl WireAttackKind {
                 wanted: "a number from 1 to 1000000",
                 describe: "flood(frames=K): K accesses ahead on one stream and as many calls, as fast as it can",
                 offences: &[OffenceKind::QuotaExceeded],
-                shown_by: ShownBy::Offence,
+                shown_by: ShownBy::CountOfProcess(&["TOO_MANY_WAITING"]),
             },
             Self::Oversize => Facts {
                 name: "oversize",
@@ -145,7 +145,7 @@ impl WireAttackKind {
                 wanted: "a number from 1 to 100",
                 describe: "oversize(messages=K): K values and K whole messages above their limits",
                 offences: &[OffenceKind::Oversized],
-                shown_by: ShownBy::Offence,
+                shown_by: ShownBy::CountOfProcess(&["VALUE_TOO_LARGE", "messages_oversized"]),
             },
             Self::Garbage => Facts {
                 name: "garbage",
@@ -155,7 +155,7 @@ impl WireAttackKind {
                 wanted: "a number from 1 to 10000",
                 describe: "garbage(messages=K): K calls, K streams and K connections with bytes that are no message",
                 offences: &[OffenceKind::Malformed],
-                shown_by: ShownBy::Offence,
+                shown_by: ShownBy::CountOfProcess(&["messages_undecodable"]),
             },
             Self::SlowRead => Facts {
                 name: "slow-read",
@@ -165,7 +165,7 @@ impl WireAttackKind {
                 wanted: "a number from 1 to 1000000",
                 describe: "slow-read(frames=K): asks for K answers on a stream that it never reads",
                 offences: &[],
-                shown_by: ShownBy::CountOfProcess("streams_stalled"),
+                shown_by: ShownBy::CountOfProcess(&["streams_stalled"]),
             },
             Self::SlowOpen => Facts {
                 name: "slow-open",
@@ -185,7 +185,7 @@ impl WireAttackKind {
                 wanted: "a number from 1 to 1000000",
                 describe: "reset-flood(streams=K): opens K streams and resets each at once",
                 offences: &[],
-                shown_by: ShownBy::CountOfProcess("connections_reset_flooded"),
+                shown_by: ShownBy::CountOfProcess(&["connections_reset_flooded"]),
             },
         }
     }
@@ -259,8 +259,8 @@ impl WireAttack {
 /// How many processes were seen to carry out each wire attack of the cast, by its name; 0 for one that nobody
 /// was.
 #[must_use]
-pub fn fired_attacks(cast: &Cast, history: &[Recorded], counted: &Counted) -> BTreeMap<String, u64> {
-    let at_work = attackers_at_work(cast, history, counted);
+pub fn fired_attacks(cast: &Cast, counted: &Counted) -> BTreeMap<String, u64> {
+    let at_work = attackers_at_work(cast, counted);
     let mut fired = BTreeMap::new();
     for (process, attack) in cast.attackers() {
         *fired.entry(attack.name().to_owned()).or_default() += u64::from(at_work.contains(&process));
@@ -268,21 +268,12 @@ pub fn fired_attacks(cast: &Cast, history: &[Recorded], counted: &Counted) -> BT
     fired
 }
 
-/// The processes that were seen to carry out their wire attack: by the offences that it commits, where it does,
-/// else by what the server counted. What the server cannot lay at anybody's door counts for all who may
-/// have done it.
+/// The processes that were seen to carry out their wire attack, by what the server counted. What it cannot lay at
+/// anybody's door counts for all who may have done it.
 #[must_use]
-pub fn attackers_at_work(cast: &Cast, history: &[Recorded], counted: &Counted) -> BTreeSet<ProcessId> {
-    let offences: BTreeSet<(ProcessId, OffenceKind)> = history
-        .iter()
-        .filter_map(|recorded| match &recorded.event {
-            Event::Offence(offence) => Some((offence.process, offence.kind)),
-            _ => None,
-        })
-        .collect();
+pub fn attackers_at_work(cast: &Cast, counted: &Counted) -> BTreeSet<ProcessId> {
     let at_work = cast.attackers().filter(|(process, attack)| match attack.kind.facts().shown_by {
-        ShownBy::Offence => attack.offences().iter().any(|kind| offences.contains(&(*process, *kind))),
-        ShownBy::CountOfProcess(name) => counted.of(*process).get(name) > 0,
+        ShownBy::CountOfProcess(names) => names.iter().any(|name| counted.of(*process).get(name) > 0),
         ShownBy::CountOfServer(name) => counted.all.get(name) > 0,
     });
     at_work.map(|(process, _)| process).collect()
@@ -358,8 +349,7 @@ mod tests {
     use crate::byzantine::Strategy;
     use crate::cast::{Part, Role};
     use crate::counts::Counts;
-    use crate::history::Offence;
-    use crate::types::{Time, Value};
+    use crate::types::Value;
 
     fn refused(text: &str) -> String {
         text.parse::<WireAttack>().unwrap_err().to_string()
@@ -406,31 +396,34 @@ mod tests {
     }
     /// Two processes that carry out this attack, and which of them are seen to, given what is counted of the
     /// server and of process 2.
-    fn at_work(attack: &str, offence: Option<OffenceKind>, all: &str, of_2: &str) -> Vec<u32> {
+    fn at_work(attack: &str, all: &str, of_2: &str) -> Vec<u32> {
         let part =
             || Part { role: Role::Attacker(attack.parse().unwrap()), proposal: Value::parse("a").unwrap() };
         let cast = Cast::new(vec![part(), part()]);
         let process = ProcessId::new(2).unwrap();
-        let offence_of = |kind| Offence { process, kind, number: None, phase: None, detail: String::new() };
-        let event = offence.map(|kind| Event::Offence(offence_of(kind)));
-        let history: Vec<Recorded> =
-            event.into_iter().map(|event| Recorded { at: Time::ZERO, event }).collect();
         let one = |name: &str| Counts::from_iter([(name.to_owned(), 1)]);
         let counted = Counted { all: one(all), processes: BTreeMap::from([(process, one(of_2))]) };
-        let fired = fired_attacks(&cast, &history, &counted);
-        let at_work: Vec<u32> =
-            attackers_at_work(&cast, &history, &counted).iter().map(|p| p.get()).collect();
+        let fired = fired_attacks(&cast, &counted);
+        let at_work: Vec<u32> = attackers_at_work(&cast, &counted).iter().map(|p| p.get()).collect();
         assert_eq!(fired.into_values().collect::<Vec<_>>(), [at_work.len() as u64]);
         at_work
     }
 
     #[test]
-    fn an_attack_counts_only_when_its_offence_is_on_record_or_the_server_counted_it() {
-        assert_eq!(at_work("double", Some(OffenceKind::OtherContent), "", ""), [2]);
-        assert_eq!(at_work("double", Some(OffenceKind::Malformed), "", ""), [0; 0]);
-        assert_eq!(at_work("out-of-turn", None, "", "NOT_YOUR_PHASE"), [2]);
-        assert_eq!(at_work("out-of-turn", None, "NOT_YOUR_PHASE", "RATE_EXCEEDED"), [0; 0]);
-        assert_eq!(at_work("slow-open", None, "connections_silent", ""), [1, 2]);
-        assert_eq!(at_work("slow-open", None, "connections_refused", "connections_silent"), [0; 0]);
+    fn an_attack_counts_only_when_the_server_counted_it() {
+        assert_eq!(at_work("impersonate", "NOT_CREATOR", "NOT_CREATOR"), [2]);
+        assert_eq!(at_work("impersonate", "NO_IDENTITY", "NOT_A_MEMBER"), [0; 0]);
+        assert_eq!(at_work("double", "", "ACCESS_CONTENT_DIFFERS"), [2]);
+        assert_eq!(at_work("double", "ACCESS_CONTENT_DIFFERS", "MALFORMED"), [0; 0]);
+        assert_eq!(at_work("flood", "", "TOO_MANY_WAITING"), [2]);
+        assert_eq!(at_work("flood", "TOO_MANY_WAITING", "RATE_EXCEEDED"), [0; 0]);
+        assert_eq!(at_work("oversize", "", "VALUE_TOO_LARGE"), [2]);
+        assert_eq!(at_work("oversize", "", "messages_oversized"), [2]);
+        assert_eq!(at_work("garbage", "", "messages_undecodable"), [2]);
+        assert_eq!(at_work("garbage", "messages_undecodable", "MALFORMED"), [0; 0]);
+        assert_eq!(at_work("out-of-turn", "", "NOT_YOUR_PHASE"), [2]);
+        assert_eq!(at_work("out-of-turn", "NOT_YOUR_PHASE", "RATE_EXCEEDED"), [0; 0]);
+        assert_eq!(at_work("slow-open", "connections_silent", ""), [1, 2]);
+        assert_eq!(at_work("slow-open", "connections_refused", "connections_silent"), [0; 0]);
     }
 }

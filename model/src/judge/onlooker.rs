@@ -71,9 +71,9 @@ impl Onlooker {
         let (mut plan, mut fired) = (meant.clone(), BTreeMap::new());
         plan.late.extend(cast.late());
         if let Some(sightings) = &self.sightings {
-            fired = sightings.fired(cast);
+            fired = sightings.fired(cast, seed);
             plan.attacks.extend(fired.keys().cloned());
-            plan.offences.extend(cast.offences(params, seed, &sightings.at_work(cast)));
+            plan.offences.extend(cast.offences(params, seed, &sightings.at_work(cast, seed)));
         }
         let (plan, params) = (&plan, Arc::clone(params));
         let case = Case { params, cast, plan, history: &[], complete: true, reports, fired };

@@ -1,0 +1,153 @@
+//! A culprit whose offence the server did not file: it is seen at work all the same, and the run is a violation
+//! (SPEC B2). What shows a process at work must therefore never be the record of its offence.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use stickycas_model::byzantine::{
+    Strategy, WireAttack, WireAttackKind, at_work, attackers_at_work, fired, fired_attacks,
+};
+use stickycas_model::cast::{Cast, Part, Role};
+use stickycas_model::counts::{Counted, Counts};
+use stickycas_model::history::{Event, Offence, OffenceKind, Recorded};
+use stickycas_model::judge::{self, Case, Outcome, Verdict};
+use stickycas_model::params::{Params, ParamsSpec};
+use stickycas_model::sim;
+use stickycas_model::types::{ProcessId, Value};
+
+/// The Byzantine processes, of which the record may lack the second.
+const CULPRITS: [u32; 2] = [2, 5];
+
+fn culprits() -> [ProcessId; 2] {
+    CULPRITS.map(|number| ProcessId::new(number).unwrap())
+}
+
+/// Seven processes, a warp each, of which the culprits have this role:
+/// f*(|Vc|+1)*p = 2*(2+1)*1 = 6 < 7 = n.
+fn cast(role: &Role) -> Cast {
+    let part = |(number, proposal)| {
+        let role = if CULPRITS.contains(&number) { role.clone() } else { Role::Correct };
+        Part { role, proposal: Value::parse(proposal).unwrap() }
+    };
+    Cast::new((1..).zip(["a", "c", "a", "b", "a", "a", "a"]).map(part).collect())
+}
+
+fn played(strategy: &str, seed: u64) -> (sim::Plan, sim::Outcome) {
+    let cast = cast(&Role::Byzantine(strategy.parse::<Strategy>().unwrap()));
+    let params = Arc::new(Params::try_new(ParamsSpec::new(7, 1, 3)).unwrap());
+    let plan = sim::Plan { params, cast, seed };
+    let outcome = sim::run(&plan);
+    (plan, outcome)
+}
+
+/// The verdict on what was played, if this is the history, the cast and what the server counted.
+fn judged(
+    plan: &sim::Plan,
+    outcome: &sim::Outcome,
+    history: &[Recorded],
+    cast: &Cast,
+    counted: &Counted,
+) -> Verdict {
+    let sim::Plan { params, seed, .. } = plan;
+    let mut fired = fired(params, cast, *seed, history);
+    fired.extend(fired_attacks(cast, counted));
+    let mut at_work = at_work(params, cast, *seed, history);
+    at_work.extend(attackers_at_work(cast, counted));
+    let meant = judge::Plan {
+        attacks: fired.keys().cloned().collect(),
+        offences: cast.offences(params, *seed, &at_work),
+        ..judge::Plan::default()
+    };
+    judge::judge(&Case {
+        params: Arc::clone(params),
+        cast,
+        plan: &meant,
+        history,
+        complete: true,
+        reports: &outcome.reports,
+        fired,
+    })
+}
+
+/// All are named whose offence is on record, and where one's is not, it is found to have got away.
+fn check(verdict: &Verdict, kind: OffenceKind, all_on_record: bool, at: &str) {
+    let [first, second] = culprits();
+    assert_eq!(verdict.culprits, [first, second], "{at}");
+    if all_on_record {
+        assert_eq!(verdict.verdict, Outcome::Valid, "{at}: {:?}", verdict.reasons);
+        assert_eq!((&*verdict.named, &*verdict.unnamed), (&[first, second][..], &[][..]), "{at}");
+    } else {
+        let says = format!("B2: process {second} was seen to commit {kind:?}, and that is not on record");
+        assert_eq!(verdict.verdict, Outcome::Violation, "{at}");
+        assert_eq!(verdict.reasons, [says], "{at}");
+        assert_eq!((&*verdict.named, &*verdict.unnamed), (&[first][..], &[second][..]), "{at}");
+    }
+}
+
+fn is_offence_of(recorded: &Recorded, process: ProcessId) -> bool {
+    matches!(&recorded.event, Event::Offence(offence) if offence.process == process)
+}
+
+#[test]
+fn whoever_appends_nothing_and_is_not_filed_is_unnamed() {
+    let [_, second] = culprits();
+    let mixed = "mixed(collude=0, mimic=b)";
+    // Of those who mix, a run in which both draw the empty append.
+    let both_empty = |seed: &u64| {
+        let cast = cast(&Role::Byzantine(mixed.parse().unwrap()));
+        let (params, all) = (Params::try_new(ParamsSpec::new(7, 1, 3)).unwrap(), culprits().into());
+        cast.offences(&params, *seed, &all).len() == 2
+    };
+    let seed = (0..1_000).find(both_empty).unwrap();
+    for text in ["empty", mixed] {
+        let (plan, outcome) = played(text, seed);
+        let filed = judged(&plan, &outcome, &outcome.history, &plan.cast, &Counted::default());
+        check(&filed, OffenceKind::Malformed, true, text);
+        let mut history = outcome.history.clone();
+        history.retain(|recorded| !is_offence_of(recorded, second));
+        assert!(history.len() < outcome.history.len());
+        let unfiled = judged(&plan, &outcome, &history, &plan.cast, &Counted::default());
+        check(&unfiled, OffenceKind::Malformed, false, text);
+    }
+}
+
+#[test]
+fn whoever_attacks_the_wire_and_is_not_filed_is_unnamed() {
+    let attacks = [
+        (WireAttackKind::Impersonate, "NOT_CREATOR"),
+        (WireAttackKind::Double, "ACCESS_CONTENT_DIFFERS"),
+        (WireAttackKind::Flood, "TOO_MANY_WAITING"),
+        (WireAttackKind::Oversize, "VALUE_TOO_LARGE"),
+        (WireAttackKind::Garbage, "messages_undecodable"),
+    ];
+    // Beyond its attack, an attacker does what this strategy does.
+    let (plan, outcome) = played("distinct", 1);
+    for (attack, count) in attacks {
+        let attack = WireAttack::new(attack);
+        let &[kind] = attack.offences() else { panic!("{attack} commits one kind of offence") };
+        let cast = cast(&Role::Attacker(attack));
+        let counts = || Counts::from_iter([(count.to_owned(), 3)]);
+        let processes: BTreeMap<_, _> = culprits().map(|process| (process, counts())).into();
+        let counted = Counted { all: Counts::default(), processes };
+        let with_offences_of = |filed: &[ProcessId]| {
+            let mut history = outcome.history.clone();
+            let at = history[0].at;
+            history.splice(
+                1..1,
+                filed.iter().map(|&process| {
+                    let detail = "refused".to_owned();
+                    Recorded {
+                        at,
+                        event: Event::Offence(Offence { process, kind, number: None, phase: None, detail }),
+                    }
+                }),
+            );
+            history
+        };
+        for filed in [&culprits()[..], &culprits()[..1]] {
+            let verdict = judged(&plan, &outcome, &with_offences_of(filed), &cast, &counted);
+            check(&verdict, kind, filed.len() == 2, &attack.to_string());
+        }
+    }
+}
