@@ -1,6 +1,6 @@
 //! What goes where: results to standard output, everything else that people want to know to standard error.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use anyhow::Context;
 use tracing_subscriber::EnvFilter;
@@ -21,5 +21,9 @@ pub(super) fn tell(text: &str) {
 pub(super) fn log_to_stderr() {
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env_lossy();
     // A second call finds a subscriber in place, which serves as well.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_ansi(io::stderr().is_terminal())
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .try_init();
 }
