@@ -65,7 +65,8 @@ pub struct Limits {
     /// Frames on Attach that one principal may send in a second, and as many at once after a pause; a unary call
     /// counts as ten. Far more than a correct process needs, which sends two or three frames an instance.
     pub requests_per_second: u32,
-    /// Unary calls of one principal that wait for their answer, and streams that are about to begin.
+    /// Unary calls of one principal whose answer is not there or not gone yet, for want of a client that reads it, and
+    /// streams that are about to begin.
     pub calls_per_principal: u32,
     /// Attach streams of one principal.
     pub attach_streams_per_principal: u32,
