@@ -79,12 +79,12 @@ fn is_stream(path: &str) -> bool {
     matches!(path.rsplit('/').next(), Some("Attach" | "Watch"))
 }
 
-/// Whether the principal may have this connection and make this call.
+/// Whether the principal may make this call and have this connection. What is refused is paid for like any other.
 fn charge(peer: Option<&Peer>, account: &Arc<Account>) -> Result<Place, Refused> {
+    account.charge_call()?;
     if let Some(peer) = peer {
         peer.speak(account)?;
     }
-    account.charge_call()?;
     account.take(Share::Calls)
 }
 

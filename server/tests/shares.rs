@@ -12,6 +12,7 @@ use stickycas_server::PRINCIPAL_KEY;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tonic::Code;
+use tonic_types::StatusExt as _;
 
 use crate::harness::game::{self, PROPOSAL, alone, create_request, parameters};
 use crate::harness::raw::{Raw, framed, prefixed};
@@ -91,6 +92,48 @@ async fn frames_above_the_rate_are_refused_in_band_and_what_follows_is_no_offenc
     let filed: Vec<_> = offences.iter().map(|row| (row.process, row.kind())).collect();
     assert_eq!(filed, [(1, OffenceKind::QuotaExceeded)]);
     assert!(server.counts_of("p1").await.accesses_repeated > 0);
+}
+
+#[tokio::test]
+async fn what_is_refused_again_and_again_is_counted_and_filed_only_now_and_then() {
+    let server = Server::with(|config| {
+        (config.limits.requests_per_second, config.limits.offences_per_second) = (500, 1);
+    })
+    .await;
+    let id = game::instance_with(&server, alone()).await;
+    let mut stream = Stream::open(&mut server.client("p1").await, &id).await;
+    // One message is charged at once, so half of it is above the rate on any machine.
+    stream.say((0..1_000).map(|_| append(0, 1, PROPOSAL)));
+    for _ in 0..1_000 {
+        stream.frame().await;
+    }
+    let refused = refusals(&server.counts_of("p1").await, RefusalReason::RateExceeded);
+    assert!(refused >= 500, "{refused}");
+    let offences = server.client(OBSERVER).await.status(&id).await.offences;
+    assert_eq!((offences.len(), offences[0].kind()), (1, OffenceKind::QuotaExceeded));
+    assert!(offences[0].count < refused / 2, "{} of {refused}", offences[0].count);
+}
+
+#[tokio::test]
+async fn calls_on_a_connection_above_the_limit_are_charged_too() {
+    let server = Server::with(|config| {
+        (config.limits.connections_per_principal, config.limits.requests_per_second) = (1, 100);
+    })
+    .await;
+    let id = game::instance(&server).await;
+    let mut first = server.client("p1").await;
+    first.own(&id).await;
+    let mut second = server.client("p1").await;
+    told(&second.get(&id).await.unwrap_err(), Code::ResourceExhausted, "TOO_MANY_CONNECTIONS");
+    soon(async {
+        loop {
+            let refused = second.get(&id).await.unwrap_err();
+            if refused.get_details_error_info().is_some_and(|info| info.reason == "RATE_EXCEEDED") {
+                break;
+            }
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
