@@ -2,7 +2,7 @@
 //!
 //! On its way in a call gets its caller, is charged to the caller's account and takes a place of its share; what is
 //! above a limit goes no further. On its way out it is counted: why it was refused, or that nobody waited for the
-//! answer. Health and reflection do not pass here: they are for whoever asks.
+//! answer; the answer keeps the place until it is gone. Health and reflection do not pass here: they are for whoever asks.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use crate::config::Config;
 use crate::identity::{Caller, Directory};
 use crate::peer::Peer;
 use crate::principals::{Account, Incident, Place, Principals, Share};
+use crate::unread::Unread;
 use crate::unreadable::{RequestEnd, Unreadable, Watched};
 
 /// Puts the border around a service.
@@ -73,12 +74,17 @@ impl Gate {
     }
 }
 
-/// Whether the principal may have this connection and make this call.
+/// Whether the method answers with a stream, which has a share of its own.
+fn is_stream(path: &str) -> bool {
+    matches!(path.rsplit('/').next(), Some("Attach" | "Watch"))
+}
+
+/// Whether the principal may make this call and have this connection. What is refused is paid for like any other.
 fn charge(peer: Option<&Peer>, account: &Arc<Account>) -> Result<Place, Refused> {
+    account.charge_call()?;
     if let Some(peer) = peer {
         peer.speak(account)?;
     }
-    account.charge_call()?;
     account.take(Share::Calls)
 }
 
@@ -117,9 +123,10 @@ where
         use tokio_util::either::Either;
         match self.gate.admit(&request) {
             Ok((caller, place)) => {
-                let call =
-                    Call { account: caller.account.clone(), request: caller.request.clone(), _place: place };
-                let limit = self.gate.bytes_of(request.uri().path(), &caller);
+                let path = request.uri().path();
+                let (account, end) = (caller.account.clone(), caller.request.clone());
+                let call = Call { account, request: end, place, streams: is_stream(path) };
+                let limit = self.gate.bytes_of(path, &caller);
                 request.extensions_mut().insert(caller);
                 let request = request.map(|body| Watched::new(body, call.request.clone(), limit));
                 Either::Left(Answering { inner: self.inner.call(request), call: Some(call) })
@@ -142,7 +149,8 @@ pub(crate) struct Answering<F> {
 struct Call {
     account: Arc<Account>,
     request: Arc<RequestEnd>,
-    _place: Place,
+    place: Place,
+    streams: bool,
 }
 
 impl<F, E> Future for Answering<F>
@@ -167,9 +175,11 @@ impl<F> Drop for Answering<F> {
 }
 
 impl Call {
-    /// Counts a refusal. A call that was refused at once has its status among the headers.
+    /// Counts a refusal. A call that was refused at once has its status among the headers, and nothing behind them.
     fn answer(self, response: Response<Body>) -> Response<Body> {
-        let Some(status) = Status::from_header_map(response.headers()) else { return response };
+        let Some(status) = Status::from_header_map(response.headers()) else {
+            return if self.streams { response } else { self.hold(response) };
+        };
         if self.request.is_broken() {
             self.account.note(Incident::CallAbandoned);
             return response;
@@ -187,5 +197,10 @@ impl Call {
                 response
             }
         }
+    }
+
+    /// The answer takes the call's place until it is gone.
+    fn hold(self, response: Response<Body>) -> Response<Body> {
+        response.map(|body| Body::new(Unread::new(body, self.place)))
     }
 }

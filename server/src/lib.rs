@@ -26,6 +26,7 @@ mod principals;
 mod service;
 mod store;
 mod telemetry;
+mod unread;
 mod unreadable;
 
 use std::sync::Arc;

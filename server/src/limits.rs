@@ -65,7 +65,11 @@ pub struct Limits {
     /// Frames on Attach that one principal may send in a second, and as many at once after a pause; a unary call
     /// counts as ten. Far more than a correct process needs, which sends two or three frames an instance.
     pub requests_per_second: u32,
-    /// Unary calls of one principal that wait for their answer, and streams that are about to begin.
+    /// Offences of one kind that the border files of one principal in a second, and as many at once after a pause. The
+    /// rest is only counted: to be refused must not be a way to wear out the instances where it acts.
+    pub offences_per_second: u32,
+    /// Unary calls of one principal whose answer is not there or not gone yet, for want of a client that reads it, and
+    /// streams that are about to begin.
     pub calls_per_principal: u32,
     /// Attach streams of one principal.
     pub attach_streams_per_principal: u32,
@@ -134,6 +138,7 @@ impl Default for Limits {
             bytes_per_answer: 1024 * 1024,
             principals: 131_072,
             requests_per_second: 200_000,
+            offences_per_second: 16,
             calls_per_principal: 1_024,
             attach_streams_per_principal: 64,
             channels_per_stream: 4_096,

@@ -23,6 +23,8 @@ struct Shared {
     number: u64,
     nameless: Arc<Nameless>,
     owner: OnceLock<Owner>,
+    /// Held while it gets its owner.
+    naming: Mutex<()>,
     cut: CancellationToken,
 }
 
@@ -67,7 +69,8 @@ impl Nameless {
             oldest.cancel();
         }
         drop(waiting);
-        Peer(Arc::new(Shared { number, nameless: self.clone(), owner: OnceLock::new(), cut }))
+        let nameless = self.clone();
+        Peer(Arc::new(Shared { number, nameless, owner: OnceLock::new(), naming: Mutex::default(), cut }))
     }
 
     /// Something that nobody is known to have done.
@@ -90,9 +93,14 @@ impl Peer {
         if self.0.owner.get().is_some() {
             return Ok(());
         }
+        let naming = self.0.naming.lock().unwrap_or_else(PoisonError::into_inner);
+        // Of two calls at once one is first, and the other needs no place: there may be only one left.
+        if self.0.owner.get().is_some() {
+            return Ok(());
+        }
         let place = account.take(Share::Connections)?;
-        // Of two calls at once one is first; the other's place is free again.
         let _ = self.0.owner.set(Owner { account: account.clone(), _place: place });
+        drop(naming);
         self.leave();
         Ok(())
     }
@@ -171,5 +179,23 @@ mod tests {
         third.speak(&account("p1")).unwrap_err();
         drop(one);
         third.speak(&account("p1")).unwrap();
+    }
+
+    #[test]
+    fn two_first_calls_at_once_need_one_place() {
+        let (nameless, principals) = nameless(&Limits { connections_per_principal: 1, ..Limits::default() });
+        let account = principals.account("p1").unwrap();
+        for _ in 0..1_000 {
+            let peer = nameless.meet(CancellationToken::new());
+            let together = std::sync::Barrier::new(3);
+            let speak = || {
+                together.wait();
+                peer.speak(&account)
+            };
+            std::thread::scope(|threads| {
+                let calls = [(); 3].map(|()| threads.spawn(speak));
+                calls.into_iter().for_each(|call| call.join().unwrap().unwrap());
+            });
+        }
     }
 }

@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use stickycas_proto::v1::{
-    CreateRequest, OffenceKind, Parameters, RefusalReason, WatchRequest, server_frame::Frame,
+    CreateRequest, GetRequest, OffenceKind, Parameters, RefusalReason, WatchRequest, get_request,
+    server_frame::Frame,
 };
+use stickycas_server::PRINCIPAL_KEY;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tonic::Code;
+use tonic_types::StatusExt as _;
 
 use crate::harness::game::{self, PROPOSAL, alone, create_request, parameters};
 use crate::harness::raw::{Raw, framed, prefixed};
@@ -92,6 +95,48 @@ async fn frames_above_the_rate_are_refused_in_band_and_what_follows_is_no_offenc
 }
 
 #[tokio::test]
+async fn what_is_refused_again_and_again_is_counted_and_filed_only_now_and_then() {
+    let server = Server::with(|config| {
+        (config.limits.requests_per_second, config.limits.offences_per_second) = (500, 1);
+    })
+    .await;
+    let id = game::instance_with(&server, alone()).await;
+    let mut stream = Stream::open(&mut server.client("p1").await, &id).await;
+    // One message is charged at once, so half of it is above the rate on any machine.
+    stream.say((0..1_000).map(|_| append(0, 1, PROPOSAL)));
+    for _ in 0..1_000 {
+        stream.frame().await;
+    }
+    let refused = refusals(&server.counts_of("p1").await, RefusalReason::RateExceeded);
+    assert!(refused >= 500, "{refused}");
+    let offences = server.client(OBSERVER).await.status(&id).await.offences;
+    assert_eq!((offences.len(), offences[0].kind()), (1, OffenceKind::QuotaExceeded));
+    assert!(offences[0].count < refused / 2, "{} of {refused}", offences[0].count);
+}
+
+#[tokio::test]
+async fn calls_on_a_connection_above_the_limit_are_charged_too() {
+    let server = Server::with(|config| {
+        (config.limits.connections_per_principal, config.limits.requests_per_second) = (1, 100);
+    })
+    .await;
+    let id = game::instance(&server).await;
+    let mut first = server.client("p1").await;
+    first.own(&id).await;
+    let mut second = server.client("p1").await;
+    told(&second.get(&id).await.unwrap_err(), Code::ResourceExhausted, "TOO_MANY_CONNECTIONS");
+    soon(async {
+        loop {
+            let refused = second.get(&id).await.unwrap_err();
+            if refused.get_details_error_info().is_some_and(|info| info.reason == "RATE_EXCEEDED") {
+                break;
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_principal_has_no_more_connections_than_it_may_and_others_have_their_own() {
     let server = Server::with(|config| config.limits.connections_per_principal = 2).await;
     let id = game::instance(&server).await;
@@ -167,6 +212,45 @@ async fn a_principal_has_no_more_unanswered_calls_than_it_may_and_others_have_th
     waiting.into_iter().for_each(|call| call.abort());
     soon(async { while p2.clone().get(&id).await.is_err() {} }).await;
     assert_eq!(server.counts_until(|all| all.calls_abandoned == 2).await.calls_abandoned, 2);
+}
+
+#[tokio::test]
+async fn answers_that_nobody_reads_take_the_places_of_their_calls_and_others_have_their_own() {
+    let server = Server::with(|config| config.limits.calls_per_principal = 4).await;
+    let id = game::instance(&server).await;
+    let request = framed(&GetRequest { instance: Some(get_request::Instance::InstanceId(id.clone())) });
+    let mut deaf = Raw::connect_with_window(server.address, 0).await;
+    let mut unread = Vec::new();
+    for _ in 0..4 {
+        let (response, mut send) = deaf.begin("InstanceService/Get", &[(PRINCIPAL_KEY, "p2")]).await;
+        send.send_data(request.clone(), true).unwrap();
+        // Its headers come, and what is behind them waits for a window.
+        unread.push(soon(response).await.unwrap());
+    }
+    for _ in 0..100 {
+        let reply = deaf.call_as("p2", "InstanceService/Get", request.clone()).await;
+        told(&reply.status.unwrap(), Code::ResourceExhausted, "TOO_MANY_STREAMS");
+    }
+    server.client("p1").await.own(&id).await;
+    let mut p2 = server.client("p2").await;
+    told(&p2.get(&id).await.unwrap_err(), Code::ResourceExhausted, "TOO_MANY_STREAMS");
+    // Whoever gives an answer up has its place back.
+    unread.pop();
+    soon(async { while p2.get(&id).await.is_err() {} }).await;
+}
+
+#[tokio::test]
+async fn streams_take_no_places_of_calls_while_nobody_reads_them() {
+    let server = Server::with(|config| config.limits.calls_per_principal = 1).await;
+    let id = game::instance(&server).await;
+    let mut deaf = Raw::connect_with_window(server.address, 0).await;
+    let watch = WatchRequest { instance_id: id.clone(), from_phase: 0, snapshot_first: true };
+    let (response, mut send) = deaf.begin("InstanceService/Watch", &[(PRINCIPAL_KEY, "p2")]).await;
+    send.send_data(framed(&watch), true).unwrap();
+    let _watching = soon(response).await.unwrap();
+    let (response, _saying) = deaf.begin("StickyCasService/Attach", &[(PRINCIPAL_KEY, "p2")]).await;
+    let _attached = soon(response).await.unwrap();
+    server.client("p2").await.own(&id).await;
 }
 
 #[tokio::test]

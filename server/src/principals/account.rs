@@ -40,6 +40,8 @@ pub(crate) struct Account {
     principal: Principal,
     house: Arc<House>,
     bucket: Bucket,
+    /// What of each kind of offence may still be filed.
+    offences: [Bucket; OffenceKind::ALL.len()],
     taken: [AtomicU32; SHARES],
     counts: Counts,
     /// The instances that it acted at last, the latest last, and as which process.
@@ -59,6 +61,7 @@ impl Account {
             principal,
             house,
             bucket: Bucket::default(),
+            offences: Default::default(),
             taken: Default::default(),
             counts: Counts::default(),
             acted: Mutex::default(),
@@ -151,8 +154,11 @@ impl Account {
     }
 
     /// Files an offence that names no instance with those where the principal was seen at work last (B2). Who
-    /// was seen at none has no name there: it is only counted.
+    /// was seen at none has no name there: it is only counted. So is what comes too often.
     pub(crate) fn blame(&self, kind: OffenceKind, detail: &str) {
+        if !self.may_file(kind) {
+            return;
+        }
         let acted: Vec<_> = self.acted().iter().cloned().collect();
         for (instance, process) in acted {
             if let Some(instance) = instance.upgrade() {
@@ -165,6 +171,11 @@ impl Account {
                 });
             }
         }
+    }
+
+    /// Whether one more offence of this kind is to be filed, and not only counted.
+    pub(crate) fn may_file(&self, kind: OffenceKind) -> bool {
+        self.offences[kind as usize].take(self.house.now(), 1, 1, self.house.offence_rate) > 0
     }
 
     fn acted(&self) -> MutexGuard<'_, VecDeque<(Weak<Instance>, ProcessId)>> {

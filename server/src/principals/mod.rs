@@ -39,6 +39,7 @@ struct Shared {
 struct House {
     limits: Limits,
     rate: rate::Rate,
+    offence_rate: rate::Rate,
     /// What anybody did, known or not.
     all: Counts,
     born: Instant,
@@ -59,6 +60,7 @@ impl Principals {
         let house = House {
             limits: limits.clone(),
             rate: rate::Rate::per_second(limits.requests_per_second),
+            offence_rate: rate::Rate::per_second(limits.offences_per_second),
             all: Counts::default(),
             born: Instant::now(),
             started: SystemTime::now(),

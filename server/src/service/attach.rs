@@ -152,26 +152,32 @@ impl AttachStream {
         }
         // One charge for all of them. A message without frames costs as much as one with one.
         let granted = self.caller.account.charge_frames(count.max(1));
-        for (index, frame) in request.frames.into_iter().enumerate() {
-            if index < granted { self.handle(frame) } else { self.refuse_for_rate(&frame) }
+        let mut frames = request.frames.into_iter();
+        frames.by_ref().take(granted).for_each(|frame| self.handle(frame));
+        if frames.len() > 0 {
+            let refused = self.caller.account.too_fast(1);
+            frames.for_each(|frame| self.refuse_for_rate(&frame, &refused));
         }
         Ok(())
     }
 
     /// A frame above the rate of its principal: refused, and an offence. What follows it on its channel is none.
-    fn refuse_for_rate(&self, frame: &ClientFrame) {
+    fn refuse_for_rate(&self, frame: &ClientFrame, refused: &Refused) {
         let (channel, number) = match &frame.frame {
             Some(Frame::Access(access)) => (access.channel, AccessNumber::new(access.number)),
             Some(Frame::Hello(hello)) => (hello.channel, None),
             Some(Frame::Decision(decision)) => (decision.channel, None),
             None => (0, None),
         };
-        let refused = self.caller.account.too_fast(1);
+        let kind = OffenceKind::QuotaExceeded;
         match self.channels.get(&channel) {
-            Some(channel) => channel.accuse(OffenceKind::QuotaExceeded, number, &refused.message),
-            None => self.caller.account.blame(OffenceKind::QuotaExceeded, &refused.message),
+            Some(channel) if self.caller.account.may_file(kind) => {
+                channel.accuse(kind, number, &refused.message);
+            }
+            Some(_) => {}
+            None => self.caller.account.blame(kind, &refused.message),
         }
-        self.refuse(channel, number, &refused);
+        self.refuse(channel, number, refused);
     }
 
     /// Files an offence that names no channel with every instance that is open here; if none is, with those where

@@ -30,8 +30,14 @@ pub(crate) struct Reply {
 
 impl Raw {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
+        Self::connect_with_window(address, 65_535).await
+    }
+
+    /// A connection on which the server may send no more than this of each answer unasked.
+    pub(crate) async fn connect_with_window(address: SocketAddr, bytes: u32) -> Self {
         let stream = soon(TcpStream::connect(address)).await.unwrap();
-        let (send, connection) = soon(h2::client::handshake(stream)).await.unwrap();
+        let opening = h2::client::Builder::new().initial_window_size(bytes).handshake(stream);
+        let (send, connection) = soon(opening).await.unwrap();
         Self { send, connection: tokio::spawn(connection) }
     }
 
