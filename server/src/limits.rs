@@ -11,7 +11,7 @@
 //!
 //! | what | at most |
 //! | --- | --- |
-//! | instances, as large as their parameters let them become ([`Limits::worst_case`]) | `instance_bytes` |
+//! | instances, as large as their parameters let them become (`Limits::worst_case`) | `instance_bytes` |
 //! | their records | 2 `record_bytes`, and 4 KiB for each instance |
 //! | an Attach stream: unread frames, each a few numbers, and a message on its way in and out | `unread_frames` * 128 bytes, and `message_bytes` + `bytes_per_answer` |
 //! | a unary call: what it sends, and its place | `call_bytes` and 4 KiB |
