@@ -17,6 +17,7 @@ pub mod environment;
 pub mod explain;
 pub mod explore;
 pub mod fault_plan;
+pub mod perturb;
 pub mod progress;
 pub mod proposals;
 pub mod record;

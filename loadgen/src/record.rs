@@ -110,8 +110,8 @@ fn with_case<T>(
     let plan = Plan {
         attacks: fired.keys().cloned().collect(),
         late: cast.late().clone(),
+        faulty: cast.faulty().clone(),
         offences: cast.offences(params, *seed, &at_work),
-        ..Plan::default()
     };
     conclude(&Case { params: Arc::clone(params), cast, plan: &plan, history, complete, reports, fired })
 }

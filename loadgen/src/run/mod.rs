@@ -42,6 +42,7 @@ use self::collect::{Collected, Collector};
 pub use self::counts::counted;
 use self::processes::{Ending, Processes};
 pub use self::server::OwnServer;
+pub(crate) use self::site::principal;
 pub use self::site::{COORDINATOR, Site};
 use self::starter::Starter;
 use crate::progress::Progress;
@@ -108,7 +109,7 @@ pub async fn run(site: &Site, scenario: &Scenario, options: &Options) -> anyhow:
 
 /// Creates the instance of a scenario, with exactly its parameters.
 async fn create(site: &Site, scenario: &Scenario) -> anyhow::Result<InstanceId> {
-    let roster = ProcessId::all(scenario.params.processes()).map(site::principal).collect();
+    let roster = ProcessId::all(scenario.params.processes()).map(principal).collect();
     let parameters = v1::Parameters::from(&*scenario.params);
     let (created, _) = site
         .client()

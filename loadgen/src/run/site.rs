@@ -66,6 +66,6 @@ impl Site {
 }
 
 /// The principal of a process in every instance of every run.
-pub(super) fn principal(process: ProcessId) -> String {
+pub(crate) fn principal(process: ProcessId) -> String {
     format!("process-{process}")
 }
