@@ -4,6 +4,8 @@
 //! error. The exit code is 0 for `valid` and `outside`, 1 for `violation`, 2 for `unknown`, 3 if the run could
 //! not be set up or carried through, which includes a wrong command line. `replay` exits with 0 if everything came
 //! out the same and with 1 if not; `explain` with 0 whatever the verdict; both with 3 if they cannot read the folder.
+//! `perturb` exits with 0 if everything was as its plans have it, with 1 if something was not, with 3 if a plan could
+//! not be carried out.
 
 mod campaign;
 mod client;
@@ -11,6 +13,7 @@ mod explain;
 mod explore;
 mod judge;
 mod output;
+mod perturb;
 mod replay;
 mod report;
 mod run;
@@ -57,6 +60,8 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Search small instances exhaustively and say which claims hold
     Explore(explore::ExploreArgs),
+    /// Carry out plans on the containers of the demo: kill, pause, restart, cut off, and see what comes of it
+    Perturb(perturb::PerturbArgs),
     /// Be a client: play one process, or work on instances by hand (client --help)
     #[command(disable_help_flag = true)]
     Client(client::ClientArgs),
@@ -82,6 +87,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Explain(args) => explain::run(&args).map(ExitCode::from),
         Command::Replay(args) => replay::run(&args).map(ExitCode::from),
         Command::Explore(args) => explore::run(&args).map(ExitCode::from),
+        Command::Perturb(args) => perturb::run(&args).map(ExitCode::from),
         Command::Client(args) => client::run(args),
     };
     done.unwrap_or_else(|error| {

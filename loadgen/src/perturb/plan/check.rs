@@ -157,7 +157,6 @@ fn when(written: &Spanned<file::When>) -> Result<When, Fault> {
     let wanted = || Fault::new(written.span(), format!("when: give \"before\", or {MOMENTS}, after"));
     match written.get_ref() {
         file::When::Word(word) if word == "before" => Ok(When::Before),
-        file::When::Word(_) => Err(wanted()),
         file::When::Table(WhenTable { after: None, .. }) => moment(written, wanted).map(When::Seen),
         file::When::Table(WhenTable {
             after: Some(after),
@@ -169,7 +168,7 @@ fn when(written: &Spanned<file::When>) -> Result<When, Fault> {
             access: None,
             decided: None,
         }) => duration("after", &Spanned::new(written.span(), after.clone())).map(When::After),
-        file::When::Table(_) => Err(wanted()),
+        file::When::Word(_) | file::When::Table(_) => Err(wanted()),
     }
 }
 

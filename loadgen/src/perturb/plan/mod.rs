@@ -1,6 +1,6 @@
 //! Plans: what is done to which containers and when, and what then shows that it hit.
 //!
-//! A plan is a file, `perturbations/NAME.toml`. Unknown keys and impossible values are refused with their line.
+//! A plan is a file, `demo/perturbations/NAME.toml`. Unknown keys and impossible values are refused with their line.
 //!
 //! ```toml
 //! name = "paused-over-its-append"     # letters, digits, '-' and '_'
@@ -133,7 +133,7 @@ pub enum When {
 }
 
 /// Something that is seen to happen at the instance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Moment {
     /// Gathering has ended (F5).
     Gathered,
