@@ -11,6 +11,7 @@ mod campaign;
 mod client;
 mod explain;
 mod explore;
+mod judge;
 mod output;
 mod perturb;
 mod replay;
@@ -38,13 +39,15 @@ struct Cli {
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 the verdict is valid or outside, 1 violation, 2 unknown, 3 the run could not be made.
-With --expect: 0 if the verdict is the expected one, else 1.
+With --expect: 0 if the verdict is the expected one, else 1. Of several instances (judge) the worst counts.
 replay: 0 the folder follows from its inputs, 1 it does not, 3 it cannot be read. explain: 0, or 3.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a scenario over the network and judge it
     Run(run::RunArgs),
+    /// Judge a scenario whose processes are started by others, one instance after another
+    Judge(judge::JudgeArgs),
     /// Run a scenario in the simulator and judge it, once or with many seeds
     Simulate(simulate::SimulateArgs),
     /// Run sweeps over the axes of a scenario and count what comes of them
@@ -77,6 +80,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let done = match cli.command {
         Command::Run(args) => run::run(&args).map(ExitCode::from),
+        Command::Judge(args) => judge::run(&args).map(ExitCode::from),
         Command::Simulate(args) => simulate::run(&args).map(ExitCode::from),
         Command::Campaign(args) => campaign::run(&args).map(ExitCode::from),
         Command::Report(args) => report::run(&args).map(ExitCode::from),
