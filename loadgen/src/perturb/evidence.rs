@@ -17,7 +17,7 @@ pub(super) fn amiss(plan: &Plan, verdict: &Verdict, history: &[Recorded], report
     if verdict.verdict != plan.expect {
         amiss.push(format!("the verdict is {}, and {} was expected", verdict.verdict, plan.expect));
     }
-    let Seen { never_joined, never_decided, sessions, lives, appends, still, told_unknown, missing } =
+    let Seen { never_joined, decided, never_decided, sessions, lives, appends, still, told_unknown, missing } =
         &plan.seen;
     let shown = Shown::of(history);
     amiss.extend(
@@ -25,6 +25,9 @@ pub(super) fn amiss(plan: &Plan, verdict: &Verdict, history: &[Recorded], report
     );
     amiss.extend(
         never_decided.intersection(&shown.decided).map(|process| format!("process {process} has decided")),
+    );
+    amiss.extend(
+        decided.difference(&shown.decided).map(|process| format!("process {process} has not decided")),
     );
     for (process, &wanted) in sessions {
         let opened = shown.lives.get(process).map_or(0, |lives| lives.len() as u64);

@@ -200,6 +200,7 @@ fn moment(written: &Spanned<file::When>, wanted: impl Fn() -> Fault) -> Result<M
 fn seen(written: file::Seen) -> Result<Seen, Fault> {
     Ok(Seen {
         never_joined: written.never_joined.into_iter().collect(),
+        decided: written.decided.into_iter().collect(),
         never_decided: written.never_decided.into_iter().collect(),
         sessions: by_process(written.sessions)?,
         lives: by_process(written.lives)?,

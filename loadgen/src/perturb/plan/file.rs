@@ -73,6 +73,8 @@ pub(super) struct Seen {
     #[serde(default)]
     pub(super) never_joined: Vec<ProcessId>,
     #[serde(default)]
+    pub(super) decided: Vec<ProcessId>,
+    #[serde(default)]
     pub(super) never_decided: Vec<ProcessId>,
     #[serde(default)]
     pub(super) sessions: BTreeMap<Spanned<String>, u64>,

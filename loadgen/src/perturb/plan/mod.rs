@@ -60,6 +60,7 @@
 //! | key | what must be seen |
 //! | --- | --- |
 //! | `never_joined = [5]` | these have not joined |
+//! | `decided = [6]` | these have reported a decision |
 //! | `never_decided = [3]` | these have not reported a decision |
 //! | `sessions = { 7 = 2 }` | process 7 has opened so many sessions, or more (F8e) |
 //! | `lives = { 7 = 1 }` | these sessions were those of exactly so many lives of its client |
@@ -174,6 +175,8 @@ pub enum Action {
 pub struct Seen {
     /// They have not joined.
     pub never_joined: BTreeSet<ProcessId>,
+    /// They have reported a decision.
+    pub decided: BTreeSet<ProcessId>,
     /// They have not reported a decision.
     pub never_decided: BTreeSet<ProcessId>,
     /// They have opened so many sessions, or more.
@@ -272,7 +275,7 @@ pub enum Mismatch {
 impl Seen {
     /// All processes of which it says something.
     fn processes(&self) -> impl Iterator<Item = ProcessId> {
-        let listed = self.never_joined.iter().chain(&self.never_decided);
+        let listed = self.never_joined.iter().chain(&self.decided).chain(&self.never_decided);
         let counted = self.sessions.keys().chain(self.lives.keys()).chain(self.appends.keys());
         listed.chain(counted).copied()
     }
