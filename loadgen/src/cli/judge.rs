@@ -73,7 +73,7 @@ pub(super) struct JudgeArgs {
     /// What is done to the processes meanwhile: who is thereby faulty or late, for whom nobody waits, and which
     /// parameters and verdict go with it. Empty: nothing
     #[arg(long, env = "STICKYCAS_PLAN", value_name = "PLAN.toml")]
-    plan: Option<PathBuf>,
+    plan: Option<String>,
     /// Where run folders go, DIR/SCENARIO-SEED-ID each, and the state of the series
     #[arg(long, value_name = "DIR", default_value = folder::DEFAULT_PARENT)]
     runs: PathBuf,
@@ -122,9 +122,9 @@ impl JudgeArgs {
     /// Everything that can be wrong is found here, before anything is done.
     fn prepare(&self) -> anyhow::Result<(Subject, Series)> {
         let (file, text) = read(&self.scenario)?;
-        let plan = match self.plan.as_deref().filter(|path| !path.as_os_str().is_empty()) {
+        let plan = match self.plan.as_deref().filter(|path| !path.is_empty()) {
             Some(path) => {
-                let (file, text) = read(path)?;
+                let (file, text) = read(Path::new(path))?;
                 Some((Plan::parse(&file, &text)?, text))
             }
             None => None,
