@@ -77,6 +77,16 @@ pub(super) struct JudgeArgs {
     /// Where run folders go, DIR/SCENARIO-SEED-ID each, and the state of the series
     #[arg(long, value_name = "DIR", default_value = folder::DEFAULT_PARENT)]
     runs: PathBuf,
+    /// A word of one's own for this series: a judge goes on with what an earlier one left only if it was asked for the
+    /// same, this word included
+    #[arg(
+        long,
+        env = "STICKYCAS_SERIES",
+        value_name = "WORD",
+        default_value = "",
+        hide_default_value = true
+    )]
+    series: String,
     /// Print the verdict of each instance as JSON on standard output; with --endless, in one line
     #[arg(long)]
     json: bool,
@@ -142,6 +152,7 @@ impl JudgeArgs {
             plan: plan_text,
             seed: self.seed,
             instances: (!self.endless).then_some(self.instances),
+            series: self.series.clone(),
         };
         let subject = Subject { file, text, overrides, plan, name: self.name.clone() };
         let scenario = subject.scenario(self.seed)?;

@@ -10,8 +10,8 @@ use stickycas_client::watch::{WatchFrom, Watched};
 use stickycas_client::{Client, PlayRecord};
 use stickycas_loadgen::Record;
 use stickycas_loadgen::judge::{Asked, Desk, Options, Series, Subject, conduct};
+use stickycas_loadgen::perturb::Plan;
 use stickycas_loadgen::run::{COORDINATOR, OwnServer, Site};
-use stickycas_loadgen::scenario::Overrides;
 use stickycas_model::history::Event;
 use stickycas_model::judge::Outcome;
 use stickycas_proto::names::{InstanceId, InstanceRef};
@@ -120,6 +120,11 @@ impl Meeting {
         }
     }
 
+    /// From now on judges are asked for another scenario.
+    pub(crate) fn ask_for(&mut self, scenario: &str) {
+        scenario.clone_into(&mut self.scenario);
+    }
+
     /// Starts a server, which everybody finds from now on.
     pub(crate) async fn start_server(&self) -> OwnServer {
         let server = OwnServer::start().await.unwrap();
@@ -129,11 +134,16 @@ impl Meeting {
 
     /// Starts a judge, which everybody finds from now on.
     pub(crate) async fn start_judge(&self, instances: u64) -> JudgeAtWork {
+        self.start_judge_with(instances, None).await
+    }
+
+    /// The same with a plan of what is done to the processes.
+    pub(crate) async fn start_judge_with(&self, instances: u64, plan: Option<Plan>) -> JudgeAtWork {
         let subject = Subject {
             file: "crowd.toml".to_owned(),
             text: self.scenario.clone(),
-            overrides: Overrides::default(),
-            plan: None,
+            overrides: plan.as_ref().map(|plan| plan.overrides.clone()).unwrap_or_default(),
+            plan,
             name: "demo".parse().unwrap(),
         };
         let asked = Asked {
@@ -142,6 +152,7 @@ impl Meeting {
             plan: None,
             seed: None,
             instances: Some(instances),
+            series: String::new(),
         };
         let mut series =
             Series::open(self.runs.path(), &subject.name, asked, || Ok::<_, anyhow::Error>(7)).unwrap();
