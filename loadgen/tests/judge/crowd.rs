@@ -163,8 +163,12 @@ impl Meeting {
         let (tell, verdicts) = mpsc::unbounded_channel();
         let task = tokio::spawn(async move {
             let site = Site::open_within(&url, COORDINATOR, Duration::from_secs(3600)).await?;
-            let options =
-                Options { stall: Duration::from_secs(3600), gone: [].into(), quiet: true, tell: |_| {} };
+            let options = Options {
+                stall: Duration::from_secs(3600),
+                gone: subject.plan.as_ref().map(Plan::gone).unwrap_or_default(),
+                quiet: true,
+                tell: |_| {},
+            };
             conduct(&site, &desk, &subject, &mut series, &options, |record, instance| {
                 tell.send((instance, record.clone()))?;
                 Ok(())
