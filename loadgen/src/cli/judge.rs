@@ -109,8 +109,10 @@ pub(super) fn run(args: &JudgeArgs) -> anyhow::Result<u8> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let done = runtime.block_on(async {
         tokio::select! {
-            done = args.conduct(&subject, &mut series, expected) => Some(done),
+            // First, so that it is heard from the beginning.
+            biased;
             asked = asked_to_stop() => asked.err().map(|error| Err(error.into())),
+            done = args.conduct(&subject, &mut series, expected) => Some(done),
         }
     });
     runtime.shutdown_background();
