@@ -1,71 +1,12 @@
-//! What is done to containers, seen from the program `docker`: which calls are made, in which order, and what its
-//! complaints are understood as. The program is a script that keeps of each container whether it runs, is paused and is on
-//! its network.
-#![cfg(unix)]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
+//! Which calls are made for what is done to containers, and what complaints are understood as.
 
 use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use stickycas_loadgen::perturb::docker::{Docker, DockerError, Project, project_name};
 use stickycas_loadgen::perturb::plan::{Action, Service};
-use stickycas_model::types::ProcessId;
-use tempfile::TempDir;
 
-/// The script.
-const DOCKER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/perturb_docker/docker");
-
-/// A folder with the script and containers of the project `demo`.
-struct Engine(TempDir);
-
-impl Engine {
-    fn with(services: &[&str]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        // Not written here: a file that is just being written cannot be run.
-        symlink(DOCKER, folder.path().join("docker")).unwrap();
-        for service in services {
-            let container = folder.path().join(format!("id-of-{service}"));
-            fs::create_dir(&container).unwrap();
-            fs::write(container.join("service"), service).unwrap();
-            for fact in ["running", "network", "started"] {
-                fs::write(container.join(fact), "once").unwrap();
-            }
-        }
-        Self(folder)
-    }
-
-    fn docker(&self) -> Docker {
-        Docker::new(self.0.path().join("docker"))
-    }
-
-    async fn project(&self) -> Project {
-        Project::open(self.docker(), Vec::new(), "demo").await.unwrap()
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn complain(&self, complaint: &str) {
-        fs::write(self.path("complaint"), complaint).unwrap();
-    }
-
-    /// The calls so far that change something.
-    fn changes(&self) -> Vec<String> {
-        let calls = fs::read_to_string(self.path("calls")).unwrap();
-        let asks = ["ps ", "inspect ", "wait ", "compose version"];
-        calls
-            .lines()
-            .filter(|call| !asks.iter().any(|ask| call.starts_with(ask)))
-            .map(str::to_owned)
-            .collect()
-    }
-}
-
-fn process(number: u32) -> Service {
-    Service::Process(ProcessId::new(number).unwrap())
-}
+use crate::engine::{Engine, process};
 
 #[tokio::test]
 async fn what_was_done_is_put_back_and_nothing_else() {
@@ -133,6 +74,7 @@ async fn the_judge_is_made_anew_with_the_plan_and_is_never_started_again() {
     project.expect_running([Service::Judge]).await.unwrap();
     project.act(Action::Kill, Service::Judge).await.unwrap();
     assert!(!project.judge_runs().await.unwrap());
+    fs::write(engine.path("id-of-judge/exit"), "3").unwrap();
     assert_eq!(project.judge_ended().await.unwrap(), 3);
     project.restore().await.unwrap();
     assert_eq!(engine.changes()[2..], ["kill id-of-judge"]);
