@@ -27,7 +27,7 @@ async fn what_was_done_is_put_back_and_nothing_else() {
             "network disconnect demo_default id-of-process-3",
             "pause id-of-process-4",
             "unpause id-of-process-4",
-            "restart --time 10 id-of-server",
+            "restart -t 10 id-of-server",
         ]
     );
     project.restore().await.unwrap();
@@ -107,9 +107,18 @@ async fn what_is_not_there_or_does_not_run_is_told_with_what_to_do() {
     fs::remove_file(engine.path("id-of-process-3/network")).unwrap();
     let mut project = engine.project().await;
     for (service, wanted) in [
-        (process(1), "process-1 does not run: bring it up with docker compose up --detach process-1"),
-        (process(2), "process-2 is paused: bring it up with docker compose up --detach process-2"),
-        (process(3), "process-3 is on no network: bring it up with docker compose up --detach process-3"),
+        (
+            process(1),
+            "process-1 does not run: bring it up with docker compose up --detach --force-recreate process-1",
+        ),
+        (
+            process(2),
+            "process-2 is paused: bring it up with docker compose up --detach --force-recreate process-2",
+        ),
+        (
+            process(3),
+            "process-3 is on no network: bring it up with docker compose up --detach --force-recreate process-3",
+        ),
         (
             process(17),
             "the project demo has no container of process-17: start it with docker compose up --detach",

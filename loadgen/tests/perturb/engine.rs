@@ -13,10 +13,10 @@ use tempfile::TempDir;
 const DOCKER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/perturb/docker");
 
 /// A folder with the script and containers of the project `demo`.
-pub struct Engine(TempDir);
+pub(crate) struct Engine(TempDir);
 
 impl Engine {
-    pub fn with(services: &[&str]) -> Self {
+    pub(crate) fn with(services: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         // Not written here: a file that is just being written cannot be run.
         symlink(DOCKER, folder.path().join("docker")).unwrap();
@@ -31,24 +31,24 @@ impl Engine {
         Self(folder)
     }
 
-    pub fn docker(&self) -> Docker {
+    pub(crate) fn docker(&self) -> Docker {
         Docker::new(self.0.path().join("docker"))
     }
 
-    pub async fn project(&self) -> Project {
+    pub(crate) async fn project(&self) -> Project {
         Project::open(self.docker(), Vec::new(), "demo").await.unwrap()
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    pub fn complain(&self, complaint: &str) {
+    pub(crate) fn complain(&self, complaint: &str) {
         fs::write(self.path("complaint"), complaint).unwrap();
     }
 
     /// The calls so far that change something.
-    pub fn changes(&self) -> Vec<String> {
+    pub(crate) fn changes(&self) -> Vec<String> {
         let calls = fs::read_to_string(self.path("calls")).unwrap();
         let asks = ["ps ", "inspect ", "wait ", "cp ", "compose version"];
         calls
@@ -59,6 +59,6 @@ impl Engine {
     }
 }
 
-pub fn process(number: u32) -> Service {
+pub(crate) fn process(number: u32) -> Service {
     Service::Process(ProcessId::new(number).unwrap())
 }

@@ -21,6 +21,7 @@ name = "four"
 processes = 4
 warp_size = 1
 read_size = 4
+patience = "1m"
 [proposals]
 values = ["tea", "tea", "tea", "tea"]
 "#;
@@ -164,7 +165,7 @@ async fn a_plan_is_carried_out_step_by_step_judged_and_undone_and_the_next_one_t
                 "pause id-of-process-2",
                 "pause id-of-process-3",
                 "unpause id-of-process-3",
-                "restart --time 10 id-of-server",
+                "restart -t 10 id-of-server",
                 "network connect --alias process-1 demo_default id-of-process-1",
                 "unpause id-of-process-2",
             ]
@@ -252,4 +253,20 @@ async fn a_judge_that_ends_at_once_is_told_and_everything_put_back() {
         "{error}"
     );
     assert!(demo.engine.changes().last().unwrap().starts_with("network connect --alias process-1"));
+}
+
+#[test]
+fn a_plan_that_is_wrong_is_told_before_anything_is_done() {
+    let engine = Engine::with(&["server", "process-1"]);
+    let (good, bad) = (engine.path("good.toml"), engine.path("bad.toml"));
+    fs::write(&good, PLAN).unwrap();
+    fs::write(&bad, PLAN.replace("do = \"restart\"", "do = \"freeze\"")).unwrap();
+    let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_stickycas-loadgen"));
+    let output =
+        program.arg("perturb").arg("--docker").arg(engine.path("docker")).args([&good, &bad]).output();
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("bad.toml:20: unknown variant `freeze`"), "{told}");
+    assert!(!engine.path("calls").exists());
 }

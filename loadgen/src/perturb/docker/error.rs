@@ -65,7 +65,7 @@ pub enum DockerError {
         service: Service,
     },
     /// The container does not stand as it must for a plan to begin.
-    #[error("{service} {what}: bring it up with docker compose up --detach {service}")]
+    #[error("{service} {what}: bring it up with docker compose up --detach --force-recreate {service}")]
     NotReady {
         /// The service.
         service: Service,

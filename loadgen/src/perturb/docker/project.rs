@@ -97,7 +97,7 @@ impl Project {
             Action::Kill => self.docker.act(&["kill", id]).await?,
             Action::Pause => self.docker.act(&["pause", id]).await?,
             Action::Unpause => self.docker.act(&["unpause", id]).await?,
-            Action::Restart => self.docker.act(&["restart", "--time", SECONDS_TO_STOP, id]).await?,
+            Action::Restart => self.docker.act(&["restart", "-t", SECONDS_TO_STOP, id]).await?,
             Action::Start => self.docker.act(&["start", id]).await?,
             Action::Disconnect => {
                 for network in &before.networks {
