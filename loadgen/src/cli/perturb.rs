@@ -115,7 +115,13 @@ async fn stage(args: &PerturbArgs) -> anyhow::Result<Stage> {
     let folder = std::env::current_dir().context("cannot find this folder")?;
     let named = std::env::var("COMPOSE_PROJECT_NAME").ok();
     let policy = RetryPolicy { give_up_after: GIVE_UP_CONNECTING, ..RetryPolicy::default() };
-    let client = Client::connect_with(Target::new(&args.server, &args.principal)?, policy).await?;
+    let client = Client::connect_with(Target::new(&args.server, &args.principal)?, policy).await;
+    let client = client.with_context(|| {
+        let server = &args.server;
+        format!(
+            "cannot reach the server at {server}: start it with docker compose up --detach, or give --server"
+        )
+    })?;
     Ok(Stage {
         docker: Docker::new(&args.docker),
         compose: args.compose.split_whitespace().map(str::to_owned).collect(),

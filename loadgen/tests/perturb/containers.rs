@@ -156,6 +156,10 @@ async fn the_complaints_of_docker_are_told_with_what_to_do() {
     let told = project.judge_ended().await.unwrap_err().to_string();
     assert!(told.ends_with(" failed: Error response from daemon: it is raining"), "{told}");
 
+    engine.complain("unknown flag: -p\nUsage:\n  one\n  two\n  three\n\nsee docker --help\n");
+    let told = project.judge_ended().await.unwrap_err().to_string();
+    assert!(told.ends_with(" failed: unknown flag: -p ... three see docker --help"), "{told}");
+
     let missing = Docker::new(engine.path("no-docker-here"));
     let error = Project::open(missing, Vec::new(), "demo").await.unwrap_err();
     assert!(matches!(error, DockerError::NoProgram { .. }), "{error}");
