@@ -66,9 +66,12 @@ pub(super) struct PerturbArgs {
 }
 
 const AFTER_HELP: &str = "\
-The project must be up: docker compose up --detach. For each plan the judge's container is made anew; all others stay
-as they are, but for what the plan does to them, and are put back as they were, also on Ctrl-C.
-Exit codes: 0 everything was as the plans have it, 1 something was not, 3 a plan could not be carried out.";
+The project must be up: docker compose up --detach. For each plan the judge's container
+is made anew. All others stay as they are, but for what the plan does to them, and are
+put back as they were, also on Ctrl-C.
+
+Exit codes: 0 everything was as the plans have it, 1 something was not, 3 a plan could
+not be carried out.";
 
 pub(super) fn run(args: &PerturbArgs) -> anyhow::Result<u8> {
     // Whatever is wrong with the last plan is told before the first one begins.
