@@ -15,7 +15,7 @@ import grpc
 
 sys.path.insert(0, str(Path(__file__).parent / "generated"))
 
-from stickycas.v1 import history_pb2, instance_service_pb2, instance_service_pb2_grpc  # noqa: E402
+from stickycas.v1 import instance_pb2, instance_service_pb2, instance_service_pb2_grpc  # noqa: E402
 
 # Between two looks for an instance that is not there yet, in seconds.
 LOOK_AGAIN = 0.2
@@ -47,7 +47,7 @@ def words(event):
         case "sealed":
             return f"phase {about.phase}: the list is sealed with {about.length} entries"
         case "offence":
-            kind = history_pb2.OffenceKind.Name(about.kind).removeprefix("OFFENCE_KIND_").lower()
+            kind = instance_pb2.OffenceKind.Name(about.kind).removeprefix("OFFENCE_KIND_").lower()
             return f"process {about.process} is blamed for {kind}: {about.detail}"
         case "decided":
             return f"process {about.process} decides {about.value.decode(errors='replace')}"
