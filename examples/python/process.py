@@ -22,11 +22,16 @@ from stickycas.v1 import sticky_cas_service_pb2, sticky_cas_service_pb2_grpc  # 
 
 # After these nobody can say whether the call was executed. An access carries its number, so the very same
 # request again is safe: it attaches to the waiting access, or is told the first answer.
-ASK_AGAIN = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
+ASK_AGAIN = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    # Refused for now: it did not happen.
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
 
 # How long one call may wait for its phase before it is asked again, in seconds.
 CALL_TIMEOUT = 10.0
-# How long a server may be out of reach, in seconds.
+# How long a server may be out of reach, in seconds; with --again, without end.
 GIVE_UP_AFTER = 30.0
 # Between two tries, or two looks for an instance, in seconds.
 BACK_OFF = 0.2
@@ -39,10 +44,11 @@ class NoDecision(Exception):
 class Caller:
     """Makes the calls of one principal, again if need be."""
 
-    def __init__(self, channel, principal):
+    def __init__(self, channel, principal, give_up_after):
         self.instances = instance_service_pb2_grpc.InstanceServiceStub(channel)
         self.list = sticky_cas_service_pb2_grpc.StickyCasServiceStub(channel)
         self.metadata = [("stickycas-principal", principal)]
+        self.give_up_after = give_up_after
 
     def call(self, method, request):
         """The response; the same request is made until it comes or is refused for good."""
@@ -56,7 +62,7 @@ class Caller:
                 if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
                     # Waiting for the others, which is no failure of the server.
                     reached = time.monotonic()
-                elif time.monotonic() - reached > GIVE_UP_AFTER:
+                elif time.monotonic() - reached > self.give_up_after:
                     raise
                 time.sleep(BACK_OFF)
 
@@ -112,7 +118,7 @@ def begin(found):
 
 
 def instances(caller, name):
-    """Every instance that has this name, one after another, for as long as there is somebody to ask."""
+    """Every instance that has this name, one after another, without end."""
     last = None
     while True:
         try:
@@ -122,8 +128,8 @@ def instances(caller, name):
                 yield found
                 continue
         except grpc.RpcError as error:
-            # Not created yet, or the server is away for longer than a call is repeated.
-            if error.code() not in ASK_AGAIN | {grpc.StatusCode.NOT_FOUND}:
+            # Not created yet.
+            if error.code() != grpc.StatusCode.NOT_FOUND:
                 raise
         time.sleep(BACK_OFF)
 
@@ -162,7 +168,8 @@ def main():
 
     try:
         with grpc.insecure_channel(arguments.server.removeprefix("http://")) as channel:
-            caller = Caller(channel, arguments.principal)
+            give_up_after = float("inf") if arguments.again else GIVE_UP_AFTER
+            caller = Caller(channel, arguments.principal, give_up_after)
             if arguments.again:
                 play_all(caller, arguments)
             else:

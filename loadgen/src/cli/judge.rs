@@ -42,7 +42,7 @@ judge at once, with exit code 3.";
 #[command(long_about = LONG_ABOUT)]
 pub(super) struct JudgeArgs {
     /// The scenario file
-    #[arg(value_name = "SCENARIO.toml")]
+    #[arg(value_name = "SCENARIO.toml", env = "STICKYCAS_SCENARIO")]
     scenario: PathBuf,
     /// The server; it is waited for
     #[arg(long, env = "STICKYCAS_SERVER", value_name = "URL", default_value = DEFAULT_SERVER)]
