@@ -1,0 +1,25 @@
+//! Load: many instances at once, timed and judged.
+//!
+//! A load run is a measurement and a correctness run in one. Whole instances are played as a [`Profile`] says, in a
+//! closed loop (so many under way) or an open one (arrivals by a schedule that nothing shifts); latencies count from
+//! the planned start. Every instance is judged from what its processes saw, and of a share of them the server's
+//! whole history is put before the judge.
+//!
+//! | where | what |
+//! | --- | --- |
+//! | `profile/` | the load as a file, with flags in the place of keys |
+//! | `arrivals` | when instances begin in an open loop |
+//! | `draw` | seed and proposals of each instance |
+//! | `measure`, `figures` | histograms by label; percentiles, counts and rates by name |
+//! | `seen` | the judge of every instance: what its processes saw, and whether it can be true |
+//! | `threshold` | conditions under which a run has failed |
+
+pub mod arrivals;
+mod draw;
+pub mod figures;
+pub mod measure;
+pub mod profile;
+pub mod seen;
+pub mod threshold;
+
+pub use self::profile::Profile;
