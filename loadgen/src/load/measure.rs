@@ -243,6 +243,8 @@ pub(super) struct Meter {
     instances: AtomicU64,
     /// Accesses answered meanwhile.
     accesses: AtomicU64,
+    /// The phase of the last answer that came.
+    phase: AtomicU64,
 }
 
 impl Meter {
@@ -253,6 +255,7 @@ impl Meter {
             counting: AtomicBool::new(false),
             instances: AtomicU64::new(0),
             accesses: AtomicU64::new(0),
+            phase: AtomicU64::new(0),
         }
     }
 
@@ -288,6 +291,16 @@ impl Meter {
         if answered > 0 && self.counting.load(Ordering::Relaxed) {
             self.accesses.fetch_add(answered, Ordering::Relaxed);
         }
+    }
+
+    /// An answer came from this phase.
+    pub(super) fn phase(&self, phase: u64) {
+        self.phase.store(phase, Ordering::Relaxed);
+    }
+
+    /// The phase of the last answer that came; 0 for none.
+    pub(super) fn last_phase(&self) -> u64 {
+        self.phase.load(Ordering::Relaxed)
     }
 
     /// Instances and accesses that count in rates.

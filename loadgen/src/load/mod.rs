@@ -10,16 +10,23 @@
 //! | `profile/` | the load as a file, with flags in the place of keys |
 //! | `arrivals` | when instances begin in an open loop |
 //! | `draw` | seed and proposals of each instance |
+//! | `engine/` | plays the instances: pacing, connections, one instance from its start to its verdict |
+//! | `recorder` | second by second: sums, rows for plots, the HDR log |
 //! | `measure`, `figures` | histograms by label; percentiles, counts and rates by name |
 //! | `seen` | the judge of every instance: what its processes saw, and whether it can be true |
+//! | `judged` | the verdict of all of them together |
 //! | `threshold` | conditions under which a run has failed |
 
 pub mod arrivals;
 mod draw;
+pub mod engine;
 pub mod figures;
+pub mod judged;
 pub mod measure;
 pub mod profile;
+pub mod recorder;
 pub mod seen;
 pub mod threshold;
 
+pub use self::engine::{Loaded, Progress, run};
 pub use self::profile::Profile;

@@ -44,7 +44,7 @@ impl Site {
     }
 
     /// The coordinator's client.
-    pub(super) fn client(&self) -> &Client {
+    pub(crate) fn client(&self) -> &Client {
         &self.client
     }
 

@@ -1,0 +1,159 @@
+//! The verdict of a load: that of its instances, taken together.
+
+use serde::{Deserialize, Serialize};
+use stickycas_model::judge::Outcome;
+
+use super::seen::Finding;
+use crate::record::Record;
+
+/// As many instances are kept as evidence, of those that are violations and of the others.
+pub const EVIDENCE: usize = 8;
+/// As many reasons are told.
+const REASONS: usize = 16;
+
+/// What was found of one instance.
+#[derive(Debug)]
+pub(super) struct Judgement {
+    pub(super) number: u64,
+    pub(super) seed: u64,
+    /// By what its processes saw.
+    pub(super) finding: Finding,
+    /// By its whole history, if that was collected.
+    pub(super) record: Option<Box<Record>>,
+}
+
+impl Judgement {
+    /// The worse of the two.
+    fn outcome(&self) -> Outcome {
+        let history = self.record.as_ref().map_or(Outcome::Valid, |record| record.verdict.verdict);
+        worse(self.finding.outcome, history)
+    }
+}
+
+/// How many instances were found what, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Judged {
+    /// Instances in which everything held.
+    pub valid: u64,
+    /// In which something broke that nobody promised.
+    pub outside: u64,
+    /// In which something broke that was promised.
+    pub violation: u64,
+    /// Which prove nothing: not every correct process came to its end, or the history is incomplete.
+    pub unknown: u64,
+    /// Of how many the whole history was judged too.
+    pub histories: u64,
+    /// What broke and what is missing, of some of them.
+    pub reasons: Vec<String>,
+}
+
+impl Judged {
+    /// The verdict as a whole. Instances that prove nothing make the whole prove nothing only if there are no others:
+    /// how many there may be is a question of errors, not of correctness.
+    #[must_use]
+    pub fn verdict(&self) -> Outcome {
+        match self {
+            Self { violation: 1.., .. } => Outcome::Violation,
+            Self { outside: 1.., .. } => Outcome::Outside,
+            Self { valid: 1.., .. } => Outcome::Valid,
+            _ => Outcome::Unknown,
+        }
+    }
+
+    /// How many were judged.
+    #[must_use]
+    pub fn instances(&self) -> u64 {
+        self.valid + self.outside + self.violation + self.unknown
+    }
+
+    /// Adds what was found elsewhere.
+    pub fn merge(&mut self, other: &Self) {
+        self.valid += other.valid;
+        self.outside += other.outside;
+        self.violation += other.violation;
+        self.unknown += other.unknown;
+        self.histories += other.histories;
+        self.reasons.extend(other.reasons.iter().cloned());
+        self.reasons.truncate(REASONS);
+    }
+}
+
+/// What was found until now, and the evidence.
+#[derive(Debug, Default)]
+pub(super) struct Bench {
+    pub(super) judged: Judged,
+    /// Instances that were not valid, with their history.
+    pub(super) evidence: Vec<(u64, Box<Record>)>,
+}
+
+impl Bench {
+    pub(super) fn take(&mut self, judgement: Judgement) {
+        let outcome = judgement.outcome();
+        let Judgement { number, seed, finding, record } = judgement;
+        let judged = &mut self.judged;
+        *match outcome {
+            Outcome::Valid => &mut judged.valid,
+            Outcome::Outside => &mut judged.outside,
+            Outcome::Violation => &mut judged.violation,
+            Outcome::Unknown => &mut judged.unknown,
+        } += 1;
+        judged.histories += u64::from(record.is_some());
+        if outcome == Outcome::Valid {
+            return;
+        }
+        let by_history = record.iter().flat_map(|record| &record.verdict.reasons);
+        for reason in finding.reasons.iter().chain(by_history) {
+            if judged.reasons.len() < REASONS {
+                judged.reasons.push(format!("instance {number} (seed {seed}): {outcome}: {reason}"));
+            }
+        }
+        let alike = |record: &Record| record.verdict.verdict == Outcome::Violation;
+        if let Some(record) = record {
+            let kept = self.evidence.iter().filter(|(_, kept)| alike(kept) == alike(&record)).count();
+            if kept < EVIDENCE {
+                self.evidence.push((number, record));
+            }
+        }
+    }
+}
+
+fn worse(one: Outcome, other: Outcome) -> Outcome {
+    let order = [Outcome::Violation, Outcome::Outside, Outcome::Unknown];
+    order.into_iter().find(|outcome| *outcome == one || *outcome == other).unwrap_or(Outcome::Valid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(outcome: Outcome) -> Judgement {
+        let reasons = vec!["why".to_owned()];
+        Judgement { number: 3, seed: 7, finding: Finding { outcome, reasons }, record: None }
+    }
+
+    #[test]
+    fn the_worst_instance_is_the_verdict_but_for_those_that_prove_nothing() {
+        let mut bench = Bench::default();
+        assert_eq!(bench.judged.verdict(), Outcome::Unknown);
+        for (next, verdict) in [
+            (Outcome::Unknown, Outcome::Unknown),
+            (Outcome::Valid, Outcome::Valid),
+            (Outcome::Outside, Outcome::Outside),
+            (Outcome::Violation, Outcome::Violation),
+            (Outcome::Valid, Outcome::Violation),
+        ] {
+            bench.take(found(next));
+            assert_eq!(bench.judged.verdict(), verdict);
+        }
+        assert_eq!(bench.judged.instances(), 5);
+        assert_eq!(bench.judged.reasons[1], "instance 3 (seed 7): outside: why");
+    }
+
+    #[test]
+    fn results_of_several_generators_add_up() {
+        let mut one = Judged { valid: 5, unknown: 1, ..Judged::default() };
+        one.merge(&Judged { valid: 2, violation: 1, histories: 3, ..Judged::default() });
+        assert_eq!((one.valid, one.violation, one.histories), (7, 1, 3));
+        assert_eq!(one.verdict(), Outcome::Violation);
+    }
+}
