@@ -9,6 +9,7 @@ mod campaign;
 mod client;
 mod explain;
 mod explore;
+mod load;
 mod output;
 mod replay;
 mod report;
@@ -36,6 +37,7 @@ struct Cli {
 const AFTER_HELP: &str = "\
 Exit codes: 0 the verdict is valid or outside, 1 violation, 2 unknown, 3 the run could not be made.
 With --expect: 0 if the verdict is the expected one, else 1.
+load: 4 if nothing is wrong but a condition failed it.
 replay: 0 the folder follows from its inputs, 1 it does not, 3 it cannot be read. explain: 0, or 3.";
 
 #[derive(Debug, Subcommand)]
@@ -44,6 +46,8 @@ enum Command {
     Run(run::RunArgs),
     /// Run a scenario in the simulator and judge it, once or with many seeds
     Simulate(simulate::SimulateArgs),
+    /// Put load on a server: many instances at once, timed and judged
+    Load(Box<load::LoadArgs>),
     /// Run sweeps over the axes of a scenario and count what comes of them
     Campaign(campaign::CampaignArgs),
     /// Make the results of a campaign again from its journal
@@ -73,6 +77,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let done = match cli.command {
         Command::Run(args) => run::run(&args).map(ExitCode::from),
         Command::Simulate(args) => simulate::run(&args).map(ExitCode::from),
+        Command::Load(args) => load::run(&args).map(ExitCode::from),
         Command::Campaign(args) => campaign::run(&args).map(ExitCode::from),
         Command::Report(args) => report::run(&args).map(ExitCode::from),
         Command::Explain(args) => explain::run(&args).map(ExitCode::from),

@@ -15,18 +15,24 @@
 //! | `measure`, `figures` | histograms by label; percentiles, counts and rates by name |
 //! | `seen` | the judge of every instance: what its processes saw, and whether it can be true |
 //! | `judged` | the verdict of all of them together |
+//! | `result`, `host` | the result, which all formats start from; the machine it was made on |
+//! | `live` | how it stands while it runs |
 //! | `threshold` | conditions under which a run has failed |
 
 pub mod arrivals;
 mod draw;
 pub mod engine;
 pub mod figures;
+pub mod host;
 pub mod judged;
+pub mod live;
 pub mod measure;
 pub mod profile;
 pub mod recorder;
+pub mod result;
 pub mod seen;
 pub mod threshold;
 
 pub use self::engine::{Loaded, Progress, run};
 pub use self::profile::Profile;
+pub use self::result::{LoadResult, Measured};

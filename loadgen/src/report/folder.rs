@@ -70,11 +70,20 @@ impl Harness {
 pub fn write(record: &Record, environment: &Environment, to: Option<&Path>) -> io::Result<PathBuf> {
     let default =
         Path::new(DEFAULT_PARENT).join(format!("{}-{}", record.scenario.name, record.scenario.seed));
-    let wanted = to.unwrap_or(&default);
-    let temporary = beside(wanted)?;
-    let written = fill(&temporary, record, environment).and_then(|()| match to {
+    write_whole(to, &default, |folder| fill(folder, record, environment))
+}
+
+/// Has a folder filled beside its place and moves it there; without `to`, to the first of `default`, `default-2`, ...
+/// that does not exist.
+pub(crate) fn write_whole(
+    to: Option<&Path>,
+    default: &Path,
+    fill: impl FnOnce(&Path) -> io::Result<()>,
+) -> io::Result<PathBuf> {
+    let temporary = beside(to.unwrap_or(default))?;
+    let written = fill(&temporary).and_then(|()| match to {
         Some(to) => place(&temporary, to).map(|()| to.to_owned()),
-        None => place_at_first_free(&temporary, &default),
+        None => place_at_first_free(&temporary, default),
     });
     if written.is_err() {
         // What is left of it is of no use; that it cannot be removed either is not the news.

@@ -1,0 +1,10 @@
+//! The formats of the result of a load.
+//!
+//! | where | what |
+//! | --- | --- |
+//! | `table` | for people, in a terminal |
+//! | `folder` | everything, in a folder |
+//! | [`html_of_load`](super::html_of_load()) | for people, with plots |
+
+pub mod folder;
+pub mod table;
