@@ -22,6 +22,7 @@ const REASONS: usize = 4;
 pub struct Live {
     /// `None` if standard error is no terminal.
     bar: Option<ProgressBar>,
+    warm_up: Duration,
     /// W*(1+c): the phases of an instance in which nobody misses one.
     phases: u64,
 }
@@ -39,7 +40,8 @@ impl Live {
             bar
         });
         let params = &profile.params;
-        Self { bar, phases: u64::from(params.warps()) * (1 + u64::from(params.reads())) }
+        let warm_up = profile.load.warm_up;
+        Self { bar, warm_up, phases: u64::from(params.warps()) * (1 + u64::from(params.reads())) }
     }
 
     /// Shows how far it is; `tell` writes a line where no view is drawn.
@@ -84,6 +86,10 @@ impl Live {
     }
 
     fn now(&self, progress: &Progress<'_>, second: &Second) -> String {
+        if second.second <= self.warm_up.as_secs_f64() + second.length / 2.0 {
+            let (in_flight, phase) = (second.in_flight, progress.phase);
+            return format!("warming up  {in_flight} in flight  phase {phase} of {}", self.phases);
+        }
         let per_second = |count: u64| count as f64 / second.length.max(1e-3);
         let (instances, accesses) = (per_second(second.done), per_second(second.accesses));
         let (p50, p99) = (time(second.p50_ms * 1e6), time(second.p99_ms * 1e6));

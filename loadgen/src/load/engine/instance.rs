@@ -12,7 +12,7 @@ use stickycas_model::process::Report;
 use stickycas_model::types::{AccessNumber, ProcessId};
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1;
-use tokio::sync::SemaphorePermit;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::super::draw::Drawn;
@@ -105,6 +105,11 @@ async fn play(engine: &Arc<Engine>, table: Table, planned: Instant, begun: Insta
             record(&mut shard, Label::own(Measure::Service, Ended::Done), last.duration_since(begun));
         }
     }
+    // Where we ourselves had processes give up, the history says that they did, and nothing of the server.
+    let watching = match ended {
+        Ended::Done | Ended::Failed(Fault::Stalled) => watching,
+        _ => Watching::No,
+    };
     judge(engine, &table, endings, watching).await;
     ended
 }
@@ -163,18 +168,36 @@ struct Collected {
     told: Vec<(ProcessId, AccessNumber, Instant)>,
 }
 
-/// Watches the instance from the start, if it is to be watched and there is a place among those that watch.
-fn watch_along(engine: &Arc<Engine>, table: &Table) -> Option<tokio::task::JoinHandle<Collected>> {
-    if !table.drawn.watched {
-        return None;
+/// How the history of an instance is come by.
+enum Watching {
+    /// It is not.
+    No,
+    /// When the instance is over.
+    Later,
+    /// As it happens.
+    Along(AbortOnDrop<Collected>),
+}
+
+/// A task that ends when nobody waits for it any more.
+struct AbortOnDrop<T>(JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
     }
-    let engine = Arc::clone(engine);
-    let instance = table.instance;
-    engine.watchers.available_permits().checked_sub(1)?;
-    Some(tokio::spawn(async move {
-        let _place = engine.watchers.acquire().await;
-        follow(engine.client.watch(instance, WatchFrom::Start)).await
-    }))
+}
+
+/// Watches the instance from the start, if it is to be watched and there is a place among those that watch.
+fn watch_along(engine: &Arc<Engine>, table: &Table) -> Watching {
+    if !table.drawn.watched {
+        return Watching::No;
+    }
+    let Ok(place) = Arc::clone(&engine.watchers).try_acquire_owned() else { return Watching::Later };
+    let watch = engine.client.watch(table.instance, WatchFrom::Start);
+    Watching::Along(AbortOnDrop(tokio::spawn(async move {
+        let _place = place;
+        follow(watch).await
+    })))
 }
 
 async fn follow(mut watch: Watch) -> Collected {
@@ -195,7 +218,7 @@ async fn follow(mut watch: Watch) -> Collected {
 
 /// The history of an instance that is over.
 async fn history(engine: &Engine, instance: InstanceId) -> Option<Collected> {
-    let _place: SemaphorePermit<'_> = engine.watchers.acquire().await.ok()?;
+    let _place = engine.watchers.acquire().await.ok()?;
     timeout(engine.shared.stall, follow(engine.client.watch(instance, WatchFrom::Start))).await.ok()
 }
 
@@ -204,7 +227,7 @@ async fn judge(
     engine: &Engine,
     table: &Table,
     endings: Vec<Ending>,
-    watching: Option<tokio::task::JoinHandle<Collected>>,
+    watching: Watching,
 ) {
     let drawn = &table.drawn;
     let correct: Vec<&Ending> = endings.iter().filter(|ending| is_correct(table, ending)).collect();
@@ -212,18 +235,19 @@ async fn judge(
     let finding = seen::judge(&drawn.params, &drawn.cast, &seen);
     let mut judgement = Judgement { number: table.number, seed: drawn.seed, finding, record: None };
     let collected = match watching {
-        Some(watching) => {
-            let collected = timeout(engine.shared.stall, watching).await.ok().and_then(Result::ok);
+        Watching::Along(mut task) => {
+            let collected = timeout(engine.shared.stall, &mut task.0).await.ok().and_then(Result::ok);
             if let (true, Some(collected)) = (table.measured, &collected) {
                 watch_lags(engine, table, &correct, &collected.told);
             }
             collected
         }
+        Watching::Later => history(engine, table.instance).await,
         // Evidence is collected of what should not be, whether it was to be watched or not.
-        None if drawn.watched || judgement.finding.outcome == Outcome::Violation => {
+        Watching::No if judgement.finding.outcome == Outcome::Violation => {
             history(engine, table.instance).await
         }
-        None => None,
+        Watching::No => None,
     };
     if let Some(Collected { history, complete, .. }) = collected {
         let reports = endings.into_iter().map(|ending| ending.report).collect();

@@ -54,7 +54,8 @@ pub(super) struct Engine {
     /// Of the coordinator.
     client: Client,
     crowd: Crowd,
-    watchers: Semaphore,
+    /// A permit for each history that may be followed.
+    watchers: Arc<Semaphore>,
     start: Instant,
     planned: AtomicU64,
     late: AtomicU64,
@@ -121,7 +122,7 @@ pub async fn run(
         shared,
         client: site.client().clone(),
         crowd,
-        watchers: Semaphore::new(WATCHERS),
+        watchers: Arc::new(Semaphore::new(WATCHERS)),
         start: Instant::now(),
         planned: AtomicU64::new(0),
         late: AtomicU64::new(0),

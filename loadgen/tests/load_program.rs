@@ -1,0 +1,173 @@
+//! `load` as people and scripts meet it: exit codes, files, what is printed where.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
+
+mod load_support;
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::Deserializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+use serde_json::Value as Json;
+use stickycas_loadgen::load::LoadResult;
+use stickycas_loadgen::load::measure::{Ended, Label, Measure};
+use stickycas_loadgen::run::OwnServer;
+use stickycas_model::judge::Outcome;
+
+const QUICK: [&str; 7] = ["load", "--instances", "60", "--duration", "1h", "--warm-up", "0s"];
+
+fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stickycas-loadgen"));
+    command.args(arguments).current_dir(folder).env_remove("RUST_LOG").env_remove("STICKYCAS_SERVER");
+    command
+}
+
+fn loadgen(folder: &Path, arguments: &[&str], more: &[&str]) -> Output {
+    command(folder, &[arguments, more].concat()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn schema() -> Json {
+    serde_json::from_str(include_str!("../../docs/schema/load-result.schema.json")).unwrap()
+}
+
+#[test]
+fn a_load_leaves_a_folder_and_its_first_line_is_the_verdict() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    let output = loadgen(folder, &QUICK, &["--seed", "7", "--watch-share", "1"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    assert!(shown.starts_with("verdict: valid: 60 instances judged; the whole history of 60\n"), "{shown}");
+    assert!(text(&output.stderr).starts_with("seed 7\n"));
+
+    let run = folder.join("runs/load-7");
+    let file = |name: &str| fs::read_to_string(run.join(name)).unwrap();
+    assert_eq!(file("report.txt"), shown);
+    assert_eq!(file("seconds.csv").lines().next().unwrap().split(',').count(), 12);
+    let page = file("report.html");
+    assert!(
+        page.contains("</html>") && !page.contains("<script") && !page.contains("http"),
+        "it needs nothing else"
+    );
+    let dom = page.replacen("<!DOCTYPE html>", "", 1);
+    assert!(dom.contains("Latency by percentile") && dom.matches("<svg id").count() == 4);
+
+    // The effective profile is one, and repeats the run.
+    let again = ["load", "--profile", "runs/load-7/profile.toml", "--out", "again", "--json"];
+    let again = loadgen(folder, &again, &[]);
+    assert_eq!(again.status.code(), Some(0), "{}", text(&again.stderr));
+    assert_eq!(fs::read_to_string(folder.join("again/profile.toml")).unwrap(), file("profile.toml"));
+}
+
+#[test]
+fn the_result_is_what_its_schema_says_and_the_histograms_say_the_same() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    let output = loadgen(folder, &QUICK, &["--json", "--out", "here", "--fail-if", "read_p50 > 0ns"]);
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("failed: read_p50 > 0ns: "), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), fs::read_to_string(folder.join("here/result.json")).unwrap());
+    let json: Json = serde_json::from_slice(&output.stdout).unwrap();
+    let schema = schema();
+    assert_eq!(load_support::faults(&schema, &schema, &json, ""), [""; 0]);
+    let mut wrong = json.clone();
+    wrong["figures"]["rate"] = "fast".into();
+    assert_eq!(load_support::faults(&schema, &schema, &wrong, ""), ["/figures/rate: type"]);
+
+    let result: LoadResult = serde_json::from_value(json).unwrap();
+    assert_eq!((result.verdict, result.judged.valid, result.exit_code()), (Outcome::Valid, 60, 4));
+    let log = fs::read(folder.join("here/latencies.hlog")).unwrap();
+    let mut counted = 0;
+    for entry in IntervalLogIterator::new(&log) {
+        let LogEntry::Interval(interval) = entry.unwrap() else { continue };
+        let label: Label = interval.tag().unwrap().as_str().parse().unwrap();
+        if label == Label::own(Measure::Instance, Ended::Done) {
+            let bytes = base64(interval.encoded_histogram());
+            let histogram: Histogram<u64> = Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap();
+            counted += histogram.len();
+        }
+    }
+    assert_eq!(counted, 60);
+}
+
+/// Standard base64, by hand: it is all that the test needs of it.
+fn base64(text: &str) -> Vec<u8> {
+    let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digits = text.bytes().filter(|byte| *byte != b'=');
+    let digits = digits.map(|byte| alphabet.iter().position(|known| *known == byte).unwrap() as u32);
+    let digits: Vec<u32> = digits.collect();
+    let mut bytes = Vec::new();
+    for four in digits.chunks(4) {
+        let word = four.iter().enumerate().fold(0, |word, (place, digit)| word | digit << (18 - 6 * place));
+        bytes.extend(&word.to_be_bytes()[1..four.len()]);
+    }
+    bytes
+}
+
+#[test]
+fn what_is_wrong_with_a_profile_or_a_flag_is_said_with_its_place() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    let wrong = |arguments: &[&str]| {
+        let output = loadgen(folder, &["load"], arguments);
+        assert_eq!(output.status.code(), Some(3), "{arguments:?}");
+        text(&output.stderr)
+    };
+    assert!(wrong(&["--rate", "0"]).contains("command line:1: rate = 0: give instances per second"));
+    assert!(wrong(&["--profile", "none.toml"]).contains("none.toml: No such file"));
+    assert!(wrong(&["--rate", "4", "--in-flight", "4"]).contains("cannot be used with"));
+    assert!(wrong(&["--ramp", "4"]).contains("give two rates as FROM..TO"));
+    fs::write(
+        folder.join("a.toml"),
+        "name = \"a\"\n[instance]\nprocesses = 0\nwarp_size = 1\nread_size = 1\n[load]\n",
+    )
+    .unwrap();
+    assert!(wrong(&["--profile", "a.toml"]).contains("a.toml:3: n = 0 processes"));
+    fs::create_dir(folder.join("taken")).unwrap();
+    fs::write(folder.join("taken/file"), "").unwrap();
+    assert!(wrong(&["--out", "taken"]).contains("taken exists already: give another --out"));
+    assert!(wrong(&["--server", "http://127.0.0.1:1"]).contains("127.0.0.1:1"));
+}
+
+#[test]
+fn an_interrupt_ends_it_early_and_shows_what_there_is() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    let endless = ["load", "--duration", "1h", "--warm-up", "0s", "--seed", "3"];
+    let mut child = command(folder, &endless).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.as_mut().unwrap()).lines().map(Result::unwrap);
+    let busy = lines.find(|line| line.contains("instances/s"));
+    assert!(busy.is_some_and(|line| line.contains("in flight")), "it tells how far it is");
+    let asked = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(asked.success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    let shown = text(&output.stdout);
+    assert!(
+        shown.starts_with("verdict: valid: ") && shown.contains("interrupted before its time"),
+        "{shown}"
+    );
+    assert!(folder.join("runs/load-3/report.html").exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_elsewhere_is_loaded_by_its_address() {
+    let server = OwnServer::start().await.unwrap();
+    let url = server.url().to_owned();
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path().to_owned();
+    let arguments = [&QUICK[..], &["--server", &url, "--transport", "unary", "--json"]].concat().join(" ");
+    let output =
+        tokio::task::spawn_blocking(move || loadgen(&folder, &arguments.split(' ').collect::<Vec<_>>(), &[]));
+    let output = output.await.unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let result: LoadResult = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result.hosts[0].server.as_deref(), Some(url.as_str()));
+}
