@@ -8,6 +8,8 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
@@ -89,26 +91,12 @@ fn the_result_is_what_its_schema_says_and_the_histograms_say_the_same() {
         let LogEntry::Interval(interval) = entry.unwrap() else { continue };
         let label: Label = interval.tag().unwrap().as_str().parse().unwrap();
         if label == Label::own(Measure::Instance, Ended::Done) {
-            let bytes = base64(interval.encoded_histogram());
+            let bytes = BASE64_STANDARD.decode(interval.encoded_histogram()).unwrap();
             let histogram: Histogram<u64> = Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap();
             counted += histogram.len();
         }
     }
     assert_eq!(counted, 60);
-}
-
-/// Standard base64, by hand: it is all that the test needs of it.
-fn base64(text: &str) -> Vec<u8> {
-    let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let digits = text.bytes().filter(|byte| *byte != b'=');
-    let digits = digits.map(|byte| alphabet.iter().position(|known| *known == byte).unwrap() as u32);
-    let digits: Vec<u32> = digits.collect();
-    let mut bytes = Vec::new();
-    for four in digits.chunks(4) {
-        let word = four.iter().enumerate().fold(0, |word, (place, digit)| word | digit << (18 - 6 * place));
-        bytes.extend(&word.to_be_bytes()[1..four.len()]);
-    }
-    bytes
 }
 
 #[test]
@@ -170,4 +158,58 @@ async fn a_server_elsewhere_is_loaded_by_its_address() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let result: LoadResult = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(result.hosts[0].server.as_deref(), Some(url.as_str()));
+}
+
+#[test]
+fn results_of_several_generators_are_merged_into_one() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    for (name, seed) in [("one", "1"), ("two", "2"), ("three", "3")] {
+        let output = loadgen(folder, &QUICK, &["--seed", seed, "--out", name, "--fail-if", "errors > 0"]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    }
+    let merged = loadgen(folder, &["report", "merge", "two", "one", "three", "--out", "all", "--json"], &[]);
+    assert_eq!(merged.status.code(), Some(0), "{}", text(&merged.stderr));
+    let json: Json = serde_json::from_slice(&merged.stdout).unwrap();
+    let schema = schema();
+    assert_eq!(load_support::faults(&schema, &schema, &json, ""), [""; 0]);
+    let all: LoadResult = serde_json::from_value(json).unwrap();
+    let read = |name: &str| -> LoadResult {
+        serde_json::from_str(&fs::read_to_string(folder.join(name).join("result.json")).unwrap()).unwrap()
+    };
+    let parts = [read("one"), read("two"), read("three")];
+    assert_eq!((all.judged.valid, all.figures.counts.done, all.hosts.len()), (180, 180, 3));
+    assert_eq!((&all.began, all.seed), (&parts[0].began, 1), "the first to begin comes first");
+    for measure in [Measure::Instance, Measure::Append, Measure::Read] {
+        let latency = all.figures.latency(measure).unwrap();
+        let of_parts = parts.iter().map(|part| part.figures.latency(measure).unwrap());
+        assert_eq!(latency.count, of_parts.clone().map(|part| part.count).sum::<u64>());
+        assert_eq!(latency.max, of_parts.map(|part| part.max).max().unwrap());
+    }
+    // What is merged can be merged again, and is a baseline.
+    let again = loadgen(folder, &["report", "merge", "all", "--out", "again"], &[]);
+    assert_eq!(again.status.code(), Some(0), "{}", text(&again.stderr));
+    let none = loadgen(folder, &["report", "merge", "nowhere"], &[]);
+    assert_eq!(none.status.code(), Some(3));
+    assert!(text(&none.stderr).contains("cannot read nowhere"), "{}", text(&none.stderr));
+}
+
+#[test]
+fn what_is_worse_than_the_baseline_fails_the_run() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    assert_eq!(loadgen(folder, &QUICK, &["--out", "before"]).status.code(), Some(0));
+    let file = folder.join("before/result.json");
+    let mut before: LoadResult = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let same = loadgen(folder, &QUICK, &["--baseline", "before", "--noise", "1000", "--out", "same"]);
+    assert_eq!(same.status.code(), Some(0), "{}", text(&same.stderr));
+    assert!(text(&same.stdout).contains("baseline: rate "), "{}", text(&same.stdout));
+    before.figures.rate = 1e9;
+    fs::write(&file, serde_json::to_string(&before).unwrap()).unwrap();
+    let worse = loadgen(folder, &QUICK, &["--baseline", "before/result.json", "--json", "--out", "worse"]);
+    assert_eq!(worse.status.code(), Some(4), "{}", text(&worse.stderr));
+    let json: Json = serde_json::from_slice(&worse.stdout).unwrap();
+    let schema = schema();
+    assert_eq!(load_support::faults(&schema, &schema, &json, ""), [""; 0]);
+    assert_eq!(json["baseline"][0]["worse"], true);
 }

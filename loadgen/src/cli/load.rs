@@ -1,5 +1,6 @@
 //! `load`: many instances at once, timed and judged.
 
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,8 +11,9 @@ use stickycas_server::limits::Limits;
 use super::output::{log_to_stderr, show, tell};
 use super::stop::asked_to_stop;
 use crate::load::live::Live;
+use crate::load::merge::read_result;
 use crate::load::profile::Flags;
-use crate::load::{self, Loaded, Measured, Profile};
+use crate::load::{self, LoadResult, Loaded, Measured, Profile};
 use crate::report::json;
 use crate::report::load::{folder, table};
 use crate::run::{COORDINATOR, OwnServer, Site};
@@ -38,6 +40,12 @@ pub(super) struct LoadArgs {
     /// Where the result folder goes; it must not exist [default: runs/NAME-SEED]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Compare with this result.json, or result folder: what is worse fails the run
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
+    /// With --baseline: differences up to this share are noise
+    #[arg(long, value_name = "SHARE", default_value_t = 0.1)]
+    noise: f64,
     #[command(flatten)]
     flags: Flags,
 }
@@ -54,12 +62,19 @@ pub(super) fn run(args: &LoadArgs) -> anyhow::Result<u8> {
     {
         bail!("{} exists already: give another --out", out.display());
     }
+    let baseline = args.baseline.as_deref().map(read_result).transpose()?;
     tell(&format!("seed {}", profile.seed));
     log_to_stderr();
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
-    let loaded = runtime.block_on(put_on_some_server(args, &profile))?;
+    let mut loaded = runtime.block_on(put_on_some_server(args, &profile))?;
     drop(runtime);
-    finish(args, &profile, loaded)
+    let evidence = std::mem::take(&mut loaded.evidence);
+    let mut measured = Measured::of(&profile, loaded, args.server.clone());
+    if let Some(baseline) = &baseline {
+        measured.result.compare(baseline, args.noise);
+    }
+    let written = folder::write(&measured, &evidence, args.server.as_deref(), args.out.as_deref());
+    finish(&measured.result, args.json, written)
 }
 
 async fn put_on_some_server(args: &LoadArgs, profile: &Profile) -> anyhow::Result<Loaded> {
@@ -85,20 +100,17 @@ async fn put_on(url: &str, principal: &str, profile: &Profile) -> anyhow::Result
     load::run(&site, profile, stop, |progress| live.show(progress, tell)).await
 }
 
-/// Writes everything down, shows it, and makes an exit code of it.
-fn finish(args: &LoadArgs, profile: &Profile, mut loaded: Loaded) -> anyhow::Result<u8> {
-    let evidence = std::mem::take(&mut loaded.evidence);
-    let measured = Measured::of(profile, loaded, args.server.clone());
-    let written = folder::write(&measured, &evidence, args.server.as_deref(), args.out.as_deref());
-    let report = table::coloured(&measured.result);
-    if args.json {
+/// Shows a result that was written down, and makes an exit code of it.
+pub(super) fn finish(result: &LoadResult, json: bool, written: io::Result<PathBuf>) -> anyhow::Result<u8> {
+    let report = table::coloured(result);
+    if json {
         tell(&report);
-        show(&json::text(&measured.result))?;
+        show(&json::text(result))?;
     } else {
         show(&report)?;
     }
     // After the report, so that a full disk does not hide it.
     let folder = written.context("cannot write the result folder")?;
     tell(&format!("result folder: {}", folder.display()));
-    Ok(measured.result.exit_code())
+    Ok(result.exit_code())
 }

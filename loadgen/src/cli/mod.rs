@@ -50,7 +50,7 @@ enum Command {
     Load(Box<load::LoadArgs>),
     /// Run sweeps over the axes of a scenario and count what comes of them
     Campaign(campaign::CampaignArgs),
-    /// Make the results of a campaign again from its journal
+    /// Make the results of a campaign again from its journal, or one result of those of several load generators
     Report(report::ReportArgs),
     /// Say what a run folder shows, and why
     Explain(explain::ExplainArgs),

@@ -17,9 +17,11 @@
 //! | `judged` | the verdict of all of them together |
 //! | `result`, `host` | the result, which all formats start from; the machine it was made on |
 //! | `live` | how it stands while it runs |
+//! | `merge`, `baseline` | results of several generators as one; a result beside an earlier one |
 //! | `threshold` | conditions under which a run has failed |
 
 pub mod arrivals;
+pub mod baseline;
 mod draw;
 pub mod engine;
 pub mod figures;
@@ -27,6 +29,7 @@ pub mod host;
 pub mod judged;
 pub mod live;
 pub mod measure;
+pub mod merge;
 pub mod profile;
 pub mod recorder;
 pub mod result;

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use stickycas_model::judge::Outcome;
 
+use super::baseline::{Compared, compare};
 use super::engine::Loaded;
 use super::figures::{Figure, Figures};
 use super::host::Host;
@@ -42,6 +43,9 @@ pub struct LoadResult {
     pub began: String,
     /// Everything that was measured.
     pub figures: Figures,
+    /// Beside an earlier result, if one was given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub baseline: Vec<Compared>,
     /// Where the load was put on from, one for each generator.
     pub hosts: Vec<Host>,
     /// The profiles with nothing left to defaults or draws, one for each generator.
@@ -86,6 +90,7 @@ impl Measured {
             seed: profile.seed,
             began: humantime::format_rfc3339_millis(began).to_string(),
             figures,
+            baseline: Vec::new(),
             hosts: vec![Host::here(server)],
             profiles: vec![profile.to_toml()],
         };
@@ -94,7 +99,7 @@ impl Measured {
 }
 
 /// The conditions of a profile, and of an open loop that it kept its schedule.
-fn conditions(profile: &Profile) -> Vec<Threshold> {
+pub(super) fn conditions(profile: &Profile) -> Vec<Threshold> {
     let mut conditions = profile.fail_if.clone();
     if let Pacing::Open(open) = &profile.load.pacing {
         let missed = format!("{} > {}", Figure::MissedRate, open.most_missed);
@@ -117,6 +122,12 @@ pub fn failed(conditions: &[Threshold], figures: &Figures) -> Vec<Failed> {
 }
 
 impl LoadResult {
+    /// Holds it against an earlier result: what is worse by more than this share of it fails the run.
+    pub fn compare(&mut self, baseline: &Self, noise: f64) {
+        self.baseline = compare(&baseline.figures, &self.figures, noise);
+        self.failed.extend(self.baseline.iter().filter_map(|compared| compared.failed(noise)));
+    }
+
     /// Exit code: by the verdict as for a run; [`HARNESS_FAILED`] if it was interrupted, [`CONDITION_FAILED`] if a
     /// condition failed it.
     #[must_use]

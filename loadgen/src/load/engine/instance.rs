@@ -223,12 +223,7 @@ async fn history(engine: &Engine, instance: InstanceId) -> Option<Collected> {
 }
 
 /// Judges what everybody saw, and if it is watched the whole history.
-async fn judge(
-    engine: &Engine,
-    table: &Table,
-    endings: Vec<Ending>,
-    watching: Watching,
-) {
+async fn judge(engine: &Engine, table: &Table, endings: Vec<Ending>, watching: Watching) {
     let drawn = &table.drawn;
     let correct: Vec<&Ending> = endings.iter().filter(|ending| is_correct(table, ending)).collect();
     let seen: Vec<seen::Seen> = correct.iter().map(|ending| ending.seen.clone()).collect();

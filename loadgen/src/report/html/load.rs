@@ -11,7 +11,7 @@ use crate::load::figures::{Answered, Row, answered};
 use crate::load::measure::{Measure, Party};
 use crate::load::recorder::Second;
 use crate::load::result::LoadResult;
-use crate::report::load::table::{number, time};
+use crate::report::load::table::{shown_for, time};
 
 const STYLE: &str = include_str!("style.css");
 const WIDTH: f64 = 700.0;
@@ -85,22 +85,13 @@ fn verdict(result: &LoadResult) -> Markup {
                 @for failed in &result.failed {
                     li {
                         "condition failed: " code { (failed.condition) } ", "
-                        @match failed.value { Some(value) => (shown(&failed.condition, value)), None => "nothing was measured" }
+                        @match failed.value { Some(value) => (shown_for(&failed.condition, value)), None => "nothing was measured" }
                     }
                 }
                 @for reason in &judged.reasons { li { (reason) } }
             }
             @if let Some(why) = &result.cut_short { p class="unfinished" { (why) " before its time." } }
         }
-    }
-}
-
-/// The value of the figure of a condition.
-fn shown(condition: &str, value: f64) -> String {
-    let figure = condition.split(['<', '>']).next().unwrap_or_default().trim().parse();
-    match figure {
-        Ok(figure) if crate::load::figures::Figure::is_latency(figure) => time(value),
-        _ => number(value),
     }
 }
 

@@ -7,6 +7,7 @@ use anstyle::{AnsiColor, Style};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use stickycas_model::judge::Outcome;
 
+use crate::load::baseline::Compared;
 use crate::load::figures::{Counts, Figure, Latency, Row};
 use crate::load::measure::Party;
 use crate::load::result::{Failed, LoadResult};
@@ -34,6 +35,7 @@ fn write(result: &LoadResult, emphasis: Style) -> String {
         .and_then(|()| rates(&mut text, result))
         .and_then(|()| latencies(&mut text, result))
         .and_then(|()| failures(&mut text, result))
+        .and_then(|()| baseline(&mut text, result))
         .and_then(|()| conditions(&mut text, result));
     written.expect("writing to a string does not fail");
     text
@@ -127,17 +129,37 @@ fn failures(text: &mut String, result: &LoadResult) -> std::fmt::Result {
     Ok(())
 }
 
+fn baseline(text: &mut String, result: &LoadResult) -> std::fmt::Result {
+    for Compared { figure, before, now, worse } in &result.baseline {
+        let shown =
+            |value: f64| figure.parse().map_or_else(|()| number(value), |known| value_of(known, value));
+        let change = if *before > 0.0 { 100.0 * (now / before - 1.0) } else { 0.0 };
+        let says = if *worse { ", worse" } else { "" };
+        writeln!(text, "baseline: {figure} {} -> {} ({change:+.1} %{says})", shown(*before), shown(*now))?;
+    }
+    Ok(())
+}
+
+/// The value of a figure for people.
+#[must_use]
+pub fn value_of(figure: Figure, value: f64) -> String {
+    if figure.is_latency() { time(value) } else { number(value) }
+}
+
 fn conditions(text: &mut String, result: &LoadResult) -> std::fmt::Result {
     for Failed { condition, value } in &result.failed {
-        let latency = condition.split(['<', '>']).next().and_then(|name| name.trim().parse().ok());
-        let shown = match (value, latency.is_some_and(Figure::is_latency)) {
-            (None, _) => "nothing was measured".to_owned(),
-            (Some(value), true) => time(*value),
-            (Some(value), false) => number(*value),
-        };
+        let shown =
+            value.map_or_else(|| "nothing was measured".to_owned(), |value| shown_for(condition, value));
         writeln!(text, "failed: {condition}: {shown}")?;
     }
     Ok(())
+}
+
+/// The value of the figure that a condition begins with.
+#[must_use]
+pub fn shown_for(condition: &str, value: f64) -> String {
+    let name = condition.split(['<', '>', ' ']).next().unwrap_or_default();
+    name.parse().map_or_else(|()| number(value), |figure| value_of(figure, value))
 }
 
 /// Nanoseconds for people.
@@ -155,7 +177,7 @@ pub fn time(nanos: f64) -> String {
 /// A count or a share for people.
 #[must_use]
 pub fn number(number: f64) -> String {
-    if number == number.trunc() { format!("{number:.0}") } else { format!("{number:.4}") }
+    if number.fract() == 0.0 || number >= 1000.0 { format!("{number:.0}") } else { format!("{number:.4}") }
 }
 
 #[cfg(test)]
