@@ -15,6 +15,7 @@ use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use serde_json::Value as Json;
 use stickycas_loadgen::load::LoadResult;
+use stickycas_loadgen::load::limit::Limit;
 use stickycas_loadgen::load::measure::{Ended, Label, Measure};
 use stickycas_loadgen::run::OwnServer;
 use stickycas_model::judge::Outcome;
@@ -212,4 +213,31 @@ fn what_is_worse_than_the_baseline_fails_the_run() {
     let schema = schema();
     assert_eq!(load_support::faults(&schema, &schema, &json, ""), [""; 0]);
     assert_eq!(json["baseline"][0]["worse"], true);
+}
+
+#[test]
+fn a_search_for_the_limit_tells_what_it_tried_and_leaves_a_folder() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    // With room for one instance only, starts are soon dropped.
+    let arguments =
+        ["load", "--rate", "20", "--duration", "200ms", "--warm-up", "0s", "--most-in-flight", "1"];
+    let search = ["--find-limit", "instance_p99 < 1h", "--repeats", "2", "--precision", "0.5", "--json"];
+    let output = loadgen(folder, &arguments, &search);
+    let limit: Limit = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        output.status.code(),
+        Some(if limit.rate.is_some() { 0 } else { 4 }),
+        "{}",
+        text(&output.stderr)
+    );
+    assert_eq!(limit.verdict, Outcome::Valid);
+    let kept = limit.probes.iter().filter(|probe| probe.held).count();
+    assert!(kept < limit.probes.len() && limit.limits.len() <= 2, "{limit:?}");
+    assert_eq!(text(&output.stdout), fs::read_to_string(folder.join("runs/load-limit/limit.json")).unwrap());
+    let probes = fs::read_to_string(folder.join("runs/load-limit/probes.csv")).unwrap();
+    assert_eq!(probes.lines().count(), limit.probes.len() + 1);
+
+    let closed = loadgen(folder, &["load", "--find-limit", "rate > 1", "--in-flight", "4"], &[]);
+    assert_eq!(closed.status.code(), Some(3));
 }

@@ -7,19 +7,27 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use stickycas_server::limits::Limits;
+use tokio::runtime::Runtime;
 
 use super::output::{log_to_stderr, show, tell};
 use super::stop::asked_to_stop;
+use crate::load::limit::{self, Probed, Wanted};
 use crate::load::live::Live;
 use crate::load::merge::read_result;
 use crate::load::profile::Flags;
+use crate::load::result::CONDITION_FAILED;
+use crate::load::threshold::Threshold;
 use crate::load::{self, LoadResult, Loaded, Measured, Profile};
+use crate::record::exit_code;
 use crate::report::json;
-use crate::report::load::{folder, table};
+use crate::report::load::{self as report, folder, table};
 use crate::run::{COORDINATOR, OwnServer, Site};
 
 /// How long a server of our own keeps finished instances: as long as a history may take to be collected.
 const RETENTION: Duration = Duration::from_secs(3);
+
+/// Instances per second that a search without a profile begins with.
+const FIRST_RATE: f64 = 100.0;
 
 /// The arguments of `load`.
 #[derive(Debug, Args)]
@@ -46,16 +54,37 @@ pub(super) struct LoadArgs {
     /// With --baseline: differences up to this share are noise
     #[arg(long, value_name = "SHARE", default_value_t = 0.1)]
     noise: f64,
+    /// Search for the highest rate of an open loop at which this holds, such as 'instance_p99 < 20ms'; repeat for
+    /// several. The profile's rate is where it begins, and its duration that of each probe
+    #[arg(long, value_name = "CONDITION", conflicts_with_all = ["baseline", "in_flight", "ramp", "steps"])]
+    find_limit: Vec<Threshold>,
+    /// With --find-limit: how many searches are made
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: u32,
+    /// With --find-limit: how exactly each finds its limit, as a share of it
+    #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
+    precision: f64,
     #[command(flatten)]
     flags: Flags,
 }
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 the verdict is valid or outside and no condition failed, 1 violation, 2 unknown, 3 the load could not be
-put on or was interrupted, 4 a condition failed it. An interrupt ends it early and shows what there is.";
+put on or was interrupted, 4 a condition failed it, or there
+is no limit to be found. An interrupt ends it early and shows what there is.";
 
 pub(super) fn run(args: &LoadArgs) -> anyhow::Result<u8> {
-    let profile = Profile::load(args.profile.as_deref(), &args.flags)?;
+    let mut flags = args.flags.clone();
+    if args.is_search() && args.profile.is_none() && flags.rate.is_none() {
+        flags.rate = Some(FIRST_RATE);
+    }
+    let profile = Profile::load(args.profile.as_deref(), &flags)?;
+    if args.is_search() && profile.arrivals().is_none() {
+        bail!("--find-limit needs an open loop: give --rate, or rate = ... in the profile");
+    }
+    if !(args.precision > 0.0 && args.precision < 1.0 && args.noise >= 0.0) {
+        bail!("--precision and --noise are shares: give more than 0");
+    }
     // Better now than when there is a result that has nowhere to go.
     if let Some(out) = &args.out
         && crate::report::folder::is_taken(out)
@@ -65,8 +94,11 @@ pub(super) fn run(args: &LoadArgs) -> anyhow::Result<u8> {
     let baseline = args.baseline.as_deref().map(read_result).transpose()?;
     tell(&format!("seed {}", profile.seed));
     log_to_stderr();
-    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
-    let mut loaded = runtime.block_on(put_on_some_server(args, &profile))?;
+    let runtime = Runtime::new().context("cannot start the runtime")?;
+    if args.is_search() {
+        return search(args, &profile, &runtime);
+    }
+    let mut loaded = runtime.block_on(on_some_server(args, async |site| put_on(site, &profile).await))?;
     drop(runtime);
     let evidence = std::mem::take(&mut loaded.evidence);
     let mut measured = Measured::of(&profile, loaded, args.server.clone());
@@ -77,19 +109,24 @@ pub(super) fn run(args: &LoadArgs) -> anyhow::Result<u8> {
     finish(&measured.result, args.json, written)
 }
 
-async fn put_on_some_server(args: &LoadArgs, profile: &Profile) -> anyhow::Result<Loaded> {
+/// Does something with the server that was named, or with one of our own.
+async fn on_some_server<T>(
+    args: &LoadArgs,
+    act: impl AsyncFnOnce(&Site) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     if let Some(url) = &args.server {
-        return put_on(url, &args.principal, profile).await;
+        return act(&Site::open(url, &args.principal).await?).await;
     }
     let limits = Limits { retention: RETENTION, instances_per_creator: usize::MAX, ..Limits::default() };
     let server = OwnServer::start_with(limits).await?;
-    let loaded = put_on(server.url(), COORDINATOR, profile).await;
+    let site = Site::open(server.url(), COORDINATOR).await?;
+    let done = act(&site).await;
+    drop(site);
     server.stop().await?;
-    loaded
+    done
 }
 
-async fn put_on(url: &str, principal: &str, profile: &Profile) -> anyhow::Result<Loaded> {
-    let site = Site::open(url, principal).await?;
+async fn put_on(site: &Site, profile: &Profile) -> anyhow::Result<Loaded> {
     let live = Live::new(profile);
     let stop = async {
         // A signal that cannot be heard is no reason to stop.
@@ -97,7 +134,40 @@ async fn put_on(url: &str, principal: &str, profile: &Profile) -> anyhow::Result
             std::future::pending::<()>().await;
         }
     };
-    load::run(&site, profile, stop, |progress| live.show(progress, tell)).await
+    load::run(site, profile, stop, |progress| live.show(progress, tell)).await
+}
+
+/// Searches for the limit.
+fn search(args: &LoadArgs, profile: &Profile, runtime: &Runtime) -> anyhow::Result<u8> {
+    let wanted =
+        Wanted { conditions: args.find_limit.clone(), repeats: args.repeats, precision: args.precision };
+    let found = runtime.block_on(on_some_server(args, async |site| {
+        let probe = async |profile: Profile| {
+            let loaded = put_on(site, &profile).await?;
+            let interrupted = loaded.cut_short.is_some();
+            Ok((!interrupted).then(|| Probed { figures: loaded.figures(), judged: loaded.judged }))
+        };
+        limit::find(profile, &wanted, probe, |probe| tell(&report::limit::line(probe))).await
+    }))?;
+    let written = report::limit::write_folder(&found, &profile.name, args.out.as_deref());
+    let text = report::limit::text(&found);
+    if args.json {
+        tell(&text);
+        show(&json::text(&found))?;
+    } else {
+        show(&text)?;
+    }
+    tell(&format!("result folder: {}", written.context("cannot write the result folder")?.display()));
+    Ok(match exit_code(found.verdict, None) {
+        0 if found.rate.is_none() => CONDITION_FAILED,
+        code => code,
+    })
+}
+
+impl LoadArgs {
+    fn is_search(&self) -> bool {
+        !self.find_limit.is_empty()
+    }
 }
 
 /// Shows a result that was written down, and makes an exit code of it.

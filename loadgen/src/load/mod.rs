@@ -18,6 +18,7 @@
 //! | `result`, `host` | the result, which all formats start from; the machine it was made on |
 //! | `live` | how it stands while it runs |
 //! | `merge`, `baseline` | results of several generators as one; a result beside an earlier one |
+//! | `limit` | the highest rate at which conditions hold |
 //! | `threshold` | conditions under which a run has failed |
 
 pub mod arrivals;
@@ -27,6 +28,7 @@ pub mod engine;
 pub mod figures;
 pub mod host;
 pub mod judged;
+pub mod limit;
 pub mod live;
 pub mod measure;
 pub mod merge;

@@ -4,7 +4,9 @@
 //! | --- | --- |
 //! | `table` | for people, in a terminal |
 //! | `folder` | everything, in a folder |
+//! | `limit` | a search for the limit, in words and in a folder |
 //! | [`html_of_load`](super::html_of_load()) | for people, with plots |
 
 pub mod folder;
+pub mod limit;
 pub mod table;
