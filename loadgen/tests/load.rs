@@ -226,3 +226,18 @@ async fn a_server_that_is_not_there_is_said_at_once() {
     let error = load::run(&site, &profile(SMALL), std::future::pending(), |_| {}).await.unwrap_err();
     assert!(error.to_string().contains("cannot connect everybody"), "{error:#}");
 }
+
+#[test]
+fn every_delivered_profile_is_one_and_is_named_like_its_file() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../profiles");
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let profile = Profile::load(Some(&path), &Flags::default()).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(path.file_stem().unwrap(), profile.name.as_str());
+        assert!(!profile.about.is_empty());
+        names.push(profile.name);
+    }
+    names.sort();
+    assert_eq!(names, ["byzantine", "closed", "steady", "steps"]);
+}
