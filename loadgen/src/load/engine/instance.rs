@@ -28,15 +28,15 @@ use crate::record::{How, Record};
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// Plays the instance with this number, whose start was planned for `planned`, and judges it.
-pub(super) async fn run(engine: Arc<Engine>, number: u64, planned: Instant) {
+pub(super) async fn run(engine: &Arc<Engine>, number: u64, planned: Instant) {
     let begun = Instant::now();
     let measured = engine.is_measured(planned);
     let late = begun.duration_since(planned);
     engine.started(measured, late);
     let drawn = Drawn::instance(&engine.profile, number);
-    let created = create(&engine, number, &drawn, measured).await;
+    let created = create(engine, number, &drawn, measured).await;
     let ended = match created {
-        Ok(instance) => play(&engine, Table::new(number, instance, drawn, measured), planned, begun).await,
+        Ok(instance) => play(engine, Table::new(number, instance, drawn, measured), planned, begun).await,
         Err(ended) => ended,
     };
     if ended != Ended::Done && measured {

@@ -65,6 +65,26 @@ pub(super) struct Engine {
     cut: watch::Sender<bool>,
     /// A permit for each instance that may be under way.
     room: Arc<Semaphore>,
+    in_flight: AtomicU64,
+}
+
+/// An instance that is under way.
+struct UnderWay {
+    engine: Arc<Engine>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl UnderWay {
+    fn new(engine: Arc<Engine>, room: OwnedSemaphorePermit) -> Self {
+        engine.in_flight.fetch_add(1, Ordering::Relaxed);
+        Self { engine, _room: room }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.engine.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// What came of a load.
@@ -130,6 +150,7 @@ pub async fn run(
         bench: Mutex::default(),
         cut: watch::Sender::new(false),
         room: Arc::new(Semaphore::new(most as usize)),
+        in_flight: AtomicU64::new(0),
     });
     let mut conduct = Conduct { engine, most, recorder: Recorder::new(SystemTime::now()), look: &mut look };
     conduct.run(stop).await
@@ -237,10 +258,9 @@ impl<L: FnMut(&Progress<'_>)> Conduct<'_, L> {
                 () = ends(warm) => {}
                 next = pacing.next(number) => match next {
                     Next::Start(planned, permit) => {
-                        let engine = Arc::clone(&self.engine);
+                        let under_way = UnderWay::new(Arc::clone(&self.engine), permit);
                         tokio::spawn(async move {
-                            instance::run(engine, number, planned).await;
-                            drop(permit);
+                            instance::run(&under_way.engine, number, planned).await;
                         });
                         number += 1;
                     }
@@ -291,9 +311,9 @@ impl<L: FnMut(&Progress<'_>)> Conduct<'_, L> {
 
     fn tick(&mut self) {
         let engine = &self.engine;
-        let in_flight = self.most as usize - engine.room.available_permits();
+        let in_flight = engine.in_flight.load(Ordering::Relaxed);
         let taken = engine.shared.meter.take();
-        self.recorder.second(engine.start.elapsed(), &taken, engine.starts(), in_flight as u64);
+        self.recorder.second(engine.start.elapsed(), &taken, engine.starts(), in_flight);
         let bench = engine.bench.lock().expect("nobody panics while holding it");
         (self.look)(&Progress {
             recorder: &self.recorder,
