@@ -1,6 +1,7 @@
 //! Loads on a real server, over the real network.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
+use stickycas_loadgen::load::engine::CutShort;
 use stickycas_loadgen::load::figures::Figures;
 use stickycas_loadgen::load::measure::{Ended, Fault, Measure, Party};
 use stickycas_loadgen::load::profile::Flags;
@@ -176,7 +177,7 @@ async fn who_stops_a_load_gets_what_there_is() {
     })
     .await
     .unwrap();
-    assert_eq!(loaded.cut_short, Some("interrupted"));
+    assert_eq!(loaded.cut_short, Some(CutShort::Interrupted));
     assert!(figures(&loaded).counts.done > 10);
     assert_eq!(loaded.judged.verdict(), Outcome::Valid);
 }
@@ -188,7 +189,7 @@ async fn a_hard_stop_ends_everything_and_what_was_under_way_is_cut_off() {
         .replace("patience = \"none\"", "pace = \"1h\"");
     let loaded = loaded(&text).await;
     let figures = figures(&loaded);
-    assert_eq!(loaded.cut_short, Some("ended by its hard stop"));
+    assert_eq!(loaded.cut_short, Some(CutShort::HardStop));
     assert_eq!((figures.counts.cut_off, figures.counts.done), (4, 0));
 }
 

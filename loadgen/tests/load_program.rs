@@ -224,7 +224,11 @@ fn a_search_for_the_limit_tells_what_it_tried_and_leaves_a_folder() {
         ["load", "--rate", "20", "--duration", "200ms", "--warm-up", "0s", "--most-in-flight", "1"];
     let search = ["--find-limit", "instance_p99 < 1h", "--repeats", "2", "--precision", "0.5", "--json"];
     let output = loadgen(folder, &arguments, &search);
-    let limit: Limit = serde_json::from_slice(&output.stdout).unwrap();
+    let json: Json = serde_json::from_slice(&output.stdout).unwrap();
+    let schema: Json =
+        serde_json::from_str(include_str!("../../docs/schema/load-limit.schema.json")).unwrap();
+    assert_eq!(load_support::faults(&schema, &schema, &json, ""), [""; 0]);
+    let limit: Limit = serde_json::from_value(json).unwrap();
     assert_eq!(
         output.status.code(),
         Some(if limit.rate.is_some() { 0 } else { 4 }),
@@ -240,4 +244,36 @@ fn a_search_for_the_limit_tells_what_it_tried_and_leaves_a_folder() {
 
     let closed = loadgen(folder, &["load", "--find-limit", "rate > 1", "--in-flight", "4"], &[]);
     assert_eq!(closed.status.code(), Some(3));
+}
+
+#[test]
+fn instances_that_are_not_valid_are_kept_as_run_folders() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    let profile = "name = \"over\"\nseed = 4\n[instance]\nprocesses = 8\nwarp_size = 2\nread_size = 4\n\
+                   arbiter = \"byzantine_first\"\n[byzantine]\ncount = 4\nstrategy = \"collude(value=0)\"\n\
+                   [load]\nin_flight = 4\ninstances = 20\nwatch_share = 1\n";
+    fs::write(folder.join("over.toml"), profile).unwrap();
+    let output = loadgen(folder, &["load", "--profile", "over.toml"], &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    assert!(shown.starts_with("verdict: outside: 20 instances judged, 20 outside"), "{shown}");
+    assert!(shown.contains("strong validity"), "{shown}");
+    let kept: Vec<_> = fs::read_dir(folder.join("runs/over-4/instances")).unwrap().collect();
+    assert_eq!(kept.len(), 8, "as many as are kept of one kind");
+    let one = kept[0].as_ref().unwrap().path();
+    let replayed = loadgen(folder, &["replay", one.to_str().unwrap()], &[]);
+    assert_eq!(replayed.status.code(), Some(0), "{}", text(&replayed.stderr));
+}
+
+#[test]
+fn too_many_connections_for_this_process_are_refused_at_once() {
+    let temporary = tempfile::tempdir().unwrap();
+    let output = loadgen(temporary.path(), &["load", "--groups", "12500", "--stall", "1s"], &[]);
+    assert_eq!(output.status.code(), Some(3));
+    let told = text(&output.stderr);
+    assert!(
+        told.contains("100000 connections need 200064 open files") && told.contains("ulimit -n"),
+        "{told}"
+    );
 }

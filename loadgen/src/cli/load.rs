@@ -11,6 +11,8 @@ use tokio::runtime::Runtime;
 
 use super::output::{log_to_stderr, show, tell};
 use super::stop::asked_to_stop;
+use crate::load::engine::CutShort;
+use crate::load::host::open_files;
 use crate::load::limit::{self, Probed, Wanted};
 use crate::load::live::Live;
 use crate::load::merge::read_result;
@@ -18,13 +20,16 @@ use crate::load::profile::Flags;
 use crate::load::result::CONDITION_FAILED;
 use crate::load::threshold::Threshold;
 use crate::load::{self, LoadResult, Loaded, Measured, Profile};
-use crate::record::exit_code;
+use crate::record::{HARNESS_FAILED, exit_code};
 use crate::report::json;
 use crate::report::load::{self as report, folder, table};
 use crate::run::{COORDINATOR, OwnServer, Site};
 
 /// How long a server of our own keeps finished instances: as long as a history may take to be collected.
-const RETENTION: Duration = Duration::from_secs(3);
+const RETENTION: Duration = Duration::from_secs(1);
+
+/// Open files beside those of connections.
+const OTHER_FILES: u64 = 64;
 
 /// Instances per second that a search without a profile begins with.
 const FIRST_RATE: f64 = 100.0;
@@ -91,6 +96,7 @@ pub(super) fn run(args: &LoadArgs) -> anyhow::Result<u8> {
     {
         bail!("{} exists already: give another --out", out.display());
     }
+    check_open_files(&profile, args.server.is_none())?;
     let baseline = args.baseline.as_deref().map(read_result).transpose()?;
     tell(&format!("seed {}", profile.seed));
     log_to_stderr();
@@ -107,6 +113,22 @@ pub(super) fn run(args: &LoadArgs) -> anyhow::Result<u8> {
     }
     let written = folder::write(&measured, &evidence, args.server.as_deref(), args.out.as_deref());
     finish(&measured.result, args.json, written)
+}
+
+/// Whether this process may have as many connections as the profile asks for: better said at once than by a server
+/// that cannot accept them.
+fn check_open_files(profile: &Profile, own_server: bool) -> anyhow::Result<()> {
+    let Some(most) = open_files() else { return Ok(()) };
+    // A server of our own has the other end of each.
+    let needed = profile.connections() * if own_server { 2 } else { 1 } + OTHER_FILES;
+    if needed > most {
+        bail!(
+            "{} connections need {needed} open files, and this process may have {most}: raise that with ulimit -n \
+             {needed}, or let principals share connections with --principals-per-connection",
+            profile.connections()
+        );
+    }
+    Ok(())
 }
 
 /// Does something with the server that was named, or with one of our own.
@@ -144,7 +166,7 @@ fn search(args: &LoadArgs, profile: &Profile, runtime: &Runtime) -> anyhow::Resu
     let found = runtime.block_on(on_some_server(args, async |site| {
         let probe = async |profile: Profile| {
             let loaded = put_on(site, &profile).await?;
-            let interrupted = loaded.cut_short.is_some();
+            let interrupted = loaded.cut_short == Some(CutShort::Interrupted);
             Ok((!interrupted).then(|| Probed { figures: loaded.figures(), judged: loaded.judged }))
         };
         limit::find(profile, &wanted, probe, |probe| tell(&report::limit::line(probe))).await
@@ -159,6 +181,7 @@ fn search(args: &LoadArgs, profile: &Profile, runtime: &Runtime) -> anyhow::Resu
     }
     tell(&format!("result folder: {}", written.context("cannot write the result folder")?.display()));
     Ok(match exit_code(found.verdict, None) {
+        0 if found.interrupted => HARNESS_FAILED,
         0 if found.rate.is_none() => CONDITION_FAILED,
         code => code,
     })

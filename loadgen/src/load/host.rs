@@ -71,6 +71,14 @@ impl Host {
     }
 }
 
+/// How many files this process may have open, if the system tells.
+#[must_use]
+pub fn open_files() -> Option<u64> {
+    let limits = read("/proc/self/limits")?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
 fn read(path: &str) -> Option<String> {
     fs::read_to_string(path).ok()
 }

@@ -132,13 +132,15 @@ pub struct Limit {
     /// The median of the limits found; `None` if in some search no rate held.
     pub rate: Option<f64>,
     /// The lowest and the highest of them.
-    pub between: Option<(f64, f64)>,
+    pub between: Option<[f64; 2]>,
     /// The probability that an interval so made contains the median of all limits that could be found.
     pub confidence: f64,
     /// The limits found, one for each search.
     pub limits: Vec<f64>,
     /// Every rate that was tried, in order.
     pub probes: Vec<Probe>,
+    /// Whether somebody ended it before its time.
+    pub interrupted: bool,
     /// The profile, whose rate is that of the first probe.
     pub profile: String,
 }
@@ -169,13 +171,16 @@ where
     let mut judged = Judged::default();
     let (mut limits, mut probes) = (Vec::new(), Vec::new());
     let mut start = rate_of(profile);
-    let mut factor = FIRST_FACTOR;
+    let (mut factor, mut interrupted) = (FIRST_FACTOR, false);
     'searches: for repeat in 1..=wanted.repeats {
         let mut search = Search::new(start, factor, 1.0 + wanted.precision);
         while let Some(rate) = search.next() {
             // Every probe draws anew.
             let seed = profile.seed.wrapping_add(probes.len() as u64) & (u64::MAX >> 1);
-            let Some(probed) = probe(at_rate(profile, rate, seed)).await? else { break 'searches };
+            let Some(probed) = probe(at_rate(profile, rate, seed)).await? else {
+                interrupted = true;
+                break 'searches;
+            };
             let tried = judge(profile, wanted, repeat, rate, &probed);
             judged.merge(&probed.judged);
             look(&tried);
@@ -197,6 +202,7 @@ where
         confidence: confidence(limits.len()),
         limits,
         probes,
+        interrupted,
         profile: profile.to_toml(),
     })
 }
@@ -253,9 +259,9 @@ fn median(limits: &[f64]) -> Option<f64> {
     }
 }
 
-fn ends(limits: &[f64]) -> Option<(f64, f64)> {
+fn ends(limits: &[f64]) -> Option<[f64; 2]> {
     let low = limits.iter().copied().reduce(f64::min)?;
-    Some((low, limits.iter().copied().reduce(f64::max)?))
+    Some([low, limits.iter().copied().reduce(f64::max)?])
 }
 
 /// That not all of so many values lie on one side of the median.
@@ -308,7 +314,7 @@ mod tests {
 
     #[test]
     fn the_interval_is_that_of_the_median_by_signs() {
-        assert_eq!((median(&[3.0, 1.0, 2.0]), ends(&[3.0, 1.0, 2.0])), (Some(2.0), Some((1.0, 3.0))));
+        assert_eq!((median(&[3.0, 1.0, 2.0]), ends(&[3.0, 1.0, 2.0])), (Some(2.0), Some([1.0, 3.0])));
         assert_eq!(median(&[]), None);
         // As in tables of the sign test: 5 values give 93.75 %, 6 give 96.9 %.
         assert!((confidence(5) - 0.9375).abs() < 1e-12 && (confidence(6) - 0.96875).abs() < 1e-12);
@@ -336,7 +342,7 @@ mod tests {
         };
         let limit = find(&profile, &wanted, probe, |_| {}).await.unwrap();
         assert_eq!((limit.limits.len(), limit.probes.len()), (3, probes));
-        let (low, high) = limit.between.unwrap();
+        let [low, high] = limit.between.unwrap();
         assert!(
             low <= limit.rate.unwrap()
                 && limit.rate.unwrap() <= high

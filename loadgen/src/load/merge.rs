@@ -93,7 +93,7 @@ pub fn merge(folders: &[PathBuf]) -> anyhow::Result<Measured> {
         verdict: judged.verdict(),
         judged,
         failed: failed(&conditions_of(&profiles)?, &figures),
-        cut_short: all().find_map(|result| result.cut_short.clone()),
+        cut_short: all().find_map(|result| result.cut_short),
         name: first.result.name.clone(),
         seed: first.result.seed,
         began: first.result.began.clone(),
@@ -192,7 +192,7 @@ fn recorded(parts: &[Part], began: SystemTime) -> Recorder {
         all.dropped += starts.dropped;
         recorder.second(Duration::from_secs(second), histograms, all, *in_flight);
     }
-    recorder
+    recorder.finished()
 }
 
 /// The second that begins nearest to this one.

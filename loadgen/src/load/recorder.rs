@@ -58,9 +58,20 @@ pub struct Recorder {
     pub(super) histograms: Histograms,
     /// Second by second.
     pub(super) seconds: Vec<Second>,
-    /// The HDR log: every histogram of every second, version 2 of its form.
+    /// The HDR log, version 2 of its form.
     pub(super) log: Vec<u8>,
+    /// What is not in the log yet, since when, and of how many seconds.
+    pending: Histograms,
+    pending_from: Duration,
+    pending_seconds: u32,
+    /// How many seconds an interval of the log spans: one at first, twice as many whenever so many more
+    /// intervals have been written, so that a load of days does not fill the memory.
+    span: u32,
+    written: u32,
 }
+
+/// Intervals of the log of one span.
+const INTERVALS: u32 = 600;
 
 impl Recorder {
     pub(super) fn new(began: SystemTime) -> Self {
@@ -74,7 +85,18 @@ impl Recorder {
             histograms: Histograms::new(),
             seconds: Vec::new(),
             log,
+            pending: Histograms::new(),
+            pending_from: Duration::ZERO,
+            pending_seconds: 0,
+            span: 1,
+            written: 0,
         }
+    }
+
+    /// With everything in its log.
+    pub(super) fn finished(mut self) -> Self {
+        self.write(self.last);
+        self
     }
 
     /// When the load began.
@@ -107,25 +129,69 @@ impl Recorder {
             p99_ms: millis(instance.value_at_quantile(0.99)),
             max_ms: millis(instance.max()),
         });
-        self.write(taken, length);
         merge(&mut self.histograms, taken);
+        merge(&mut self.pending, taken);
         (self.last, self.starts) = (now, starts);
+        self.pending_seconds += 1;
+        if self.pending_seconds >= self.span {
+            self.write(now);
+        }
     }
 
-    /// Adds the second to the log.
-    fn write(&mut self, taken: &Histograms, length: Duration) {
-        // Timestamps are absolute, so the log has no header of its own that would come once in each second.
-        let from = (self.began + self.last).duration_since(UNIX_EPOCH).unwrap_or_default();
+    /// Adds what is pending to the log.
+    fn write(&mut self, now: Duration) {
+        // Timestamps are absolute, so the log has no header that would come once in each interval.
+        let from = (self.began + self.pending_from).duration_since(UNIX_EPOCH).unwrap_or_default();
+        let length = now.saturating_sub(self.pending_from);
+        let taken = std::mem::take(&mut self.pending);
+        (self.pending_from, self.pending_seconds) = (now, 0);
+        self.written += 1;
+        if self.written.is_multiple_of(INTERVALS) {
+            self.span = self.span.saturating_mul(2);
+        }
         let mut serializer = V2DeflateSerializer::new();
         let mut writer = IntervalLogWriterBuilder::new()
             .begin_log_with(&mut self.log, &mut serializer)
             .expect("writing to memory does not fail");
-        for (label, histogram) in taken {
+        for (label, histogram) in &taken {
             let text = label.to_string();
             let tag = Tag::new(&text).expect("a label has neither blanks nor commas");
             writer
                 .write_histogram(histogram, from, length, Some(tag))
                 .expect("every histogram of ours can be written to memory");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+
+    use super::super::measure::{Label, record};
+    use super::*;
+
+    #[test]
+    fn the_log_of_a_long_load_has_longer_intervals_and_lacks_nothing() {
+        let mut recorder = Recorder::new(UNIX_EPOCH);
+        let seconds = 2_000;
+        for second in 1..=seconds {
+            let mut taken = Histograms::new();
+            let label = Label::own(Measure::Create, Ended::Done);
+            record(&mut taken, label, Duration::from_millis(second % 7 + 1));
+            recorder.second(Duration::from_secs(second), &taken, Starts::default(), 0);
+        }
+        let recorder = recorder.finished();
+        let intervals: Vec<(u64, u64)> = IntervalLogIterator::new(&recorder.log)
+            .filter_map(|entry| match entry.unwrap() {
+                LogEntry::Interval(interval) => {
+                    Some((interval.start_timestamp().as_secs(), interval.duration().as_secs()))
+                }
+                _ => None,
+            })
+            .collect();
+        assert_eq!(&intervals[598..602], [(598, 1), (599, 1), (600, 2), (602, 2)]);
+        assert_eq!(intervals.iter().map(|(_, length)| length).sum::<u64>(), seconds);
+        assert_eq!(recorder.seconds.len() as u64, seconds);
+        assert_eq!(recorder.histograms.values().next().unwrap().len(), seconds);
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use stickycas_model::judge::Outcome;
 
 use super::baseline::{Compared, compare};
-use super::engine::Loaded;
+use super::engine::{CutShort, Loaded};
 use super::figures::{Figure, Figures};
 use super::host::Host;
 use super::judged::Judged;
@@ -34,7 +34,7 @@ pub struct LoadResult {
     pub failed: Vec<Failed>,
     /// Whether and how it ended before its time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cut_short: Option<String>,
+    pub cut_short: Option<CutShort>,
     /// Name of the profile.
     pub name: String,
     /// From which everything was drawn; of several generators, that of the first.
@@ -85,7 +85,7 @@ impl Measured {
             verdict: judged.verdict(),
             judged,
             failed: failed(&conditions(profile), &figures),
-            cut_short: cut_short.map(str::to_owned),
+            cut_short,
             name: profile.name.clone(),
             seed: profile.seed,
             began: humantime::format_rfc3339_millis(began).to_string(),
@@ -133,7 +133,7 @@ impl LoadResult {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match exit_code(self.verdict, None) {
-            0 if self.cut_short.as_deref() == Some("interrupted") => HARNESS_FAILED,
+            0 if self.cut_short == Some(CutShort::Interrupted) => HARNESS_FAILED,
             0 if !self.failed.is_empty() => CONDITION_FAILED,
             code => code,
         }
@@ -157,6 +157,34 @@ mod tests {
         assert_eq!(failed(&conditions, &figures(100, 10)), []);
         let failed = failed(&conditions, &figures(100, 11));
         assert_eq!(failed[0].condition, "missed_rate > 0.1");
+    }
+
+    #[test]
+    fn the_worst_that_happened_is_the_exit_code() {
+        let code = |verdict, cut_short, failed: &[Failed]| {
+            let result = LoadResult {
+                version: RESULT_VERSION,
+                verdict,
+                judged: Judged::default(),
+                failed: failed.to_vec(),
+                cut_short,
+                name: "a".to_owned(),
+                seed: 1,
+                began: String::new(),
+                figures: Figures::default(),
+                baseline: Vec::new(),
+                hosts: Vec::new(),
+                profiles: Vec::new(),
+            };
+            result.exit_code()
+        };
+        let failed = [Failed { condition: "errors > 0".to_owned(), value: Some(1.0) }];
+        let interrupted = Some(CutShort::Interrupted);
+        assert_eq!(code(Outcome::Violation, interrupted, &failed), 1);
+        assert_eq!(code(Outcome::Unknown, None, &failed), 2);
+        assert_eq!(code(Outcome::Valid, interrupted, &failed), 3);
+        assert_eq!(code(Outcome::Outside, Some(CutShort::HardStop), &failed), 4);
+        assert_eq!(code(Outcome::Valid, Some(CutShort::HardStop), &[]), 0);
     }
 
     #[test]

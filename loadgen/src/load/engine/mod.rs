@@ -18,10 +18,12 @@ mod stream;
 mod table;
 mod unary;
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use serde::{Deserialize, Serialize};
 use stickycas_client::{Client, Error};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at};
@@ -103,7 +105,26 @@ pub struct Loaded {
     /// When it began.
     pub began: SystemTime,
     /// Whether somebody or the hard stop ended it before its time.
-    pub cut_short: Option<&'static str>,
+    pub cut_short: Option<CutShort>,
+}
+
+/// What ended a load before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CutShort {
+    /// Somebody asked for it.
+    Interrupted,
+    /// The profile's `hard_stop`.
+    HardStop,
+}
+
+impl fmt::Display for CutShort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Interrupted => "interrupted",
+            Self::HardStop => "ended by its hard stop",
+        })
+    }
 }
 
 /// How far a load is, for whoever looks on.
@@ -252,8 +273,8 @@ impl<L: FnMut(&Progress<'_>)> Conduct<'_, L> {
             let warm = counts_from.map_or(Some(load.warm_up), |_| None);
             tokio::select! {
                 biased;
-                () = &mut stop => cut_short = Some("interrupted"),
-                () = &mut hard_stop => cut_short = Some("ended by its hard stop"),
+                () = &mut stop => cut_short = Some(CutShort::Interrupted),
+                () = &mut hard_stop => cut_short = Some(CutShort::HardStop),
                 _ = ticks.tick() => self.tick(),
                 () = ends(warm) => {}
                 next = pacing.next(number) => match next {
@@ -285,8 +306,8 @@ impl<L: FnMut(&Progress<'_>)> Conduct<'_, L> {
                 tokio::select! {
                     biased;
                     _ = &mut everybody => break,
-                    () = &mut stop => cut_short = Some("interrupted"),
-                    () = &mut hard_stop => cut_short = Some("ended by its hard stop"),
+                    () = &mut stop => cut_short = Some(CutShort::Interrupted),
+                    () = &mut hard_stop => cut_short = Some(CutShort::HardStop),
                     () = sleep_until(drained) => break,
                     _ = ticks.tick() => self.tick(),
                 }
@@ -323,12 +344,12 @@ impl<L: FnMut(&Progress<'_>)> Conduct<'_, L> {
         });
     }
 
-    fn loaded(&mut self, counted: Duration, cut_short: Option<&'static str>) -> Loaded {
+    fn loaded(&mut self, counted: Duration, cut_short: Option<CutShort>) -> Loaded {
         let Starts { planned, late, dropped } = self.engine.starts();
         let began = self.recorder.began();
         let bench = std::mem::take(&mut *self.engine.bench.lock().expect("nobody panics while holding it"));
         Loaded {
-            recorder: std::mem::replace(&mut self.recorder, Recorder::new(began)),
+            recorder: std::mem::replace(&mut self.recorder, Recorder::new(began)).finished(),
             counts: Counts { planned, late, dropped, ..Counts::default() },
             window: (counted.as_secs_f64(), self.engine.shared.meter.counted()),
             judged: bench.judged,

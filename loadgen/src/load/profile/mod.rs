@@ -203,6 +203,13 @@ impl Profile {
         write::to_toml(self)
     }
 
+    /// How many connections its principals have.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        let of_a_group = self.params.processes().div_ceil(self.load.principals_per_connection);
+        u64::from(self.load.groups) * u64::from(of_a_group)
+    }
+
     /// The starts of an open loop; `None` for a closed one.
     #[must_use]
     pub fn arrivals(&self) -> Option<Arrivals> {

@@ -26,9 +26,12 @@ fn write(text: &mut String, limit: &Limit) -> std::fmt::Result {
     for probe in &limit.probes {
         writeln!(text, "  {}", line(probe))?;
     }
+    if limit.interrupted {
+        writeln!(text, "interrupted before its time")?;
+    }
     let conditions = limit.conditions.join(" and ");
     match (limit.rate, limit.between) {
-        (Some(rate), Some((low, high))) => writeln!(
+        (Some(rate), Some([low, high])) => writeln!(
             text,
             "limit for {conditions}: {rate:.0} instances/s, between {low:.0} and {high:.0} ({:.1} % confidence, {} searches)",
             100.0 * limit.confidence,
