@@ -242,3 +242,13 @@ fn every_delivered_profile_is_one_and_is_named_like_its_file() {
     names.sort();
     assert_eq!(names, ["byzantine", "closed", "steady", "steps"]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_history_that_the_server_has_let_go_is_lost_and_the_instance_judged_by_what_was_seen() {
+    let limits = Limits { events: 1, events_per_process: 0, ..Limits::default() };
+    let loaded = on(limits, &profile(&SMALL.replace("watch_share = 0.5", "watch_share = 1.0"))).await;
+    assert_eq!(loaded.judged.verdict(), Outcome::Valid, "{:?}", loaded.judged.reasons);
+    assert_eq!(loaded.judged.valid, 40);
+    assert_eq!(loaded.judged.histories + loaded.judged.histories_lost, 40);
+    assert!(loaded.judged.histories_lost > 0, "{:?}", loaded.judged);
+}

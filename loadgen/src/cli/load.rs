@@ -26,7 +26,7 @@ use crate::report::load::{self as report, folder, table};
 use crate::run::{COORDINATOR, OwnServer, Site};
 
 /// How long a server of our own keeps finished instances: as long as a history may take to be collected.
-const RETENTION: Duration = Duration::from_secs(1);
+const RETENTION: Duration = Duration::from_secs(2);
 
 /// Open files beside those of connections.
 const OTHER_FILES: u64 = 64;

@@ -20,6 +20,8 @@ pub(super) struct Judgement {
     pub(super) finding: Finding,
     /// By its whole history, if that was collected.
     pub(super) record: Option<Box<Record>>,
+    /// Whether it was to be collected and could not be, or not to its end.
+    pub(super) lost: bool,
 }
 
 impl Judgement {
@@ -43,6 +45,8 @@ pub struct Judged {
     pub unknown: u64,
     /// Of how many the whole history was judged too.
     pub histories: u64,
+    /// Of how many it should have been, and could not be collected before the server let go of it.
+    pub histories_lost: u64,
     /// What broke and what is missing, of some of them.
     pub reasons: Vec<String>,
 }
@@ -73,6 +77,7 @@ impl Judged {
         self.violation += other.violation;
         self.unknown += other.unknown;
         self.histories += other.histories;
+        self.histories_lost += other.histories_lost;
         self.reasons.extend(other.reasons.iter().cloned());
         self.reasons.truncate(REASONS);
     }
@@ -89,7 +94,7 @@ pub(super) struct Bench {
 impl Bench {
     pub(super) fn take(&mut self, judgement: Judgement) {
         let outcome = judgement.outcome();
-        let Judgement { number, seed, finding, record } = judgement;
+        let Judgement { number, seed, finding, record, lost } = judgement;
         let judged = &mut self.judged;
         *match outcome {
             Outcome::Valid => &mut judged.valid,
@@ -98,6 +103,7 @@ impl Bench {
             Outcome::Unknown => &mut judged.unknown,
         } += 1;
         judged.histories += u64::from(record.is_some());
+        judged.histories_lost += u64::from(lost);
         if outcome == Outcome::Valid {
             return;
         }
@@ -128,7 +134,7 @@ mod tests {
 
     fn found(outcome: Outcome) -> Judgement {
         let reasons = vec!["why".to_owned()];
-        Judgement { number: 3, seed: 7, finding: Finding { outcome, reasons }, record: None }
+        Judgement { number: 3, seed: 7, finding: Finding { outcome, reasons }, record: None, lost: false }
     }
 
     #[test]

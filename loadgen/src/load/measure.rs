@@ -2,7 +2,7 @@
 //!
 //! Correct and Byzantine processes never share a histogram, and neither do answers and refusals.
 //! Whoever measures writes into one of several shards, so that nobody waits for another; once a second they are
-//! emptied into an [`Interval`].
+//! emptied.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -228,7 +228,9 @@ async fn judge(engine: &Engine, table: &Table, endings: Vec<Ending>, watching: W
     let correct: Vec<&Ending> = endings.iter().filter(|ending| is_correct(table, ending)).collect();
     let seen: Vec<seen::Seen> = correct.iter().map(|ending| ending.seen.clone()).collect();
     let finding = seen::judge(&drawn.params, &drawn.cast, &seen);
-    let mut judgement = Judgement { number: table.number, seed: drawn.seed, finding, record: None };
+    let mut judgement =
+        Judgement { number: table.number, seed: drawn.seed, finding, record: None, lost: false };
+    let wanted = !matches!(watching, Watching::No);
     let collected = match watching {
         Watching::Along(mut task) => {
             let collected = timeout(engine.shared.stall, &mut task.0).await.ok().and_then(Result::ok);
@@ -244,9 +246,13 @@ async fn judge(engine: &Engine, table: &Table, endings: Vec<Ending>, watching: W
         }
         Watching::No => None,
     };
-    if let Some(Collected { history, complete, .. }) = collected {
-        let reports = endings.into_iter().map(|ending| ending.report).collect();
-        judgement.record = Some(recorded(engine, drawn, table.number, history, complete, reports));
+    match collected {
+        Some(Collected { history, complete: true, .. }) => {
+            let reports = endings.into_iter().map(|ending| ending.report).collect();
+            judgement.record = Some(recorded(engine, drawn, table.number, history, reports));
+        }
+        Some(Collected { complete: false, .. }) => judgement.lost = true,
+        None => judgement.lost = wanted,
     }
     engine.judged(judgement);
 }
@@ -257,7 +263,6 @@ fn recorded(
     drawn: &Drawn,
     number: u64,
     history: Vec<Recorded>,
-    complete: bool,
     reports: Vec<Report>,
 ) -> Box<Record> {
     let scenario = Scenario {
@@ -268,7 +273,7 @@ fn recorded(
         cast: drawn.cast.clone(),
         seed: drawn.seed,
     };
-    Box::new(Record::judged(scenario, How::Tasks, history, complete, Counted::default(), reports))
+    Box::new(Record::judged(scenario, How::Tasks, history, true, Counted::default(), reports))
 }
 
 /// How long after the processes the watcher was told the same.

@@ -56,7 +56,11 @@ fn verdict(text: &mut String, result: &LoadResult, emphasis: Style) -> std::fmt:
             write!(text, ", {count} {what}")?;
         }
     }
-    writeln!(text, "; the whole history of {}", judged.histories)?;
+    write!(text, "; the whole history of {}", judged.histories)?;
+    if judged.histories_lost > 0 {
+        write!(text, ", {} histories lost", judged.histories_lost)?;
+    }
+    writeln!(text)?;
     judged.reasons.iter().try_for_each(|reason| writeln!(text, "  - {reason}"))?;
     writeln!(text, "{} (seed {}), began {}", result.name, result.seed, result.began)?;
     for host in &result.hosts {
