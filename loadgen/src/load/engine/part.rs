@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use stickycas_client::driver::LAST_MOMENT;
 use stickycas_model::access::{Answer, AppendAnswer};
 use stickycas_model::machine::Welcome;
 use stickycas_model::params::Patience;
@@ -21,9 +22,6 @@ use tokio::time::Instant;
 use super::super::measure::{Ended, Fault, Histograms, Label, Measure, Party, record};
 use super::super::seen::{Answered, Seen};
 use super::table::{Ending, Table};
-
-/// What a process that acts at the last moment leaves of its patience: its access still has to travel.
-const LAST_MOMENT: Duration = Duration::from_millis(100);
 
 /// See the module.
 pub(super) struct Part {

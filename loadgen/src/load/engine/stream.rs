@@ -9,6 +9,7 @@ use stickycas_client::Connection;
 use stickycas_model::player::Step;
 use stickycas_model::process::{RawOp, When};
 use stickycas_model::types::AccessNumber;
+use stickycas_proto::convert::access::{decision_frame, raw_access_frame};
 use stickycas_proto::convert::answer::Received;
 use stickycas_proto::status::Refused;
 use stickycas_proto::v1::server_frame::Frame;
@@ -221,7 +222,7 @@ impl Stream {
             match part.next(now) {
                 Step::Access { number, op, when: When::Ready } => {
                     part.sends(&op, now);
-                    self.frames.push(access(channel, number, &op));
+                    self.frames.push(raw_access_frame(channel, number, &op));
                 }
                 Step::Access { number, op, when: When::LastMoment } => {
                     self.holds += 1;
@@ -230,7 +231,7 @@ impl Stream {
                 }
                 Step::Decide(value) => {
                     part.sends_decision(now);
-                    self.frames.push(v1::Decision { channel, value: value.to_bytes() }.into());
+                    self.frames.push(decision_frame(channel, &value));
                 }
                 Step::Wait => return,
                 Step::Stay if part.party == Party::Byzantine => return,
@@ -252,7 +253,7 @@ impl Stream {
             // No channel is used again while an access is held on it; but its part may be over.
             if let Some(part) = self.parts[channel as usize].as_mut() {
                 part.sends(&op, now);
-                self.frames.push(access(channel, number, &op));
+                self.frames.push(raw_access_frame(channel, number, &op));
             }
         }
     }
@@ -337,14 +338,6 @@ impl Stream {
         }
         true
     }
-}
-
-fn access(channel: u32, number: AccessNumber, op: &RawOp) -> ClientFrame {
-    let op = match op {
-        RawOp::Append(value) => v1::access::Op::Append(v1::Append { value: value.to_bytes() }),
-        RawOp::Read(start) => v1::access::Op::Read(v1::Read { start: start.get() }),
-    };
-    v1::Access { channel, number: number.get(), op: Some(op) }.into()
 }
 
 /// Resolves at this moment; never if there is none.
