@@ -111,6 +111,12 @@ impl Client {
         wire_attack::play(&self.connection, instance, attack, seed, self.policy, stop).await
     }
 
+    /// The same client, never giving up.
+    #[must_use]
+    pub fn without_end(self) -> Self {
+        Self { policy: self.policy.without_end(), ..self }
+    }
+
     pub(crate) fn backoff(&self) -> Backoff {
         Backoff::new(self.policy)
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use stickycas_proto::names::PRINCIPAL_KEY;
 use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
+use stickycas_proto::v1::judge_service_client::JudgeServiceClient;
 use stickycas_proto::v1::server_service_client::ServerServiceClient;
 use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -19,11 +20,9 @@ use crate::error::Error;
 
 /// How long one try to connect may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A peer that vanished without a word is noticed after this much silence on an open stream, ...
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
-/// ... and this long without an answer to a ping. An idle connection is not pinged: servers of other makers
-/// punish that.
-const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A peer that vanished without a word is noticed after this much silence on an open stream, and half as long
+/// again without an answer to a ping. An idle connection is not pinged: servers of other makers punish that.
+pub const DEFAULT_KEEP_ALIVE: Duration = Duration::from_secs(20);
 
 /// Which server, and as whom.
 #[derive(Clone, Debug)]
@@ -42,7 +41,16 @@ impl Target {
     pub fn new(server: &str, principal: &str) -> Result<Self, Error> {
         let endpoint = endpoint(server)?;
         let metadata = identity(principal)?;
-        Ok(Self { server: server.to_owned(), principal: principal.to_owned(), endpoint, metadata })
+        Ok(Self { server: server.to_owned(), principal: principal.to_owned(), endpoint, metadata }
+            .with_keep_alive(DEFAULT_KEEP_ALIVE))
+    }
+
+    /// The same, with a peer that vanished without a word being noticed after another time than
+    /// [`DEFAULT_KEEP_ALIVE`].
+    #[must_use]
+    pub fn with_keep_alive(mut self, interval: Duration) -> Self {
+        self.endpoint = self.endpoint.http2_keep_alive_interval(interval).keep_alive_timeout(interval / 2);
+        self
     }
 
     /// The address as given.
@@ -82,8 +90,6 @@ fn endpoint(server: &str) -> Result<Endpoint, Error> {
         .connect_timeout(CONNECT_TIMEOUT)
         // Small messages that somebody waits for: nothing is gained by collecting them.
         .tcp_nodelay(true)
-        .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
-        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
         .keep_alive_while_idle(false))
 }
 
@@ -160,6 +166,10 @@ impl Connection {
 
     pub(crate) fn server(&self) -> ServerServiceClient<Identified> {
         ServerServiceClient::new(self.identified()).max_decoding_message_size(usize::MAX)
+    }
+
+    pub(crate) fn judge(&self) -> JudgeServiceClient<Identified> {
+        JudgeServiceClient::new(self.identified())
     }
 
     fn identified(&self) -> Identified {

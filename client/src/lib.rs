@@ -25,6 +25,7 @@
 //! - [`wire_attack`]: what a Byzantine process does below the protocol.
 //! - [`counts`]: what the server has counted of its callers' conduct.
 //! - [`error`] and [`retry`]: what can go wrong, whether it may have happened, whether and when to ask again.
+//! - [`Client::report`]: telling the judge of a run how a process has ended.
 //! - [`cli`]: the command line, callable from other programs.
 //!
 //! # Retries
@@ -41,7 +42,9 @@ pub mod driver;
 pub mod error;
 mod hand;
 pub mod info;
+mod over;
 pub mod record;
+mod report;
 pub mod retry;
 pub mod watch;
 pub mod wire_attack;

@@ -32,6 +32,12 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
+    /// The same, never giving up.
+    #[must_use]
+    pub const fn without_end(self) -> Self {
+        Self { give_up_after: Duration::MAX, ..self }
+    }
+
     /// The delay after failure number `failures` (from 1) in a row; `jitter` in 0 to 1 spreads it over the
     /// upper half of its range.
     #[must_use]
@@ -83,7 +89,10 @@ impl Backoff {
         }
         self.failures = self.failures.saturating_add(1);
         let since = *self.since.get_or_insert_with(|| {
-            tracing::warn!(%error, "trying again, for {:?} at most", self.policy.give_up_after);
+            match self.policy.give_up_after {
+                Duration::MAX => tracing::warn!(%error, "trying again until it works"),
+                limit => tracing::warn!(%error, "trying again, for {limit:?} at most"),
+            }
             now
         });
         let after = now.saturating_duration_since(since);

@@ -7,6 +7,7 @@ Exit code: 0 decided, 1 no decision, 2 wrong usage. See README.md for what has t
 import argparse
 import json
 import re
+import signal
 import sys
 import time
 from collections import Counter
@@ -27,7 +28,7 @@ ASK_AGAIN = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
 CALL_TIMEOUT = 10.0
 # How long a server may be out of reach, in seconds.
 GIVE_UP_AFTER = 30.0
-# Between two tries, in seconds.
+# Between two tries, or two looks for an instance, in seconds.
 BACK_OFF = 0.2
 
 
@@ -93,10 +94,14 @@ def play(caller, instance, proposal):
 
 
 def find(caller, text):
-    """The instance with this id or name, if this principal can begin there."""
+    """The instance with this id or name, as it stands and where this principal stands there."""
     by_id = re.fullmatch("[0-9a-f]{32}", text)
     request = instance_service_pb2.GetRequest(**{"instance_id" if by_id else "name": text})
-    found = caller.call(caller.instances.Get, request)
+    return caller.call(caller.instances.Get, request)
+
+
+def begin(found):
+    """The instance, if this principal can begin there."""
     if not found.HasField("own"):
         raise NoDecision("this principal is no process of the instance")
     if found.own.next_access_number != 1 or found.own.HasField("decided"):
@@ -106,6 +111,42 @@ def find(caller, text):
     return found.instance
 
 
+def instances(caller, name):
+    """Every instance that has this name, one after another, for as long as there is somebody to ask."""
+    last = None
+    while True:
+        try:
+            found = find(caller, name)
+            if found.instance.instance_id != last:
+                last = found.instance.instance_id
+                yield found
+                continue
+        except grpc.RpcError as error:
+            # Not created yet, or the server is away for longer than a call is repeated.
+            if error.code() not in ASK_AGAIN | {grpc.StatusCode.NOT_FOUND}:
+                raise
+        time.sleep(BACK_OFF)
+
+
+def tell(arguments, decision):
+    """Prints a decision."""
+    text = decision.decode(errors="backslashreplace")
+    told = json.dumps({"principal": arguments.principal, "decision": text}) if arguments.json else text
+    print(told, flush=True)
+
+
+def play_all(caller, arguments):
+    """Plays one instance of the name after another. Ends with the program."""
+    for found in instances(caller, arguments.instance):
+        try:
+            tell(arguments, play(caller, begin(found), arguments.value.encode()))
+        except NoDecision as why:
+            print(f"no decision: {why}", file=sys.stderr, flush=True)
+        except grpc.RpcError as error:
+            # Closed, or lost with the server's memory: final for this instance, and for no other.
+            print(f"no decision: {error.code().name}: {error.details()}", file=sys.stderr, flush=True)
+
+
 def main():
     """Returns the exit code."""
     parser = argparse.ArgumentParser(description="Play one correct process of a StickyCAS instance.")
@@ -113,22 +154,25 @@ def main():
     parser.add_argument("--instance", required=True, metavar="ID|NAME")
     parser.add_argument("--principal", required=True, metavar="NAME", help="who this process is on the roster")
     parser.add_argument("--value", required=True, metavar="TEXT", help="what it proposes")
+    parser.add_argument("--again", action="store_true", help="wait for the instance, play it and the next of its name")
     parser.add_argument("--json", action="store_true", help="print a line of JSON instead of the decision alone")
     arguments = parser.parse_args()
+    # The first process of a container has no default for it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 
     try:
         with grpc.insecure_channel(arguments.server.removeprefix("http://")) as channel:
             caller = Caller(channel, arguments.principal)
-            instance = find(caller, arguments.instance)
-            decision = play(caller, instance, arguments.value.encode())
+            if arguments.again:
+                play_all(caller, arguments)
+            else:
+                tell(arguments, play(caller, begin(find(caller, arguments.instance)), arguments.value.encode()))
     except NoDecision as why:
         print(f"error: {why}", file=sys.stderr)
         return 1
     except grpc.RpcError as error:
         print(f"error: {error.code().name}: {error.details()}", file=sys.stderr)
         return 1
-    text = decision.decode(errors="backslashreplace")
-    print(json.dumps({"principal": arguments.principal, "decision": text}) if arguments.json else text)
     return 0
 
 

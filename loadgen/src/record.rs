@@ -22,6 +22,8 @@ pub enum How {
     ChildProcesses,
     /// Over the network, each process a task of this process.
     Tasks,
+    /// Over the network, each process started by somebody else.
+    Judged,
 }
 
 impl fmt::Display for How {
@@ -30,6 +32,7 @@ impl fmt::Display for How {
             Self::Simulated => "in the simulator",
             Self::ChildProcesses => "over the network, a child process each",
             Self::Tasks => "over the network, a task each",
+            Self::Judged => "over the network, started by others",
         })
     }
 }
@@ -110,8 +113,8 @@ fn with_case<T>(
     let plan = Plan {
         attacks: fired.keys().cloned().collect(),
         late: cast.late().clone(),
+        faulty: cast.faulty().clone(),
         offences: cast.offences(params, *seed, &at_work),
-        ..Plan::default()
     };
     conclude(&Case { params: Arc::clone(params), cast, plan: &plan, history, complete, reports, fired })
 }

@@ -108,7 +108,7 @@ fn the_effective_file_is_the_same_scenario_with_nothing_left_open() {
 fn unknown_keys_are_refused() {
     assert_eq!(
         spoilt("expect = \"valid\"", "expects = \"valid\""),
-        "bad.toml:2: unknown field `expects`, expected one of `name`, `about`, `expect`, `late`, \
+        "bad.toml:2: unknown field `expects`, expected one of `name`, `about`, `expect`, `late`, `faulty`, \
          `instance`, `proposals`, `faults`\n  2 | expects = \"valid\""
     );
     let told = spoilt("order =", "ordre =");
@@ -257,6 +257,23 @@ fn late_processes_exist_and_are_correct() {
     let text = GOOD.replacen("expect = \"valid\"", "late = [4]", 1);
     let scenario = Scenario::parse("good.toml", &text, None).unwrap();
     assert_eq!(scenario.cast.late().iter().map(|process| process.get()).collect::<Vec<_>>(), [4]);
+}
+
+#[test]
+fn faulty_processes_exist_and_are_correct_and_not_late() {
+    let faulty = |keys: &str| spoilt("expect = \"valid\"", keys);
+    assert_eq!(
+        faulty("faulty = [5]"),
+        "bad.toml:2: there is no process 5: give 1 to n = 4\n  2 | faulty = [5]"
+    );
+    let told = faulty("faulty = [3]");
+    assert!(told.starts_with("bad.toml:2: process 3 is in the fault plan: only a correct one can be faulty"));
+    let told = faulty("late = [1]\nfaulty = [1]");
+    assert!(told.starts_with("bad.toml:3: process 1 is late: a faulty one is not judged"), "{told}");
+    let text = GOOD.replacen("expect = \"valid\"", "faulty = [4]", 1);
+    let scenario = Scenario::parse("good.toml", &text, None).unwrap();
+    assert_eq!(scenario.cast.faulty().iter().map(|process| process.get()).collect::<Vec<_>>(), [4]);
+    assert_eq!(Scenario::parse("again.toml", &scenario.to_toml(), None).unwrap(), scenario);
 }
 
 #[test]

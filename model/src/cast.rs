@@ -86,19 +86,21 @@ pub fn seed_of(me: ProcessId, run_seed: u64) -> u64 {
     SplitMix64::new(run_seed ^ u64::from(me.get()) << 32).next_u64()
 }
 
-/// The parts of all n processes, in order, and which of them come late.
+/// The parts of all n processes, in order, which of them come late, and which are made faulty from outside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cast {
     parts: Vec<Part>,
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     late: BTreeSet<ProcessId>,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    faulty: BTreeSet<ProcessId>,
 }
 
 impl Cast {
     /// The parts of processes 1, 2, 3, ... in this order.
     #[must_use]
     pub fn new(parts: Vec<Part>) -> Self {
-        Self { parts, late: BTreeSet::new() }
+        Self { parts, late: BTreeSet::new(), faulty: BTreeSet::new() }
     }
 
     /// The same, with these processes coming late: only when the first phase of their warp has passed (F6).
@@ -111,6 +113,19 @@ impl Cast {
     #[must_use]
     pub const fn late(&self) -> &BTreeSet<ProcessId> {
         &self.late
+    }
+
+    /// The same, with these processes killed, restarted without memory or the like by whoever carries out the
+    /// run: their parts are correct, but they count in f and are not judged (V4).
+    #[must_use]
+    pub fn with_faulty(self, faulty: BTreeSet<ProcessId>) -> Self {
+        Self { faulty, ..self }
+    }
+
+    /// The processes that are made faulty from outside.
+    #[must_use]
+    pub const fn faulty(&self) -> &BTreeSet<ProcessId> {
+        &self.faulty
     }
 
     /// The part of a process; `None` if it is not in the cast.

@@ -8,9 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use http::HeaderMap;
-use stickycas_proto::names::PRINCIPAL_KEY;
+use stickycas_proto::names::{PRINCIPAL_KEY, believed_principal};
 use stickycas_proto::status::Refused;
-use stickycas_proto::v1::RefusalReason;
 
 use crate::config::Config;
 use crate::principals::Account;
@@ -99,17 +98,7 @@ impl Directory {
     }
 
     fn believe<'a>(&self, headers: &'a HeaderMap) -> Result<&'a str, Refused> {
-        let refuse = |why: String| Refused::new(RefusalReason::NoIdentity, why);
-        let mut names = headers.get_all(PRINCIPAL_KEY).iter();
-        let name = match (names.next(), names.next()) {
-            (Some(name), None) => name,
-            (None, _) => return Err(refuse(format!("name yourself in the metadata key {PRINCIPAL_KEY}"))),
-            (Some(_), Some(_)) => return Err(refuse(format!("{PRINCIPAL_KEY} is given more than once"))),
-        };
-        let name = name.to_str().map_err(|_| refuse(format!("{PRINCIPAL_KEY} is not visible ASCII")))?;
-        if name.is_empty() || name.len() > self.principal_bytes {
-            return Err(refuse(format!("{PRINCIPAL_KEY} has 1 to {} bytes", self.principal_bytes)));
-        }
-        Ok(name)
+        let given = headers.get_all(PRINCIPAL_KEY).iter().map(|name| name.to_str().ok());
+        believed_principal(given, self.principal_bytes)
     }
 }

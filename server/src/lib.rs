@@ -31,6 +31,7 @@ mod unreadable;
 
 use std::sync::Arc;
 
+use stickycas_proto::v1::{instance_service_server, server_service_server, sticky_cas_service_server};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -139,9 +140,19 @@ pub async fn run(
 /// How often an idle connection is asked whether it lives, and how long it has to answer.
 const KEEPALIVE: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// What tools may learn of our services, health included. Older tools ask for v1alpha.
+/// What tools may learn of the services that are served here, health included. Older tools ask for v1alpha.
 fn reflection() -> tonic_reflection::server::Builder<'static> {
-    tonic_reflection::server::Builder::configure()
+    // The descriptors also hold what others serve.
+    let served = [
+        instance_service_server::SERVICE_NAME,
+        server_service_server::SERVICE_NAME,
+        sticky_cas_service_server::SERVICE_NAME,
+        tonic_health::pb::health_server::SERVICE_NAME,
+    ];
+    let builder = tonic_reflection::server::Builder::configure();
+    served
+        .into_iter()
+        .fold(builder, tonic_reflection::server::Builder::with_service_name)
         .register_encoded_file_descriptor_set(stickycas_proto::FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
 }

@@ -5,7 +5,9 @@
 //! so bad usage (exit code 2) never depends on the server.
 
 mod access;
+mod again;
 mod create;
+mod ended;
 mod exit;
 mod look;
 mod output;
@@ -59,6 +61,11 @@ struct Common {
     /// Give up after this long without any progress. Waiting for one's phase is no lack of progress.
     #[arg(long, global = true, default_value = "30s", value_name = "DURATION", value_parser = humantime::parse_duration)]
     give_up_after: Duration,
+    /// Notice a peer that vanished without a word after this much silence on an open stream, and half as long
+    /// again without an answer to a ping.
+    #[arg(long, global = true, env = "STICKYCAS_KEEP_ALIVE", default_value = "20s", value_name = "DURATION",
+          value_parser = parse_keep_alive)]
+    keep_alive: Duration,
     /// Print JSON for programs instead of text for people.
     #[arg(long, global = true)]
     json: bool,
@@ -136,9 +143,9 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), err: &mut (dyn Write + 
 }
 
 async fn perform(common: &Common, command: Command, output: &mut Output<'_>) -> Result<Exit, Failure> {
-    let client = client(common)?;
+    let client = common.client(&common.server)?;
     match command {
-        Command::Propose(propose) => propose.run(&client, output).await,
+        Command::Propose(propose) => propose.run(common, client, output).await,
         Command::Create(create) => create.run(&client, output).await,
         Command::Close(close) => close.run(&client, output).await,
         Command::Append(append) => append.run(&client, output).await,
@@ -151,13 +158,24 @@ async fn perform(common: &Common, command: Command, output: &mut Output<'_>) -> 
     }
 }
 
-fn client(common: &Common) -> Result<Client, Error> {
-    let principal = common.principal.as_deref().ok_or_else(|| {
-        Error::Usage("say who you are: --principal NAME, or STICKYCAS_PRINCIPAL".to_owned())
-    })?;
-    let target = Target::new(&common.server, principal)?;
-    let policy = RetryPolicy { give_up_after: common.give_up_after, ..RetryPolicy::default() };
-    Ok(Client::on(Connection::lazy(target), policy))
+impl Common {
+    /// A client of whoever listens at this address.
+    fn client(&self, address: &str) -> Result<Client, Error> {
+        let principal = self.principal.as_deref().ok_or_else(|| {
+            Error::Usage("say who you are: --principal NAME, or STICKYCAS_PRINCIPAL".to_owned())
+        })?;
+        let target = Target::new(address, principal)?.with_keep_alive(self.keep_alive);
+        let policy = RetryPolicy { give_up_after: self.give_up_after, ..RetryPolicy::default() };
+        Ok(Client::on(Connection::lazy(target), policy))
+    }
+}
+
+fn parse_keep_alive(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(Duration::ZERO) => Err("give more than 0, such as 2s".to_owned()),
+        Ok(keep_alive) => Ok(keep_alive),
+        Err(error) => Err(format!("{error}; give a duration such as 2s")),
+    }
 }
 
 /// What ends a subcommand early.
@@ -260,6 +278,18 @@ mod tests {
                 "silent",
             ],
             &["get", "--principal", "p1", "no/name"],
+            &["get", "--principal", "p1", "demo", "--keep-alive", "0s"],
+            &[
+                "propose",
+                "--principal",
+                "p1",
+                "--instance",
+                "0123456789abcdef0123456789abcdef",
+                "--value",
+                "v",
+                "--again",
+            ],
+            &["propose", "--principal", "p1", "--instance", "demo", "--value", "v", "--report-to", "nowhere"],
         ] {
             let (exit, out, err) = run_with(args).await;
             assert_eq!(exit, Exit::Usage, "{args:?}: {err}");

@@ -1,21 +1,26 @@
 //! `propose`: plays one process to its end.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use clap::Args;
 use stickycas_model::byzantine::{Strategy, WireAttack, WireAttackError};
-use stickycas_model::process::Ended;
+use stickycas_model::cast::seed_of;
 use stickycas_model::types::Value;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1::RefusalReason;
 use tokio::time::Instant;
 
+use super::again::again;
+use super::ended::{CORRECT, EndedPlay};
 use super::output::Output;
-use super::{Exit, Failure, asked_to_stop};
+use super::{Common, Exit, Failure, asked_to_stop};
 use crate::client::Client;
-use crate::driver::{Conduct, Played};
+use crate::driver::Conduct;
 use crate::error::Error;
 use crate::hand::instance_ref;
+use crate::info::Looked;
+use crate::over::Over;
 use crate::record::PlayRecord;
 use crate::wire_attack::Attacked;
 
@@ -25,8 +30,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 #[derive(Debug, Args)]
 pub(super) struct Propose {
     /// The instance: its id, or its name.
-    #[arg(long, value_name = "ID|NAME")]
-    instance: String,
+    #[arg(long, env = "STICKYCAS_INSTANCE", value_name = "ID|NAME")]
+    pub(super) instance: String,
     /// The value to propose: text, or 0x and hex digits. With --strategy, what it proposes where it follows the
     /// algorithm for a while; without, byzantine-PROCESS.
     #[arg(long, value_name = "V", value_parser = parse_value, required_unless_present_any = ["strategy", "attack"])]
@@ -38,12 +43,23 @@ pub(super) struct Propose {
     #[arg(long, value_name = "A", value_parser = parse_attack, conflicts_with_all = ["strategy", "value"],
           long_help = attack_help())]
     attack: Option<WireAttack>,
-    /// What the strategy draws, it draws from this.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    seed: u64,
+    /// What the strategy draws, it draws from this. Without it from 0, or with --again from the seed of the
+    /// instance, so that a judge can foresee it.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
     /// Wait up to this long for an instance of this name to be created.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = humantime::parse_duration)]
     wait_for_instance: Duration,
+    /// Play one instance after another: when this one has ended, wait for the next of the same name, until told
+    /// to stop (SIGTERM or SIGINT: exit code 0). Prints a result for each. Waits for each as long as it takes,
+    /// and does not give up while the server is away. An instance that the server has lost is reported as such,
+    /// and the next one is looked for.
+    #[arg(long, conflicts_with = "wait_for_instance")]
+    again: bool,
+    /// Report at the end of each instance how this process has ended, to the judge at this address, and wait
+    /// until the instance has been judged (stickycas-loadgen judge). Empty: to nobody.
+    #[arg(long, env = "STICKYCAS_REPORT_TO", value_name = "URL")]
+    report_to: Option<String>,
 }
 
 pub(super) fn parse_value(text: &str) -> Result<Value, String> {
@@ -87,9 +103,29 @@ fn strategy_help() -> String {
 }
 
 impl Propose {
-    pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<Exit, Failure> {
+    pub(super) async fn run(
+        self,
+        common: &Common,
+        client: Client,
+        output: &mut Output<'_>,
+    ) -> Result<Exit, Failure> {
         instance_ref(&self.instance)?;
-        let part = self.part()?;
+        self.part(0)?;
+        let url = self.report_to.as_deref().filter(|url| !url.is_empty());
+        let judge = url.map(|url| common.client(url)).transpose()?;
+        if self.again {
+            let judge = judge.map(Client::without_end);
+            return again(&self, &client.without_end(), judge.as_ref(), output).await;
+        }
+        self.once(&client, judge.as_ref(), output).await
+    }
+
+    async fn once(
+        self,
+        client: &Client,
+        judge: Option<&Client>,
+        output: &mut Output<'_>,
+    ) -> Result<Exit, Failure> {
         let mut stop = std::pin::pin!(asked_to_stop());
         let instance = tokio::select! {
             found = find(client, &self.instance, self.wait_for_instance) => found?,
@@ -97,28 +133,74 @@ impl Propose {
                 return Err(Error::Undecided("stopped before the instance was found".to_owned()).into());
             }
         };
+        let mut stopped = false;
+        let stopping = async {
+            (&mut stop).await;
+            stopped = true;
+        };
+        let ended = self.play(client, instance, self.seed.unwrap_or(0), stopping).await?;
+        output.result(&ended.record, || ended.text())?;
+        if let Some(judge) = judge.filter(|_| !stopped) {
+            tokio::select! {
+                () = report(judge, instance, &ended) => {}
+                () = &mut stop => {}
+            }
+        }
+        ended.exit()
+    }
+
+    /// Plays its part at this instance until the process has ended or the instance is over.
+    pub(super) async fn play_until_over(&self, client: &Client, looked: &Looked) -> Result<EndedPlay, Error> {
+        let Looked { instance, own, .. } = looked;
+        let run_seed = instance.parameters.spec().seed.get();
+        let seed = self.seed.or_else(|| Some(seed_of(own.as_ref()?.process, run_seed))).unwrap_or(run_seed);
+        // A correct process always waits for an answer, by which it is told. A Byzantine one may not.
+        if self.strategy.is_none() && self.attack.is_none() {
+            return self.play(client, instance.id, seed, std::future::pending()).await;
+        }
+        let over = OnceLock::new();
+        let stop = async {
+            match client.over(instance.id).await {
+                // An attack goes on when its process has left, and comes to its own end.
+                Over::Finished if self.attack.is_some() => std::future::pending().await,
+                how => over.get_or_init(|| how),
+            };
+        };
+        let ended = self.play(client, instance.id, seed, stop).await?;
+        Ok(match over.into_inner() {
+            Some(Over::Unknown(error)) => ended.failed(error),
+            Some(Over::Finished | Over::Closed) | None => ended,
+        })
+    }
+
+    async fn play(
+        &self,
+        client: &Client,
+        instance: InstanceId,
+        seed: u64,
+        stop: impl Future<Output = ()>,
+    ) -> Result<EndedPlay, Error> {
         let principal = client.connection().target().principal();
-        let (record, correct, played) = match part {
+        let (record, played) = match self.part(seed)? {
             Part::Player(conduct, strategy) => {
                 let played = client.play(instance, conduct, stop).await;
-                (PlayRecord::new(instance, principal, &strategy, &played), strategy == CORRECT, played)
+                (PlayRecord::new(instance, principal, &strategy, &played), played)
             }
             Part::Attacker(attack) => {
-                let Attacked { done, played } = client.attack(instance, attack, self.seed, stop).await;
-                (PlayRecord::of_attack(instance, principal, attack, done, &played), false, played)
+                let Attacked { done, played } = client.attack(instance, attack, seed, stop).await;
+                (PlayRecord::of_attack(instance, principal, attack, done, &played), played)
             }
         };
-        output.result(&record, || text(&record))?;
-        exit(correct, played)
+        Ok(EndedPlay { record, proposal: self.value.clone(), error: played.error })
     }
 
     /// What it is to be.
-    fn part(&self) -> Result<Part, Error> {
+    fn part(&self, seed: u64) -> Result<Part, Error> {
         match (self.attack, &self.strategy, &self.value) {
             (Some(attack), _, _) => Ok(Part::Attacker(attack)),
             (None, Some(strategy), value) => {
                 let text = strategy.to_string();
-                Ok(Part::Player(Conduct::byzantine(strategy.clone(), value.clone(), self.seed), text))
+                Ok(Part::Player(Conduct::byzantine(strategy.clone(), value.clone(), seed), text))
             }
             (None, None, Some(value)) => {
                 Ok(Part::Player(Conduct::correct(value.clone()), CORRECT.to_owned()))
@@ -128,8 +210,14 @@ impl Propose {
     }
 }
 
-/// What a correct process has in the place of a strategy.
-const CORRECT: &str = "correct";
+/// Tells a judge how a process has ended. That it cannot be told is no failure of the process.
+pub(super) async fn report(judge: &Client, instance: InstanceId, ended: &EndedPlay) {
+    let said = ended.record.said(ended.proposal.clone());
+    match judge.report(instance, &said).await {
+        Ok(verdict) => tracing::info!(%instance, %verdict, "judged"),
+        Err(error) => tracing::warn!(%instance, %error, "the judge was not told"),
+    }
+}
 
 /// What is played.
 enum Part {
@@ -151,63 +239,9 @@ async fn find(client: &Client, instance: &str, wait: Duration) -> Result<Instanc
     }
 }
 
-/// The error, if any, still has to be told; a Byzantine process ends well however it ends by itself.
-fn exit(correct: bool, played: Played) -> Result<Exit, Failure> {
-    match (played.error, played.report.map(|report| report.ended)) {
-        (Some(error), _) => Err(error.into()),
-        (None, Some(Ended::Decided)) => Ok(Exit::Done),
-        (None, _) => Ok(if correct { Exit::Ended } else { Exit::Done }),
-    }
-}
-
-fn text(record: &PlayRecord) -> String {
-    let who = record.process.map_or_else(|| record.principal.clone(), |process| format!("process {process}"));
-    let phase = record.phase.map_or_else(String::new, |phase| format!(" in phase {phase}"));
-    if let Some(done) = &record.attack {
-        return format!("{who}, {}: {done}", record.strategy);
-    }
-    match (&record.ended, &record.decision) {
-        (Ended::Decided, Some(decision)) => {
-            let from: Vec<String> = record.from.iter().map(ToString::to_string).collect();
-            let from = if from.is_empty() {
-                " (an earlier life of it did)".to_owned()
-            } else {
-                format!("{phase}, from: {}", from.join(" "))
-            };
-            format!("{decision}\n{who} decided{from}")
-        }
-        (Ended::Failed(why), _) => format!("{who} has no decision: {why}"),
-        _ => format!("{who} ended without a decision{phase}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use stickycas_model::types::{Phase, ProcessId};
-
     use super::*;
-
-    #[test]
-    fn people_read_the_decision_first_and_then_where_it_came_from() {
-        let value = |text| Value::parse(text).unwrap();
-        let record = PlayRecord {
-            instance: String::new(),
-            principal: "p2".to_owned(),
-            strategy: "correct".to_owned(),
-            process: ProcessId::new(2),
-            decision: Some(value("a")),
-            phase: Phase::new(4),
-            from: vec![value("a"), value("b"), value("a")],
-            ended: Ended::Decided,
-            accesses: 2,
-            reconnections: 0,
-            attack: None,
-            error: None,
-        };
-        assert_eq!(text(&record), "a\nprocess 2 decided in phase 4, from: a b a");
-        let failed = PlayRecord { process: None, ended: Ended::Failed("lost".to_owned()), ..record };
-        assert_eq!(text(&failed), "p2 has no decision: lost");
-    }
 
     #[test]
     fn an_unknown_strategy_is_answered_with_those_that_exist() {

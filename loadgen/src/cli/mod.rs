@@ -4,13 +4,17 @@
 //! error. The exit code is 0 for `valid` and `outside`, 1 for `violation`, 2 for `unknown`, 3 if the run could
 //! not be set up or carried through, which includes a wrong command line. `replay` exits with 0 if everything came
 //! out the same and with 1 if not; `explain` with 0 whatever the verdict; both with 3 if they cannot read the folder.
+//! `perturb` exits with 0 if everything was as its plans have it, with 1 if something was not, with 3 if a plan could
+//! not be carried out.
 
 mod campaign;
 mod client;
 mod explain;
 mod explore;
+mod judge;
 mod load;
 mod output;
+mod perturb;
 mod replay;
 mod report;
 mod run;
@@ -36,7 +40,7 @@ struct Cli {
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 the verdict is valid or outside, 1 violation, 2 unknown, 3 the run could not be made.
-With --expect: 0 if the verdict is the expected one, else 1.
+With --expect: 0 if the verdict is the expected one, else 1. Of several instances (judge) the worst counts.
 load: 4 if nothing is wrong but a condition failed it.
 replay: 0 the folder follows from its inputs, 1 it does not, 3 it cannot be read. explain: 0, or 3.";
 
@@ -44,6 +48,8 @@ replay: 0 the folder follows from its inputs, 1 it does not, 3 it cannot be read
 enum Command {
     /// Run a scenario over the network and judge it
     Run(run::RunArgs),
+    /// Judge a scenario whose processes are started by others, one instance after another
+    Judge(judge::JudgeArgs),
     /// Run a scenario in the simulator and judge it, once or with many seeds
     Simulate(simulate::SimulateArgs),
     /// Put load on a server: many instances at once, timed and judged
@@ -58,6 +64,8 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Search small instances exhaustively and say which claims hold
     Explore(explore::ExploreArgs),
+    /// Carry out plans on the containers of the demo: kill, pause, restart, cut off, and see what comes of it
+    Perturb(perturb::PerturbArgs),
     /// Be a client: play one process, or work on instances by hand (client --help)
     #[command(disable_help_flag = true)]
     Client(client::ClientArgs),
@@ -76,6 +84,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let done = match cli.command {
         Command::Run(args) => run::run(&args).map(ExitCode::from),
+        Command::Judge(args) => judge::run(&args).map(ExitCode::from),
         Command::Simulate(args) => simulate::run(&args).map(ExitCode::from),
         Command::Load(args) => load::run(&args).map(ExitCode::from),
         Command::Campaign(args) => campaign::run(&args).map(ExitCode::from),
@@ -83,6 +92,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Explain(args) => explain::run(&args).map(ExitCode::from),
         Command::Replay(args) => replay::run(&args).map(ExitCode::from),
         Command::Explore(args) => explore::run(&args).map(ExitCode::from),
+        Command::Perturb(args) => perturb::run(&args).map(ExitCode::from),
         Command::Client(args) => client::run(args),
     };
     done.unwrap_or_else(|error| {

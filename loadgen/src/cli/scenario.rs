@@ -32,7 +32,19 @@ pub(super) struct ScenarioArgs {
     pub(super) expect: Option<Outcome>,
 }
 
-fn outcome(text: &str) -> Result<Outcome, String> {
+/// Shows what came of a run: the report for people, or the verdict as JSON and the report beside it.
+pub(super) fn show_record(record: &Record, json: bool) -> anyhow::Result<()> {
+    let report = table::coloured(record, table::ROWS_ON_SCREEN);
+    if json {
+        tell(&report);
+        show(&json::verdict(&record.verdict))
+    } else {
+        show(&report)
+    }
+}
+
+/// A verdict by its name.
+pub(super) fn outcome(text: &str) -> Result<Outcome, String> {
     let all = [Outcome::Valid, Outcome::Outside, Outcome::Unknown, Outcome::Violation];
     let found = all.into_iter().find(|outcome| outcome.to_string() == text);
     found.ok_or_else(|| "give valid, outside, unknown or violation".to_owned())
@@ -61,13 +73,7 @@ impl ScenarioArgs {
     ) -> anyhow::Result<u8> {
         let environment = Environment::here(record.how, server);
         let written = folder::write(record, &environment, self.out.as_deref());
-        let report = table::coloured(record, table::ROWS_ON_SCREEN);
-        if self.json {
-            tell(&report);
-            show(&json::verdict(&record.verdict))?;
-        } else {
-            show(&report)?;
-        }
+        show_record(record, self.json)?;
         // After the report, so that a full disk does not hide it.
         let folder = written.context("cannot write the run folder")?;
         tell(&format!("run folder: {}", folder.display()));

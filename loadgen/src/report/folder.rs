@@ -68,9 +68,16 @@ impl Harness {
 /// # Errors
 /// `to` exists already, or it cannot be written.
 pub fn write(record: &Record, environment: &Environment, to: Option<&Path>) -> io::Result<PathBuf> {
-    let default =
-        Path::new(DEFAULT_PARENT).join(format!("{}-{}", record.scenario.name, record.scenario.seed));
-    write_whole(to, &default, |folder| fill(folder, record, environment))
+    let name = format!("{}-{}", record.scenario.name, record.scenario.seed);
+    write_whole(to, &Path::new(DEFAULT_PARENT).join(name), |folder| fill(folder, record, environment))
+}
+
+/// Writes the folder of a run as the first of `wanted`, `wanted-2`, ... that does not exist. Returns where it is.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write_at_first_free(record: &Record, environment: &Environment, wanted: &Path) -> io::Result<PathBuf> {
+    write_whole(None, wanted, |folder| fill(folder, record, environment))
 }
 
 /// Has a folder filled beside its place and moves it there; without `to`, to the first of `default`, `default-2`, ...

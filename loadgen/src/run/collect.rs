@@ -1,10 +1,12 @@
 //! Collects the history of an instance as it happens.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use stickycas_client::Error;
 use stickycas_client::watch::{Watch, Watched};
 use stickycas_model::history::{Event, Recorded};
-use stickycas_model::types::Phase;
+use stickycas_model::types::{Phase, ProcessId, Value};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -13,44 +15,68 @@ use crate::progress::Progress;
 
 /// Follows a watch to its end.
 #[derive(Debug)]
-pub(super) struct Collector {
+pub(crate) struct Collector {
     task: JoinHandle<Collected>,
-    /// The last phase that is known to have come. Sent again with each event.
-    reached: watch::Receiver<Option<Phase>>,
+    /// Sent again with each event.
+    happened: watch::Receiver<Happened>,
+}
+
+/// What has happened so far, as far as somebody acts on it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Happened {
+    /// The last phase that is known to have come.
+    pub(crate) reached: Option<Phase>,
+    /// How many processes have joined.
+    pub(crate) joined: u32,
+    /// Who has left, by which decision.
+    pub(crate) decided: BTreeMap<ProcessId, Value>,
+    /// Why no more will be heard, if the watch broke off.
+    pub(crate) lost: Option<Error>,
+}
+
+impl Happened {
+    fn take_in(&mut self, event: &Event) {
+        self.reached = event.reached().or(self.reached);
+        match event {
+            Event::Joined { .. } => self.joined += 1,
+            Event::Decided { process, value } => drop(self.decided.insert(*process, value.clone())),
+            _ => {}
+        }
+    }
 }
 
 /// What was collected.
 #[derive(Debug, Default)]
-pub(super) struct Collected {
-    pub(super) history: Vec<Recorded>,
+pub(crate) struct Collected {
+    pub(crate) history: Vec<Recorded>,
     /// Whether the history begins with the first event, lacks none, and goes to the instance's end.
-    pub(super) complete: bool,
+    pub(crate) complete: bool,
     /// Why it could not be followed to the end, if so.
-    pub(super) trouble: Option<String>,
+    pub(crate) trouble: Option<String>,
 }
 
 impl Collector {
-    /// Starts to follow a watch of an instance at which nothing has happened yet.
-    pub(super) fn start(watch: Watch, progress: Progress) -> Self {
-        let (reaches, reached) = watch::channel(None);
-        let task = tokio::spawn(follow(watch, progress, reaches));
-        Self { task, reached }
+    /// Starts to follow a watch from the first event of an instance on.
+    pub(crate) fn start(watch: Watch, progress: Progress) -> Self {
+        let (tell, happened) = watch::channel(Happened::default());
+        let task = tokio::spawn(follow(watch, progress, tell));
+        Self { task, happened }
     }
 
     /// Returns when something has happened since the last call; never again once the watch has ended.
-    pub(super) async fn something_happened(&mut self) {
-        if self.reached.changed().await.is_err() {
+    pub(crate) async fn something_happened(&mut self) {
+        if self.happened.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// The last phase that is known to have come.
-    pub(super) fn reached(&self) -> Option<Phase> {
-        *self.reached.borrow()
+    /// What has happened so far.
+    pub(crate) fn happened(&self) -> watch::Ref<'_, Happened> {
+        self.happened.borrow()
     }
 
     /// Follows to the end, which is to come within this time of the close.
-    pub(super) async fn finish(mut self, within: Duration) -> Collected {
+    pub(crate) async fn finish(mut self, within: Duration) -> Collected {
         let lost = |trouble| Collected { trouble: Some(trouble), ..Collected::default() };
         match timeout(within, &mut self.task).await {
             Ok(Ok(collected)) => collected,
@@ -63,11 +89,7 @@ impl Collector {
     }
 }
 
-async fn follow(
-    mut watch: Watch,
-    mut progress: Progress,
-    reaches: watch::Sender<Option<Phase>>,
-) -> Collected {
+async fn follow(mut watch: Watch, mut progress: Progress, tell: watch::Sender<Happened>) -> Collected {
     let mut collected = Collected::default();
     loop {
         match watch.next().await {
@@ -78,9 +100,8 @@ async fn follow(
                     return collected;
                 }
                 progress.observe(&recorded.event);
-                let reached = recorded.event.reached();
+                tell.send_modify(|happened| happened.take_in(&recorded.event));
                 collected.history.push(recorded);
-                reaches.send_modify(|last| *last = reached.or(*last));
             }
             // It was not asked for.
             Ok(Some(Watched::Snapshot(_))) => {}
@@ -91,6 +112,7 @@ async fn follow(
             }
             Err(error) => {
                 collected.trouble = Some(format!("the history is incomplete: {error}"));
+                tell.send_modify(|happened| happened.lost = Some(error));
                 return collected;
             }
         }

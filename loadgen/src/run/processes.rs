@@ -5,15 +5,7 @@ use stickycas_model::types::ProcessId;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// How a process ended.
-#[derive(Debug)]
-pub(super) struct Ending {
-    pub(super) process: ProcessId,
-    /// What it says. `None`: it never opened a session, or could not tell.
-    pub(super) report: Option<Report>,
-    /// What should not have happened.
-    pub(super) trouble: Option<String>,
-}
+use super::ends::Ending;
 
 /// Everybody is told to stop through this.
 #[derive(Clone, Debug)]

@@ -37,6 +37,16 @@ impl Site {
         Ok(Self { client, shared: Mutex::default() })
     }
 
+    /// Connects to a server that may not be there yet, or be away for a while: waits so long for it, now and later.
+    ///
+    /// # Errors
+    /// If it cannot be reached within this time.
+    pub async fn open_within(url: &str, coordinator: &str, within: Duration) -> anyhow::Result<Self> {
+        let policy = RetryPolicy { give_up_after: within, ..RetryPolicy::default() };
+        let client = Client::connect_with(Target::new(url, coordinator)?, policy).await?;
+        Ok(Self { client, shared: Mutex::default() })
+    }
+
     /// The server's address.
     #[must_use]
     pub fn url(&self) -> &str {
@@ -66,6 +76,6 @@ impl Site {
 }
 
 /// The principal of a process in every instance of every run.
-pub(super) fn principal(process: ProcessId) -> String {
+pub(crate) fn principal(process: ProcessId) -> String {
     format!("process-{process}")
 }

@@ -1,9 +1,11 @@
 //! Who is started when.
 
 use stickycas_model::cast::{Latecomers, Part, Role};
-use stickycas_model::types::{Phase, ProcessId};
+use stickycas_model::types::ProcessId;
 use stickycas_proto::names::InstanceId;
 
+use super::collect::Happened;
+use super::ends::{Ending, Ends};
 use super::processes::Processes;
 use super::site::Site;
 use super::{Options, supervisor, task};
@@ -12,55 +14,40 @@ use crate::scenario::Scenario;
 /// Starts processes: all at first, save those that come late.
 #[derive(Debug)]
 pub(super) struct Starter<'a> {
-    pub(super) scenario: &'a Scenario,
-    pub(super) options: &'a Options,
+    scenario: &'a Scenario,
+    options: &'a Options,
     site: &'a Site,
     instance: InstanceId,
     /// Who has not been started.
     late: Latecomers,
+    processes: Processes,
 }
 
 impl<'a> Starter<'a> {
-    pub(super) fn new(
+    /// Starts all that are not late.
+    pub(super) fn start(
         site: &'a Site,
         scenario: &'a Scenario,
         instance: InstanceId,
         options: &'a Options,
-    ) -> Self {
-        Self { scenario, options, site, instance, late: scenario.cast.latecomers(&scenario.params) }
-    }
-
-    /// Starts all that are not late.
-    pub(super) fn start_all(&self) -> anyhow::Result<Processes> {
-        let mut processes = Processes::new();
-        for (process, part) in self.scenario.cast.parts() {
-            if !self.late.contains(process) {
-                self.start(process, part, &mut processes)?;
+    ) -> anyhow::Result<Self> {
+        let late = scenario.cast.latecomers(&scenario.params);
+        let mut starter = Self { scenario, options, site, instance, late, processes: Processes::new() };
+        for (process, part) in scenario.cast.parts() {
+            if !starter.late.contains(process) {
+                starter.start_one(process, part)?;
             }
         }
-        Ok(processes)
+        Ok(starter)
     }
 
-    /// Starts those that come late and are due, this phase having come.
-    pub(super) fn start_late(
-        &mut self,
-        reached: Option<Phase>,
-        processes: &mut Processes,
-    ) -> anyhow::Result<()> {
-        let Some(phase) = reached.filter(|_| !self.late.is_empty()) else { return Ok(()) };
-        for process in self.late.come(phase) {
-            if let Some(part) = self.scenario.cast.part(process) {
-                self.start(process, part, processes)?;
-            }
-        }
-        Ok(())
+    /// Stops those that are left.
+    pub(super) async fn stop(self) -> Vec<Ending> {
+        self.processes.stop().await
     }
 
-    pub(super) fn has_started_all(&self) -> bool {
-        self.late.is_empty()
-    }
-
-    fn start(&self, process: ProcessId, part: &Part, processes: &mut Processes) -> anyhow::Result<()> {
+    fn start_one(&mut self, process: ProcessId, part: &Part) -> anyhow::Result<()> {
+        let processes = &mut self.processes;
         let (site, instance, run_seed) = (self.site, self.instance, self.scenario.seed);
         match &self.options.program {
             Some(program) => {
@@ -78,5 +65,25 @@ impl<'a> Starter<'a> {
                     .start(process, |stop| Ok(task::play(client, instance, process, part, run_seed, stop)))
             }
         }
+    }
+}
+
+impl Ends for Starter<'_> {
+    async fn next(&mut self) -> Option<Ending> {
+        if self.processes.is_empty() && !self.late.is_empty() {
+            return std::future::pending().await;
+        }
+        self.processes.next().await
+    }
+
+    /// Starts those that come late and are due.
+    fn happened(&mut self, happened: &Happened) -> anyhow::Result<()> {
+        let Some(phase) = happened.reached.filter(|_| !self.late.is_empty()) else { return Ok(()) };
+        for process in self.late.come(phase) {
+            if let Some(part) = self.scenario.cast.part(process) {
+                self.start_one(process, part)?;
+            }
+        }
+        Ok(())
     }
 }

@@ -34,7 +34,17 @@ pub(super) fn check(file: &File, seed: Option<u64>) -> Result<Scenario, Fault> {
         role: faults.role(process).cloned().unwrap_or(Role::Correct),
         proposal,
     });
-    let cast = Cast::new(parts.collect()).with_late(late(file.late.as_ref(), &params, &faults)?);
+    let late = correct("late", &file.late, &params, &faults)?;
+    let faulty = correct("faulty", &file.faulty, &params, &faults)?;
+    let twice = |number: &&Spanned<u32>| late.iter().any(|late| late.get() == *number.get_ref());
+    if let Some(number) = file.faulty.iter().find(twice) {
+        let reason = format!(
+            "process {} is late: a faulty one is not judged, so leave it out of late",
+            number.get_ref()
+        );
+        return Err(Fault::new(number.span(), reason));
+    }
+    let cast = Cast::new(parts.collect()).with_late(late).with_faulty(faulty);
     Ok(Scenario { name, about: file.about.clone(), expect: file.expect, params, cast, seed })
 }
 
@@ -169,27 +179,26 @@ pub(super) fn fault_plan(groups: &[Spanned<Faults>], params: &Params, seed: u64)
     Ok(plan)
 }
 
-/// The correct processes that come late.
-fn late(
-    given: Option<&Spanned<Vec<Spanned<u32>>>>,
+/// Correct processes of which a key says something.
+fn correct(
+    key: &str,
+    given: &[Spanned<u32>],
     params: &Params,
     faults: &FaultPlan,
 ) -> Result<BTreeSet<ProcessId>, Fault> {
-    let mut late = BTreeSet::new();
-    for number in given.into_iter().flat_map(Spanned::get_ref) {
+    let mut named = BTreeSet::new();
+    for number in given {
         let process = process(number, params)?;
         if faults.role(process).is_some() {
-            let reason = format!("process {process} is in the fault plan: only a correct one can be late");
+            let reason = format!("process {process} is in the fault plan: only a correct one can be {key}");
             return Err(Fault::new(number.span(), reason));
         }
-        if !late.insert(process) {
-            return Err(Fault::new(
-                number.span(),
-                format!("process {process} is late already: name it once"),
-            ));
+        if !named.insert(process) {
+            let reason = format!("process {process} is {key} already: name it once");
+            return Err(Fault::new(number.span(), reason));
         }
     }
-    Ok(late)
+    Ok(named)
 }
 
 fn process(number: &Spanned<u32>, params: &Params) -> Result<ProcessId, Fault> {

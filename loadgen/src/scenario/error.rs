@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use stickycas_model::byzantine::WireAttack;
 
+use super::overrides::OverrideError;
+
 /// Why a scenario is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
@@ -20,6 +22,9 @@ pub enum ScenarioError {
     /// Something in it is wrong.
     #[error("{0}")]
     Invalid(Problem),
+    /// Something is wrong with it through a value that took the place of the file's.
+    #[error(transparent)]
+    Overridden(OverrideError),
 }
 
 /// Why the simulator has nothing to show of a scenario.

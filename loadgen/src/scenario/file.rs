@@ -18,7 +18,11 @@ pub(super) struct File {
     pub(super) about: String,
     pub(super) expect: Option<Outcome>,
     /// Correct processes that come when their first phase has passed.
-    pub(super) late: Option<Spanned<Vec<Spanned<u32>>>>,
+    #[serde(default)]
+    pub(super) late: Vec<Spanned<u32>>,
+    /// Correct processes that somebody kills, restarts without memory or the like in the course of the run.
+    #[serde(default)]
+    pub(super) faulty: Vec<Spanned<u32>>,
     pub(super) instance: Spanned<Instance>,
     pub(super) proposals: Spanned<Proposals>,
     #[serde(default)]

@@ -19,6 +19,8 @@ struct File<'a> {
     expect: Option<Outcome>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     late: &'a BTreeSet<ProcessId>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    faulty: &'a BTreeSet<ProcessId>,
     instance: Instance<'a>,
     proposals: Proposals<'a>,
     faults: Vec<Faults<'a>>,
@@ -67,6 +69,7 @@ pub(super) fn to_toml(scenario: &Scenario) -> String {
         about: &scenario.about,
         expect: scenario.expect,
         late: scenario.cast.late(),
+        faulty: scenario.cast.faulty(),
         instance: Instance {
             processes: spec.processes,
             warp_size: spec.warp_size,

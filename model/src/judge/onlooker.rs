@@ -70,6 +70,7 @@ impl Onlooker {
         self.evidence.end();
         let (mut plan, mut fired) = (meant.clone(), BTreeMap::new());
         plan.late.extend(cast.late());
+        plan.faulty.extend(cast.faulty());
         if let Some(sightings) = &self.sightings {
             fired = sightings.fired(cast, seed);
             plan.attacks.extend(fired.keys().cloned());

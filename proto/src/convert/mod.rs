@@ -15,6 +15,7 @@ mod frames;
 pub mod history;
 pub mod own;
 pub mod params;
+pub mod report;
 
 /// Why a message is not well formed. Fields are named as in the .proto files.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

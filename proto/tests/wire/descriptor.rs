@@ -34,6 +34,7 @@ fn the_descriptor_set_holds_the_services_and_their_calls() {
         .collect();
     let expected = [
         ("InstanceService", &["Create", "Get", "List", "Watch", "Close"][..]),
+        ("JudgeService", &["Report"]),
         ("ServerService", &["GetCounts"]),
         ("StickyCasService", &["Append", "Read", "Decide", "Attach"]),
     ];

@@ -11,6 +11,7 @@ use proptest::sample::Index;
 use prost::Message;
 use stickycas_model::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use stickycas_model::params::{Params, ParamsSpec};
+use stickycas_model::process::Ended;
 use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId, Seed, SessionId, Value};
 use stickycas_proto::convert::access::{
     access_frame, access_from_append, access_from_frame, access_from_read, value_from_wire,
@@ -19,6 +20,7 @@ use stickycas_proto::convert::answer::{Received, answer_frame, append_response, 
 use stickycas_proto::convert::history::{event_from_wire, event_to_wire};
 use stickycas_proto::convert::own::{Own, Welcomed, welcome_frame};
 use stickycas_proto::convert::params::{params_from_wire, spec_from_wire};
+use stickycas_proto::convert::report::Said;
 use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
 use stickycas_proto::status::Refused;
 use stickycas_proto::v1::{self, client_frame, server_frame, watch_response};
@@ -36,6 +38,7 @@ fn convert_as_everything(bytes: &[u8]) -> Vec<&'static str> {
         ("DecideRequest", decoded(bytes, decide_request)),
         ("AttachRequest", decoded(bytes, attach_request)),
         ("CreateRequest", decoded(bytes, create_request)),
+        ("ReportRequest", decoded(bytes, |report| Said::from_wire(report, &params()).is_ok())),
         ("GetRequest", decoded(bytes, |request: &v1::GetRequest| InstanceRef::try_from(request).is_ok())),
         ("AttachResponse", decoded(bytes, attach_response)),
         ("AppendResponse", decoded(bytes, |response| Received::from_append(response).is_ok())),
@@ -141,11 +144,21 @@ fn well_formed() -> Vec<(&'static str, Vec<u8>)> {
     let response = v1::AttachResponse { frames: vec![welcome.into(), read_frame.into(), refusal.into()] };
     let append = v1::AppendRequest { instance_id, access_number: 1, value: value.to_bytes(), no_wait: true };
     let create = v1::CreateRequest { name: "run".to_owned(), parameters, roster: vec![] };
+    let report = Said {
+        decision: Some(value.clone()),
+        phase: Some(Phase::FIRST),
+        from: vec![value.clone()],
+        ended: Ended::Decided,
+        refusal: None,
+        proposal: Some(value.clone()),
+        reconnections: 1,
+    };
     let get = v1::GetResponse { instance, status: None, own: Some((&own).into()) };
     vec![
         ("AppendRequest", append.encode_to_vec()),
         ("AppendResponse", append_response(Some(Phase::FIRST), AppendAnswer::Failed).encode_to_vec()),
         ("ReadResponse", read_response(None, &read, entries.iter().cloned()).encode_to_vec()),
+        ("ReportRequest", report.to_wire(InstanceId::new(7)).encode_to_vec()),
         ("AttachRequest", request.encode_to_vec()),
         ("AttachResponse", response.encode_to_vec()),
         ("CreateRequest", create.encode_to_vec()),

@@ -1,0 +1,61 @@
+# One image with the three programs, static, in a file system that holds nothing else.
+#
+#   docker build -t stickycas .                                                        for this machine
+#   docker build -t stickycas --build-arg TARGETARCH=arm64 --platform linux/arm64 .    for arm64, compiled here
+#
+# In three steps, so that a change of a source file compiles only what depends on it:
+#   manifests  the workspace without its sources
+#   build      all dependencies, which the manifests alone decide; then the programs
+#   the last   the programs
+
+# Any image will do that has this Rust, a C compiler and Debian's packages.
+ARG RUST_IMAGE=rust:1.95-bookworm
+# The processor of the machine that builds. BuildKit knows it; the older builder takes it for amd64.
+ARG BUILDPLATFORM
+
+FROM --platform=${BUILDPLATFORM:-linux/amd64} ${RUST_IMAGE} AS manifests
+WORKDIR /src
+COPY . .
+RUN demo/manifests-only
+
+FROM --platform=${BUILDPLATFORM:-linux/amd64} ${RUST_IMAGE} AS build
+# The processor to build for: amd64 or arm64. BuildKit sets it from --platform.
+ARG TARGETARCH
+# thin: somewhat faster programs, and every change of a source file takes twice as long to build.
+ARG LTO=off
+ENV CARGO_TERM_PROGRESS_WHEN=never CARGO_PROFILE_RELEASE_LTO=${LTO} CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+    CARGO_PROFILE_RELEASE_DEBUG=none CARGO_PROFILE_RELEASE_STRIP=symbols
+WORKDIR /src
+COPY demo/cargo-for demo/
+RUN demo/cargo-for "${TARGETARCH}" prepare
+COPY --from=manifests /src .
+# What was built of our own packages was empty, and must not be taken for the real thing.
+RUN demo/cargo-for "${TARGETARCH}" build \
+    && rm -rf model proto server client loadgen target/release/.fingerprint/stickycas-* \
+        target/*/release/.fingerprint/stickycas-*
+COPY model model
+COPY proto proto
+COPY server server
+COPY client client
+COPY loadgen loadgen
+# Stands in run folders beside the version.
+ARG COMMIT
+RUN STICKYCAS_COMMIT="${COMMIT}" demo/cargo-for "${TARGETARCH}" build \
+    && mkdir -p /image/usr/local /image/runs \
+    && mv target/programs /image/usr/local/bin \
+    && chown 65532:65532 /image/runs
+
+FROM scratch
+ARG COMMIT
+ARG VERSION=0.1.0
+LABEL org.opencontainers.image.title="StickyCAS" \
+      org.opencontainers.image.description="Byzantine-tolerant consensus on a write-once list: server, client, load generator" \
+      org.opencontainers.image.licenses="MIT OR Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${COMMIT}"
+COPY --from=build /image /
+COPY scenarios /scenarios
+COPY demo/perturbations /perturbations
+ENV PATH=/usr/local/bin
+# Nobody in particular; by number, because there is no list of users.
+USER 65532:65532

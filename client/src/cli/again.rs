@@ -1,0 +1,93 @@
+//! `propose --again`: one instance after another of the same name, until told to stop.
+//!
+//! A closed instance gives its name away, so the name always leads to the current one. What is remembered is the
+//! id of the one that was played last; a client that is restarted finds the current instance by its name, and the
+//! hello tells it where its process stands (SPEC F8e).
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use stickycas_model::machine::State;
+use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
+use stickycas_proto::v1::RefusalReason;
+
+use super::output::Output;
+use super::propose::{Propose, report};
+use super::{Exit, Failure, asked_to_stop};
+use crate::client::Client;
+use crate::error::Error;
+use crate::hand::instance_ref;
+use crate::info::Looked;
+
+/// Between two looks for the next instance, at first, ...
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// ... and when there has been none for a while.
+const LOOK_AGAIN_LATER: Duration = Duration::from_millis(500);
+
+/// Plays on until told to stop. Being told so is no failure.
+pub(super) async fn again(
+    propose: &Propose,
+    client: &Client,
+    judge: Option<&Client>,
+    output: &mut Output<'_>,
+) -> Result<Exit, Failure> {
+    let name = match instance_ref(&propose.instance)? {
+        InstanceRef::Name(name) => name,
+        InstanceRef::Id(_) => {
+            return Err(Error::Usage(format!(
+                "--again with instance {}: give a name, since an id names one instance only",
+                propose.instance
+            ))
+            .into());
+        }
+    };
+    tokio::select! {
+        biased;
+        () = asked_to_stop() => Ok(Exit::Done),
+        failed = series(propose, client, judge, &name, output) => failed.map(|never| match never {}),
+    }
+}
+
+async fn series(
+    propose: &Propose,
+    client: &Client,
+    judge: Option<&Client>,
+    name: &InstanceName,
+    output: &mut Output<'_>,
+) -> Result<Infallible, Failure> {
+    let mut last = None;
+    loop {
+        let looked = successor(client, name, last).await?;
+        let instance = looked.instance.id;
+        let ended = propose.play_until_over(client, &looked).await?;
+        output.result(&ended.record, || ended.text())?;
+        if let Some(judge) = judge.filter(|_| !ended.was_replaced()) {
+            tokio::select! {
+                () = report(judge, instance, &ended) => {}
+                // Whoever judged the last one has gone on without asking.
+                next = successor(client, name, Some(instance)) => drop(next?),
+            }
+        }
+        last = Some(instance);
+    }
+}
+
+/// Waits until the name leads to an instance other than the last one.
+///
+/// # Errors
+/// When the server refuses to tell, for another reason than that there is none. While it is away, it is asked again.
+async fn successor(client: &Client, name: &InstanceName, last: Option<InstanceId>) -> Result<Looked, Error> {
+    let mut pause = LOOK_AGAIN;
+    loop {
+        match client.get(&InstanceRef::Name(name.clone())).await {
+            Ok(looked) if Some(looked.instance.id) != last && looked.status.state != State::Closed => {
+                return Ok(looked);
+            }
+            Ok(_) => {}
+            Err(error) if error.reason() == Some(RefusalReason::InstanceUnknown) => {}
+            Err(error) => return Err(error),
+        }
+        tokio::time::sleep(pause).await;
+        pause = LOOK_AGAIN_LATER.min(pause * 2);
+    }
+}

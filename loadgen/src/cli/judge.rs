@@ -1,0 +1,262 @@
+//! `judge`: scenarios whose processes are started by others.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use stickycas_client::cli::DEFAULT_SERVER;
+use stickycas_model::judge::Outcome;
+use stickycas_proto::names::{InstanceId, InstanceName};
+
+use super::output::{log_to_stderr, show, tell};
+use super::scenario::{outcome, show_record};
+use super::stop::asked_to_stop;
+use crate::environment::Environment;
+use crate::judge::{Asked, Desk, Options, Series, Subject, conduct};
+use crate::perturb::Plan;
+use crate::record::{HARNESS_FAILED, Record, exit_code};
+use crate::report::folder;
+use crate::run::Site;
+use crate::scenario::{LARGEST_SEED, Overrides};
+
+const LONG_ABOUT: &str = "\
+Judge a scenario whose processes are started by others, one instance after another.
+
+Creates an instance of the scenario under a name, with process-1, process-2, ... as its roster, and waits until \
+every correct process has ended. The processes may be started by anyone and in any order, before or after the judge:
+
+  stickycas-client propose --principal process-1 --value tea --instance demo --again --report-to http://127.0.0.1:7421
+
+Each plays the part that the scenario gives it: a correct one proposes the scenario's value, a Byzantine one follows \
+its strategy or attack. When all correct ones have reported (or have left, and say nothing for 2 s), the judge closes \
+the instance, prints the table and the verdict, writes a run folder, and goes on with the next.
+
+A judge that is restarted with the same arguments goes on with the same instance: DIR/NAME.series.json says where it \
+stood. A server that lost its memory ends the instance at once with the verdict unknown. SIGTERM and SIGINT end the \
+judge at once, with exit code 3.";
+
+/// The arguments of `judge`.
+#[derive(Debug, Args)]
+#[command(long_about = LONG_ABOUT)]
+pub(super) struct JudgeArgs {
+    /// The scenario file
+    #[arg(value_name = "SCENARIO.toml")]
+    scenario: PathBuf,
+    /// The server; it is waited for
+    #[arg(long, env = "STICKYCAS_SERVER", value_name = "URL", default_value = DEFAULT_SERVER)]
+    server: String,
+    /// Create the instances as this principal, which needs the coordinator role
+    #[arg(long, env = "STICKYCAS_PRINCIPAL", value_name = "NAME", default_value = "judge")]
+    principal: String,
+    /// The name of the instances, by which processes find the current one. Each closed one gives it to the next
+    #[arg(long, value_name = "NAME", default_value = "demo")]
+    name: InstanceName,
+    /// Listen here for the reports of processes
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7421")]
+    listen: SocketAddr,
+    /// Takes the place of a key of the scenario's [instance], as in pace=250ms or arbiter=uniform: TOML, or a bare
+    /// word. An empty value leaves the key as it is. May be given many times
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// The seed of the first instance; the next one has the next seed. Without any, one is drawn
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=LARGEST_SEED))]
+    seed: Option<u64>,
+    /// Judge so many instances in a row
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    instances: u64,
+    /// Judge one instance after another until told to stop: a line for each, and the table only of those that end
+    /// otherwise than expected
+    #[arg(long, conflicts_with = "instances")]
+    endless: bool,
+    /// What is done to the processes meanwhile: who is thereby faulty or late, for whom nobody waits, and which
+    /// parameters and verdict go with it. Empty: nothing
+    #[arg(long, env = "STICKYCAS_PLAN", value_name = "PLAN.toml")]
+    plan: Option<PathBuf>,
+    /// Where run folders go, DIR/SCENARIO-SEED-ID each, and the state of the series
+    #[arg(long, value_name = "DIR", default_value = folder::DEFAULT_PARENT)]
+    runs: PathBuf,
+    /// Print the verdict of each instance as JSON on standard output; with --endless, in one line
+    #[arg(long)]
+    json: bool,
+    /// Exit with 0 if every verdict is this one and with 1 otherwise: valid, outside, unknown or violation [default:
+    /// that of the plan]
+    #[arg(long, value_name = "VERDICT", value_parser = outcome)]
+    expect: Option<Outcome>,
+    /// Wait so long for the server, at first and whenever it is away
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = humantime::parse_duration)]
+    ready_within: Duration,
+    /// Give up waiting after so long without any event, beyond patience, join timeout and pace
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = humantime::parse_duration)]
+    timeout: Duration,
+}
+
+pub(super) fn run(args: &JudgeArgs) -> anyhow::Result<u8> {
+    let (subject, mut series) = args.prepare()?;
+    let expected = args.expect.or(subject.plan.as_ref().map(|plan| plan.expect));
+    log_to_stderr();
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
+    let done = runtime.block_on(async {
+        tokio::select! {
+            done = args.conduct(&subject, &mut series, expected) => Some(done),
+            asked = asked_to_stop() => asked.err().map(|error| Err(error.into())),
+        }
+    });
+    runtime.shutdown_background();
+    let Some(done) = done else {
+        tell(&format!("interrupted: {} instances judged", series.done()));
+        series.interrupted()?;
+        return Ok(HARNESS_FAILED);
+    };
+    done?;
+    if series.asked() != Some(1) {
+        let counts: Vec<String> =
+            series.verdicts().map(|(outcome, count)| format!("{count} {outcome}")).collect();
+        tell(&format!("{} instances: {}", series.done(), counts.join(", ")));
+    }
+    Ok(worst(series.verdicts().map(|(outcome, _)| outcome), expected))
+}
+
+impl JudgeArgs {
+    /// Everything that can be wrong is found here, before anything is done.
+    fn prepare(&self) -> anyhow::Result<(Subject, Series)> {
+        let (file, text) = read(&self.scenario)?;
+        let plan = match self.plan.as_deref().filter(|path| !path.as_os_str().is_empty()) {
+            Some(path) => {
+                let (file, text) = read(path)?;
+                Some((Plan::parse(&file, &text)?, text))
+            }
+            None => None,
+        };
+        let mut overrides = Overrides::default();
+        for setting in &self.set {
+            overrides.set("--set", setting)?;
+        }
+        let (plan, plan_text) = plan.unzip();
+        // What a plan needs in order to hit comes last.
+        overrides.extend(plan.as_ref().map(|plan| plan.overrides.clone()).unwrap_or_default());
+        let asked = Asked {
+            scenario: text.clone(),
+            set: self.set.clone(),
+            plan: plan_text,
+            seed: self.seed,
+            instances: (!self.endless).then_some(self.instances),
+        };
+        let subject = Subject { file, text, overrides, plan, name: self.name.clone() };
+        let scenario = subject.scenario(self.seed)?;
+        if let Some(plan) = &subject.plan {
+            plan.check_against(&scenario)?;
+        }
+        let series = Series::open(&self.runs, &self.name, asked, || Ok::<_, anyhow::Error>(scenario.seed))?;
+        tell(&format!("seed {}", series.first_seed()));
+        Ok((subject, series))
+    }
+
+    async fn conduct(
+        &self,
+        subject: &Subject,
+        series: &mut Series,
+        expected: Option<Outcome>,
+    ) -> anyhow::Result<()> {
+        let scenario = subject.scenario(Some(series.first_seed()))?;
+        let desk = Desk::open(self.listen, &scenario.params).await?;
+        tell(&format!("hears reports at http://{}", desk.address()));
+        let site = Site::open_within(&self.server, &self.principal, self.ready_within).await?;
+        let options = Options {
+            stall: self.timeout,
+            gone: subject.plan.as_ref().map(Plan::gone).unwrap_or_default(),
+            quiet: self.endless,
+            tell: if self.endless { |_| {} } else { tell },
+        };
+        let mut number = series.done();
+        conduct(&site, &desk, subject, series, &options, |record, instance| {
+            number += 1;
+            self.publish(record, instance, number, expected)
+        })
+        .await?;
+        desk.close().await;
+        Ok(())
+    }
+
+    /// Writes down what came of an instance, and shows it.
+    fn publish(
+        &self,
+        record: &Record,
+        instance: InstanceId,
+        number: u64,
+        expected: Option<Outcome>,
+    ) -> anyhow::Result<()> {
+        let id = instance.to_string();
+        let name = format!("{}-{}-{}", record.scenario.name, record.scenario.seed, &id[..8]);
+        let environment = Environment::here(record.how, Some(self.server.clone()));
+        let written = folder::write_at_first_free(record, &environment, &self.runs.join(name));
+        let verdict = record.verdict.verdict;
+        let as_expected = exit_code(verdict, expected) == 0;
+        if !self.endless {
+            show_record(record, self.json)?;
+        } else if self.json {
+            show(&(serde_json::to_string(&record.verdict).context("the verdict is no JSON")? + "\n"))?;
+        } else {
+            show(&line(record, instance, number))?;
+        }
+        if self.endless && !as_expected {
+            tell(&crate::report::table::coloured(record, crate::report::table::ROWS_ON_SCREEN));
+        }
+        // After the report, so that a full disk does not hide it.
+        let folder = written.context("cannot write the run folder")?;
+        if !self.endless || !as_expected {
+            tell(&format!("run folder: {}", folder.display()));
+        }
+        if let Some(expected) = expected.filter(|_| !as_expected) {
+            tell(&format!("expected {expected}, got {verdict}"));
+        }
+        Ok(())
+    }
+}
+
+/// A file as errors name it, and its text.
+fn read(path: &Path) -> anyhow::Result<(String, String)> {
+    let file = path.display().to_string();
+    let text = std::fs::read_to_string(path).with_context(|| file.clone())?;
+    Ok((file, text))
+}
+
+/// One instance of many, in one line.
+fn line(record: &Record, instance: InstanceId, number: u64) -> String {
+    let verdict = &record.verdict;
+    let decision = verdict.decision.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+    let phase = verdict.last_decision_phase.map_or_else(|| "-".to_owned(), |phase| phase.to_string());
+    let seed = record.scenario.seed;
+    format!(
+        "#{number} {instance} seed {seed}: {}, decision {decision}, last phase {phase}\n",
+        verdict.verdict
+    )
+}
+
+/// The exit code of several runs: that of the worst one.
+fn worst(outcomes: impl Iterator<Item = Outcome>, expected: Option<Outcome>) -> u8 {
+    let badness = |code: &u8| match code {
+        0 => 0,
+        2 => 1,
+        _ => 2,
+    };
+    outcomes.map(|outcome| exit_code(outcome, expected)).max_by_key(badness).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_verdict_is_the_exit_code() {
+        let code = |outcomes: &[Outcome]| worst(outcomes.iter().copied(), None);
+        assert_eq!(code(&[]), 0);
+        assert_eq!(code(&[Outcome::Valid, Outcome::Outside]), 0);
+        assert_eq!(code(&[Outcome::Valid, Outcome::Unknown]), 2);
+        assert_eq!(code(&[Outcome::Unknown, Outcome::Violation, Outcome::Valid]), 1);
+        let expected = Some(Outcome::Unknown);
+        assert_eq!(worst([Outcome::Unknown].into_iter(), expected), 0);
+        assert_eq!(worst([Outcome::Unknown, Outcome::Valid].into_iter(), expected), 1);
+    }
+}

@@ -1,0 +1,143 @@
+//! `perturb`: plans, carried out on the containers of a compose project.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use stickycas_client::{Client, RetryPolicy, Target};
+use stickycas_proto::names::InstanceName;
+use tokio::sync::watch;
+
+use super::output::{log_to_stderr, show, tell};
+use super::stop::asked_to_stop;
+use crate::perturb::docker::{Docker, project_name};
+use crate::perturb::{Perturbed, Plan, Stage, perturb, table};
+use crate::report::folder::DEFAULT_PARENT;
+use crate::report::json;
+
+/// How long to try to reach a server that does not answer.
+const GIVE_UP_CONNECTING: Duration = Duration::from_secs(5);
+
+/// The arguments of `perturb`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct PerturbArgs {
+    /// The plans, carried out one after the other
+    #[arg(value_name = "PLAN", required = true)]
+    plans: Vec<PathBuf>,
+    /// The server of the project
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7420", env = "STICKYCAS_SERVER")]
+    server: String,
+    /// Follow instances as this principal, which the server must know as an observer
+    #[arg(long, value_name = "NAME", default_value = "observer")]
+    principal: String,
+    /// The name of the judge's instances
+    #[arg(long, value_name = "NAME", default_value = "demo")]
+    instance: InstanceName,
+    /// The name of the judge's scenario, with which its run folders begin
+    #[arg(long, value_name = "NAME", default_value = "demo")]
+    scenario: String,
+    /// The compose project; without it, COMPOSE_PROJECT_NAME or the name of this folder, as Compose has it
+    #[arg(long, value_name = "NAME")]
+    project: Option<String>,
+    /// How Compose is called, as in 'docker-compose -f demo.yml'; without it, docker compose or docker-compose,
+    /// whichever there is
+    #[arg(long, value_name = "WORDS", default_value = "")]
+    compose: String,
+    /// The program docker
+    #[arg(long, value_name = "PROGRAM", default_value = "docker")]
+    docker: PathBuf,
+    /// Where the judge's container has the plans
+    #[arg(long, value_name = "FOLDER", default_value = "/perturbations")]
+    plans_of_judge: String,
+    /// Where the judge's container has its run folders
+    #[arg(long, value_name = "FOLDER", default_value = "/runs")]
+    runs_of_judge: String,
+    /// Copy run folders to this folder
+    #[arg(long, value_name = "FOLDER", default_value = DEFAULT_PARENT)]
+    runs: PathBuf,
+    /// How long a plan may take
+    #[arg(long, value_name = "DURATION", default_value = "3m", value_parser = humantime::parse_duration)]
+    timeout: Duration,
+    /// Print what came of the plans as JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+const AFTER_HELP: &str = "\
+The project must be up: docker compose up --detach. For each plan the judge's container is made anew; all others stay
+as they are, but for what the plan does to them, and are put back as they were, also on Ctrl-C.
+Exit codes: 0 everything was as the plans have it, 1 something was not, 3 a plan could not be carried out.";
+
+pub(super) fn run(args: &PerturbArgs) -> anyhow::Result<u8> {
+    // Whatever is wrong with the last plan is told before the first one begins.
+    let plans = args.plans.iter().map(|file| Plan::load(file).map(|plan| (file, plan)));
+    let plans: Vec<(&PathBuf, Plan)> = plans.collect::<Result<_, _>>()?;
+    log_to_stderr();
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
+    let mut all = Vec::new();
+    let carried_out = runtime.block_on(carry_out(args, &plans, &mut all));
+    if args.json {
+        show(&json::text(&all))?;
+    } else if !all.is_empty() {
+        show(&table(&all))?;
+    }
+    carried_out?;
+    Ok(u8::from(!all.iter().all(|done| done.as_expected)))
+}
+
+/// Carries out the plans; what came of them is put into `all`, also if one of them fails.
+async fn carry_out(
+    args: &PerturbArgs,
+    plans: &[(&PathBuf, Plan)],
+    all: &mut Vec<Perturbed>,
+) -> anyhow::Result<()> {
+    let mut stop = stop();
+    let stage = stage(args).await?;
+    for (file, plan) in plans {
+        tell(&format!("{}: {}", plan.name, plan.about));
+        let asked = async {
+            // Without a sender nobody will ask any more.
+            if stop.wait_for(|asked| *asked).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        let done = perturb(&stage, file, plan, &|line| tell(&format!("  {line}")), asked).await;
+        let done = done.with_context(|| format!("plan {}", plan.name))?;
+        tell(&done.line());
+        all.push(done);
+    }
+    Ok(())
+}
+
+async fn stage(args: &PerturbArgs) -> anyhow::Result<Stage> {
+    let folder = std::env::current_dir().context("cannot find this folder")?;
+    let named = std::env::var("COMPOSE_PROJECT_NAME").ok();
+    let policy = RetryPolicy { give_up_after: GIVE_UP_CONNECTING, ..RetryPolicy::default() };
+    let client = Client::connect_with(Target::new(&args.server, &args.principal)?, policy).await?;
+    Ok(Stage {
+        docker: Docker::new(&args.docker),
+        compose: args.compose.split_whitespace().map(str::to_owned).collect(),
+        project: args.project.clone().unwrap_or_else(|| project_name(named.as_deref(), &folder)),
+        client: Client::on(client.connection().clone(), RetryPolicy::default()),
+        instance: args.instance.clone(),
+        scenario: args.scenario.clone(),
+        plans_of_judge: args.plans_of_judge.clone(),
+        runs_of_judge: args.runs_of_judge.clone(),
+        runs: args.runs.clone(),
+        timeout: args.timeout,
+    })
+}
+
+/// Becomes true when somebody wants this program to end, from now on.
+fn stop() -> watch::Receiver<bool> {
+    let (asks, asked) = watch::channel(false);
+    tokio::spawn(async move {
+        // Who cannot be asked to stop goes on to the end.
+        if asked_to_stop().await.is_ok() {
+            let _ = asks.send(true);
+        }
+    });
+    asked
+}

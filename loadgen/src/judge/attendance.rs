@@ -1,0 +1,179 @@
+//! Who of the processes has ended: by its report, or by having left without one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use stickycas_model::cast::Role;
+use stickycas_model::process::{Ended, Report};
+use stickycas_model::types::{ProcessId, Value};
+use stickycas_proto::convert::report::Said;
+use stickycas_proto::v1::RefusalReason;
+use tokio::time::{Instant, sleep_until};
+
+use super::desk::{Desk, Reports};
+use crate::run::collect::Happened;
+use crate::run::ends::{Ending, Ends};
+use crate::scenario::Scenario;
+
+/// So long after its decision a process is expected to report; then the decision stands for a report.
+const GRACE: Duration = Duration::from_secs(2);
+/// Between two lines that say how many have joined.
+const TELL_AGAIN: Duration = Duration::from_secs(1);
+
+/// The processes of an instance, as the judge knows of them.
+pub(super) struct Attendance<'a> {
+    scenario: &'a Scenario,
+    reports: Reports,
+    /// Who has left, by which decision, and until when a report may be expected.
+    decided: BTreeMap<ProcessId, (Value, Instant)>,
+    /// Whose end was told.
+    ended: BTreeSet<ProcessId>,
+    /// Nothing more will be heard of the instance.
+    lost: bool,
+    /// Reports are waited for all the same.
+    alone: bool,
+    joined: u32,
+    /// When to say how many have joined, if that is not known yet.
+    tell_at: Option<Instant>,
+    tell: fn(&str),
+}
+
+impl<'a> Attendance<'a> {
+    pub(super) fn new(scenario: &'a Scenario, desk: &Desk, tell: fn(&str)) -> Self {
+        Self {
+            scenario,
+            reports: desk.listen(),
+            decided: BTreeMap::new(),
+            ended: BTreeSet::new(),
+            lost: false,
+            alone: false,
+            joined: 0,
+            tell_at: None,
+            tell,
+        }
+    }
+
+    /// The next process whose end has not been told.
+    fn fresh(&mut self) -> Option<Ending> {
+        let ended = &self.ended;
+        let reported = self.reports.look(|said| {
+            let fresh = said.iter().find(|(process, _)| !ended.contains(process));
+            fresh.map(|(process, said)| ending(*process, said))
+        });
+        let (scenario, now) = (self.scenario, Instant::now());
+        let left = || {
+            let mut left = self.decided.iter().filter(|(process, _)| !ended.contains(process));
+            let (process, (value, _)) = left.find(|(_, (_, until))| *until <= now)?;
+            Some(stand_in(scenario, *process, value))
+        };
+        let ending = reported.or_else(left)?;
+        self.ended.insert(ending.process);
+        Some(ending)
+    }
+
+    /// When one can say next that somebody has left without a report.
+    fn next_grace(&self) -> Option<Instant> {
+        let waiting = self.decided.iter().filter(|(process, _)| !self.ended.contains(process));
+        waiting.map(|(_, (_, until))| *until).min()
+    }
+
+    fn tell_joined(&mut self) {
+        let n = self.scenario.params.processes();
+        (self.tell)(&format!("{} of {n} joined", self.joined));
+        self.tell_at = None;
+    }
+
+    /// How all ended that did, by the last that they said.
+    pub(super) fn endings(&mut self) -> Vec<Ending> {
+        let mut endings: BTreeMap<ProcessId, Ending> = self
+            .decided
+            .iter()
+            .map(|(process, (value, _))| (*process, stand_in(self.scenario, *process, value)))
+            .collect();
+        self.reports.look(|said| {
+            endings.extend(said.iter().map(|(process, said)| (*process, ending(*process, said))));
+        });
+        endings.into_values().collect()
+    }
+
+    /// How many were told that the instance is unknown.
+    pub(super) fn told_unknown(&mut self) -> usize {
+        let told = |said: &&Said| said.refusal == Some(RefusalReason::InstanceUnknown);
+        self.reports.look(|said| said.values().filter(told).count())
+    }
+
+    /// Who says that it proposed what.
+    pub(super) fn proposals(&mut self) -> BTreeMap<ProcessId, Value> {
+        let proposal = |(process, said): (&ProcessId, &Said)| Some((*process, said.proposal.clone()?));
+        self.reports.look(|said| said.iter().filter_map(proposal).collect())
+    }
+
+    /// From now on only reports are waited for.
+    pub(super) fn go_on_without_the_instance(&mut self) {
+        self.alone = true;
+    }
+}
+
+impl Ends for Attendance<'_> {
+    async fn next(&mut self) -> Option<Ending> {
+        loop {
+            if self.lost && !self.alone {
+                return None;
+            }
+            if let Some(ending) = self.fresh() {
+                return Some(ending);
+            }
+            let (grace, tell) = (self.next_grace(), self.tell_at);
+            tokio::select! {
+                () = self.reports.something_new() => {}
+                () = at(grace) => {}
+                () = at(tell) => self.tell_joined(),
+            }
+        }
+    }
+
+    fn happened(&mut self, happened: &Happened) -> anyhow::Result<()> {
+        self.lost |= happened.lost.is_some();
+        // An attack goes on when its process has left.
+        let attacks = |process| {
+            matches!(self.scenario.cast.part(process).map(|part| &part.role), Some(Role::Attacker(_)))
+        };
+        for (process, value) in happened.decided.iter().filter(|(process, _)| !attacks(**process)) {
+            let until = || (value.clone(), Instant::now() + GRACE);
+            self.decided.entry(*process).or_insert_with(until);
+        }
+        if happened.joined != self.joined {
+            self.joined = happened.joined;
+            if self.joined == self.scenario.params.processes() {
+                self.tell_joined();
+            } else {
+                self.tell_at.get_or_insert_with(|| Instant::now() + TELL_AGAIN);
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn ending(process: ProcessId, said: &Said) -> Ending {
+    Ending { process, report: Some(said.clone().into_report(process)), trouble: None }
+}
+
+/// What is known of a process that has left and says nothing. Of a Byzantine one that is no report.
+fn stand_in(scenario: &Scenario, process: ProcessId, decided: &Value) -> Ending {
+    let report = || Report {
+        process,
+        decision: Some(decided.clone()),
+        phase: None,
+        from: Vec::new(),
+        ended: Ended::Decided,
+    };
+    let correct = scenario.cast.part(process).is_some_and(|part| part.role == Role::Correct);
+    Ending { process, report: correct.then(report), trouble: None }
+}

@@ -1,0 +1,276 @@
+//! Where processes report: the judge's end of `JudgeService`.
+//!
+//! A [`Desk`] knows which instance is being judged and which were lately. It keeps one report of each process of the
+//! current one, the newest, and holds the call until there is a verdict. Between two instances, and before a judge
+//! that was restarted knows which one it goes on with, calls wait: that an instance is unknown is a final answer.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use stickycas_model::judge::Outcome;
+use stickycas_model::params::Params;
+use stickycas_model::types::ProcessId;
+use stickycas_proto::convert::WireError;
+use stickycas_proto::convert::report::Said;
+use stickycas_proto::names::{InstanceId, PRINCIPAL_KEY, believed_principal};
+use stickycas_proto::status::Refused;
+use stickycas_proto::v1;
+use stickycas_proto::v1::RefusalReason;
+use stickycas_proto::v1::judge_service_server::{JudgeService, JudgeServiceServer};
+use tokio::net::TcpListener;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+use crate::run::principal;
+
+/// Instances whose verdict is still told.
+pub(super) const LATELY: usize = 16;
+/// The most bytes of a principal.
+const LONGEST_PRINCIPAL: usize = 256;
+/// Of a report, beyond its values.
+const REST_OF_A_REPORT: usize = 64 * 1024;
+/// The most calls at a time on one connection.
+const CALLS_PER_CONNECTION: u32 = 64;
+/// How often a connection is asked whether it lives, and how long it has to answer.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// So long the last answers may take on their way.
+const LAST_ANSWERS: Duration = Duration::from_millis(500);
+
+/// A place where processes report. Serves as long as it is not dropped.
+#[derive(Debug)]
+pub struct Desk {
+    board: watch::Sender<Board>,
+    address: SocketAddr,
+    close: oneshot::Sender<()>,
+    serving: JoinSet<()>,
+}
+
+/// What is known at the desk.
+#[derive(Debug, Default)]
+struct Board {
+    current: Option<Current>,
+    judged: VecDeque<(InstanceId, Outcome)>,
+}
+
+#[derive(Debug)]
+struct Current {
+    instance: InstanceId,
+    params: Arc<Params>,
+    said: BTreeMap<ProcessId, Said>,
+    /// How many calls there were of each: the newest is the one that counts.
+    calls: BTreeMap<ProcessId, u64>,
+}
+
+impl Desk {
+    /// Listens at this address for processes of instances with these parameters.
+    ///
+    /// # Errors
+    /// If the address cannot be had.
+    pub async fn open(listen: SocketAddr, params: &Params) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind(listen).await;
+        let listener =
+            listener.with_context(|| format!("cannot listen at {listen}: give another --listen"))?;
+        let address = listener.local_addr()?;
+        let (board, roster) = (watch::Sender::new(Board::default()), roster(params));
+        let service = JudgeServiceServer::new(Clerk { board: board.clone(), roster: Arc::new(roster) })
+            .max_decoding_message_size(longest_report(params));
+        let (close, closed) = oneshot::channel::<()>();
+        let mut serving = JoinSet::new();
+        serving.spawn(async move {
+            let served = Server::builder()
+                .http2_keepalive_interval(Some(KEEP_ALIVE))
+                .http2_keepalive_timeout(Some(KEEP_ALIVE))
+                .max_concurrent_streams(Some(CALLS_PER_CONNECTION))
+                .add_service(service)
+                .serve_with_incoming_shutdown(TcpListenerStream::new(listener), async {
+                    // Whoever could say it is gone: the desk was dropped, and this task with it.
+                    let _ = closed.await;
+                });
+            if let Err(error) = served.await {
+                tracing::error!(%error, "no more reports are heard");
+            }
+        });
+        Ok(Self { board, address, close, serving })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes reports of this instance from now on.
+    pub(super) fn expect(&self, instance: InstanceId, params: &Arc<Params>) {
+        let params = Arc::clone(params);
+        self.board.send_modify(|board| {
+            board.current = Some(Current { instance, params, said: BTreeMap::new(), calls: BTreeMap::new() });
+        });
+    }
+
+    /// Answers everybody who asks for this instance, now and for a while.
+    pub(super) fn judged(&self, instance: InstanceId, verdict: Outcome) {
+        self.board.send_modify(|board| {
+            board.current.take_if(|current| current.instance == instance);
+            board.judged.truncate(LATELY - 1);
+            board.judged.push_front((instance, verdict));
+        });
+    }
+
+    /// Hears when something is said.
+    pub(super) fn listen(&self) -> Reports {
+        Reports(self.board.subscribe())
+    }
+
+    /// Gives the last answers a moment to arrive, and listens no more.
+    pub async fn close(mut self) {
+        let _ = self.close.send(());
+        let _ = timeout(LAST_ANSWERS, self.serving.join_next()).await;
+    }
+}
+
+/// What has been reported of the current instance.
+#[derive(Debug)]
+pub(super) struct Reports(watch::Receiver<Board>);
+
+impl Reports {
+    /// Returns when something was said since the last look.
+    pub(super) async fn something_new(&mut self) {
+        if self.0.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// What each process has said last.
+    pub(super) fn look<T>(&mut self, look: impl FnOnce(&BTreeMap<ProcessId, Said>) -> T) -> T {
+        let nothing = BTreeMap::new();
+        look(self.0.borrow_and_update().current.as_ref().map_or(&nothing, |current| &current.said))
+    }
+}
+
+impl Board {
+    fn verdict(&self, instance: InstanceId) -> Option<Outcome> {
+        self.judged.iter().find(|(judged, _)| *judged == instance).map(|(_, verdict)| *verdict)
+    }
+
+    fn current(&self, instance: InstanceId) -> Option<&Current> {
+        self.current.as_ref().filter(|current| current.instance == instance)
+    }
+
+    /// Whether it can be said if this instance is known.
+    fn can_tell(&self, instance: InstanceId) -> bool {
+        self.current.is_some() || self.verdict(instance).is_some()
+    }
+
+    /// Whether this call of a process need not wait any more.
+    fn has_answer(&self, instance: InstanceId, process: ProcessId, call: u64) -> bool {
+        self.current(instance).is_none_or(|current| current.calls.get(&process) != Some(&call))
+    }
+}
+
+/// Who takes the reports.
+#[derive(Debug)]
+struct Clerk {
+    board: watch::Sender<Board>,
+    roster: Arc<BTreeMap<String, ProcessId>>,
+}
+
+#[tonic::async_trait]
+impl JudgeService for Clerk {
+    async fn report(
+        &self,
+        request: Request<v1::ReportRequest>,
+    ) -> Result<Response<v1::ReportResponse>, Status> {
+        let process = self.process(&request)?;
+        let request = request.into_inner();
+        let instance: InstanceId =
+            request.instance_id.parse().map_err(|error: WireError| Refused::from(&error))?;
+        let mut board = self.board.subscribe();
+        let gone = |_| Refused::new(RefusalReason::Draining, "the judge ends");
+        board.wait_for(|board| board.can_tell(instance)).await.map_err(gone)?;
+        let verdict = match self.take(instance, process, &request)? {
+            Taken::Judged(verdict) => verdict,
+            Taken::Waits(call) => {
+                let board = board.wait_for(|board| board.has_answer(instance, process, call)).await;
+                board.map_err(gone)?.verdict(instance).ok_or_else(|| {
+                    let why = format!("a newer report of process {process} has replaced this one");
+                    Refused::new(RefusalReason::SessionReplaced, why)
+                })?
+            }
+        };
+        Ok(Response::new(v1::ReportResponse { verdict: v1::Verdict::from(verdict).into() }))
+    }
+}
+
+/// What has become of a report.
+enum Taken {
+    Judged(Outcome),
+    /// It is this call of its process.
+    Waits(u64),
+}
+
+impl Clerk {
+    /// Which process calls.
+    fn process<T>(&self, request: &Request<T>) -> Result<ProcessId, Refused> {
+        let given = request.metadata().get_all(PRINCIPAL_KEY).iter().map(|name| name.to_str().ok());
+        let name = believed_principal(given, LONGEST_PRINCIPAL)?;
+        self.roster.get(name).copied().ok_or_else(|| {
+            let n = self.roster.len();
+            let why = format!("{name:?} is no process of this run: they are process-1 to process-{n}");
+            Refused::new(RefusalReason::NotAMember, why)
+        })
+    }
+
+    fn take(
+        &self,
+        instance: InstanceId,
+        process: ProcessId,
+        request: &v1::ReportRequest,
+    ) -> Result<Taken, Refused> {
+        let mut taken = Err(Refused::new(
+            RefusalReason::InstanceUnknown,
+            format!("instance {instance} is not the one that is judged here"),
+        ));
+        self.board.send_if_modified(|board| {
+            if let Some(verdict) = board.verdict(instance) {
+                taken = Ok(Taken::Judged(verdict));
+                return false;
+            }
+            let Some(current) = board.current.as_mut().filter(|current| current.instance == instance) else {
+                return false;
+            };
+            match Said::from_wire(request, &current.params) {
+                Ok(said) => {
+                    current.said.insert(process, said);
+                    let call = current.calls.entry(process).or_default();
+                    *call += 1;
+                    taken = Ok(Taken::Waits(*call));
+                    true
+                }
+                Err(error) => {
+                    taken = Err(Refused::from(&error));
+                    false
+                }
+            }
+        });
+        taken
+    }
+}
+
+/// The processes by their principals.
+fn roster(params: &Params) -> BTreeMap<String, ProcessId> {
+    ProcessId::all(params.processes()).map(|process| (principal(process), process)).collect()
+}
+
+/// The most bytes that a report can have: a whole list and some words.
+fn longest_report(params: &Params) -> usize {
+    const OF_A_FIELD: usize = 8;
+    let value = params.spec().max_value_bytes as usize + OF_A_FIELD;
+    (params.processes() as usize).saturating_mul(value).saturating_add(2 * value + REST_OF_A_REPORT)
+}

@@ -1,0 +1,321 @@
+//! One instance after another, and where a judge stands in them: what it takes to go on after a restart.
+//!
+//! The state is a file beside the run folders, `NAME.series.json`, replaced as a whole at each step. A judge that
+//! finds one which is not done goes on with it if it was asked for the same; otherwise it begins anew.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use stickycas_model::counts::Counted;
+use stickycas_model::judge::Outcome;
+use stickycas_proto::names::{InstanceId, InstanceName};
+
+use super::desk::LATELY;
+use crate::scenario::LARGEST_SEED;
+
+/// Version of the form of the state. Raised when a field changes its meaning or goes away.
+const VERSION: u32 = 1;
+
+/// What a series was asked for. Another judge goes on with it only if it is asked for exactly the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// The text of the scenario.
+    pub scenario: String,
+    /// The values that take the place of the scenario's, as given.
+    pub set: Vec<String>,
+    /// The text of the plan.
+    pub plan: Option<String>,
+    /// The seed, if one was given.
+    pub seed: Option<u64>,
+    /// How many instances; `None`: without end.
+    pub instances: Option<u64>,
+}
+
+/// A series and its file.
+#[derive(Debug)]
+pub struct Series {
+    file: PathBuf,
+    state: State,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct State {
+    version: u32,
+    asked: Asked,
+    /// The seed of the first instance; the next has the next one.
+    first_seed: u64,
+    /// How many are judged.
+    done: u64,
+    /// With which verdict how many.
+    verdicts: BTreeMap<String, u64>,
+    /// The last of them.
+    lately: Vec<Judged>,
+    current: Option<Underway>,
+}
+
+/// An instance that was judged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Judged {
+    /// 32 hex digits.
+    instance: String,
+    verdict: Outcome,
+}
+
+/// The instance that is being judged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Underway {
+    /// 32 hex digits. `None`: perhaps it was not created.
+    pub(super) instance: Option<String>,
+    /// What the server had counted before.
+    pub(super) before: Counted,
+    /// The judge was told to end while it judged it.
+    #[serde(default)]
+    pub(super) interrupted: bool,
+}
+
+/// Why the state of a series cannot be kept.
+#[derive(Debug, thiserror::Error)]
+pub enum SeriesError {
+    /// The file cannot be read or written.
+    #[error("{}: {error}", file.display())]
+    File {
+        /// Which file.
+        file: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The file holds no state that is known here.
+    #[error("{}: {reason}: remove it to begin anew", file.display())]
+    Broken {
+        /// Which file.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// There are no more seeds.
+    #[error("no seed is above {LARGEST_SEED}: give a smaller one, or fewer instances")]
+    NoSeed,
+}
+
+impl Series {
+    /// The series that is under way here if it is the one that is asked for, or a new one, whose first seed is drawn
+    /// or given by `first_seed`.
+    ///
+    /// # Errors
+    /// The state cannot be read, or is none.
+    pub fn open<E>(
+        runs: &Path,
+        name: &InstanceName,
+        asked: Asked,
+        first_seed: impl FnOnce() -> Result<u64, E>,
+    ) -> Result<Self, E>
+    where
+        E: From<SeriesError>,
+    {
+        let file = runs.join(format!("{name}.series.json"));
+        if let Some(state) = read(&file)?.filter(|state| state.asked == asked && !state.is_done()) {
+            return Ok(Self { file, state });
+        }
+        let state = State {
+            version: VERSION,
+            asked,
+            first_seed: first_seed()?,
+            done: 0,
+            verdicts: BTreeMap::new(),
+            lately: Vec::new(),
+            current: None,
+        };
+        Ok(Self { file, state })
+    }
+
+    /// The seed of the first instance.
+    #[must_use]
+    pub fn first_seed(&self) -> u64 {
+        self.state.first_seed
+    }
+
+    /// How many instances are judged.
+    #[must_use]
+    pub fn done(&self) -> u64 {
+        self.state.done
+    }
+
+    /// How many instances there are to be; `None`: without end.
+    #[must_use]
+    pub fn asked(&self) -> Option<u64> {
+        self.state.asked.instances
+    }
+
+    /// Which verdicts there were so far, and how often.
+    pub fn verdicts(&self) -> impl Iterator<Item = (Outcome, u64)> {
+        let all = [Outcome::Valid, Outcome::Outside, Outcome::Unknown, Outcome::Violation];
+        all.into_iter().filter_map(|outcome| Some((outcome, *self.state.verdicts.get(&outcome.to_string())?)))
+    }
+
+    /// The seed of the next instance, or the one under way; `None` if all are judged.
+    ///
+    /// # Errors
+    /// There are no more seeds.
+    pub(super) fn next_seed(&self) -> Result<Option<u64>, SeriesError> {
+        if self.state.is_done() {
+            return Ok(None);
+        }
+        let seed = self.state.first_seed.checked_add(self.state.done).filter(|seed| *seed <= LARGEST_SEED);
+        seed.map(Some).ok_or(SeriesError::NoSeed)
+    }
+
+    /// The instance under way.
+    pub(super) fn current(&self) -> Option<&Underway> {
+        self.state.current.as_ref()
+    }
+
+    /// The instances that were judged last, the latest first.
+    pub(super) fn lately(&self) -> impl DoubleEndedIterator<Item = (InstanceId, Outcome)> {
+        let judged = |judged: &Judged| Some((judged.instance.parse().ok()?, judged.verdict));
+        self.state.lately.iter().filter_map(judged)
+    }
+
+    /// The next instance is about to be created.
+    pub(super) fn begin(&mut self, before: Counted) -> Result<(), SeriesError> {
+        self.state.current = Some(Underway { instance: None, before, interrupted: false });
+        self.save()
+    }
+
+    /// It has this id, or it is gone on with.
+    pub(super) fn goes_on(&mut self, instance: InstanceId) -> Result<(), SeriesError> {
+        if let Some(current) = &mut self.state.current {
+            current.instance = Some(instance.to_string());
+            current.interrupted = false;
+        }
+        self.save()
+    }
+
+    /// It is judged.
+    pub(super) fn judged(&mut self, instance: InstanceId, verdict: Outcome) -> Result<(), SeriesError> {
+        let state = &mut self.state;
+        state.current = None;
+        state.done += 1;
+        *state.verdicts.entry(verdict.to_string()).or_default() += 1;
+        state.lately.truncate(LATELY - 1);
+        state.lately.insert(0, Judged { instance: instance.to_string(), verdict });
+        self.save()
+    }
+
+    /// The judge was told to end. If the instance under way is gone when it comes back, that was the end of it.
+    ///
+    /// # Errors
+    /// The state cannot be written.
+    pub fn interrupted(&mut self) -> Result<(), SeriesError> {
+        match &mut self.state.current {
+            Some(current) => current.interrupted = true,
+            None => return Ok(()),
+        }
+        self.save()
+    }
+
+    fn save(&self) -> Result<(), SeriesError> {
+        let text = serde_json::to_string_pretty(&self.state).expect("it has text keys and no failing parts");
+        let fresh = self.file.with_extension("json.new");
+        let parent = self.file.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(parent)
+            .and_then(|()| fs::write(&fresh, text + "\n"))
+            .and_then(|()| fs::rename(&fresh, &self.file))
+            .map_err(|error| SeriesError::File { file: self.file.clone(), error })
+    }
+}
+
+impl State {
+    fn is_done(&self) -> bool {
+        self.asked.instances.is_some_and(|asked| self.done >= asked)
+    }
+}
+
+fn read(file: &Path) -> Result<Option<State>, SeriesError> {
+    let broken = |reason: String| SeriesError::Broken { file: file.to_owned(), reason };
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(SeriesError::File { file: file.to_owned(), error }),
+    };
+    let state: State =
+        serde_json::from_str(&text).map_err(|error| broken(format!("no state of a series: {error}")))?;
+    match state.version {
+        VERSION => Ok(Some(state)),
+        other => Err(broken(format!("version {other}, and this program knows version {VERSION}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(instances: Option<u64>) -> Asked {
+        Asked { scenario: "name = ...".to_owned(), set: Vec::new(), plan: None, seed: None, instances }
+    }
+
+    fn open(runs: &Path, instances: Option<u64>, seed: u64) -> Series {
+        let name = "demo".parse().unwrap();
+        Series::open(runs, &name, asked(instances), || Ok::<_, SeriesError>(seed)).unwrap()
+    }
+
+    #[test]
+    fn a_series_goes_on_where_it_stood_and_begins_anew_when_it_is_done() {
+        let runs = tempfile::tempdir().unwrap();
+        let instance = InstanceId::new(7);
+        let mut series = open(runs.path(), Some(2), 5);
+        assert_eq!(series.next_seed().unwrap(), Some(5));
+        series.begin(Counted::default()).unwrap();
+        series.goes_on(instance).unwrap();
+        series.interrupted().unwrap();
+
+        let mut again = open(runs.path(), Some(2), 99);
+        assert_eq!(again.next_seed().unwrap(), Some(5), "the seed is that of its first life");
+        let current = again.current().unwrap();
+        assert_eq!(current.instance.as_deref(), Some(instance.to_string().as_str()));
+        assert!(current.interrupted);
+        again.judged(instance, Outcome::Unknown).unwrap();
+        assert_eq!(again.next_seed().unwrap(), Some(6));
+
+        let mut again = open(runs.path(), Some(2), 99);
+        assert_eq!(again.current(), None);
+        assert_eq!(again.lately().collect::<Vec<_>>(), [(instance, Outcome::Unknown)]);
+        again.judged(InstanceId::new(8), Outcome::Valid).unwrap();
+        assert_eq!(again.next_seed().unwrap(), None);
+        assert_eq!(again.verdicts().collect::<Vec<_>>(), [(Outcome::Valid, 1), (Outcome::Unknown, 1)]);
+        assert_eq!(open(runs.path(), Some(2), 99).next_seed().unwrap(), Some(99));
+    }
+
+    #[test]
+    fn a_series_that_was_asked_for_something_else_begins_anew() {
+        let runs = tempfile::tempdir().unwrap();
+        let mut series = open(runs.path(), None, 5);
+        series.judged(InstanceId::new(1), Outcome::Valid).unwrap();
+        assert_eq!(open(runs.path(), None, 99).next_seed().unwrap(), Some(6));
+        assert_eq!(open(runs.path(), Some(3), 99).next_seed().unwrap(), Some(99));
+    }
+
+    #[test]
+    fn what_is_no_state_is_told_by_its_file() {
+        let runs = tempfile::tempdir().unwrap();
+        let refused = |text: &str| {
+            fs::write(runs.path().join("demo.series.json"), text).unwrap();
+            let name = "demo".parse().unwrap();
+            let opened = Series::open(runs.path(), &name, asked(None), || Ok::<_, SeriesError>(1));
+            opened.unwrap_err().to_string()
+        };
+        let told = refused("{}");
+        assert!(told.contains("demo.series.json: no state of a series: missing field"), "{told}");
+        assert!(told.ends_with(": remove it to begin anew"), "{told}");
+    }
+
+    #[test]
+    fn there_is_no_seed_above_the_largest() {
+        let runs = tempfile::tempdir().unwrap();
+        let mut series = open(runs.path(), None, LARGEST_SEED);
+        series.judged(InstanceId::new(1), Outcome::Valid).unwrap();
+        assert!(matches!(series.next_seed(), Err(SeriesError::NoSeed)));
+    }
+}

@@ -1,0 +1,171 @@
+//! Containers, through the program `docker`.
+//!
+//! Everything goes through the program and nothing through a shell. What is done to a container is done whole, also
+//! if nobody waits for it any more: whoever puts things back knows then how they stand. Ctrl-C at a terminal is
+//! for this program alone, not for those that it has started.
+
+mod error;
+mod project;
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use tokio::process::Command;
+use tokio::sync::Mutex;
+
+pub use self::error::DockerError;
+pub use self::project::{Project, project_name};
+
+const PROJECT_LABEL: &str = "com.docker.compose.project";
+const SERVICE_LABEL: &str = "com.docker.compose.service";
+
+/// The program `docker`.
+#[derive(Clone, Debug)]
+pub struct Docker {
+    program: PathBuf,
+    /// One call that changes something at a time.
+    turn: Arc<Mutex<()>>,
+}
+
+/// The id of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ContainerId(String);
+
+/// How a container stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Standing {
+    running: bool,
+    paused: bool,
+    /// When it was started last, as the engine writes it.
+    started_at: String,
+    networks: Vec<String>,
+}
+
+impl Docker {
+    /// The program of this name or path.
+    #[must_use]
+    pub fn new(program: impl Into<PathBuf>) -> Self {
+        Self { program: program.into(), turn: Arc::default() }
+    }
+
+    /// The containers of a project, running or not, each with its service.
+    async fn containers(&self, project: &str) -> Result<Vec<(String, ContainerId)>, DockerError> {
+        let filter = format!("label={PROJECT_LABEL}={project}");
+        let format = format!("{{{{.ID}}}} {{{{.Label \"{SERVICE_LABEL}\"}}}}");
+        let listed =
+            self.ask(&["ps", "--all", "--no-trunc", "--filter", &filter, "--format", &format]).await?;
+        let container = |line: &str| {
+            let (id, service) = line.split_once(' ')?;
+            Some((service.to_owned(), ContainerId(id.to_owned())))
+        };
+        Ok(listed.lines().filter_map(container).collect())
+    }
+
+    /// The projects that have containers.
+    async fn projects(&self) -> Result<Vec<String>, DockerError> {
+        let filter = format!("label={PROJECT_LABEL}");
+        let format = format!("{{{{.Label \"{PROJECT_LABEL}\"}}}}");
+        let listed = self.ask(&["ps", "--all", "--filter", &filter, "--format", &format]).await?;
+        let mut projects: Vec<String> = listed.lines().map(str::to_owned).collect();
+        projects.sort();
+        projects.dedup();
+        Ok(projects)
+    }
+
+    async fn inspect(&self, container: &ContainerId) -> Result<Standing, DockerError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "PascalCase")]
+        struct Inspected {
+            state: State,
+            network_settings: NetworkSettings,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "PascalCase")]
+        struct State {
+            running: bool,
+            paused: bool,
+            started_at: String,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "PascalCase")]
+        struct NetworkSettings {
+            networks: BTreeMap<String, IgnoredAny>,
+        }
+        let arguments = ["inspect", "--type=container", "--format={{json .}}", &container.0];
+        let text = self.ask(&arguments).await?;
+        let inspected: Inspected = serde_json::from_str(&text)
+            .map_err(|error| DockerError::NotUnderstood { command: self.named(&arguments), error })?;
+        let State { running, paused, started_at } = inspected.state;
+        let networks = inspected.network_settings.networks.into_keys().collect();
+        Ok(Standing { running, paused, started_at, networks })
+    }
+
+    /// Until a container has ended: its exit code.
+    async fn wait(&self, container: &ContainerId) -> Result<i64, DockerError> {
+        let arguments = ["wait", &container.0];
+        let text = self.ask(&arguments).await?;
+        serde_json::from_str(&text)
+            .map_err(|error| DockerError::NotUnderstood { command: self.named(&arguments), error })
+    }
+
+    /// Copies a file or folder out of a container, which may have ended.
+    async fn copy(&self, container: &ContainerId, from: &str, to: &Path) -> Result<(), DockerError> {
+        let from = format!("{}:{from}", container.0);
+        let arguments = [OsStr::new("cp"), OsStr::new(&from), to.as_os_str()];
+        self.ask(&arguments).await.map(drop)
+    }
+
+    /// A call that changes nothing, and ends with whoever waits for it.
+    async fn ask(&self, arguments: &[impl AsRef<OsStr>]) -> Result<String, DockerError> {
+        let mut command = Command::new(&self.program);
+        command.args(arguments).kill_on_drop(true);
+        run(command, self.named(arguments)).await
+    }
+
+    /// A call that changes something.
+    async fn act(&self, arguments: &[impl AsRef<OsStr>]) -> Result<(), DockerError> {
+        let mut command = Command::new(&self.program);
+        command.args(arguments);
+        self.to_its_end(command, self.named(arguments)).await
+    }
+
+    /// Runs a command to its end, also if nobody waits for it any more, when no other such command runs.
+    async fn to_its_end(&self, command: Command, named: String) -> Result<(), DockerError> {
+        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let running = tokio::spawn(async move {
+            let _until_the_end = turn;
+            run(command, named).await.map(drop)
+        });
+        running.await.expect("it neither panics nor is aborted")
+    }
+
+    fn named(&self, arguments: &[impl AsRef<OsStr>]) -> String {
+        named(self.program.as_os_str(), arguments)
+    }
+}
+
+/// A command as people write it.
+fn named(program: &OsStr, arguments: &[impl AsRef<OsStr>]) -> String {
+    let words: Vec<OsString> = [program.to_owned()]
+        .into_iter()
+        .chain(arguments.iter().map(|word| word.as_ref().to_owned()))
+        .collect();
+    words.join(OsStr::new(" ")).to_string_lossy().into_owned()
+}
+
+async fn run(mut command: Command, named: String) -> Result<String, DockerError> {
+    command.stdin(Stdio::null()).process_group(0);
+    let output = command.output().await.map_err(|error| {
+        let program = command.as_std().get_program().to_string_lossy().into_owned();
+        DockerError::NoProgram { program, error }
+    })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(DockerError::understood(named, &String::from_utf8_lossy(&output.stderr)))
+}

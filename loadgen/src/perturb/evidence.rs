@@ -1,0 +1,118 @@
+//! Whether a run shows that its plan hit, and that its verdict is the expected one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use stickycas_model::access::Answer;
+use stickycas_model::history::{Event, Recorded};
+use stickycas_model::judge::Verdict;
+use stickycas_model::process::{Ended, Report};
+use stickycas_model::types::ProcessId;
+use stickycas_proto::v1::RefusalReason;
+
+use super::plan::{Plan, Seen};
+
+/// What is not as the plan has it, in words; nothing if all is.
+pub(super) fn amiss(plan: &Plan, verdict: &Verdict, history: &[Recorded], reports: &[Report]) -> Vec<String> {
+    let mut amiss = Vec::new();
+    if verdict.verdict != plan.expect {
+        amiss.push(format!("the verdict is {}, and {} was expected", verdict.verdict, plan.expect));
+    }
+    let Seen { never_joined, decided, never_decided, sessions, lives, appends, still, told_unknown, missing } =
+        &plan.seen;
+    let shown = Shown::of(history);
+    amiss.extend(
+        never_joined.intersection(&shown.joined).map(|process| format!("process {process} has joined")),
+    );
+    amiss.extend(
+        never_decided.intersection(&shown.decided).map(|process| format!("process {process} has decided")),
+    );
+    amiss.extend(
+        decided.difference(&shown.decided).map(|process| format!("process {process} has not decided")),
+    );
+    for (process, &wanted) in sessions {
+        let opened = shown.lives.get(process).map_or(0, |lives| lives.len() as u64);
+        if opened < wanted {
+            amiss.push(format!("process {process} has opened {opened} sessions, and not {wanted} or more"));
+        }
+    }
+    for (process, &wanted) in lives {
+        let lived: BTreeSet<u64> = shown.lives.get(process).into_iter().flatten().copied().collect();
+        if lived.len() as u64 != wanted {
+            amiss.push(format!(
+                "the client of process {process} has had {} lives, and not {wanted}",
+                lived.len()
+            ));
+        }
+    }
+    for (process, &wanted) in appends {
+        let executed = shown.appends.get(process).copied().unwrap_or(0);
+        if executed != wanted {
+            amiss.push(format!("{executed} appends of process {process} were executed, and not {wanted}"));
+        }
+    }
+    if let Some(still) = still {
+        let longest = history.windows(2).map(|pair| pair[1].at.since(pair[0].at)).max().unwrap_or_default();
+        if longest < *still {
+            let wanted = humantime::format_duration(*still);
+            amiss.push(format!("nothing happened for {longest:.1?} at the longest, and not for {wanted}"));
+        }
+    }
+    if let Some(wanted) = *told_unknown {
+        let told = reports.iter().filter(|report| was_told_unknown(report)).count();
+        if told < wanted as usize {
+            amiss.push(format!(
+                "{told} processes say that they were told that the instance is unknown, and not {wanted}"
+            ));
+        }
+    }
+    for (property, words) in missing {
+        match verdict.finding(*property).1 {
+            None => amiss.push(format!("{property} was promised, and \"{words}\" was to be missing")),
+            Some(premise) if !premise.contains(words) => {
+                amiss.push(format!("what {property} lacks is \"{premise}\", which does not say \"{words}\""));
+            }
+            Some(_) => {}
+        }
+    }
+    amiss
+}
+
+/// Whether a process ended because there is no such instance (F11).
+fn was_told_unknown(report: &Report) -> bool {
+    matches!(&report.ended, Ended::Failed(why) if why.contains(RefusalReason::InstanceUnknown.name()))
+}
+
+/// What a history shows of processes.
+#[derive(Debug, Default)]
+struct Shown {
+    joined: BTreeSet<ProcessId>,
+    decided: BTreeSet<ProcessId>,
+    /// Of each session, which life of the client opened it.
+    lives: BTreeMap<ProcessId, Vec<u64>>,
+    /// How many appends were executed.
+    appends: BTreeMap<ProcessId, u64>,
+}
+
+impl Shown {
+    fn of(history: &[Recorded]) -> Self {
+        let mut shown = Self::default();
+        for recorded in history {
+            match recorded.event {
+                Event::Joined { process } => {
+                    shown.joined.insert(process);
+                }
+                Event::Decided { process, .. } => {
+                    shown.decided.insert(process);
+                }
+                Event::Session { process, incarnation, .. } => {
+                    shown.lives.entry(process).or_default().push(incarnation);
+                }
+                Event::Answered { process, answer: Answer::Append(_), .. } => {
+                    *shown.appends.entry(process).or_default() += 1;
+                }
+                _ => {}
+            }
+        }
+        shown
+    }
+}

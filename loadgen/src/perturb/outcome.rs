@@ -1,0 +1,127 @@
+//! What came of a plan: as a record, and for people.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
+use stickycas_model::judge::{self, Property, Verdict};
+use stickycas_model::types::{Phase, ProcessId};
+
+use super::plan::Step;
+
+/// What came of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Perturbed {
+    /// The plan.
+    pub plan: String,
+    /// What it shows.
+    pub about: String,
+    /// The verdict that it expects.
+    pub expect: judge::Outcome,
+    /// The verdict of the judge.
+    pub verdict: judge::Outcome,
+    /// Whether everything was as the plan has it.
+    pub as_expected: bool,
+    /// What was not, in words.
+    pub amiss: Vec<String>,
+    /// The judge's reasons.
+    pub reasons: Vec<String>,
+    /// f, with those whom the plan made faulty or late.
+    pub f: u64,
+    /// Correct processes that missed their first phase.
+    pub late: Vec<ProcessId>,
+    /// The properties that were not promised, each with the premise that is missing.
+    pub missing: BTreeMap<Property, String>,
+    /// What was done.
+    pub steps: Vec<Done>,
+    /// The id of the instance.
+    pub instance: String,
+    /// The exit code of the judge.
+    pub judge_exit: i64,
+    /// The run folder.
+    pub folder: PathBuf,
+}
+
+/// A step that was done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Done {
+    /// What.
+    pub action: String,
+    /// To whom.
+    pub services: Vec<String>,
+    /// When it was due.
+    pub when: String,
+    /// The last phase that was known to have come when it was done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+}
+
+impl Done {
+    pub(super) fn new(step: &Step, phase: Option<Phase>) -> Self {
+        Self {
+            action: step.action.to_string(),
+            services: step.services.iter().map(ToString::to_string).collect(),
+            when: step.when.to_string(),
+            phase,
+        }
+    }
+
+    /// In one line.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let Self { action, services, when, phase } = self;
+        let services = services.join(", ");
+        match phase {
+            None => format!("{action} {services}: {when}"),
+            Some(phase) => format!("{action} {services}: {when}; done when phase {phase} had come"),
+        }
+    }
+}
+
+/// The premises that are missing, by property.
+pub(super) fn missing(verdict: &Verdict) -> BTreeMap<Property, String> {
+    let premise = |property| Some((property, verdict.finding(property).1?.to_owned()));
+    Property::ALL.into_iter().filter_map(premise).collect()
+}
+
+impl Perturbed {
+    /// In one line.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let Self { plan, expect, verdict, amiss, .. } = self;
+        if self.as_expected {
+            return format!("{plan}: {verdict}, as expected");
+        }
+        format!("{plan}: {verdict}, expected {expect}: not as planned: {}", amiss.join("; "))
+    }
+}
+
+/// All of them for people: a row each.
+#[must_use]
+pub fn table(all: &[Perturbed]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(["plan", "verdict", "f", "late", "not promised", "as planned"]);
+    for done in all {
+        let late: Vec<String> = done.late.iter().map(ToString::to_string).collect();
+        let missing = done.missing.iter().map(|(property, premise)| format!("{property}: {premise}"));
+        table.add_row([
+            done.plan.clone(),
+            done.verdict.to_string(),
+            done.f.to_string(),
+            late.join(" "),
+            missing.collect::<Vec<_>>().join("\n"),
+            if done.as_expected { "yes".to_owned() } else { "no".to_owned() },
+        ]);
+    }
+    let mut text = format!("{table}\n");
+    for done in all.iter().filter(|done| !done.as_expected) {
+        for amiss in &done.amiss {
+            writeln!(text, "{}: {amiss}", done.plan).expect("writing to a string does not fail");
+        }
+    }
+    text
+}

@@ -1,0 +1,124 @@
+//! From what was collected, and how processes ended, to a record that is judged.
+
+use stickycas_model::counts::Counted;
+use stickycas_model::process::{Ended, Report};
+
+use super::collect::Collected;
+use super::ends::{Ending, attackers};
+use crate::record::{How, Record};
+use crate::scenario::Scenario;
+
+/// Judges what was collected, and what every process says or cannot say.
+pub(crate) fn conclude(
+    scenario: &Scenario,
+    how: How,
+    collected: Collected,
+    counted: Counted,
+    endings: Vec<Ending>,
+    stalled: bool,
+) -> Record {
+    let Collected { history, complete, trouble } = collected;
+    let mut unplanned: Vec<String> = trouble.into_iter().collect();
+    if stalled {
+        unplanned.push("nothing happened any more, and correct processes had not ended".to_owned());
+    }
+    let attackers = attackers(scenario);
+    let mut reports = Vec::new();
+    for Ending { process, report, trouble } in endings {
+        let correct = scenario.cast.correct().any(|correct| correct == process);
+        match (report, trouble) {
+            (Some(report), _) if report.process != process => {
+                unplanned.push(format!("process {process} says that it is process {}", report.process));
+            }
+            (Some(report), _) => reports.push(report),
+            // What a correct process cannot say itself is said for it, and the judge draws its conclusions.
+            (None, trouble) if correct => {
+                let why = trouble.unwrap_or_else(|| "it never opened a session".to_owned());
+                reports.push(Report {
+                    process,
+                    decision: None,
+                    phase: None,
+                    from: Vec::new(),
+                    ended: Ended::Failed(why),
+                });
+            }
+            // A server that defends itself may well spoil it; what counts is whether the attack has fired.
+            (None, Some(_)) if attackers.contains(&process) => {}
+            (None, Some(trouble)) => {
+                unplanned.push(format!("process {process} did not play its part to the end: {trouble}"));
+            }
+            // It never joined, as its strategy has it.
+            (None, None) => {}
+        }
+    }
+    Record::judged(scenario.clone(), how, history, complete, counted, reports).with_unplanned(unplanned)
+}
+
+#[cfg(test)]
+mod tests {
+    use stickycas_model::judge::Outcome;
+    use stickycas_model::sim;
+    use stickycas_model::types::ProcessId;
+
+    use super::*;
+
+    const SCENARIO: &str = r#"
+        name = "six"
+        [instance]
+        processes = 6
+        warp_size = 1
+        read_size = 3
+        [proposals]
+        distinct = 1
+        [[faults]]
+        processes = [2]
+        strategy = "collude(value=0)"
+    "#;
+
+    /// What the harness would make of a simulated run in which this process ended otherwise.
+    fn judged(number: u32, ended: impl Fn(Report) -> (Option<Report>, Option<String>)) -> Record {
+        let scenario = Scenario::parse("six.toml", SCENARIO, Some(1)).expect("the scenario is right");
+        let outcome = sim::run(&scenario.plan());
+        let ending = |report: Report| {
+            let process = report.process;
+            let (report, trouble) =
+                if process.get() == number { ended(report) } else { (Some(report), None) };
+            Ending { process, report, trouble }
+        };
+        let endings = outcome.reports.into_iter().map(ending).collect();
+        let collected = Collected { history: outcome.history, complete: true, trouble: None };
+        conclude(&scenario, How::Tasks, collected, Counted::default(), endings, false)
+    }
+
+    fn says(record: &Record, what: &str) -> bool {
+        record.verdict.reasons.iter().any(|reason| reason.contains(what))
+    }
+
+    #[test]
+    fn when_everybody_ends_as_planned_the_judge_alone_has_the_say() {
+        let record = judged(0, |_| unreachable!("there is no process 0"));
+        assert_eq!(record.verdict.verdict, Outcome::Valid, "{:?}", record.verdict.reasons);
+    }
+
+    #[test]
+    fn an_attacker_that_dies_makes_the_run_prove_nothing() {
+        let record = judged(2, |_| (None, Some("it fell over".to_owned())));
+        assert_eq!(record.verdict.verdict, Outcome::Unknown);
+        assert!(says(&record, "process 2 did not play its part to the end: it fell over"));
+    }
+
+    #[test]
+    fn a_correct_process_that_dies_makes_the_run_prove_nothing() {
+        let record = judged(4, |_| (None, Some("it fell over".to_owned())));
+        assert_eq!(record.verdict.verdict, Outcome::Unknown);
+        assert!(says(&record, "it fell over"), "{:?}", record.verdict.reasons);
+    }
+
+    #[test]
+    fn nobody_reports_for_another() {
+        let another = ProcessId::new(5).expect("it is not 0");
+        let record = judged(4, |report| (Some(Report { process: another, ..report }), None));
+        assert_eq!(record.verdict.verdict, Outcome::Unknown);
+        assert!(says(&record, "process 4 says that it is process 5"));
+    }
+}

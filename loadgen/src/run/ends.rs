@@ -1,0 +1,144 @@
+//! Waiting for processes to end, whoever has started them and however it is learnt that they did.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use stickycas_client::wire_attack;
+use stickycas_model::params::Patience;
+use stickycas_model::process::Report;
+use stickycas_model::types::ProcessId;
+use tokio::time::{Instant, sleep_until};
+
+use super::collect::{Collector, Happened};
+use crate::scenario::Scenario;
+
+/// When all correct processes have ended, Byzantine ones have so long to leave, beyond what the instance itself
+/// may wait.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// So long an attacker may take for the rest of its process.
+const BEYOND_AN_ATTACK: Duration = Duration::from_secs(5);
+
+/// How a process ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Ending {
+    pub(crate) process: ProcessId,
+    /// What it says. `None`: it never opened a session, or could not tell.
+    pub(crate) report: Option<Report>,
+    /// What should not have happened.
+    pub(crate) trouble: Option<String>,
+}
+
+/// Where it is learnt from that processes have ended.
+pub(crate) trait Ends {
+    /// The next process that has ended; `None` if nobody else will. Dropped and called again, it loses nothing.
+    async fn next(&mut self) -> Option<Ending>;
+
+    /// Something has happened at the instance.
+    ///
+    /// # Errors
+    /// What was to be done about it cannot be done.
+    fn happened(&mut self, happened: &Happened) -> anyhow::Result<()>;
+}
+
+/// For whom one waits, and who has ended.
+#[derive(Debug)]
+pub(crate) struct Waiting<'a> {
+    pub(crate) scenario: &'a Scenario,
+    /// Of whom an end is to be heard at all.
+    pub(crate) awaited: BTreeSet<ProcessId>,
+    /// Give up after so long without any event, beyond what the instance itself may wait.
+    pub(crate) stall: Duration,
+    pub(crate) endings: Vec<Ending>,
+}
+
+impl Waiting<'_> {
+    /// Those of these processes that have not ended.
+    pub(crate) fn still(&self, processes: impl Iterator<Item = ProcessId>) -> BTreeSet<ProcessId> {
+        let mut playing: BTreeSet<ProcessId> =
+            processes.filter(|process| self.awaited.contains(process)).collect();
+        for ending in &self.endings {
+            playing.remove(&ending.process);
+        }
+        playing
+    }
+}
+
+/// Waits until every correct process has ended, as long as something happens. True if it does not any more.
+pub(crate) async fn await_correct(
+    ends: &mut impl Ends,
+    collector: &mut Collector,
+    waiting: &mut Waiting<'_>,
+) -> anyhow::Result<bool> {
+    let longest = waiting.stall.saturating_add(longest_wait(waiting.scenario));
+    let mut playing = waiting.still(waiting.scenario.cast.correct());
+    let mut deadline = Instant::now() + longest;
+    while !playing.is_empty() {
+        tokio::select! {
+            ending = ends.next() => {
+                let Some(ending) = ending else { break };
+                playing.remove(&ending.process);
+                waiting.endings.push(ending);
+            }
+            () = collector.something_happened() => {
+                ends.happened(&collector.happened())?;
+                deadline = Instant::now() + longest;
+            }
+            () = sleep_until(deadline) => return Ok(true),
+        }
+    }
+    Ok(false)
+}
+
+/// Waits until those Byzantine processes have ended that do, so that what they do is on record: for a moment for
+/// those that leave by themselves, unless nothing happens any more, and for attacks as long as they may take.
+pub(crate) async fn await_byzantine(
+    ends: &mut impl Ends,
+    collector: &mut Collector,
+    waiting: &mut Waiting<'_>,
+    stalled: bool,
+) -> anyhow::Result<()> {
+    if !stalled {
+        let within = LAST_WORDS.saturating_add(longest_wait(waiting.scenario));
+        await_ended(waiting.still(waiting.scenario.cast.ending()), within, ends, collector, waiting).await?;
+    }
+    let within = wire_attack::LONGEST + BEYOND_AN_ATTACK;
+    await_ended(waiting.still(attackers(waiting.scenario).into_iter()), within, ends, collector, waiting)
+        .await
+}
+
+/// Waits until these processes have ended; no longer than this, since nobody can be sure that they ever do.
+pub(crate) async fn await_ended(
+    mut playing: BTreeSet<ProcessId>,
+    within: Duration,
+    ends: &mut impl Ends,
+    collector: &mut Collector,
+    waiting: &mut Waiting<'_>,
+) -> anyhow::Result<()> {
+    let deadline = Instant::now() + within;
+    while !playing.is_empty() {
+        tokio::select! {
+            ending = ends.next() => {
+                let Some(ending) = ending else { break };
+                playing.remove(&ending.process);
+                waiting.endings.push(ending);
+            }
+            () = collector.something_happened() => ends.happened(&collector.happened())?,
+            () = sleep_until(deadline) => break,
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn attackers(scenario: &Scenario) -> BTreeSet<ProcessId> {
+    scenario.cast.attackers().map(|(process, _)| process).collect()
+}
+
+/// For how long nothing may happen at an instance with all well.
+fn longest_wait(scenario: &Scenario) -> Duration {
+    let spec = scenario.params.spec();
+    let patience = match spec.patience {
+        Patience::Finite(patience) => patience,
+        Patience::Endless => Duration::ZERO,
+    };
+    spec.pace.saturating_add(patience.max(spec.join_timeout))
+}

@@ -1,0 +1,248 @@
+//! A server, a judge and clients, each of which may be there or not: they find each other through proxies.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use stickycas_client::cli::run_from;
+use stickycas_client::watch::{WatchFrom, Watched};
+use stickycas_client::{Client, Error, PlayRecord};
+use stickycas_loadgen::Record;
+use stickycas_loadgen::judge::{Asked, Desk, Options, Series, Subject, conduct};
+use stickycas_loadgen::run::{COORDINATOR, OwnServer, Site};
+use stickycas_loadgen::scenario::Overrides;
+use stickycas_model::history::Event;
+use stickycas_model::judge::Outcome;
+use stickycas_proto::names::{InstanceId, InstanceRef};
+use stickycas_proto::v1::RefusalReason;
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::client_support::{Proxy, client};
+
+/// Six processes that propose tea, two to a warp, of which the last is Byzantine and stays silent.
+pub const SCENARIO: &str = r#"
+name = "crowd"
+[instance]
+processes = 6
+warp_size = 2
+read_size = 2
+patience = "100ms"
+[proposals]
+values = ["tea", "tea", "tea", "tea", "tea", "tea"]
+[[faults]]
+processes = [6]
+strategy = "silent"
+"#;
+
+/// What came of an instance.
+pub type Judged = (InstanceId, Record);
+
+/// Where everybody meets.
+pub struct Meeting {
+    pub server: Proxy,
+    pub judge: Proxy,
+    pub runs: TempDir,
+    scenario: String,
+    clients: JoinSet<()>,
+}
+
+/// A judge at work. Dropping it ends it without a word.
+pub struct JudgeAtWork {
+    task: JoinHandle<anyhow::Result<()>>,
+    pub verdicts: mpsc::UnboundedReceiver<Judged>,
+}
+
+impl Drop for JudgeAtWork {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl JudgeAtWork {
+    /// What comes of the next instance.
+    pub async fn next(&mut self) -> Judged {
+        match self.verdicts.recv().await {
+            Some(judged) => judged,
+            None => panic!("the judge has ended: {:?}", (&mut self.task).await),
+        }
+    }
+
+    /// Ends it without a word, and waits until it is gone.
+    pub async fn drop(mut self) {
+        self.task.abort();
+        let _ = (&mut self.task).await;
+    }
+
+    /// Waits until it has ended by itself.
+    pub async fn end(mut self) {
+        (&mut self.task).await.unwrap().unwrap();
+    }
+}
+
+/// What a client has printed.
+#[derive(Clone, Default)]
+pub struct Printed(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Printed {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Printed {
+    pub fn records(&self) -> Vec<PlayRecord> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+impl Meeting {
+    /// Nobody is there.
+    pub async fn new(scenario: &str) -> Self {
+        let nobody = async || {
+            let proxy = Proxy::to("nobody").await;
+            proxy.redirect(None);
+            proxy
+        };
+        Self {
+            server: nobody().await,
+            judge: nobody().await,
+            runs: tempfile::tempdir().unwrap(),
+            scenario: scenario.to_owned(),
+            clients: JoinSet::new(),
+        }
+    }
+
+    /// Starts a server, which everybody finds from now on.
+    pub async fn start_server(&self) -> OwnServer {
+        let server = OwnServer::start().await.unwrap();
+        self.server.redirect(Some(address(server.url())));
+        server
+    }
+
+    /// Starts a judge, which everybody finds from now on.
+    pub async fn start_judge(&self, instances: u64) -> JudgeAtWork {
+        let subject = Subject {
+            file: "crowd.toml".to_owned(),
+            text: self.scenario.clone(),
+            overrides: Overrides::default(),
+            plan: None,
+            name: "demo".parse().unwrap(),
+        };
+        let asked = Asked {
+            scenario: self.scenario.clone(),
+            set: Vec::new(),
+            plan: None,
+            seed: None,
+            instances: Some(instances),
+        };
+        let mut series =
+            Series::open(self.runs.path(), &subject.name, asked, || Ok::<_, anyhow::Error>(7)).unwrap();
+        let params = subject.scenario(Some(7)).unwrap().params;
+        let desk = Desk::open(SocketAddr::from(([127, 0, 0, 1], 0)), &params).await.unwrap();
+        self.judge.redirect(Some(&desk.address().to_string()));
+        let url = format!("http://{}", self.server.address);
+        let (tell, verdicts) = mpsc::unbounded_channel();
+        let task = tokio::spawn(async move {
+            let site = Site::open_within(&url, COORDINATOR, Duration::from_secs(3600)).await?;
+            let options =
+                Options { stall: Duration::from_secs(3600), gone: [].into(), quiet: true, tell: |_| {} };
+            conduct(&site, &desk, &subject, &mut series, &options, |record, instance| {
+                tell.send((instance, record.clone()))?;
+                Ok(())
+            })
+            .await?;
+            desk.close().await;
+            Ok(())
+        });
+        JudgeAtWork { task, verdicts }
+    }
+
+    /// Starts the client of a process.
+    pub fn start(&mut self, process: u32, part: &str) -> Printed {
+        let report_to = format!("--report-to http://{}", self.judge.address);
+        self.start_without_report(process, &format!("{part} {report_to}"))
+    }
+
+    /// Starts the client of a process that tells the judge nothing.
+    pub fn start_without_report(&mut self, process: u32, part: &str) -> Printed {
+        let server = format!("http://{}", self.server.address);
+        let line = format!(
+            "client --server {server} --principal process-{process} --json propose --instance demo --again {part}"
+        );
+        let printed = Printed::default();
+        let mut out = printed.clone();
+        self.clients.spawn(async move {
+            let words: Vec<&str> = line.split(' ').collect();
+            let mut err = Vec::new();
+            let exit = run_from(words, &mut out, &mut err).await;
+            panic!("{line} has ended with {exit:?}: {}", String::from_utf8_lossy(&err));
+        });
+        printed
+    }
+
+    /// Starts the clients of all as the scenario has it.
+    pub fn start_all(&mut self) -> Vec<Printed> {
+        let mut all: Vec<Printed> = (1..=5).map(|process| self.start(process, "--value tea")).collect();
+        all.push(self.start(6, "--strategy silent"));
+        all
+    }
+
+    /// The instance that is there, once there is one.
+    pub async fn instance(&self) -> InstanceId {
+        let observer = client(&self.server.address, COORDINATOR);
+        loop {
+            match observer.get(&InstanceRef::Name("demo".parse().unwrap())).await {
+                Ok(looked) => return looked.instance.id,
+                Err(error) if error.reason() == Some(RefusalReason::InstanceUnknown) => {
+                    tokio::task::yield_now().await;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// Waits until so many such events have happened at the instance that is there.
+    pub async fn until(&self, count: usize, wanted: impl Fn(&Event) -> bool) {
+        let instance = self.instance().await;
+        let mut watch = client(&self.server.address, COORDINATOR).watch(instance, WatchFrom::Start);
+        let mut left = count;
+        while left > 0 {
+            match watch.next().await.unwrap().expect("it happens before the end") {
+                Watched::Event(_, recorded) => left -= usize::from(wanted(&recorded.event)),
+                Watched::Snapshot(_) => {}
+            }
+        }
+    }
+
+    /// Somebody who talks to the judge by hand.
+    pub fn at_the_desk(&self, principal: &str) -> Client {
+        client(&self.judge.address, principal)
+    }
+}
+
+pub fn address(url: &str) -> &str {
+    url.strip_prefix("http://").unwrap()
+}
+
+#[track_caller]
+pub fn assert_verdict(record: &Record, verdict: Outcome) {
+    assert_eq!(record.verdict.verdict, verdict, "{:#?}", record.verdict.reasons);
+}
+
+#[track_caller]
+pub fn assert_says(record: &Record, what: &str) {
+    let reasons = &record.verdict.reasons;
+    assert!(reasons.iter().any(|reason| reason.contains(what)), "{what:?} is not in {reasons:#?}");
+}
+
+pub fn reason(error: &Error) -> Option<RefusalReason> {
+    error.reason()
+}

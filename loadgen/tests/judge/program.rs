@@ -1,0 +1,152 @@
+//! The programs: what they say on a wrong command line, and how they end when they are told to.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+
+use stickycas_loadgen::run::OwnServer;
+
+use crate::crowd::SCENARIO;
+
+fn program(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stickycas-loadgen"));
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn terminate(child: &Child) {
+    let killed = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+}
+
+/// Waits until the child says this on standard error.
+fn until(child: &mut Child, said: &str) {
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while lines.read_line(&mut line).unwrap() > 0 {
+        if line.contains(said) {
+            child.stderr = Some(lines.into_inner());
+            return;
+        }
+        line.clear();
+    }
+    panic!("it ended without saying {said:?}");
+}
+
+struct Files(tempfile::TempDir);
+
+impl Files {
+    fn new() -> Self {
+        let files = Self(tempfile::tempdir().unwrap());
+        std::fs::write(files.path("crowd.toml"), SCENARIO).unwrap();
+        files
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).display().to_string()
+    }
+
+    fn judge(&self, more: &[&str]) -> Command {
+        let mut command = program(&["judge", &self.path("crowd.toml"), "--runs", &self.path("runs")]);
+        command.args(["--listen", "127.0.0.1:0"]).args(more);
+        command
+    }
+
+    fn refused(&self, more: &[&str]) -> String {
+        let Output { status, stderr, .. } = self.judge(more).output().unwrap();
+        assert_eq!(status.code(), Some(3), "{more:?}");
+        String::from_utf8(stderr).unwrap()
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_setting_is_told_with_its_flag() {
+    let files = Files::new();
+    let told = files.refused(&["--set", "pace"]);
+    assert!(told.contains("--set pace: give KEY=VALUE, such as pace=250ms"), "{told}");
+    let told = files.refused(&["--set", "read_size=2", "--set", "warp_size=7"]);
+    assert!(told.contains("--set warp_size=7: warp size p = 7: give 1 to n = 6"), "{told}");
+    let told = files.refused(&["--set", "peace=1s"]);
+    assert!(told.contains("--set peace=1s: unknown field `peace`"), "{told}");
+}
+
+#[test]
+fn a_judge_finds_what_is_wrong_before_it_waits_for_anybody() {
+    let files = Files::new();
+    let told = files.refused(&["--plan", &files.path("none.toml")]);
+    assert!(told.contains("none.toml: No such file"), "{told}");
+    let told = files.refused(&["--name", "no/name"]);
+    assert!(told.contains("give 1 to 64 letters"), "{told}");
+    let told = files.refused(&["--instances", "2", "--endless"]);
+    assert!(told.contains("cannot be used with"), "{told}");
+}
+
+#[test]
+fn a_server_that_never_comes_is_waited_for_as_long_as_was_said() {
+    let told = Files::new().refused(&["--server", "http://127.0.0.1:1", "--ready-within", "10ms"]);
+    assert!(told.contains("gave up after"), "{told}");
+}
+
+#[test]
+fn a_judge_that_is_told_to_end_ends_with_a_line() {
+    let files = Files::new();
+    let mut judge = files.judge(&["--server", "http://127.0.0.1:1", "--plan", "", "--set", "pace="]);
+    let mut judge = judge.spawn().unwrap();
+    until(&mut judge, "hears reports at http://127.0.0.1:");
+    terminate(&judge);
+    let Output { status, stderr, .. } = judge.wait_with_output().unwrap();
+    assert_eq!(status.code(), Some(3));
+    assert!(String::from_utf8(stderr).unwrap().contains("interrupted: 0 instances judged"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_plays_on_ends_well_when_it_is_told_to() {
+    let server = OwnServer::start().await.unwrap();
+    for part in [["--value", "tea"], ["--strategy", "silent"]] {
+        let mut client = program(&["client", "-v", "--server", server.url(), "--principal", "process-1"]);
+        client.args(["propose", "--instance", "demo", "--again"]).args(part);
+        let mut client = client.spawn().unwrap();
+        until(&mut client, "");
+        terminate(&client);
+        assert_eq!(client.wait().unwrap().code(), Some(0));
+    }
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_programs_play_and_judge_together_and_the_folder_can_be_replayed() {
+    let files = Files::new();
+    let server = OwnServer::start().await.unwrap();
+    let mut judge = files.judge(&["--server", server.url(), "--principal", "loadgen", "--seed", "3"]);
+    let mut judge = judge.spawn().unwrap();
+    let mut lines = BufReader::new(judge.stderr.take().unwrap()).lines();
+    let heard =
+        lines.by_ref().find_map(|line| Some(line.unwrap().strip_prefix("hears reports at ")?.to_owned()));
+    let heard = heard.unwrap();
+    let mut clients = Vec::new();
+    for process in 1..=6 {
+        let part = if process == 6 { ["--strategy", "silent"] } else { ["--value", "tea"] };
+        let principal = format!("process-{process}");
+        let mut client = program(&["client", "--server", server.url(), "--principal", &principal]);
+        client.args(["propose", "--again"]).args(part);
+        client.env("STICKYCAS_INSTANCE", "demo").env("STICKYCAS_REPORT_TO", &heard);
+        clients.push(client.spawn().unwrap());
+    }
+    let said: Vec<String> = lines.map(Result::unwrap).collect();
+    let Output { status, stdout, .. } = judge.wait_with_output().unwrap();
+    let report = String::from_utf8(stdout).unwrap();
+    assert_eq!(status.code(), Some(0), "{said:#?}\n{report}");
+    assert!(report.contains("over the network, started by others"), "{report}");
+    assert!(said.iter().any(|line| line.contains("6 of 6 joined")), "{said:#?}");
+    for client in &mut clients {
+        terminate(client);
+        assert_eq!(client.wait().unwrap().code(), Some(0));
+    }
+    server.stop().await.unwrap();
+
+    let folder = said.iter().find_map(|line| line.strip_prefix("run folder: ")).unwrap();
+    assert!(folder.contains("crowd-3-"), "{folder}");
+    for command in ["replay", "explain"] {
+        let Output { status, stderr, .. } = program(&[command, folder]).output().unwrap();
+        assert_eq!(status.code(), Some(0), "{command}: {}", String::from_utf8_lossy(&stderr));
+    }
+}

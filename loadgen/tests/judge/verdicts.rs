@@ -1,0 +1,95 @@
+//! What is judged when everybody stays.
+
+use stickycas_model::judge::Outcome;
+use stickycas_model::process::Ended;
+
+use crate::crowd::{Meeting, SCENARIO, assert_says, assert_verdict};
+
+#[tokio::test]
+async fn processes_server_and_judge_start_in_any_order_and_go_on_with_the_next_instance() {
+    let mut meeting = Meeting::new(SCENARIO).await;
+    let mut printed = vec![meeting.start(1, "--value tea"), meeting.start(6, "--strategy silent")];
+    let _server = meeting.start_server().await;
+    printed.push(meeting.start(2, "--value tea"));
+    let mut judge = meeting.start_judge(2).await;
+    let first_instance = meeting.instance().await;
+    for process in 3..=5 {
+        printed.push(meeting.start(process, "--value tea"));
+    }
+    let (first, record) = judge.next().await;
+    assert_eq!(first, first_instance);
+    assert_verdict(&record, Outcome::Valid);
+    assert_eq!((record.scenario.seed, record.reports.len()), (7, 5));
+    assert!(record.reports.iter().all(|report| !report.from.is_empty()), "{:?}", record.reports);
+    let (second, record) = judge.next().await;
+    assert_ne!(second, first);
+    assert_verdict(&record, Outcome::Valid);
+    assert_eq!(record.scenario.seed, 8);
+    judge.end().await;
+
+    let instances = |printed: &crate::crowd::Printed| -> Vec<String> {
+        printed.records().into_iter().map(|record| record.instance).collect()
+    };
+    for correct in printed.iter().filter(|printed| printed.records()[0].strategy == "correct") {
+        assert_eq!(instances(correct), [first.to_string(), second.to_string()]);
+        assert!(correct.records().iter().all(|record| record.ended == Ended::Decided));
+    }
+    let silent = printed[1].records();
+    assert_eq!(silent[0].strategy, "silent");
+    assert_eq!(silent[0].instance, first.to_string(), "it was noticed that the instance was over");
+}
+
+#[tokio::test]
+async fn who_decides_and_never_reports_is_taken_by_its_decision() {
+    let mut meeting = Meeting::new(SCENARIO).await;
+    let _server = meeting.start_server().await;
+    let mut judge = meeting.start_judge(1).await;
+    for process in [1, 3, 4, 5] {
+        meeting.start(process, "--value tea");
+    }
+    meeting.start_without_report(2, "--value tea");
+    meeting.start_without_report(6, "--strategy silent");
+    let (_, record) = judge.next().await;
+    assert_verdict(&record, Outcome::Valid);
+    let without_from: Vec<u32> = record
+        .reports
+        .iter()
+        .filter(|report| report.from.is_empty())
+        .map(|report| report.process.get())
+        .collect();
+    assert_eq!(without_from, [2]);
+    assert_eq!(record.reports.len(), 5);
+}
+
+#[tokio::test]
+async fn a_correct_process_that_proposes_otherwise_makes_the_run_prove_nothing() {
+    let mut meeting = Meeting::new(SCENARIO).await;
+    let _server = meeting.start_server().await;
+    let mut judge = meeting.start_judge(1).await;
+    for process in [1, 2, 4, 5] {
+        meeting.start(process, "--value tea");
+    }
+    meeting.start(3, "--value coffee");
+    meeting.start(6, "--strategy silent");
+    let (_, record) = judge.next().await;
+    assert_verdict(&record, Outcome::Unknown);
+    assert_says(&record, "process 3 is correct and proposed coffee, where the scenario has tea");
+}
+
+#[tokio::test]
+async fn an_attack_on_the_wire_is_awaited_and_seen_to_fire() {
+    let scenario = SCENARIO.replace("strategy = \"silent\"", "attack = \"flood(frames=400)\"");
+    let mut meeting = Meeting::new(&scenario).await;
+    let _server = meeting.start_server().await;
+    let mut judge = meeting.start_judge(2).await;
+    for process in 1..=5 {
+        meeting.start(process, "--value tea");
+    }
+    meeting.start(6, "--attack flood(frames=400)");
+    for _ in 0..2 {
+        let (_, record) = judge.next().await;
+        assert_verdict(&record, Outcome::Valid);
+        assert!(record.verdict.fired.values().all(|fired| *fired > 0), "{:?}", record.verdict.fired);
+        assert_eq!(record.verdict.fired.len(), 1);
+    }
+}

@@ -1,0 +1,218 @@
+//! What is done to containers, seen from the program `docker`: which calls are made, in which order, and what its
+//! complaints are understood as. The program is a script that keeps of each container whether it runs, is paused and is on
+//! its network.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use stickycas_loadgen::perturb::docker::{Docker, DockerError, Project, project_name};
+use stickycas_loadgen::perturb::plan::{Action, Service};
+use stickycas_model::types::ProcessId;
+use tempfile::TempDir;
+
+/// The script.
+const DOCKER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/perturb_docker/docker");
+
+/// A folder with the script and containers of the project `demo`.
+struct Engine(TempDir);
+
+impl Engine {
+    fn with(services: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        // Not written here: a file that is just being written cannot be run.
+        symlink(DOCKER, folder.path().join("docker")).unwrap();
+        for service in services {
+            let container = folder.path().join(format!("id-of-{service}"));
+            fs::create_dir(&container).unwrap();
+            fs::write(container.join("service"), service).unwrap();
+            for fact in ["running", "network", "started"] {
+                fs::write(container.join(fact), "once").unwrap();
+            }
+        }
+        Self(folder)
+    }
+
+    fn docker(&self) -> Docker {
+        Docker::new(self.0.path().join("docker"))
+    }
+
+    async fn project(&self) -> Project {
+        Project::open(self.docker(), Vec::new(), "demo").await.unwrap()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn complain(&self, complaint: &str) {
+        fs::write(self.path("complaint"), complaint).unwrap();
+    }
+
+    /// The calls so far that change something.
+    fn changes(&self) -> Vec<String> {
+        let calls = fs::read_to_string(self.path("calls")).unwrap();
+        let asks = ["ps ", "inspect ", "wait ", "compose version"];
+        calls
+            .lines()
+            .filter(|call| !asks.iter().any(|ask| call.starts_with(ask)))
+            .map(str::to_owned)
+            .collect()
+    }
+}
+
+fn process(number: u32) -> Service {
+    Service::Process(ProcessId::new(number).unwrap())
+}
+
+#[tokio::test]
+async fn what_was_done_is_put_back_and_nothing_else() {
+    let engine = Engine::with(&["server", "judge", "process-1", "process-2", "process-3", "process-4"]);
+    let mut project = engine.project().await;
+    project.expect_running([process(1), process(2), process(3), process(4), Service::Server]).await.unwrap();
+    project.act(Action::Kill, process(1)).await.unwrap();
+    project.act(Action::Pause, process(2)).await.unwrap();
+    project.act(Action::Disconnect, process(3)).await.unwrap();
+    project.act(Action::Pause, process(4)).await.unwrap();
+    project.act(Action::Unpause, process(4)).await.unwrap();
+    project.act(Action::Restart, Service::Server).await.unwrap();
+    assert_eq!(
+        engine.changes(),
+        [
+            "kill id-of-process-1",
+            "pause id-of-process-2",
+            "network disconnect demo_default id-of-process-3",
+            "pause id-of-process-4",
+            "unpause id-of-process-4",
+            "restart --time 10 id-of-server",
+        ]
+    );
+    project.restore().await.unwrap();
+    assert_eq!(
+        engine.changes()[6..],
+        [
+            "start id-of-process-1",
+            "unpause id-of-process-2",
+            "network connect --alias process-3 demo_default id-of-process-3",
+        ]
+    );
+    project.restore().await.unwrap();
+    assert_eq!(engine.changes().len(), 9);
+}
+
+#[tokio::test]
+async fn what_is_started_and_reconnected_by_the_plan_is_not_put_back_again() {
+    let engine = Engine::with(&["process-1", "process-2"]);
+    let mut project = engine.project().await;
+    project.expect_running([process(1), process(2)]).await.unwrap();
+    for (action, service) in [
+        (Action::Disconnect, process(2)),
+        (Action::Kill, process(1)),
+        (Action::Reconnect, process(2)),
+        (Action::Start, process(1)),
+    ] {
+        project.act(action, service).await.unwrap();
+    }
+    let done = engine.changes();
+    assert_eq!(done[2], "network connect --alias process-2 demo_default id-of-process-2");
+    project.restore().await.unwrap();
+    assert_eq!(engine.changes(), done);
+}
+
+#[tokio::test]
+async fn the_judge_is_made_anew_with_the_plan_and_is_never_started_again() {
+    let engine = Engine::with(&["judge", "process-1"]);
+    let mut project = engine.project().await;
+    project.recreate_judge("/perturbations/x.toml").await.unwrap();
+    assert_eq!(
+        engine.changes(),
+        ["compose -p demo up --detach --no-deps --force-recreate judge", "plan: /perturbations/x.toml",]
+    );
+    project.expect_running([Service::Judge]).await.unwrap();
+    project.act(Action::Kill, Service::Judge).await.unwrap();
+    assert!(!project.judge_runs().await.unwrap());
+    assert_eq!(project.judge_ended().await.unwrap(), 3);
+    project.restore().await.unwrap();
+    assert_eq!(engine.changes()[2..], ["kill id-of-judge"]);
+}
+
+#[tokio::test]
+async fn a_paused_judge_goes_on() {
+    let engine = Engine::with(&["judge"]);
+    let mut project = engine.project().await;
+    project.expect_running([Service::Judge]).await.unwrap();
+    project.act(Action::Pause, Service::Judge).await.unwrap();
+    project.restore().await.unwrap();
+    assert_eq!(engine.changes(), ["pause id-of-judge", "unpause id-of-judge"]);
+}
+
+#[tokio::test]
+async fn what_has_no_effect_is_an_error() {
+    let engine = Engine::with(&["process-1"]);
+    fs::write(engine.path("immortal"), "").unwrap();
+    let project = engine.project().await;
+    let told = project.act(Action::Kill, process(1)).await.unwrap_err().to_string();
+    assert_eq!(told, "kill process-1: the engine says that it is done, and the container runs");
+}
+
+#[tokio::test]
+async fn what_is_not_there_or_does_not_run_is_told_with_what_to_do() {
+    let engine = Engine::with(&["process-1", "process-2", "process-3"]);
+    fs::remove_file(engine.path("id-of-process-1/running")).unwrap();
+    fs::write(engine.path("id-of-process-2/paused"), "").unwrap();
+    fs::remove_file(engine.path("id-of-process-3/network")).unwrap();
+    let mut project = engine.project().await;
+    for (service, wanted) in [
+        (process(1), "process-1 does not run: bring it up with docker compose up --detach process-1"),
+        (process(2), "process-2 is paused: bring it up with docker compose up --detach process-2"),
+        (process(3), "process-3 is on no network: bring it up with docker compose up --detach process-3"),
+        (
+            process(17),
+            "the project demo has no container of process-17: start it with docker compose up --detach",
+        ),
+    ] {
+        let told = project.expect_running([service]).await.unwrap_err();
+        assert_eq!(told.to_string(), wanted);
+    }
+}
+
+#[tokio::test]
+async fn a_project_without_containers_is_told_with_those_that_have_some() {
+    let engine = Engine::with(&["process-1"]);
+    let told = Project::open(engine.docker(), Vec::new(), "demos").await.unwrap_err().to_string();
+    assert_eq!(
+        told,
+        "there are no containers of the project demos: start it with docker compose up --detach, or give another one \
+         with --project: another, other"
+    );
+}
+
+#[tokio::test]
+async fn the_complaints_of_docker_are_told_with_what_to_do() {
+    let engine = Engine::with(&["process-1"]);
+    let project = engine.project().await;
+    engine.complain(
+        "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?\n",
+    );
+    let error = project.act(Action::Kill, process(1)).await.unwrap_err();
+    assert!(matches!(error, DockerError::NoEngine { .. }), "{error}");
+    engine.complain("permission denied while trying to connect to the Docker daemon socket at unix:///x");
+    let error = project.act(Action::Kill, process(1)).await.unwrap_err();
+    assert!(matches!(error, DockerError::NotAllowed { .. }), "{error}");
+    engine.complain("Error response from daemon: it is raining");
+    let told = project.judge_ended().await.unwrap_err().to_string();
+    assert!(told.ends_with(" failed: Error response from daemon: it is raining"), "{told}");
+
+    let missing = Docker::new(engine.path("no-docker-here"));
+    let error = Project::open(missing, Vec::new(), "demo").await.unwrap_err();
+    assert!(matches!(error, DockerError::NoProgram { .. }), "{error}");
+}
+
+#[test]
+fn a_project_is_called_as_compose_calls_it() {
+    assert_eq!(project_name(None, Path::new("/home/me/Sticky.CAS")), "stickycas");
+    assert_eq!(project_name(Some(""), Path::new("/home/me/_my-demo_2")), "my-demo_2");
+    assert_eq!(project_name(Some("demo"), Path::new("/home/me/elsewhere")), "demo");
+}

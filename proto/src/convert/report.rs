@@ -1,0 +1,193 @@
+//! What a process says at its end, and the verdict that answers it.
+
+use stickycas_model::judge::Outcome;
+use stickycas_model::params::Params;
+use stickycas_model::process::{Ended, Report};
+use stickycas_model::types::{Phase, ProcessId, Value};
+
+use super::WireError;
+use super::access::value_from_wire;
+use crate::names::InstanceId;
+use crate::v1;
+use crate::v1::RefusalReason;
+
+/// The most characters that are kept of why a process failed.
+const LONGEST_FAILURE: usize = 1000;
+
+/// What a process says at its end. Who it is, the channel tells and not the message (SPEC section 10).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// Its decision.
+    pub decision: Option<Value>,
+    /// The phase of the last answer that it had.
+    pub phase: Option<Phase>,
+    /// The entries that it decided from, in the order of their positions.
+    pub from: Vec<Value>,
+    /// How it ended.
+    pub ended: Ended,
+    /// Why the server would not have it any more, if that ended it.
+    pub refusal: Option<RefusalReason>,
+    /// What it proposed, if it tells.
+    pub proposal: Option<Value>,
+    /// Sessions after the first one.
+    pub reconnections: u64,
+}
+
+impl Said {
+    /// From the wire; `params` are those of the instance.
+    ///
+    /// # Errors
+    /// When a field is missing or does not fit the parameters of the instance.
+    pub fn from_wire(wire: &v1::ReportRequest, params: &Params) -> Result<Self, WireError> {
+        let value = |field| move |bytes: &bytes::Bytes| value_from_wire(field, bytes, params);
+        if wire.entries.len() > params.processes() as usize {
+            return Err(WireError::Contradiction { field: "entries", why: "are more than a list can hold" });
+        }
+        let ended = match v1::ReportedEnd::try_from(wire.end) {
+            Ok(v1::ReportedEnd::Decided) if wire.decision.is_none() => {
+                return Err(WireError::Missing("decision"));
+            }
+            Ok(v1::ReportedEnd::Decided) => Ended::Decided,
+            Ok(v1::ReportedEnd::NothingToDecide) => Ended::NothingToDecide,
+            Ok(v1::ReportedEnd::Failed) => {
+                Ended::Failed(wire.failure.chars().take(LONGEST_FAILURE).collect())
+            }
+            Ok(v1::ReportedEnd::Unspecified) | Err(_) => {
+                return Err(WireError::UnknownEnum { field: "end", value: wire.end });
+            }
+        };
+        let refusal = wire.refusal();
+        Ok(Self {
+            decision: wire.decision.as_ref().map(value("decision")).transpose()?,
+            phase: Phase::new(wire.phase),
+            from: wire.entries.iter().map(value("entries")).collect::<Result<_, _>>()?,
+            ended,
+            refusal: (refusal != RefusalReason::Unspecified).then_some(refusal),
+            proposal: wire.proposal.as_ref().map(value("proposal")).transpose()?,
+            reconnections: wire.reconnections,
+        })
+    }
+
+    /// The request that says this of an instance.
+    #[must_use]
+    pub fn to_wire(&self, instance: InstanceId) -> v1::ReportRequest {
+        let (end, failure) = match &self.ended {
+            Ended::Decided => (v1::ReportedEnd::Decided, ""),
+            Ended::NothingToDecide => (v1::ReportedEnd::NothingToDecide, ""),
+            Ended::Failed(why) => (v1::ReportedEnd::Failed, why.as_str()),
+        };
+        v1::ReportRequest {
+            instance_id: instance.to_string(),
+            end: end.into(),
+            decision: self.decision.as_ref().map(Value::to_bytes),
+            phase: self.phase.map_or(0, Phase::get),
+            entries: self.from.iter().map(Value::to_bytes).collect(),
+            failure: failure.chars().take(LONGEST_FAILURE).collect(),
+            refusal: self.refusal.unwrap_or(RefusalReason::Unspecified).into(),
+            proposal: self.proposal.as_ref().map(Value::to_bytes),
+            reconnections: self.reconnections,
+        }
+    }
+
+    /// The report of this process.
+    #[must_use]
+    pub fn into_report(self, process: ProcessId) -> Report {
+        let Self { decision, phase, from, ended, .. } = self;
+        Report { process, decision, phase, from, ended }
+    }
+}
+
+impl From<Outcome> for v1::Verdict {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Valid => Self::Valid,
+            Outcome::Outside => Self::Outside,
+            Outcome::Unknown => Self::Unknown,
+            Outcome::Violation => Self::Violation,
+        }
+    }
+}
+
+/// The verdict that answers a report.
+///
+/// # Errors
+/// When there is none, or one that is not known here.
+pub fn verdict_from_wire(wire: &v1::ReportResponse) -> Result<Outcome, WireError> {
+    match v1::Verdict::try_from(wire.verdict) {
+        Ok(v1::Verdict::Valid) => Ok(Outcome::Valid),
+        Ok(v1::Verdict::Outside) => Ok(Outcome::Outside),
+        Ok(v1::Verdict::Unknown) => Ok(Outcome::Unknown),
+        Ok(v1::Verdict::Violation) => Ok(Outcome::Violation),
+        Ok(v1::Verdict::Unspecified) | Err(_) => {
+            Err(WireError::UnknownEnum { field: "verdict", value: wire.verdict })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stickycas_model::params::ParamsSpec;
+
+    use super::*;
+
+    fn params() -> Params {
+        Params::try_new(ParamsSpec::new(2, 1, 2)).expect("they are in range")
+    }
+
+    fn value(text: &str) -> Value {
+        Value::parse(text).expect("it is not empty")
+    }
+
+    fn decided() -> Said {
+        Said {
+            decision: Some(value("tea")),
+            phase: Phase::new(4),
+            from: vec![value("tea"), value("milk")],
+            ended: Ended::Decided,
+            refusal: None,
+            proposal: Some(value("tea")),
+            reconnections: 1,
+        }
+    }
+
+    #[test]
+    fn a_report_arrives_as_it_was() {
+        let failed = Said {
+            decision: None,
+            phase: None,
+            from: Vec::new(),
+            ended: Ended::Failed("no such instance".to_owned()),
+            refusal: Some(RefusalReason::InstanceUnknown),
+            proposal: None,
+            reconnections: 0,
+        };
+        for said in [decided(), failed] {
+            assert_eq!(Said::from_wire(&said.to_wire(InstanceId::new(1)), &params()), Ok(said));
+        }
+    }
+
+    #[test]
+    fn a_report_that_does_not_fit_its_instance_is_refused_by_the_field() {
+        let good = decided().to_wire(InstanceId::new(1));
+        let wrong = |change: fn(&mut v1::ReportRequest)| {
+            let mut wire = good.clone();
+            change(&mut wire);
+            Said::from_wire(&wire, &params()).expect_err("it does not fit").to_string()
+        };
+        assert_eq!(wrong(|wire| wire.end = 0), "end = 0 has no meaning");
+        assert_eq!(wrong(|wire| wire.end = 77), "end = 77 has no meaning");
+        assert_eq!(wrong(|wire| wire.decision = None), "decision is missing");
+        assert_eq!(wrong(|wire| wire.entries.push("x".into())), "entries are more than a list can hold");
+        assert!(wrong(|wire| wire.decision = Some("".into())).starts_with("decision:"));
+        assert!(wrong(|wire| wire.entries[1] = vec![0; 5000].into()).starts_with("entries:"));
+    }
+
+    #[test]
+    fn every_verdict_reads_back_and_an_unknown_one_is_none() {
+        for outcome in [Outcome::Valid, Outcome::Outside, Outcome::Unknown, Outcome::Violation] {
+            let verdict = v1::Verdict::from(outcome).into();
+            assert_eq!(verdict_from_wire(&v1::ReportResponse { verdict }), Ok(outcome));
+        }
+        assert!(verdict_from_wire(&v1::ReportResponse { verdict: 0 }).is_err());
+    }
+}
