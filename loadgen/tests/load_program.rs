@@ -76,6 +76,9 @@ fn the_result_is_what_its_schema_says_and_the_histograms_say_the_same() {
     let output = loadgen(folder, &QUICK, &["--json", "--out", "here", "--fail-if", "read_p50 > 0ns"]);
     assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("failed: read_p50 > 0ns: "), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("to repeat it: stickycas-loadgen load --profile here/profile.toml")
+    );
     assert_eq!(text(&output.stdout), fs::read_to_string(folder.join("here/result.json")).unwrap());
     let json: Json = serde_json::from_slice(&output.stdout).unwrap();
     let schema = schema();

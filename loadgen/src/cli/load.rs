@@ -165,9 +165,16 @@ fn search(args: &LoadArgs, profile: &Profile, runtime: &Runtime) -> anyhow::Resu
         Wanted { conditions: args.find_limit.clone(), repeats: args.repeats, precision: args.precision };
     let found = runtime.block_on(on_some_server(args, async |site| {
         let probe = async |profile: Profile| {
-            let loaded = put_on(site, &profile).await?;
+            let mut loaded = put_on(site, &profile).await?;
+            let evidence = std::mem::take(&mut loaded.evidence);
+            let (figures, judged) = (loaded.figures(), loaded.judged.clone());
             let interrupted = loaded.cut_short == Some(CutShort::Interrupted);
-            Ok((!interrupted).then(|| Probed { figures: loaded.figures(), judged: loaded.judged }))
+            if judged.violation > 0 {
+                let measured = Measured::of(&profile, loaded, args.server.clone());
+                let written = folder::write(&measured, &evidence, args.server.as_deref(), None)?;
+                tell(&format!("a violation; what there is of it: {}", written.display()));
+            }
+            Ok((!interrupted).then_some(Probed { figures, judged }))
         };
         limit::find(profile, &wanted, probe, |probe| tell(&report::limit::line(probe))).await
     }))?;
@@ -204,6 +211,11 @@ pub(super) fn finish(result: &LoadResult, json: bool, written: io::Result<PathBu
     }
     // After the report, so that a full disk does not hide it.
     let folder = written.context("cannot write the result folder")?;
-    tell(&format!("result folder: {}", folder.display()));
-    Ok(result.exit_code())
+    let folder = folder.display();
+    tell(&format!("result folder: {folder}"));
+    let code = result.exit_code();
+    if code != 0 && result.hosts.len() == 1 {
+        tell(&format!("to repeat it: stickycas-loadgen load --profile {folder}/profile.toml"));
+    }
+    Ok(code)
 }

@@ -35,13 +35,36 @@ pub(super) async fn run(engine: &Arc<Engine>, number: u64, planned: Instant) {
     engine.started(measured, late);
     let drawn = Drawn::instance(&engine.profile, number);
     let created = create(engine, number, &drawn, measured).await;
-    let ended = match created {
-        Ok(instance) => play(engine, Table::new(number, instance, drawn, measured), planned, begun).await,
-        Err(ended) => ended,
-    };
-    if ended != Ended::Done && measured {
+    match created {
+        Ok(instance) => {
+            let table = Table::new(number, instance, drawn, measured);
+            play(engine, table, Start { planned, begun }).await;
+        }
+        Err(ended) => Start { planned, begun }.ended(engine, number, measured, ended, Instant::now()),
+    }
+}
+
+/// When an instance was to begin, and when it did.
+#[derive(Clone, Copy)]
+struct Start {
+    planned: Instant,
+    begun: Instant,
+}
+
+impl Start {
+    /// The instance ended so, then.
+    fn ended(self, engine: &Engine, number: u64, measured: bool, ended: Ended, at: Instant) {
+        if ended == Ended::Done {
+            engine.shared.meter.instance();
+        }
+        if !measured {
+            return;
+        }
         let mut shard = engine.shared.meter.shard(near(number));
-        record(&mut shard, Label::own(Measure::Instance, ended), planned.elapsed());
+        record(&mut shard, Label::own(Measure::Instance, ended), at.duration_since(self.planned));
+        if ended == Ended::Done {
+            record(&mut shard, Label::own(Measure::Service, ended), at.duration_since(self.begun));
+        }
     }
 }
 
@@ -81,29 +104,24 @@ async fn create(engine: &Engine, number: u64, drawn: &Drawn, measured: bool) -> 
     created
 }
 
-/// Plays the instance that was created, and judges it. How it ended.
-async fn play(engine: &Arc<Engine>, table: Table, planned: Instant, begun: Instant) -> Ended {
+/// Plays the instance that was created, and judges it.
+async fn play(engine: &Arc<Engine>, table: Table, start: Start) {
     let table = Arc::new(table);
     let watching = watch_along(engine, &table);
     engine.crowd.play(&table);
     let stopped = wait(engine, &table).await;
+    let over = Instant::now();
     let endings = table.clear();
+    let ended = stopped.unwrap_or_else(|| how_it_ended(&table, &endings));
+    let decided = endings.iter().filter(|ending| is_correct(&table, ending));
+    let last_decision = decided.filter_map(|ending| ending.decided).max();
+    let at = if ended == Ended::Done { last_decision.unwrap_or(over) } else { over };
+    start.ended(engine, table.number, table.measured, ended, at);
     let everybody_left =
         endings.iter().filter(|ending| ending.left).count() == table.drawn.params.processes() as usize;
     if !everybody_left {
         engine.crowd.clear(&table);
         close(engine, table.instance).await;
-    }
-    let ended = stopped.unwrap_or_else(|| how_it_ended(&table, &endings));
-    if ended == Ended::Done {
-        engine.shared.meter.instance();
-        if table.measured {
-            let decided = endings.iter().filter(|ending| is_correct(&table, ending));
-            let last = decided.filter_map(|ending| ending.decided).max().unwrap_or_else(Instant::now);
-            let mut shard = engine.shared.meter.shard(near(table.number));
-            record(&mut shard, Label::own(Measure::Instance, Ended::Done), last.duration_since(planned));
-            record(&mut shard, Label::own(Measure::Service, Ended::Done), last.duration_since(begun));
-        }
     }
     // Where we ourselves had processes give up, the history says that they did, and nothing of the server.
     let watching = match ended {
@@ -111,7 +129,6 @@ async fn play(engine: &Arc<Engine>, table: Table, planned: Instant, begun: Insta
         _ => Watching::No,
     };
     judge(engine, &table, endings, watching).await;
-    ended
 }
 
 /// Waits until everybody has ended who ends by himself. What stopped it, if anything did before.

@@ -6,10 +6,11 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use stickycas_model::judge::Outcome;
+use stickycas_proto::v1::RefusalReason;
 
 use crate::load::baseline::Compared;
 use crate::load::figures::{Counts, Figure, Latency, Row};
-use crate::load::measure::Party;
+use crate::load::measure::{Ended, Party};
 use crate::load::result::{Failed, LoadResult};
 
 /// The result with colours.
@@ -124,13 +125,23 @@ fn failures(text: &mut String, result: &LoadResult) -> std::fmt::Result {
         let by = if label.party == Party::Byzantine { " (Byzantine)" } else { "" };
         writeln!(text, "  {count:>10}  {}{by}: {}", label.measure.name(), label.ended)?;
     }
-    if failures.iter().any(|(label, _)| label.ended.to_string() == "TOO_MANY_INSTANCES") {
-        writeln!(
-            text,
-            "  finished instances count until their retention ends: start the server with a short --retention"
-        )?;
+    let mut told: Vec<&str> = failures.iter().filter_map(|(label, _)| advice(label.ended)).collect();
+    told.dedup();
+    told.iter().try_for_each(|advice| writeln!(text, "  {advice}"))
+}
+
+/// What to do about a refusal that has more to do with the limits of the server than with its power.
+fn advice(ended: Ended) -> Option<&'static str> {
+    match ended {
+        Ended::Refused(RefusalReason::TooManyInstances) => Some(
+            "finished instances count until their retention ends: start the server with a short --retention",
+        ),
+        Ended::Refused(RefusalReason::RateExceeded) => Some(
+            "a principal may send only so much: give more groups, or start the server with more \
+             --requests-per-second",
+        ),
+        _ => None,
     }
-    Ok(())
 }
 
 fn baseline(text: &mut String, result: &LoadResult) -> std::fmt::Result {
