@@ -252,3 +252,21 @@ async fn a_history_that_the_server_has_let_go_is_lost_and_the_instance_judged_by
     assert_eq!(loaded.judged.histories + loaded.judged.histories_lost, 40);
     assert!(loaded.judged.histories_lost > 0, "{:?}", loaded.judged);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn principals_that_are_too_fast_for_the_server_are_refused_and_nobody_is_to_blame_but_the_load() {
+    for transport in ["attach", "unary"] {
+        let limits = Limits { requests_per_second: 300, ..Limits::default() };
+        let text = SMALL
+            .replace("watch_share = 0.5", "watch_share = 1.0\nstall = \"500ms\"")
+            .replace("patience = \"none\"", "patience = \"0s\"\njoin_timeout = \"1ms\"")
+            .replace("instances = 40", "instances = 400")
+            .replace("[load]", &format!("[load]\ntransport = \"{transport}\""));
+        let loaded = on(limits, &profile(&text)).await;
+        let figures = figures(&loaded);
+        assert_eq!(figures.counts.begun, 400);
+        assert!(figures.counts.refused > 0, "{:?}", figures.counts);
+        assert_eq!(figures.failures()[0].0.ended.to_string(), "RATE_EXCEEDED");
+        assert_eq!(loaded.judged.violation, 0, "{:?}", loaded.judged.reasons);
+    }
+}

@@ -1,5 +1,7 @@
 //! The verdict of a load: that of its instances, taken together.
 
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
 use stickycas_model::judge::Outcome;
 
@@ -20,6 +22,8 @@ pub(super) struct Judgement {
     pub(super) finding: Finding,
     /// By its whole history, if that was collected.
     pub(super) record: Option<Box<Record>>,
+    /// What the history shows if correct processes did exceed what they may send, for which it accuses them.
+    pub(super) excused: Option<Outcome>,
     /// Whether it was to be collected and could not be, or not to its end.
     pub(super) lost: bool,
 }
@@ -29,6 +33,11 @@ impl Judgement {
     fn outcome(&self) -> Outcome {
         let history = self.record.as_ref().map_or(Outcome::Valid, |record| record.verdict.verdict);
         worse(self.finding.outcome, history)
+    }
+
+    /// The same if those were rightly accused who are only accused of having sent too much.
+    fn if_excused(&self) -> Outcome {
+        self.excused.map_or_else(|| self.outcome(), |excused| worse(self.finding.outcome, excused))
     }
 }
 
@@ -70,6 +79,15 @@ impl Judged {
         self.valid + self.outside + self.violation + self.unknown
     }
 
+    fn count(&mut self, outcome: Outcome) -> &mut u64 {
+        match outcome {
+            Outcome::Valid => &mut self.valid,
+            Outcome::Outside => &mut self.outside,
+            Outcome::Violation => &mut self.violation,
+            Outcome::Unknown => &mut self.unknown,
+        }
+    }
+
     /// Adds what was found elsewhere.
     pub fn merge(&mut self, other: &Self) {
         self.valid += other.valid;
@@ -88,20 +106,55 @@ impl Judged {
 pub(super) struct Bench {
     pub(super) judged: Judged,
     /// Instances that were not valid, with their history.
-    pub(super) evidence: Vec<(u64, Box<Record>)>,
+    evidence: Vec<(u64, Box<Record>)>,
+    /// Instances whose histories accuse correct processes of having sent too much, first as they are, then if that is
+    /// true. It is known at the end: a refusal may come later than the history that tells of it.
+    accusing: Vec<(Judgement, Outcome)>,
+    /// How many more there are, of which nothing else is kept.
+    more_accusing: HashMap<Outcome, u64>,
 }
 
 impl Bench {
     pub(super) fn take(&mut self, judgement: Judgement) {
-        let outcome = judgement.outcome();
-        let Judgement { number, seed, finding, record, lost } = judgement;
+        let (outcome, excused) = (judgement.outcome(), judgement.if_excused());
+        if outcome == excused {
+            return self.count(judgement, outcome);
+        }
+        if self.accusing.len() < EVIDENCE {
+            self.accusing.push((judgement, excused));
+        } else {
+            *self.more_accusing.entry(excused).or_default() += 1;
+        }
+    }
+
+    /// Everything and the evidence, now that it is known whether anybody was refused for having sent too much.
+    pub(super) fn settle(mut self, over_quota: bool) -> (Judged, Vec<(u64, Box<Record>)>) {
+        let more = std::mem::take(&mut self.more_accusing);
+        let accused = self.accusing.len() as u64 + more.values().sum::<u64>();
+        for (mut judgement, excused) in std::mem::take(&mut self.accusing) {
+            let outcome = if over_quota { excused } else { judgement.outcome() };
+            if over_quota {
+                judgement.record = None;
+                self.judged.histories += 1;
+            }
+            self.count(judgement, outcome);
+        }
+        for (excused, count) in more {
+            *self.judged.count(if over_quota { excused } else { Outcome::Violation }) += count;
+            self.judged.histories += count;
+        }
+        if over_quota && accused > 0 {
+            self.judged.reasons.push(format!(
+                "in {accused} histories correct processes are on record for sending more than they may, which they did"
+            ));
+        }
+        (self.judged, self.evidence)
+    }
+
+    fn count(&mut self, judgement: Judgement, outcome: Outcome) {
+        let Judgement { number, seed, finding, record, lost, .. } = judgement;
         let judged = &mut self.judged;
-        *match outcome {
-            Outcome::Valid => &mut judged.valid,
-            Outcome::Outside => &mut judged.outside,
-            Outcome::Violation => &mut judged.violation,
-            Outcome::Unknown => &mut judged.unknown,
-        } += 1;
+        *judged.count(outcome) += 1;
         judged.histories += u64::from(record.is_some());
         judged.histories_lost += u64::from(lost);
         if outcome == Outcome::Valid {
@@ -134,7 +187,14 @@ mod tests {
 
     fn found(outcome: Outcome) -> Judgement {
         let reasons = vec!["why".to_owned()];
-        Judgement { number: 3, seed: 7, finding: Finding { outcome, reasons }, record: None, lost: false }
+        Judgement {
+            number: 3,
+            seed: 7,
+            finding: Finding { outcome, reasons },
+            record: None,
+            excused: None,
+            lost: false,
+        }
     }
 
     #[test]
@@ -153,6 +213,24 @@ mod tests {
         }
         assert_eq!(bench.judged.instances(), 5);
         assert_eq!(bench.judged.reasons[1], "instance 3 (seed 7): outside: why");
+    }
+
+    #[test]
+    fn who_is_accused_of_having_sent_too_much_is_excused_only_if_somebody_was_refused_for_it() {
+        let accusing = || {
+            let mut bench = Bench::default();
+            for _ in 0..20 {
+                bench.take(Judgement { excused: Some(Outcome::Valid), ..found(Outcome::Valid) });
+                bench.accusing.push((found(Outcome::Violation), Outcome::Valid));
+            }
+            *bench.more_accusing.entry(Outcome::Outside).or_default() += 2;
+            bench
+        };
+        let (judged, _) = accusing().settle(false);
+        assert_eq!((judged.valid, judged.violation), (20, 22));
+        let (judged, evidence) = accusing().settle(true);
+        assert_eq!((judged.valid, judged.outside, judged.violation), (40, 2, 0));
+        assert!(evidence.is_empty() && judged.reasons.last().unwrap().starts_with("in 22 histories"));
     }
 
     #[test]

@@ -245,6 +245,8 @@ pub(super) struct Meter {
     accesses: AtomicU64,
     /// The phase of the last answer that came.
     phase: AtomicU64,
+    /// Whether the server has ever refused somebody for sending more than he may.
+    over_quota: AtomicBool,
 }
 
 impl Meter {
@@ -256,6 +258,7 @@ impl Meter {
             instances: AtomicU64::new(0),
             accesses: AtomicU64::new(0),
             phase: AtomicU64::new(0),
+            over_quota: AtomicBool::new(false),
         }
     }
 
@@ -296,6 +299,19 @@ impl Meter {
     /// An answer came from this phase.
     pub(super) fn phase(&self, phase: u64) {
         self.phase.store(phase, Ordering::Relaxed);
+    }
+
+    /// The server has refused somebody for this reason, whether that counts in figures or not.
+    pub(super) fn refused(&self, reason: RefusalReason) {
+        use RefusalReason::{RateExceeded, TooManyConnections, TooManyStreams, TooManyWaiting};
+        if matches!(reason, RateExceeded | TooManyConnections | TooManyStreams | TooManyWaiting) {
+            self.over_quota.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the server has ever refused somebody for sending more than he may, which is an offence (B2).
+    pub(super) fn was_over_quota(&self) -> bool {
+        self.over_quota.load(Ordering::Relaxed)
     }
 
     /// The phase of the last answer that came; 0 for none.

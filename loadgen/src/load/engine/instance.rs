@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stickycas_client::watch::{Watch, WatchFrom, Watched};
+use stickycas_model::cast::Role;
 use stickycas_model::counts::Counted;
-use stickycas_model::history::{Event, Recorded};
+use stickycas_model::history::{Event, OffenceKind, Recorded};
 use stickycas_model::judge::Outcome;
 use stickycas_model::process::Report;
 use stickycas_model::types::{AccessNumber, ProcessId};
@@ -245,8 +246,14 @@ async fn judge(engine: &Engine, table: &Table, endings: Vec<Ending>, watching: W
     let correct: Vec<&Ending> = endings.iter().filter(|ending| is_correct(table, ending)).collect();
     let seen: Vec<seen::Seen> = correct.iter().map(|ending| ending.seen.clone()).collect();
     let finding = seen::judge(&drawn.params, &drawn.cast, &seen);
-    let mut judgement =
-        Judgement { number: table.number, seed: drawn.seed, finding, record: None, lost: false };
+    let mut judgement = Judgement {
+        number: table.number,
+        seed: drawn.seed,
+        finding,
+        record: None,
+        excused: None,
+        lost: false,
+    };
     let wanted = !matches!(watching, Watching::No);
     let collected = match watching {
         Watching::Along(mut task) => {
@@ -266,7 +273,9 @@ async fn judge(engine: &Engine, table: &Table, endings: Vec<Ending>, watching: W
     match collected {
         Some(Collected { history, complete: true, .. }) => {
             let reports = endings.into_iter().map(|ending| ending.report).collect();
-            judgement.record = Some(recorded(engine, drawn, table.number, history, reports));
+            let record = recorded(engine, drawn, table.number, history, reports);
+            judgement.excused = excused(&record);
+            judgement.record = Some(record);
         }
         Some(Collected { complete: false, .. }) => judgement.lost = true,
         None => judgement.lost = wanted,
@@ -291,6 +300,26 @@ fn recorded(
         seed: drawn.seed,
     };
     Box::new(Record::judged(scenario, How::Tasks, history, true, Counted::default(), reports))
+}
+
+/// What a history shows without the offences of correct processes that exceeded what they may send; `None` if it has
+/// none of those. Whether they did is known only at the end of the load.
+fn excused(record: &Record) -> Option<Outcome> {
+    let cast = &record.scenario.cast;
+    let is_one = |recorded: &Recorded| match &recorded.event {
+        Event::Offence(offence) => {
+            offence.kind == OffenceKind::QuotaExceeded
+                && cast.part(offence.process).is_some_and(|part| part.role == Role::Correct)
+        }
+        _ => false,
+    };
+    if !record.history.iter().any(is_one) {
+        return None;
+    }
+    let history = record.history.iter().filter(|recorded| !is_one(recorded)).cloned().collect();
+    let (scenario, reports) = (record.scenario.clone(), record.reports.clone());
+    let excused = Record::judged(scenario, How::Tasks, history, true, Counted::default(), reports);
+    Some(excused.verdict.verdict)
 }
 
 /// How long after the processes the watcher was told the same.

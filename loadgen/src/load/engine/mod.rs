@@ -348,12 +348,13 @@ impl<L: FnMut(&Progress<'_>)> Conduct<'_, L> {
         let Starts { planned, late, dropped } = self.engine.starts();
         let began = self.recorder.began();
         let bench = std::mem::take(&mut *self.engine.bench.lock().expect("nobody panics while holding it"));
+        let (judged, evidence) = bench.settle(self.engine.shared.meter.was_over_quota());
         Loaded {
             recorder: std::mem::replace(&mut self.recorder, Recorder::new(began)).finished(),
             counts: Counts { planned, late, dropped, ..Counts::default() },
             window: (counted.as_secs_f64(), self.engine.shared.meter.counted()),
-            judged: bench.judged,
-            evidence: bench.evidence,
+            judged,
+            evidence,
             began,
             cut_short,
         }

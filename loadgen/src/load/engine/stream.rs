@@ -307,6 +307,7 @@ impl Stream {
 
     fn refusal(&mut self, refusal: &v1::Refusal, now: Instant, into: &mut Histograms) {
         let Refused { reason, message, .. } = Refused::from_frame(refusal);
+        self.shared.meter.refused(reason);
         let Some(part) = self.part(refusal.channel) else { return };
         match part.refused(AccessNumber::new(refusal.access_number), reason, &message, now, into) {
             Then::GoesOn => self.perform(refusal.channel, now),

@@ -9,7 +9,6 @@ use stickycas_model::types::AccessNumber;
 use stickycas_proto::convert::answer::Received;
 use stickycas_proto::v1;
 use tokio::time::{Instant, sleep};
-use tonic::Status;
 
 use super::super::measure::{Ended, Fault, Party};
 use super::part::{Part, Then};
@@ -45,7 +44,13 @@ async fn drive(part: &mut Part, connection: &Connection, shared: &Shared, near: 
                 let now = Instant::now();
                 match answer {
                     Ok(_) => part.taken(now, &mut shared.meter.shard(near)),
-                    Err(status) => return fault_of(&connection.error(&status)),
+                    Err(status) => {
+                        let ended = fault_of(&connection.error(&status));
+                        if let Ended::Refused(reason) = ended {
+                            shared.meter.refused(reason);
+                        }
+                        return ended;
+                    }
                 }
             }
             // It is asked for the next step only when it has its answer, so it never waits.
@@ -90,21 +95,15 @@ async fn access(
             Then::GoesOn
         }
         Ok(Err(_)) => Then::Ends(Ended::Failed(Fault::Protocol)),
-        Err(status) => refused(part, number, &status, connection, now, &mut shard),
-    }
-}
-
-fn refused(
-    part: &mut Part,
-    number: AccessNumber,
-    status: &Status,
-    connection: &Connection,
-    now: Instant,
-    into: &mut super::super::measure::Histograms,
-) -> Then {
-    let error = connection.error(status);
-    match error.reason() {
-        Some(reason) => part.refused(Some(number), reason, &error.to_string(), now, into),
-        None => Then::Ends(fault_of(&error)),
+        Err(status) => {
+            let error = connection.error(&status);
+            match error.reason() {
+                Some(reason) => {
+                    shared.meter.refused(reason);
+                    part.refused(Some(number), reason, &error.to_string(), now, &mut shard)
+                }
+                None => Then::Ends(fault_of(&error)),
+            }
+        }
     }
 }
