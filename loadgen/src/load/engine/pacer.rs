@@ -1,4 +1,4 @@
-//! Says when instances begin in an open loop: a thread of its own, since the runtime's timer is no finer than a
+//! Says when instances begin in an open loop. It is a thread of its own, since the runtime's timer is no finer than a
 //! millisecond, and a busy runtime is what must not shift the schedule.
 
 use std::sync::Arc;
@@ -12,8 +12,10 @@ use super::super::arrivals::Arrivals;
 
 /// How long the thread sleeps at most before it looks whether anybody still listens.
 const NAP: Duration = Duration::from_millis(100);
-/// As much is left to be waited for awake, so that a sleep that takes too long makes nobody late.
+/// As much is left to be waited for awake, so that a sleep that takes too long makes nobody late; ...
 const AWAKE: Duration = Duration::from_micros(60);
+/// ... but no more than one part in so many of the time between two starts: the processors have other work.
+const SHARE_AWAKE: u32 = 20;
 
 /// See the module. The thread ends when this is dropped.
 #[derive(Debug)]
@@ -45,8 +47,11 @@ impl Drop for Pacer {
 }
 
 fn pace(arrivals: Arrivals, start: Instant, due: &UnboundedSender<Instant>, gone: &AtomicBool) {
+    let mut last = Duration::ZERO;
     for at in arrivals {
         let planned = start + at;
+        let awake = AWAKE.min((at - last) / SHARE_AWAKE);
+        last = at;
         loop {
             if gone.load(Ordering::Relaxed) {
                 return;
@@ -55,7 +60,7 @@ fn pace(arrivals: Arrivals, start: Instant, due: &UnboundedSender<Instant>, gone
             if left.is_zero() {
                 break;
             }
-            match left.checked_sub(AWAKE) {
+            match left.checked_sub(awake) {
                 Some(asleep) => std::thread::sleep(asleep.min(NAP)),
                 None => std::thread::yield_now(),
             }
