@@ -19,6 +19,7 @@ mod table;
 mod unary;
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -26,7 +27,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use stickycas_client::{Client, Error};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout_at};
 
 use self::crowd::Crowd;
 use self::pacer::Pacer;
@@ -173,7 +174,10 @@ pub async fn run(
         room: Arc::new(Semaphore::new(most as usize)),
         in_flight: AtomicU64::new(0),
     });
-    let mut conduct = Conduct { engine, most, recorder: Recorder::new(SystemTime::now()), look: &mut look };
+    let mut ticks = interval(Duration::from_secs(1));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let recorder = Recorder::new(SystemTime::now());
+    let mut conduct = Conduct { engine, most, recorder, ticks, look: &mut look };
     conduct.run(stop).await
 }
 
@@ -231,6 +235,7 @@ struct Conduct<'a, L: FnMut(&Progress<'_>)> {
     /// Permits there are in all.
     most: u32,
     recorder: Recorder,
+    ticks: Interval,
     look: &'a mut L,
 }
 
@@ -244,83 +249,102 @@ enum Next {
     Enough,
 }
 
+/// What ends a load before its time, whichever comes first.
+struct Ends<S> {
+    stop: Pin<Box<S>>,
+    hard_stop: Option<Instant>,
+}
+
+impl<S: Future<Output = ()>> Ends<S> {
+    /// Resolves when one of them comes. May be dropped while it waits.
+    async fn come(&mut self) -> CutShort {
+        tokio::select! {
+            () = &mut self.stop => CutShort::Interrupted,
+            () = until(self.hard_stop) => CutShort::HardStop,
+        }
+    }
+}
+
+/// Resolves at this moment; never if there is none.
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
 impl<L: FnMut(&Progress<'_>)> Conduct<'_, L> {
     async fn run(&mut self, stop: impl Future<Output = ()>) -> anyhow::Result<Loaded> {
-        let engine = Arc::clone(&self.engine);
-        let load = &engine.profile.load;
-        let mut stop = std::pin::pin!(stop);
-        let mut ticks = interval(Duration::from_secs(1));
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        ticks.tick().await;
-        let start = engine.start;
-        let ends = |after: Option<Duration>| async move {
-            match after {
-                Some(after) => sleep_until(start + after).await,
-                None => std::future::pending().await,
-            }
-        };
-        let mut hard_stop = std::pin::pin!(ends(load.hard_stop));
-        let mut counts_from = None;
-        let mut pacing = self.pacing();
-        let mut number = 0;
-        let mut cut_short = None;
-        // Instances begin ...
-        while cut_short.is_none() {
-            if counts_from.is_none() && self.engine.is_measured(Instant::now()) {
-                self.engine.shared.meter.count(true);
-                counts_from = Some(Instant::now());
-            }
-            let warm = counts_from.map_or(Some(load.warm_up), |_| None);
-            tokio::select! {
-                biased;
-                () = &mut stop => cut_short = Some(CutShort::Interrupted),
-                () = &mut hard_stop => cut_short = Some(CutShort::HardStop),
-                _ = ticks.tick() => self.tick(),
-                () = ends(warm) => {}
-                next = pacing.next(number) => match next {
-                    Next::Start(planned, permit) => {
-                        let under_way = UnderWay::new(Arc::clone(&self.engine), permit);
-                        tokio::spawn(async move {
-                            instance::run(&under_way.engine, number, planned).await;
-                        });
-                        number += 1;
-                    }
-                    Next::NoRoom(planned) => {
-                        let measured = self.engine.is_measured(planned);
-                        self.engine.dropped.fetch_add(u64::from(measured), Ordering::Relaxed);
-                        number += 1;
-                    }
-                    Next::Enough => break,
-                }
-            }
-        }
-        drop(pacing);
-        let counted = counts_from.map_or(Duration::ZERO, |from| from.elapsed());
-        self.engine.shared.meter.count(false);
-        // ... and end.
-        let room = Arc::clone(&self.engine.room);
-        {
-            let mut everybody = std::pin::pin!(room.acquire_many(self.most));
-            let drained = Instant::now() + load.drain;
-            while cut_short.is_none() {
-                tokio::select! {
-                    biased;
-                    _ = &mut everybody => break,
-                    () = &mut stop => cut_short = Some(CutShort::Interrupted),
-                    () = &mut hard_stop => cut_short = Some(CutShort::HardStop),
-                    () = sleep_until(drained) => break,
-                    _ = ticks.tick() => self.tick(),
-                }
-            }
+        let hard_stop = self.engine.profile.load.hard_stop.map(|after| self.engine.start + after);
+        let mut ends = Ends { stop: Box::pin(stop), hard_stop };
+        // The first tick of an interval comes at once.
+        self.ticks.tick().await;
+        let (counted, mut cut_short) = self.begin(&mut ends).await;
+        if cut_short.is_none() {
+            cut_short = self.drain(&mut ends).await;
         }
         self.engine.cut.send_replace(true);
         // Those that are cut off record so; whoever takes too long for that is not waited for.
-        let _ = timeout_at(Instant::now() + LAST_ACTS, room.acquire_many(self.most)).await;
+        let everybody = self.engine.room.acquire_many(self.most);
+        let _ = timeout_at(Instant::now() + LAST_ACTS, everybody).await;
         self.tick();
         Ok(self.loaded(counted, cut_short))
     }
 
-    fn pacing(&self) -> Starting {
+    /// Instances begin, until there are enough. For how long they counted in rates, and what ended it early.
+    async fn begin(&mut self, ends: &mut Ends<impl Future<Output = ()>>) -> (Duration, Option<CutShort>) {
+        let warm = self.engine.start + self.engine.profile.load.warm_up;
+        let mut counts_from = None;
+        let mut starting = self.starting();
+        let mut number = 0;
+        let cut_short = loop {
+            tokio::select! {
+                biased;
+                end = ends.come() => break Some(end),
+                () = until(counts_from.is_none().then_some(warm)) => {
+                    self.engine.shared.meter.count(true);
+                    counts_from = Some(Instant::now());
+                }
+                _ = self.ticks.tick() => self.tick(),
+                next = starting.next(number) => {
+                    match next {
+                        Next::Start(planned, permit) => {
+                            let under_way = UnderWay::new(Arc::clone(&self.engine), permit);
+                            tokio::spawn(async move {
+                                instance::run(&under_way.engine, number, planned).await;
+                            });
+                        }
+                        Next::NoRoom(planned) => {
+                            let measured = self.engine.is_measured(planned);
+                            self.engine.dropped.fetch_add(u64::from(measured), Ordering::Relaxed);
+                        }
+                        Next::Enough => break None,
+                    }
+                    number += 1;
+                }
+            }
+        };
+        self.engine.shared.meter.count(false);
+        (counts_from.map_or(Duration::ZERO, |from: Instant| from.elapsed()), cut_short)
+    }
+
+    /// What has begun ends, within the time for it. What ended it early.
+    async fn drain(&mut self, ends: &mut Ends<impl Future<Output = ()>>) -> Option<CutShort> {
+        let engine = Arc::clone(&self.engine);
+        let mut everybody = std::pin::pin!(engine.room.acquire_many(self.most));
+        let drained = Instant::now() + engine.profile.load.drain;
+        loop {
+            tokio::select! {
+                biased;
+                _ = &mut everybody => return None,
+                end = ends.come() => return Some(end),
+                () = sleep_until(drained) => return None,
+                _ = self.ticks.tick() => self.tick(),
+            }
+        }
+    }
+
+    fn starting(&self) -> Starting {
         let load = &self.engine.profile.load;
         Starting {
             room: Arc::clone(&self.engine.room),

@@ -15,13 +15,13 @@ use stickycas_proto::status::Refused;
 use stickycas_proto::v1::server_frame::Frame;
 use stickycas_proto::v1::{self, ClientFrame};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
 
 use super::super::measure::{Ended, Fault, Histograms, Party};
 use super::part::{Part, Then};
-use super::{Shared, fault_of};
+use super::{Shared, fault_of, until};
 
 /// Frames of one message: within the server's limit.
 const FRAMES: usize = 512;
@@ -338,13 +338,5 @@ impl Stream {
             }
         }
         true
-    }
-}
-
-/// Resolves at this moment; never if there is none.
-async fn until(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
-        None => std::future::pending().await,
     }
 }
