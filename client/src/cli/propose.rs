@@ -7,7 +7,7 @@ use clap::Args;
 use stickycas_model::byzantine::{Strategy, WireAttack, WireAttackError};
 use stickycas_model::cast::seed_of;
 use stickycas_model::types::Value;
-use stickycas_proto::names::InstanceId;
+use stickycas_proto::names::{InstanceId, InstanceRef};
 use stickycas_proto::v1::RefusalReason;
 use tokio::time::Instant;
 
@@ -167,10 +167,21 @@ impl Propose {
             };
         };
         let ended = self.play(client, instance.id, seed, stop).await?;
-        Ok(match over.into_inner() {
-            Some(Over::Unknown(error)) => ended.failed(error),
-            Some(Over::Finished | Over::Closed) | None => ended,
-        })
+        match over.into_inner() {
+            Some(Over::Unknown(error)) => return Ok(ended.failed(error)),
+            Some(Over::Finished | Over::Closed) => return Ok(ended),
+            None => {}
+        }
+        // One that had fallen silent does not ask why its stream broke.
+        if ended.error.is_none() && ended.record.decision.is_none() {
+            let looked = client.get(&InstanceRef::Id(instance.id)).await;
+            if let Err(error) = looked
+                && error.reason() == Some(RefusalReason::InstanceUnknown)
+            {
+                return Ok(ended.failed(error));
+            }
+        }
+        Ok(ended)
     }
 
     async fn play(

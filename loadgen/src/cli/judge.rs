@@ -73,10 +73,20 @@ pub(super) struct JudgeArgs {
     /// What is done to the processes meanwhile: who is thereby faulty or late, for whom nobody waits, and which
     /// parameters and verdict go with it. Empty: nothing
     #[arg(long, env = "STICKYCAS_PLAN", value_name = "PLAN.toml")]
-    plan: Option<PathBuf>,
+    plan: Option<String>,
     /// Where run folders go, DIR/SCENARIO-SEED-ID each, and the state of the series
     #[arg(long, value_name = "DIR", default_value = folder::DEFAULT_PARENT)]
     runs: PathBuf,
+    /// A word of one's own for this series: a judge goes on with what an earlier one left only if it was asked for the
+    /// same, this word included
+    #[arg(
+        long,
+        env = "STICKYCAS_SERIES",
+        value_name = "WORD",
+        default_value = "",
+        hide_default_value = true
+    )]
+    series: String,
     /// Print the verdict of each instance as JSON on standard output; with --endless, in one line
     #[arg(long)]
     json: bool,
@@ -99,8 +109,10 @@ pub(super) fn run(args: &JudgeArgs) -> anyhow::Result<u8> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let done = runtime.block_on(async {
         tokio::select! {
-            done = args.conduct(&subject, &mut series, expected) => Some(done),
+            // First, so that it is heard from the beginning.
+            biased;
             asked = asked_to_stop() => asked.err().map(|error| Err(error.into())),
+            done = args.conduct(&subject, &mut series, expected) => Some(done),
         }
     });
     runtime.shutdown_background();
@@ -122,9 +134,9 @@ impl JudgeArgs {
     /// Everything that can be wrong is found here, before anything is done.
     fn prepare(&self) -> anyhow::Result<(Subject, Series)> {
         let (file, text) = read(&self.scenario)?;
-        let plan = match self.plan.as_deref().filter(|path| !path.as_os_str().is_empty()) {
+        let plan = match self.plan.as_deref().filter(|path| !path.is_empty()) {
             Some(path) => {
-                let (file, text) = read(path)?;
+                let (file, text) = read(Path::new(path))?;
                 Some((Plan::parse(&file, &text)?, text))
             }
             None => None,
@@ -142,6 +154,7 @@ impl JudgeArgs {
             plan: plan_text,
             seed: self.seed,
             instances: (!self.endless).then_some(self.instances),
+            series: self.series.clone(),
         };
         let subject = Subject { file, text, overrides, plan, name: self.name.clone() };
         let scenario = subject.scenario(self.seed)?;

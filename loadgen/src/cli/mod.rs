@@ -42,7 +42,8 @@ const AFTER_HELP: &str = "\
 Exit codes: 0 the verdict is valid or outside, 1 violation, 2 unknown, 3 the run could not be made.
 With --expect: 0 if the verdict is the expected one, else 1. Of several instances (judge) the worst counts.
 load: 4 if nothing is wrong but a condition failed it.
-replay: 0 the folder follows from its inputs, 1 it does not, 3 it cannot be read. explain: 0, or 3.";
+replay: 0 the folder follows from its inputs, 1 it does not, 3 it cannot be read. explain: 0, or 3.
+perturb: 0 everything was as its plans have it, 1 something was not, 3 a plan could not be carried out.";
 
 #[derive(Debug, Subcommand)]
 enum Command {

@@ -66,9 +66,12 @@ pub(super) struct PerturbArgs {
 }
 
 const AFTER_HELP: &str = "\
-The project must be up: docker compose up --detach. For each plan the judge's container is made anew; all others stay
-as they are, but for what the plan does to them, and are put back as they were, also on Ctrl-C.
-Exit codes: 0 everything was as the plans have it, 1 something was not, 3 a plan could not be carried out.";
+The project must be up: docker compose up --detach. For each plan the judge's container
+is made anew. All others stay as they are, but for what the plan does to them, and are
+put back as they were, also on Ctrl-C.
+
+Exit codes: 0 everything was as the plans have it, 1 something was not, 3 a plan could
+not be carried out.";
 
 pub(super) fn run(args: &PerturbArgs) -> anyhow::Result<u8> {
     // Whatever is wrong with the last plan is told before the first one begins.
@@ -115,7 +118,13 @@ async fn stage(args: &PerturbArgs) -> anyhow::Result<Stage> {
     let folder = std::env::current_dir().context("cannot find this folder")?;
     let named = std::env::var("COMPOSE_PROJECT_NAME").ok();
     let policy = RetryPolicy { give_up_after: GIVE_UP_CONNECTING, ..RetryPolicy::default() };
-    let client = Client::connect_with(Target::new(&args.server, &args.principal)?, policy).await?;
+    let client = Client::connect_with(Target::new(&args.server, &args.principal)?, policy).await;
+    let client = client.with_context(|| {
+        let server = &args.server;
+        format!(
+            "cannot reach the server at {server}: start it with docker compose up --detach, or give --server"
+        )
+    })?;
     Ok(Stage {
         docker: Docker::new(&args.docker),
         compose: args.compose.split_whitespace().map(str::to_owned).collect(),

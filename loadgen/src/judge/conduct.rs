@@ -73,6 +73,9 @@ async fn enter(
     series: &mut Series,
     options: &Options,
 ) -> anyhow::Result<InstanceId> {
+    if let Some(abandoned) = series.take_abandoned() {
+        close_abandoned(site, abandoned, options).await?;
+    }
     if let Some(current) = series.current().cloned()
         && let Some(instance) = left(site, &current, options).await?
     {
@@ -138,6 +141,18 @@ async fn close_leftover(site: &Site, name: &InstanceName, options: &Options) -> 
         found.id,
         found.creator
     );
-    (options.tell)(&format!("closes instance {}, which an earlier judge left", found.id));
-    site.client().close(found.id).await.context("cannot close it")
+    close_abandoned(site, found.id, options).await
+}
+
+/// Closes an instance that an earlier judge left, so that its processes go on to the next.
+async fn close_abandoned(site: &Site, instance: InstanceId, options: &Options) -> anyhow::Result<()> {
+    match site.client().close(instance).await {
+        Ok(()) => {
+            (options.tell)(&format!("closed instance {instance}, which an earlier judge left"));
+            Ok(())
+        }
+        // It is gone already.
+        Err(error) if error.reason() == Some(RefusalReason::InstanceUnknown) => Ok(()),
+        Err(error) => Err(error).context("cannot close the instance that an earlier judge left"),
+    }
 }

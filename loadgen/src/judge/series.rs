@@ -32,6 +32,8 @@ pub struct Asked {
     pub seed: Option<u64>,
     /// How many instances; `None`: without end.
     pub instances: Option<u64>,
+    /// A word that tells series apart that are asked for alike.
+    pub series: String,
 }
 
 /// A series and its file.
@@ -39,6 +41,8 @@ pub struct Asked {
 pub struct Series {
     file: PathBuf,
     state: State,
+    /// The instance of a series that nobody goes on with.
+    abandoned: Option<InstanceId>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -116,9 +120,12 @@ impl Series {
         E: From<SeriesError>,
     {
         let file = runs.join(format!("{name}.series.json"));
-        if let Some(state) = read(&file)?.filter(|state| state.asked == asked && !state.is_done()) {
-            return Ok(Self { file, state });
-        }
+        let abandoned = match read(&file)? {
+            Some(state) if state.asked == asked && !state.is_done() => {
+                return Ok(Self { file, state, abandoned: None });
+            }
+            other => other.and_then(|other| other.current?.instance?.parse().ok()),
+        };
         let state = State {
             version: VERSION,
             asked,
@@ -128,7 +135,7 @@ impl Series {
             lately: Vec::new(),
             current: None,
         };
-        Ok(Self { file, state })
+        Ok(Self { file, state, abandoned })
     }
 
     /// The seed of the first instance.
@@ -176,6 +183,11 @@ impl Series {
     pub(super) fn lately(&self) -> impl DoubleEndedIterator<Item = (InstanceId, Outcome)> {
         let judged = |judged: &Judged| Some((judged.instance.parse().ok()?, judged.verdict));
         self.state.lately.iter().filter_map(judged)
+    }
+
+    /// The instance of an earlier series that nobody goes on with. Told once.
+    pub(super) fn take_abandoned(&mut self) -> Option<InstanceId> {
+        self.abandoned.take()
     }
 
     /// The next instance is about to be created.
@@ -253,7 +265,8 @@ mod tests {
     use super::*;
 
     fn asked(instances: Option<u64>) -> Asked {
-        Asked { scenario: "name = ...".to_owned(), set: Vec::new(), plan: None, seed: None, instances }
+        let (scenario, series) = ("name = ...".to_owned(), String::new());
+        Asked { scenario, set: Vec::new(), plan: None, seed: None, instances, series }
     }
 
     fn open(runs: &Path, instances: Option<u64>, seed: u64) -> Series {
@@ -293,8 +306,13 @@ mod tests {
         let runs = tempfile::tempdir().unwrap();
         let mut series = open(runs.path(), None, 5);
         series.judged(InstanceId::new(1), Outcome::Valid).unwrap();
-        assert_eq!(open(runs.path(), None, 99).next_seed().unwrap(), Some(6));
-        assert_eq!(open(runs.path(), Some(3), 99).next_seed().unwrap(), Some(99));
+        series.begin(Counted::default()).unwrap();
+        series.goes_on(InstanceId::new(2)).unwrap();
+        let mut same = open(runs.path(), None, 99);
+        assert_eq!((same.next_seed().unwrap(), same.take_abandoned()), (Some(6), None));
+        let mut other = open(runs.path(), Some(3), 99);
+        assert_eq!((other.next_seed().unwrap(), other.current()), (Some(99), None));
+        assert_eq!(other.take_abandoned(), Some(InstanceId::new(2)), "it is in the way");
     }
 
     #[test]

@@ -25,6 +25,8 @@ use crate::report::folder::Folder;
 
 /// How often to ask for an instance that is not there yet.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
+/// When nothing has been seen for so long, to look whether the judge is still there.
+const LOOK_FOR_JUDGE: Duration = Duration::from_secs(5);
 /// Events that are kept for a step to be done meanwhile.
 const EVENTS_KEPT: usize = 65_536;
 
@@ -174,6 +176,10 @@ impl Conductor<'_> {
                     None => over = true,
                 },
                 () = timer => {}
+                () = sleep(LOOK_FOR_JUDGE), if !over => {
+                    let comes_back = agenda.left().iter().any(|step| step.services.contains(&Service::Judge));
+                    over = !comes_back && !project.judge_runs().await?;
+                }
             }
         }
     }

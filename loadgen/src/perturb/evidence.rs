@@ -17,47 +17,15 @@ pub(super) fn amiss(plan: &Plan, verdict: &Verdict, history: &[Recorded], report
     if verdict.verdict != plan.expect {
         amiss.push(format!("the verdict is {}, and {} was expected", verdict.verdict, plan.expect));
     }
-    let Seen { never_joined, decided, never_decided, sessions, lives, appends, still, told_unknown, missing } =
-        &plan.seen;
-    let shown = Shown::of(history);
-    amiss.extend(
-        never_joined.intersection(&shown.joined).map(|process| format!("process {process} has joined")),
-    );
-    amiss.extend(
-        never_decided.intersection(&shown.decided).map(|process| format!("process {process} has decided")),
-    );
-    amiss.extend(
-        decided.difference(&shown.decided).map(|process| format!("process {process} has not decided")),
-    );
-    for (process, &wanted) in sessions {
-        let opened = shown.lives.get(process).map_or(0, |lives| lives.len() as u64);
-        if opened < wanted {
-            amiss.push(format!("process {process} has opened {opened} sessions, and not {wanted} or more"));
-        }
-    }
-    for (process, &wanted) in lives {
-        let lived: BTreeSet<u64> = shown.lives.get(process).into_iter().flatten().copied().collect();
-        if lived.len() as u64 != wanted {
-            amiss.push(format!(
-                "the client of process {process} has had {} lives, and not {wanted}",
-                lived.len()
-            ));
-        }
-    }
-    for (process, &wanted) in appends {
-        let executed = shown.appends.get(process).copied().unwrap_or(0);
-        if executed != wanted {
-            amiss.push(format!("{executed} appends of process {process} were executed, and not {wanted}"));
-        }
-    }
-    if let Some(still) = still {
+    amiss.extend(at_processes(&plan.seen, &Shown::of(history)));
+    if let Some(still) = plan.seen.still {
         let longest = history.windows(2).map(|pair| pair[1].at.since(pair[0].at)).max().unwrap_or_default();
-        if longest < *still {
-            let wanted = humantime::format_duration(*still);
+        if longest < still {
+            let wanted = humantime::format_duration(still);
             amiss.push(format!("nothing happened for {longest:.1?} at the longest, and not for {wanted}"));
         }
     }
-    if let Some(wanted) = *told_unknown {
+    if let Some(wanted) = plan.seen.told_unknown {
         let told = reports.iter().filter(|report| was_told_unknown(report)).count();
         if told < wanted as usize {
             amiss.push(format!(
@@ -65,13 +33,44 @@ pub(super) fn amiss(plan: &Plan, verdict: &Verdict, history: &[Recorded], report
             ));
         }
     }
-    for (property, words) in missing {
+    for (property, words) in &plan.seen.missing {
         match verdict.finding(*property).1 {
             None => amiss.push(format!("{property} was promised, and \"{words}\" was to be missing")),
             Some(premise) if !premise.contains(words) => {
                 amiss.push(format!("what {property} lacks is \"{premise}\", which does not say \"{words}\""));
             }
             Some(_) => {}
+        }
+    }
+    amiss
+}
+
+/// What the history does not show of processes, or should not.
+fn at_processes(seen: &Seen, shown: &Shown) -> Vec<String> {
+    let mut amiss = Vec::new();
+    let joined = seen.never_joined.intersection(&shown.joined);
+    amiss.extend(joined.map(|process| format!("process {process} has joined")));
+    let decided = seen.never_decided.intersection(&shown.decided);
+    amiss.extend(decided.map(|process| format!("process {process} has decided")));
+    let undecided = seen.decided.difference(&shown.decided);
+    amiss.extend(undecided.map(|process| format!("process {process} has not decided")));
+    for (process, &wanted) in &seen.sessions {
+        let opened = shown.lives.get(process).map_or(0, |lives| lives.len() as u64);
+        if opened < wanted {
+            amiss.push(format!("process {process} has opened {opened} sessions, and not {wanted} or more"));
+        }
+    }
+    for (process, &wanted) in &seen.lives {
+        let lives: BTreeSet<u64> = shown.lives.get(process).into_iter().flatten().copied().collect();
+        let lived = lives.len() as u64;
+        if lived != wanted {
+            amiss.push(format!("the client of process {process} has had {lived} lives, and not {wanted}"));
+        }
+    }
+    for (process, &wanted) in &seen.appends {
+        let executed = shown.appends.get(process).copied().unwrap_or(0);
+        if executed != wanted {
+            amiss.push(format!("{executed} appends of process {process} were executed, and not {wanted}"));
         }
     }
     amiss

@@ -53,7 +53,7 @@ pub struct Done {
     pub services: Vec<String>,
     /// When it was due.
     pub when: String,
-    /// The last phase that was known to have come when it was done.
+    /// The last phase that was known to have come when it was begun.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
 }
@@ -71,12 +71,8 @@ impl Done {
     /// In one line.
     #[must_use]
     pub fn line(&self) -> String {
-        let Self { action, services, when, phase } = self;
-        let services = services.join(", ");
-        match phase {
-            None => format!("{action} {services}: {when}"),
-            Some(phase) => format!("{action} {services}: {when}; done when phase {phase} had come"),
-        }
+        let Self { action, services, when, phase: _ } = self;
+        format!("{action} {}: {when}", services.join(", "))
     }
 }
 

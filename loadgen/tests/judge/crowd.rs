@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use stickycas_client::cli::run_from;
 use stickycas_client::watch::{WatchFrom, Watched};
-use stickycas_client::{Client, Error, PlayRecord};
+use stickycas_client::{Client, PlayRecord};
 use stickycas_loadgen::Record;
 use stickycas_loadgen::judge::{Asked, Desk, Options, Series, Subject, conduct};
+use stickycas_loadgen::perturb::Plan;
 use stickycas_loadgen::run::{COORDINATOR, OwnServer, Site};
-use stickycas_loadgen::scenario::Overrides;
 use stickycas_model::history::Event;
 use stickycas_model::judge::Outcome;
 use stickycas_proto::names::{InstanceId, InstanceRef};
@@ -23,7 +23,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::client_support::{Proxy, client};
 
 /// Six processes that propose tea, two to a warp, of which the last is Byzantine and stays silent.
-pub const SCENARIO: &str = r#"
+pub(crate) const SCENARIO: &str = r#"
 name = "crowd"
 [instance]
 processes = 6
@@ -38,21 +38,21 @@ strategy = "silent"
 "#;
 
 /// What came of an instance.
-pub type Judged = (InstanceId, Record);
+pub(crate) type Judged = (InstanceId, Record);
 
 /// Where everybody meets.
-pub struct Meeting {
-    pub server: Proxy,
-    pub judge: Proxy,
-    pub runs: TempDir,
+pub(crate) struct Meeting {
+    pub(crate) server: Proxy,
+    pub(crate) judge: Proxy,
+    pub(crate) runs: TempDir,
     scenario: String,
     clients: JoinSet<()>,
 }
 
 /// A judge at work. Dropping it ends it without a word.
-pub struct JudgeAtWork {
+pub(crate) struct JudgeAtWork {
     task: JoinHandle<anyhow::Result<()>>,
-    pub verdicts: mpsc::UnboundedReceiver<Judged>,
+    pub(crate) verdicts: mpsc::UnboundedReceiver<Judged>,
 }
 
 impl Drop for JudgeAtWork {
@@ -63,7 +63,7 @@ impl Drop for JudgeAtWork {
 
 impl JudgeAtWork {
     /// What comes of the next instance.
-    pub async fn next(&mut self) -> Judged {
+    pub(crate) async fn next(&mut self) -> Judged {
         match self.verdicts.recv().await {
             Some(judged) => judged,
             None => panic!("the judge has ended: {:?}", (&mut self.task).await),
@@ -71,20 +71,20 @@ impl JudgeAtWork {
     }
 
     /// Ends it without a word, and waits until it is gone.
-    pub async fn drop(mut self) {
+    pub(crate) async fn drop(mut self) {
         self.task.abort();
         let _ = (&mut self.task).await;
     }
 
     /// Waits until it has ended by itself.
-    pub async fn end(mut self) {
+    pub(crate) async fn end(mut self) {
         (&mut self.task).await.unwrap().unwrap();
     }
 }
 
 /// What a client has printed.
 #[derive(Clone, Default)]
-pub struct Printed(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Printed(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Printed {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -97,7 +97,7 @@ impl Write for Printed {
 }
 
 impl Printed {
-    pub fn records(&self) -> Vec<PlayRecord> {
+    pub(crate) fn records(&self) -> Vec<PlayRecord> {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
@@ -105,7 +105,7 @@ impl Printed {
 
 impl Meeting {
     /// Nobody is there.
-    pub async fn new(scenario: &str) -> Self {
+    pub(crate) async fn new(scenario: &str) -> Self {
         let nobody = async || {
             let proxy = Proxy::to("nobody").await;
             proxy.redirect(None);
@@ -120,20 +120,30 @@ impl Meeting {
         }
     }
 
+    /// From now on judges are asked for another scenario.
+    pub(crate) fn ask_for(&mut self, scenario: &str) {
+        scenario.clone_into(&mut self.scenario);
+    }
+
     /// Starts a server, which everybody finds from now on.
-    pub async fn start_server(&self) -> OwnServer {
+    pub(crate) async fn start_server(&self) -> OwnServer {
         let server = OwnServer::start().await.unwrap();
         self.server.redirect(Some(address(server.url())));
         server
     }
 
     /// Starts a judge, which everybody finds from now on.
-    pub async fn start_judge(&self, instances: u64) -> JudgeAtWork {
+    pub(crate) async fn start_judge(&self, instances: u64) -> JudgeAtWork {
+        self.start_judge_with(instances, None).await
+    }
+
+    /// The same with a plan of what is done to the processes.
+    pub(crate) async fn start_judge_with(&self, instances: u64, plan: Option<Plan>) -> JudgeAtWork {
         let subject = Subject {
             file: "crowd.toml".to_owned(),
             text: self.scenario.clone(),
-            overrides: Overrides::default(),
-            plan: None,
+            overrides: plan.as_ref().map(|plan| plan.overrides.clone()).unwrap_or_default(),
+            plan,
             name: "demo".parse().unwrap(),
         };
         let asked = Asked {
@@ -142,6 +152,7 @@ impl Meeting {
             plan: None,
             seed: None,
             instances: Some(instances),
+            series: String::new(),
         };
         let mut series =
             Series::open(self.runs.path(), &subject.name, asked, || Ok::<_, anyhow::Error>(7)).unwrap();
@@ -152,8 +163,12 @@ impl Meeting {
         let (tell, verdicts) = mpsc::unbounded_channel();
         let task = tokio::spawn(async move {
             let site = Site::open_within(&url, COORDINATOR, Duration::from_secs(3600)).await?;
-            let options =
-                Options { stall: Duration::from_secs(3600), gone: [].into(), quiet: true, tell: |_| {} };
+            let options = Options {
+                stall: Duration::from_secs(3600),
+                gone: subject.plan.as_ref().map(Plan::gone).unwrap_or_default(),
+                quiet: true,
+                tell: |_| {},
+            };
             conduct(&site, &desk, &subject, &mut series, &options, |record, instance| {
                 tell.send((instance, record.clone()))?;
                 Ok(())
@@ -166,13 +181,13 @@ impl Meeting {
     }
 
     /// Starts the client of a process.
-    pub fn start(&mut self, process: u32, part: &str) -> Printed {
+    pub(crate) fn start(&mut self, process: u32, part: &str) -> Printed {
         let report_to = format!("--report-to http://{}", self.judge.address);
         self.start_without_report(process, &format!("{part} {report_to}"))
     }
 
     /// Starts the client of a process that tells the judge nothing.
-    pub fn start_without_report(&mut self, process: u32, part: &str) -> Printed {
+    pub(crate) fn start_without_report(&mut self, process: u32, part: &str) -> Printed {
         let server = format!("http://{}", self.server.address);
         let line = format!(
             "client --server {server} --principal process-{process} --json propose --instance demo --again {part}"
@@ -189,14 +204,14 @@ impl Meeting {
     }
 
     /// Starts the clients of all as the scenario has it.
-    pub fn start_all(&mut self) -> Vec<Printed> {
+    pub(crate) fn start_all(&mut self) -> Vec<Printed> {
         let mut all: Vec<Printed> = (1..=5).map(|process| self.start(process, "--value tea")).collect();
         all.push(self.start(6, "--strategy silent"));
         all
     }
 
     /// The instance that is there, once there is one.
-    pub async fn instance(&self) -> InstanceId {
+    pub(crate) async fn instance(&self) -> InstanceId {
         let observer = client(&self.server.address, COORDINATOR);
         loop {
             match observer.get(&InstanceRef::Name("demo".parse().unwrap())).await {
@@ -210,7 +225,7 @@ impl Meeting {
     }
 
     /// Waits until so many such events have happened at the instance that is there.
-    pub async fn until(&self, count: usize, wanted: impl Fn(&Event) -> bool) {
+    pub(crate) async fn until(&self, count: usize, wanted: impl Fn(&Event) -> bool) {
         let instance = self.instance().await;
         let mut watch = client(&self.server.address, COORDINATOR).watch(instance, WatchFrom::Start);
         let mut left = count;
@@ -223,26 +238,22 @@ impl Meeting {
     }
 
     /// Somebody who talks to the judge by hand.
-    pub fn at_the_desk(&self, principal: &str) -> Client {
+    pub(crate) fn at_the_desk(&self, principal: &str) -> Client {
         client(&self.judge.address, principal)
     }
 }
 
-pub fn address(url: &str) -> &str {
+pub(crate) fn address(url: &str) -> &str {
     url.strip_prefix("http://").unwrap()
 }
 
 #[track_caller]
-pub fn assert_verdict(record: &Record, verdict: Outcome) {
+pub(crate) fn assert_verdict(record: &Record, verdict: Outcome) {
     assert_eq!(record.verdict.verdict, verdict, "{:#?}", record.verdict.reasons);
 }
 
 #[track_caller]
-pub fn assert_says(record: &Record, what: &str) {
+pub(crate) fn assert_says(record: &Record, what: &str) {
     let reasons = &record.verdict.reasons;
     assert!(reasons.iter().any(|reason| reason.contains(what)), "{what:?} is not in {reasons:#?}");
-}
-
-pub fn reason(error: &Error) -> Option<RefusalReason> {
-    error.reason()
 }

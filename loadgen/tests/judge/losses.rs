@@ -100,3 +100,25 @@ async fn a_judge_that_comes_back_to_a_server_without_memory_says_so() {
     assert_says(&record, "the server lost its memory");
     assert_says(&record, "6 of 6 processes were told");
 }
+
+#[tokio::test]
+async fn a_judge_that_is_asked_for_something_else_closes_what_the_earlier_one_left() {
+    let standing = SCENARIO.replace("[instance]", "[instance]\npace = \"1h\"");
+    let mut meeting = Meeting::new(&standing).await;
+    let _server = meeting.start_server().await;
+    let judge = meeting.start_judge(1).await;
+    let printed = meeting.start_all();
+    let left = meeting.instance().await;
+    meeting.until(6, |event| matches!(event, Event::Joined { .. })).await;
+    judge.drop().await;
+
+    meeting.ask_for(SCENARIO);
+    let mut judge = meeting.start_judge(1).await;
+    let (instance, record) = judge.next().await;
+    assert_ne!(instance, left);
+    assert_verdict(&record, Outcome::Valid);
+    judge.end().await;
+    for client in printed {
+        assert_eq!(client.records()[0].instance, left.to_string(), "it went on from there");
+    }
+}

@@ -1,11 +1,11 @@
 //! The programs: what they say on a wrong command line, and how they end when they are told to.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Output, Stdio};
 
 use stickycas_loadgen::run::OwnServer;
 
-use crate::crowd::SCENARIO;
+use crate::crowd::{Meeting, SCENARIO};
 
 fn program(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stickycas-loadgen"));
@@ -18,16 +18,21 @@ fn terminate(child: &Child) {
     assert!(killed.success());
 }
 
-/// Waits until the child says this on standard error.
-fn until(child: &mut Child, said: &str) {
-    let mut lines = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    while lines.read_line(&mut line).unwrap() > 0 {
-        if line.contains(said) {
-            child.stderr = Some(lines.into_inner());
-            return;
+/// Waits until the child says this on standard error; gives the line.
+fn until(child: &mut Child, said: &str) -> String {
+    // Byte by byte, so that nothing behind the line is taken.
+    let mut stderr = child.stderr.take().unwrap();
+    let (mut line, mut byte) = (Vec::new(), [0]);
+    while stderr.read(&mut byte).unwrap() > 0 {
+        if byte != *b"\n" {
+            line.push(byte[0]);
+            continue;
         }
-        line.clear();
+        let text = String::from_utf8(std::mem::take(&mut line)).unwrap();
+        if text.contains(said) {
+            child.stderr = Some(stderr);
+            return text;
+        }
     }
     panic!("it ended without saying {said:?}");
 }
@@ -96,6 +101,32 @@ fn a_judge_that_is_told_to_end_ends_with_a_line() {
     let Output { status, stderr, .. } = judge.wait_with_output().unwrap();
     assert_eq!(status.code(), Some(3));
     assert!(String::from_utf8(stderr).unwrap().contains("interrupted: 0 instances judged"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_everything_was_told_to_end_the_next_start_begins_anew() {
+    let (files, mut meeting) = (Files::new(), Meeting::new(SCENARIO).await);
+    let url = format!("http://{}", meeting.server.address);
+    let args = ["--server", &url, "--principal", "loadgen"];
+    let server = meeting.start_server().await;
+    let mut judge = files.judge(&args).spawn().unwrap();
+    until(&mut judge, "named demo");
+    let interrupted = meeting.instance().await;
+    terminate(&judge);
+    assert_eq!(judge.wait().unwrap().code(), Some(3));
+    meeting.server.redirect(None);
+    meeting.server.cut();
+    server.stop().await.unwrap();
+
+    let _without_memory = meeting.start_server().await;
+    let mut judge = files.judge(&args).spawn().unwrap();
+    let reports = until(&mut judge, "hears reports at http://");
+    meeting.judge.redirect(Some(reports.rsplit('/').next().unwrap()));
+    meeting.start_all();
+    let Output { status, stderr, .. } = judge.wait_with_output().unwrap();
+    let told = String::from_utf8(stderr).unwrap();
+    assert_eq!(status.code(), Some(0), "{told}");
+    assert!(told.contains(&format!("instance {interrupted} was interrupted and is gone")), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,6 @@
 //! What is judged when everybody stays.
 
+use stickycas_loadgen::perturb::Plan;
 use stickycas_model::judge::Outcome;
 use stickycas_model::process::Ended;
 
@@ -92,4 +93,32 @@ async fn an_attack_on_the_wire_is_awaited_and_seen_to_fire() {
         assert!(record.verdict.fired.values().all(|fired| *fired > 0), "{:?}", record.verdict.fired);
         assert_eq!(record.verdict.fired.len(), 1);
     }
+}
+
+#[tokio::test]
+async fn whom_a_plan_kills_for_good_is_not_waited_for_and_counts_as_faulty() {
+    let plan = r#"
+        name = "killed"
+        expect = "valid"
+        faulty = [5]
+        [instance]
+        join_timeout = "200ms"
+        [[steps]]
+        when = "before"
+        do = "kill"
+        services = ["process-5"]
+    "#;
+    let plan = Plan::parse("killed.toml", plan).unwrap();
+    let mut meeting = Meeting::new(SCENARIO).await;
+    let _server = meeting.start_server().await;
+    let mut judge = meeting.start_judge_with(1, Some(plan)).await;
+    for process in 1..=4 {
+        meeting.start(process, "--value tea");
+    }
+    meeting.start(6, "--strategy silent");
+    let (_, record) = judge.next().await;
+    assert_verdict(&record, Outcome::Valid);
+    assert_eq!(record.verdict.f, 2);
+    assert!(!record.verdict.strong_validity_promised);
+    assert_eq!(record.scenario.cast.faulty().len(), 1);
 }

@@ -65,7 +65,7 @@ pub enum DockerError {
         service: Service,
     },
     /// The container does not stand as it must for a plan to begin.
-    #[error("{service} {what}: bring it up with docker compose up --detach {service}")]
+    #[error("{service} {what}: bring it up with docker compose up --detach --force-recreate {service}")]
     NotReady {
         /// The service.
         service: Service,
@@ -109,6 +109,16 @@ impl fmt::Display for Listed<'_> {
     }
 }
 
+/// The first and the last lines of a complaint: one of them is the reason, whatever stands between them.
+fn shortened(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    match lines.as_slice() {
+        [] => "it says nothing about why".to_owned(),
+        [first, .., last_but_one, last] if lines.len() > 4 => format!("{first} ... {last_but_one} {last}"),
+        few => few.join(" "),
+    }
+}
+
 impl DockerError {
     /// What it means that the program failed and said this.
     pub(super) fn understood(command: String, said: &str) -> Self {
@@ -123,7 +133,6 @@ impl DockerError {
         {
             return Self::NoEngine { said };
         }
-        let said = if said.is_empty() { "it says nothing about why".to_owned() } else { said };
-        Self::Failed { command, said }
+        Self::Failed { command, said: shortened(&said) }
     }
 }

@@ -23,6 +23,8 @@ pub use self::project::{Project, project_name};
 
 const PROJECT_LABEL: &str = "com.docker.compose.project";
 const SERVICE_LABEL: &str = "com.docker.compose.service";
+/// Whether it was made by `docker compose run`, and not by `up`.
+const ONE_OFF_LABEL: &str = "com.docker.compose.oneoff";
 
 /// The program `docker`.
 #[derive(Clone, Debug)]
@@ -55,10 +57,10 @@ impl Docker {
 
     /// The containers of a project, running or not, each with its service.
     async fn containers(&self, project: &str) -> Result<Vec<(String, ContainerId)>, DockerError> {
-        let filter = format!("label={PROJECT_LABEL}={project}");
-        let format = format!("{{{{.ID}}}} {{{{.Label \"{SERVICE_LABEL}\"}}}}");
-        let listed =
-            self.ask(&["ps", "--all", "--no-trunc", "--filter", &filter, "--format", &format]).await?;
+        let project = format!("--filter=label={PROJECT_LABEL}={project}");
+        let from_up = format!("--filter=label={ONE_OFF_LABEL}=False");
+        let format = format!("--format={{{{.ID}}}} {{{{.Label \"{SERVICE_LABEL}\"}}}}");
+        let listed = self.ask(&["ps", "--all", "--no-trunc", &project, &from_up, &format]).await?;
         let container = |line: &str| {
             let (id, service) = line.split_once(' ')?;
             Some((service.to_owned(), ContainerId(id.to_owned())))
@@ -68,9 +70,9 @@ impl Docker {
 
     /// The projects that have containers.
     async fn projects(&self) -> Result<Vec<String>, DockerError> {
-        let filter = format!("label={PROJECT_LABEL}");
-        let format = format!("{{{{.Label \"{PROJECT_LABEL}\"}}}}");
-        let listed = self.ask(&["ps", "--all", "--filter", &filter, "--format", &format]).await?;
+        let filter = format!("--filter=label={PROJECT_LABEL}");
+        let format = format!("--format={{{{.Label \"{PROJECT_LABEL}\"}}}}");
+        let listed = self.ask(&["ps", "--all", &filter, &format]).await?;
         let mut projects: Vec<String> = listed.lines().map(str::to_owned).collect();
         projects.sort();
         projects.dedup();

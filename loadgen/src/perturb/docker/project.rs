@@ -97,7 +97,7 @@ impl Project {
             Action::Kill => self.docker.act(&["kill", id]).await?,
             Action::Pause => self.docker.act(&["pause", id]).await?,
             Action::Unpause => self.docker.act(&["unpause", id]).await?,
-            Action::Restart => self.docker.act(&["restart", "--time", SECONDS_TO_STOP, id]).await?,
+            Action::Restart => self.docker.act(&["restart", "-t", SECONDS_TO_STOP, id]).await?,
             Action::Start => self.docker.act(&["start", id]).await?,
             Action::Disconnect => {
                 for network in &before.networks {
@@ -161,7 +161,8 @@ impl Project {
         Ok(())
     }
 
-    /// Makes the judge's container anew, with this value of `STICKYCAS_PLAN`; all others stay as they are.
+    /// Makes the judge's container anew, with this value of `STICKYCAS_PLAN`; all others stay as they are. It begins
+    /// anew too, whatever an earlier one left behind.
     ///
     /// # Errors
     /// Compose fails.
@@ -171,7 +172,8 @@ impl Project {
         let arguments = ["-p", &self.name, "up", "--detach", "--no-deps", "--force-recreate", &judge];
         let arguments: Vec<&str> = first.iter().map(String::as_str).chain(arguments).collect();
         let mut command = Command::new(program);
-        command.args(&arguments).env("STICKYCAS_PLAN", plan);
+        let series = format!("{:08x}", rand::random::<u32>());
+        command.args(&arguments).env("STICKYCAS_PLAN", plan).env("STICKYCAS_SERIES", series);
         self.docker.to_its_end(command, named(program.as_ref(), &arguments)).await
     }
 

@@ -407,6 +407,14 @@ strategy = "silent"
     }
 
     #[test]
+    fn who_is_faulty_or_late_counts_in_f_and_who_is_faulty_is_not_judged() {
+        let verdict = crate::simulate(&under(GOOD).unwrap()).verdict;
+        assert_eq!((verdict.f, verdict.late), (3, vec![process(6)]));
+        let judged: Vec<u32> = verdict.decisions.keys().map(|process| process.get()).collect();
+        assert_eq!(judged, [1, 2, 3, 4, 6, 7]);
+    }
+
+    #[test]
     fn what_a_plan_makes_wrong_with_a_scenario_is_told_by_the_line_of_the_plan() {
         let told = under(&GOOD.replace("300ms", "300mx")).unwrap_err();
         assert!(told.starts_with("bad.toml:7: pace = \"300mx\": "), "{told}");

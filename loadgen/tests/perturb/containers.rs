@@ -1,71 +1,12 @@
-//! What is done to containers, seen from the program `docker`: which calls are made, in which order, and what its
-//! complaints are understood as. The program is a script that keeps of each container whether it runs, is paused and is on
-//! its network.
-#![cfg(unix)]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
+//! Which calls are made for what is done to containers, and what complaints are understood as.
 
 use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use stickycas_loadgen::perturb::docker::{Docker, DockerError, Project, project_name};
 use stickycas_loadgen::perturb::plan::{Action, Service};
-use stickycas_model::types::ProcessId;
-use tempfile::TempDir;
 
-/// The script.
-const DOCKER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/perturb_docker/docker");
-
-/// A folder with the script and containers of the project `demo`.
-struct Engine(TempDir);
-
-impl Engine {
-    fn with(services: &[&str]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        // Not written here: a file that is just being written cannot be run.
-        symlink(DOCKER, folder.path().join("docker")).unwrap();
-        for service in services {
-            let container = folder.path().join(format!("id-of-{service}"));
-            fs::create_dir(&container).unwrap();
-            fs::write(container.join("service"), service).unwrap();
-            for fact in ["running", "network", "started"] {
-                fs::write(container.join(fact), "once").unwrap();
-            }
-        }
-        Self(folder)
-    }
-
-    fn docker(&self) -> Docker {
-        Docker::new(self.0.path().join("docker"))
-    }
-
-    async fn project(&self) -> Project {
-        Project::open(self.docker(), Vec::new(), "demo").await.unwrap()
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn complain(&self, complaint: &str) {
-        fs::write(self.path("complaint"), complaint).unwrap();
-    }
-
-    /// The calls so far that change something.
-    fn changes(&self) -> Vec<String> {
-        let calls = fs::read_to_string(self.path("calls")).unwrap();
-        let asks = ["ps ", "inspect ", "wait ", "compose version"];
-        calls
-            .lines()
-            .filter(|call| !asks.iter().any(|ask| call.starts_with(ask)))
-            .map(str::to_owned)
-            .collect()
-    }
-}
-
-fn process(number: u32) -> Service {
-    Service::Process(ProcessId::new(number).unwrap())
-}
+use crate::engine::{Engine, process};
 
 #[tokio::test]
 async fn what_was_done_is_put_back_and_nothing_else() {
@@ -86,7 +27,7 @@ async fn what_was_done_is_put_back_and_nothing_else() {
             "network disconnect demo_default id-of-process-3",
             "pause id-of-process-4",
             "unpause id-of-process-4",
-            "restart --time 10 id-of-server",
+            "restart -t 10 id-of-server",
         ]
     );
     project.restore().await.unwrap();
@@ -133,6 +74,7 @@ async fn the_judge_is_made_anew_with_the_plan_and_is_never_started_again() {
     project.expect_running([Service::Judge]).await.unwrap();
     project.act(Action::Kill, Service::Judge).await.unwrap();
     assert!(!project.judge_runs().await.unwrap());
+    fs::write(engine.path("id-of-judge/exit"), "3").unwrap();
     assert_eq!(project.judge_ended().await.unwrap(), 3);
     project.restore().await.unwrap();
     assert_eq!(engine.changes()[2..], ["kill id-of-judge"]);
@@ -165,9 +107,18 @@ async fn what_is_not_there_or_does_not_run_is_told_with_what_to_do() {
     fs::remove_file(engine.path("id-of-process-3/network")).unwrap();
     let mut project = engine.project().await;
     for (service, wanted) in [
-        (process(1), "process-1 does not run: bring it up with docker compose up --detach process-1"),
-        (process(2), "process-2 is paused: bring it up with docker compose up --detach process-2"),
-        (process(3), "process-3 is on no network: bring it up with docker compose up --detach process-3"),
+        (
+            process(1),
+            "process-1 does not run: bring it up with docker compose up --detach --force-recreate process-1",
+        ),
+        (
+            process(2),
+            "process-2 is paused: bring it up with docker compose up --detach --force-recreate process-2",
+        ),
+        (
+            process(3),
+            "process-3 is on no network: bring it up with docker compose up --detach --force-recreate process-3",
+        ),
         (
             process(17),
             "the project demo has no container of process-17: start it with docker compose up --detach",
@@ -204,6 +155,10 @@ async fn the_complaints_of_docker_are_told_with_what_to_do() {
     engine.complain("Error response from daemon: it is raining");
     let told = project.judge_ended().await.unwrap_err().to_string();
     assert!(told.ends_with(" failed: Error response from daemon: it is raining"), "{told}");
+
+    engine.complain("unknown flag: -p\nUsage:\n  one\n  two\n  three\n\nsee docker --help\n");
+    let told = project.judge_ended().await.unwrap_err().to_string();
+    assert!(told.ends_with(" failed: unknown flag: -p ... three see docker --help"), "{told}");
 
     let missing = Docker::new(engine.path("no-docker-here"));
     let error = Project::open(missing, Vec::new(), "demo").await.unwrap_err();
