@@ -102,7 +102,7 @@ pub struct Connection {
 
 /// Puts the principal beside each request.
 #[derive(Clone, Debug)]
-pub(crate) struct Identify(MetadataValue<Ascii>);
+pub struct Identify(MetadataValue<Ascii>);
 
 impl Interceptor for Identify {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
@@ -111,7 +111,8 @@ impl Interceptor for Identify {
     }
 }
 
-pub(crate) type Identified = InterceptedService<Channel, Identify>;
+/// A channel on which every request names its principal.
+pub type Identified = InterceptedService<Channel, Identify>;
 
 impl Connection {
     /// A connection that opens when it is first used. Needs a tokio runtime around it.
@@ -150,12 +151,16 @@ impl Connection {
         &self.target
     }
 
-    pub(crate) fn list(&self) -> StickyCasServiceClient<Identified> {
+    /// The list's service, for whoever speaks it without a [`crate::Client`].
+    #[must_use]
+    pub fn list(&self) -> StickyCasServiceClient<Identified> {
         // The server is trusted (SPEC section 10) and a read may return r values: no limit of our own.
         StickyCasServiceClient::new(self.identified()).max_decoding_message_size(usize::MAX)
     }
 
-    pub(crate) fn instances(&self) -> InstanceServiceClient<Identified> {
+    /// The service of instances, likewise.
+    #[must_use]
+    pub fn instances(&self) -> InstanceServiceClient<Identified> {
         InstanceServiceClient::new(self.identified()).max_decoding_message_size(usize::MAX)
     }
 
@@ -171,7 +176,9 @@ impl Connection {
         InterceptedService::new(self.channel.clone(), Identify(self.target.metadata.clone()))
     }
 
-    pub(crate) fn error(&self, status: &Status) -> Error {
+    /// What the status of a call that failed on this connection means.
+    #[must_use]
+    pub fn error(&self, status: &Status) -> Error {
         Error::from_status(&self.target.server, status)
     }
 

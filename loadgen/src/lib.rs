@@ -8,7 +8,7 @@
 //!
 //! Results travel as typed records from end to end: nothing is read out of a log.
 //!
-//! Not here: measuring. A run shows that a system is right, not how fast it is.
+//! A run shows that a system is right. How fast it is, with many instances at once, is what [`load`] measures.
 
 pub mod batch;
 pub mod campaign;
@@ -18,6 +18,7 @@ pub mod explain;
 pub mod explore;
 pub mod fault_plan;
 pub mod judge;
+pub mod load;
 pub mod perturb;
 pub mod progress;
 pub mod proposals;

@@ -21,6 +21,9 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::retry::{Backoff, RetryPolicy};
 
+/// What a process that acts at the last moment leaves of its patience: its access still has to travel.
+pub const LAST_MOMENT: Duration = Duration::from_millis(100);
+
 /// Makes a behaviour once the process knows who it is.
 type MakeBehaviour = Box<dyn FnOnce(ProcessId) -> Box<dyn Behaviour> + Send>;
 

@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use stickycas_model::machine::Welcome;
 use stickycas_model::params::{Params, Patience};
 use stickycas_model::player::{Player, Step};
 use stickycas_model::process::{RawOp, When};
 use stickycas_model::types::{AccessNumber, Value};
+use stickycas_proto::convert::access::{decision_frame, raw_access_frame};
 use stickycas_proto::convert::answer::Received;
 use stickycas_proto::convert::own::Welcomed;
 use stickycas_proto::status::Refused;
@@ -20,14 +20,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
 
-use super::Drive;
+use super::{Drive, LAST_MOMENT};
 use crate::error::Error;
 
 /// There is one instance on each stream.
 const CHANNEL: u32 = 0;
-/// What a process that acts at the last moment leaves of its patience: its access still has to travel.
-const LAST_MOMENT: Duration = Duration::from_millis(100);
-
 /// The sending half of a stream. Unbounded in type only: a player sends one access and waits for its answer.
 type Outgoing = mpsc::UnboundedSender<v1::AttachRequest>;
 
@@ -154,7 +151,7 @@ impl Drive<'_> {
                     session.held = Some((self.last_moment(), number, op));
                 }
                 Step::Decide(value) => {
-                    frames.push(decision(&value));
+                    frames.push(decision_frame(CHANNEL, &value));
                     session.deciding = Some(value);
                 }
                 Step::Wait => break false,
@@ -175,7 +172,7 @@ impl Drive<'_> {
             self.sent_up_to = number.get();
             self.accesses += 1;
         }
-        let frame = access(number, &op);
+        let frame = raw_access_frame(CHANNEL, number, &op);
         session.unanswered.push_back((number, op));
         frame
     }
@@ -192,8 +189,9 @@ impl Drive<'_> {
     fn timer_fired(&mut self, session: &mut Session) -> Result<(), Error> {
         let mut frames = Vec::new();
         if session.resend.take_if(|at| *at <= Instant::now()).is_some() {
-            frames.extend(session.unanswered.iter().map(|(number, op)| access(*number, op)));
-            frames.extend(session.deciding.iter().map(decision));
+            frames
+                .extend(session.unanswered.iter().map(|(number, op)| raw_access_frame(CHANNEL, *number, op)));
+            frames.extend(session.deciding.iter().map(|value| decision_frame(CHANNEL, value)));
         }
         let due = |held: &mut (Option<Instant>, _, _)| held.0.is_some_and(|at| at <= Instant::now());
         if let Some((_, number, op)) = session.held.take_if(due) {
@@ -269,16 +267,4 @@ impl Session {
             None => std::future::pending().await,
         }
     }
-}
-
-fn access(number: AccessNumber, op: &RawOp) -> v1::ClientFrame {
-    let op = match op {
-        RawOp::Append(value) => v1::access::Op::Append(v1::Append { value: value.to_bytes() }),
-        RawOp::Read(start) => v1::access::Op::Read(v1::Read { start: start.get() }),
-    };
-    v1::Access { channel: CHANNEL, number: number.get(), op: Some(op) }.into()
-}
-
-fn decision(value: &Value) -> v1::ClientFrame {
-    v1::Decision { channel: CHANNEL, value: value.to_bytes() }.into()
 }

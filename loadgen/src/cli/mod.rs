@@ -12,6 +12,7 @@ mod client;
 mod explain;
 mod explore;
 mod judge;
+mod load;
 mod output;
 mod perturb;
 mod replay;
@@ -40,6 +41,7 @@ struct Cli {
 const AFTER_HELP: &str = "\
 Exit codes: 0 the verdict is valid or outside, 1 violation, 2 unknown, 3 the run could not be made.
 With --expect: 0 if the verdict is the expected one, else 1. Of several instances (judge) the worst counts.
+load: 4 if nothing is wrong but a condition failed it.
 replay: 0 the folder follows from its inputs, 1 it does not, 3 it cannot be read. explain: 0, or 3.
 perturb: 0 everything was as its plans have it, 1 something was not, 3 a plan could not be carried out.";
 
@@ -51,9 +53,11 @@ enum Command {
     Judge(judge::JudgeArgs),
     /// Run a scenario in the simulator and judge it, once or with many seeds
     Simulate(simulate::SimulateArgs),
+    /// Put load on a server: many instances at once, timed and judged
+    Load(Box<load::LoadArgs>),
     /// Run sweeps over the axes of a scenario and count what comes of them
     Campaign(campaign::CampaignArgs),
-    /// Make the results of a campaign again from its journal
+    /// Make the results of a campaign again from its journal, or one result of those of several load generators
     Report(report::ReportArgs),
     /// Say what a run folder shows, and why
     Explain(explain::ExplainArgs),
@@ -83,6 +87,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Run(args) => run::run(&args).map(ExitCode::from),
         Command::Judge(args) => judge::run(&args).map(ExitCode::from),
         Command::Simulate(args) => simulate::run(&args).map(ExitCode::from),
+        Command::Load(args) => load::run(&args).map(ExitCode::from),
         Command::Campaign(args) => campaign::run(&args).map(ExitCode::from),
         Command::Report(args) => report::run(&args).map(ExitCode::from),
         Command::Explain(args) => explain::run(&args).map(ExitCode::from),

@@ -1,27 +1,59 @@
-//! `report`: the results of a campaign, made again from its journal.
+//! `report`: results made again: of a campaign from its journal, of several load generators as one.
 
 use std::path::PathBuf;
 
-use clap::Args;
+use anyhow::Context;
+use clap::{Args, Subcommand};
 
 use super::campaign::finish;
+use super::load;
 use crate::campaign::{journal, results};
+use crate::load::merge::merge;
+use crate::report::load::folder;
 
 /// The arguments of `report`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(super) struct ReportArgs {
     /// The folder of the campaign
-    #[arg(value_name = "DIR")]
-    folder: PathBuf,
+    #[arg(value_name = "DIR", required = true)]
+    folder: Option<PathBuf>,
     /// Print the results as JSON on standard output
+    #[arg(long)]
+    json: bool,
+    #[command(subcommand)]
+    command: Option<ReportCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+enum ReportCommand {
+    /// Make one result of those that several load generators left; exit code as for load
+    Merge(MergeArgs),
+}
+
+#[derive(Debug, Args)]
+struct MergeArgs {
+    /// The result folders
+    #[arg(value_name = "DIR", required = true)]
+    folders: Vec<PathBuf>,
+    /// Where the merged result folder goes; it must not exist [default: runs/NAME-SEED]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print the result as JSON on standard output
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &ReportArgs) -> anyhow::Result<u8> {
-    let (origin, past) = journal::read(&args.folder)?;
+    if let Some(ReportCommand::Merge(args)) = &args.command {
+        let measured = merge(&args.folders)?;
+        let written = folder::write(&measured, &[], None, args.out.as_deref());
+        return load::finish(&measured.result, args.json, written);
+    }
+    let folder = args.folder.as_ref().context("name the folder of the campaign")?;
+    let (origin, past) = journal::read(folder)?;
     let results = results::results(&origin, &origin.campaign()?, &past);
-    results::write(&results, &args.folder)?;
-    finish(&results, args.json, &args.folder)?;
+    results::write(&results, folder)?;
+    finish(&results, args.json, folder)?;
     Ok(0)
 }

@@ -68,11 +68,8 @@ impl Harness {
 /// # Errors
 /// `to` exists already, or it cannot be written.
 pub fn write(record: &Record, environment: &Environment, to: Option<&Path>) -> io::Result<PathBuf> {
-    let Some(to) = to else {
-        let name = format!("{}-{}", record.scenario.name, record.scenario.seed);
-        return write_at_first_free(record, environment, &Path::new(DEFAULT_PARENT).join(name));
-    };
-    write_beside(record, environment, to, |temporary| place(temporary, to).map(|()| to.to_owned()))
+    let name = format!("{}-{}", record.scenario.name, record.scenario.seed);
+    write_whole(to, &Path::new(DEFAULT_PARENT).join(name), |folder| fill(folder, record, environment))
 }
 
 /// Writes the folder of a run as the first of `wanted`, `wanted-2`, ... that does not exist. Returns where it is.
@@ -80,18 +77,21 @@ pub fn write(record: &Record, environment: &Environment, to: Option<&Path>) -> i
 /// # Errors
 /// It cannot be written.
 pub fn write_at_first_free(record: &Record, environment: &Environment, wanted: &Path) -> io::Result<PathBuf> {
-    write_beside(record, environment, wanted, |temporary| place_at_first_free(temporary, wanted))
+    write_whole(None, wanted, |folder| fill(folder, record, environment))
 }
 
-/// Writes the folder beside its place, and has it moved there.
-fn write_beside(
-    record: &Record,
-    environment: &Environment,
-    wanted: &Path,
-    place: impl FnOnce(&Path) -> io::Result<PathBuf>,
+/// Has a folder filled beside its place and moves it there; without `to`, to the first of `default`, `default-2`, ...
+/// that does not exist.
+pub(crate) fn write_whole(
+    to: Option<&Path>,
+    default: &Path,
+    fill: impl FnOnce(&Path) -> io::Result<()>,
 ) -> io::Result<PathBuf> {
-    let temporary = beside(wanted)?;
-    let written = fill(&temporary, record, environment).and_then(|()| place(&temporary));
+    let temporary = beside(to.unwrap_or(default))?;
+    let written = fill(&temporary).and_then(|()| match to {
+        Some(to) => place(&temporary, to).map(|()| to.to_owned()),
+        None => place_at_first_free(&temporary, default),
+    });
     if written.is_err() {
         // What is left of it is of no use; that it cannot be removed either is not the news.
         let _ = fs::remove_dir_all(&temporary);

@@ -5,7 +5,8 @@ pub mod campaign_table;
 pub mod folder;
 mod html;
 pub mod json;
+pub mod load;
 pub mod table;
 pub mod words;
 
-pub use self::html::html;
+pub use self::html::{html, load as html_of_load};

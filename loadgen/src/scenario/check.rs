@@ -94,7 +94,11 @@ pub(crate) fn params(instance: &Spanned<Instance>, seed: u64) -> Result<Params, 
 }
 
 /// The arbiter comes last: who has priority may depend on who is Byzantine, which depends on the other parameters.
-fn with_arbiter(params: Params, instance: &Spanned<Instance>, faults: &FaultPlan) -> Result<Params, Fault> {
+pub(crate) fn with_arbiter(
+    params: Params,
+    instance: &Spanned<Instance>,
+    faults: &FaultPlan,
+) -> Result<Params, Fault> {
     let Some(given) = &instance.get_ref().arbiter else { return Ok(params) };
     let mut spec = params.spec().clone();
     spec.arbiter = match given.get_ref() {

@@ -7,6 +7,7 @@
 use bytes::Bytes;
 use stickycas_model::access::{Access, Op};
 use stickycas_model::params::{Params, ValueError};
+use stickycas_model::process::RawOp;
 use stickycas_model::types::{AccessNumber, Position, ProcessId, SessionId, Value};
 
 use super::{WireError, access_number};
@@ -73,6 +74,22 @@ macro_rules! op_of {
 op_of!(v1::access::Op);
 op_of!(v1::waiting_access::Op);
 op_of!(v1::event::accepted::Op);
+
+/// The frame of an access on this channel. What a Byzantine process sends may be no value: nobody has checked it.
+#[must_use]
+pub fn raw_access_frame(channel: u32, number: AccessNumber, op: &RawOp) -> v1::ClientFrame {
+    let op = match op {
+        RawOp::Append(value) => v1::access::Op::Append(v1::Append { value: value.to_bytes() }),
+        RawOp::Read(start) => v1::access::Op::Read(v1::Read { start: start.get() }),
+    };
+    v1::Access { channel, number: number.get(), op: Some(op) }.into()
+}
+
+/// The frame that reports a decision on this channel.
+#[must_use]
+pub fn decision_frame(channel: u32, value: &Value) -> v1::ClientFrame {
+    v1::Decision { channel, value: value.to_bytes() }.into()
+}
 
 /// The access of a frame that came on a stream of `process` in `session`.
 ///

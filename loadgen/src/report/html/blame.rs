@@ -64,7 +64,7 @@ pub(super) fn figures(sweep: &Sweep, id: &str) -> Vec<Figure> {
         caption: caption(sweep, &strategies),
         legend: Vec::new(),
         panels: if strategies.is_empty() { Vec::new() } else { vec![panel(recall), panel(precision)] },
-        command: sweep.command.clone(),
+        command: Some(sweep.command.clone()),
         table: table(&strategies),
     }]
 }

@@ -106,7 +106,7 @@ pub(super) fn figures(sweep: &Sweep, id: &str) -> Vec<Figure> {
             })
             .collect(),
         panels: facets.iter().enumerate().map(drawn).collect(),
-        command: sweep.command.clone(),
+        command: Some(sweep.command.clone()),
         table: table(&cells),
     }]
 }

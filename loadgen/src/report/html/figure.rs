@@ -38,7 +38,8 @@ pub(super) struct Figure {
     pub(super) caption: Markup,
     pub(super) legend: Vec<(Markup, Markup)>,
     pub(super) panels: Vec<Panel>,
-    pub(super) command: String,
+    /// What makes it again, where that is a command of its own.
+    pub(super) command: Option<String>,
     pub(super) table: Table,
 }
 
@@ -65,7 +66,7 @@ impl Figure {
                     }
                 }
                 figcaption { (self.caption) }
-                (again(&self.command))
+                @if let Some(command) = &self.command { (again(command)) }
                 @if !self.table.rows.is_empty() {
                     // Where nothing is drawn, the table is what there is to see.
                     details open=[self.panels.is_empty().then_some("open")] {

@@ -23,7 +23,7 @@ pub(super) fn figures(sweep: &Sweep, id: &str) -> Vec<Figure> {
         },
         legend: Vec::new(),
         panels: Vec::new(),
-        command: sweep.command.clone(),
+        command: Some(sweep.command.clone()),
         table: table(&cells),
     }]
 }

@@ -33,7 +33,7 @@ pub(super) fn figures(sweep: &Sweep, id: &str) -> Vec<Figure> {
         caption: caption(&cells),
         legend: sizes.iter().enumerate().map(sample).collect(),
         panels: facets.iter().enumerate().map(drawn).collect(),
-        command: sweep.command.clone(),
+        command: Some(sweep.command.clone()),
         table: table(&cells),
     }]
 }

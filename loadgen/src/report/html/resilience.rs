@@ -76,7 +76,7 @@ impl Map<'_> {
             caption: self.caption(),
             title,
             legend: legend(),
-            command: self.sweep.command.clone(),
+            command: Some(self.sweep.command.clone()),
             table: table(&self.cells),
             id,
         }

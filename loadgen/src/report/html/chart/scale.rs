@@ -3,8 +3,8 @@
 /// What a tick stands at and says.
 #[derive(Clone, Debug, PartialEq)]
 pub(in super::super) struct Tick {
-    pub(super) at: f64,
-    pub(super) label: String,
+    pub(in super::super) at: f64,
+    pub(in super::super) label: String,
 }
 
 /// Maps the numbers of an axis to its length, evenly or by their logarithm.

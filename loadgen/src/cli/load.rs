@@ -1,0 +1,221 @@
+//! `load`: many instances at once, timed and judged.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use stickycas_server::limits::Limits;
+use tokio::runtime::Runtime;
+
+use super::output::{log_to_stderr, show, tell};
+use super::stop::asked_to_stop;
+use crate::load::engine::CutShort;
+use crate::load::host::open_files;
+use crate::load::limit::{self, Probed, Wanted};
+use crate::load::live::Live;
+use crate::load::merge::read_result;
+use crate::load::profile::Flags;
+use crate::load::result::CONDITION_FAILED;
+use crate::load::threshold::Threshold;
+use crate::load::{self, LoadResult, Loaded, Measured, Profile};
+use crate::record::{HARNESS_FAILED, exit_code};
+use crate::report::json;
+use crate::report::load::{self as report, folder, table};
+use crate::run::{COORDINATOR, OwnServer, Site};
+
+/// How long a server of our own keeps finished instances: as long as a history may take to be collected.
+const RETENTION: Duration = Duration::from_secs(2);
+
+/// Open files beside those of connections.
+const OTHER_FILES: u64 = 64;
+
+/// Instances per second that a search without a profile begins with.
+const FIRST_RATE: f64 = 100.0;
+
+/// The arguments of `load`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct LoadArgs {
+    /// The profile; without one, a closed loop of small instances for ten seconds
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
+    /// Put the load on this server; without it, on one started for the run in this process
+    #[arg(long, value_name = "URL", env = "STICKYCAS_SERVER")]
+    server: Option<String>,
+    /// With --server: create instances as this principal
+    #[arg(long, value_name = "NAME", default_value = COORDINATOR)]
+    principal: String,
+    /// Print the result as JSON on standard output
+    #[arg(long)]
+    json: bool,
+    /// Where the result folder goes; it must not exist [default: runs/NAME-SEED]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Compare with this result.json, or result folder: what is worse fails the run
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
+    /// With --baseline: differences up to this share are noise
+    #[arg(long, value_name = "SHARE", default_value_t = 0.1)]
+    noise: f64,
+    /// Search for the highest rate of an open loop at which this holds, such as 'instance_p99 < 20ms'; repeat for
+    /// several. The profile's rate is where it begins, and its duration that of each probe
+    #[arg(long, value_name = "CONDITION", conflicts_with_all = ["baseline", "in_flight", "ramp", "steps"])]
+    find_limit: Vec<Threshold>,
+    /// With --find-limit: how many searches are made
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: u32,
+    /// With --find-limit: how exactly each finds its limit, as a share of it
+    #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
+    precision: f64,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+const AFTER_HELP: &str = "\
+Exit codes: 0 the verdict is valid or outside and no condition failed, 1 violation, 2 unknown, 3 the load could not be
+put on or was interrupted, 4 a condition failed it, or there
+is no limit to be found. An interrupt ends it early and shows what there is.";
+
+pub(super) fn run(args: &LoadArgs) -> anyhow::Result<u8> {
+    let mut flags = args.flags.clone();
+    if args.is_search() && args.profile.is_none() && flags.rate.is_none() {
+        flags.rate = Some(FIRST_RATE);
+    }
+    let profile = Profile::load(args.profile.as_deref(), &flags)?;
+    if args.is_search() && profile.arrivals().is_none() {
+        bail!("--find-limit needs an open loop: give --rate, or rate = ... in the profile");
+    }
+    if !(args.precision > 0.0 && args.precision < 1.0 && args.noise >= 0.0) {
+        bail!("--precision and --noise are shares: give more than 0");
+    }
+    // Better now than when there is a result that has nowhere to go.
+    if let Some(out) = &args.out
+        && crate::report::folder::is_taken(out)
+    {
+        bail!("{} exists already: give another --out", out.display());
+    }
+    check_open_files(&profile, args.server.is_none())?;
+    let baseline = args.baseline.as_deref().map(read_result).transpose()?;
+    tell(&format!("seed {}", profile.seed));
+    log_to_stderr();
+    let runtime = Runtime::new().context("cannot start the runtime")?;
+    if args.is_search() {
+        return search(args, &profile, &runtime);
+    }
+    let mut loaded = runtime.block_on(on_some_server(args, async |site| put_on(site, &profile).await))?;
+    drop(runtime);
+    let evidence = std::mem::take(&mut loaded.evidence);
+    let mut measured = Measured::of(&profile, loaded, args.server.clone());
+    if let Some(baseline) = &baseline {
+        measured.result.compare(baseline, args.noise);
+    }
+    let written = folder::write(&measured, &evidence, args.server.as_deref(), args.out.as_deref());
+    finish(&measured.result, args.json, written)
+}
+
+/// Whether this process may have as many connections as the profile asks for: better said at once than by a server
+/// that cannot accept them.
+fn check_open_files(profile: &Profile, own_server: bool) -> anyhow::Result<()> {
+    let Some(most) = open_files() else { return Ok(()) };
+    // A server of our own has the other end of each.
+    let needed = profile.connections() * if own_server { 2 } else { 1 } + OTHER_FILES;
+    if needed > most {
+        bail!(
+            "{} connections need {needed} open files, and this process may have {most}: raise that with ulimit -n \
+             {needed}, or let principals share connections with --principals-per-connection",
+            profile.connections()
+        );
+    }
+    Ok(())
+}
+
+/// Does something with the server that was named, or with one of our own.
+async fn on_some_server<T>(
+    args: &LoadArgs,
+    act: impl AsyncFnOnce(&Site) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    if let Some(url) = &args.server {
+        return act(&Site::open(url, &args.principal).await?).await;
+    }
+    let limits = Limits { retention: RETENTION, instances_per_creator: usize::MAX, ..Limits::default() };
+    let server = OwnServer::start_with(limits).await?;
+    let site = Site::open(server.url(), COORDINATOR).await?;
+    let done = act(&site).await;
+    drop(site);
+    server.stop().await?;
+    done
+}
+
+async fn put_on(site: &Site, profile: &Profile) -> anyhow::Result<Loaded> {
+    let live = Live::new(profile);
+    let stop = async {
+        // A signal that cannot be heard is no reason to stop.
+        if asked_to_stop().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    load::run(site, profile, stop, |progress| live.show(progress, tell)).await
+}
+
+/// Searches for the limit.
+fn search(args: &LoadArgs, profile: &Profile, runtime: &Runtime) -> anyhow::Result<u8> {
+    let wanted =
+        Wanted { conditions: args.find_limit.clone(), repeats: args.repeats, precision: args.precision };
+    let found = runtime.block_on(on_some_server(args, async |site| {
+        let probe = async |profile: Profile| {
+            let mut loaded = put_on(site, &profile).await?;
+            let evidence = std::mem::take(&mut loaded.evidence);
+            let (figures, judged) = (loaded.figures(), loaded.judged.clone());
+            let interrupted = loaded.cut_short == Some(CutShort::Interrupted);
+            if judged.violation > 0 {
+                let measured = Measured::of(&profile, loaded, args.server.clone());
+                let written = folder::write(&measured, &evidence, args.server.as_deref(), None)?;
+                tell(&format!("a violation; what there is of it: {}", written.display()));
+            }
+            Ok((!interrupted).then_some(Probed { figures, judged }))
+        };
+        limit::find(profile, &wanted, probe, |probe| tell(&report::limit::line(probe))).await
+    }))?;
+    let written = report::limit::write_folder(&found, &profile.name, args.out.as_deref());
+    let text = report::limit::text(&found);
+    if args.json {
+        tell(&text);
+        show(&json::text(&found))?;
+    } else {
+        show(&text)?;
+    }
+    tell(&format!("result folder: {}", written.context("cannot write the result folder")?.display()));
+    Ok(match exit_code(found.verdict, None) {
+        0 if found.interrupted => HARNESS_FAILED,
+        0 if found.rate.is_none() => CONDITION_FAILED,
+        code => code,
+    })
+}
+
+impl LoadArgs {
+    fn is_search(&self) -> bool {
+        !self.find_limit.is_empty()
+    }
+}
+
+/// Shows a result that was written down, and makes an exit code of it.
+pub(super) fn finish(result: &LoadResult, json: bool, written: io::Result<PathBuf>) -> anyhow::Result<u8> {
+    let report = table::coloured(result);
+    if json {
+        tell(&report);
+        show(&json::text(result))?;
+    } else {
+        show(&report)?;
+    }
+    // After the report, so that a full disk does not hide it.
+    let folder = written.context("cannot write the result folder")?;
+    let folder = folder.display();
+    tell(&format!("result folder: {folder}"));
+    let code = result.exit_code();
+    if code != 0 && result.hosts.len() == 1 {
+        tell(&format!("to repeat it: stickycas-loadgen load --profile {folder}/profile.toml"));
+    }
+    Ok(code)
+}

@@ -1,0 +1,431 @@
+//! Puts a load on a server: begins instances as the profile says, and waits for their ends.
+//!
+//! | where | what |
+//! | --- | --- |
+//! | `pacer` | a thread that says when instances begin in an open loop |
+//! | `instance` | one instance from its planned start to its verdict |
+//! | `table`, `part` | its processes: how they ended; one of them at play |
+//! | `crowd`, `stream`, `unary` | the principals, and how they carry accesses to the server |
+//!
+//! Nothing waits for ever: connections, calls and instances without progress are given up after the profile's
+//! `stall`, and an end of the load cuts off what is left after `drain`.
+
+mod crowd;
+mod instance;
+mod pacer;
+mod part;
+mod stream;
+mod table;
+mod unary;
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use stickycas_client::{Client, Error};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout_at};
+
+use self::crowd::Crowd;
+use self::pacer::Pacer;
+use super::figures::{Counts, Figures};
+use super::judged::{Bench, Judged, Judgement};
+use super::measure::{Ended, Fault, Label, Measure, Meter, record};
+use super::profile::{Open, Pacing, Profile};
+use super::recorder::{Recorder, Starts};
+use crate::record::Record;
+use crate::run::Site;
+
+/// Histories followed at a time: within what the server allows one principal.
+const WATCHERS: usize = 48;
+/// How long what is cut off may take to close what it has open.
+const LAST_ACTS: Duration = Duration::from_secs(3);
+
+/// What all connections share.
+pub(super) struct Shared {
+    pub(super) meter: Meter,
+    pub(super) stall: Duration,
+}
+
+/// See the module.
+pub(super) struct Engine {
+    profile: Profile,
+    shared: Arc<Shared>,
+    /// Of the coordinator.
+    client: Client,
+    crowd: Crowd,
+    /// A permit for each history that may be followed.
+    watchers: Arc<Semaphore>,
+    start: Instant,
+    planned: AtomicU64,
+    late: AtomicU64,
+    dropped: AtomicU64,
+    bench: Mutex<Bench>,
+    /// Whether everything is to end now.
+    cut: watch::Sender<bool>,
+    /// A permit for each instance that may be under way.
+    room: Arc<Semaphore>,
+    in_flight: AtomicU64,
+}
+
+/// An instance that is under way.
+struct UnderWay {
+    engine: Arc<Engine>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl UnderWay {
+    fn new(engine: Arc<Engine>, room: OwnedSemaphorePermit) -> Self {
+        engine.in_flight.fetch_add(1, Ordering::Relaxed);
+        Self { engine, _room: room }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.engine.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What came of a load.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Everything that was measured.
+    pub recorder: Recorder,
+    /// Starts; how instances ended is in the histograms.
+    pub counts: Counts,
+    /// Seconds between warm-up and drain, and the instances and accesses that ended in them.
+    pub window: (f64, (u64, u64)),
+    /// What was found of the instances.
+    pub judged: Judged,
+    /// Some of those that were not valid, by number.
+    pub evidence: Vec<(u64, Box<Record>)>,
+    /// When it began.
+    pub began: SystemTime,
+    /// Whether somebody or the hard stop ended it before its time.
+    pub cut_short: Option<CutShort>,
+}
+
+/// What ended a load before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CutShort {
+    /// Somebody asked for it.
+    Interrupted,
+    /// The profile's `hard_stop`.
+    HardStop,
+}
+
+impl fmt::Display for CutShort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Interrupted => "interrupted",
+            Self::HardStop => "ended by its hard stop",
+        })
+    }
+}
+
+/// How far a load is, for whoever looks on.
+#[derive(Debug)]
+pub struct Progress<'a> {
+    /// Everything until now.
+    pub recorder: &'a Recorder,
+    /// What was found until now.
+    pub judged: &'a Judged,
+    /// The phase of the last answer that came.
+    pub phase: u64,
+    /// Of how long it takes; `None` if that depends on the number of instances.
+    pub whole: Option<Duration>,
+}
+
+/// Puts the load of a profile on a server, until its end or until `stop` resolves. Once a second `look` is shown
+/// how far it is.
+///
+/// # Errors
+/// If not everybody can connect. Whatever happens afterwards is a result.
+pub async fn run(
+    site: &Site,
+    profile: &Profile,
+    stop: impl Future<Output = ()>,
+    mut look: impl FnMut(&Progress<'_>),
+) -> anyhow::Result<Loaded> {
+    let shards = std::thread::available_parallelism().map_or(1, usize::from);
+    let shared = Arc::new(Shared { meter: Meter::new(shards), stall: profile.load.stall });
+    let crowd = Crowd::gather(site.url(), profile, &shared).await?;
+    let most = match &profile.load.pacing {
+        Pacing::Closed { in_flight } => *in_flight,
+        Pacing::Open(open) => open.most_in_flight,
+    };
+    let engine = Arc::new(Engine {
+        profile: profile.clone(),
+        shared,
+        client: site.client().clone(),
+        crowd,
+        watchers: Arc::new(Semaphore::new(WATCHERS)),
+        start: Instant::now(),
+        planned: AtomicU64::new(0),
+        late: AtomicU64::new(0),
+        dropped: AtomicU64::new(0),
+        bench: Mutex::default(),
+        cut: watch::Sender::new(false),
+        room: Arc::new(Semaphore::new(most as usize)),
+        in_flight: AtomicU64::new(0),
+    });
+    let mut ticks = interval(Duration::from_secs(1));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let recorder = Recorder::new(SystemTime::now());
+    let mut conduct = Conduct { engine, most, recorder, ticks, look: &mut look };
+    conduct.run(stop).await
+}
+
+/// What an error of the client counts as.
+fn fault_of(error: &Error) -> Ended {
+    match error {
+        Error::Refused(refused) => Ended::Refused(refused.reason),
+        Error::GaveUp { last, .. } => fault_of(last),
+        Error::Unreachable { .. } => Ended::Failed(Fault::Unreachable),
+        Error::Foreign { .. } | Error::Protocol(_) | Error::Usage(_) => Ended::Failed(Fault::Protocol),
+        Error::Undecided(_) => Ended::Failed(Fault::GaveUp),
+    }
+}
+
+impl Engine {
+    /// Whether what was planned to begin then counts in figures.
+    fn is_measured(&self, planned: Instant) -> bool {
+        planned.saturating_duration_since(self.start) >= self.profile.load.warm_up
+    }
+
+    /// An instance begins, so long after its plan.
+    fn started(&self, measured: bool, lag: Duration) {
+        if !measured {
+            return;
+        }
+        self.planned.fetch_add(1, Ordering::Relaxed);
+        if let Pacing::Open(Open { late_after, .. }) = &self.profile.load.pacing {
+            self.late.fetch_add(u64::from(lag > *late_after), Ordering::Relaxed);
+            record(&mut self.shared.meter.shard(0), Label::own(Measure::StartLag, Ended::Done), lag);
+        }
+    }
+
+    fn judged(&self, judgement: Judgement) {
+        self.bench.lock().expect("nobody panics while holding it").take(judgement);
+    }
+
+    /// Returns when everything is to end.
+    async fn cut_off(&self) {
+        // It fails only when the engine is gone.
+        let _ = self.cut.subscribe().wait_for(|cut| *cut).await;
+    }
+
+    fn starts(&self) -> Starts {
+        Starts {
+            planned: self.planned.load(Ordering::Relaxed),
+            late: self.late.load(Ordering::Relaxed),
+            dropped: self.dropped.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// The course of a load.
+struct Conduct<'a, L: FnMut(&Progress<'_>)> {
+    engine: Arc<Engine>,
+    /// Permits there are in all.
+    most: u32,
+    recorder: Recorder,
+    ticks: Interval,
+    look: &'a mut L,
+}
+
+/// What happens next in the course of a load.
+enum Next {
+    /// This instance begins.
+    Start(Instant, OwnedSemaphorePermit),
+    /// One would have begun, and there is no room for it.
+    NoRoom(Instant),
+    /// No more begin.
+    Enough,
+}
+
+/// What ends a load before its time, whichever comes first.
+struct Ends<S> {
+    stop: Pin<Box<S>>,
+    hard_stop: Option<Instant>,
+}
+
+impl<S: Future<Output = ()>> Ends<S> {
+    /// Resolves when one of them comes. May be dropped while it waits.
+    async fn come(&mut self) -> CutShort {
+        tokio::select! {
+            () = &mut self.stop => CutShort::Interrupted,
+            () = until(self.hard_stop) => CutShort::HardStop,
+        }
+    }
+}
+
+/// Resolves at this moment; never if there is none.
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl<L: FnMut(&Progress<'_>)> Conduct<'_, L> {
+    async fn run(&mut self, stop: impl Future<Output = ()>) -> anyhow::Result<Loaded> {
+        let hard_stop = self.engine.profile.load.hard_stop.map(|after| self.engine.start + after);
+        let mut ends = Ends { stop: Box::pin(stop), hard_stop };
+        // The first tick of an interval comes at once.
+        self.ticks.tick().await;
+        let (counted, mut cut_short) = self.begin(&mut ends).await;
+        if cut_short.is_none() {
+            cut_short = self.drain(&mut ends).await;
+        }
+        self.engine.cut.send_replace(true);
+        // Those that are cut off record so; whoever takes too long for that is not waited for.
+        let everybody = self.engine.room.acquire_many(self.most);
+        let _ = timeout_at(Instant::now() + LAST_ACTS, everybody).await;
+        self.tick();
+        Ok(self.loaded(counted, cut_short))
+    }
+
+    /// Instances begin, until there are enough. For how long they counted in rates, and what ended it early.
+    async fn begin(&mut self, ends: &mut Ends<impl Future<Output = ()>>) -> (Duration, Option<CutShort>) {
+        let warm = self.engine.start + self.engine.profile.load.warm_up;
+        let mut counts_from = None;
+        let mut starting = self.starting();
+        let mut number = 0;
+        let cut_short = loop {
+            tokio::select! {
+                biased;
+                end = ends.come() => break Some(end),
+                () = until(counts_from.is_none().then_some(warm)) => {
+                    self.engine.shared.meter.count(true);
+                    counts_from = Some(Instant::now());
+                }
+                _ = self.ticks.tick() => self.tick(),
+                next = starting.next(number) => {
+                    match next {
+                        Next::Start(planned, permit) => {
+                            let under_way = UnderWay::new(Arc::clone(&self.engine), permit);
+                            tokio::spawn(async move {
+                                instance::run(&under_way.engine, number, planned).await;
+                            });
+                        }
+                        Next::NoRoom(planned) => {
+                            let measured = self.engine.is_measured(planned);
+                            self.engine.dropped.fetch_add(u64::from(measured), Ordering::Relaxed);
+                        }
+                        Next::Enough => break None,
+                    }
+                    number += 1;
+                }
+            }
+        };
+        self.engine.shared.meter.count(false);
+        (counts_from.map_or(Duration::ZERO, |from: Instant| from.elapsed()), cut_short)
+    }
+
+    /// What has begun ends, within the time for it. What ended it early.
+    async fn drain(&mut self, ends: &mut Ends<impl Future<Output = ()>>) -> Option<CutShort> {
+        let engine = Arc::clone(&self.engine);
+        let mut everybody = std::pin::pin!(engine.room.acquire_many(self.most));
+        let drained = Instant::now() + engine.profile.load.drain;
+        loop {
+            tokio::select! {
+                biased;
+                _ = &mut everybody => return None,
+                end = ends.come() => return Some(end),
+                () = sleep_until(drained) => return None,
+                _ = self.ticks.tick() => self.tick(),
+            }
+        }
+    }
+
+    fn starting(&self) -> Starting {
+        let load = &self.engine.profile.load;
+        Starting {
+            room: Arc::clone(&self.engine.room),
+            most: load.instances.unwrap_or(u64::MAX),
+            until: load.duration.map(|duration| self.engine.start + duration),
+            pacer: self.engine.profile.arrivals().map(|arrivals| Pacer::start(arrivals, self.engine.start)),
+        }
+    }
+
+    fn tick(&mut self) {
+        let engine = &self.engine;
+        let in_flight = engine.in_flight.load(Ordering::Relaxed);
+        let taken = engine.shared.meter.take();
+        self.recorder.second(engine.start.elapsed(), &taken, engine.starts(), in_flight);
+        let bench = engine.bench.lock().expect("nobody panics while holding it");
+        (self.look)(&Progress {
+            recorder: &self.recorder,
+            judged: &bench.judged,
+            phase: engine.shared.meter.last_phase(),
+            whole: engine.profile.load.duration,
+        });
+    }
+
+    fn loaded(&mut self, counted: Duration, cut_short: Option<CutShort>) -> Loaded {
+        let Starts { planned, late, dropped } = self.engine.starts();
+        let began = self.recorder.began();
+        let bench = std::mem::take(&mut *self.engine.bench.lock().expect("nobody panics while holding it"));
+        let (judged, evidence) = bench.settle(self.engine.shared.meter.was_over_quota());
+        Loaded {
+            recorder: std::mem::replace(&mut self.recorder, Recorder::new(began)).finished(),
+            counts: Counts { planned, late, dropped, ..Counts::default() },
+            window: (counted.as_secs_f64(), self.engine.shared.meter.counted()),
+            judged,
+            evidence,
+            began,
+            cut_short,
+        }
+    }
+}
+
+/// Which instance begins when.
+struct Starting {
+    room: Arc<Semaphore>,
+    most: u64,
+    until: Option<Instant>,
+    /// Of an open loop.
+    pacer: Option<Pacer>,
+}
+
+impl Starting {
+    /// The start of the instance with this number. May be dropped while it waits.
+    async fn next(&mut self, number: u64) -> Next {
+        if number >= self.most {
+            return Next::Enough;
+        }
+        if let Some(pacer) = &mut self.pacer {
+            let Some(planned) = pacer.next().await else { return Next::Enough };
+            return match Arc::clone(&self.room).try_acquire_owned() {
+                Ok(permit) => Next::Start(planned, permit),
+                Err(_) => Next::NoRoom(planned),
+            };
+        }
+        let permit = Arc::clone(&self.room).acquire_owned();
+        let permit = match self.until {
+            Some(until) => timeout_at(until, permit).await,
+            None => Ok(permit.await),
+        };
+        match permit {
+            Ok(Ok(permit)) if self.until.is_none_or(|until| Instant::now() < until) => {
+                Next::Start(Instant::now(), permit)
+            }
+            _ => Next::Enough,
+        }
+    }
+}
+
+impl Loaded {
+    /// What was measured, as numbers.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let (seconds, counted) = self.window;
+        Figures::of(&self.recorder.histograms, self.counts.clone(), seconds, counted)
+    }
+}

@@ -1,0 +1,224 @@
+//! One process of one instance at play: the model's [`Player`], what it saw, and how long each answer took. Whoever
+//! carries its accesses to the server, as frames of a stream or as calls, drives this.
+//!
+//! The load generator has just created the instance and is alone in playing its processes. So a player need not
+//! wait to be welcomed: it knows what it would be told, sends its first access along with its hello, and has what
+//! it is told checked against that.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stickycas_client::driver::LAST_MOMENT;
+use stickycas_model::access::{Answer, AppendAnswer};
+use stickycas_model::machine::Welcome;
+use stickycas_model::params::Patience;
+use stickycas_model::player::{Player, Step};
+use stickycas_model::process::RawOp;
+use stickycas_model::types::{AccessNumber, Phase, ProcessId, SessionId};
+use stickycas_proto::convert::answer::Received;
+use stickycas_proto::v1::{self, RefusalReason};
+use tokio::time::Instant;
+
+use super::super::measure::{Ended, Fault, Histograms, Label, Measure, Party, record};
+use super::super::seen::{Answered, Seen};
+use super::table::{Ending, Table};
+
+/// See the module.
+pub(super) struct Part {
+    pub(super) table: Arc<Table>,
+    pub(super) me: ProcessId,
+    pub(super) party: Party,
+    player: Player,
+    accesses: Vec<Answered>,
+    told: Vec<Instant>,
+    /// What was sent and is not answered, and when.
+    under_way: Option<(Measure, Instant)>,
+    decided: Option<Instant>,
+    /// What may still be held back of its patience.
+    patience: Duration,
+}
+
+/// What comes of a refusal.
+pub(super) enum Then {
+    /// The process thinks again.
+    GoesOn,
+    /// It has come to its end.
+    Ends(Ended),
+}
+
+impl Part {
+    /// A process that begins; `None` if it never joins.
+    pub(super) fn begin(table: &Arc<Table>, me: ProcessId) -> Option<Self> {
+        let drawn = &table.drawn;
+        let behaviour = drawn.cast.part(me)?.behaviour(me, drawn.seed)?;
+        let mut player = Player::new(me, Arc::clone(&drawn.params), behaviour);
+        if !player.joins() {
+            return None;
+        }
+        player.welcome(&Welcome {
+            session: SessionId::FIRST,
+            next: AccessNumber::FIRST,
+            waiting: Vec::new(),
+            append: None,
+            decided: None,
+        });
+        let patience = match drawn.params.spec().patience {
+            Patience::Finite(patience) => patience,
+            Patience::Endless => Duration::ZERO,
+        };
+        Some(Self {
+            table: Arc::clone(table),
+            me,
+            party: table.party(me),
+            player,
+            accesses: Vec::with_capacity(2),
+            told: Vec::new(),
+            under_way: None,
+            decided: None,
+            patience,
+        })
+    }
+
+    /// What it does next. Whoever drives it does it now, or at the [last moment](Self::last_moment).
+    pub(super) fn next(&mut self, now: Instant) -> Step {
+        let step = self.player.next_step();
+        if let Step::Decide(_) = &step {
+            self.decided = Some(now);
+        }
+        step
+    }
+
+    /// How long an access is held back that is to be sent at the last moment; such processes do not know when their
+    /// phase opens, and so spend their patience from now on.
+    pub(super) fn last_moment(&mut self) -> Duration {
+        let hold = self.patience.saturating_sub(LAST_MOMENT);
+        self.patience = self.patience.saturating_sub(hold);
+        hold
+    }
+
+    /// This access is sent now.
+    pub(super) fn sends(&mut self, op: &RawOp, now: Instant) {
+        let measure = match op {
+            RawOp::Append(_) => Measure::Append,
+            RawOp::Read(_) => Measure::Read,
+        };
+        self.under_way = Some((measure, now));
+    }
+
+    /// Its decision is sent now.
+    pub(super) fn sends_decision(&mut self, now: Instant) {
+        self.under_way = Some((Measure::Decide, now));
+    }
+
+    /// What it is told about itself when its session opens. Whether that is what it knows.
+    pub(super) fn is_as_expected(&self, welcome: &v1::Welcome) -> bool {
+        let fresh = |own: &v1::Own| {
+            own.process == self.me.get()
+                && own.next_access_number == 1
+                && own.waiting.is_empty()
+                && own.append.is_none()
+                && own.decided.is_none()
+        };
+        welcome.own.as_ref().is_some_and(fresh)
+    }
+
+    /// An access was answered.
+    pub(super) fn answered(
+        &mut self,
+        number: AccessNumber,
+        received: Received,
+        now: Instant,
+        into: &mut Histograms,
+    ) {
+        let Received { phase, answer, entries } = received;
+        let ended = match answer {
+            Answer::Append(AppendAnswer::Success(_)) => Ended::Won,
+            Answer::Append(AppendAnswer::Failed) => Ended::Lost,
+            Answer::Append(AppendAnswer::LimitReached) => Ended::Limit,
+            Answer::Read(_) => Ended::Done,
+        };
+        self.ended(ended, now, into);
+        if self.table.drawn.watched {
+            self.told.push(now);
+        }
+        self.table.progress(now);
+        self.player.answered(number, phase, answer, entries.iter().cloned());
+        if self.party == Party::Correct {
+            self.accesses.extend(seen(phase, answer, entries));
+        }
+    }
+
+    /// The server has taken its decision.
+    pub(super) fn taken(&mut self, now: Instant, into: &mut Histograms) {
+        self.ended(Ended::Done, now, into);
+        self.table.progress(now);
+        self.player.decided();
+    }
+
+    /// What was under way was refused. `number` is that of the access; `None`: it was none.
+    pub(super) fn refused(
+        &mut self,
+        number: Option<AccessNumber>,
+        reason: RefusalReason,
+        why: &str,
+        now: Instant,
+        into: &mut Histograms,
+    ) -> Then {
+        self.ended(Ended::Refused(reason), now, into);
+        self.table.progress(now);
+        match (number, reason) {
+            // The border did not take its content: the process thinks again.
+            (
+                Some(number),
+                RefusalReason::ValueEmpty | RefusalReason::ValueTooLarge | RefusalReason::Malformed,
+            ) => {
+                self.player.rejected(number, why);
+                Then::GoesOn
+            }
+            // Nothing is tried again: under load, a refusal is a result.
+            _ => Then::Ends(Ended::Refused(reason)),
+        }
+    }
+
+    /// What was under way has ended so.
+    pub(super) fn ended(&mut self, ended: Ended, now: Instant, into: &mut Histograms) {
+        if let Some((measure, sent)) = self.under_way.take()
+            && self.table.measured
+        {
+            record(into, Label { measure, party: self.party, ended }, now.duration_since(sent));
+        }
+    }
+
+    /// It has come to its end, and tells the table.
+    pub(super) fn end(mut self, ended: Ended) {
+        if !ended.is_answer() {
+            self.player.fail(format!("ended by the load generator: {ended}"));
+        }
+        let report = self.player.report();
+        let left = report.ended == stickycas_model::process::Ended::Decided;
+        // By itself it ends with a decision, or because there is nothing to decide or its part has it so.
+        let failed = self.party == Party::Correct
+            && matches!(report.ended, stickycas_model::process::Ended::Failed(_));
+        let ended = if ended.is_answer() && failed { Ended::Failed(Fault::GaveUp) } else { ended };
+        let decision = self.decided.and(report.decision.clone());
+        self.table.end(Ending {
+            seen: Seen { process: self.me, accesses: self.accesses, decision },
+            report,
+            ended,
+            decided: self.decided,
+            left,
+            told: self.told,
+        });
+    }
+}
+
+fn seen(
+    phase: Option<Phase>,
+    answer: Answer,
+    entries: Vec<stickycas_model::types::Value>,
+) -> Option<Answered> {
+    match answer {
+        Answer::Append(answer) => phase.map(|phase| Answered::Append { phase, answer }),
+        Answer::Read(answer) => Some(Answered::Read { phase, answer, entries }),
+    }
+}

@@ -1,0 +1,342 @@
+//! Plays one principal's processes on an Attach stream: any number of instances at a time, each on a channel of its
+//! own, and everything that follows from one message of the server in one message back.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use stickycas_client::Connection;
+use stickycas_model::player::Step;
+use stickycas_model::process::{RawOp, When};
+use stickycas_model::types::AccessNumber;
+use stickycas_proto::convert::access::{decision_frame, raw_access_frame};
+use stickycas_proto::convert::answer::Received;
+use stickycas_proto::status::Refused;
+use stickycas_proto::v1::server_frame::Frame;
+use stickycas_proto::v1::{self, ClientFrame};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::time::{Instant, timeout};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::Streaming;
+
+use super::super::measure::{Ended, Fault, Histograms, Party};
+use super::part::{Part, Then};
+use super::{Shared, fault_of, until};
+
+/// Frames of one message: within the server's limit.
+const FRAMES: usize = 512;
+/// After so many channels that no frame of the server has freed a stream takes no more instances.
+const LINGERING: usize = 1_024;
+
+/// What a stream is told to do.
+pub(super) enum Order {
+    /// Play this.
+    Begin(Box<Part>),
+    /// Some tables are over: leave them.
+    Clear,
+}
+
+/// A stream, as those see it who give it orders.
+#[derive(Clone)]
+pub(super) struct Handle {
+    orders: UnboundedSender<Order>,
+    /// Whether it takes nothing new: it broke, or has too many channels that will never be free.
+    retired: Arc<AtomicBool>,
+}
+
+impl Handle {
+    /// Opens a stream, in a task of its own, which also says once whether it is open.
+    pub(super) fn open(
+        connection: Connection,
+        shared: Arc<Shared>,
+        near: usize,
+    ) -> (Self, tokio::sync::oneshot::Receiver<Result<(), String>>) {
+        let (orders, given) = mpsc::unbounded_channel();
+        let (opened, is_open) = tokio::sync::oneshot::channel();
+        let retired = Arc::new(AtomicBool::new(false));
+        let handle = Self { orders, retired: Arc::clone(&retired) };
+        tokio::spawn(async move {
+            let (outgoing, requests) = mpsc::unbounded_channel();
+            let mut stream = Stream::new(shared, near, retired, outgoing);
+            let stall = stream.shared.stall;
+            let requests = UnboundedReceiverStream::new(requests);
+            let mut list = connection.list();
+            let error = match timeout(stall, list.attach(requests)).await {
+                Ok(Ok(answers)) => {
+                    let _ = opened.send(Ok(()));
+                    stream.run(answers.into_inner(), given, &connection).await;
+                    return;
+                }
+                Ok(Err(status)) => connection.error(&status),
+                Err(_) => stickycas_client::Error::Protocol("no answer to Attach in time".to_owned()),
+            };
+            let _ = opened.send(Err(error.to_string()));
+            stream.give_up(fault_of(&error), given);
+        });
+        (handle, is_open)
+    }
+
+    /// Gives an order; the order back if this stream takes no more.
+    pub(super) fn give(&self, order: Order) -> Result<(), Order> {
+        if self.retired.load(Ordering::Acquire) && matches!(order, Order::Begin(_)) {
+            return Err(order);
+        }
+        self.orders.send(order).map_err(|refused| refused.0)
+    }
+}
+
+/// An access held back until its moment.
+struct Held {
+    channel: u32,
+    number: AccessNumber,
+    op: RawOp,
+}
+
+struct Stream {
+    shared: Arc<Shared>,
+    /// Which shard of the meter it writes to.
+    near: usize,
+    retired: Arc<AtomicBool>,
+    outgoing: UnboundedSender<v1::AttachRequest>,
+    /// By channel. None where a channel is free or lingers.
+    parts: Vec<Option<Box<Part>>>,
+    free: VecDeque<u32>,
+    /// Channels that no frame of the server has freed.
+    lingering: usize,
+    held: BTreeMap<(Instant, u64), Held>,
+    /// How many have been held, to tell those apart that fall on one moment.
+    holds: u64,
+    frames: Vec<ClientFrame>,
+}
+
+impl Stream {
+    fn new(
+        shared: Arc<Shared>,
+        near: usize,
+        retired: Arc<AtomicBool>,
+        outgoing: UnboundedSender<v1::AttachRequest>,
+    ) -> Self {
+        Self {
+            shared,
+            near,
+            retired,
+            outgoing,
+            parts: Vec::new(),
+            free: VecDeque::new(),
+            lingering: 0,
+            held: BTreeMap::new(),
+            holds: 0,
+            frames: Vec::new(),
+        }
+    }
+
+    /// Plays until nobody can give orders any more, or the stream ends.
+    async fn run(
+        &mut self,
+        mut answers: Streaming<v1::AttachResponse>,
+        mut orders: UnboundedReceiver<Order>,
+        connection: &Connection,
+    ) {
+        let fault = loop {
+            let next = self.held.first_key_value().map(|((at, _), _)| *at);
+            tokio::select! {
+                order = orders.recv() => {
+                    let Some(order) = order else { return };
+                    self.take_order(order);
+                    while let Ok(order) = orders.try_recv() {
+                        self.take_order(order);
+                    }
+                }
+                message = answers.message() => match message {
+                    Ok(Some(message)) => self.take(message),
+                    Ok(None) => break Ended::Failed(Fault::Unreachable),
+                    Err(status) => break fault_of(&connection.error(&status)),
+                },
+                () = until(next) => self.send_held(),
+            }
+            if !self.flush() {
+                break Ended::Failed(Fault::Unreachable);
+            }
+        };
+        self.give_up(fault, orders);
+    }
+
+    /// The stream is no more: so ends whoever plays on it, and whoever was to.
+    fn give_up(&mut self, fault: Ended, mut orders: UnboundedReceiver<Order>) {
+        self.retired.store(true, Ordering::Release);
+        orders.close();
+        let now = Instant::now();
+        let shared = Arc::clone(&self.shared);
+        let mut shard = shared.meter.shard(self.near);
+        let waiting = std::iter::from_fn(|| orders.try_recv().ok()).filter_map(|order| match order {
+            Order::Begin(part) => Some(part),
+            Order::Clear => None,
+        });
+        for mut part in self.parts.drain(..).flatten().chain(waiting) {
+            part.ended(fault, now, &mut shard);
+            part.end(fault);
+        }
+    }
+
+    fn take_order(&mut self, order: Order) {
+        match order {
+            Order::Begin(part) => self.begin(part),
+            Order::Clear => self.clear(),
+        }
+    }
+
+    fn begin(&mut self, part: Box<Part>) {
+        let channel = self.free.pop_front().unwrap_or_else(|| {
+            self.parts.push(None);
+            u32::try_from(self.parts.len() - 1).expect("there are fewer channels")
+        });
+        let instance_id = part.table.instance.to_string();
+        let incarnation = part.table.number + 1;
+        self.frames.push(v1::Hello { channel, instance_id, incarnation }.into());
+        self.parts[channel as usize] = Some(part);
+        self.perform(channel, Instant::now());
+    }
+
+    /// Leaves the tables that are over. Their channels stay taken: nobody tells the server.
+    fn clear(&mut self) {
+        for channel in 0..self.parts.len() {
+            if self.parts[channel].as_ref().is_some_and(|part| part.table.is_over()) {
+                self.linger(channel);
+            }
+        }
+    }
+
+    /// The part on this channel is over, and the channel not free.
+    fn linger(&mut self, channel: usize) -> Option<Box<Part>> {
+        self.lingering += 1;
+        if self.lingering >= LINGERING {
+            self.retired.store(true, Ordering::Release);
+        }
+        self.parts[channel].take()
+    }
+
+    /// Sends what the process on this channel has to say.
+    fn perform(&mut self, channel: u32, now: Instant) {
+        let Some(part) = self.parts[channel as usize].as_mut() else { return };
+        loop {
+            match part.next(now) {
+                Step::Access { number, op, when: When::Ready } => {
+                    part.sends(&op, now);
+                    self.frames.push(raw_access_frame(channel, number, &op));
+                }
+                Step::Access { number, op, when: When::LastMoment } => {
+                    self.holds += 1;
+                    let at = now + part.last_moment();
+                    self.held.insert((at, self.holds), Held { channel, number, op });
+                }
+                Step::Decide(value) => {
+                    part.sends_decision(now);
+                    self.frames.push(decision_frame(channel, &value));
+                }
+                Step::Wait => return,
+                Step::Stay if part.party == Party::Byzantine => return,
+                Step::Stay | Step::Leave => break,
+            }
+        }
+        if let Some(part) = self.linger(channel as usize) {
+            part.end(Ended::Done);
+        }
+    }
+
+    fn send_held(&mut self) {
+        let now = Instant::now();
+        while let Some(first) = self.held.first_entry() {
+            if first.key().0 > now {
+                return;
+            }
+            let Held { channel, number, op } = first.remove();
+            // No channel is used again while an access is held on it; but its part may be over.
+            if let Some(part) = self.parts[channel as usize].as_mut() {
+                part.sends(&op, now);
+                self.frames.push(raw_access_frame(channel, number, &op));
+            }
+        }
+    }
+
+    fn take(&mut self, message: v1::AttachResponse) {
+        let now = Instant::now();
+        let shared = Arc::clone(&self.shared);
+        let mut shard = shared.meter.shard(self.near);
+        let mut answered = 0;
+        for frame in message.frames {
+            match frame.frame {
+                Some(Frame::Answer(answer)) => {
+                    answered += 1;
+                    self.answer(&answer, now, &mut shard);
+                }
+                Some(Frame::Decided(v1::Decided { channel })) => self.decided(channel, now, &mut shard),
+                Some(Frame::Refusal(refusal)) => self.refusal(&refusal, now, &mut shard),
+                Some(Frame::Welcome(welcome)) => self.welcome(&welcome, now, &mut shard),
+                Some(Frame::Replaced(v1::Replaced { channel, .. })) => {
+                    let reason = v1::RefusalReason::SessionReplaced;
+                    self.fail(channel, Ended::Refused(reason), now, &mut shard);
+                }
+                None => {}
+            }
+        }
+        shared.meter.accesses(answered);
+    }
+
+    fn part(&mut self, channel: u32) -> Option<&mut Part> {
+        self.parts.get_mut(channel as usize)?.as_deref_mut()
+    }
+
+    fn answer(&mut self, answer: &v1::Answer, now: Instant, into: &mut Histograms) {
+        let Some(part) = self.part(answer.channel) else { return };
+        match Received::from_frame(answer, &part.table.drawn.params) {
+            Ok((number, received)) => {
+                part.answered(number, received, now, into);
+                self.shared.meter.phase(answer.phase);
+                self.perform(answer.channel, now);
+            }
+            Err(_) => self.fail(answer.channel, Ended::Failed(Fault::Protocol), now, into),
+        }
+    }
+
+    fn decided(&mut self, channel: u32, now: Instant, into: &mut Histograms) {
+        let Some(mut part) = self.parts.get_mut(channel as usize).and_then(Option::take) else { return };
+        part.taken(now, into);
+        part.end(Ended::Done);
+        self.free.push_back(channel);
+    }
+
+    fn refusal(&mut self, refusal: &v1::Refusal, now: Instant, into: &mut Histograms) {
+        let Refused { reason, message, .. } = Refused::from_frame(refusal);
+        self.shared.meter.refused(reason);
+        let Some(part) = self.part(refusal.channel) else { return };
+        match part.refused(AccessNumber::new(refusal.access_number), reason, &message, now, into) {
+            Then::GoesOn => self.perform(refusal.channel, now),
+            Then::Ends(ended) => self.fail(refusal.channel, ended, now, into),
+        }
+    }
+
+    fn welcome(&mut self, welcome: &v1::Welcome, now: Instant, into: &mut Histograms) {
+        if self.part(welcome.channel).is_some_and(|part| !part.is_as_expected(welcome)) {
+            self.fail(welcome.channel, Ended::Failed(Fault::Protocol), now, into);
+        }
+    }
+
+    fn fail(&mut self, channel: u32, ended: Ended, now: Instant, into: &mut Histograms) {
+        if let Some(mut part) = self.linger(channel as usize) {
+            part.ended(ended, now, into);
+            part.end(ended);
+        }
+    }
+
+    /// Sends what is to be sent; false if the stream is gone.
+    fn flush(&mut self) -> bool {
+        while !self.frames.is_empty() {
+            let rest = self.frames.split_off(self.frames.len().min(FRAMES));
+            let frames = std::mem::replace(&mut self.frames, rest);
+            if self.outgoing.send(v1::AttachRequest { frames }).is_err() {
+                return false;
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,136 @@
+//! The table at which the processes of one instance play, however they speak to the server: what is known of it, and
+//! how each of them ended.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use stickycas_model::cast::Role;
+use stickycas_model::process::Report;
+use stickycas_model::types::ProcessId;
+use stickycas_proto::names::InstanceId;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use super::super::draw::Drawn;
+use super::super::measure::{Ended, Party};
+use super::super::seen::Seen;
+
+/// How one process ended.
+#[derive(Debug)]
+pub(super) struct Ending {
+    pub(super) seen: Seen,
+    pub(super) report: Report,
+    pub(super) ended: Ended,
+    /// When it had its decision.
+    pub(super) decided: Option<Instant>,
+    /// Whether the server has taken its decision: it has left.
+    pub(super) left: bool,
+    /// When each of its accesses was answered, if the instance is watched.
+    pub(super) told: Vec<Instant>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Table {
+    /// The instance's number in this load.
+    pub(super) number: u64,
+    pub(super) instance: InstanceId,
+    pub(super) drawn: Drawn,
+    /// Whether it counts in figures: it did not begin in the warm-up.
+    pub(super) measured: bool,
+    opened: Instant,
+    /// Milliseconds from its opening to the last thing that happened.
+    progress: AtomicU64,
+    /// Correct processes that have not ended.
+    correct: AtomicUsize,
+    /// Processes that have not ended and will by themselves.
+    ending: AtomicUsize,
+    endings: Mutex<Vec<Ending>>,
+    changed: Notify,
+    /// Whether whoever still plays is to stop.
+    over: watch::Sender<bool>,
+}
+
+impl Table {
+    pub(super) fn new(number: u64, instance: InstanceId, drawn: Drawn, measured: bool) -> Self {
+        let (correct, ending) = (drawn.cast.correct().count(), drawn.cast.ending().count());
+        Self {
+            number,
+            instance,
+            measured,
+            opened: Instant::now(),
+            progress: AtomicU64::new(0),
+            correct: AtomicUsize::new(correct),
+            ending: AtomicUsize::new(ending),
+            endings: Mutex::new(Vec::with_capacity(ending)),
+            changed: Notify::new(),
+            over: watch::Sender::new(false),
+            drawn,
+        }
+    }
+
+    pub(super) fn party(&self, process: ProcessId) -> Party {
+        match self.drawn.cast.part(process).map(|part| &part.role) {
+            Some(Role::Correct) => Party::Correct,
+            _ => Party::Byzantine,
+        }
+    }
+
+    /// Something happened.
+    pub(super) fn progress(&self, now: Instant) {
+        let millis = u64::try_from(now.duration_since(self.opened).as_millis()).unwrap_or(u64::MAX);
+        self.progress.store(millis, Ordering::Relaxed);
+    }
+
+    /// For how long nothing has happened.
+    pub(super) fn idle(&self) -> Duration {
+        self.opened.elapsed().saturating_sub(Duration::from_millis(self.progress.load(Ordering::Relaxed)))
+    }
+
+    /// A process has ended.
+    pub(super) fn end(&self, ending: Ending) {
+        let process = ending.report.process;
+        let ends = self.drawn.cast.part(process).is_some_and(stickycas_model::cast::Part::ends);
+        let correct = self.party(process) == Party::Correct;
+        self.endings.lock().expect("nobody panics while holding it").push(ending);
+        // Whoever sees the last count must see all endings: the lock orders them.
+        let last_correct = correct && self.correct.fetch_sub(1, Ordering::AcqRel) == 1;
+        let last = ends && self.ending.fetch_sub(1, Ordering::AcqRel) == 1;
+        if last_correct || last {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Returns when all correct processes, or all that end by themselves, may have ended.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Whether all correct processes have ended.
+    pub(super) fn correct_ended(&self) -> bool {
+        self.correct.load(Ordering::Acquire) == 0
+    }
+
+    /// Whether everybody has ended who ends by himself.
+    pub(super) fn all_ended(&self) -> bool {
+        self.ending.load(Ordering::Acquire) == 0
+    }
+
+    /// Nobody is to play on. What has ended until now.
+    pub(super) fn clear(&self) -> Vec<Ending> {
+        self.over.send_replace(true);
+        std::mem::take(&mut *self.endings.lock().expect("nobody panics while holding it"))
+    }
+
+    /// Returns when nobody is to play on.
+    pub(super) async fn over(&self) {
+        // It fails only when the table is gone, which is then over as well.
+        let _ = self.over.subscribe().wait_for(|over| *over).await;
+    }
+
+    /// Whether nobody is to play on.
+    pub(super) fn is_over(&self) -> bool {
+        *self.over.borrow()
+    }
+}

@@ -1,0 +1,398 @@
+//! The figures of a load: percentiles, counts and rates, each with a name by which conditions look at it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use super::measure::{Ended, Fault, Histograms, Label, Measure, Party, empty};
+
+/// Percentiles of a histogram, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// How many were measured.
+    pub count: u64,
+    /// The mean.
+    pub mean: f64,
+    /// Half took no longer.
+    pub p50: u64,
+    /// 9 of 10 took no longer.
+    pub p90: u64,
+    /// 99 of 100.
+    pub p99: u64,
+    /// 999 of 1,000.
+    pub p999: u64,
+    /// 9,999 of 10,000.
+    pub p9999: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+impl Latency {
+    /// Of a histogram.
+    #[must_use]
+    pub fn of(histogram: &Histogram<u64>) -> Self {
+        let at = |quantile| histogram.value_at_quantile(quantile);
+        Self {
+            count: histogram.len(),
+            mean: histogram.mean(),
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            p9999: at(0.9999),
+            max: histogram.max(),
+        }
+    }
+
+    fn at(&self, point: Point) -> f64 {
+        match point {
+            Point::Mean => self.mean,
+            Point::P50 => self.p50 as f64,
+            Point::P90 => self.p90 as f64,
+            Point::P99 => self.p99 as f64,
+            Point::P999 => self.p999 as f64,
+            Point::P9999 => self.p9999 as f64,
+            Point::Max => self.max as f64,
+        }
+    }
+}
+
+/// The latencies under one label.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Of what, by whom, how it ended.
+    #[serde(flatten)]
+    pub label: Label,
+    /// Their percentiles.
+    #[serde(flatten)]
+    pub latency: Latency,
+}
+
+/// How many instances did what. Without those of the warm-up, but for `planned`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Starts that were planned and came, the warm-up included.
+    pub planned: u64,
+    /// Starts of an open loop, the warm-up included, that came too late.
+    pub late: u64,
+    /// Starts of an open loop, the warm-up included, that did not come, as too many instances were under way.
+    pub dropped: u64,
+    /// Instances that began.
+    pub begun: u64,
+    /// Of these, in which every correct process came to its end.
+    pub done: u64,
+    /// Of these, that were refused, wholly or at some access.
+    pub refused: u64,
+    /// Of these, in which nothing happened any more.
+    pub stalled: u64,
+    /// Of these, that the end of the load cut off.
+    pub cut_off: u64,
+    /// Of these, that failed otherwise.
+    pub failed: u64,
+}
+
+impl Counts {
+    /// Starts missed: late or dropped.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.late + self.dropped
+    }
+
+    /// The share of starts that were missed.
+    #[must_use]
+    pub fn missed_rate(&self) -> f64 {
+        share(self.missed(), self.planned + self.dropped)
+    }
+
+    /// Instances that began and did not come to their end.
+    #[must_use]
+    pub fn errors(&self) -> u64 {
+        self.refused + self.stalled + self.cut_off + self.failed
+    }
+
+    /// The same as a share.
+    #[must_use]
+    pub fn error_rate(&self) -> f64 {
+        share(self.errors(), self.begun)
+    }
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// Everything that was measured, as numbers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Seconds between warm-up and drain.
+    pub seconds: f64,
+    /// Instances that came to their end in a second, of these seconds.
+    pub rate: f64,
+    /// Accesses answered in a second, likewise.
+    pub access_rate: f64,
+    /// How many instances did what.
+    pub counts: Counts,
+    /// The latencies, label by label, in order.
+    pub latencies: Vec<Row>,
+    /// The latencies of what correct processes were answered, however it ended: what conditions look at.
+    pub answered: Vec<Answered>,
+}
+
+/// The latencies of all answers to one kind of request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Answered {
+    /// Of what.
+    pub measure: Measure,
+    /// Their percentiles.
+    #[serde(flatten)]
+    pub latency: Latency,
+}
+
+impl Figures {
+    /// Of these histograms; `counts` holds what they do not: starts.
+    #[must_use]
+    pub fn of(histograms: &Histograms, counts: Counts, seconds: f64, counted: (u64, u64)) -> Self {
+        let per_second = |number: u64| if seconds > 0.0 { number as f64 / seconds } else { 0.0 };
+        let answered = |measure| {
+            let latency = Latency::of(&answered(histograms, measure));
+            (latency.count > 0).then_some(Answered { measure, latency })
+        };
+        Self {
+            seconds,
+            rate: per_second(counted.0),
+            access_rate: per_second(counted.1),
+            counts: with_ends(counts, histograms),
+            latencies: histograms
+                .iter()
+                .map(|(label, histogram)| Row { label: *label, latency: Latency::of(histogram) })
+                .collect(),
+            answered: Measure::ALL.into_iter().filter_map(answered).collect(),
+        }
+    }
+
+    /// The latencies of all answers that correct processes had to such requests, if there were any.
+    #[must_use]
+    pub fn latency(&self, measure: Measure) -> Option<&Latency> {
+        let found = self.answered.iter().find(|answered| answered.measure == measure);
+        found.map(|answered| &answered.latency)
+    }
+
+    /// The value of a figure; `None` of a latency of which there is none.
+    #[must_use]
+    pub fn value(&self, figure: Figure) -> Option<f64> {
+        Some(match figure {
+            Figure::Latency(measure, point) => self.latency(measure)?.at(point),
+            Figure::Rate => self.rate,
+            Figure::AccessRate => self.access_rate,
+            Figure::Errors => self.counts.errors() as f64,
+            Figure::ErrorRate => self.counts.error_rate(),
+            Figure::Stalled => self.counts.stalled as f64,
+            Figure::Missed => self.counts.missed() as f64,
+            Figure::MissedRate => self.counts.missed_rate(),
+        })
+    }
+
+    /// What was refused or failed, and how often, the most frequent first.
+    #[must_use]
+    pub fn failures(&self) -> Vec<(Label, u64)> {
+        let failed = self.latencies.iter().filter(|row| !row.label.ended.is_answer());
+        let mut failed: Vec<(Label, u64)> = failed.map(|row| (row.label, row.latency.count)).collect();
+        failed.sort_by_key(|(label, count)| (std::cmp::Reverse(*count), *label));
+        failed
+    }
+}
+
+/// One histogram of all answers that correct processes had to such requests.
+#[must_use]
+pub fn answered(histograms: &Histograms, measure: Measure) -> Histogram<u64> {
+    let mut all = empty();
+    let wanted =
+        |label: &Label| label.measure == measure && label.party == Party::Correct && label.ended.is_answer();
+    for (_, histogram) in histograms.iter().filter(|(label, _)| wanted(label)) {
+        all.add(histogram).expect("a histogram that grows takes whatever another one holds");
+    }
+    all
+}
+
+/// Counts with how instances ended, which their histograms tell.
+fn with_ends(mut counts: Counts, histograms: &Histograms) -> Counts {
+    for (label, histogram) in histograms.iter().filter(|(label, _)| label.measure == Measure::Instance) {
+        let ended = histogram.len();
+        counts.begun += ended;
+        *match label.ended {
+            Ended::Done | Ended::Won | Ended::Lost | Ended::Limit => &mut counts.done,
+            Ended::Refused(_) => &mut counts.refused,
+            Ended::Failed(Fault::Stalled) => &mut counts.stalled,
+            Ended::Failed(Fault::CutOff) => &mut counts.cut_off,
+            Ended::Failed(Fault::Unreachable | Fault::Protocol | Fault::GaveUp) => &mut counts.failed,
+        } += ended;
+    }
+    counts
+}
+
+/// A point of a distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// The mean.
+    Mean,
+    /// 50 %.
+    P50,
+    /// 90 %.
+    P90,
+    /// 99 %.
+    P99,
+    /// 99.9 %.
+    P999,
+    /// 99.99 %.
+    P9999,
+    /// The longest.
+    Max,
+}
+
+impl Point {
+    const ALL: [Self; 7] = [Self::P50, Self::P90, Self::P99, Self::P999, Self::P9999, Self::Max, Self::Mean];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Mean => "mean",
+            Self::P50 => "p50",
+            Self::P90 => "p90",
+            Self::P99 => "p99",
+            Self::P999 => "p99.9",
+            Self::P9999 => "p99.99",
+            Self::Max => "max",
+        }
+    }
+}
+
+/// A figure, by its name: `instance_p99`, `rate`, `error_rate`, ...
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figure {
+    /// A point of the latencies of what correct processes were answered.
+    Latency(Measure, Point),
+    /// Instances that came to their end, per second.
+    Rate,
+    /// Accesses answered, per second.
+    AccessRate,
+    /// Instances that began and did not come to their end.
+    Errors,
+    /// The same as a share of those that began.
+    ErrorRate,
+    /// Instances in which nothing happened any more.
+    Stalled,
+    /// Starts that came too late or not at all.
+    Missed,
+    /// The same as a share of those planned.
+    MissedRate,
+}
+
+impl Figure {
+    const PLAIN: [(Self, &'static str); 7] = [
+        (Self::Rate, "rate"),
+        (Self::AccessRate, "access_rate"),
+        (Self::Errors, "errors"),
+        (Self::ErrorRate, "error_rate"),
+        (Self::Stalled, "stalled"),
+        (Self::Missed, "missed"),
+        (Self::MissedRate, "missed_rate"),
+    ];
+
+    /// Whether its value is a time, in nanoseconds.
+    #[must_use]
+    pub const fn is_latency(self) -> bool {
+        matches!(self, Self::Latency(..))
+    }
+
+    /// Whether more of it is better.
+    #[must_use]
+    pub const fn more_is_better(self) -> bool {
+        matches!(self, Self::Rate | Self::AccessRate)
+    }
+
+    /// How names are made, for people.
+    #[must_use]
+    pub fn all_names() -> String {
+        let measures = Measure::ALL.map(Measure::name).map(|name| format!("{name}_p50"));
+        let plain = Self::PLAIN.map(|(_, name)| name.to_owned());
+        let points = Point::ALL.map(Point::name).join(", ");
+        format!("{}, {}; a latency has {points}", measures.join(", "), plain.join(", "))
+    }
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::Latency(measure, point) = self {
+            return f.pad(&format!("{}_{}", measure.name(), point.name()));
+        }
+        let named = Self::PLAIN.into_iter().find(|(figure, _)| figure == self);
+        f.pad(named.map_or("", |(_, name)| name))
+    }
+}
+
+impl FromStr for Figure {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        if let Some((figure, _)) = Self::PLAIN.into_iter().find(|(_, name)| *name == text) {
+            return Ok(figure);
+        }
+        let (measure, point) = text.rsplit_once('_').ok_or(())?;
+        let measure = Measure::ALL.into_iter().find(|known| known.name() == measure).ok_or(())?;
+        let point = Point::ALL.into_iter().find(|known| known.name() == point).ok_or(())?;
+        Ok(Self::Latency(measure, point))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::measure::record;
+    use super::*;
+
+    #[test]
+    fn every_figure_reads_back_as_it_is_named() {
+        let latencies =
+            Measure::ALL.into_iter().flat_map(|m| Point::ALL.map(|point| Figure::Latency(m, point)));
+        for figure in Figure::PLAIN.into_iter().map(|(figure, _)| figure).chain(latencies) {
+            assert_eq!(figure.to_string().parse(), Ok(figure));
+        }
+        assert!("watch_lag_p99.99".parse::<Figure>().is_ok());
+        assert!("instance_p98".parse::<Figure>().is_err());
+    }
+
+    #[test]
+    fn conditions_look_at_what_correct_processes_were_answered_and_at_nothing_else() {
+        let mut histograms = Histograms::new();
+        let mut add = |party, ended, millis| {
+            let label = Label { measure: Measure::Append, party, ended };
+            record(&mut histograms, label, Duration::from_millis(millis));
+        };
+        add(Party::Correct, Ended::Won, 1);
+        add(Party::Correct, Ended::Lost, 3);
+        add(Party::Byzantine, Ended::Won, 500);
+        add(Party::Correct, Ended::Failed(Fault::Stalled), 900);
+        let figures = Figures::of(&histograms, Counts::default(), 1.0, (0, 2));
+        let max = figures.value("append_max".parse().unwrap()).unwrap();
+        assert!((max / 3e6 - 1.0).abs() < 1e-3, "{max}");
+        assert_eq!(figures.value("read_p50".parse().unwrap()), None);
+        assert_eq!(figures.failures().len(), 1);
+    }
+
+    #[test]
+    fn instances_are_counted_by_how_they_ended() {
+        let mut histograms = Histograms::new();
+        let ends = [Ended::Done, Ended::Done, Ended::Failed(Fault::Stalled), Ended::Failed(Fault::CutOff)];
+        for ended in ends {
+            record(&mut histograms, Label::own(Measure::Instance, ended), Duration::from_millis(1));
+        }
+        let starts = Counts { planned: 9, late: 1, dropped: 1, ..Counts::default() };
+        let figures = Figures::of(&histograms, starts, 2.0, (2, 0));
+        assert_eq!((figures.counts.begun, figures.counts.done, figures.counts.errors()), (4, 2, 2));
+        assert_eq!(figures.value(Figure::ErrorRate), Some(0.5));
+        assert_eq!(figures.value(Figure::MissedRate), Some(0.2));
+        assert_eq!(figures.value(Figure::Rate), Some(1.0));
+    }
+}

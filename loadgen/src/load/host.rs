@@ -1,0 +1,108 @@
+//! Where a load was put on from: what somebody needs who wonders why it came out differently elsewhere.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+use crate::environment::Environment;
+use crate::record::How;
+
+/// A machine and what ran on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    /// Version of the load generator.
+    pub version: String,
+    /// The commit it was built from, if the build was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// Whether it was built with debug assertions: such figures say little.
+    pub debug_assertions: bool,
+    /// Its command line.
+    pub arguments: Vec<String>,
+    /// The server's address; `None`: one of its own, in the same process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// Operating system.
+    pub os: String,
+    /// Release of its kernel, if it tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// Processor architecture.
+    pub architecture: String,
+    /// Model of the processor, if the system tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor: Option<String>,
+    /// Processors that it may use.
+    pub cpus: u64,
+    /// Bytes of memory of the machine, if the system tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+}
+
+impl Host {
+    /// This machine and this program.
+    #[must_use]
+    pub fn here(server: Option<String>) -> Self {
+        let Environment {
+            version, commit, debug_assertions, os, architecture, cpus, arguments, server, ..
+        } = Environment::here(How::Tasks, server);
+        Self {
+            version: version.to_owned(),
+            commit: commit.map(str::to_owned),
+            debug_assertions,
+            arguments,
+            server,
+            os: os.to_owned(),
+            kernel: read("/proc/sys/kernel/osrelease").map(|text| text.trim().to_owned()),
+            architecture: architecture.to_owned(),
+            processor: read("/proc/cpuinfo").and_then(|text| field(&text, "model name")),
+            cpus: cpus as u64,
+            memory_bytes: read("/proc/meminfo").and_then(|text| kibibytes(&field(&text, "MemTotal")?)),
+        }
+    }
+
+    /// In one line.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let Self { cpus, os, architecture, .. } = self;
+        let processor = self.processor.as_deref().unwrap_or(architecture);
+        let build = if self.debug_assertions { ", built with debug assertions" } else { "" };
+        format!("{cpus} x {processor}, {os}, version {}{build}", self.version)
+    }
+}
+
+/// How many files this process may have open, if the system tells.
+#[must_use]
+pub fn open_files() -> Option<u64> {
+    let limits = read("/proc/self/limits")?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+fn read(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok()
+}
+
+/// What stands behind the first `name   :` of the lines.
+fn field(text: &str, name: &str) -> Option<String> {
+    let values = text.lines().filter_map(|line| line.split_once(':'));
+    let mut found = values.filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim().to_owned());
+    found.next()
+}
+
+fn kibibytes(text: &str) -> Option<u64> {
+    text.strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_tells_is_found_by_its_name() {
+        let text = "processor\t: 0\nmodel name\t: Some: CPU\nMemTotal:       24594764 kB\n";
+        assert_eq!(field(text, "model name").as_deref(), Some("Some: CPU"));
+        assert_eq!(kibibytes(&field(text, "MemTotal").unwrap()), Some(24_594_764 * 1024));
+        assert_eq!(field(text, "flags"), None);
+    }
+}

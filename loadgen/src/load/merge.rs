@@ -1,0 +1,205 @@
+//! Results of several load generators as one.
+//!
+//! Each of them has written its folder, on whatever machine, and none knew of the others. Their HDR logs hold every
+//! histogram of every second with the clock time at which it was taken; so they are laid side by side by their
+//! clocks, second by second, and recorded again as if one generator had measured all of it. Percentiles are those of
+//! the merged histograms: nothing is averaged.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, anyhow, ensure};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::Deserializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogHistogram, IntervalLogIterator, LogEntry};
+
+use super::figures::{Counts, Figures};
+use super::measure::{Histograms, Label, empty};
+use super::profile::{Flags, Profile};
+use super::recorder::{Recorder, Second, Starts};
+use super::result::{LoadResult, Measured, RESULT_VERSION, conditions, failed};
+use crate::report::load::folder::{LOG, RESULT, SECONDS};
+
+/// The most seconds that merged results may span: clocks that differ by more are not those of one load.
+const LONGEST: f64 = 7.0 * 24.0 * 3600.0;
+
+/// A result folder, read back.
+#[derive(Debug)]
+struct Part {
+    result: LoadResult,
+    began: SystemTime,
+    seconds: Vec<Second>,
+    /// Seconds since 1970, and what was recorded from then on.
+    intervals: Vec<(f64, Label, Histogram<u64>)>,
+}
+
+/// The result in a folder, or in a file of its own.
+///
+/// # Errors
+/// It cannot be read, or is of another version.
+pub fn read_result(path: &Path) -> anyhow::Result<LoadResult> {
+    let file = if path.is_dir() { path.join(RESULT) } else { path.to_owned() };
+    let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    let result: LoadResult =
+        serde_json::from_str(&text).with_context(|| format!("{} is no result of a load", file.display()))?;
+    ensure!(
+        result.version == RESULT_VERSION,
+        "{} has version {}: this program reads version {RESULT_VERSION}",
+        file.display(),
+        result.version
+    );
+    Ok(result)
+}
+
+/// The results of these folders, as one.
+///
+/// # Errors
+/// One cannot be read, or there is none.
+pub fn merge(folders: &[PathBuf]) -> anyhow::Result<Measured> {
+    let parts = folders.iter().map(|folder| read(folder)).collect::<anyhow::Result<Vec<Part>>>()?;
+    let first = parts.iter().min_by_key(|part| part.began).context("name the folders to be merged")?;
+    let last = parts.iter().map(|part| part.began).max().unwrap_or(first.began);
+    let apart = last.duration_since(first.began).unwrap_or_default();
+    ensure!(
+        apart.as_secs_f64() < LONGEST,
+        "these results began {apart:.0?} apart: merge those of one load only"
+    );
+    let recorder = recorded(&parts, first.began);
+
+    let mut judged = first.result.judged.clone();
+    let others = || parts.iter().filter(|part| !std::ptr::eq(*part, first)).map(|part| &part.result);
+    let mut counts = starts(&first.result);
+    for result in others() {
+        judged.merge(&result.judged);
+        let more = starts(result);
+        counts.planned += more.planned;
+        counts.late += more.late;
+        counts.dropped += more.dropped;
+    }
+    let all = || std::iter::once(&first.result).chain(others());
+    let seconds = all().map(|result| result.figures.seconds).fold(0.0, f64::max);
+    // Rates add up, whatever each of them was measured over.
+    let figures = Figures {
+        rate: all().map(|result| result.figures.rate).sum(),
+        access_rate: all().map(|result| result.figures.access_rate).sum(),
+        ..Figures::of(&recorder.histograms, counts, seconds, (0, 0))
+    };
+    let profiles: Vec<String> = all().flat_map(|result| result.profiles.clone()).collect();
+    let result = LoadResult {
+        version: RESULT_VERSION,
+        verdict: judged.verdict(),
+        judged,
+        failed: failed(&conditions_of(&profiles)?, &figures),
+        cut_short: all().find_map(|result| result.cut_short),
+        name: first.result.name.clone(),
+        seed: first.result.seed,
+        began: first.result.began.clone(),
+        figures,
+        baseline: Vec::new(),
+        hosts: all().flat_map(|result| result.hosts.clone()).collect(),
+        profiles,
+    };
+    let Recorder { histograms, seconds, log, .. } = recorder;
+    Ok(Measured { result, histograms, seconds, log })
+}
+
+fn starts(result: &LoadResult) -> Counts {
+    let Counts { planned, late, dropped, .. } = result.figures.counts;
+    Counts { planned, late, dropped, ..Counts::default() }
+}
+
+/// The conditions of all profiles, each once.
+fn conditions_of(profiles: &[String]) -> anyhow::Result<Vec<super::threshold::Threshold>> {
+    let mut all = Vec::new();
+    for text in profiles {
+        for condition in conditions(&Profile::parse("profile.toml", text, &Flags::default())?) {
+            if !all.contains(&condition) {
+                all.push(condition);
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn read(folder: &Path) -> anyhow::Result<Part> {
+    let result = read_result(folder)?;
+    let began = humantime::parse_rfc3339(&result.began)
+        .with_context(|| format!("{}: when it began is no time", folder.display()))?;
+    let file = folder.join(SECONDS);
+    let mut rows =
+        csv::Reader::from_path(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    let seconds = rows.deserialize().collect::<Result<_, _>>();
+    let seconds = seconds.with_context(|| format!("{} is not what a load writes", file.display()))?;
+    let file = folder.join(LOG);
+    let log = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    let intervals =
+        intervals(&log).with_context(|| format!("{} is not what a load writes", file.display()))?;
+    Ok(Part { result, began, seconds, intervals })
+}
+
+fn intervals(log: &[u8]) -> anyhow::Result<Vec<(f64, Label, Histogram<u64>)>> {
+    let mut found = Vec::new();
+    for entry in IntervalLogIterator::new(log) {
+        let entry = entry.map_err(|error| anyhow!("{error:?}"))?;
+        let LogEntry::Interval(interval) = entry else { continue };
+        let label = label(&interval).context("an interval without a tag of ours")?;
+        let bytes = BASE64_STANDARD.decode(interval.encoded_histogram())?;
+        let histogram = Deserializer::new().deserialize(&mut bytes.as_slice());
+        let histogram: Histogram<u64> = histogram.map_err(|error| anyhow!("{error:?}"))?;
+        found.push((interval.start_timestamp().as_secs_f64(), label, histogram));
+    }
+    Ok(found)
+}
+
+fn label(interval: &IntervalLogHistogram<'_>) -> Option<Label> {
+    interval.tag()?.as_str().parse().ok()
+}
+
+/// What happened in one second, whoever measured it.
+#[derive(Default)]
+struct Slot {
+    histograms: Histograms,
+    starts: Starts,
+    in_flight: u64,
+}
+
+/// All of it, side by side by the clock, as if one had recorded it from `began` on.
+fn recorded(parts: &[Part], began: SystemTime) -> Recorder {
+    let mut slots: Vec<Slot> = Vec::new();
+    let zero = began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    for part in parts {
+        let offset = part.began.duration_since(began).unwrap_or_default().as_secs_f64();
+        for row in &part.seconds {
+            let slot = slot(&mut slots, offset + row.second - row.length);
+            slot.starts.planned += row.planned;
+            slot.starts.late += row.late;
+            slot.starts.dropped += row.dropped;
+            slot.in_flight += row.in_flight;
+        }
+        for (at, label, histogram) in &part.intervals {
+            let sum = slot(&mut slots, at - zero).histograms.entry(*label).or_insert_with(empty);
+            sum.add(histogram).expect("a histogram that grows takes whatever another one holds");
+        }
+    }
+    let mut recorder = Recorder::new(began);
+    let mut all = Starts::default();
+    for (second, Slot { histograms, starts, in_flight }) in (1..).zip(&slots) {
+        all.planned += starts.planned;
+        all.late += starts.late;
+        all.dropped += starts.dropped;
+        recorder.second(Duration::from_secs(second), histograms, all, *in_flight);
+    }
+    recorder.finished()
+}
+
+/// The second that begins nearest to this one.
+fn slot(slots: &mut Vec<Slot>, seconds: f64) -> &mut Slot {
+    let place = seconds.round().clamp(0.0, LONGEST) as usize;
+    if slots.len() <= place {
+        slots.resize_with(place + 1, Slot::default);
+    }
+    &mut slots[place]
+}

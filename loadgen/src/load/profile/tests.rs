@@ -1,0 +1,106 @@
+use super::*;
+
+const WHOLE: &str = r#"name = "whole"
+about = "everything"
+seed = 7
+fail_if = ["instance_p99 > 50ms"]
+
+[instance]
+processes = 32
+warp_size = 4
+read_size = 8
+arbiter = "byzantine_first"
+patience = "none"
+
+[proposals]
+distinct = 2
+value_bytes = 12
+
+[byzantine]
+share = 0.1
+strategy = "collude(value=0)"
+
+[load]
+transport = "unary"
+groups = 2
+ramp = { from = 0, to = 300 }
+arrivals = "poisson"
+warm_up = "2s"
+duration = "30s"
+watch_share = 0.5
+"#;
+
+fn parse(text: &str) -> Result<Profile, String> {
+    Profile::parse("a.toml", text, &Flags::default()).map_err(|error| error.to_string())
+}
+
+fn with(change: impl FnOnce(&mut Flags)) -> Result<Profile, String> {
+    let mut flags = Flags::default();
+    change(&mut flags);
+    Profile::parse("a.toml", WHOLE, &flags).map_err(|error| error.to_string())
+}
+
+#[test]
+fn the_default_profile_is_one() {
+    let profile = Profile::load(None, &Flags::default()).unwrap();
+    assert_eq!(profile.load.pacing, Pacing::Closed { in_flight: 16 });
+}
+
+#[test]
+fn a_profile_reads_back_as_it_was_written() {
+    let steps = WHOLE
+        .replace(
+            "ramp = { from = 0, to = 300 }",
+            "steps = [{ rate = 10, for = \"1s\" }, { rate = 20, for = \"2s\" }]",
+        )
+        .replace("duration = \"30s\"", "")
+        .replace("arbiter = \"byzantine_first\"", "");
+    let rate = steps.replace(
+        "steps = [{ rate = 10, for = \"1s\" }, { rate = 20, for = \"2s\" }]",
+        "rate = 9.5\ninstances = 5",
+    );
+    for text in [WHOLE, &steps, &rate, DEFAULT] {
+        let profile = parse(text).unwrap();
+        let again = parse(&profile.to_toml()).unwrap();
+        assert_eq!(again, profile, "{}", profile.to_toml());
+    }
+}
+
+#[test]
+fn shares_become_counts_and_byzantine_processes_come_first_where_asked() {
+    let profile = parse(WHOLE).unwrap();
+    assert_eq!(profile.byzantine.as_ref().unwrap().count, 3);
+    assert_eq!(profile.load.measured(), Some(Duration::from_secs(28)));
+    let written = profile.to_toml();
+    assert!(written.contains("priority = [1, 5, 9]"), "{written}");
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_line_and_what_to_do() {
+    let wrong = |from: &str, to: &str| parse(&WHOLE.replace(from, to)).unwrap_err();
+    assert!(wrong("duration = \"30s\"", "duration = \"soon\"").starts_with("a.toml:27: duration = \"soon\""));
+    assert!(wrong("share = 0.1", "share = 1.0").contains("give 0 or more, and less than 1"));
+    assert!(
+        wrong("value_bytes = 12", "value_bytes = 1").contains("value_bytes = 1: give 2 to max_value_bytes")
+    );
+    assert!(wrong("groups = 2", "groups = 0").contains("groups = 0: give 1 or more"));
+    assert!(wrong("groups = 2", "gruops = 2").contains("unknown field `gruops`"));
+    assert!(wrong("groups = 2", "in_flight = 4").contains("give one of them"));
+    assert!(wrong("\nread_size = 8", "\nread_size = 8\nseed = 4").contains("at the top of the file"));
+    assert!(wrong("50ms", "fifty").contains("a.toml:4: instance_p99 > fifty"));
+    assert!(wrong("duration = \"30s\"", "duration = \"2s\"").contains("give less than the whole"));
+}
+
+#[test]
+fn a_flag_takes_the_place_of_a_key_and_an_error_in_it_names_the_flag() {
+    let profile = with(|flags| flags.in_flight = Some(9)).unwrap();
+    assert_eq!(profile.load.pacing, Pacing::Closed { in_flight: 9 });
+    let profile = with(|flags| (flags.rate, flags.seed) = (Some(5.0), Some(1))).unwrap();
+    assert_eq!(profile.seed, 1);
+    assert!(matches!(profile.load.pacing, Pacing::Open(open) if open.pieces[0].to == 5.0));
+    let error = with(|flags| (flags.rate, flags.groups) = (Some(-5.0), Some(3))).unwrap_err();
+    assert!(error.starts_with("command line:1: rate = -5: give instances per second"), "{error}");
+    assert!(error.contains("--rate -5"), "{error}");
+    let error = with(|flags| flags.fail_if = vec!["speed > 4".to_owned()]).unwrap_err();
+    assert!(error.contains("--fail-if speed > 4"), "{error}");
+}

@@ -1,0 +1,197 @@
+//! The result of a load: the one record that all formats start from, `result.json` in its folder. Its schema is
+//! `docs/schema/load-result.schema.json`.
+
+use serde::{Deserialize, Serialize};
+use stickycas_model::judge::Outcome;
+
+use super::baseline::{Compared, compare};
+use super::engine::{CutShort, Loaded};
+use super::figures::{Figure, Figures};
+use super::host::Host;
+use super::judged::Judged;
+use super::measure::Histograms;
+use super::profile::{Pacing, Profile};
+use super::recorder::Second;
+use super::threshold::Threshold;
+use crate::record::{HARNESS_FAILED, exit_code};
+
+/// Version of the form of a result. Raised when a field changes its meaning or goes away.
+pub const RESULT_VERSION: u32 = 1;
+
+/// Exit code when a condition under which the run has failed holds, and nothing worse happened.
+pub const CONDITION_FAILED: u8 = 4;
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadResult {
+    /// [`RESULT_VERSION`].
+    pub version: u32,
+    /// What the instances show, taken together.
+    pub verdict: Outcome,
+    /// How many of them show what.
+    pub judged: Judged,
+    /// Conditions that held and so failed the run.
+    pub failed: Vec<Failed>,
+    /// Whether and how it ended before its time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut_short: Option<CutShort>,
+    /// Name of the profile.
+    pub name: String,
+    /// From which everything was drawn; of several generators, that of the first.
+    pub seed: u64,
+    /// When it began, in UTC, RFC 3339.
+    pub began: String,
+    /// Everything that was measured.
+    pub figures: Figures,
+    /// Beside an earlier result, if one was given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub baseline: Vec<Compared>,
+    /// Where the load was put on from, one for each generator.
+    pub hosts: Vec<Host>,
+    /// The profiles with nothing left to defaults or draws, one for each generator.
+    pub profiles: Vec<String>,
+}
+
+/// A condition that failed the run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Failed {
+    /// As it was written.
+    pub condition: String,
+    /// The value of its figure, in nanoseconds if it is a latency; `None`: there was nothing to measure.
+    pub value: Option<f64>,
+}
+
+/// A result with what is too large for one file of JSON.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// The result.
+    pub result: LoadResult,
+    /// All latencies.
+    pub histograms: Histograms,
+    /// Second by second.
+    pub seconds: Vec<Second>,
+    /// The HDR log.
+    pub log: Vec<u8>,
+}
+
+impl Measured {
+    /// Of a load that was put on from here.
+    #[must_use]
+    pub fn of(profile: &Profile, loaded: Loaded, server: Option<String>) -> Self {
+        let figures = loaded.figures();
+        let Loaded { recorder, judged, began, cut_short, .. } = loaded;
+        let result = LoadResult {
+            version: RESULT_VERSION,
+            verdict: judged.verdict(),
+            judged,
+            failed: failed(&conditions(profile), &figures),
+            cut_short,
+            name: profile.name.clone(),
+            seed: profile.seed,
+            began: humantime::format_rfc3339_millis(began).to_string(),
+            figures,
+            baseline: Vec::new(),
+            hosts: vec![Host::here(server)],
+            profiles: vec![profile.to_toml()],
+        };
+        Self { result, histograms: recorder.histograms, seconds: recorder.seconds, log: recorder.log }
+    }
+}
+
+/// The conditions of a profile, and of an open loop that it kept its schedule.
+pub(super) fn conditions(profile: &Profile) -> Vec<Threshold> {
+    let mut conditions = profile.fail_if.clone();
+    if let Pacing::Open(open) = &profile.load.pacing {
+        let missed = format!("{} > {}", Figure::MissedRate, open.most_missed);
+        conditions.push(missed.parse().expect("it names a figure and a number"));
+    }
+    conditions
+}
+
+/// Those of the conditions that fail a run with these figures.
+#[must_use]
+pub fn failed(conditions: &[Threshold], figures: &Figures) -> Vec<Failed> {
+    let failed = |condition: &Threshold| {
+        let value = figures.value(condition.figure);
+        // What could not be measured has not been shown to hold.
+        value
+            .is_none_or(|value| condition.holds(value))
+            .then(|| Failed { condition: condition.to_string(), value })
+    };
+    conditions.iter().filter_map(failed).collect()
+}
+
+impl LoadResult {
+    /// Holds it against an earlier result: what is worse by more than this share of it fails the run.
+    pub fn compare(&mut self, baseline: &Self, noise: f64) {
+        self.baseline = compare(&baseline.figures, &self.figures, noise);
+        self.failed.extend(self.baseline.iter().filter_map(|compared| compared.failed(noise)));
+    }
+
+    /// Exit code: by the verdict as for a run; [`HARNESS_FAILED`] if it was interrupted, [`CONDITION_FAILED`] if a
+    /// condition failed it.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match exit_code(self.verdict, None) {
+            0 if self.cut_short == Some(CutShort::Interrupted) => HARNESS_FAILED,
+            0 if !self.failed.is_empty() => CONDITION_FAILED,
+            code => code,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::Counts;
+    use super::super::profile::Flags;
+    use super::*;
+
+    fn figures(planned: u64, late: u64) -> Figures {
+        Figures { rate: 90.0, counts: Counts { planned, late, ..Counts::default() }, ..Figures::default() }
+    }
+
+    #[test]
+    fn a_schedule_that_was_not_kept_fails_an_open_loop_without_being_asked() {
+        let flags = Flags { rate: Some(5.0), most_missed: Some(0.1), ..Flags::default() };
+        let conditions = conditions(&Profile::load(None, &flags).unwrap());
+        assert_eq!(failed(&conditions, &figures(100, 10)), []);
+        let failed = failed(&conditions, &figures(100, 11));
+        assert_eq!(failed[0].condition, "missed_rate > 0.1");
+    }
+
+    #[test]
+    fn the_worst_that_happened_is_the_exit_code() {
+        let code = |verdict, cut_short, failed: &[Failed]| {
+            let result = LoadResult {
+                version: RESULT_VERSION,
+                verdict,
+                judged: Judged::default(),
+                failed: failed.to_vec(),
+                cut_short,
+                name: "a".to_owned(),
+                seed: 1,
+                began: String::new(),
+                figures: Figures::default(),
+                baseline: Vec::new(),
+                hosts: Vec::new(),
+                profiles: Vec::new(),
+            };
+            result.exit_code()
+        };
+        let failed = [Failed { condition: "errors > 0".to_owned(), value: Some(1.0) }];
+        let interrupted = Some(CutShort::Interrupted);
+        assert_eq!(code(Outcome::Violation, interrupted, &failed), 1);
+        assert_eq!(code(Outcome::Unknown, None, &failed), 2);
+        assert_eq!(code(Outcome::Valid, interrupted, &failed), 3);
+        assert_eq!(code(Outcome::Outside, Some(CutShort::HardStop), &failed), 4);
+        assert_eq!(code(Outcome::Valid, Some(CutShort::HardStop), &[]), 0);
+    }
+
+    #[test]
+    fn what_could_not_be_measured_has_not_been_shown_to_hold() {
+        let conditions = ["rate < 100", "instance_p99 > 5ms", "errors > 0"].map(|text| text.parse().unwrap());
+        let failed = failed(&conditions, &figures(1, 0));
+        assert_eq!(failed.len(), 2);
+        assert_eq!((failed[0].value, failed[1].value), (Some(90.0), None));
+    }
+}

@@ -1,0 +1,349 @@
+//! What the processes of one instance saw, and whether all of it can be true: the judge of every instance.
+//!
+//! It knows nothing but what correct processes were answered and what they decided. From that alone it checks
+//! - of each process: its phases are its warp's and come one after the other (W1, F7), it has no more accesses than D2
+//!   allows, it decided the mode of the entries that Algorithm 1 has it read (D1);
+//! - of all of them together: one value at each position (R2), at most one winner in a phase and each position won
+//!   once (A1), a read shows exactly the entries added before its phase (F2, R1), the list grows until it is sealed
+//!   (A2, A3);
+//! - the five properties, each where it is promised (V1 to V3, D2).
+//!
+//! What it cannot see is what the server did and told nobody: that an access was passed over, that somebody was accused
+//! wrongly. For that a share of the instances is judged from their whole history.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use stickycas_model::access::{AppendAnswer, ReadAnswer};
+use stickycas_model::bounds;
+use stickycas_model::cast::Cast;
+use stickycas_model::judge::Outcome;
+use stickycas_model::params::{AppendWindow, Params};
+use stickycas_model::process::mode;
+use stickycas_model::scheduler::Schedule;
+use stickycas_model::types::{Phase, Position, ProcessId, Round, Value};
+
+/// What one correct process saw.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Who.
+    pub process: ProcessId,
+    /// Its accesses that were answered, in order.
+    pub accesses: Vec<Answered>,
+    /// What it decided, if it came to that.
+    pub decision: Option<Value>,
+}
+
+/// An access that was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answered {
+    /// An append.
+    Append {
+        /// Its phase.
+        phase: Phase,
+        /// How it ended.
+        answer: AppendAnswer,
+    },
+    /// A read.
+    Read {
+        /// Its phase; `None` outside phases, once the instance was over (F10).
+        phase: Option<Phase>,
+        /// What was said of the list.
+        answer: ReadAnswer,
+        /// The entries.
+        entries: Vec<Value>,
+    },
+}
+
+impl Answered {
+    fn phase(&self) -> Option<Phase> {
+        match self {
+            Self::Append { phase, .. } => Some(*phase),
+            Self::Read { phase, .. } => *phase,
+        }
+    }
+}
+
+/// What is found of an instance: `valid` if nothing is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// As for a whole run (V4).
+    pub outcome: Outcome,
+    /// What broke or is missing, the rules first.
+    pub reasons: Vec<String>,
+}
+
+/// Judges an instance by what its correct processes saw. One of which nothing is given saw nothing: it failed, and
+/// the instance proves no more than the others did.
+#[must_use]
+pub fn judge(params: &Params, cast: &Cast, seen: &[Seen]) -> Finding {
+    let mut check = Check::new(params, cast);
+    for process in seen {
+        check.process(process);
+    }
+    check.list(seen);
+    check.properties(seen);
+    let Check { violations, outside, unknown, .. } = check;
+    let outcome = match (violations.is_empty(), outside.is_empty(), unknown.is_empty()) {
+        (false, _, _) => Outcome::Violation,
+        (true, false, _) => Outcome::Outside,
+        (true, true, false) => Outcome::Unknown,
+        (true, true, true) => Outcome::Valid,
+    };
+    Finding { outcome, reasons: [violations, outside, unknown].concat() }
+}
+
+struct Check<'a> {
+    params: &'a Params,
+    cast: &'a Cast,
+    schedule: Schedule,
+    /// The value at each position, and who read it there first.
+    entries: BTreeMap<Position, (&'a Value, ProcessId)>,
+    violations: Vec<String>,
+    outside: Vec<String>,
+    unknown: Vec<String>,
+}
+
+impl<'a> Check<'a> {
+    fn new(params: &'a Params, cast: &'a Cast) -> Self {
+        Self {
+            params,
+            cast,
+            schedule: Schedule::new(params),
+            entries: BTreeMap::new(),
+            violations: Vec::new(),
+            outside: Vec::new(),
+            unknown: Vec::new(),
+        }
+    }
+
+    fn violated(&mut self, why: String) {
+        self.violations.push(why);
+    }
+
+    /// What can be said of one process alone.
+    fn process(&mut self, seen: &'a Seen) {
+        let me = seen.process;
+        let warp = self.params.warp_of(me);
+        let phases: Vec<Phase> = seen.accesses.iter().filter_map(Answered::phase).collect();
+        for phase in &phases {
+            let of = self.schedule.warp_of(*phase);
+            if of != warp {
+                self.violated(format!(
+                    "W1: process {me} of warp {warp} was answered in phase {phase} of warp {of}"
+                ));
+            }
+        }
+        if let Some(pair) = phases.windows(2).find(|pair| pair[0] >= pair[1]) {
+            let (first, second) = (pair[0], pair[1]);
+            self.violated(format!("F7: process {me} was answered in phase {first} and then in {second}"));
+        }
+        if !matches!(seen.accesses.first(), Some(Answered::Append { .. }) | None) {
+            self.violated(format!("D1: the first answer to process {me} is none to an append"));
+        }
+        self.reads(seen);
+        if let Some(decision) = &seen.decision {
+            self.decision(seen, decision);
+        }
+    }
+
+    /// The answers to its reads, each by itself.
+    fn reads(&mut self, seen: &'a Seen) {
+        let (me, r) = (seen.process, self.params.read_size());
+        for (answer, entries) in seen.accesses.iter().filter_map(read) {
+            let ReadAnswer { start, count, length, .. } = *answer;
+            if count != r.min(length.saturating_sub(start.get())) || entries.len() != count as usize {
+                self.violated(format!(
+                    "R1: a read of process {me} from {start} returned {} of {length} entries; r = {r}",
+                    entries.len()
+                ));
+            }
+            if length > self.params.list_limit() {
+                self.violated(format!("A2: process {me} was told of {length} entries"));
+            }
+            for (value, number) in entries.iter().zip(start.get()..) {
+                self.entry(Position::new(number), value, me);
+            }
+        }
+    }
+
+    fn entry(&mut self, position: Position, value: &'a Value, me: ProcessId) {
+        let (stands, by) = *self.entries.entry(position).or_insert((value, me));
+        if stands != value {
+            self.violated(format!(
+                "R2: at position {position}, process {by} read {stands} and process {me} read {value}"
+            ));
+        }
+    }
+
+    /// That it decided what Algorithm 1 decides, and in time.
+    fn decision(&mut self, seen: &Seen, decision: &Value) {
+        let me = seen.process;
+        let warps = self.params.warps();
+        let mut held: BTreeMap<u32, &Value> = BTreeMap::new();
+        let mut sealed = None;
+        for (answer, entries) in seen.accesses.iter().filter_map(read) {
+            held.extend((answer.start.get()..).zip(entries));
+            sealed = sealed.or(answer.sealed.then_some(answer.length));
+        }
+        let counted: Vec<&Value> = held.range(..warps).map(|(_, value)| *value).collect();
+        if mode(counted.iter().copied()) != Some(decision) {
+            let number = counted.len();
+            self.violated(format!(
+                "D1: process {me} decided {decision}, which is not the mode of the {number} entries that it read"
+            ));
+        }
+        let whole = sealed.unwrap_or(warps).min(warps);
+        let first_access = self.params.spec().append_window == AppendWindow::FirstAccess;
+        if first_access && counted.len() < whole as usize {
+            self.violated(format!("D1: process {me} decided from {} of {whole} entries", counted.len()));
+        }
+        let Some(last) = seen.accesses.iter().filter_map(Answered::phase).max() else { return };
+        let rounds = self.schedule.round_of(last).get();
+        let missed = rounds.saturating_sub(seen.accesses.len() as u64);
+        let bound = bounds::phase_bound(self.params, missed);
+        if last > bound {
+            self.violated(format!(
+                "D2: process {me} decided in phase {last}; having missed {missed} phases, it had to by phase {bound}"
+            ));
+        }
+    }
+
+    /// What all answers together say of the one list.
+    fn list(&mut self, seen: &'a [Seen]) {
+        let mut won: BTreeMap<Phase, (Position, ProcessId)> = BTreeMap::new();
+        let mut positions: BTreeMap<Position, Phase> = BTreeMap::new();
+        for Seen { process: me, accesses, .. } in seen {
+            let Some(Answered::Append { phase, answer: AppendAnswer::Success(position) }) = accesses.first()
+            else {
+                continue;
+            };
+            if let Some((_, other)) = won.insert(*phase, (*position, *me)) {
+                self.violated(format!("A1: processes {other} and {me} both won phase {phase}"));
+            }
+            if let Some(before) = positions.insert(*position, *phase) {
+                self.violated(format!(
+                    "A1: position {position} was won in phase {before} and in phase {phase}"
+                ));
+            }
+            let proposal = self.cast.part(*me).map(|part| &part.proposal);
+            if let (Some((stands, by)), Some(proposal)) = (self.entries.get(position).copied(), proposal)
+                && stands != proposal
+            {
+                self.violated(format!(
+                    "A3: process {me} won position {position} with {proposal}, where process {by} read {stands}"
+                ));
+            }
+        }
+        // A later phase adds behind an earlier one: with phases in order, positions are in order.
+        let order: Vec<(&Phase, &(Position, ProcessId))> = won.iter().collect();
+        if let Some(pair) = order.windows(2).find(|pair| pair[0].1.0 >= pair[1].1.0) {
+            let (first, second) = (pair[0].0, pair[1].0);
+            self.violated(format!("A1: phase {second} added before what the earlier phase {first} added"));
+        }
+        self.lengths(seen, &won);
+    }
+
+    /// How long the list was in which phase, by everybody's reads: it grows, and stops when it is sealed.
+    fn lengths(&mut self, seen: &[Seen], won: &BTreeMap<Phase, (Position, ProcessId)>) {
+        let mut known: BTreeMap<Phase, (ReadAnswer, ProcessId)> = BTreeMap::new();
+        for Seen { process: me, accesses, .. } in seen {
+            for access in accesses {
+                let Answered::Read { phase: Some(phase), answer, .. } = access else { continue };
+                let (stands, by) = *known.entry(*phase).or_insert((*answer, *me));
+                if (stands.length, stands.sealed) != (answer.length, answer.sealed) {
+                    self.violated(format!(
+                        "F2: processes {by} and {me} saw different lists in phase {phase}"
+                    ));
+                }
+            }
+        }
+        let order: Vec<(&Phase, &(ReadAnswer, ProcessId))> = known.iter().collect();
+        for pair in order.windows(2) {
+            let ((first, (before, _)), (second, (after, _))) = (pair[0], pair[1]);
+            if before.length > after.length
+                || (before.sealed && (!after.sealed || before.length != after.length))
+            {
+                self.violated(format!(
+                    "A3: the list had {} entries in phase {first} and {} in phase {second}",
+                    before.length, after.length
+                ));
+            }
+        }
+        for (phase, (position, winner)) in won {
+            // What was read until then was added before; what is read from then on includes it.
+            let early = known.range(..=*phase).next_back();
+            let late = known.range(*phase..).find(|(read, _)| *read > phase);
+            if early.is_some_and(|(_, (read, _))| read.length > position.get() || read.sealed)
+                || late.is_some_and(|(_, (read, _))| read.length <= position.get())
+            {
+                self.violated(format!(
+                    "F2: process {winner} won position {position} in phase {phase}, which reads before or after deny"
+                ));
+            }
+        }
+    }
+
+    /// The five properties, each with what promises it.
+    fn properties(&mut self, seen: &[Seen]) {
+        let params = self.params;
+        let correct: BTreeSet<ProcessId> = self.cast.correct().collect();
+        let missing = correct.len() - seen.iter().filter(|seen| seen.decision.is_some()).count();
+        if missing > 0 {
+            self.unknown.push(format!("{missing} correct processes have not decided"));
+        }
+        let punctual = |seen: &&Seen| {
+            let first = seen.accesses.first().and_then(Answered::phase);
+            first.is_some_and(|phase| self.schedule.round_of(phase) == Round::FIRST)
+        };
+        // Who saw nothing may have been late.
+        let f = u64::from(params.processes()) - seen.iter().filter(punctual).count() as u64;
+        let proposals = self.cast.correct_proposals();
+        let first_access = params.spec().append_window == AppendWindow::FirstAccess;
+
+        let mut decided: BTreeMap<&Value, ProcessId> = BTreeMap::new();
+        for Seen { process, decision, .. } in seen {
+            decided.extend(decision.as_ref().map(|decision| (decision, *process)));
+        }
+        if decided.len() > 1 {
+            let said: Vec<String> =
+                decided.iter().map(|(value, who)| format!("process {who} decided {value}")).collect();
+            self.broke(first_access, format!("agreement: {}", said.join(", ")));
+        }
+        let everything = self.cast.parts().map(|(_, part)| &part.proposal);
+        let proposed: BTreeSet<&Value> =
+            everything.chain(self.entries.values().map(|(value, _)| *value)).collect();
+        for (value, who) in decided {
+            if !proposed.contains(value) {
+                self.broke(
+                    true,
+                    format!("weak validity: process {who} decided {value}, which nobody proposed"),
+                );
+            }
+            if !proposals.contains(value) {
+                let strong = bounds::strong_validity(params, f, proposals.len() as u64).is_ok();
+                self.broke(
+                    strong,
+                    format!("strong validity: process {who} decided {value}, which no correct one proposed"),
+                );
+            }
+            if proposals.len() == 1 && !proposals.contains(value) {
+                let common = bounds::common_validity(params, f).is_ok();
+                self.broke(common, format!("common-value validity: process {who} decided {value}"));
+            }
+        }
+    }
+
+    fn broke(&mut self, promised: bool, why: String) {
+        if promised { &mut self.violations } else { &mut self.outside }.push(why);
+    }
+}
+
+fn read(access: &Answered) -> Option<(&ReadAnswer, &Vec<Value>)> {
+    match access {
+        Answered::Read { answer, entries, .. } => Some((answer, entries)),
+        Answered::Append { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! Conditions under which a run has failed, such as `instance_p99 > 50ms`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::figures::Figure;
+
+/// A condition. Its text is `FIGURE > VALUE` or `FIGURE < VALUE`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Threshold {
+    /// What is looked at.
+    pub figure: Figure,
+    /// On which side it must be for the condition to hold.
+    pub side: Side,
+    /// The value: nanoseconds for a latency, else a number.
+    pub value: f64,
+    /// As it was written.
+    text: String,
+}
+
+/// A side of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// `>`
+    Above,
+    /// `<`
+    Below,
+}
+
+/// What is wrong with the text of a condition.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ThresholdError {
+    /// There is no `>` or `<` in it.
+    #[error("{0}: give FIGURE > VALUE or FIGURE < VALUE, such as instance_p99 > 50ms")]
+    Form(String),
+    /// There is no such figure.
+    #[error("{text}: there is no figure {figure}: give {}", Figure::all_names())]
+    Figure {
+        /// The whole text.
+        text: String,
+        /// The figure.
+        figure: String,
+    },
+    /// The value is none of this figure.
+    #[error("{text}: {value} is no value of it: give {wanted}")]
+    Value {
+        /// The whole text.
+        text: String,
+        /// The value.
+        value: String,
+        /// What is.
+        wanted: &'static str,
+    },
+}
+
+impl Threshold {
+    /// Whether the condition holds for this value of its figure.
+    #[must_use]
+    pub fn holds(&self, value: f64) -> bool {
+        match self.side {
+            Side::Above => value > self.value,
+            Side::Below => value < self.value,
+        }
+    }
+}
+
+impl FromStr for Threshold {
+    type Err = ThresholdError;
+
+    fn from_str(text: &str) -> Result<Self, ThresholdError> {
+        let text = text.trim();
+        let (at, side) = match (text.find('>'), text.find('<')) {
+            (Some(at), None) => (at, Side::Above),
+            (None, Some(at)) => (at, Side::Below),
+            _ => return Err(ThresholdError::Form(text.to_owned())),
+        };
+        let (name, given) = (text[..at].trim(), text[at + 1..].trim());
+        let figure: Figure = name
+            .parse()
+            .map_err(|()| ThresholdError::Figure { text: text.to_owned(), figure: name.to_owned() })?;
+        let value = value(figure, given).ok_or_else(|| ThresholdError::Value {
+            text: text.to_owned(),
+            value: given.to_owned(),
+            wanted: if figure.is_latency() {
+                "a duration such as 50ms"
+            } else {
+                "a number such as 100 or 0.1%"
+            },
+        })?;
+        Ok(Self { figure, side, value, text: text.to_owned() })
+    }
+}
+
+fn value(figure: Figure, text: &str) -> Option<f64> {
+    if figure.is_latency() {
+        return humantime::parse_duration(text).ok().map(|duration: Duration| duration.as_nanos() as f64);
+    }
+    let (digits, factor) = text.strip_suffix('%').map_or((text, 1.0), |digits| (digits.trim_end(), 0.01));
+    let number: f64 = digits.parse().ok()?;
+    (number.is_finite() && number >= 0.0).then_some(number * factor)
+}
+
+impl fmt::Display for Threshold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.text)
+    }
+}
+
+impl From<Threshold> for String {
+    fn from(threshold: Threshold) -> Self {
+        threshold.text
+    }
+}
+
+impl TryFrom<String> for Threshold {
+    type Error = ThresholdError;
+
+    fn try_from(text: String) -> Result<Self, ThresholdError> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Threshold, String> {
+        text.parse().map_err(|error: ThresholdError| error.to_string())
+    }
+
+    #[test]
+    fn latencies_are_compared_with_durations_and_all_else_with_numbers() {
+        let p99 = parse("instance_p99 > 50ms").unwrap();
+        assert!(p99.holds(50_000_001.0) && !p99.holds(50_000_000.0));
+        let slow = parse("rate<100").unwrap();
+        assert!(slow.holds(99.9) && !slow.holds(100.0));
+        let errors = parse("error_rate > 0.1 %").unwrap();
+        assert!(errors.holds(0.0011) && !errors.holds(0.001));
+        assert_eq!(p99.to_string(), "instance_p99 > 50ms");
+    }
+
+    #[test]
+    fn what_is_wrong_is_answered_with_what_to_do() {
+        assert!(parse("instance_p99 = 4").unwrap_err().contains("give FIGURE > VALUE"));
+        assert!(parse("speed > 4").unwrap_err().contains("there is no figure speed: give instance_p50"));
+        assert!(parse("instance_p99 > 4").unwrap_err().contains("give a duration such as 50ms"));
+        assert!(parse("errors > some").unwrap_err().contains("give a number such as"));
+    }
+}

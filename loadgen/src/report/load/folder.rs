@@ -1,0 +1,75 @@
+//! The folder of a load: everything that is known of it.
+//!
+//! | file | content |
+//! | --- | --- |
+//! | `result.json` | the result: verdict, figures, conditions, hosts; `docs/schema/load-result.schema.json` |
+//! | `profile.toml` | the profile as it was run, nothing left to defaults or draws |
+//! | `seconds.csv` | second by second: starts, ends, rates, instance latency |
+//! | `latencies.hlog` | an HDR log, version 2: every histogram of every second, tagged `measure.party.end` |
+//! | `report.txt`, `report.html` | the same for people |
+//! | `instances/` | run folders of some instances that were not valid, as `run` leaves them |
+//!
+//! It is written beside its place and then moved there, so a folder that exists is whole. Of several generators
+//! there is one folder each, which `report merge` makes into one.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::table;
+use crate::environment::Environment;
+use crate::load::Measured;
+use crate::load::recorder::Second;
+use crate::record::{How, Record};
+use crate::report::{folder, html_of_load, json};
+
+/// The result.
+pub const RESULT: &str = "result.json";
+/// The HDR log.
+pub const LOG: &str = "latencies.hlog";
+/// Second by second.
+pub const SECONDS: &str = "seconds.csv";
+
+/// Writes the folder of a load. Without `to`, it is the first of `runs/NAME-SEED`, `runs/NAME-SEED-2`, ... that does
+/// not exist. Returns where it is.
+///
+/// # Errors
+/// `to` exists already, or it cannot be written.
+pub fn write(
+    measured: &Measured,
+    evidence: &[(u64, Box<Record>)],
+    server: Option<&str>,
+    to: Option<&Path>,
+) -> io::Result<PathBuf> {
+    let result = &measured.result;
+    let default = Path::new(folder::DEFAULT_PARENT).join(format!("{}-{}", result.name, result.seed));
+    folder::write_whole(to, &default, |folder| {
+        fs::write(folder.join(RESULT), json::text(result))?;
+        match result.profiles.as_slice() {
+            [profile] => fs::write(folder.join("profile.toml"), profile)?,
+            profiles => {
+                for (number, profile) in (1..).zip(profiles) {
+                    fs::write(folder.join(format!("profile-{number}.toml")), profile)?;
+                }
+            }
+        }
+        seconds(&folder.join(SECONDS), &measured.seconds)?;
+        fs::write(folder.join(LOG), &measured.log)?;
+        fs::write(folder.join("report.txt"), table::plain(result))?;
+        fs::write(folder.join("report.html"), html_of_load(measured))?;
+        let environment = Environment::here(How::Tasks, server.map(str::to_owned));
+        for (number, record) in evidence {
+            let place = folder.join("instances").join(number.to_string());
+            folder::write(record, &environment, Some(&place))?;
+        }
+        Ok(())
+    })
+}
+
+fn seconds(path: &Path, seconds: &[Second]) -> io::Result<()> {
+    let mut file = csv::Writer::from_path(path).map_err(io::Error::other)?;
+    for second in seconds {
+        file.serialize(second).map_err(io::Error::other)?;
+    }
+    file.flush()
+}

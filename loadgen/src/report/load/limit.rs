@@ -1,0 +1,95 @@
+//! The result of a search for the limit: for people, and as a folder with `limit.json` and `probes.csv`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::table::time;
+use crate::load::limit::{Limit, Probe};
+use crate::report::{folder, json};
+
+/// The result, the verdict first.
+#[must_use]
+pub fn text(limit: &Limit) -> String {
+    let mut text = String::new();
+    write(&mut text, limit).expect("writing to a string does not fail");
+    text
+}
+
+fn write(text: &mut String, limit: &Limit) -> std::fmt::Result {
+    let judged = &limit.judged;
+    writeln!(text, "verdict: {}: {} instances judged", limit.verdict, judged.instances())?;
+    judged.reasons.iter().try_for_each(|reason| writeln!(text, "  - {reason}"))?;
+    for probe in &limit.probes {
+        writeln!(text, "  {}", line(probe))?;
+    }
+    if limit.interrupted {
+        writeln!(text, "interrupted before its time")?;
+    }
+    let conditions = limit.conditions.join(" and ");
+    match (limit.rate, limit.between) {
+        (Some(rate), Some([low, high])) => writeln!(
+            text,
+            "limit for {conditions}: {rate:.0} instances/s, between {low:.0} and {high:.0} ({:.1} % confidence, {} searches)",
+            100.0 * limit.confidence,
+            limit.limits.len()
+        ),
+        _ => writeln!(text, "limit for {conditions}: none found"),
+    }
+}
+
+/// One probe in one line.
+#[must_use]
+pub fn line(probe: &Probe) -> String {
+    let Probe { repeat, rate, done, held, broke, instance } = probe;
+    let latency = instance.map_or_else(String::new, |latency| {
+        format!("  p50 {}  p99 {}", time(latency.p50 as f64), time(latency.p99 as f64))
+    });
+    let says = if *held { "holds".to_owned() } else { format!("does not hold: {}", broke.join(", ")) };
+    format!("search {repeat}: {rate:.1}/s asked for, {done:.1}/s done{latency}  {says}")
+}
+
+/// Writes the folder. Without `to`, it is the first of `runs/NAME-limit`, `runs/NAME-limit-2`, ... that does not exist.
+///
+/// # Errors
+/// `to` exists already, or it cannot be written.
+pub fn write_folder(limit: &Limit, name: &str, to: Option<&Path>) -> io::Result<PathBuf> {
+    let default = Path::new(folder::DEFAULT_PARENT).join(format!("{name}-limit"));
+    folder::write_whole(to, &default, |folder| {
+        fs::write(folder.join("limit.json"), json::text(limit))?;
+        fs::write(folder.join("profile.toml"), &limit.profile)?;
+        fs::write(folder.join("report.txt"), text(limit))?;
+        let mut file = csv::Writer::from_path(folder.join("probes.csv")).map_err(io::Error::other)?;
+        for probe in &limit.probes {
+            file.serialize(row(probe)).map_err(io::Error::other)?;
+        }
+        file.flush()
+    })
+}
+
+#[derive(Serialize)]
+struct Row {
+    repeat: u32,
+    rate: f64,
+    done: f64,
+    held: bool,
+    p50_ms: Option<f64>,
+    p99_ms: Option<f64>,
+    broke: String,
+}
+
+fn row(probe: &Probe) -> Row {
+    let millis = |nanos: u64| nanos as f64 / 1e6;
+    Row {
+        repeat: probe.repeat,
+        rate: probe.rate,
+        done: probe.done,
+        held: probe.held,
+        p50_ms: probe.instance.map(|latency| millis(latency.p50)),
+        p99_ms: probe.instance.map(|latency| millis(latency.p99)),
+        broke: probe.broke.join("; "),
+    }
+}

@@ -1,0 +1,12 @@
+//! The formats of the result of a load.
+//!
+//! | where | what |
+//! | --- | --- |
+//! | `table` | for people, in a terminal |
+//! | `folder` | everything, in a folder |
+//! | `limit` | a search for the limit, in words and in a folder |
+//! | [`html_of_load`](super::html_of_load()) | for people, with plots |
+
+pub mod folder;
+pub mod limit;
+pub mod table;

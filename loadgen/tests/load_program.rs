@@ -1,0 +1,291 @@
+//! `load` as people and scripts meet it: exit codes, files, what is printed where.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
+
+mod load_support;
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::Deserializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+use serde_json::Value as Json;
+use stickycas_loadgen::load::LoadResult;
+use stickycas_loadgen::load::limit::Limit;
+use stickycas_loadgen::load::measure::{Ended, Label, Measure};
+use stickycas_loadgen::run::OwnServer;
+use stickycas_model::judge::Outcome;
+
+const QUICK: [&str; 7] = ["load", "--instances", "60", "--duration", "1h", "--warm-up", "0s"];
+
+fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stickycas-loadgen"));
+    command.args(arguments).current_dir(folder).env_remove("RUST_LOG").env_remove("STICKYCAS_SERVER");
+    command
+}
+
+fn loadgen(folder: &Path, arguments: &[&str], more: &[&str]) -> Output {
+    command(folder, &[arguments, more].concat()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn schema() -> Json {
+    serde_json::from_str(include_str!("../../docs/schema/load-result.schema.json")).unwrap()
+}
+
+#[test]
+fn a_load_leaves_a_folder_and_its_first_line_is_the_verdict() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    let output = loadgen(folder, &QUICK, &["--seed", "7", "--watch-share", "1"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    assert!(shown.starts_with("verdict: valid: 60 instances judged; the whole history of 60\n"), "{shown}");
+    assert!(text(&output.stderr).starts_with("seed 7\n"));
+
+    let run = folder.join("runs/load-7");
+    let file = |name: &str| fs::read_to_string(run.join(name)).unwrap();
+    assert_eq!(file("report.txt"), shown);
+    assert_eq!(file("seconds.csv").lines().next().unwrap().split(',').count(), 12);
+    let page = file("report.html");
+    assert!(
+        page.contains("</html>") && !page.contains("<script") && !page.contains("http"),
+        "it needs nothing else"
+    );
+    let drawings: Vec<&str> = page.split("<svg id").skip(1).collect();
+    assert_eq!(drawings.len(), 4);
+    for drawing in drawings {
+        let end = drawing.find("</svg>").unwrap() + "</svg>".len();
+        let drawing = format!("<svg id{}", &drawing[..end]);
+        let dom = roxmltree::Document::parse(&drawing).unwrap();
+        let said = |name| dom.descendants().any(|node| node.has_tag_name(name) && node.text().is_some());
+        assert!(said("title") && said("desc") && said("text"), "{drawing}");
+        assert!(dom.descendants().any(|node| node.attribute("class").is_some_and(|c| c.starts_with("line"))));
+    }
+
+    // The effective profile is one, and repeats the run.
+    let again = ["load", "--profile", "runs/load-7/profile.toml", "--out", "again", "--json"];
+    let again = loadgen(folder, &again, &[]);
+    assert_eq!(again.status.code(), Some(0), "{}", text(&again.stderr));
+    assert_eq!(fs::read_to_string(folder.join("again/profile.toml")).unwrap(), file("profile.toml"));
+}
+
+#[test]
+fn the_result_is_what_its_schema_says_and_the_histograms_say_the_same() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    let output = loadgen(folder, &QUICK, &["--json", "--out", "here", "--fail-if", "read_p50 > 0ns"]);
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("failed: read_p50 > 0ns: "), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("to repeat it: stickycas-loadgen load --profile here/profile.toml")
+    );
+    assert_eq!(text(&output.stdout), fs::read_to_string(folder.join("here/result.json")).unwrap());
+    let json: Json = serde_json::from_slice(&output.stdout).unwrap();
+    let schema = schema();
+    assert_eq!(load_support::faults(&schema, &schema, &json, ""), [""; 0]);
+    let mut wrong = json.clone();
+    wrong["figures"]["rate"] = "fast".into();
+    assert_eq!(load_support::faults(&schema, &schema, &wrong, ""), ["/figures/rate: type"]);
+
+    let result: LoadResult = serde_json::from_value(json).unwrap();
+    assert_eq!((result.verdict, result.judged.valid, result.exit_code()), (Outcome::Valid, 60, 4));
+    let log = fs::read(folder.join("here/latencies.hlog")).unwrap();
+    let mut counted = 0;
+    for entry in IntervalLogIterator::new(&log) {
+        let LogEntry::Interval(interval) = entry.unwrap() else { continue };
+        let label: Label = interval.tag().unwrap().as_str().parse().unwrap();
+        if label == Label::own(Measure::Instance, Ended::Done) {
+            let bytes = BASE64_STANDARD.decode(interval.encoded_histogram()).unwrap();
+            let histogram: Histogram<u64> = Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap();
+            counted += histogram.len();
+        }
+    }
+    assert_eq!(counted, 60);
+}
+
+#[test]
+fn what_is_wrong_with_a_profile_or_a_flag_is_said_with_its_place() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    let wrong = |arguments: &[&str]| {
+        let output = loadgen(folder, &["load"], arguments);
+        assert_eq!(output.status.code(), Some(3), "{arguments:?}");
+        text(&output.stderr)
+    };
+    assert!(wrong(&["--rate", "0"]).contains("command line:1: rate = 0: give instances per second"));
+    assert!(wrong(&["--profile", "none.toml"]).contains("none.toml: No such file"));
+    assert!(wrong(&["--rate", "4", "--in-flight", "4"]).contains("cannot be used with"));
+    assert!(wrong(&["--ramp", "4"]).contains("give two rates as FROM..TO"));
+    fs::write(
+        folder.join("a.toml"),
+        "name = \"a\"\n[instance]\nprocesses = 0\nwarp_size = 1\nread_size = 1\n[load]\n",
+    )
+    .unwrap();
+    assert!(wrong(&["--profile", "a.toml"]).contains("a.toml:3: n = 0 processes"));
+    fs::create_dir(folder.join("taken")).unwrap();
+    fs::write(folder.join("taken/file"), "").unwrap();
+    assert!(wrong(&["--out", "taken"]).contains("taken exists already: give another --out"));
+    assert!(wrong(&["--server", "http://127.0.0.1:1"]).contains("127.0.0.1:1"));
+}
+
+#[test]
+fn an_interrupt_ends_it_early_and_shows_what_there_is() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    let endless = ["load", "--duration", "1h", "--warm-up", "0s", "--seed", "3"];
+    let mut child = command(folder, &endless).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.as_mut().unwrap()).lines().map(Result::unwrap);
+    let busy = lines.find(|line| line.contains("instances/s"));
+    assert!(busy.is_some_and(|line| line.contains("in flight")), "it tells how far it is");
+    let asked = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(asked.success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    let shown = text(&output.stdout);
+    assert!(
+        shown.starts_with("verdict: valid: ") && shown.contains("interrupted before its time"),
+        "{shown}"
+    );
+    assert!(folder.join("runs/load-3/report.html").exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_elsewhere_is_loaded_by_its_address() {
+    let server = OwnServer::start().await.unwrap();
+    let url = server.url().to_owned();
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path().to_owned();
+    let arguments = [&QUICK[..], &["--server", &url, "--transport", "unary", "--json"]].concat().join(" ");
+    let output =
+        tokio::task::spawn_blocking(move || loadgen(&folder, &arguments.split(' ').collect::<Vec<_>>(), &[]));
+    let output = output.await.unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let result: LoadResult = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result.hosts[0].server.as_deref(), Some(url.as_str()));
+}
+
+#[test]
+fn results_of_several_generators_are_merged_into_one() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    for (name, seed) in [("one", "1"), ("two", "2"), ("three", "3")] {
+        let output = loadgen(folder, &QUICK, &["--seed", seed, "--out", name, "--fail-if", "errors > 0"]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    }
+    let merged = loadgen(folder, &["report", "merge", "two", "one", "three", "--out", "all", "--json"], &[]);
+    assert_eq!(merged.status.code(), Some(0), "{}", text(&merged.stderr));
+    let json: Json = serde_json::from_slice(&merged.stdout).unwrap();
+    let schema = schema();
+    assert_eq!(load_support::faults(&schema, &schema, &json, ""), [""; 0]);
+    let all: LoadResult = serde_json::from_value(json).unwrap();
+    let read = |name: &str| -> LoadResult {
+        serde_json::from_str(&fs::read_to_string(folder.join(name).join("result.json")).unwrap()).unwrap()
+    };
+    let parts = [read("one"), read("two"), read("three")];
+    assert_eq!((all.judged.valid, all.figures.counts.done, all.hosts.len()), (180, 180, 3));
+    assert_eq!((&all.began, all.seed), (&parts[0].began, 1), "the first to begin comes first");
+    for measure in [Measure::Instance, Measure::Append, Measure::Read] {
+        let latency = all.figures.latency(measure).unwrap();
+        let of_parts = parts.iter().map(|part| part.figures.latency(measure).unwrap());
+        assert_eq!(latency.count, of_parts.clone().map(|part| part.count).sum::<u64>());
+        assert_eq!(latency.max, of_parts.map(|part| part.max).max().unwrap());
+    }
+    // What is merged can be merged again, and is a baseline.
+    let again = loadgen(folder, &["report", "merge", "all", "--out", "again"], &[]);
+    assert_eq!(again.status.code(), Some(0), "{}", text(&again.stderr));
+    let none = loadgen(folder, &["report", "merge", "nowhere"], &[]);
+    assert_eq!(none.status.code(), Some(3));
+    assert!(text(&none.stderr).contains("cannot read nowhere"), "{}", text(&none.stderr));
+}
+
+#[test]
+fn what_is_worse_than_the_baseline_fails_the_run() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    assert_eq!(loadgen(folder, &QUICK, &["--out", "before"]).status.code(), Some(0));
+    let file = folder.join("before/result.json");
+    let mut before: LoadResult = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let same = loadgen(folder, &QUICK, &["--baseline", "before", "--noise", "1000", "--out", "same"]);
+    assert_eq!(same.status.code(), Some(0), "{}", text(&same.stderr));
+    assert!(text(&same.stdout).contains("baseline: rate "), "{}", text(&same.stdout));
+    before.figures.rate = 1e9;
+    fs::write(&file, serde_json::to_string(&before).unwrap()).unwrap();
+    let worse = loadgen(folder, &QUICK, &["--baseline", "before/result.json", "--json", "--out", "worse"]);
+    assert_eq!(worse.status.code(), Some(4), "{}", text(&worse.stderr));
+    let json: Json = serde_json::from_slice(&worse.stdout).unwrap();
+    let schema = schema();
+    assert_eq!(load_support::faults(&schema, &schema, &json, ""), [""; 0]);
+    assert_eq!(json["baseline"][0]["worse"], true);
+}
+
+#[test]
+fn a_search_for_the_limit_tells_what_it_tried_and_leaves_a_folder() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    // With room for one instance only, starts are soon dropped.
+    let arguments =
+        ["load", "--rate", "20", "--duration", "200ms", "--warm-up", "0s", "--most-in-flight", "1"];
+    let search = ["--find-limit", "instance_p99 < 1h", "--repeats", "2", "--precision", "0.5", "--json"];
+    let output = loadgen(folder, &arguments, &search);
+    let json: Json = serde_json::from_slice(&output.stdout).unwrap();
+    let schema: Json =
+        serde_json::from_str(include_str!("../../docs/schema/load-limit.schema.json")).unwrap();
+    assert_eq!(load_support::faults(&schema, &schema, &json, ""), [""; 0]);
+    let limit: Limit = serde_json::from_value(json).unwrap();
+    assert_eq!(
+        output.status.code(),
+        Some(if limit.rate.is_some() { 0 } else { 4 }),
+        "{}",
+        text(&output.stderr)
+    );
+    assert_eq!(limit.verdict, Outcome::Valid);
+    let kept = limit.probes.iter().filter(|probe| probe.held).count();
+    assert!(kept < limit.probes.len() && limit.limits.len() <= 2, "{limit:?}");
+    assert_eq!(text(&output.stdout), fs::read_to_string(folder.join("runs/load-limit/limit.json")).unwrap());
+    let probes = fs::read_to_string(folder.join("runs/load-limit/probes.csv")).unwrap();
+    assert_eq!(probes.lines().count(), limit.probes.len() + 1);
+
+    let closed = loadgen(folder, &["load", "--find-limit", "rate > 1", "--in-flight", "4"], &[]);
+    assert_eq!(closed.status.code(), Some(3));
+}
+
+#[test]
+fn instances_that_are_not_valid_are_kept_as_run_folders() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    let profile = "name = \"over\"\nseed = 4\n[instance]\nprocesses = 8\nwarp_size = 2\nread_size = 4\n\
+                   arbiter = \"byzantine_first\"\n[byzantine]\ncount = 4\nstrategy = \"collude(value=0)\"\n\
+                   [load]\nin_flight = 4\ninstances = 20\nwatch_share = 1\n";
+    fs::write(folder.join("over.toml"), profile).unwrap();
+    let output = loadgen(folder, &["load", "--profile", "over.toml"], &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    assert!(shown.starts_with("verdict: outside: 20 instances judged, 20 outside"), "{shown}");
+    assert!(shown.contains("strong validity"), "{shown}");
+    let kept: Vec<_> = fs::read_dir(folder.join("runs/over-4/instances")).unwrap().collect();
+    assert_eq!(kept.len(), 8, "as many as are kept of one kind");
+    let one = kept[0].as_ref().unwrap().path();
+    let replayed = loadgen(folder, &["replay", one.to_str().unwrap()], &[]);
+    assert_eq!(replayed.status.code(), Some(0), "{}", text(&replayed.stderr));
+}
+
+#[test]
+fn too_many_connections_for_this_process_are_refused_at_once() {
+    let temporary = tempfile::tempdir().unwrap();
+    let program = env!("CARGO_BIN_EXE_stickycas-loadgen");
+    let limited = format!("ulimit -n 256 && exec {program} load --groups 20");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &limited]).current_dir(temporary.path()).env_remove("STICKYCAS_SERVER");
+    let output = shell.output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    let told = text(&output.stderr);
+    assert!(told.contains("160 connections need 384 open files, and this process may have 256"), "{told}");
+}
