@@ -144,6 +144,22 @@ async fn a_client_that_plays_on_ends_well_when_it_is_told_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_plays_on_waits_where_the_instance_is_not_for_it() {
+    let meeting = Meeting::new(SCENARIO).await;
+    let server = meeting.start_server().await;
+    let judge = meeting.start_judge(1).await;
+    meeting.instance().await;
+    let mut client = program(&["client", "--server", server.url(), "--principal", "process-7"]);
+    client.args(["propose", "--instance", "demo", "--again", "--value", "tea"]);
+    let mut client = client.spawn().unwrap();
+    let told = until(&mut client, "no instance for this process: waiting for another");
+    assert!(told.contains("NOT_A_MEMBER"), "{told}");
+    terminate(&client);
+    assert_eq!(client.wait().unwrap().code(), Some(0));
+    judge.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_programs_play_and_judge_together_and_the_folder_can_be_replayed() {
     let files = Files::new();
     let server = OwnServer::start().await.unwrap();
