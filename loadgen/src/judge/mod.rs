@@ -14,6 +14,7 @@
 mod attendance;
 mod conduct;
 mod desk;
+mod door;
 mod series;
 
 use std::collections::BTreeSet;
