@@ -66,8 +66,8 @@ pub(super) struct JudgeArgs {
     /// Judge so many instances in a row
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     instances: u64,
-    /// Judge one instance after another until told to stop: a line for each, and the table only of those that end
-    /// otherwise than expected
+    /// Judge one instance after another until told to stop: a line for each, and the table and a run folder only of
+    /// those that end otherwise than expected
     #[arg(long, conflicts_with = "instances")]
     endless: bool,
     /// What is done to the processes meanwhile: who is thereby faulty or late, for whom nobody waits, and which
@@ -202,10 +202,13 @@ impl JudgeArgs {
     ) -> anyhow::Result<()> {
         let id = instance.to_string();
         let name = format!("{}-{}-{}", record.scenario.name, record.scenario.seed, &id[..8]);
-        let environment = Environment::here(record.how, Some(self.server.clone()));
-        let written = folder::write_at_first_free(record, &environment, &self.runs.join(name));
         let verdict = record.verdict.verdict;
         let as_expected = exit_code(verdict, expected) == 0;
+        // Without end, what is as expected would fill the disk.
+        let written = (!self.endless || !as_expected).then(|| {
+            let environment = Environment::here(record.how, Some(self.server.clone()));
+            folder::write_at_first_free(record, &environment, &self.runs.join(name))
+        });
         if !self.endless {
             show_record(record, self.json)?;
         } else if self.json {
@@ -217,8 +220,7 @@ impl JudgeArgs {
             tell(&crate::report::table::coloured(record, crate::report::table::ROWS_ON_SCREEN));
         }
         // After the report, so that a full disk does not hide it.
-        let folder = written.context("cannot write the run folder")?;
-        if !self.endless || !as_expected {
+        if let Some(folder) = written.transpose().context("cannot write the run folder")? {
             tell(&format!("run folder: {}", folder.display()));
         }
         if let Some(expected) = expected.filter(|_| !as_expected) {

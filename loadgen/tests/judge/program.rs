@@ -160,6 +160,29 @@ async fn a_client_that_plays_on_waits_where_the_instance_is_not_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn without_end_only_what_is_not_as_expected_leaves_a_run_folder() {
+    for (expected, folders) in [("valid", false), ("outside", true)] {
+        let (files, mut meeting) = (Files::new(), Meeting::new(SCENARIO).await);
+        let _server = meeting.start_server().await;
+        let url = format!("http://{}", meeting.server.address);
+        let args = ["--server", &url, "--principal", "loadgen", "--endless", "--expect", expected];
+        let mut judge = files.judge(&args).spawn().unwrap();
+        let heard = until(&mut judge, "hears reports at http://");
+        meeting.judge.redirect(Some(heard.rsplit('/').next().unwrap()));
+        meeting.start_all();
+        let mut lines = BufReader::new(judge.stdout.take().unwrap()).lines();
+        for _ in 0..2 {
+            lines.find(|line| line.as_ref().unwrap().starts_with('#')).unwrap().unwrap();
+        }
+        terminate(&judge);
+        assert_eq!(judge.wait().unwrap().code(), Some(3));
+        let left = std::fs::read_dir(files.path("runs")).unwrap();
+        let folder = left.map(Result::unwrap).any(|left| left.path().join("verdict.json").is_file());
+        assert_eq!(folder, folders, "{expected}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_programs_play_and_judge_together_and_the_folder_can_be_replayed() {
     let files = Files::new();
     let server = OwnServer::start().await.unwrap();
