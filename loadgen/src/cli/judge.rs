@@ -30,7 +30,7 @@ every correct process has ended. The processes may be started by anyone and in a
   stickycas-client propose --principal process-1 --value tea --instance demo --again --report-to http://127.0.0.1:7421
 
 Each plays the part that the scenario gives it: a correct one proposes the scenario's value, a Byzantine one follows \
-its strategy or attack. When all correct ones have reported (or have left, and say nothing for 2 s), the judge closes \
+its strategy or attack. Who reports is believed to be whom it names: keep --listen to a network that you trust. When all correct ones have reported (or have left, and say nothing for 2 s), the judge closes \
 the instance, prints the table and the verdict, writes a run folder, and goes on with the next.
 
 A judge that is restarted with the same arguments goes on with the same instance: DIR/NAME.series.json says where it \
@@ -175,6 +175,7 @@ impl JudgeArgs {
         let scenario = subject.scenario(Some(series.first_seed()))?;
         let desk = Desk::open(self.listen, &scenario.params).await?;
         tell(&format!("hears reports at http://{}", desk.address()));
+        tell("believes the names that callers give");
         let site = Site::open_within(&self.server, &self.principal, self.ready_within).await?;
         let options = Options {
             stall: self.timeout,

@@ -169,6 +169,7 @@ async fn without_end_only_what_is_not_as_expected_leaves_a_run_folder() {
         let mut judge = files.judge(&args).spawn().unwrap();
         let heard = until(&mut judge, "hears reports at http://");
         meeting.judge.redirect(Some(heard.rsplit('/').next().unwrap()));
+        until(&mut judge, "believes the names that callers give");
         meeting.start_all();
         let mut lines = BufReader::new(judge.stdout.take().unwrap()).lines();
         for _ in 0..2 {
