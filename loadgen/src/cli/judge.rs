@@ -34,7 +34,7 @@ its strategy or attack. Who reports is believed to be whom it names: keep --list
 the instance, prints the table and the verdict, writes a run folder, and goes on with the next.
 
 A judge that is restarted with the same arguments goes on with the same instance: DIR/NAME.series.json says where it \
-stood. A server that lost its memory ends the instance at once with the verdict unknown. SIGTERM and SIGINT end the \
+stood. A server that does not know the instance any more ends it at once with the verdict unknown. SIGTERM and SIGINT end the \
 judge at once, with exit code 3.";
 
 /// The arguments of `judge`.

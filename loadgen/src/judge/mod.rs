@@ -129,7 +129,7 @@ fn lost_server(
 ) -> [String; 2] {
     let (told, n) = (attendance.told_unknown(), scenario.params.processes());
     let what = if error.reason() == Some(RefusalReason::InstanceUnknown) {
-        format!("the server lost its memory: it does not know instance {instance} any more (F11)")
+        format!("the server does not know instance {instance} any more: it was lost, or it has expired (F11)")
     } else {
         format!("the instance was lost from sight: {error}")
     };
