@@ -234,11 +234,12 @@ async fn whoever_stops_it_in_the_middle_finds_everything_put_back() {
     assert_eq!(error.to_string(), "interrupted", "{told:?}");
     let changes = demo.engine.changes();
     assert_eq!(
-        changes[changes.len() - 3..],
+        changes[changes.len() - 4..],
         [
             "network connect --alias process-1 demo_default id-of-process-1",
             "unpause id-of-process-2",
             "unpause id-of-process-3",
+            "stop -t 10 id-of-judge",
         ]
     );
 }
