@@ -244,6 +244,16 @@ async fn whoever_stops_it_in_the_middle_finds_everything_put_back() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_judge_that_ends_badly_is_told_whatever_its_verdict() {
+    let demo = Demo::up().await;
+    let judge = fs::read_to_string(demo.engine.path("judge")).unwrap();
+    fs::write(demo.engine.path("judge"), judge.replace("echo $?", "echo 3")).unwrap();
+    let done = demo.whole(PLAN).await;
+    assert!(!done.as_expected);
+    assert_eq!(done.amiss, ["the judge ended with exit code 3: see docker logs of the judge"]);
+}
+
 #[tokio::test]
 async fn a_judge_that_ends_at_once_is_told_and_everything_put_back() {
     let demo = Demo::up().await;
