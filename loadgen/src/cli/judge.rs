@@ -30,12 +30,13 @@ every correct process has ended. The processes may be started by anyone and in a
   stickycas-client propose --principal process-1 --value tea --instance demo --again --report-to http://127.0.0.1:7421
 
 Each plays the part that the scenario gives it: a correct one proposes the scenario's value, a Byzantine one follows \
-its strategy or attack. Who reports is believed to be whom it names: keep --listen to a network that you trust. When all correct ones have reported (or have left, and say nothing for 2 s), the judge closes \
-the instance, prints the table and the verdict, writes a run folder, and goes on with the next.
+its strategy or attack. Who reports is believed to be whom it names: keep --listen to a network that \
+you trust. When all correct ones have reported (or have left, and say nothing for 2 s), the judge closes the instance, \
+prints the table and the verdict, writes a run folder, and goes on with the next.
 
 A judge that is restarted with the same arguments goes on with the same instance: DIR/NAME.series.json says where it \
-stood. A server that does not know the instance any more ends it at once with the verdict unknown. SIGTERM and SIGINT end the \
-judge at once, with exit code 3.";
+stood. A server that does not know the instance any more ends it at once with the verdict unknown. \
+SIGTERM and SIGINT end the judge at once, with exit code 3.";
 
 /// The arguments of `judge`.
 #[derive(Debug, Args)]
