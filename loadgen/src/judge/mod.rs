@@ -106,7 +106,7 @@ pub async fn judge(
     let collected = collector.finish(options.stall).await;
     unplanned.extend(other_proposals(scenario, &collected.history, &mut attendance));
     let record = conclude(scenario, How::Judged, collected, counts, endings, stalled);
-    Ok(record.with_unplanned(unplanned))
+    Ok(Record { told_unknown: attendance.told_unknown(), ..record.with_unplanned(unplanned) })
 }
 
 /// Sorts out the errors by which the instance turns out to be lost, or the server with it.

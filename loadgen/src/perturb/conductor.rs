@@ -125,13 +125,13 @@ impl Conductor<'_> {
 
         let folder = self.fetch(&instance, project).await?;
         let read = Folder::read(&folder)?;
-        let verdict: Verdict = serde_json::from_value(read.verdict.into())
+        let verdict: Verdict = serde_json::from_value(read.verdict.clone().into())
             .with_context(|| format!("{}: verdict.json is no verdict", folder.display()))?;
         let mut amiss = unperformed(&agenda);
         if verdict.verdict == self.plan.expect && judge_exit != 0 {
             amiss.push(format!("the judge ended with exit code {judge_exit}: see docker logs of the judge"));
         }
-        amiss.extend(evidence::amiss(self.plan, &verdict, &read.history, &read.reports));
+        amiss.extend(evidence::amiss(self.plan, &verdict, &read));
         Ok(Perturbed {
             plan: self.plan.name.clone(),
             about: self.plan.about.clone(),

@@ -51,6 +51,7 @@ async fn a_server_that_loses_its_memory_ends_the_instance_and_every_process_is_t
     let (instance, record) = judge.next().await;
     assert_verdict(&record, Outcome::Unknown);
     assert_says(&record, &format!("the server does not know instance {instance} any more"));
+    assert_eq!(record.told_unknown, 6);
     assert_says(&record, "6 of 6 processes were told that the instance is unknown");
     judge.end().await;
     for client in printed {
@@ -98,6 +99,7 @@ async fn a_judge_that_comes_back_to_a_server_without_memory_says_so() {
     assert_eq!(again, instance);
     assert_verdict(&record, Outcome::Unknown);
     assert_says(&record, &format!("the server does not know instance {instance} any more"));
+    assert_eq!(record.told_unknown, 6);
     assert_says(&record, "6 of 6 processes were told");
 }
 
