@@ -54,6 +54,8 @@ pub struct Record {
     pub reports: Vec<Report>,
     /// What the harness saw happen that nobody planned.
     pub unplanned: Vec<String>,
+    /// How many processes report that they were told that the instance is unknown (F11).
+    pub told_unknown: usize,
     /// What the run shows.
     pub verdict: Verdict,
 }
@@ -71,7 +73,17 @@ impl Record {
     ) -> Self {
         reports.sort_by_key(|report| report.process);
         let verdict = with_case(&scenario, &history, complete, &counted, &reports, judge);
-        Self { scenario, how, history, complete, counted, reports, unplanned: Vec::new(), verdict }
+        Self {
+            scenario,
+            how,
+            history,
+            complete,
+            counted,
+            reports,
+            unplanned: Vec::new(),
+            told_unknown: 0,
+            verdict,
+        }
     }
 
     /// The same run with what the harness saw happen that nobody planned: it proves nothing any more, unless

@@ -75,17 +75,25 @@ async fn series(
 /// Waits until the name leads to an instance other than the last one.
 ///
 /// # Errors
-/// When the server refuses to tell, for another reason than that there is none. While it is away, it is asked again.
+/// Whoever answers is no server of this protocol. While it is away, or refuses to tell, it is asked again: an instance
+/// that is not for this process is none, and the next one may be.
 async fn successor(client: &Client, name: &InstanceName, last: Option<InstanceId>) -> Result<Looked, Error> {
-    let mut pause = LOOK_AGAIN;
+    let (mut pause, mut refused) = (LOOK_AGAIN, None);
     loop {
         match client.get(&InstanceRef::Name(name.clone())).await {
             Ok(looked) if Some(looked.instance.id) != last && looked.status.state != State::Closed => {
                 return Ok(looked);
             }
-            Ok(_) => {}
-            Err(error) if error.reason() == Some(RefusalReason::InstanceUnknown) => {}
-            Err(error) => return Err(error),
+            Ok(_) => refused = None,
+            Err(error) => match error.reason() {
+                Some(RefusalReason::InstanceUnknown) => refused = None,
+                Some(reason) if refused == Some(reason) => {}
+                Some(reason) => {
+                    tracing::warn!(%name, %error, "no instance for this process: waiting for another");
+                    refused = Some(reason);
+                }
+                None => return Err(error),
+            },
         }
         tokio::time::sleep(pause).await;
         pause = LOOK_AGAIN_LATER.min(pause * 2);

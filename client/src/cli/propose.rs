@@ -52,8 +52,8 @@ pub(super) struct Propose {
     wait_for_instance: Duration,
     /// Play one instance after another: when this one has ended, wait for the next of the same name, until told
     /// to stop (SIGTERM or SIGINT: exit code 0). Prints a result for each. Waits for each as long as it takes,
-    /// and does not give up while the server is away. An instance that the server has lost is reported as such,
-    /// and the next one is looked for.
+    /// and does not give up while the server is away, or while the instance of this name is not for this
+    /// process. An instance that the server has lost is reported as such, and the next one is looked for.
     #[arg(long, conflicts_with = "wait_for_instance")]
     again: bool,
     /// Report at the end of each instance how this process has ended, to the judge at this address, and wait

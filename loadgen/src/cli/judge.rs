@@ -30,12 +30,13 @@ every correct process has ended. The processes may be started by anyone and in a
   stickycas-client propose --principal process-1 --value tea --instance demo --again --report-to http://127.0.0.1:7421
 
 Each plays the part that the scenario gives it: a correct one proposes the scenario's value, a Byzantine one follows \
-its strategy or attack. When all correct ones have reported (or have left, and say nothing for 2 s), the judge closes \
-the instance, prints the table and the verdict, writes a run folder, and goes on with the next.
+its strategy or attack. Who reports is believed to be whom it names: keep --listen to a network that \
+you trust. When all correct ones have reported (or have left, and say nothing for 2 s), the judge closes the instance, \
+prints the table and the verdict, writes a run folder, and goes on with the next.
 
 A judge that is restarted with the same arguments goes on with the same instance: DIR/NAME.series.json says where it \
-stood. A server that lost its memory ends the instance at once with the verdict unknown. SIGTERM and SIGINT end the \
-judge at once, with exit code 3.";
+stood. A server that does not know the instance any more ends it at once with the verdict unknown. \
+SIGTERM and SIGINT end the judge at once, with exit code 3.";
 
 /// The arguments of `judge`.
 #[derive(Debug, Args)]
@@ -66,8 +67,8 @@ pub(super) struct JudgeArgs {
     /// Judge so many instances in a row
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     instances: u64,
-    /// Judge one instance after another until told to stop: a line for each, and the table only of those that end
-    /// otherwise than expected
+    /// Judge one instance after another until told to stop: a line for each, and the table and a run folder only of
+    /// those that end otherwise than expected
     #[arg(long, conflicts_with = "instances")]
     endless: bool,
     /// What is done to the processes meanwhile: who is thereby faulty or late, for whom nobody waits, and which
@@ -175,6 +176,7 @@ impl JudgeArgs {
         let scenario = subject.scenario(Some(series.first_seed()))?;
         let desk = Desk::open(self.listen, &scenario.params).await?;
         tell(&format!("hears reports at http://{}", desk.address()));
+        tell("believes the names that callers give");
         let site = Site::open_within(&self.server, &self.principal, self.ready_within).await?;
         let options = Options {
             stall: self.timeout,
@@ -202,10 +204,13 @@ impl JudgeArgs {
     ) -> anyhow::Result<()> {
         let id = instance.to_string();
         let name = format!("{}-{}-{}", record.scenario.name, record.scenario.seed, &id[..8]);
-        let environment = Environment::here(record.how, Some(self.server.clone()));
-        let written = folder::write_at_first_free(record, &environment, &self.runs.join(name));
         let verdict = record.verdict.verdict;
         let as_expected = exit_code(verdict, expected) == 0;
+        // Without end, what is as expected would fill the disk.
+        let written = (!self.endless || !as_expected).then(|| {
+            let environment = Environment::here(record.how, Some(self.server.clone()));
+            folder::write_at_first_free(record, &environment, &self.runs.join(name))
+        });
         if !self.endless {
             show_record(record, self.json)?;
         } else if self.json {
@@ -217,8 +222,7 @@ impl JudgeArgs {
             tell(&crate::report::table::coloured(record, crate::report::table::ROWS_ON_SCREEN));
         }
         // After the report, so that a full disk does not hide it.
-        let folder = written.context("cannot write the run folder")?;
-        if !self.endless || !as_expected {
+        if let Some(folder) = written.transpose().context("cannot write the run folder")? {
             tell(&format!("run folder: {}", folder.display()));
         }
         if let Some(expected) = expected.filter(|_| !as_expected) {

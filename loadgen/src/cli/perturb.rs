@@ -68,7 +68,8 @@ pub(super) struct PerturbArgs {
 const AFTER_HELP: &str = "\
 The project must be up: docker compose up --detach. For each plan the judge's container
 is made anew. All others stay as they are, but for what the plan does to them, and are
-put back as they were, also on Ctrl-C.
+put back as they were, also on Ctrl-C. The judge is left as it was made for the last
+plan: ended, and stopped if the plan was interrupted.
 
 Exit codes: 0 everything was as the plans have it, 1 something was not, 3 a plan could
 not be carried out.";

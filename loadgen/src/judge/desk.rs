@@ -2,11 +2,13 @@
 //!
 //! A [`Desk`] knows which instance is being judged and which were lately. It keeps one report of each process of the
 //! current one, the newest, and holds the call until there is a verdict. Between two instances, and before a judge
-//! that was restarted knows which one it goes on with, calls wait: that an instance is unknown is a final answer.
+//! that was restarted knows which one it goes on with, calls wait: that an instance is unknown is a final answer. A
+//! process has one call that waits, the newest: so many processes, so many calls.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -24,10 +26,10 @@ use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
+use super::door;
 use crate::run::principal;
 
 /// Instances whose verdict is still told.
@@ -37,7 +39,9 @@ const LONGEST_PRINCIPAL: usize = 256;
 /// Of a report, beyond its values.
 const REST_OF_A_REPORT: usize = 64 * 1024;
 /// The most calls at a time on one connection.
-const CALLS_PER_CONNECTION: u32 = 64;
+const CALLS_PER_CONNECTION: u32 = 8;
+/// The most connections at a time, beyond one of each process.
+const SPARE_CONNECTIONS: usize = 64;
 /// How often a connection is asked whether it lives, and how long it has to answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// So long the last answers may take on their way.
@@ -56,16 +60,19 @@ pub struct Desk {
 #[derive(Debug, Default)]
 struct Board {
     current: Option<Current>,
+    /// The newest call of each process that has waited for something: all older ones are replaced.
+    newest: BTreeMap<ProcessId, Call>,
     judged: VecDeque<(InstanceId, Outcome)>,
 }
+
+/// A call, by its number in the order in which they came.
+type Call = u64;
 
 #[derive(Debug)]
 struct Current {
     instance: InstanceId,
     params: Arc<Params>,
     said: BTreeMap<ProcessId, Said>,
-    /// How many calls there were of each: the newest is the one that counts.
-    calls: BTreeMap<ProcessId, u64>,
 }
 
 impl Desk {
@@ -79,8 +86,9 @@ impl Desk {
             listener.with_context(|| format!("cannot listen at {listen}: give another --listen"))?;
         let address = listener.local_addr()?;
         let (board, roster) = (watch::Sender::new(Board::default()), roster(params));
-        let service = JudgeServiceServer::new(Clerk { board: board.clone(), roster: Arc::new(roster) })
-            .max_decoding_message_size(longest_report(params));
+        let connections = door::open(listener, roster.len() + SPARE_CONNECTIONS);
+        let clerk = Clerk { board: board.clone(), roster, calls: AtomicU64::new(0) };
+        let service = JudgeServiceServer::new(clerk).max_decoding_message_size(longest_report(params));
         let (close, closed) = oneshot::channel::<()>();
         let mut serving = JoinSet::new();
         serving.spawn(async move {
@@ -89,7 +97,7 @@ impl Desk {
                 .http2_keepalive_timeout(Some(KEEP_ALIVE))
                 .max_concurrent_streams(Some(CALLS_PER_CONNECTION))
                 .add_service(service)
-                .serve_with_incoming_shutdown(TcpListenerStream::new(listener), async {
+                .serve_with_incoming_shutdown(connections, async {
                     // Whoever could say it is gone: the desk was dropped, and this task with it.
                     let _ = closed.await;
                 });
@@ -110,7 +118,7 @@ impl Desk {
     pub(super) fn expect(&self, instance: InstanceId, params: &Arc<Params>) {
         let params = Arc::clone(params);
         self.board.send_modify(|board| {
-            board.current = Some(Current { instance, params, said: BTreeMap::new(), calls: BTreeMap::new() });
+            board.current = Some(Current { instance, params, said: BTreeMap::new() });
         });
     }
 
@@ -168,9 +176,20 @@ impl Board {
         self.current.is_some() || self.verdict(instance).is_some()
     }
 
-    /// Whether this call of a process need not wait any more.
-    fn has_answer(&self, instance: InstanceId, process: ProcessId, call: u64) -> bool {
-        self.current(instance).is_none_or(|current| current.calls.get(&process) != Some(&call))
+    /// Makes this call the newest of its process, unless a newer one was.
+    fn admit(&mut self, process: ProcessId, call: Call) -> Result<(), Refused> {
+        let newest = self.newest.entry(process).or_insert(call);
+        *newest = call.max(*newest);
+        self.stands(process, call)
+    }
+
+    /// Whether this call is still the newest of its process.
+    fn stands(&self, process: ProcessId, call: Call) -> Result<(), Refused> {
+        if self.newest.get(&process).is_none_or(|newest| *newest == call) {
+            return Ok(());
+        }
+        let why = format!("a newer report of process {process} has replaced this one");
+        Err(Refused::new(RefusalReason::SessionReplaced, why))
     }
 }
 
@@ -178,7 +197,9 @@ impl Board {
 #[derive(Debug)]
 struct Clerk {
     board: watch::Sender<Board>,
-    roster: Arc<BTreeMap<String, ProcessId>>,
+    roster: BTreeMap<String, ProcessId>,
+    /// How many calls there were.
+    calls: AtomicU64,
 }
 
 #[tonic::async_trait]
@@ -188,20 +209,25 @@ impl JudgeService for Clerk {
         request: Request<v1::ReportRequest>,
     ) -> Result<Response<v1::ReportResponse>, Status> {
         let process = self.process(&request)?;
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
         let request = request.into_inner();
         let instance: InstanceId =
             request.instance_id.parse().map_err(|error: WireError| Refused::from(&error))?;
         let mut board = self.board.subscribe();
-        let gone = |_| Refused::new(RefusalReason::Draining, "the judge ends");
-        board.wait_for(|board| board.can_tell(instance)).await.map_err(gone)?;
-        let verdict = match self.take(instance, process, &request)? {
+        self.until_one_can_tell(&mut board, instance, process, call).await?;
+        let verdict = match self.take(instance, process, call, request)? {
             Taken::Judged(verdict) => verdict,
-            Taken::Waits(call) => {
-                let board = board.wait_for(|board| board.has_answer(instance, process, call)).await;
-                board.map_err(gone)?.verdict(instance).ok_or_else(|| {
-                    let why = format!("a newer report of process {process} has replaced this one");
-                    Refused::new(RefusalReason::SessionReplaced, why)
-                })?
+            Taken::Waits => {
+                let answered =
+                    |board: &Board| board.current(instance).is_none() || board.stands(process, call).is_err();
+                let board = board.wait_for(answered).await.map_err(gone)?;
+                match board.verdict(instance) {
+                    Some(verdict) => verdict,
+                    None => {
+                        board.stands(process, call)?;
+                        return Err(unknown(instance).into());
+                    }
+                }
             }
         };
         Ok(Response::new(v1::ReportResponse { verdict: v1::Verdict::from(verdict).into() }))
@@ -211,8 +237,7 @@ impl JudgeService for Clerk {
 /// What has become of a report.
 enum Taken {
     Judged(Outcome),
-    /// It is this call of its process.
-    Waits(u64),
+    Waits,
 }
 
 impl Clerk {
@@ -227,40 +252,65 @@ impl Clerk {
         })
     }
 
+    /// Waits until it can be said if this instance is known.
+    async fn until_one_can_tell(
+        &self,
+        board: &mut watch::Receiver<Board>,
+        instance: InstanceId,
+        process: ProcessId,
+        call: Call,
+    ) -> Result<(), Refused> {
+        let mut admitted = Ok(());
+        self.board.send_if_modified(|board| {
+            let waits = !board.can_tell(instance);
+            if waits {
+                admitted = board.admit(process, call);
+            }
+            waits
+        });
+        admitted?;
+        let over = |board: &Board| board.can_tell(instance) || board.stands(process, call).is_err();
+        let told = board.wait_for(over).await.map_err(gone)?;
+        if told.can_tell(instance) { Ok(()) } else { told.stands(process, call) }
+    }
+
+    /// Puts a report where the judge sees it.
     fn take(
         &self,
         instance: InstanceId,
         process: ProcessId,
-        request: &v1::ReportRequest,
+        call: Call,
+        request: v1::ReportRequest,
     ) -> Result<Taken, Refused> {
-        let mut taken = Err(Refused::new(
-            RefusalReason::InstanceUnknown,
-            format!("instance {instance} is not the one that is judged here"),
-        ));
+        let params = self.board.borrow().current(instance).map(|current| Arc::clone(&current.params));
+        // Not under the lock: it may be long.
+        let said = params.map(|params| Said::from_wire(&request, &params));
+        drop(request);
+        let mut taken = Err(unknown(instance));
         self.board.send_if_modified(|board| {
             if let Some(verdict) = board.verdict(instance) {
                 taken = Ok(Taken::Judged(verdict));
                 return false;
             }
-            let Some(current) = board.current.as_mut().filter(|current| current.instance == instance) else {
-                return false;
-            };
-            match Said::from_wire(request, &current.params) {
-                Ok(said) => {
-                    current.said.insert(process, said);
-                    let call = current.calls.entry(process).or_default();
-                    *call += 1;
-                    taken = Ok(Taken::Waits(*call));
-                    true
-                }
-                Err(error) => {
-                    taken = Err(Refused::from(&error));
-                    false
-                }
-            }
+            let Some(said) = said.filter(|_| board.current(instance).is_some()) else { return false };
+            taken = said.map_err(|error| Refused::from(&error)).and_then(|said| {
+                board.admit(process, call)?;
+                board.current.as_mut().map(|current| current.said.insert(process, said));
+                Ok(Taken::Waits)
+            });
+            taken.is_ok()
         });
         taken
     }
+}
+
+fn unknown(instance: InstanceId) -> Refused {
+    let why = format!("instance {instance} is not the one that is judged here");
+    Refused::new(RefusalReason::InstanceUnknown, why)
+}
+
+fn gone(_: watch::error::RecvError) -> Refused {
+    Refused::new(RefusalReason::Draining, "the judge ends")
 }
 
 /// The processes by their principals.

@@ -14,6 +14,7 @@
 mod attendance;
 mod conduct;
 mod desk;
+mod door;
 mod series;
 
 use std::collections::BTreeSet;
@@ -105,7 +106,7 @@ pub async fn judge(
     let collected = collector.finish(options.stall).await;
     unplanned.extend(other_proposals(scenario, &collected.history, &mut attendance));
     let record = conclude(scenario, How::Judged, collected, counts, endings, stalled);
-    Ok(record.with_unplanned(unplanned))
+    Ok(Record { told_unknown: attendance.told_unknown(), ..record.with_unplanned(unplanned) })
 }
 
 /// Sorts out the errors by which the instance turns out to be lost, or the server with it.
@@ -128,7 +129,7 @@ fn lost_server(
 ) -> [String; 2] {
     let (told, n) = (attendance.told_unknown(), scenario.params.processes());
     let what = if error.reason() == Some(RefusalReason::InstanceUnknown) {
-        format!("the server lost its memory: it does not know instance {instance} any more (F11)")
+        format!("the server does not know instance {instance} any more: it was lost, or it has expired (F11)")
     } else {
         format!("the instance was lost from sight: {error}")
     };

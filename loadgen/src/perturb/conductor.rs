@@ -56,7 +56,7 @@ pub struct Stage {
 }
 
 /// Carries out the plan of a file, unless `stop` resolves first. Whatever comes of it, everything is put back as
-/// it was before this returns. `tell` takes what people want to know on the way, line by line.
+/// it was before this returns; a judge whose plan was not carried out to its end is stopped. `tell` takes what people want to know on the way, line by line.
 ///
 /// # Errors
 /// It could not be carried out or its outcome not be seen, or not everything could be put back.
@@ -80,7 +80,11 @@ pub async fn perturb(
             }),
         }
     };
-    match (carried_out, project.restore().await) {
+    let mut restored = project.restore().await;
+    if carried_out.is_err() {
+        restored = restored.and(project.stop_judge().await);
+    }
+    match (carried_out, restored) {
         (carried_out, Ok(())) => carried_out,
         (Ok(_), Err(left)) => Err(left.into()),
         (Err(error), Err(left)) => Err(error.context(left)),
@@ -121,10 +125,13 @@ impl Conductor<'_> {
 
         let folder = self.fetch(&instance, project).await?;
         let read = Folder::read(&folder)?;
-        let verdict: Verdict = serde_json::from_value(read.verdict.into())
+        let verdict: Verdict = serde_json::from_value(read.verdict.clone().into())
             .with_context(|| format!("{}: verdict.json is no verdict", folder.display()))?;
         let mut amiss = unperformed(&agenda);
-        amiss.extend(evidence::amiss(self.plan, &verdict, &read.history, &read.reports));
+        if verdict.verdict == self.plan.expect && judge_exit != 0 {
+            amiss.push(format!("the judge ended with exit code {judge_exit}: see docker logs of the judge"));
+        }
+        amiss.extend(evidence::amiss(self.plan, &verdict, &read));
         Ok(Perturbed {
             plan: self.plan.name.clone(),
             about: self.plan.about.clone(),

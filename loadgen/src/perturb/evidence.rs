@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use stickycas_model::access::Answer;
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::judge::Verdict;
-use stickycas_model::process::{Ended, Report};
 use stickycas_model::types::ProcessId;
-use stickycas_proto::v1::RefusalReason;
 
 use super::plan::{Plan, Seen};
+use crate::report::folder::Folder;
 
 /// What is not as the plan has it, in words; nothing if all is.
-pub(super) fn amiss(plan: &Plan, verdict: &Verdict, history: &[Recorded], reports: &[Report]) -> Vec<String> {
+pub(super) fn amiss(plan: &Plan, verdict: &Verdict, run: &Folder) -> Vec<String> {
+    let history = &run.history;
     let mut amiss = Vec::new();
     if verdict.verdict != plan.expect {
         amiss.push(format!("the verdict is {}, and {} was expected", verdict.verdict, plan.expect));
@@ -26,7 +26,7 @@ pub(super) fn amiss(plan: &Plan, verdict: &Verdict, history: &[Recorded], report
         }
     }
     if let Some(wanted) = plan.seen.told_unknown {
-        let told = reports.iter().filter(|report| was_told_unknown(report)).count();
+        let told = run.harness.told_unknown;
         if told < wanted as usize {
             amiss.push(format!(
                 "{told} processes say that they were told that the instance is unknown, and not {wanted}"
@@ -74,11 +74,6 @@ fn at_processes(seen: &Seen, shown: &Shown) -> Vec<String> {
         }
     }
     amiss
-}
-
-/// Whether a process ended because there is no such instance (F11).
-fn was_told_unknown(report: &Report) -> bool {
-    matches!(&report.ended, Ended::Failed(why) if why.contains(RefusalReason::InstanceUnknown.name()))
 }
 
 /// What a history shows of processes.

@@ -47,6 +47,9 @@ pub struct Harness {
     pub complete: bool,
     /// What happened that nobody planned.
     pub unplanned: Vec<String>,
+    /// How many processes report that they were told that the instance is unknown (F11).
+    #[serde(default)]
+    pub told_unknown: usize,
 }
 
 impl Harness {
@@ -58,6 +61,7 @@ impl Harness {
             reports: record.reports.len(),
             complete: record.complete,
             unplanned: record.unplanned.clone(),
+            told_unknown: record.told_unknown,
         }
     }
 }

@@ -50,7 +50,8 @@ async fn a_server_that_loses_its_memory_ends_the_instance_and_every_process_is_t
     let _without_memory = meeting.start_server().await;
     let (instance, record) = judge.next().await;
     assert_verdict(&record, Outcome::Unknown);
-    assert_says(&record, &format!("the server lost its memory: it does not know instance {instance}"));
+    assert_says(&record, &format!("the server does not know instance {instance} any more"));
+    assert_eq!(record.told_unknown, 6);
     assert_says(&record, "6 of 6 processes were told that the instance is unknown");
     judge.end().await;
     for client in printed {
@@ -97,7 +98,8 @@ async fn a_judge_that_comes_back_to_a_server_without_memory_says_so() {
     let (again, record) = judge.next().await;
     assert_eq!(again, instance);
     assert_verdict(&record, Outcome::Unknown);
-    assert_says(&record, "the server lost its memory");
+    assert_says(&record, &format!("the server does not know instance {instance} any more"));
+    assert_eq!(record.told_unknown, 6);
     assert_says(&record, "6 of 6 processes were told");
 }
 

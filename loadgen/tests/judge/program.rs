@@ -144,6 +144,46 @@ async fn a_client_that_plays_on_ends_well_when_it_is_told_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_plays_on_waits_where_the_instance_is_not_for_it() {
+    let meeting = Meeting::new(SCENARIO).await;
+    let server = meeting.start_server().await;
+    let judge = meeting.start_judge(1).await;
+    meeting.instance().await;
+    let mut client = program(&["client", "--server", server.url(), "--principal", "process-7"]);
+    client.args(["propose", "--instance", "demo", "--again", "--value", "tea"]);
+    let mut client = client.spawn().unwrap();
+    let told = until(&mut client, "no instance for this process: waiting for another");
+    assert!(told.contains("NOT_A_MEMBER"), "{told}");
+    terminate(&client);
+    assert_eq!(client.wait().unwrap().code(), Some(0));
+    judge.drop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_end_only_what_is_not_as_expected_leaves_a_run_folder() {
+    for (expected, folders) in [("valid", false), ("outside", true)] {
+        let (files, mut meeting) = (Files::new(), Meeting::new(SCENARIO).await);
+        let _server = meeting.start_server().await;
+        let url = format!("http://{}", meeting.server.address);
+        let args = ["--server", &url, "--principal", "loadgen", "--endless", "--expect", expected];
+        let mut judge = files.judge(&args).spawn().unwrap();
+        let heard = until(&mut judge, "hears reports at http://");
+        meeting.judge.redirect(Some(heard.rsplit('/').next().unwrap()));
+        until(&mut judge, "believes the names that callers give");
+        meeting.start_all();
+        let mut lines = BufReader::new(judge.stdout.take().unwrap()).lines();
+        for _ in 0..2 {
+            lines.find(|line| line.as_ref().unwrap().starts_with('#')).unwrap().unwrap();
+        }
+        terminate(&judge);
+        assert_eq!(judge.wait().unwrap().code(), Some(3));
+        let left = std::fs::read_dir(files.path("runs")).unwrap();
+        let folder = left.map(Result::unwrap).any(|left| left.path().join("verdict.json").is_file());
+        assert_eq!(folder, folders, "{expected}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_programs_play_and_judge_together_and_the_folder_can_be_replayed() {
     let files = Files::new();
     let server = OwnServer::start().await.unwrap();

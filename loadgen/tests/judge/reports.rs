@@ -97,6 +97,23 @@ async fn a_newer_report_takes_the_place_of_the_older_one() {
     assert_eq!(refused.unwrap().unwrap_err().reason(), Some(RefusalReason::SessionReplaced));
 }
 
+#[tokio::test]
+async fn a_newer_report_takes_the_place_of_the_older_one_also_while_no_instance_is_there() {
+    let meeting = Meeting::new(SCENARIO).await;
+    let _judge = meeting.start_judge(1).await;
+    let process = meeting.at_the_desk("process-1");
+    let calls: [_; 2] = std::array::from_fn(|_| {
+        let process = process.clone();
+        tokio::spawn(async move { process.report(InstanceId::new(1), &coffee()).await })
+    });
+    let [mut one, mut other] = calls;
+    let refused = tokio::select! {
+        refused = &mut one => refused,
+        refused = &mut other => refused,
+    };
+    assert_eq!(refused.unwrap().unwrap_err().reason(), Some(RefusalReason::SessionReplaced));
+}
+
 fn told_coffee(record: &Record) -> Vec<u32> {
     let coffee = value("coffee");
     let told = record.reports.iter().filter(|report| report.decision.as_ref() == Some(&coffee));

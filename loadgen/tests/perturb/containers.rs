@@ -77,6 +77,7 @@ async fn the_judge_is_made_anew_with_the_plan_and_is_never_started_again() {
     fs::write(engine.path("id-of-judge/exit"), "3").unwrap();
     assert_eq!(project.judge_ended().await.unwrap(), 3);
     project.restore().await.unwrap();
+    project.stop_judge().await.unwrap();
     assert_eq!(engine.changes()[2..], ["kill id-of-judge"]);
 }
 

@@ -234,13 +234,24 @@ async fn whoever_stops_it_in_the_middle_finds_everything_put_back() {
     assert_eq!(error.to_string(), "interrupted", "{told:?}");
     let changes = demo.engine.changes();
     assert_eq!(
-        changes[changes.len() - 3..],
+        changes[changes.len() - 4..],
         [
             "network connect --alias process-1 demo_default id-of-process-1",
             "unpause id-of-process-2",
             "unpause id-of-process-3",
+            "stop -t 10 id-of-judge",
         ]
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_judge_that_ends_badly_is_told_whatever_its_verdict() {
+    let demo = Demo::up().await;
+    let judge = fs::read_to_string(demo.engine.path("judge")).unwrap();
+    fs::write(demo.engine.path("judge"), judge.replace("echo $?", "echo 3")).unwrap();
+    let done = demo.whole(PLAN).await;
+    assert!(!done.as_expected);
+    assert_eq!(done.amiss, ["the judge ended with exit code 3: see docker logs of the judge"]);
 }
 
 #[tokio::test]

@@ -20,6 +20,8 @@ pub struct Project {
     name: String,
     /// How those stood that something was done to, before that.
     touched: BTreeMap<Service, Touched>,
+    /// Whether the judge's container was made anew for a plan.
+    judge_of_plan: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -35,7 +37,8 @@ impl Project {
     /// # Errors
     /// The engine does not answer, there is no Compose, or the project has no containers.
     pub async fn open(docker: Docker, compose: Vec<String>, name: &str) -> Result<Self, DockerError> {
-        let project = Self { docker, compose, name: name.to_owned(), touched: BTreeMap::new() };
+        let project =
+            Self { docker, compose, name: name.to_owned(), touched: BTreeMap::new(), judge_of_plan: false };
         if project.docker.containers(name).await?.is_empty() {
             let others = project.docker.projects().await?;
             return Err(DockerError::NoProject { project: name.to_owned(), others });
@@ -166,15 +169,33 @@ impl Project {
     ///
     /// # Errors
     /// Compose fails.
-    pub async fn recreate_judge(&self, plan: &str) -> Result<(), DockerError> {
+    pub async fn recreate_judge(&mut self, plan: &str) -> Result<(), DockerError> {
         let (program, first) = self.compose.split_first().expect("open has found one");
         let judge = Service::Judge.to_string();
         let arguments = ["-p", &self.name, "up", "--detach", "--no-deps", "--force-recreate", &judge];
         let arguments: Vec<&str> = first.iter().map(String::as_str).chain(arguments).collect();
         let mut command = Command::new(program);
         let series = format!("{:08x}", rand::random::<u32>());
+        self.judge_of_plan = true;
         command.args(&arguments).env("STICKYCAS_PLAN", plan).env("STICKYCAS_SERIES", series);
         self.docker.to_its_end(command, named(program.as_ref(), &arguments)).await
+    }
+
+    /// Stops the judge's container if it was made anew for a plan, which nobody carries out any more.
+    ///
+    /// # Errors
+    /// The engine fails.
+    pub async fn stop_judge(&mut self) -> Result<(), DockerError> {
+        if !std::mem::take(&mut self.judge_of_plan) {
+            return Ok(());
+        }
+        // It may just be being made.
+        drop(self.docker.turn.lock().await);
+        if !self.judge_runs().await? {
+            return Ok(());
+        }
+        let container = self.container(Service::Judge).await?;
+        self.docker.act(&["stop", "-t", SECONDS_TO_STOP, &container.0]).await
     }
 
     /// Whether the judge's container runs.

@@ -1,0 +1,84 @@
+//! Who gets in to the [`Desk`](super::Desk): no more connections at a time than may be.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::server::Connected;
+
+/// How long to wait after an accept failed, usually for want of file descriptors.
+const BACK_OFF: Duration = Duration::from_millis(50);
+
+/// Accepted connections, at most `limit` open at a time; one more is closed at once. Nobody is let in any more when
+/// the stream is dropped.
+pub(super) fn open(listener: TcpListener, limit: usize) -> ReceiverStream<io::Result<Visit>> {
+    let (accepted, visits) = mpsc::channel(1);
+    tokio::spawn(async move {
+        let permits = Arc::new(Semaphore::new(limit));
+        loop {
+            let connection = tokio::select! {
+                () = accepted.closed() => return,
+                connection = listener.accept() => connection,
+            };
+            let (stream, peer) = match connection {
+                Ok(connection) => connection,
+                Err(error) => {
+                    tracing::warn!(%error, "accept failed");
+                    tokio::time::sleep(BACK_OFF).await;
+                    continue;
+                }
+            };
+            let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
+                tracing::warn!(%peer, limit, "connection closed: as many are open as may be");
+                continue;
+            };
+            if accepted.send(Ok(Visit { stream, _permit: permit })).await.is_err() {
+                return;
+            }
+        }
+    });
+    ReceiverStream::new(visits)
+}
+
+/// An open connection, counted as long as it lives.
+#[derive(Debug)]
+pub(super) struct Visit {
+    stream: TcpStream,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Connected for Visit {
+    type ConnectInfo = ();
+
+    fn connect_info(&self) {}
+}
+
+impl AsyncRead for Visit {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Visit {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
