@@ -54,6 +54,8 @@ pub struct Record {
     pub reports: Vec<Report>,
     /// What the harness saw happen that nobody planned.
     pub unplanned: Vec<String>,
+    /// Which correct processes were seen to play another part than the scenario gives them.
+    pub miscast: Vec<String>,
     /// What the run shows.
     pub verdict: Verdict,
 }
@@ -71,7 +73,8 @@ impl Record {
     ) -> Self {
         reports.sort_by_key(|report| report.process);
         let verdict = with_case(&scenario, &history, complete, &counted, &reports, judge);
-        Self { scenario, how, history, complete, counted, reports, unplanned: Vec::new(), verdict }
+        let (unplanned, miscast) = (Vec::new(), Vec::new());
+        Self { scenario, how, history, complete, counted, reports, unplanned, miscast, verdict }
     }
 
     /// The same run with what the harness saw happen that nobody planned: it proves nothing any more, unless
@@ -83,6 +86,18 @@ impl Record {
         }
         self.verdict.reasons.extend(unplanned.iter().cloned());
         self.unplanned.extend(unplanned);
+        self
+    }
+
+    /// The same run with the correct processes that played another part: it was not the scenario that was run, so
+    /// the run proves nothing, whatever broke in it.
+    #[must_use]
+    pub fn with_miscast(mut self, miscast: Vec<String>) -> Self {
+        if !miscast.is_empty() {
+            self.verdict.verdict = Outcome::Unknown;
+        }
+        self.verdict.reasons.extend(miscast.iter().cloned());
+        self.miscast.extend(miscast);
         self
     }
 

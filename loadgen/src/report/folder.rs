@@ -47,6 +47,9 @@ pub struct Harness {
     pub complete: bool,
     /// What happened that nobody planned.
     pub unplanned: Vec<String>,
+    /// Which correct processes were seen to play another part than the scenario gives them.
+    #[serde(default)]
+    pub miscast: Vec<String>,
 }
 
 impl Harness {
@@ -58,6 +61,7 @@ impl Harness {
             reports: record.reports.len(),
             complete: record.complete,
             unplanned: record.unplanned.clone(),
+            miscast: record.miscast.clone(),
         }
     }
 }

@@ -121,6 +121,7 @@ impl Folder {
         let Self { scenario, harness, history, counted, reports, .. } = self.clone();
         Record::judged(scenario, harness.how, history, harness.complete, counted, reports)
             .with_unplanned(harness.unplanned)
+            .with_miscast(harness.miscast)
     }
 }
 
