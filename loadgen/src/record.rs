@@ -56,6 +56,8 @@ pub struct Record {
     pub unplanned: Vec<String>,
     /// How many processes report that they were told that the instance is unknown (F11).
     pub told_unknown: usize,
+    /// Which correct processes were seen to play another part than the scenario gives them.
+    pub miscast: Vec<String>,
     /// What the run shows.
     pub verdict: Verdict,
 }
@@ -82,6 +84,7 @@ impl Record {
             reports,
             unplanned: Vec::new(),
             told_unknown: 0,
+            miscast: Vec::new(),
             verdict,
         }
     }
@@ -95,6 +98,18 @@ impl Record {
         }
         self.verdict.reasons.extend(unplanned.iter().cloned());
         self.unplanned.extend(unplanned);
+        self
+    }
+
+    /// The same run with the correct processes that played another part: it was not the scenario that was run, so
+    /// the run proves nothing, whatever broke in it.
+    #[must_use]
+    pub fn with_miscast(mut self, miscast: Vec<String>) -> Self {
+        if !miscast.is_empty() {
+            self.verdict.verdict = Outcome::Unknown;
+        }
+        self.verdict.reasons.extend(miscast.iter().cloned());
+        self.miscast.extend(miscast);
         self
     }
 

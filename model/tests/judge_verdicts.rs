@@ -265,6 +265,15 @@ fn an_incomplete_history_proves_nothing_and_breaks_nothing() {
 }
 
 #[test]
+fn of_an_incomplete_history_a_decision_without_entries_breaks_nothing() {
+    let mut story = Story::told("a a a", 1, 3);
+    story.remove(0, |event| matches!(event, Event::Decided { .. }));
+    story.report(1).from.clear();
+    story.complete = false;
+    story.is(Outcome::Unknown, "the history is incomplete");
+}
+
+#[test]
 fn a_late_process_counts_in_f_and_must_be_in_the_plan() {
     let mut story = Story::new("a a a a b", 1, 5, |_| {});
     story.all_join_but(&[5]);

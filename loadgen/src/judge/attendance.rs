@@ -15,8 +15,9 @@ use crate::run::collect::Happened;
 use crate::run::ends::{Ending, Ends};
 use crate::scenario::Scenario;
 
-/// So long after its decision a process is expected to report; then the decision stands for a report.
-const GRACE: Duration = Duration::from_secs(2);
+/// So long after its decision was seen a process is expected to report; then the decision stands for a report. A
+/// client that finds the judge gone tries again within [`RetryPolicy::longest`](stickycas_client::RetryPolicy).
+const GRACE: Duration = Duration::from_secs(6);
 /// Between two lines that say how many have joined.
 const TELL_AGAIN: Duration = Duration::from_secs(1);
 

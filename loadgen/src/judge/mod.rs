@@ -8,13 +8,15 @@
 //! [`Desk`], or a moment after it has left without a report. A [`Series`] is one instance after another, and
 //! remembers on disk where it stands, so that a judge that is restarted goes on with the same instance.
 //!
-//! What a judge cannot know, it does not judge: a server that lost its memory, or a correct process that proposed
-//! something else than the scenario says, makes the run prove nothing, and the verdict says so.
+//! What a judge cannot know, it does not judge: a server that lost its memory, or a correct process that was started
+//! again without a plan, makes the run prove nothing, and the verdict says so. A correct process that plays another
+//! part than the scenario gives it makes the scenario no ground truth, and what breaks then is nobody's bug.
 
 mod attendance;
 mod conduct;
 mod desk;
 mod door;
+mod parts;
 mod series;
 
 use std::collections::BTreeSet;
@@ -23,16 +25,15 @@ use std::time::Duration;
 use anyhow::Context;
 use stickycas_client::Error;
 use stickycas_client::watch::WatchFrom;
-use stickycas_model::access::Op;
 use stickycas_model::counts::Counted;
-use stickycas_model::history::{Event, Recorded};
-use stickycas_model::types::{AccessNumber, ProcessId, Value};
+use stickycas_model::types::ProcessId;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1::RefusalReason;
 
 use self::attendance::Attendance;
 pub use self::conduct::{Subject, conduct};
 pub use self::desk::Desk;
+use self::parts::Parts;
 pub use self::series::{Asked, Judged, Series, SeriesError};
 use crate::progress::Progress;
 use crate::record::{How, Record};
@@ -104,9 +105,12 @@ pub async fn judge(
         lost.iter().flat_map(|error| lost_server(scenario, instance, error, &mut attendance)).collect();
     let endings = attendance.endings();
     let collected = collector.finish(options.stall).await;
-    unplanned.extend(other_proposals(scenario, &collected.history, &mut attendance));
+    let parts = Parts::seen(scenario, &collected.history);
+    let miscast = parts.miscast(&attendance.proposals());
+    unplanned.extend(parts.unplanned(collected.complete));
     let record = conclude(scenario, How::Judged, collected, counts, endings, stalled);
-    Ok(Record { told_unknown: attendance.told_unknown(), ..record.with_unplanned(unplanned) })
+    let record = record.with_unplanned(unplanned).with_miscast(miscast);
+    Ok(Record { told_unknown: attendance.told_unknown(), ..record })
 }
 
 /// Sorts out the errors by which the instance turns out to be lost, or the server with it.
@@ -134,31 +138,4 @@ fn lost_server(
         format!("the instance was lost from sight: {error}")
     };
     [what, format!("{told} of {n} processes were told that the instance is unknown")]
-}
-
-/// Correct processes that proposed otherwise than the scenario says.
-fn other_proposals(
-    scenario: &Scenario,
-    history: &[Recorded],
-    attendance: &mut Attendance<'_>,
-) -> Vec<String> {
-    let first_append = |recorded: &Recorded| match &recorded.event {
-        Event::Accepted { process, number: AccessNumber::FIRST, op: Op::Append(value), .. } => {
-            Some((*process, value.clone()))
-        }
-        _ => None,
-    };
-    // What the server saw comes last, so that it counts.
-    let mut proposals = attendance.proposals();
-    proposals.extend(history.iter().filter_map(first_append));
-    let faulty = scenario.cast.faulty();
-    let says = |process: ProcessId| {
-        let (proposed, planned) = (proposals.get(&process)?, &scenario.cast.part(process)?.proposal);
-        (proposed != planned && !faulty.contains(&process)).then(|| differs(process, proposed, planned))
-    };
-    scenario.cast.correct().filter_map(says).collect()
-}
-
-fn differs(process: ProcessId, proposed: &Value, planned: &Value) -> String {
-    format!("process {process} is correct and proposed {proposed}, where the scenario has {planned}")
 }

@@ -50,6 +50,9 @@ pub struct Harness {
     /// How many processes report that they were told that the instance is unknown (F11).
     #[serde(default)]
     pub told_unknown: usize,
+    /// Which correct processes were seen to play another part than the scenario gives them.
+    #[serde(default)]
+    pub miscast: Vec<String>,
 }
 
 impl Harness {
@@ -62,6 +65,7 @@ impl Harness {
             complete: record.complete,
             unplanned: record.unplanned.clone(),
             told_unknown: record.told_unknown,
+            miscast: record.miscast.clone(),
         }
     }
 }

@@ -92,6 +92,10 @@ fn wrong_decision(
             format!("D1: process {process} decided {decision}, which is not the mode of the sealed list")
         });
     }
+    // The same, where its decision is what the history lacks.
+    if from.is_empty() && !case.complete {
+        return None;
+    }
     // With the whole list in hand the mode is the same for everybody.
     let computed = if whole { sealed_mode } else { mode(from) };
     if computed != Some(decision) {

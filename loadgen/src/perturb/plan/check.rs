@@ -423,7 +423,7 @@ strategy = "silent"
         let told = under(&GOOD.replace("faulty = [5]", "faulty = [5, 6]")).unwrap_err();
         assert!(told.starts_with("bad.toml:3: process 6 is late: "), "{told}");
         let told = under(&GOOD.replace("faulty = [5]\n", "")).unwrap_err();
-        assert_eq!(told, "plan good: process 5 is correct and killed for good: name it in faulty (V4)");
+        assert_eq!(told, "plan good: process 5 is correct and killed or restarted: name it in faulty (V4)");
         let told = under(&GOOD.replace("7 = 2", "9 = 2")).unwrap_err();
         assert_eq!(told, "plan good: there is no process 9: give 1 to n = 8");
     }

@@ -233,7 +233,7 @@ impl Plan {
     /// Whether this plan goes with a scenario that was read with its [`overrides`](Self::overrides).
     ///
     /// # Errors
-    /// It names processes that there are not, or kills a correct one for good and does not count it as faulty.
+    /// It names processes that there are not, or kills or restarts a correct one and does not count it as faulty.
     pub fn check_against(&self, scenario: &Scenario) -> Result<(), Mismatch> {
         let n = scenario.params.processes();
         let named = self.steps.iter().flat_map(|step| &step.services).filter_map(|service| service.process());
@@ -242,10 +242,16 @@ impl Plan {
         }
         let is_correct =
             |process: &ProcessId| scenario.cast.part(*process).is_some_and(|part| part.role == Role::Correct);
-        match self.gone().difference(&self.faulty).copied().find(is_correct) {
+        match self.without_memory().find(|process| is_correct(process) && !self.faulty.contains(process)) {
             Some(process) => Err(Mismatch::NotFaulty { plan: self.name.clone(), process }),
             None => Ok(()),
         }
+    }
+
+    /// The processes that are killed or restarted: if they come back, then without memory.
+    fn without_memory(&self) -> impl Iterator<Item = ProcessId> {
+        let steps = self.steps.iter().filter(|step| matches!(step.action, Action::Kill | Action::Restart));
+        steps.flat_map(|step| &step.services).filter_map(|service| service.process())
     }
 }
 
@@ -262,8 +268,8 @@ pub enum Mismatch {
         /// How many there are.
         n: u32,
     },
-    /// It kills a correct process for good, which it does not name as faulty.
-    #[error("plan {plan}: process {process} is correct and killed for good: name it in faulty (V4)")]
+    /// It kills or restarts a correct process, which it does not name as faulty.
+    #[error("plan {plan}: process {process} is correct and killed or restarted: name it in faulty (V4)")]
     NotFaulty {
         /// The plan.
         plan: String,

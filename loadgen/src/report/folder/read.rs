@@ -119,8 +119,10 @@ impl Folder {
     #[must_use]
     pub fn judged_again(&self) -> Record {
         let Self { scenario, harness, history, counted, reports, .. } = self.clone();
-        let record = Record::judged(scenario, harness.how, history, harness.complete, counted, reports);
-        Record { told_unknown: harness.told_unknown, ..record.with_unplanned(harness.unplanned) }
+        let record = Record::judged(scenario, harness.how, history, harness.complete, counted, reports)
+            .with_unplanned(harness.unplanned)
+            .with_miscast(harness.miscast);
+        Record { told_unknown: harness.told_unknown, ..record }
     }
 }
 
