@@ -21,8 +21,8 @@ RUN demo/manifests-only
 FROM --platform=${BUILDPLATFORM:-linux/amd64} ${RUST_IMAGE} AS build
 # The processor to build for: amd64 or arm64. BuildKit sets it from --platform.
 ARG TARGETARCH
-# thin: somewhat faster programs, and every change of a source file takes twice as long to build.
-ARG LTO=off
+# off: a change of a source file is built in half the time, and the image is a fifth larger.
+ARG LTO=thin
 ENV CARGO_TERM_PROGRESS_WHEN=never CARGO_PROFILE_RELEASE_LTO=${LTO} CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
     CARGO_PROFILE_RELEASE_DEBUG=none CARGO_PROFILE_RELEASE_STRIP=symbols
 WORKDIR /src
