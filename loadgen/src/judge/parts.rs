@@ -101,3 +101,86 @@ impl<'a> Played<'a> {
 fn did_not_append(process: ProcessId) -> String {
     format!("process {process} is correct and did not append in its first access (D1)")
 }
+
+#[cfg(test)]
+mod tests {
+    use stickycas_model::types::{AccessNumber, Position, SessionId, Time};
+
+    use super::*;
+
+    const SCENARIO: &str = r#"
+        name = "three"
+        [instance]
+        processes = 3
+        warp_size = 1
+        read_size = 3
+        [proposals]
+        values = ["tea", "tea", "tea"]
+    "#;
+
+    fn scenario(more: &str) -> Scenario {
+        let text = SCENARIO.replacen("name", &format!("{more}\nname"), 1);
+        Scenario::parse("three.toml", &text, Some(1)).unwrap()
+    }
+
+    fn id(process: u32) -> ProcessId {
+        ProcessId::new(process).unwrap()
+    }
+
+    fn append(process: u32, number: u64, value: &str) -> Event {
+        accepted(process, number, Op::Append(Value::parse(value).unwrap()))
+    }
+
+    fn accepted(process: u32, number: u64, op: Op) -> Event {
+        let number = AccessNumber::new(number).unwrap();
+        Event::Accepted { process: id(process), number, session: None, op }
+    }
+
+    fn session(process: u32, session: u32, incarnation: u64) -> Event {
+        Event::Session { process: id(process), session: SessionId::new(session).unwrap(), incarnation }
+    }
+
+    /// What is said of a complete history in which all three append tea first, after these events.
+    fn told(scenario: &Scenario, before: Vec<Event>, after: Vec<Event>) -> (Vec<String>, Vec<String>) {
+        let all = (1..=3).map(|process| append(process, 1, "tea"));
+        let events = before.into_iter().chain(all).chain(after);
+        let history: Vec<Recorded> = events.map(|event| Recorded { at: Time::ZERO, event }).collect();
+        let parts = Parts::seen(scenario, &history);
+        (parts.miscast(&BTreeMap::new()), parts.unplanned(true))
+    }
+
+    #[test]
+    fn of_those_who_play_their_part_nothing_is_said() {
+        let reconnected = vec![session(2, 1, 7), session(2, 2, 7)];
+        assert_eq!(told(&scenario(""), reconnected, Vec::new()), (Vec::new(), Vec::new()));
+    }
+
+    #[test]
+    fn who_reads_first_plays_another_part() {
+        let (miscast, _) = told(&scenario(""), vec![accepted(3, 1, Op::Read { start: Position::new(0) })], Vec::new());
+        assert_eq!(miscast, ["process 3 is correct and did not append in its first access (D1)"]);
+    }
+
+    #[test]
+    fn who_appends_again_plays_another_part() {
+        let (miscast, _) = told(&scenario(""), Vec::new(), vec![append(2, 2, "tea")]);
+        assert_eq!(miscast, ["process 2 is correct and appended after its first access (D1)"]);
+    }
+
+    #[test]
+    fn a_second_life_must_be_planned() {
+        let restarted = || vec![session(2, 1, 7), session(2, 2, 8)];
+        let (_, unplanned) = told(&scenario(""), restarted(), Vec::new());
+        assert_eq!(unplanned, ["process 2 was started again, which the plan does not name (V4)"]);
+        let (_, unplanned) = told(&scenario("faulty = [2]"), restarted(), Vec::new());
+        assert!(unplanned.is_empty(), "{unplanned:?}");
+    }
+
+    #[test]
+    fn who_never_acts_is_named_once_the_history_is_whole() {
+        let scenario = scenario("");
+        let parts = Parts::seen(&scenario, &[]);
+        assert!(parts.unplanned(false).is_empty());
+        assert_eq!(parts.unplanned(true).len(), 3);
+    }
+}
