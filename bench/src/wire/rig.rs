@@ -16,7 +16,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Endpoint, Server};
 
-use crate::floor;
+use super::floor;
 
 /// n, the number of processes, each with a connection of its own.
 pub(crate) const PROCESSES: u32 = 32;

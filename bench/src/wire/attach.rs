@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use crate::rig::{Line, Rig, Sample, Stopwatch, check_agreement, decide, proposal};
+use super::rig::{Line, Rig, Sample, Stopwatch, check_agreement, decide, proposal};
 
 const APPEND: u64 = 1;
 const READ: u64 = 2;

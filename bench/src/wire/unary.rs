@@ -9,7 +9,7 @@ use stickycas_proto::v1::{AppendRequest, ReadRequest};
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
-use crate::rig::{Line, Rig, Sample, Stopwatch, check_agreement, decide, proposal};
+use super::rig::{Line, Rig, Sample, Stopwatch, check_agreement, decide, proposal};
 
 /// All processes through all instances, `in_flight` of them at a time.
 pub(crate) async fn run(rig: &Rig, in_flight: usize) -> anyhow::Result<Sample> {

@@ -5,8 +5,8 @@ use std::io::Write as _;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use crate::Candidate;
-use crate::rig::Sample;
+use super::Candidate;
+use super::rig::Sample;
 
 /// The turns of one candidate.
 pub(crate) struct Series {

@@ -1,9 +1,9 @@
 //! What the service costs over the wire, against a service that does nothing.
 //!
 //! ```text
-//! cargo bench -p stickycas-loadgen --bench wire               a table
-//! cargo bench -p stickycas-loadgen --bench wire -- --json     and a line of JSON
-//! cargo bench -p stickycas-loadgen --bench wire -- --help     rounds, candidates, size
+//! cargo run --release -p stickycas-bench -- wire              a table
+//! cargo run --release -p stickycas-bench -- wire --json       and a line of JSON
+//! cargo run --release -p stickycas-bench -- wire --help       rounds, candidates, size
 //! ```
 //!
 //! The work is that of n = 32 correct processes, p = 4, r = 8, values of 8 bytes: W = 8 warps append in
@@ -39,18 +39,14 @@ mod unary;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::Parser;
+use clap::Args;
 
 use report::Series;
 use rig::{Rig, Sample};
 
-/// As in the programs.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// Measures the wire. See the header of the source.
-#[derive(Debug, Parser)]
-struct Cli {
+/// How to measure the wire.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
     /// How often each candidate has its turn, after one turn that does not count.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -63,9 +59,6 @@ struct Cli {
     /// Multiplies the number of instances in each turn.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
-    /// Cargo says so.
-    #[arg(long, hide = true)]
-    bench: bool,
 }
 
 /// One way to spend the wire.
@@ -141,17 +134,17 @@ impl Candidate {
     }
 }
 
-fn main() -> anyhow::Result<ExitCode> {
-    let cli = Cli::parse();
+/// Measures, and prints what came of it.
+pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let wanted = |candidate: &Candidate| cli.only.is_empty() || cli.only.contains(&candidate.name());
+    let wanted = |candidate: &Candidate| options.only.is_empty() || options.only.contains(&candidate.name());
     let mut series: Vec<_> = CANDIDATES.into_iter().filter(wanted).map(Series::new).collect();
     anyhow::ensure!(!series.is_empty(), "--only names no candidate");
-    for round in 0..=cli.rounds {
+    for round in 0..=options.rounds {
         for series in &mut series {
             let candidate = series.candidate;
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
-            let instances = (candidate.instances() as f64 * cli.scale).max(1.0) as usize;
+            let instances = (candidate.instances() as f64 * options.scale).max(1.0) as usize;
             // Spawned, so that it runs on the two workers and not beside them.
             let turn = runtime.spawn(candidate.turn(instances));
             let sample = runtime.block_on(turn)?.with_context(|| candidate.name())?;
@@ -160,6 +153,6 @@ fn main() -> anyhow::Result<ExitCode> {
             }
         }
     }
-    report::print(&series, cli.json)?;
+    report::print(&series, options.json)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,0 +1,30 @@
+//! The command line: one subcommand for each thing that is measured.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::wire;
+
+/// Measures StickyCAS beside the least that could do the work.
+#[derive(Debug, Parser)]
+#[command(version)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The service over the wire, against one that does nothing.
+    Wire(wire::Options),
+}
+
+impl Cli {
+    /// Measures what was asked for.
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        match self.command {
+            Command::Wire(options) => wire::run(&options),
+        }
+    }
+}
