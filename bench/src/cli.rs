@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::serve::{self, Service};
 use crate::wire;
 
 /// Measures StickyCAS beside the least that could do the work.
@@ -18,6 +19,12 @@ pub(crate) struct Cli {
 enum Command {
     /// The service over the wire, against one that does nothing.
     Wire(wire::Options),
+    /// Serves until standard input ends: the other program of `--layout two-programs`.
+    #[command(hide = true)]
+    Serve {
+        #[arg(value_enum)]
+        service: Service,
+    },
 }
 
 impl Cli {
@@ -25,6 +32,7 @@ impl Cli {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Command::Wire(options) => wire::run(&options),
+            Command::Serve { service } => serve::run(service).map(|()| ExitCode::SUCCESS),
         }
     }
 }

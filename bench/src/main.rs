@@ -13,7 +13,17 @@
 //! down what it found; and a package of its own, so that nobody who only uses StickyCAS builds it.
 
 mod cli;
+mod etcd;
+mod floor;
+mod results;
+mod rig;
+mod serve;
+mod spread;
+mod stopwatch;
+mod table;
+mod turns;
 mod wire;
+mod work;
 
 use std::process::ExitCode;
 
