@@ -62,9 +62,11 @@ pub(crate) fn write<T: Serialize>(
         .with_context(|| path.display().to_string())
 }
 
-/// This machine; of the program only its name, for where it lies says nothing.
+/// This machine; of the program only its name, for where it lies says nothing. Whoever has just built it may tell the
+/// commit, in `STICKYCAS_COMMIT`.
 fn host() -> Host {
     let mut host = Host::here(None);
+    host.commit = std::env::var("STICKYCAS_COMMIT").ok().filter(|commit| !commit.is_empty()).or(host.commit);
     if let Some(program) = host.arguments.first_mut() {
         let name = PathBuf::from(&*program).file_name().map(|name| name.to_string_lossy().into_owned());
         *program = name.unwrap_or_default();

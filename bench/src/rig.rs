@@ -81,6 +81,11 @@ impl Rig {
         Ok(Self { lines, ids, real: false, server })
     }
 
+    /// For instances beyond those that it began with.
+    pub(crate) async fn creator(&self) -> anyhow::Result<Creator> {
+        Creator::connect(&self.server.url).await
+    }
+
     /// Started, and counting the server's processor time too.
     pub(crate) fn stopwatch(&self) -> Stopwatch {
         Stopwatch::start(self.server.pid())

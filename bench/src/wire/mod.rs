@@ -38,7 +38,7 @@
 mod attach;
 mod candidate;
 mod report;
-mod unary;
+pub(crate) mod unary;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

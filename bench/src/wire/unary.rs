@@ -13,6 +13,9 @@ use crate::rig::{Line, Rig};
 use crate::stopwatch::Sample;
 use crate::work::{ACCESSES_PER_PROCESS, Saw, proposal};
 
+/// Over a connection of its own.
+pub(crate) type Client = StickyCasServiceClient<Channel>;
+
 /// All processes through all instances, `in_flight` of them at a time.
 pub(crate) async fn run(rig: &Rig, in_flight: usize) -> anyhow::Result<Sample> {
     let ids: Arc<[String]> = rig.ids.clone().into();
@@ -35,7 +38,7 @@ pub(crate) async fn run(rig: &Rig, in_flight: usize) -> anyhow::Result<Sample> {
 
 /// One process through every `stride`-th instance, one after the other.
 async fn play(line: Line, ids: Arc<[String]>, slot: usize, stride: usize) -> anyhow::Result<Slot> {
-    let mut client = StickyCasServiceClient::new(line.channel.clone());
+    let mut client = Client::new(line.channel.clone());
     let mut saw = Vec::new();
     for instance in (slot..ids.len()).step_by(stride) {
         saw.push((instance, propose(&mut client, &line, &ids[instance], instance).await?));
@@ -44,19 +47,30 @@ async fn play(line: Line, ids: Arc<[String]>, slot: usize, stride: usize) -> any
 }
 
 /// Algorithm 1, as far as it has to go when one read returns the whole list.
-async fn propose(
-    client: &mut StickyCasServiceClient<Channel>,
+pub(crate) async fn propose(
+    client: &mut Client,
     line: &Line,
     id: &str,
     instance: usize,
 ) -> anyhow::Result<Saw> {
     let mut saw = Saw::NOTHING;
-    let value = proposal(line.process, instance);
-    let append = AppendRequest { instance_id: id.to_owned(), access_number: 1, value, no_wait: false };
-    let answer = client.append(line.request(append)).await?.into_inner();
-    saw.appended(answer.phase, &answer.result.context("an append without a result")?)?;
+    append(client, line, id, instance, &mut saw).await?;
     let read = ReadRequest { instance_id: id.to_owned(), access_number: 2, start: 0, no_wait: false };
     let answer = client.read(line.request(read)).await?.into_inner();
     saw.read(answer.phase, &answer.result.context("a read without a result")?)?;
     Ok(saw)
+}
+
+/// The first half of it.
+pub(crate) async fn append(
+    client: &mut Client,
+    line: &Line,
+    id: &str,
+    instance: usize,
+    saw: &mut Saw,
+) -> anyhow::Result<()> {
+    let value = proposal(line.process, instance);
+    let append = AppendRequest { instance_id: id.to_owned(), access_number: 1, value, no_wait: false };
+    let answer = client.append(line.request(append)).await?.into_inner();
+    saw.appended(answer.phase, &answer.result.context("an append without a result")?)
 }
