@@ -31,9 +31,9 @@ pub(super) struct Member {
     /// Accepted and not yet executed, in order. At most the pipeline bound.
     pub(super) waiting: VecDeque<Waiting>,
     /// The last answers, in order, up to that of `answered`. At most the pipeline bound (F8b).
-    kept: VecDeque<Kept>,
+    pub(super) kept: VecDeque<Kept>,
     /// The number of the last access that was executed, 0 if none: they are executed in order.
-    answered: u64,
+    pub(super) answered: u64,
     /// The answer of its first append.
     pub(super) append: Option<(Phase, AppendAnswer)>,
     /// What is left of its patience, in nanoseconds.
@@ -62,13 +62,13 @@ pub(super) struct Waiting {
 
 /// An access that was executed: enough to recognise it and to answer it again, and no copy of any value.
 #[derive(Clone, Copy, Debug)]
-struct Kept {
-    phase: Phase,
-    answer: Answer,
-    session: Option<SessionId>,
+pub(super) struct Kept {
+    pub(super) phase: Phase,
+    pub(super) answer: Answer,
+    pub(super) session: Option<SessionId>,
     /// Fingerprint of an append's value. Whoever forges a collision fools only itself: it is told the
     /// first answer instead of being refused.
-    fingerprint: u32,
+    pub(super) fingerprint: u32,
 }
 
 /// What is known of an access number that was used before.

@@ -34,6 +34,7 @@ mod given;
 mod list;
 mod member;
 mod offences;
+mod packed;
 mod phases;
 mod status;
 mod step;
