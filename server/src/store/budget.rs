@@ -77,7 +77,9 @@ impl Holding {
     }
 
     /// Holds nothing any more; of which budget.
-    pub(super) fn release(self) -> Arc<Budget> {
+    pub(super) fn release(&mut self) -> Arc<Budget> {
+        self.budget.held.fetch_sub(self.told, Ordering::Relaxed);
+        (self.bytes, self.told) = (0, 0);
         self.budget.clone()
     }
 

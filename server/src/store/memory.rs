@@ -58,7 +58,7 @@ impl Piece {
 
 /// A piece as its readers see it.
 #[derive(Clone, Copy, Debug)]
-struct View<'a> {
+pub(crate) struct View<'a> {
     bytes: &'a [u8],
     count: u32,
     last_step: Option<Phase>,
@@ -161,9 +161,9 @@ impl Record {
         self.count -= gone;
     }
 
-    /// Nothing more will happen. The last events are written to `out`, behind which the caller writes what else is to
-    /// be kept, and hands in all of it.
-    pub(crate) fn end(mut self, mut out: Writer, also: impl FnOnce(&mut Writer)) -> Past {
+    /// Nothing more will happen: takes everything out. Behind the last events `also` writes what else is to be kept.
+    pub(crate) fn end(&mut self, also: impl FnOnce(&mut Writer)) -> Past {
+        let mut out = Writer::default();
         let last_step = pack(self.latest.iter(), &mut out);
         also(&mut out);
         let count = u32::try_from(self.latest.len()).expect("a piece has few events");
@@ -171,6 +171,7 @@ impl Record {
             let pieces = std::mem::take(&mut self.pieces).into();
             Box::new(Earlier { pieces, first: self.first, forgotten: self.forgotten })
         });
+        self.latest.clear();
         let budget = self.holding.release();
         let past = Past { packed: out.bytes().into(), count, last_step, earlier, budget };
         past.budget.hold(past.size());
@@ -222,7 +223,8 @@ impl Past {
         };
         self.packed = Box::default();
         let mut record = Record { pieces, latest, first, forgotten, ..Record::new(limit, budget) };
-        record.count = record.all_pieces().map(|piece| piece.count as usize).sum::<usize>() + record.latest.len();
+        record.count =
+            record.all_pieces().map(|piece| piece.count as usize).sum::<usize>() + record.latest.len();
         let held = record.pieces.iter().map(Piece::size).chain(record.latest.iter().map(size)).sum();
         record.holding.add(held);
         record.holding.settle();
@@ -278,7 +280,7 @@ impl Events for Past {
 }
 
 /// What can be read of a record, ended or not.
-#[expect(private_interfaces, reason = "only this file says where events lie")]
+
 pub(crate) trait Events {
     /// The index of the oldest event kept.
     fn first(&self) -> u64;
@@ -426,7 +428,8 @@ mod tests {
         assert_eq!(grow(&mut modest), kept + 10, "who has less than its share forgets nothing");
         drop(greedy);
         assert!(budget.held() <= modest.holding.bytes());
-        let past = modest.end(Writer::default(), |_| ());
+        let past = modest.end(|_| ());
+        drop(modest);
         assert_eq!(budget.held(), past.size(), "of what has ended the budget knows every byte");
         drop(past);
         assert_eq!(budget.held(), 0);
@@ -445,7 +448,7 @@ mod tests {
     fn a_record_reads_the_same_packed_ended_and_reopened() {
         let piece = PIECE as u64;
         for events in [0, 1, piece - 1, piece, piece + 1, 3 * piece + 7] {
-            let record = long(events);
+            let mut record = long(events);
             let expected: Vec<Recorded> = (0..events)
                 .map(|index| Recorded { at: Time::from_nanos(index), event: stepped(1 + index / 2) })
                 .collect();
@@ -457,7 +460,7 @@ mod tests {
                 }
             };
             check(&|index, limit| record.from(index, limit));
-            let mut past = record.end(Writer::default(), |out| out.number(77_u64));
+            let mut past = record.end(|out| out.number(77_u64));
             check(&|index, limit| past.from(index, limit));
             assert_eq!(past.next_index(), events);
             assert_eq!(past.also().number(), Some(77));
@@ -469,11 +472,11 @@ mod tests {
 
     #[test]
     fn a_phase_is_found_in_whatever_piece_it_lies() {
-        let record = long(5 * PIECE as u64 + 9);
+        let mut record = long(5 * PIECE as u64 + 9);
         for phase in (2..5 * PIECE as u64 / 2).step_by(7) {
             assert_eq!(record.start_of(Phase::new(phase)), Ok(2 * (phase - 1) - 1));
         }
-        let past = record.end(Writer::default(), |_| ());
+        let past = record.end(|_| ());
         assert_eq!(past.start_of(Phase::new(100)), Ok(197));
         assert_eq!(past.start_of(Phase::new(100_000)), Ok(past.next_index() - 1));
     }

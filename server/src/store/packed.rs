@@ -407,8 +407,9 @@ mod tests {
 
     fn offence() -> impl Strategy<Value = Offence> {
         let kind = proptest::sample::select(OffenceKind::ALL.to_vec());
-        (process(), kind, option::of(number()), option::of(phase()), ".{0,9}")
-            .prop_map(|(process, kind, number, phase, detail)| Offence { process, kind, number, phase, detail })
+        (process(), kind, option::of(number()), option::of(phase()), ".{0,9}").prop_map(
+            |(process, kind, number, phase, detail)| Offence { process, kind, number, phase, detail },
+        )
     }
 
     /// Every kind of event, sensible or not.
@@ -419,13 +420,15 @@ mod tests {
         ];
         prop_oneof![
             process().prop_map(|process| Event::Joined { process }),
-            (process(), session(), prop_oneof![Just(0), any::<u64>()]).prop_map(
-                |(process, session, incarnation)| Event::Session { process, session, incarnation }
-            ),
+            (process(), session(), prop_oneof![Just(0), any::<u64>()])
+                .prop_map(|(process, session, incarnation)| Event::Session { process, session, incarnation }),
             (process(), number(), option::of(session()), op)
                 .prop_map(|(process, number, session, op)| Event::Accepted { process, number, session, op }),
-            (process(), option::of(number()), ".{0,9}")
-                .prop_map(|(process, number, why)| Event::Refused { process, number, why }),
+            (process(), option::of(number()), ".{0,9}").prop_map(|(process, number, why)| Event::Refused {
+                process,
+                number,
+                why
+            }),
             size().prop_map(|joined| Event::GatheringEnded { joined }),
             process().prop_map(|process| Event::PatienceSpent { process }),
             (phase(), 1..9_u32, size()).prop_map(|(phase, warp, length)| Event::Stepped {
