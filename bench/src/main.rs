@@ -1,7 +1,8 @@
 //! `stickycas-bench`: what StickyCAS costs, beside the least that could do the work, in one run.
 //!
 //! ```text
-//! cargo run --release -p stickycas-bench -- wire           the service over the wire, against one that does nothing
+//! cargo run --release -p stickycas-bench -- wire           the service over the wire, against one that does nothing, and etcd
+//! cargo run --release -p stickycas-bench -- latency        one instance alone, in round trips
 //! cargo run --release -p stickycas-bench -- help
 //! ```
 //!
@@ -13,7 +14,18 @@
 //! down what it found; and a package of its own, so that nobody who only uses StickyCAS builds it.
 
 mod cli;
+mod etcd;
+mod floor;
+mod latency;
+mod results;
+mod rig;
+mod serve;
+mod spread;
+mod stopwatch;
+mod table;
+mod turns;
 mod wire;
+mod work;
 
 use std::process::ExitCode;
 

@@ -1,15 +1,14 @@
-//! What the service costs over the wire, against a service that does nothing.
+//! What the service costs over the wire, against a service that does nothing, and against etcd.
 //!
 //! ```text
-//! cargo run --release -p stickycas-bench -- wire              a table
-//! cargo run --release -p stickycas-bench -- wire --json       and a line of JSON
-//! cargo run --release -p stickycas-bench -- wire --help       rounds, candidates, size
+//! cargo run --release -p stickycas-bench -- wire                     tables
+//! cargo run --release -p stickycas-bench -- wire --json wire.json    and every sample
+//! cargo run --release -p stickycas-bench -- wire --help              rounds, candidates, size
 //! ```
 //!
-//! The work is that of n = 32 correct processes, p = 4, r = 8, values of 8 bytes: W = 8 warps append in
-//! round 1, and c = 1 read in round 2 returns all 8 entries, so half of the accesses are appends and half are
-//! reads. Each process is a principal with one connection of its own, and takes part in several instances at a
-//! time. Patience is endless. Server and clients share one runtime of two workers, on TCP over loopback.
+//! The work is that of [`crate::work`]: half of the accesses are appends and half are reads of 8 entries. Each process is
+//! a principal with one connection of its own, and takes part in several instances at a time. Patience is endless. Server
+//! and clients share one runtime of two workers, on TCP over loopback, unless `--layout` says otherwise.
 //!
 //! | candidate | what |
 //! | --- | --- |
@@ -18,141 +17,121 @@
 //! | `stream-floor/k` | the Attach client, stripped to its accesses, against a stream that echoes: one message out for one in, k accesses in flight |
 //! | `attach/k` | one Attach stream per principal against the real server, k instances in flight, one access per message of the client |
 //! | `attach-batch/k` | the same; what follows from one message of the server goes out as one message |
+//! | `etcd/k`, `etcd-no-fsync/k` | the same consensus on etcd, k instances in flight: see `etcd/play`. Left out where there is no etcd |
 //!
 //! Only accesses are counted. On Attach the Hello of each instance and the Decision that ends it are sent and
 //! waited for inside the measured time, and count nothing: per access the real server handles two frames, the
 //! floor one. The unary calls do not report decisions. Creating the instances is outside the measured time;
-//! letting go of those that have finished is inside. Every process decides for itself, and a run in which two
-//! decisions of an instance differ fails.
+//! letting go of those that have finished is inside. Every process decides for itself; when the clock has stopped every
+//! instance is judged, and one that is not valid fails the run.
 //!
 //! Not criterion: it measures one candidate after the other, and a minute later the machine is another one.
 //! Here all candidates take turns, every round has a fresh server for each, and a ratio is taken within its
 //! round. Beside each rate stands the processor time that an access took, server and client together, which
 //! does not depend on what else the machine is doing.
+//!
+//! In the raw results: `layout`, `rounds`, `disk` (the kind of file system under etcd's data), and for each of
+//! `candidates` its `name`, what it is measured against (`floor`), `in_flight`, its `samples`, and medians with their
+//! ranges: `rate` and `instance_rate`, `cost_us` (of a processor, for each access), `of_floor` and `of_floor_by_cost`, and
+//! `of_etcd`: by candidate of etcd, our instances per second in units of its.
 
 mod attach;
-mod floor;
+mod candidate;
 mod report;
-mod rig;
-mod unary;
+pub(crate) mod unary;
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
 
-use report::Series;
-use rig::{Rig, Sample};
+use self::candidate::CANDIDATES;
+use self::report::{Conditions, Series};
+use crate::etcd::Program;
+use crate::results;
+use crate::serve::{self, Layout};
+use crate::turns::Turns;
+use crate::work::{PROCESSES, Saw};
 
 /// How to measure the wire.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// How often each candidate has its turn, after one turn that does not count.
-    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
-    /// Print a line of JSON too.
-    #[arg(long)]
-    json: bool,
-    /// Only these candidates, by name; a candidate without its floor has no ratio.
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    only: Vec<String>,
-    /// Multiplies the number of instances in each turn.
-    #[arg(long, default_value_t = 1.0)]
-    scale: f64,
+    #[command(flatten)]
+    turns: Turns,
+    /// How clients and server share the processors; etcd is always a program of its own.
+    #[arg(long, value_enum, default_value_t)]
+    layout: Layout,
+    /// etcd's program; the one in PATH if not given.
+    #[arg(long, value_name = "PATH")]
+    etcd: Option<PathBuf>,
+    /// The directory below which etcd's data lie for as long as it runs; the system's for temporary files if not given.
+    #[arg(long, value_name = "DIRECTORY")]
+    disk: Option<PathBuf>,
 }
 
-/// One way to spend the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Candidate {
-    UnaryFloor,
-    Unary,
-    StreamFloor { in_flight: usize },
-    Attach { in_flight: usize, batch: bool },
+/// What one task of a process saw: instances by number.
+pub(crate) struct Slot {
+    pub(crate) process: usize,
+    pub(crate) saw: Vec<(usize, Saw)>,
 }
 
-use Candidate::{Attach, StreamFloor, Unary, UnaryFloor};
-
-/// In the order of their turns: each next to its floor.
-const CANDIDATES: [Candidate; 11] = [
-    UnaryFloor,
-    Unary,
-    StreamFloor { in_flight: 1 },
-    Attach { in_flight: 1, batch: false },
-    StreamFloor { in_flight: 16 },
-    Attach { in_flight: 16, batch: false },
-    Attach { in_flight: 16, batch: true },
-    StreamFloor { in_flight: 64 },
-    Attach { in_flight: 64, batch: false },
-    Attach { in_flight: 64, batch: true },
-    Attach { in_flight: 256, batch: true },
-];
-
-/// Instances in flight over unary calls: so many that while some wait for a phase others keep the wire busy.
-const UNARY_IN_FLIGHT: usize = 16;
-
-impl Candidate {
-    fn name(self) -> String {
-        match self {
-            UnaryFloor => "unary-floor".to_owned(),
-            Unary => "unary".to_owned(),
-            StreamFloor { in_flight } => format!("stream-floor/{in_flight}"),
-            Attach { in_flight, batch: false } => format!("attach/{in_flight}"),
-            Attach { in_flight, batch: true } => format!("attach-batch/{in_flight}"),
-        }
-    }
-
-    /// What it is measured against.
-    fn floor(self) -> Option<Self> {
-        match self {
-            UnaryFloor | StreamFloor { .. } => None,
-            Unary => Some(UnaryFloor),
-            Attach { in_flight, .. } => Some(StreamFloor { in_flight: in_flight.min(64) }),
-        }
-    }
-
-    /// Instances in one turn, for about a second of work on two slow cores.
-    fn instances(self) -> usize {
-        match self {
-            UnaryFloor | Unary => 800,
-            StreamFloor { in_flight: 1 } => 3_000,
-            Attach { in_flight: 1, .. } => 1_000,
-            StreamFloor { .. } => 8_000,
-            Attach { .. } => 4_000,
-        }
-    }
-
-    /// One turn, on a server of its own.
-    async fn turn(self, instances: usize) -> anyhow::Result<Sample> {
-        match self {
-            UnaryFloor => unary::run(&Rig::floor(instances).await?, UNARY_IN_FLIGHT).await,
-            Unary => unary::run(&Rig::server(instances).await?, UNARY_IN_FLIGHT).await,
-            StreamFloor { in_flight } => attach::run(&Rig::floor(instances).await?, in_flight, false).await,
-            Attach { in_flight, batch } => {
-                attach::run(&Rig::server(instances).await?, in_flight, batch).await
+impl Slot {
+    /// By process, then by instance.
+    pub(crate) fn together(slots: Vec<Self>, instances: usize) -> Vec<Vec<Saw>> {
+        let mut all = vec![vec![Saw::NOTHING; instances]; PROCESSES as usize];
+        for Self { process, saw } in slots {
+            for (instance, saw) in saw {
+                all[process][instance] = saw;
             }
         }
+        all
     }
 }
 
 /// Measures, and prints what came of it.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let wanted = |candidate: &Candidate| options.only.is_empty() || options.only.contains(&candidate.name());
-    let mut series: Vec<_> = CANDIDATES.into_iter().filter(wanted).map(Series::new).collect();
-    anyhow::ensure!(!series.is_empty(), "--only names no candidate");
-    for round in 0..=options.rounds {
+    let names: Vec<String> = CANDIDATES.iter().map(|candidate| candidate.name()).collect();
+    options.turns.check(&names)?;
+    let disk = options.disk.clone().unwrap_or_else(std::env::temp_dir);
+    let etcd = Program::find(options.etcd.as_deref(), &disk)?;
+    let mut series: Vec<_> = CANDIDATES
+        .into_iter()
+        .filter(|candidate| options.turns.wants(&candidate.name()))
+        .filter(|candidate| candidate.can_run(etcd.as_ref()))
+        .map(Series::new)
+        .collect();
+    let runtime = serve::runtime(options.layout.workers())?;
+    for round in 0..=options.turns.rounds {
         for series in &mut series {
             let candidate = series.candidate;
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
-            let instances = (candidate.instances() as f64 * options.scale).max(1.0) as usize;
-            // Spawned, so that it runs on the two workers and not beside them.
-            let turn = runtime.spawn(candidate.turn(instances));
+            let instances = options.turns.scaled(candidate.instances());
+            // Spawned, so that it runs on the workers and not beside them.
+            let turn = runtime.spawn(candidate.turn(instances, options.layout, etcd.clone()));
             let sample = runtime.block_on(turn)?.with_context(|| candidate.name())?;
             if round > 0 {
                 series.samples.push(sample);
             }
         }
     }
-    report::print(&series, options.json)?;
+    let conditions = Conditions {
+        layout: options.layout,
+        rounds: options.turns.rounds,
+        disk: etcd.as_ref().and_then(|_| results::file_system(&disk)),
+    };
+    let version = etcd.map(|etcd| ("etcd".to_owned(), etcd.version));
+    report(&conditions, &series, &version.into_iter().collect(), options.turns.json.as_deref())?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn report(
+    conditions: &Conditions,
+    series: &[Series],
+    programs: &BTreeMap<String, String>,
+    json: Option<&Path>,
+) -> anyhow::Result<()> {
+    let results = report::Results::new(conditions, series);
+    results.print()?;
+    json.map_or(Ok(()), |json| results::write(json, "wire", programs, &results))
 }

@@ -1,12 +1,16 @@
-//! Medians, ranges and ratios, as a table and as JSON.
+//! Medians, ranges and ratios, as tables and as they are written down.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 
-use comfy_table::{CellAlignment, Table, presets};
+use clap::ValueEnum as _;
 use serde::Serialize;
 
-use super::Candidate;
-use super::rig::Sample;
+use super::candidate::Candidate;
+use crate::serve::Layout;
+use crate::spread::Spread;
+use crate::stopwatch::Sample;
+use crate::table::table;
 
 /// The turns of one candidate.
 pub(crate) struct Series {
@@ -19,46 +23,45 @@ impl Series {
         Self { candidate, samples: Vec::new() }
     }
 
-    /// Accesses per second, by round.
-    fn rates(&self) -> Vec<f64> {
-        #[allow(clippy::cast_precision_loss)]
-        self.samples.iter().map(|sample| sample.accesses as f64 / sample.wall.as_secs_f64()).collect()
+    /// By round.
+    fn each<'a>(&'a self, figure: impl Fn(&Sample) -> f64 + 'a) -> impl Iterator<Item = f64> + 'a {
+        self.samples.iter().map(figure)
     }
 
     /// Microseconds of processor time per access, by round; empty where the system does not tell.
-    fn costs(&self) -> Vec<f64> {
-        #[allow(clippy::cast_precision_loss)]
-        let cost = |sample: &Sample| Some(sample.processor?.as_secs_f64() * 1e6 / sample.accesses as f64);
-        self.samples.iter().filter_map(cost).collect()
+    fn costs(&self) -> impl Iterator<Item = f64> + '_ {
+        self.samples.iter().filter_map(Sample::cost)
     }
 }
 
-/// The middle one and the outermost ones.
-#[derive(Clone, Copy, Debug, Serialize)]
-struct Spread {
-    median: f64,
-    min: f64,
-    max: f64,
+/// What was the same for all of them.
+pub(crate) struct Conditions {
+    pub(crate) layout: Layout,
+    pub(crate) rounds: u32,
+    pub(crate) disk: Option<String>,
 }
 
-impl Spread {
-    fn of(mut values: Vec<f64>) -> Option<Self> {
-        values.sort_by(f64::total_cmp);
-        let (min, max) = (*values.first()?, *values.last()?);
-        let half = values.len() / 2;
-        let median =
-            if values.len() % 2 == 1 { values[half] } else { f64::midpoint(values[half - 1], values[half]) };
-        Some(Self { median, min, max })
-    }
-}
-
-/// One line of the report.
+/// All of it, as it is written down.
 #[derive(Debug, Serialize)]
-struct Row {
-    candidate: String,
-    rounds: usize,
+pub(crate) struct Results<'a> {
+    layout: String,
+    rounds: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk: Option<&'a str>,
+    candidates: Vec<Row<'a>>,
+}
+
+/// One candidate.
+#[derive(Debug, Serialize)]
+struct Row<'a> {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    floor: Option<String>,
+    in_flight: usize,
     /// Accesses per second.
     rate: Option<Spread>,
+    /// Instances per second.
+    instance_rate: Option<Spread>,
     /// Microseconds of processor time per access.
     cost_us: Option<Spread>,
     /// The rate in units of the floor's in the same round.
@@ -66,65 +69,96 @@ struct Row {
     /// The floor's processor time per access in units of ours in the same round: what the ratio would be on a
     /// machine that does nothing else.
     of_floor_by_cost: Option<Spread>,
+    /// Instances per second in units of etcd's in the same round.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    of_etcd: BTreeMap<String, Spread>,
+    samples: &'a [Sample],
 }
 
-impl Row {
-    fn new(series: &Series, all: &[Series]) -> Self {
-        let floor = series.candidate.floor();
-        let floor = all.iter().find(|other| Some(other.candidate) == floor);
-        let over = |ours: Vec<f64>, floor: Vec<f64>| {
-            Spread::of(ours.into_iter().zip(floor).map(|(ours, floor)| ours / floor).collect())
-        };
+/// Ratios within rounds.
+fn over(ours: impl Iterator<Item = f64>, theirs: impl Iterator<Item = f64>) -> Option<Spread> {
+    Spread::of(ours.zip(theirs).map(|(ours, theirs)| ours / theirs))
+}
+
+impl<'a> Row<'a> {
+    fn new(series: &'a Series, all: &[Series]) -> Self {
+        let candidate = series.candidate;
+        let floor = all.iter().find(|other| Some(other.candidate) == candidate.floor());
+        let etcd = all.iter().filter(|other| candidate.is_ours() && other.candidate.is_etcd());
+        let of_etcd = etcd.filter_map(|etcd| {
+            let ratio = over(series.each(Sample::instance_rate), etcd.each(Sample::instance_rate))?;
+            Some((etcd.candidate.name(), ratio))
+        });
         Self {
-            candidate: series.candidate.name(),
-            rounds: series.samples.len(),
-            rate: Spread::of(series.rates()),
+            name: candidate.name(),
+            floor: candidate.floor().map(Candidate::name),
+            in_flight: candidate.in_flight(),
+            rate: Spread::of(series.each(Sample::rate)),
+            instance_rate: Spread::of(series.each(Sample::instance_rate)),
             cost_us: Spread::of(series.costs()),
-            of_floor: floor.and_then(|floor| over(series.rates(), floor.rates())),
+            of_floor: floor.and_then(|floor| over(series.each(Sample::rate), floor.each(Sample::rate))),
             of_floor_by_cost: floor.and_then(|floor| over(floor.costs(), series.costs())),
+            of_etcd: of_etcd.collect(),
+            samples: &series.samples,
         }
     }
 
-    fn cells(&self) -> [String; 7] {
-        let number = |value: Option<f64>, digits: usize| {
-            value.map_or(String::new(), |value| format!("{value:.digits$}"))
-        };
+    fn cells(&self) -> [String; 8] {
         [
-            self.candidate.clone(),
-            number(self.rate.map(|rate| rate.median), 0),
-            number(self.rate.map(|rate| rate.min), 0),
-            number(self.rate.map(|rate| rate.max), 0),
-            number(self.cost_us.map(|cost| cost.median), 2),
-            number(self.of_floor.map(|ratio| ratio.median), 2),
-            number(self.of_floor_by_cost.map(|ratio| ratio.median), 2),
+            self.name.clone(),
+            median(self.rate, 0),
+            self.rate.map_or(String::new(), |rate| format!("{:.0}", rate.min)),
+            self.rate.map_or(String::new(), |rate| format!("{:.0}", rate.max)),
+            median(self.instance_rate, 0),
+            median(self.cost_us, 2),
+            median(self.of_floor, 2),
+            median(self.of_floor_by_cost, 2),
         ]
     }
 }
 
-/// Prints the table, and with `json` a line of JSON.
-pub(crate) fn print(series: &[Series], json: bool) -> anyhow::Result<()> {
-    let rows: Vec<_> = series.iter().map(|one| Row::new(one, series)).collect();
-    let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN);
-    table.set_header([
-        "candidate",
-        "accesses/s",
-        "min",
-        "max",
-        "CPU us/access",
-        "of floor",
-        "of floor by CPU",
-    ]);
-    for row in &rows {
-        table.add_row(row.cells());
+fn median(spread: Option<Spread>, digits: usize) -> String {
+    spread.map_or(String::new(), |spread| format!("{:.digits$}", spread.median))
+}
+
+impl<'a> Results<'a> {
+    pub(crate) fn new(conditions: &'a Conditions, series: &'a [Series]) -> Self {
+        let layout = conditions.layout.to_possible_value();
+        Self {
+            layout: layout.map(|layout| layout.get_name().to_owned()).unwrap_or_default(),
+            rounds: conditions.rounds,
+            disk: conditions.disk.as_deref(),
+            candidates: series.iter().map(|one| Row::new(one, series)).collect(),
+        }
     }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
+
+    /// The tables, ready to be put into a page.
+    pub(crate) fn print(&self) -> anyhow::Result<()> {
+        let mut out = std::io::stdout().lock();
+        let header = [
+            "candidate",
+            "accesses/s",
+            "min",
+            "max",
+            "instances/s",
+            "CPU us/access",
+            "of floor",
+            "of floor by CPU",
+        ];
+        let rows = self.candidates.iter().map(|row| row.cells().to_vec());
+        writeln!(out, "{}", table(header.map(str::to_owned).to_vec(), rows))?;
+        let beside = self.candidates.iter().find(|row| !row.of_etcd.is_empty());
+        let etcd: Vec<&String> = beside.map(|row| row.of_etcd.keys().collect()).unwrap_or_default();
+        if !etcd.is_empty() {
+            let header = ["instances/s, times those of".to_owned()].into_iter();
+            let header = header.chain(etcd.iter().map(|&name| name.clone())).collect();
+            let ours = self.candidates.iter().filter(|row| !row.of_etcd.is_empty());
+            let rows = ours.map(|row| {
+                let ratios = etcd.iter().map(|&name| median(row.of_etcd.get(name).copied(), 1));
+                [row.name.clone()].into_iter().chain(ratios).collect()
+            });
+            writeln!(out, "\n{}", table(header, rows))?;
+        }
+        Ok(())
     }
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{table}")?;
-    if json {
-        writeln!(out, "{}", serde_json::to_string(&rows)?)?;
-    }
-    Ok(())
 }
