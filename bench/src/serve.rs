@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -60,8 +61,8 @@ pub(crate) struct Running {
 /// What ends the server when it is dropped.
 enum Keeper {
     Task(AbortHandle),
-    /// The runtime of its own ends when the other end of this is gone.
-    Thread(#[allow(dead_code)] oneshot::Sender<()>),
+    /// With a runtime of its own, which ends when the other end of the first is gone.
+    Thread(Option<oneshot::Sender<()>>, Option<JoinHandle<anyhow::Result<()>>>),
     Program(Child),
 }
 
@@ -77,7 +78,7 @@ impl Running {
         let keeper = match layout {
             Layout::TwoRuntimes => {
                 let (keeper, dropped) = oneshot::channel();
-                std::thread::Builder::new().name("server".to_owned()).spawn(move || {
+                let thread = std::thread::Builder::new().name("server".to_owned()).spawn(move || {
                     let runtime = runtime(1)?;
                     let server =
                         runtime.spawn(async move { serve(service, TcpListener::from_std(listener)?).await });
@@ -86,7 +87,7 @@ impl Running {
                     server.abort();
                     anyhow::Ok(())
                 })?;
-                Keeper::Thread(keeper)
+                Keeper::Thread(Some(keeper), Some(thread))
             }
             Layout::OneRuntime | Layout::TwoPrograms => {
                 Keeper::Task(tokio::spawn(serve(service, TcpListener::from_std(listener)?)).abort_handle())
@@ -117,7 +118,7 @@ impl Running {
     pub(crate) fn pid(&self) -> Option<u32> {
         match &self.keeper {
             Keeper::Program(child) => Some(child.id()),
-            Keeper::Task(_) | Keeper::Thread(_) => None,
+            Keeper::Task(_) | Keeper::Thread(..) => None,
         }
     }
 }
@@ -126,7 +127,13 @@ impl Drop for Running {
     fn drop(&mut self) {
         match &mut self.keeper {
             Keeper::Task(server) => server.abort(),
-            Keeper::Thread(_) => {}
+            Keeper::Thread(keeper, thread) => {
+                drop(keeper.take());
+                // Waited for: a thread that ends within the next turn would take its processor time along.
+                if let Some(thread) = thread.take() {
+                    let _ended = thread.join();
+                }
+            }
             Keeper::Program(child) => {
                 // It may have ended by itself; then there is nothing to kill.
                 let _ended = child.kill();

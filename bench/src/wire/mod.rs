@@ -33,7 +33,8 @@
 //! In the raw results: `layout`, `rounds`, `disk` (the kind of file system under etcd's data), and for each of
 //! `candidates` its `name`, what it is measured against (`floor`), `in_flight`, its `samples`, and medians with their
 //! ranges: `rate` and `instance_rate`, `cost_us` (of a processor, for each access), `of_floor` and `of_floor_by_cost`, and
-//! `of_etcd`: by candidate of etcd, our instances per second in units of its.
+//! `of_etcd`: by candidate of etcd, `rate`, our instances per second in units of its, and `cost`, its processor time for
+//! each access in units of ours.
 
 mod attach;
 mod candidate;

@@ -69,10 +69,31 @@ struct Row<'a> {
     /// The floor's processor time per access in units of ours in the same round: what the ratio would be on a
     /// machine that does nothing else.
     of_floor_by_cost: Option<Spread>,
-    /// Instances per second in units of etcd's in the same round.
+    /// By candidate of etcd.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    of_etcd: BTreeMap<String, Spread>,
+    of_etcd: BTreeMap<String, OfEtcd>,
     samples: &'a [Sample],
+}
+
+/// Ours beside etcd's.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct OfEtcd {
+    /// Instances per second in units of its in the same round.
+    rate: Spread,
+    /// Its processor time per access in units of ours in the same round.
+    cost: Option<Spread>,
+}
+
+impl OfEtcd {
+    fn new(ours: &Series, etcd: &Series) -> Option<Self> {
+        let rate = over(ours.each(Sample::instance_rate), etcd.each(Sample::instance_rate))?;
+        Some(Self { rate, cost: over(etcd.costs(), ours.costs()) })
+    }
+
+    fn cell(&self) -> String {
+        let cost = self.cost.map(|cost| format!(" ({:.1})", cost.median)).unwrap_or_default();
+        format!("{:.1}{cost}", self.rate.median)
+    }
 }
 
 /// Ratios within rounds.
@@ -85,10 +106,7 @@ impl<'a> Row<'a> {
         let candidate = series.candidate;
         let floor = all.iter().find(|other| Some(other.candidate) == candidate.floor());
         let etcd = all.iter().filter(|other| candidate.is_ours() && other.candidate.is_etcd());
-        let of_etcd = etcd.filter_map(|etcd| {
-            let ratio = over(series.each(Sample::instance_rate), etcd.each(Sample::instance_rate))?;
-            Some((etcd.candidate.name(), ratio))
-        });
+        let of_etcd = etcd.filter_map(|etcd| Some((etcd.candidate.name(), OfEtcd::new(series, etcd)?)));
         Self {
             name: candidate.name(),
             floor: candidate.floor().map(Candidate::name),
@@ -150,11 +168,12 @@ impl<'a> Results<'a> {
         let beside = self.candidates.iter().find(|row| !row.of_etcd.is_empty());
         let etcd: Vec<&String> = beside.map(|row| row.of_etcd.keys().collect()).unwrap_or_default();
         if !etcd.is_empty() {
-            let header = ["instances/s, times those of".to_owned()].into_iter();
+            let header = ["instances/s, times those of (by CPU)".to_owned()].into_iter();
             let header = header.chain(etcd.iter().map(|&name| name.clone())).collect();
             let ours = self.candidates.iter().filter(|row| !row.of_etcd.is_empty());
             let rows = ours.map(|row| {
-                let ratios = etcd.iter().map(|&name| median(row.of_etcd.get(name).copied(), 1));
+                let ratios =
+                    etcd.iter().map(|&name| row.of_etcd.get(name).map_or(String::new(), OfEtcd::cell));
                 [row.name.clone()].into_iter().chain(ratios).collect()
             });
             writeln!(out, "\n{}", table(header, rows))?;

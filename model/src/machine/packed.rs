@@ -6,33 +6,39 @@
 
 use std::sync::Arc;
 
-use super::member::{self, Kept, Member};
+use super::kept::{Kept, fingerprint};
+use super::member::Session;
 use super::{Entry, Machine, OffenceCount, State};
-use crate::access::{Answer, AppendAnswer, ReadAnswer};
+use crate::access::AppendAnswer;
 use crate::dense::{Reader, Writer};
 use crate::history::{Offence, OffenceKind};
 use crate::params::Params;
-use crate::types::{AccessNumber, Phase, SessionId};
+use crate::types::{AccessNumber, Phase, ProcessId, SessionId};
 
 // Of a member.
 const JOINED: u8 = 1;
 const SPENT: u8 = 1 << 1;
-const REFUSED_ON_STREAM: u8 = 1 << 2;
-const DECIDED: u8 = 1 << 3;
-const SESSION: u8 = 1 << 4;
-/// The answer of its first append is the first one kept.
-const APPEND_IS_KEPT: u8 = 1 << 5;
-const APPEND: u8 = 1 << 6;
-/// Its next access is the one behind the last that was executed.
-const ALL_EXECUTED: u8 = 1 << 7;
+const REFUSED: u8 = 1 << 2;
+const LEFT: u8 = 1 << 3;
+const FIRST_SESSION: u8 = 1 << 4;
+const LATER_SESSION: u8 = 1 << 5;
+const APPENDED: u8 = 1 << 6;
+const WITHDRAWN: u8 = 1 << 7;
 
-// Of an answer that is kept. The lowest two bits say which; see `which`.
-const KIND: u8 = 3;
-const SEALED: u8 = 1 << 2;
-/// A read got all that stood behind its start.
-const WHOLE: u8 = 1 << 3;
-const ON_SESSION: u8 = 1 << 4;
-const ON_FIRST_SESSION: u8 = 1 << 5;
+// Of an answer that is kept, beside those of sessions.
+const APPEND: u8 = 1;
+
+fn flag(set: bool, flag: u8) -> u8 {
+    if set { flag } else { 0 }
+}
+
+fn session_flag(session: Session) -> u8 {
+    match session.get() {
+        None => 0,
+        Some(SessionId::FIRST) => FIRST_SESSION,
+        Some(_) => LATER_SESSION,
+    }
+}
 
 impl Machine {
     /// Writes it down. Its instance must have ended.
@@ -44,7 +50,7 @@ impl Machine {
         );
         let deadline = self.join_deadline.map_or(0, |deadline| deadline.as_nanos().saturating_add(1));
         let flags = u8::from(self.state == State::Closed)
-            | u8::from(self.sealed) << 1
+            | u8::from(self.sealed.is_some()) << 1
             | u8::from(deadline > 0) << 2
             | u8::from(!self.offences.counts.is_empty()) << 3
             | u8::from(!self.offences.refusals.is_empty()) << 4;
@@ -53,13 +59,16 @@ impl Machine {
             out.number(deadline - 1);
         }
         out.number(self.phase.get());
+        if let Some(sealed) = self.sealed {
+            out.number(sealed.get());
+        }
         out.number(self.list.len());
         for entry in self.list.iter() {
             out.value(&entry.value);
             out.number(entry.process.get());
             out.number(entry.phase.get());
         }
-        self.members.iter().for_each(|member| pack_member(member, out));
+        ProcessId::all(self.params.processes()).for_each(|process| self.pack_member(process, out));
         self.pack_misbehaviour(out);
     }
 
@@ -90,22 +99,22 @@ impl Machine {
         let mut machine = Self::new(params);
         let flags = packed.byte()?;
         machine.state = if flags & 1 == 0 { State::Finished } else { State::Closed };
-        machine.sealed = flags & 1 << 1 != 0;
         if flags & 1 << 2 != 0 {
             machine.join_deadline = Some(packed.time()?);
         }
         let phase = packed.phase()?;
         machine.go_to(phase);
+        if flags & 1 << 1 != 0 {
+            machine.sealed = Some(packed.phase()?);
+        }
         for _ in 0..packed.number()? {
             let (value, process, phase) = (packed.value()?, packed.process()?, packed.phase()?);
             let AppendAnswer::Success(_) = machine.list.turn().append(Entry { value, process, phase }) else {
                 return None;
             };
         }
-        for member in &mut machine.members {
-            unpack_member(member, packed)?;
-            machine.joined += u32::from(member.joined);
-            machine.left += u32::from(member.decided.is_some());
+        for process in ProcessId::all(machine.params.processes()) {
+            machine.unpack_member(process, packed)?;
         }
         machine.unpack_misbehaviour(flags, packed)?;
         Some(machine)
@@ -136,156 +145,116 @@ impl Machine {
         }
         Some(())
     }
+
+    fn pack_member(&self, process: ProcessId, out: &mut Writer) {
+        let (member, rare) = (&self.members[process.index()], &self.rare[process.index()]);
+        out.byte(
+            flag(member.has_joined(), JOINED)
+                | flag(member.is_spent(), SPENT)
+                | flag(member.was_refused(), REFUSED)
+                | flag(member.has_left(), LEFT)
+                | session_flag(member.session)
+                | flag(rare.append.is_some(), APPENDED)
+                | flag(rare.withdrawn > 0, WITHDRAWN),
+        );
+        out.number(member.next.get());
+        pack_later_session(member.session, out);
+        if let Some(phase) = rare.append {
+            out.number(phase.get());
+        }
+        if rare.withdrawn > 0 {
+            out.number(rare.withdrawn);
+        }
+        if let Some(decision) = self.decision(process) {
+            out.value(decision);
+        }
+        let last = self.executed(process, member);
+        for number in self.numbers_kept(last) {
+            if let Some(kept) = self.answers.get(process, number, last) {
+                pack_kept(kept, out);
+            }
+        }
+    }
+
+    fn unpack_member(&mut self, process: ProcessId, packed: &mut Reader<'_>) -> Option<()> {
+        let flags = packed.byte()?;
+        let (next, session) = (packed.access_number()?, unpack_session(flags, packed)?);
+        let append = if flags & APPENDED != 0 { Some(packed.phase()?) } else { None };
+        let withdrawn = if flags & WITHDRAWN != 0 { packed.small()?.try_into().ok()? } else { 0 };
+        let member = &mut self.members[process.index()];
+        (member.next, member.session) = (next, session);
+        let rare = &mut self.rare[process.index()];
+        (rare.append, rare.withdrawn) = (append, withdrawn);
+        if flags & JOINED != 0 {
+            member.join();
+            self.joined += 1;
+        }
+        if flags & SPENT != 0 {
+            member.give_up();
+        }
+        if flags & REFUSED != 0 {
+            member.note_refusal();
+        }
+        if flags & LEFT != 0 {
+            member.leave();
+            rare.decision = u32::try_from(self.decisions.len()).ok()?;
+            self.decisions.push(packed.value()?);
+        }
+        let last = self.executed(process, &self.members[process.index()]);
+        for number in self.numbers_kept(last) {
+            self.answers.keep(process, number, unpack_kept(packed)?);
+        }
+        Some(())
+    }
+
+    /// The numbers of the answers that are kept of a process whose last executed access is `last`.
+    fn numbers_kept(&self, last: u64) -> impl Iterator<Item = AccessNumber> + use<> {
+        let first = last.saturating_sub(self.params.spec().pipeline.into()) + 1;
+        (first..=last).filter_map(AccessNumber::new)
+    }
 }
 
-fn pack_member(member: &Member, out: &mut Writer) {
-    let kept = member.kept.front().map(|kept| (kept.phase, kept.answer));
-    let append = member.append.map(|(phase, answer)| (phase, Answer::Append(answer)));
-    let append_is_kept = append.is_some() && append == kept;
-    let all_executed = member.next.get() == member.answered + 1;
-    let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-    out.byte(
-        flag(member.joined, JOINED)
-            | flag(member.spent, SPENT)
-            | flag(member.refused_on_stream, REFUSED_ON_STREAM)
-            | flag(member.decided.is_some(), DECIDED)
-            | flag(member.session.is_some(), SESSION)
-            | flag(append_is_kept, APPEND_IS_KEPT)
-            | flag(append.is_some() && !append_is_kept, APPEND)
-            | flag(all_executed, ALL_EXECUTED),
-    );
-    out.number(member.answered);
-    if !all_executed {
-        out.number(member.next.get());
-    }
-    if let Some(session) = member.session {
+fn pack_later_session(session: Session, out: &mut Writer) {
+    if let Some(session) = session.get().filter(|session| *session != SessionId::FIRST) {
         out.number(session.get());
     }
-    if let Some(decided) = &member.decided {
-        out.value(decided);
-    }
-    if let (Some((phase, answer)), false) = (member.append, append_is_kept) {
-        out.number(phase.get());
-        let (kind, position) = which(answer);
-        out.byte(kind);
-        position.inspect(|position| out.number(*position));
-    }
-    out.number(member.kept.len() as u64);
-    member.kept.iter().for_each(|kept| pack_kept(kept, out));
 }
 
-fn unpack_member(member: &mut Member, packed: &mut Reader<'_>) -> Option<()> {
-    let flags = packed.byte()?;
-    let has = |flag: u8| flags & flag != 0;
-    member.joined = has(JOINED);
-    member.spent = has(SPENT);
-    member.refused_on_stream = has(REFUSED_ON_STREAM);
-    member.answered = packed.number()?;
-    member.next = match has(ALL_EXECUTED) {
-        true => AccessNumber::new(member.answered + 1)?,
-        false => packed.access_number()?,
-    };
-    if has(SESSION) {
-        member.session = Some(packed.session()?);
-    }
-    if has(DECIDED) {
-        member.decided = Some(Box::new(packed.value()?));
-    }
-    if has(APPEND) {
-        let phase = packed.phase()?;
-        let kind = packed.byte()?;
-        member.append = Some((phase, append_answer(kind, packed)?));
-    }
-    for _ in 0..packed.number()? {
-        member.kept.push_back(unpack_kept(packed)?);
-    }
-    if has(APPEND_IS_KEPT)
-        && let Some(Kept { phase, answer: Answer::Append(answer), .. }) = member.kept.front()
-    {
-        member.append = Some((*phase, *answer));
-    }
-    Some(())
-}
-
-/// The kind of an append's answer, and its position.
-fn which(answer: AppendAnswer) -> (u8, Option<u32>) {
-    match answer {
-        AppendAnswer::Failed => (0, None),
-        AppendAnswer::Success(position) => (1, Some(position.get())),
-        AppendAnswer::LimitReached => (2, None),
-    }
-}
-
-const READ: u8 = 3;
-
-fn append_answer(kind: u8, packed: &mut Reader<'_>) -> Option<AppendAnswer> {
-    match kind {
-        0 => Some(AppendAnswer::Failed),
-        1 => Some(AppendAnswer::Success(packed.position()?)),
-        2 => Some(AppendAnswer::LimitReached),
+fn unpack_session(flags: u8, packed: &mut Reader<'_>) -> Option<Session> {
+    let session = match flags {
+        _ if flags & FIRST_SESSION != 0 => Some(SessionId::FIRST),
+        _ if flags & LATER_SESSION != 0 => Some(packed.session()?),
         _ => None,
-    }
+    };
+    // Whatever else stands there is none that was opened.
+    session.is_none_or(|session| session.get() <= super::MAX_SESSIONS).then(|| Session::new(session))
 }
 
-fn pack_kept(kept: &Kept, out: &mut Writer) {
-    let session = match kept.session {
-        None => 0,
-        Some(SessionId::FIRST) => ON_FIRST_SESSION,
-        Some(_) => ON_SESSION,
-    };
-    match kept.answer {
-        Answer::Append(answer) => {
-            let (kind, position) = which(answer);
-            out.byte(kind | session);
-            position.inspect(|position| out.number(*position));
-            // Most often it is the fingerprint of a value that the record has.
-            match out.remembered().iter().position(|value| member::fingerprint(value) == kept.fingerprint) {
-                Some(place) => out.number(place as u64 + 1),
-                None => {
-                    out.number(0_u64);
-                    out.number(kept.fingerprint);
-                }
-            }
-        }
-        Answer::Read(ReadAnswer { start, count, length, sealed }) => {
-            let whole = start.get().checked_add(count) == Some(length);
-            let flags = if sealed { SEALED } else { 0 } | if whole { WHOLE } else { 0 };
-            out.byte(READ | session | flags);
-            out.number(start.get());
-            out.number(length);
-            if !whole {
-                out.number(count);
-            }
-        }
-    }
+fn pack_kept(kept: Kept, out: &mut Writer) {
+    out.byte(flag(kept.append, APPEND) | session_flag(kept.session));
+    pack_later_session(kept.session, out);
     out.number(kept.phase.get());
-    if session == ON_SESSION {
-        out.number(kept.session.map_or(0, SessionId::get));
+    if !kept.append {
+        return out.number(kept.content);
+    }
+    // Most often it is the fingerprint of a value that the record has.
+    match out.remembered().iter().position(|value| fingerprint(value) == kept.content) {
+        Some(place) => out.number(place as u64 + 1),
+        None => {
+            out.number(0_u64);
+            out.number(kept.content);
+        }
     }
 }
 
 fn unpack_kept(packed: &mut Reader<'_>) -> Option<Kept> {
     let flags = packed.byte()?;
-    let (answer, fingerprint) = match flags & KIND {
-        READ => {
-            let (start, length) = (packed.position()?, packed.small()?);
-            let count = if flags & WHOLE == 0 { packed.small()? } else { length.checked_sub(start.get())? };
-            (Answer::Read(ReadAnswer { start, count, length, sealed: flags & SEALED != 0 }), 0)
-        }
-        kind => {
-            let answer = append_answer(kind, packed)?;
-            let fingerprint = match packed.number()?.checked_sub(1) {
-                Some(place) => member::fingerprint(packed.remembered(place)?),
-                None => packed.small()?,
-            };
-            (Answer::Append(answer), fingerprint)
-        }
+    let (session, phase) = (unpack_session(flags, packed)?, packed.phase()?);
+    let append = flags & APPEND != 0;
+    let content = match packed.number()? {
+        start if !append => start.try_into().ok()?,
+        0 => packed.small()?,
+        place => fingerprint(packed.remembered(place - 1)?),
     };
-    let phase = packed.phase()?;
-    let session = match flags {
-        _ if flags & ON_FIRST_SESSION != 0 => Some(SessionId::FIRST),
-        _ if flags & ON_SESSION != 0 => Some(packed.session()?),
-        _ => None,
-    };
-    Some(Kept { phase, answer, session, fingerprint })
+    Some(Kept { phase, content, session, append })
 }

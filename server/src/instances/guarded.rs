@@ -17,7 +17,6 @@ use super::answered::Answered;
 use super::callers::Callers;
 use super::house::{House, Reserved, WatcherId};
 use super::instance::Instance;
-use super::outbox::Parcel;
 use super::outlets::Outlets;
 use super::terms::Facts;
 use crate::limits::Limits;
@@ -105,15 +104,16 @@ impl Guarded {
 
     /// An executed access of this instance.
     pub(super) fn answered(&self, phase: Option<Phase>, answer: Answer) -> Answered {
-        Answered { phase, answer, list: self.machine.shared_list() }
+        Answered::new(phase, answer, self.machine.shared_list())
     }
 
     fn deliver(&mut self, instance: &Instance, event: &Event) {
         match event {
             Event::Answered { process, number, phase, answer } => {
-                let answered = self.answered(Some(*phase), *answer);
-                self.outlets.answer(*process, *number, &answered);
-                self.callers.answer(*process, *number, &answered);
+                let list = self.machine.shared_list();
+                let answered = || Answered::new(Some(*phase), *answer, list);
+                self.outlets.answer(*process, *number, answered);
+                self.callers.answer(*process, *number, answered);
             }
             Event::Withdrawn { process, number } => {
                 let why = if self.machine.state() == State::Closed { Refusal::Closed } else { Refusal::Left };
@@ -129,7 +129,7 @@ impl Guarded {
         let why = Refused::new(RefusalReason::InstanceUnknown, format!("instance {id} has expired"));
         for (process, outlet) in self.outlets.take() {
             for (number, _) in self.machine.member(process).waiting {
-                outlet.outbox.answer(Parcel::Frame(why.to_frame(outlet.channel, Some(number)).into()));
+                outlet.outbox.withdraw(why.to_frame(outlet.channel, Some(number)));
             }
             outlet.outbox.free(outlet.channel);
         }

@@ -29,7 +29,7 @@ use crate::limits::Limits;
 pub(crate) use answered::Answered;
 pub(crate) use house::WatcherId;
 pub(crate) use instance::{Instance, Next, NotTaken, Opened, Snapshot, Taken};
-pub(crate) use outbox::{Out, Outbox, how_many};
+pub(crate) use outbox::{Out, Outbox, Taker, how_many};
 pub(crate) use outlets::Outlet;
 pub(crate) use terms::{Facts, Terms};
 
