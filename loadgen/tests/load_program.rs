@@ -248,7 +248,7 @@ fn a_search_for_the_limit_tells_what_it_tried_and_leaves_a_folder() {
     );
     assert_eq!(limit.verdict, Outcome::Valid);
     let kept = limit.probes.iter().filter(|probe| probe.held).count();
-    assert!(kept < limit.probes.len() && limit.limits.len() <= 2, "{limit:?}");
+    assert!(kept < limit.probes.len() && limit.searches.len() <= 2, "{limit:?}");
     assert_eq!(text(&output.stdout), fs::read_to_string(folder.join("runs/load-limit/limit.json")).unwrap());
     let probes = fs::read_to_string(folder.join("runs/load-limit/probes.csv")).unwrap();
     assert_eq!(probes.lines().count(), limit.probes.len() + 1);

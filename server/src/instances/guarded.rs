@@ -18,6 +18,7 @@ use super::callers::Callers;
 use super::instance::{Facts, Instance, WatcherId};
 use super::outbox::Parcel;
 use super::outlets::Outlets;
+use super::pressure::UnderWay;
 use crate::limits::Limits;
 use crate::store::budget::Budget;
 use crate::store::memory::Record;
@@ -34,6 +35,8 @@ pub(super) struct Guarded {
     pub(super) next_watcher: WatcherId,
     pub(super) alarm: Alarm,
     pub(super) touched: Time,
+    /// Until it is over.
+    pub(super) under_way: Option<UnderWay>,
     /// When it finished or was closed.
     pub(super) ended: Option<Time>,
     /// Its time is over (F10): whoever still holds it finds it gone.
@@ -55,6 +58,7 @@ impl Guarded {
             next_watcher: WatcherId::default(),
             alarm: Alarm::default(),
             touched: Time::ZERO,
+            under_way: None,
             ended: None,
             expired: false,
             events: Vec::new(),
@@ -79,6 +83,7 @@ impl Guarded {
             }
             if self.ended.is_none() && matches!(self.machine.state(), State::Finished | State::Closed) {
                 self.ended = Some(now);
+                self.under_way = None;
             }
             self.record.extend(now, events.drain(..));
             self.events = events;
@@ -114,6 +119,7 @@ impl Guarded {
     /// Its time is over: lets go of everybody who waits, since nothing will happen here any more.
     pub(super) fn expire(&mut self, id: InstanceId) {
         self.expired = true;
+        self.under_way = None;
         let why = Refused::new(RefusalReason::InstanceUnknown, format!("instance {id} has expired"));
         for (process, outlet) in self.outlets.take() {
             for (number, _) in self.machine.member(process).waiting {

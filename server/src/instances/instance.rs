@@ -22,6 +22,7 @@ use super::answered::Answered;
 use super::callers::{Ticket, TooMany};
 use super::guarded::Guarded;
 use super::outlets::Outlet;
+use super::pressure::UnderWay;
 use super::timers::Timers;
 use crate::identity::Principal;
 use crate::limits::Limits;
@@ -120,6 +121,13 @@ impl Instance {
         let instance = Self { facts, processes, born: Instant::now(), timers, list, core: Mutex::new(core) };
         instance.core().set_alarm(&instance);
         instance
+    }
+
+    /// It counts as under way until it is over.
+    pub(super) fn begins(&self, under_way: UnderWay) {
+        let core = &mut *self.core();
+        // It may have ended already: whoever guesses an id can be that fast, nobody else.
+        core.under_way = core.ended.is_none().then_some(under_way);
     }
 
     /// An executed access of this instance.

@@ -7,10 +7,12 @@ mod guarded;
 mod instance;
 mod outbox;
 mod outlets;
+mod pressure;
 mod timers;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::SystemTime;
 
@@ -29,6 +31,7 @@ pub(crate) use answered::Answered;
 pub(crate) use instance::{Facts, Instance, Next, NotTaken, Opened, Snapshot, Taken, WatcherId};
 pub(crate) use outbox::{Out, Outbox, how_many};
 pub(crate) use outlets::Outlet;
+pub(crate) use pressure::Pressure;
 
 use timers::Timers;
 
@@ -49,14 +52,24 @@ pub(crate) struct Instances {
     timers: Arc<Timers>,
     /// Of the memory that all records take.
     budget: Arc<Budget>,
+    pressure: Arc<Pressure>,
     limits: Limits,
+}
+
+/// Of one creator.
+#[derive(Debug, Default)]
+struct Created {
+    /// Living instances.
+    living: usize,
+    /// Those of them that are under way.
+    under_way: Arc<AtomicUsize>,
 }
 
 #[derive(Debug, Default)]
 struct Living {
     by_id: BTreeMap<InstanceId, Arc<Instance>>,
     by_name: HashMap<InstanceName, InstanceId>,
-    by_creator: HashMap<Principal, usize>,
+    by_creator: HashMap<Principal, Created>,
     /// Processes of all of them together.
     processes: usize,
     /// What they may come to take, in bytes.
@@ -66,7 +79,13 @@ struct Living {
 impl Instances {
     pub(crate) fn new(limits: Limits) -> Self {
         let budget = Arc::new(Budget::new(limits.record_bytes));
-        Self { living: RwLock::default(), timers: Arc::default(), budget, limits }
+        let pressure = Arc::new(Pressure::new(&limits));
+        Self { living: RwLock::default(), timers: Arc::default(), budget, pressure, limits }
+    }
+
+    /// Whether the server keeps up.
+    pub(crate) fn pressure(&self) -> &Arc<Pressure> {
+        &self.pressure
     }
 
     /// Wakes instances when their time has come and lets go of those that have expired, for ever.
@@ -133,7 +152,8 @@ impl Instances {
         if let Some(existing) = self.place(&living, instance.facts(), seed_given)? {
             return Ok((existing, false));
         }
-        living.insert(instance.clone(), self.limits.worst_case(instance.params()));
+        let creator = living.insert(instance.clone(), self.limits.worst_case(instance.params()));
+        instance.begins(self.pressure.begins(creator));
         Ok((instance, true))
     }
 
@@ -160,7 +180,9 @@ impl Instances {
 
     fn check_room(&self, living: &Living, facts: &Facts) -> Result<(), Refused> {
         let processes = facts.params.processes() as usize;
-        let own = living.by_creator.get(&facts.creator).copied().unwrap_or_default();
+        let creator = living.by_creator.get(&facts.creator);
+        let own = creator.map_or(0, |created| created.living);
+        let under_way = creator.map_or(0, |created| created.under_way.load(Ordering::Relaxed));
         let full = if living.by_id.len() >= self.limits.instances {
             format!("the server holds {} instances, as many as it may", living.by_id.len())
         } else if own >= self.limits.instances_per_creator {
@@ -175,6 +197,11 @@ impl Instances {
                 "the living instances may come to take {} bytes, and with this one more than the {} that they may: \
                  a smaller pipeline or smaller values need less",
                 living.worst_case, self.limits.instance_bytes
+            )
+        } else if let Some(behind) = self.pressure.refuses(under_way) {
+            format!(
+                "the server is {} ms behind, and you have {under_way} instances under way: let some come to their end",
+                behind.as_millis()
             )
         } else {
             return Ok(());
@@ -204,15 +231,18 @@ impl Facts {
 }
 
 impl Living {
-    fn insert(&mut self, instance: Arc<Instance>, worst_case: usize) {
+    /// Adds an instance. How many of its creator's are under way, without this one.
+    fn insert(&mut self, instance: Arc<Instance>, worst_case: usize) -> &Arc<AtomicUsize> {
         let facts = instance.facts();
         if let Some(name) = &facts.name {
             self.by_name.insert(name.clone(), facts.id);
         }
-        *self.by_creator.entry(facts.creator.clone()).or_default() += 1;
         self.processes += facts.params.processes() as usize;
         self.worst_case += worst_case;
+        let created = self.by_creator.entry(facts.creator.clone()).or_default();
+        created.living += 1;
         self.by_id.insert(facts.id, instance);
+        &created.under_way
     }
 
     fn remove(&mut self, id: InstanceId, limits: &Limits) {
@@ -223,9 +253,9 @@ impl Living {
         {
             self.by_name.remove(name);
         }
-        if let Some(count) = self.by_creator.get_mut(&facts.creator) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(created) = self.by_creator.get_mut(&facts.creator) {
+            created.living -= 1;
+            if created.living == 0 {
                 self.by_creator.remove(&facts.creator);
             }
         }

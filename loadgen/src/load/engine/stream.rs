@@ -2,8 +2,11 @@
 //! own, and everything that follows from one message of the server in one message back.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 
 use stickycas_client::Connection;
 use stickycas_model::player::Step;
@@ -17,9 +20,11 @@ use stickycas_proto::v1::{self, ClientFrame};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio_stream::{Stream as _, StreamExt as _};
 use tonic::Streaming;
 
 use super::super::measure::{Ended, Fault, Histograms, Party};
+use super::crowd::Who;
 use super::part::{Part, Then};
 use super::{Shared, fault_of, until};
 
@@ -49,7 +54,7 @@ impl Handle {
     pub(super) fn open(
         connection: Connection,
         shared: Arc<Shared>,
-        near: usize,
+        who: Who,
     ) -> (Self, tokio::sync::oneshot::Receiver<Result<(), String>>) {
         let (orders, given) = mpsc::unbounded_channel();
         let (opened, is_open) = tokio::sync::oneshot::channel();
@@ -57,7 +62,7 @@ impl Handle {
         let handle = Self { orders, retired: Arc::clone(&retired) };
         tokio::spawn(async move {
             let (outgoing, requests) = mpsc::unbounded_channel();
-            let mut stream = Stream::new(shared, near, retired, outgoing);
+            let mut stream = Stream::new(shared, who, retired, outgoing);
             let stall = stream.shared.stall;
             let requests = UnboundedReceiverStream::new(requests);
             let mut list = connection.list();
@@ -85,6 +90,32 @@ impl Handle {
     }
 }
 
+/// Waits until everything has had its turn that was ready before: a task that wakes itself goes to the end of the queue.
+async fn stand_in_line() {
+    let mut stood = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut stood, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+type Heard = Option<Result<v1::AttachResponse, tonic::Status>>;
+
+/// What has come; `None` if nothing has yet.
+async fn now(answers: &mut Streaming<v1::AttachResponse>) -> Option<Heard> {
+    poll_fn(|cx| {
+        Poll::Ready(match Pin::new(&mut *answers).poll_next(cx) {
+            Poll::Ready(heard) => Some(heard),
+            Poll::Pending => None,
+        })
+    })
+    .await
+}
+
 /// An access held back until its moment.
 struct Held {
     channel: u32,
@@ -94,8 +125,8 @@ struct Held {
 
 struct Stream {
     shared: Arc<Shared>,
-    /// Which shard of the meter it writes to.
-    near: usize,
+    /// Whose it is.
+    who: Who,
     retired: Arc<AtomicBool>,
     outgoing: UnboundedSender<v1::AttachRequest>,
     /// By channel. None where a channel is free or lingers.
@@ -112,13 +143,13 @@ struct Stream {
 impl Stream {
     fn new(
         shared: Arc<Shared>,
-        near: usize,
+        who: Who,
         retired: Arc<AtomicBool>,
         outgoing: UnboundedSender<v1::AttachRequest>,
     ) -> Self {
         Self {
             shared,
-            near,
+            who,
             retired,
             outgoing,
             parts: Vec::new(),
@@ -137,22 +168,32 @@ impl Stream {
         mut orders: UnboundedReceiver<Order>,
         connection: &Connection,
     ) {
-        let fault = loop {
+        let fault = 'fault: loop {
             let next = self.held.first_key_value().map(|((at, _), _)| *at);
+            let mut heard = None;
             tokio::select! {
                 order = orders.recv() => {
                     let Some(order) = order else { return };
                     self.take_order(order);
-                    while let Ok(order) = orders.try_recv() {
-                        self.take_order(order);
-                    }
                 }
-                message = answers.message() => match message {
-                    Ok(Some(message)) => self.take(message),
-                    Ok(None) => break Ended::Failed(Fault::Unreachable),
-                    Err(status) => break fault_of(&connection.error(&status)),
-                },
+                answer = answers.next() => heard = Some(answer),
                 () = until(next) => self.send_held(),
+            }
+            // One seldom comes alone: what is ready meanwhile goes along in the same message and the same write.
+            stand_in_line().await;
+            while let Ok(order) = orders.try_recv() {
+                self.take_order(order);
+            }
+            if heard.is_none() {
+                heard = now(&mut answers).await;
+            }
+            while let Some(answer) = heard {
+                match answer {
+                    Some(Ok(message)) => self.take(message),
+                    Some(Err(status)) => break 'fault fault_of(&connection.error(&status)),
+                    None => break 'fault Ended::Failed(Fault::Unreachable),
+                }
+                heard = now(&mut answers).await;
             }
             if !self.flush() {
                 break Ended::Failed(Fault::Unreachable);
@@ -167,7 +208,7 @@ impl Stream {
         orders.close();
         let now = Instant::now();
         let shared = Arc::clone(&self.shared);
-        let mut shard = shared.meter.shard(self.near);
+        let mut shard = shared.meter.shard(self.who.near());
         let waiting = std::iter::from_fn(|| orders.try_recv().ok()).filter_map(|order| match order {
             Order::Begin(part) => Some(part),
             Order::Clear => None,
@@ -261,7 +302,7 @@ impl Stream {
     fn take(&mut self, message: v1::AttachResponse) {
         let now = Instant::now();
         let shared = Arc::clone(&self.shared);
-        let mut shard = shared.meter.shard(self.near);
+        let mut shard = shared.meter.shard(self.who.near());
         let mut answered = 0;
         for frame in message.frames {
             match frame.frame {
@@ -307,7 +348,7 @@ impl Stream {
 
     fn refusal(&mut self, refusal: &v1::Refusal, now: Instant, into: &mut Histograms) {
         let Refused { reason, message, .. } = Refused::from_frame(refusal);
-        self.shared.meter.refused(reason);
+        self.shared.meter.refused(self.who, reason);
         let Some(part) = self.part(refusal.channel) else { return };
         match part.refused(AccessNumber::new(refusal.access_number), reason, &message, now, into) {
             Then::GoesOn => self.perform(refusal.channel, now),

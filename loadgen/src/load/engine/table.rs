@@ -19,7 +19,8 @@ use super::super::seen::Seen;
 /// How one process ended.
 #[derive(Debug)]
 pub(super) struct Ending {
-    pub(super) seen: Seen,
+    /// Until it is judged.
+    pub(super) seen: Option<Seen>,
     pub(super) report: Report,
     pub(super) ended: Ended,
     /// When it had its decision.
