@@ -1,11 +1,13 @@
 //! Compiles the .proto files with a compiler written in Rust, so that no `protoc` is needed.
 //!
-//! Writes two files to `OUT_DIR`: the generated code, and the descriptor set for server reflection.
+//! Writes three files to `OUT_DIR`: the generated code, the descriptor set for server reflection, and the server of
+//! `StickyCasService` once more, whose stream has messages and a codec of our own.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use prost::Message as _;
+use tonic_prost_build::manual;
 
 /// The folder of the protobuf package, below this one.
 const PACKAGE: &str = "stickycas/v1";
@@ -21,7 +23,34 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .boxed("stickycas.v1.ServerFrame.frame.welcome")
         .boxed("stickycas.v1.ServerFrame.frame.refusal")
         .compile_fds(descriptors)?;
+    manual::Builder::new().build_client(false).compile(&[sticky_cas_service()]);
     Ok(())
+}
+
+/// As in `sticky_cas_service.proto`, but for the types of `Attach`.
+fn sticky_cas_service() -> manual::Service {
+    let method = |name, route: &str| manual::Method::builder().name(name).route_name(route);
+    let call = |name, route: &str| {
+        method(name, route)
+            .input_type(format!("crate::v1::{route}Request"))
+            .output_type(format!("crate::v1::{route}Response"))
+            .codec_path("tonic_prost::ProstCodec")
+            .build()
+    };
+    let attach = method("attach", "Attach")
+        .input_type("crate::attach::Request")
+        .output_type("crate::attach::Message")
+        .codec_path("crate::attach::ServerCodec")
+        .client_streaming()
+        .server_streaming();
+    manual::Service::builder()
+        .name("StickyCasService")
+        .package("stickycas.v1")
+        .method(call("append", "Append"))
+        .method(call("read", "Read"))
+        .method(call("decide", "Decide"))
+        .method(attach.build())
+        .build()
 }
 
 fn sources() -> std::io::Result<Vec<PathBuf>> {

@@ -1,96 +1,260 @@
-//! What one access costs in the machine, from its acceptance to its answer.
+//! What one access costs in the machine, from its acceptance to its answer, and whether that is the same however large
+//! the instance is.
 //!
-//! A whole run of correct processes is driven in the order of the schedule: everybody says hello and appends,
-//! then reads round by round, then decides. The time of the run is divided by the accesses it had, so hellos,
-//! decisions and the making of the instance are paid for by the accesses.
+//! A whole run of correct processes is driven: everybody says hello and appends, then reads round by round, then
+//! decides. The cost of the run is divided by the accesses that it had, so hellos, decisions and the making of the
+//! instance are paid for by the accesses. Told is processor time (Linux; elsewhere what the clock says), medians over
+//! rounds in which all shapes take turns, and with `--instructions` also what valgrind counts.
+//!
+//! ```sh
+//! cargo bench -p stickycas-model --bench machine -- [--rounds N] [--only TEXT] [--instructions] [--json FILE]
+//! ```
+
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads a clock and files; the machine does not")]
+#![expect(clippy::print_stdout, reason = "a benchmark prints")]
 
 use std::hint::black_box;
+use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use stickycas_model::access::{Access, Op};
 use stickycas_model::history::Event;
 use stickycas_model::machine::{Input, Machine, State};
 use stickycas_model::params::{Params, ParamsSpec};
+use stickycas_model::random::SplitMix64;
 use stickycas_model::types::{AccessNumber, Position, ProcessId, Time, Value};
 
-const READ_SIZE: u32 = 8;
+/// As the server has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Reads of each process, the same in all shapes so that they can be compared. A list of 2,048 entries would take
 /// 256, a list of one entry a single one; they are all alike.
 const READS: u32 = 8;
+/// Accesses of one sample: as many whole runs as it takes.
+const ACCESSES: u64 = 400_000;
+/// The instance that the others are compared with.
+const BASE: &str = "n=32 p=4";
 
-/// The inputs of one run, made beforehand.
-struct Run {
+/// An instance of this shape, and the order in which accesses of a round arrive.
+struct Shape {
+    name: String,
+    series: &'static str,
     params: Arc<Params>,
-    inputs: Vec<Input>,
-    accesses: u64,
+    /// The processes in order of arrival.
+    arrivals: Vec<ProcessId>,
 }
 
-impl Run {
-    fn new(processes: u32, warp_size: u32) -> Self {
-        let spec = ParamsSpec::new(processes, warp_size, READ_SIZE.min(processes));
+impl Shape {
+    fn new(series: &'static str, processes: u32, warp_size: u32, drawn: bool) -> Self {
+        let spec = ParamsSpec::new(processes, warp_size, 8.min(processes));
         let params = Arc::new(Params::try_new(spec).expect("the parameters are valid"));
-        let all = || ProcessId::all(processes);
-        let value = Value::new(b"apple").expect("there are bytes");
-        let access = |process, op, number: u32| {
-            let number = AccessNumber::new(number.into()).expect("numbers count from 1");
-            Input::Access(Access { process, session: None, number, op, no_wait: false })
-        };
-        let mut inputs = Vec::new();
-        inputs.extend(all().map(|process| Input::Hello { process, incarnation: 0 }));
-        inputs.extend(all().map(|process| access(process, Op::Append(value.clone()), 1)));
-        for round in 0..READS {
-            let start = Position::new(round * params.read_size());
-            inputs.extend(all().map(|process| access(process, Op::Read { start }, round + 2)));
+        let mut arrivals: Vec<ProcessId> = ProcessId::all(processes).collect();
+        if drawn {
+            let mut random = SplitMix64::new(1);
+            (1..arrivals.len()).rev().for_each(|last| arrivals.swap(last, random.index(last + 1)));
         }
-        inputs.extend(all().map(|process| Input::Decide { process, value: value.clone() }));
-        Self { params, inputs, accesses: u64::from(processes) * u64::from(READS + 1) }
+        let name = format!("n={processes} p={warp_size}{}", if drawn { " drawn" } else { "" });
+        Self { name, series, params, arrivals }
     }
 
-    /// Drives one machine through the run.
-    fn drive(&self, inputs: Vec<Input>, events: &mut Vec<Event>) -> State {
-        let mut machine = Machine::new(Arc::clone(&self.params));
-        for input in inputs {
-            let reply = machine.apply(Time::ZERO, input, events);
-            black_box(&reply).as_ref().expect("correct processes are not refused");
-            // Whoever drives a machine hands the events on.
-            black_box(&events[..]);
-            events.clear();
-        }
-        machine.state()
+    fn accesses(&self) -> u64 {
+        u64::from(self.params.processes()) * u64::from(READS + 1)
+    }
+
+    /// How many runs make a sample.
+    fn runs(&self) -> u64 {
+        ACCESSES.div_ceil(self.accesses())
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a benchmark reads a clock; the machine does not")]
-fn per_access(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("access");
-    group.sample_size(10).warm_up_time(Duration::from_millis(500));
-    for processes in [8_u32, 32, 1_024, 65_536] {
-        let shapes = [("p=32", processes.min(32)), ("p=n", processes)];
-        for (name, warp_size) in shapes {
-            let run = Run::new(processes, warp_size);
-            group.throughput(Throughput::Elements(1));
-            group.bench_function(BenchmarkId::new(name, format!("n={processes}")), |bencher| {
-                bencher.iter_custom(|accesses| {
-                    // Whole runs only; what they had more than was asked for is taken off in proportion.
-                    let runs = accesses.div_ceil(run.accesses);
-                    let mut events = Vec::new();
-                    let mut spent = Duration::ZERO;
-                    for _ in 0..runs {
-                        let inputs = run.inputs.clone();
-                        let start = Instant::now();
-                        let state = run.drive(inputs, &mut events);
-                        spent += start.elapsed();
-                        assert_eq!(state, State::Finished);
-                    }
-                    spent.mul_f64(accesses as f64 / (runs * run.accesses) as f64)
-                });
-            });
-        }
+/// Every size, in the order of the schedule and in an order drawn; every number of warps, with warps of one size and
+/// with as many processes.
+fn shapes() -> Vec<Shape> {
+    let mut shapes = vec![Shape::new("base", 32, 4, false)];
+    for processes in [8, 32, 1_024, 16_384, 65_536] {
+        let all = [(4, false), (4, true), (processes.min(32), false), (processes, false), (processes, true)];
+        shapes.extend(all.map(|(warp_size, drawn)| Shape::new("n", processes, warp_size, drawn)));
     }
-    group.finish();
+    let powers = (0..=12).step_by(2).map(|power| 1_u32 << power);
+    shapes.extend(powers.clone().map(|warps| Shape::new("W, p fixed", warps * 4, 4, false)));
+    shapes.extend(powers.map(|warps| Shape::new("W, n fixed", 4_096, 4_096 / warps, false)));
+    shapes
 }
 
-criterion_group!(benches, per_access);
-criterion_main!(benches);
+/// One run of the shape.
+#[inline(never)]
+fn drive(shape: &Shape, events: &mut Vec<Event>) {
+    let mut machine = Machine::new(Arc::clone(&shape.params));
+    let value = Value::new(b"eightchr").expect("there are bytes");
+    let mut apply = |input| {
+        let reply = machine.apply(Time::ZERO, input, events);
+        black_box(&reply).as_ref().expect("correct processes are not refused");
+        // Whoever drives a machine hands the events on.
+        black_box(&events[..]);
+        events.clear();
+    };
+    for &process in &shape.arrivals {
+        apply(Input::Hello { process, incarnation: 1 });
+    }
+    let mut number = AccessNumber::FIRST;
+    for round in 0..=READS {
+        for &process in &shape.arrivals {
+            let op = match round.checked_sub(1) {
+                None => Op::Append(value.clone()),
+                Some(reads) => Op::Read { start: Position::new(reads * shape.params.read_size()) },
+            };
+            apply(Input::Access(Access { process, session: None, number, op, no_wait: false }));
+        }
+        number = number.next();
+    }
+    for &process in &shape.arrivals {
+        apply(Input::Decide { process, value: value.clone() });
+    }
+    assert_eq!(machine.state(), State::Finished);
+}
+
+/// Nanoseconds of a processor for each access of one sample.
+fn sample(shape: &Shape) -> f64 {
+    let mut events = Vec::new();
+    drive(shape, &mut events);
+    let (begin, clock) = (processor_nanos(), Instant::now());
+    for _ in 0..shape.runs() {
+        drive(shape, &mut events);
+    }
+    let spent = match (begin, processor_nanos()) {
+        (Some(begin), Some(end)) => (end - begin) as f64,
+        _ => clock.elapsed().as_secs_f64() * 1e9,
+    };
+    spent / (shape.runs() * shape.accesses()) as f64
+}
+
+/// Processor time of this thread so far, in nanoseconds; Linux tells it.
+fn processor_nanos() -> Option<u64> {
+    // Who yields has its time booked.
+    std::thread::yield_now();
+    let text = std::fs::read_to_string("/proc/self/schedstat").ok()?;
+    text.split_whitespace().next()?.parse().ok().filter(|&nanos| nanos > 0)
+}
+
+/// Instructions for each access, as valgrind counts them in a run of this program that drives only this shape.
+fn instructions(shape: &Shape) -> Option<f64> {
+    let out = std::env::temp_dir().join(format!("machine-bench-{}", std::process::id()));
+    let status = Command::new("valgrind")
+        .args(["--tool=callgrind", "--toggle-collect=*drive*", "--quiet"])
+        .arg(format!("--callgrind-out-file={}", out.display()))
+        .arg(std::env::current_exe().ok()?)
+        .args(["--once", &shape.name])
+        .status();
+    let text = status.ok()?.success().then(|| std::fs::read_to_string(&out).ok())??;
+    // What cannot be removed lies in the folder for temporary files.
+    let _ = std::fs::remove_file(&out);
+    let total: f64 = text.lines().find_map(|line| line.strip_prefix("totals: "))?.trim().parse().ok()?;
+    Some(total / shape.accesses() as f64)
+}
+
+/// What the command line asks for. Cargo's own flags are passed over.
+struct Asked {
+    rounds: usize,
+    only: String,
+    once: Option<String>,
+    instructions: bool,
+    json: Option<String>,
+}
+
+impl Asked {
+    fn parse() -> Self {
+        let mut asked = Self { rounds: 7, only: String::new(), once: None, instructions: false, json: None };
+        let mut words = std::env::args().skip(1);
+        while let Some(word) = words.next() {
+            let mut value = || words.next().expect("the option takes a value");
+            match &word[..] {
+                "--rounds" => asked.rounds = value().parse().expect("a number of rounds"),
+                "--only" => asked.only = value(),
+                "--once" => asked.once = Some(value()),
+                "--json" => asked.json = Some(value()),
+                "--instructions" => asked.instructions = true,
+                _ => {}
+            }
+        }
+        asked
+    }
+}
+
+/// What was measured of one shape.
+#[derive(serde::Serialize)]
+struct Measured {
+    series: &'static str,
+    shape: String,
+    processes: u32,
+    warps: u32,
+    cpu_ns_per_access: f64,
+    /// The least and the most of all rounds.
+    cpu_ns_range: [f64; 2],
+    /// To the base, as the median of the rounds' own ratios.
+    ratio: f64,
+    instructions_per_access: Option<f64>,
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// All shapes in turns, round by round.
+fn measure(shapes: &[Shape], asked: &Asked) -> Vec<Measured> {
+    let mut samples: Vec<Vec<f64>> = vec![Vec::new(); shapes.len()];
+    for _ in 0..asked.rounds {
+        for (shape, samples) in shapes.iter().zip(&mut samples) {
+            samples.push(sample(shape));
+        }
+    }
+    let base = shapes.iter().position(|shape| shape.name == BASE);
+    let base = base.map_or_else(Vec::new, |index| samples[index].clone());
+    let measured = shapes.iter().zip(samples).map(|(shape, samples)| Measured {
+        series: shape.series,
+        shape: shape.name.clone(),
+        processes: shape.params.processes(),
+        warps: shape.params.warps(),
+        ratio: median(samples.iter().zip(&base).map(|(own, base)| own / base).collect()),
+        cpu_ns_range: [f64::min, f64::max]
+            .map(|pick| samples.iter().copied().reduce(pick).unwrap_or(f64::NAN)),
+        cpu_ns_per_access: median(samples),
+        instructions_per_access: asked.instructions.then(|| instructions(shape)).flatten(),
+    });
+    measured.collect()
+}
+
+fn main() {
+    let asked = Asked::parse();
+    let mut shapes = shapes();
+    if let Some(name) = &asked.once {
+        let shape = shapes.iter().find(|shape| shape.name == *name).expect("a shape of this name");
+        return drive(shape, &mut Vec::new());
+    }
+    shapes.retain(|shape| shape.name == BASE || shape.name.contains(&asked.only));
+    let measured = measure(&shapes, &asked);
+    println!("size of a machine: {} bytes, of an event: {}", size_of::<Machine>(), size_of::<Event>());
+    println!("| series | shape | W | CPU ns/access | least | most | of {BASE} | instructions |");
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
+    for row in &measured {
+        let [least, most] = row.cpu_ns_range;
+        let counted = row.instructions_per_access.map_or_else(String::new, |count| format!("{count:.0}"));
+        println!(
+            "| {} | {} | {} | {:.1} | {least:.1} | {most:.1} | {:.2} | {counted} |",
+            row.series, row.shape, row.warps, row.cpu_ns_per_access, row.ratio
+        );
+    }
+    if let Some(file) = &asked.json {
+        let result = serde_json::json!({
+            "schema": "stickycas.machine-bench/1",
+            "base": BASE,
+            "rounds": asked.rounds,
+            "accesses_per_sample": ACCESSES,
+            "size_of_machine": size_of::<Machine>(),
+            "measured": measured,
+        });
+        std::fs::write(file, format!("{result:#}\n")).expect("the file can be written");
+    }
+}

@@ -34,6 +34,7 @@
 mod calendar;
 mod given;
 mod mix;
+mod warp_set;
 
 use self::mix::Purpose;
 use crate::params::{Order, Params};
@@ -41,6 +42,7 @@ use crate::types::{Phase, Round, Seed, WarpId};
 
 pub use self::calendar::Calendar;
 pub use self::mix::arbiter_hash;
+pub use self::warp_set::WarpSet;
 
 /// The schedule of one instance (W4). Holds no state: for the shuffled order each question costs O(W), and
 /// whoever asks phase after phase takes a [`Calendar`].
@@ -155,12 +157,7 @@ impl RoundOrder {
     /// The warp at this place of the round, from 0. Places from W on do not exist.
     #[must_use]
     pub fn warp_at(&self, slot: u32) -> WarpId {
-        let index = match &self.arrangement {
-            Arrangement::Ascending => slot,
-            Arrangement::Descending { warps } => warps - 1 - slot,
-            Arrangement::Shuffled { warps, .. } => warps[slot as usize],
-        };
-        WarpId::from_index(index as usize).expect("a warp's index is below the number of warps")
+        self.arrangement.warp_at(slot)
     }
 
     /// The place of this warp in the round, from 0.
@@ -171,6 +168,17 @@ impl RoundOrder {
             Arrangement::Descending { warps } => warps - warp.get(),
             Arrangement::Shuffled { slots, .. } => slots[warp.index()],
         }
+    }
+}
+
+impl Arrangement {
+    fn warp_at(&self, slot: u32) -> WarpId {
+        let index = match self {
+            Self::Ascending => slot,
+            Self::Descending { warps } => warps - 1 - slot,
+            Self::Shuffled { warps, .. } => warps[slot as usize],
+        };
+        WarpId::from_index(index as usize).expect("a warp's index is below the number of warps")
     }
 }
 

@@ -1,6 +1,7 @@
 //! The wire and nothing else: messages, and what turns them into the types of the model and back.
 //!
 //! - [`v1`]: what the build generates from `proto/stickycas/v1/*.proto`.
+//! - [`attach`]: the hot ones of these messages, read and written by hand.
 //! - [`convert`]: wire to model and model to wire, the one place for it. What arrives is checked here once;
 //!   behind it only checked types travel.
 //! - [`names`]: instance ids and names, and the metadata key of a principal, which only the wire knows.
@@ -9,6 +10,7 @@
 //!
 //! No rule of the service is kept here, and nothing here panics on what a peer sent.
 
+pub mod attach;
 pub mod convert;
 pub mod names;
 pub mod reason;

@@ -59,6 +59,22 @@ impl InstanceId {
     pub const fn get(self) -> u128 {
         self.0
     }
+
+    /// The id that is written with these digits. `None` if it is none.
+    #[must_use]
+    pub fn from_digits(text: &[u8]) -> Option<Self> {
+        let digits: &[u8; ID_DIGITS] = text.try_into().ok()?;
+        let digit = |byte| match byte {
+            b'0'..=b'9' => Some(byte - b'0'),
+            b'a'..=b'f' => Some(byte - b'a' + 10),
+            _ => None,
+        };
+        let half = |digits: &[u8]| {
+            digits.iter().try_fold(0_u64, |bits, byte| Some(bits << 4 | u64::from(digit(*byte)?)))
+        };
+        let (upper, lower) = digits.split_at(ID_DIGITS / 2);
+        Some(Self(u128::from(half(upper)?) << 64 | u128::from(half(lower)?)))
+    }
 }
 
 impl fmt::Display for InstanceId {
@@ -78,11 +94,7 @@ impl FromStr for InstanceId {
 
     /// Strict: one instance has one spelling.
     fn from_str(text: &str) -> Result<Self, WireError> {
-        let lowercase_hex = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        if text.len() != ID_DIGITS || !text.bytes().all(lowercase_hex) {
-            return Err(WireError::InstanceId);
-        }
-        u128::from_str_radix(text, 16).map(Self).map_err(|_| WireError::InstanceId)
+        Self::from_digits(text.as_bytes()).ok_or(WireError::InstanceId)
     }
 }
 

@@ -157,7 +157,8 @@ mod tests {
 
     #[test]
     fn who_reads_first_plays_another_part() {
-        let (miscast, _) = told(&scenario(""), vec![accepted(3, 1, Op::Read { start: Position::new(0) })], Vec::new());
+        let (miscast, _) =
+            told(&scenario(""), vec![accepted(3, 1, Op::Read { start: Position::new(0) })], Vec::new());
         assert_eq!(miscast, ["process 3 is correct and did not append in its first access (D1)"]);
     }
 

@@ -1,9 +1,7 @@
 //! Which phase may come next (SPEC W1, F3, F4): tallies of each warp, and the phase that is reached.
 
-use std::collections::BTreeSet;
-
 use crate::params::Params;
-use crate::scheduler::{Calendar, Schedule};
+use crate::scheduler::{Calendar, Schedule, WarpSet};
 use crate::types::{Phase, ProcessId, WarpId};
 
 /// Tallies of all warps.
@@ -12,7 +10,7 @@ pub(super) struct Floor {
     calendar: Calendar,
     tallies: Vec<Tally>,
     /// Warps whose phases must not pass without a step: somebody is awaited, or something waits (F4).
-    live: BTreeSet<WarpId>,
+    live: WarpSet,
     /// Processes with an access waiting.
     ready: u32,
     reached: Phase,
@@ -41,7 +39,7 @@ impl Floor {
         Self {
             calendar: Calendar::new(Schedule::new(params)),
             tallies: warps().map(tally).collect(),
-            live: warps().collect(),
+            live: WarpSet::all(params.warps()),
             ready: 0,
             reached: Phase::FIRST,
         }
@@ -139,7 +137,7 @@ impl Floor {
         if tally.awaited > 0 || tally.ready > 0 {
             self.live.insert(warp);
         } else {
-            self.live.remove(&warp);
+            self.live.remove(warp);
         }
     }
 }

@@ -6,7 +6,8 @@ use crate::params::AppendWindow;
 use crate::process::mode;
 use crate::types::{AccessNumber, ProcessId, SessionId, Time, Value};
 
-use super::member::{self, Known, MemberStatus, Waiting};
+use super::kept::Known;
+use super::member::{self, MemberStatus, Session};
 use super::{MAX_SESSIONS, Machine, Reply, State, Welcome};
 
 impl Machine {
@@ -16,7 +17,20 @@ impl Machine {
     /// If the parameters do not have this process.
     #[must_use]
     pub fn member(&self, process: ProcessId) -> MemberStatus {
-        self.members[process.index()].status()
+        let (member, rare) = (&self.members[process.index()], &self.rare[process.index()]);
+        MemberStatus {
+            session: member.session.get(),
+            next: member.next,
+            waiting: member.queue(&self.queues).map(|(number, _, op)| (number, op)).collect(),
+            append: rare.append.map(|phase| (phase, self.append_answer(process, phase))),
+            decided: self.decision(process).cloned(),
+        }
+    }
+
+    /// What a process decided, if it has.
+    pub(super) fn decision(&self, process: ProcessId) -> Option<&Value> {
+        let left = self.members[process.index()].has_left();
+        left.then(|| &self.decisions[self.rare[process.index()].decision as usize])
     }
 
     /// A process opens a session, which replaces its older one (F8e, F8f).
@@ -28,26 +42,26 @@ impl Machine {
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
         let member = &self.members[process.index()];
-        let session = member.session.map_or(SessionId::FIRST, SessionId::next);
+        let session = member.session.get().map_or(SessionId::FIRST, SessionId::next);
         if session.get() > MAX_SESSIONS {
             return Err(self.refuse(process, None, Refusal::TooManySessions(MAX_SESSIONS), events));
         }
         self.join(now, process, events);
         let member = &mut self.members[process.index()];
-        member.session = Some(session);
-        member.refused_on_stream = false;
+        member.session = Session::new(Some(session));
+        member.forget_refusal();
         events.push(Event::Session { process, session, incarnation });
-        let MemberStatus { next, waiting, append, decided, .. } = member.status();
+        let MemberStatus { next, waiting, append, decided, .. } = self.member(process);
         Ok(Reply::Welcome(Welcome { session, next, waiting, append, decided }))
     }
 
     /// A process joins, unless it has; the first join starts the join timeout (F5).
     fn join(&mut self, now: Time, process: ProcessId, events: &mut Vec<Event>) {
         let member = &mut self.members[process.index()];
-        if member.joined {
+        if member.has_joined() {
             return;
         }
-        member.joined = true;
+        member.join();
         self.joined += 1;
         events.push(Event::Joined { process });
         if self.state == State::Gathering && self.join_deadline.is_none() {
@@ -72,7 +86,9 @@ impl Machine {
             Err(refusal) => {
                 // Neither a unary call nor an older session is the stream that counts.
                 let member = &mut self.members[process.index()];
-                member.refused_on_stream |= session.is_some() && session == member.session;
+                if session.is_some() && session == member.session.get() {
+                    member.note_refusal();
+                }
                 Err(self.refuse(process, Some(number), refusal, events))
             }
         }
@@ -87,12 +103,12 @@ impl Machine {
     ) -> Result<Option<Reply>, Refusal> {
         let member = &self.members[access.process.index()];
         if let Some(given) = access.session
-            && member.session != Some(given)
+            && member.session.get() != Some(given)
         {
-            return Err(Refusal::OlderSession { given, current: member.session });
+            return Err(Refusal::OlderSession { given, current: member.session.get() });
         }
         if access.number < member.next {
-            match member.known(access.number, &access.op) {
+            match self.known(access.process, access.number, &access.op) {
                 Known::Waiting => return Ok(Some(Reply::Waiting)),
                 Known::Answered(phase, answer) => {
                     return Ok(Some(Reply::Answered { phase: Some(phase), answer }));
@@ -102,18 +118,20 @@ impl Machine {
         }
         // Outside phases numbers mean nothing any more: nothing is accepted, so nothing can be repeated.
         if let (State::Finished | State::Closed, Op::Read { start }) = (self.state, &access.op) {
-            let answer = Answer::Read(self.read(*start, self.list.len(), self.sealed));
+            let answer = Answer::Read(self.read(*start, self.list.len(), self.sealed()));
             return Ok(Some(Reply::Answered { phase: None, answer }));
         }
         if self.state == State::Closed {
             return Err(Refusal::Closed);
         }
-        if member.decided.is_some() {
+        if member.has_left() {
             return Err(Refusal::Left);
         }
-        self.check_number(access, events)?;
+        if access.number != member.next {
+            return Err(self.out_of_order(access, events));
+        }
         let limit = self.params.spec().pipeline;
-        if self.members[access.process.index()].waiting.len() >= limit as usize {
+        if u32::from(member.waiting()) >= limit {
             let detail = format!("more than {limit} accesses waiting");
             self.accuse(access.process, OffenceKind::QuotaExceeded, Some(access.number), detail, events);
             return Err(Refusal::TooManyWaiting(limit));
@@ -126,39 +144,37 @@ impl Machine {
 
     /// A new access bears the next number. Any other is refused; what is more than an old duplicate is also
     /// an offence (F8c, F8d).
-    fn check_number(&mut self, access: &Access, events: &mut Vec<Event>) -> Result<(), Refusal> {
+    #[cold]
+    fn out_of_order(&mut self, access: &Access, events: &mut Vec<Event>) -> Refusal {
         let Access { process, session, number, ref op, .. } = *access;
         let member = &self.members[process.index()];
-        let expected = member.next;
-        if number < expected {
-            return match member.known(number, op) {
-                Known::Other(first) => {
-                    if session.is_some() && first == session {
-                        let detail = format!("access {number} was another one first; now {}", describe(op));
-                        self.accuse(process, OffenceKind::OtherContent, Some(number), detail, events);
-                    }
-                    Err(Refusal::OtherContent(number))
-                }
-                _ => Err(Refusal::OutOfOrder { given: number, expected }),
-            };
-        }
+        let (expected, was_refused) = (member.next, member.was_refused());
         if number > expected {
-            if session.is_some() && !member.refused_on_stream {
+            if session.is_some() && !was_refused {
                 let detail = format!("access number {number} skips ahead of {expected}");
                 self.accuse(process, OffenceKind::Malformed, Some(number), detail, events);
             }
-            return Err(Refusal::OutOfOrder { given: number, expected });
+            return Refusal::OutOfOrder { given: number, expected };
         }
-        Ok(())
+        match self.known(process, number, op) {
+            Known::Other(first) => {
+                if session.is_some() && first.get() == session {
+                    let detail = format!("access {number} was another one first; now {}", describe(op));
+                    self.accuse(process, OffenceKind::OtherContent, Some(number), detail, events);
+                }
+                Refusal::OtherContent(number)
+            }
+            _ => Refusal::OutOfOrder { given: number, expected },
+        }
     }
 
     /// With `no_wait`, the process's phase must be open, or open with this very access (F7).
     fn check_turn(&mut self, now: Time, process: ProcessId) -> Result<(), Refusal> {
         let warp = self.params.warp_of(process);
         let member = &self.members[process.index()];
-        let free = member.waiting.is_empty();
+        let free = member.waiting() == 0;
         let gathered = match self.state {
-            State::Gathering => self.joined + u32::from(!member.joined) == self.params.processes(),
+            State::Gathering => self.joined + u32::from(!member.has_joined()) == self.params.processes(),
             State::Running | State::Finished | State::Closed => true,
         };
         if !gathered {
@@ -186,24 +202,34 @@ impl Machine {
             let detail = format!("append with access number {number}: {}", describe(&op));
             self.accuse(process, OffenceKind::LateAppend, Some(number), detail, events);
         }
+        let appends = matches!(op, Op::Append(_));
         let member = &mut self.members[process.index()];
         let was_missing = member.is_missing();
-        let first = member.waiting.is_empty();
-        member.next = number.next();
-        member.refused_on_stream &= session.is_none();
-        member.waiting.push_back(Waiting { number, session, op, accepted: self.accepted });
+        if session.is_some() {
+            member.forget_refusal();
+        }
+        member.push(&mut self.queues, session, op, self.accepted);
+        let first = member.waiting() == 1;
         self.accepted += 1;
         if first {
-            self.note_ready(now, process, was_missing, events);
+            self.note_ready(now, process, was_missing, appends, events);
         }
     }
 
     /// A member that had nothing waiting has something now.
-    fn note_ready(&mut self, now: Time, process: ProcessId, was_missing: bool, events: &mut Vec<Event>) {
+    fn note_ready(
+        &mut self,
+        now: Time,
+        process: ProcessId,
+        was_missing: bool,
+        appends: bool,
+        events: &mut Vec<Event>,
+    ) {
         let warp = self.params.warp_of(process);
         let tally = &mut self.warps[warp.index()];
-        tally.queue.push(process);
+        self.lines.push(&self.params, warp, tally, process);
         tally.ready += 1;
+        tally.appends |= appends;
         tally.missing -= u32::from(was_missing);
         if tally.is_live() && tally.awaited == 0 && tally.ready == 1 {
             self.live.insert(warp);
@@ -222,9 +248,8 @@ impl Machine {
         value: Value,
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
-        let member = &self.members[process.index()];
-        if let Some(first) = &member.decided {
-            if **first == value {
+        if let Some(first) = self.decision(process) {
+            if *first == value {
                 return Ok(Reply::Done);
             }
             let detail = format!("decided {} first, now {}", brief(first), brief(&value));
@@ -239,17 +264,18 @@ impl Machine {
         let missing = self.members[process.index()].is_missing();
         let awaited = self.members[process.index()].is_awaited();
         self.withdraw(process, events);
-        self.members[process.index()].decided = Some(Box::new(value));
+        self.members[process.index()].leave();
+        self.rare[process.index()].decision = self.left();
+        self.decisions.push(value);
         if awaited {
             self.await_no_more(process, missing);
         }
-        self.left += 1;
-        if self.sealed {
+        if self.sealed() {
             self.compare_report(process, events);
         } else if self.params.spec().append_window == AppendWindow::FirstAccess {
             self.early_reports.push(process);
         }
-        if self.left == self.params.processes() {
+        if self.left() == self.params.processes() {
             self.state = State::Finished;
             self.hold = None;
             events.push(Event::Finished);
@@ -257,21 +283,27 @@ impl Machine {
         Ok(Reply::Done)
     }
 
+    /// How many have left.
+    fn left(&self) -> u32 {
+        u32::try_from(self.decisions.len()).unwrap_or(u32::MAX)
+    }
+
     /// Takes back what waits of a process that leaves, or of everybody at the close (F10).
     fn withdraw(&mut self, process: ProcessId, events: &mut Vec<Event>) {
         let member = &mut self.members[process.index()];
-        if member.waiting.is_empty() {
+        if member.waiting() == 0 {
             return;
         }
-        events.extend(
-            member.waiting.drain(..).map(|waiting| Event::Withdrawn { process, number: waiting.number }),
-        );
+        self.rare[process.index()].withdrawn = member.waiting();
+        while let Some(taken) = member.pop(&mut self.queues) {
+            events.push(Event::Withdrawn { process, number: taken.number });
+        }
         self.ready -= 1;
         let warp = self.params.warp_of(process);
         let tally = &mut self.warps[warp.index()];
         tally.ready -= 1;
         if tally.ready == 0 {
-            tally.queue.clear();
+            tally.lined_up = 0;
         }
         self.note_life_of(warp);
     }
@@ -295,12 +327,13 @@ impl Machine {
         if self.params.spec().append_window != AppendWindow::FirstAccess {
             return;
         }
-        let Self { list, sealed_mode, members, .. } = self;
-        let mode = sealed_mode.get_or_insert_with(|| mode(list.iter().map(|entry| &entry.value)).cloned());
-        let report = members[process.index()].decided.as_deref();
-        if report != mode.as_ref() {
+        let Self { list, sealed_mode, .. } = self;
+        sealed_mode.get_or_insert_with(|| mode(list.iter().map(|entry| &entry.value)).cloned());
+        let mode = self.sealed_mode.as_ref().and_then(Option::as_ref);
+        let report = self.decision(process);
+        if report != mode {
             let say = |value: Option<&Value>| value.map_or("nothing".to_owned(), brief);
-            let detail = format!("reports {}, the sealed list decides {}", say(report), say(mode.as_ref()));
+            let detail = format!("reports {}, the sealed list decides {}", say(report), say(mode));
             self.accuse(process, OffenceKind::FalseDecision, None, detail, events);
         }
     }

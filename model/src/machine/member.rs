@@ -1,11 +1,18 @@
 //! What the machine knows of one process.
+//!
+//! # Laid out by how often it is touched
+//! An instance of 65,536 processes fits into a processor's cache only if what every access touches is small. So a
+//! [`Member`] is half a cache line: who is who lies in order of process ids, and so members of a warp side by side. What
+//! is touched once in a life is [`Rare`] and lies elsewhere; appends that wait, and all that was sent ahead, lie in
+//! the [`Queues`]; answers that are kept, by access number, in [`kept`](super::kept).
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::access::{Answer, AppendAnswer, Op};
+use crate::access::{AppendAnswer, Op};
 use crate::params::Patience;
-use crate::types::{AccessNumber, Phase, SessionId, Value};
+use crate::types::{AccessNumber, Phase, Position, SessionId, Value};
+
+use super::queues::{Queues, Waiting};
 
 /// Patience without end, in nanoseconds.
 pub(super) const ENDLESS: u64 = u64::MAX;
@@ -23,157 +30,239 @@ pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// One process at one instance.
+/// One process at one instance: what every access touches.
 #[derive(Clone, Debug)]
+#[repr(align(32))]
 pub(super) struct Member {
     /// The number of its next new access.
     pub(super) next: AccessNumber,
-    /// Accepted and not yet executed, in order. At most the pipeline bound.
-    pub(super) waiting: VecDeque<Waiting>,
-    /// The last answers, in order, up to that of `answered`. At most the pipeline bound (F8b).
-    kept: VecDeque<Kept>,
-    /// The number of the last access that was executed, 0 if none: they are executed in order.
-    answered: u64,
-    /// The answer of its first append.
-    pub(super) append: Option<(Phase, AppendAnswer)>,
     /// What is left of its patience, in nanoseconds.
     pub(super) patience: u64,
+    /// Of the first access that waits: where a read starts, or where an append lies in the queues.
+    first: u32,
+    /// Where the last of the other accesses that wait lies in the queues.
+    last: u32,
     /// The session that counts.
-    pub(super) session: Option<SessionId>,
-    /// Its decision; with it, it has left. Boxed, so that what every access touches is close together.
-    pub(super) decided: Option<Box<Value>>,
-    pub(super) joined: bool,
-    /// Its patience is spent, or it joined too late to have any.
-    pub(super) spent: bool,
-    /// An access on this session was refused since one on it was accepted: what follows it on the stream may
-    /// be out of order through no fault (F8d).
-    pub(super) refused_on_stream: bool,
+    pub(super) session: Session,
+    /// The session on which the first access that waits came.
+    first_session: Session,
+    /// How many accesses wait. At most the pipeline bound.
+    waiting: u16,
+    marks: u8,
 }
 
-/// An access that waits for its phase.
-#[derive(Clone, Debug)]
-pub(super) struct Waiting {
-    pub(super) number: AccessNumber,
-    pub(super) session: Option<SessionId>,
-    pub(super) op: Op,
-    /// Its place in the order of acceptance over the whole instance.
-    pub(super) accepted: u64,
+const _: () = assert!(size_of::<Member>() == 32, "half a cache line");
+
+/// It has joined (F5).
+const JOINED: u8 = 1;
+/// Its patience is spent, or it joined too late to have any.
+const SPENT: u8 = 1 << 1;
+/// It has reported its decision (F10).
+const LEFT: u8 = 1 << 2;
+/// An access on its session was refused since one on it was accepted: what follows it on the stream may be out of
+/// order through no fault (F8d).
+const REFUSED: u8 = 1 << 3;
+/// The first access that waits is an append.
+const APPENDS: u8 = 1 << 4;
+
+/// A session or none (0), in two bytes: at most [`super::MAX_SESSIONS`] are opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Session(u16);
+
+impl Session {
+    pub(super) const NONE: Self = Self(0);
+
+    pub(super) fn new(session: Option<SessionId>) -> Self {
+        let number = session.map_or(0, SessionId::get);
+        Self(u16::try_from(number).expect("only sessions that were opened are kept"))
+    }
+
+    pub(super) fn get(self) -> Option<SessionId> {
+        SessionId::new(self.0.into())
+    }
 }
 
-/// An access that was executed: enough to recognise it and to answer it again, and no copy of any value.
-#[derive(Clone, Copy, Debug)]
-struct Kept {
-    phase: Phase,
-    answer: Answer,
-    session: Option<SessionId>,
-    /// Fingerprint of an append's value. Whoever forges a collision fools only itself: it is told the
-    /// first answer instead of being refused.
-    fingerprint: u32,
-}
-
-/// What is known of an access number that was used before.
-pub(super) enum Known {
-    /// The same access waits.
-    Waiting,
-    /// The same access was executed.
-    Answered(Phase, Answer),
-    /// Another access had this number, on this session (`None`: a unary call).
-    Other(Option<SessionId>),
-    /// It is too long ago.
-    Forgotten,
+/// What is touched once or twice in a life.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rare {
+    /// The phase of its first append.
+    pub(super) append: Option<Phase>,
+    /// Its decision, by its place among those of all who have left.
+    pub(super) decision: u32,
+    /// How many of its accesses were withdrawn: the last ones (F10).
+    pub(super) withdrawn: u16,
 }
 
 impl Member {
     pub(super) fn new(patience: u64) -> Self {
         Self {
             next: AccessNumber::FIRST,
-            waiting: VecDeque::new(),
-            kept: VecDeque::new(),
-            answered: 0,
-            append: None,
             patience,
-            session: None,
-            decided: None,
-            joined: false,
-            spent: false,
-            refused_on_stream: false,
+            first: 0,
+            last: 0,
+            session: Session::default(),
+            first_session: Session::default(),
+            waiting: 0,
+            marks: 0,
         }
     }
 
-    /// Makes it a new one in the memory of this one.
-    pub(super) fn reset(&mut self, patience: u64) {
-        let (mut waiting, mut kept) = (std::mem::take(&mut self.waiting), std::mem::take(&mut self.kept));
-        waiting.clear();
-        kept.clear();
-        *self = Self { waiting, kept, ..Self::new(patience) };
+    pub(super) fn has_joined(&self) -> bool {
+        self.marks & JOINED != 0
+    }
+
+    pub(super) fn join(&mut self) {
+        self.marks |= JOINED;
+    }
+
+    /// Whether it is given up for want of patience.
+    pub(super) fn is_spent(&self) -> bool {
+        self.marks & SPENT != 0
+    }
+
+    pub(super) fn give_up(&mut self) {
+        self.patience = 0;
+        self.marks |= SPENT;
+    }
+
+    /// Whether it has reported its decision.
+    pub(super) fn has_left(&self) -> bool {
+        self.marks & LEFT != 0
+    }
+
+    pub(super) fn leave(&mut self) {
+        self.marks |= LEFT;
+    }
+
+    /// Whether an access was refused on its stream, and none accepted since.
+    pub(super) fn was_refused(&self) -> bool {
+        self.marks & REFUSED != 0
+    }
+
+    pub(super) fn note_refusal(&mut self) {
+        self.marks |= REFUSED;
+    }
+
+    pub(super) fn forget_refusal(&mut self) {
+        self.marks &= !REFUSED;
     }
 
     /// Whether phases wait for it (F3).
     pub(super) fn is_awaited(&self) -> bool {
-        !self.spent && self.decided.is_none()
+        self.marks & (SPENT | LEFT) == 0
     }
 
     /// Whether phases wait for it and it has nothing ready.
     pub(super) fn is_missing(&self) -> bool {
-        self.is_awaited() && self.waiting.is_empty()
+        self.is_awaited() && self.waiting == 0
     }
 
-    /// What is known of a number below `next` (F8b to F8d).
-    pub(super) fn known(&self, number: AccessNumber, op: &Op) -> Known {
-        if let Some(waiting) = self.waiting.iter().find(|waiting| waiting.number == number) {
-            return if waiting.op == *op { Known::Waiting } else { Known::Other(waiting.session) };
-        }
-        match self.kept(number) {
-            Some(kept) if kept.is_answer_to(op) => Known::Answered(kept.phase, kept.answer),
-            Some(kept) => Known::Other(kept.session),
-            None => Known::Forgotten,
-        }
+    /// How many accesses wait.
+    pub(super) fn waiting(&self) -> u16 {
+        self.waiting
     }
 
-    fn kept(&self, number: AccessNumber) -> Option<&Kept> {
-        let behind = usize::try_from(self.answered.checked_sub(number.get())?).ok()?;
-        self.kept.iter().nth_back(behind)
+    /// Whether the first access that waits is an append.
+    pub(super) fn appends(&self) -> bool {
+        self.marks & APPENDS != 0
     }
 
-    /// Keeps the answer to an executed access, letting go of the oldest beyond `limit`.
-    pub(super) fn keep(
-        &mut self,
-        waiting: &Waiting,
-        phase: Phase,
-        answer: Answer,
-        fingerprint: u32,
-        limit: u32,
-    ) {
-        if self.kept.len() >= limit as usize {
-            self.kept.pop_front();
-        }
-        self.kept.push_back(Kept { phase, answer, session: waiting.session, fingerprint });
-        self.answered = waiting.number.get();
-        if let (Answer::Append(answer), None) = (answer, self.append) {
-            self.append = Some((phase, answer));
+    /// The number of the first access that waits: those that wait are the last that were accepted.
+    fn first_number(&self) -> u64 {
+        self.next.get() - u64::from(self.waiting)
+    }
+
+    /// Its access with the next number waits, as the `accepted`-th of the instance.
+    pub(super) fn push(&mut self, queues: &mut Queues, session: Option<SessionId>, op: Op, accepted: u64) {
+        let session = Session::new(session);
+        self.waiting += 1;
+        self.next = self.next.next();
+        match op {
+            Op::Read { start } if self.waiting == 1 => self.set_first_read(session, start),
+            op if self.waiting == 1 => {
+                let append = queues.add(Waiting { op, session, accepted });
+                self.set_first_append(session, append);
+            }
+            op => {
+                let behind = (self.waiting > 2).then_some(self.last);
+                self.last = queues.add_behind(behind, Waiting { op, session, accepted });
+            }
         }
     }
 
-    /// What it needs to go on after a restart, and what `Get` tells it (F8e).
-    pub(super) fn status(&self) -> MemberStatus {
-        MemberStatus {
-            session: self.session,
-            next: self.next,
-            waiting: self.waiting.iter().map(|waiting| (waiting.number, waiting.op.clone())).collect(),
-            append: self.append,
-            decided: self.decided.as_deref().cloned(),
+    fn set_first_read(&mut self, session: Session, start: Position) {
+        self.first = start.get();
+        self.first_session = session;
+        self.marks &= !APPENDS;
+    }
+
+    fn set_first_append(&mut self, session: Session, place: u32) {
+        self.first = place;
+        self.first_session = session;
+        self.marks |= APPENDS;
+    }
+
+    /// Takes the first access off; `None` if nothing waits.
+    pub(super) fn pop(&mut self, queues: &mut Queues) -> Option<Taken> {
+        if self.waiting == 0 {
+            return None;
         }
+        // An access that was accepted has a number, and so has one that waits.
+        let number = AccessNumber::new(self.first_number())?;
+        let session = self.first_session;
+        let (op, accepted) = if self.appends() {
+            let waiting = queues.take(self.first);
+            (waiting.op, waiting.accepted)
+        } else {
+            (Op::Read { start: Position::new(self.first) }, 0)
+        };
+        self.waiting -= 1;
+        if self.waiting > 0 {
+            self.advance(queues);
+        }
+        Some(Taken { number, session, op, accepted })
+    }
+
+    /// The next access comes first.
+    fn advance(&mut self, queues: &mut Queues) {
+        let next = queues.unlink(self.last);
+        let Waiting { ref op, session, .. } = *queues.get(next);
+        match *op {
+            Op::Append(_) => self.set_first_append(session, next),
+            Op::Read { start } => {
+                queues.take(next);
+                self.set_first_read(session, start);
+            }
+        }
+    }
+
+    /// What waits, in order.
+    pub(super) fn queue<'a>(
+        &self,
+        queues: &'a Queues,
+    ) -> impl Iterator<Item = (AccessNumber, Session, Op)> + use<'a> {
+        let first = (self.waiting > 0).then(|| {
+            let op = match self.appends() {
+                true => queues.get(self.first).op.clone(),
+                false => Op::Read { start: Position::new(self.first) },
+            };
+            (self.first_session, op)
+        });
+        let others = queues.ring((self.waiting > 1).then_some(self.last));
+        let others = others.map(|waiting| (waiting.session, waiting.op.clone()));
+        let numbers = (self.first_number()..).filter_map(AccessNumber::new);
+        numbers.zip(first.into_iter().chain(others)).map(|(number, (session, op))| (number, session, op))
     }
 }
 
-impl Kept {
-    fn is_answer_to(&self, op: &Op) -> bool {
-        match (self.answer, op) {
-            (Answer::Append(_), Op::Append(value)) => self.fingerprint == fingerprint(value),
-            (Answer::Read(answer), Op::Read { start }) => answer.start == *start,
-            (Answer::Append(_), Op::Read { .. }) | (Answer::Read(_), Op::Append(_)) => false,
-        }
-    }
+/// The first access of a member, taken off its queue.
+#[derive(Clone, Debug)]
+pub(super) struct Taken {
+    pub(super) number: AccessNumber,
+    pub(super) session: Session,
+    pub(super) op: Op,
+    /// An append's place in the order of acceptance over the whole instance.
+    pub(super) accepted: u64,
 }
 
 /// What one process may know of itself at an instance (F8e).
@@ -189,18 +278,4 @@ pub struct MemberStatus {
     pub append: Option<(Phase, AppendAnswer)>,
     /// What it decided, if it has.
     pub decided: Option<Value>,
-}
-
-/// A fingerprint of a value: FNV-1a over words of eight bytes, and of that the lower half.
-pub(super) fn fingerprint(value: &Value) -> u32 {
-    const PRIME: u64 = 0x0000_0100_0000_01b3;
-    let bytes = value.as_bytes();
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ bytes.len() as u64;
-    for chunk in bytes.chunks(8) {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        hash = (hash ^ u64::from_le_bytes(word)).wrapping_mul(PRIME);
-        hash ^= hash >> 32;
-    }
-    hash as u32
 }

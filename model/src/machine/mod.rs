@@ -31,21 +31,22 @@
 
 mod admission;
 mod given;
+mod kept;
 mod list;
 mod member;
 mod offences;
 mod phases;
+mod queues;
 mod status;
 mod step;
 mod warp;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::access::{Access, Answer, AppendAnswer, Op, Refusal};
 use crate::history::{Event, Offence};
 use crate::params::{Arbiter, Params};
-use crate::scheduler::{Calendar, Schedule};
+use crate::scheduler::{Calendar, Schedule, WarpSet};
 use crate::sticky_cas::StickyCas;
 use crate::types::{AccessNumber, Phase, ProcessId, SessionId, Time, Value, WarpId};
 
@@ -53,11 +54,13 @@ pub use member::MemberStatus;
 pub use offences::{OFFENCES_RECORDED, OffenceCount, REFUSALS_RECORDED};
 pub use status::{Awaited, Status, WaitingMember};
 
+use kept::Answers;
 use list::List;
-use member::Member;
+use member::{Member, Rare};
 use offences::Offences;
 use phases::Hold;
-use warp::Warp;
+use queues::Queues;
+use warp::{Lines, Warp};
 
 /// The most sessions that one process may open at one instance. A correct client needs one, and one more
 /// for each time that its connection breaks.
@@ -157,17 +160,24 @@ pub struct Machine {
     /// Rank of each process under a `priority` arbiter, else empty.
     ranks: Box<[u32]>,
     list: List,
+    /// By process.
     members: Vec<Member>,
+    /// By process.
+    rare: Vec<Rare>,
+    queues: Queues,
+    answers: Answers,
     warps: Vec<Warp>,
+    lines: Lines,
     /// The warps whose phases do not pass unseen: somebody is awaited, or something waits.
-    live: BTreeSet<WarpId>,
+    live: WarpSet,
     state: State,
     /// The latest moment that it was told.
     now: Time,
     /// When gathering ends; set by the first join.
     join_deadline: Option<Time>,
     joined: u32,
-    left: u32,
+    /// The decisions of those who left, in order.
+    decisions: Vec<Value>,
     /// Members with an access waiting. Phases pass only while this is not 0 (F4).
     ready: u32,
     /// The phase that is open or will be looked at next. All before it have passed.
@@ -176,7 +186,8 @@ pub struct Machine {
     warp: WarpId,
     hold: Option<Hold>,
     last_step: Option<Time>,
-    sealed: bool,
+    /// The first phase that finds the list sealed, once it is.
+    sealed: Option<Phase>,
     /// Accesses accepted so far: the order in which `first_come` arbitrates.
     accepted: u64,
     /// Who reported a decision before the list was sealed, to be compared then (D3).
@@ -191,9 +202,37 @@ pub struct Machine {
 #[derive(Default)]
 struct Memory {
     members: Vec<Member>,
+    rare: Vec<Rare>,
+    queues: Queues,
+    answers: Answers,
     warps: Vec<Warp>,
+    lines: Lines,
+    decisions: Vec<Value>,
     early_reports: Vec<ProcessId>,
     scratch: step::Scratch,
+}
+
+impl Memory {
+    /// As it is before anything happens.
+    fn made_new(mut self, params: &Params) -> Self {
+        let (processes, patience) = (params.processes(), member::patience_nanos(params.spec().patience));
+        self.members.clear();
+        self.members.resize(processes as usize, Member::new(patience));
+        self.rare.clear();
+        self.rare.resize(processes as usize, Rare::default());
+        self.queues.clear();
+        self.answers.reset(processes, params.spec().pipeline);
+        self.warps.clear();
+        let sizes = (0..params.warps()).map(|warp| {
+            let before = warp * params.warp_size();
+            params.warp_size().min(processes - before)
+        });
+        self.warps.extend(sizes.map(|size| Warp::new(size, patience)));
+        self.lines.reset(processes);
+        self.decisions.clear();
+        self.early_reports.clear();
+        self
+    }
 }
 
 impl Machine {
@@ -207,7 +246,12 @@ impl Machine {
     pub fn reset(&mut self, params: Arc<Params>) {
         let memory = Memory {
             members: std::mem::take(&mut self.members),
+            rare: std::mem::take(&mut self.rare),
+            queues: std::mem::take(&mut self.queues),
+            answers: std::mem::take(&mut self.answers),
             warps: std::mem::take(&mut self.warps),
+            lines: std::mem::take(&mut self.lines),
+            decisions: std::mem::take(&mut self.decisions),
             early_reports: std::mem::take(&mut self.early_reports),
             scratch: std::mem::take(&mut self.scratch),
         };
@@ -215,40 +259,34 @@ impl Machine {
     }
 
     fn within(memory: Memory, params: Arc<Params>) -> Self {
-        let Memory { mut members, mut warps, mut early_reports, scratch } = memory;
-        let patience = member::patience_nanos(params.spec().patience);
+        let memory = memory.made_new(&params);
         let calendar = Calendar::new(Schedule::new(&params));
-        let all_warps = || (0..params.warps() as usize).filter_map(WarpId::from_index);
-        members.iter_mut().for_each(|member| member.reset(patience));
-        members.resize_with(params.processes() as usize, || Member::new(patience));
-        warps.resize_with(params.warps() as usize, Warp::default);
-        for (warp, id) in warps.iter_mut().zip(all_warps()) {
-            let size = u32::try_from(params.members(id).count()).unwrap_or(u32::MAX);
-            warp.reset(size, patience);
-        }
-        early_reports.clear();
         Self {
             ranks: ranks(&params),
             list: List::with_limit(params.list_limit()),
-            members,
-            warps,
-            live: all_warps().collect(),
+            members: memory.members,
+            rare: memory.rare,
+            queues: memory.queues,
+            answers: memory.answers,
+            warps: memory.warps,
+            lines: memory.lines,
+            live: WarpSet::all(params.warps()),
             state: State::Gathering,
             now: Time::ZERO,
             join_deadline: None,
             joined: 0,
-            left: 0,
+            decisions: memory.decisions,
             ready: 0,
             phase: Phase::FIRST,
             warp: calendar.schedule().warp_of(Phase::FIRST),
             hold: None,
             last_step: None,
-            sealed: false,
+            sealed: None,
             accepted: 0,
-            early_reports,
+            early_reports: memory.early_reports,
             sealed_mode: None,
             offences: Offences::default(),
-            scratch,
+            scratch: memory.scratch,
             calendar,
             params,
         }
@@ -282,7 +320,7 @@ impl Machine {
     /// Whether the list takes no more entries (A2).
     #[must_use]
     pub fn sealed(&self) -> bool {
-        self.sealed
+        self.sealed.is_some()
     }
 
     /// Takes one input at the moment `now`, pushing what happened onto `events`.
@@ -307,7 +345,9 @@ impl Machine {
             Input::Offence(offence) => {
                 // The border has refused an access: what follows it on its stream is out of order through no
                 // fault (F8d). If it came by a unary call, this excuses more than it must.
-                self.members[offence.process.index()].refused_on_stream |= offence.number.is_some();
+                if offence.number.is_some() {
+                    self.members[offence.process.index()].note_refusal();
+                }
                 self.file(offence, events);
                 Ok(Reply::Done)
             }

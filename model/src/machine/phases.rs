@@ -71,7 +71,7 @@ impl Machine {
         events.push(Event::GatheringEnded { joined: self.joined });
         if self.joined < self.params.processes() {
             for process in ProcessId::all(self.params.processes()) {
-                if !self.members[process.index()].joined {
+                if !self.members[process.index()].has_joined() {
                     self.give_up_on(process, events);
                 }
             }
@@ -164,8 +164,7 @@ impl Machine {
             return;
         }
         let missing = member.is_missing();
-        member.patience = 0;
-        member.spent = true;
+        member.give_up();
         events.push(Event::PatienceSpent { process });
         self.await_no_more(process, missing);
     }
@@ -184,7 +183,7 @@ impl Machine {
         if self.warps[warp.index()].is_live() {
             self.live.insert(warp);
         } else {
-            self.live.remove(&warp);
+            self.live.remove(warp);
         }
     }
 
@@ -195,10 +194,10 @@ impl Machine {
             AppendWindow::FirstAccess => self.calendar.all_began_before(self.phase),
             AppendWindow::Open => self.list.len() == self.list.limit(),
         };
-        if !due || self.sealed {
+        if !due || self.sealed.is_some() {
             return;
         }
-        self.sealed = true;
+        self.sealed = Some(self.phase);
         events.push(Event::Sealed { phase: self.phase, length: self.list.len() });
         for process in std::mem::take(&mut self.early_reports) {
             self.compare_report(process, events);

@@ -74,7 +74,7 @@ impl Machine {
             joined: self.joined,
             join_deadline: self.join_deadline,
             awaited: if gathering {
-                let missing = members().filter(|(_, member)| !member.joined);
+                let missing = members().filter(|(_, member)| !member.has_joined());
                 missing.map(|(process, member)| awaited(process, member, 0)).collect()
             } else if let (true, Some(hold)) = (running, self.hold) {
                 let held = member::nanos(now.since(hold.since));
@@ -86,16 +86,19 @@ impl Machine {
                 Vec::new()
             },
             waiting: members()
-                .filter(|(_, member)| !member.waiting.is_empty())
-                .map(|(process, member)| WaitingMember { process, accesses: member.status().waiting })
+                .filter(|(_, member)| member.waiting() > 0)
+                .map(|(process, member)| {
+                    let accesses = member.queue(&self.queues).map(|(number, _, op)| (number, op)).collect();
+                    WaitingMember { process, accesses }
+                })
                 .collect(),
             length: self.list.len(),
-            sealed: self.sealed,
+            sealed: self.sealed(),
             left: members()
-                .filter_map(|(process, member)| Some((process, member.decided.as_deref().cloned()?)))
+                .filter_map(|(process, _)| Some((process, self.decision(process)?.clone())))
                 .collect(),
             given_up: members()
-                .filter(|(_, member)| member.spent && member.decided.is_none())
+                .filter(|(_, member)| member.is_spent() && !member.has_left())
                 .map(|(process, _)| process)
                 .collect(),
             offences: self.offences.counts().cloned().collect(),

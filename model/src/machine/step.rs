@@ -4,46 +4,61 @@ use crate::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use crate::history::Event;
 use crate::params::{AppendWindow, Arbiter};
 use crate::scheduler::arbiter_hash;
-use crate::types::{Phase, Position, ProcessId, Time, Value};
+use crate::types::{AccessNumber, Phase, Position, ProcessId, Time, Value};
 
-use super::member::{self, Waiting};
+use super::kept::{self, Kept};
+use super::member::{Session, Taken};
 use super::{Entry, Machine};
 
 /// Buffers that every step uses again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scratch {
-    queue: Vec<ProcessId>,
     appends: Vec<Append>,
-    reads: Vec<(ProcessId, Waiting)>,
+    reads: Vec<Read>,
 }
 
 /// An append that competes in the phase.
 #[derive(Clone, Debug)]
 struct Append {
     process: ProcessId,
+    number: AccessNumber,
+    session: Session,
     value: Value,
-    waiting: Waiting,
+    accepted: u64,
     /// Outside the append window it never competes, and this stands.
     answer: AppendAnswer,
+}
+
+/// A read of the phase.
+#[derive(Clone, Copy, Debug)]
+struct Read {
+    process: ProcessId,
+    number: AccessNumber,
+    session: Session,
+    start: Position,
+}
+
+/// The list as all reads of a phase see it: as it was when the phase began, whatever its appends did (F2).
+#[derive(Clone, Copy)]
+struct Seen {
+    phase: Phase,
+    length: u32,
+    sealed: bool,
 }
 
 impl Machine {
     /// Executes the open phase: every member of its warp with an access waiting has its first one executed.
     pub(super) fn step(&mut self, now: Time, events: &mut Vec<Event>) {
         let phase = self.phase;
-        let (length, sealed) = (self.list.len(), self.sealed);
-        events.push(Event::Stepped { phase, warp: self.warp, length });
-        let mut scratch = std::mem::take(&mut self.scratch);
-        self.collect(&mut scratch);
-        self.compete(&mut scratch.appends, events);
-        // Reads see the list as it was when the phase began, whatever its appends did (F2).
-        for (process, waiting) in scratch.reads.drain(..) {
-            if let Op::Read { start } = waiting.op {
-                let answer = self.read(start, length, sealed);
-                self.answer(process, &waiting, Answer::Read(answer), 0, events);
-            }
+        let seen = Seen { phase, length: self.list.len(), sealed: self.sealed.is_some() };
+        events.push(Event::Stepped { phase, warp: self.warp, length: seen.length });
+        let tally = &mut self.warps[self.warp.index()];
+        events.reserve(tally.ready as usize);
+        if std::mem::take(&mut tally.appends) {
+            self.execute(seen, events);
+        } else {
+            self.execute_reads(seen, events);
         }
-        self.scratch = scratch;
 
         self.hold = None;
         self.last_step = Some(now);
@@ -58,30 +73,70 @@ impl Machine {
         ReadAnswer { start, count, length, sealed }
     }
 
-    /// Takes the first waiting access of each ready member off its queue.
-    fn collect(&mut self, scratch: &mut Scratch) {
-        let Scratch { queue, appends, reads } = scratch;
-        let tally = &mut self.warps[self.warp.index()];
-        std::mem::swap(&mut tally.queue, queue);
-        for process in queue.drain(..) {
-            let member = &mut self.members[process.index()];
-            // A member that left is still in the queue.
-            let Some(waiting) = member.waiting.pop_front() else { continue };
-            if member.waiting.is_empty() {
-                tally.ready -= 1;
-                tally.missing += u32::from(member.is_awaited());
-                self.ready -= 1;
-            } else {
-                tally.queue.push(process);
+    /// A phase without appends: each read is answered as it is taken off.
+    fn execute_reads(&mut self, seen: Seen, events: &mut Vec<Event>) {
+        self.take_first_of_each(|machine, process, taken| {
+            let Taken { number, session, op, .. } = taken;
+            if let Op::Read { start } = op {
+                machine.answer_read(Read { process, number, session, start }, seen, events);
             }
-            match &waiting.op {
+        });
+    }
+
+    /// A phase with appends: they are answered first.
+    fn execute(&mut self, seen: Seen, events: &mut Vec<Event>) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let Scratch { appends, reads } = &mut scratch;
+        self.take_first_of_each(|_, process, taken| {
+            let Taken { number, session, op, accepted } = taken;
+            match op {
                 Op::Append(value) => {
-                    let value = value.clone();
-                    appends.push(Append { process, value, waiting, answer: AppendAnswer::LimitReached });
+                    let answer = AppendAnswer::LimitReached;
+                    appends.push(Append { process, number, session, value, accepted, answer });
                 }
-                Op::Read { .. } => reads.push((process, waiting)),
+                Op::Read { start } => reads.push(Read { process, number, session, start }),
             }
+        });
+        self.compete(appends, events);
+        for read in reads.drain(..) {
+            self.answer_read(read, seen, events);
         }
+        self.scratch = scratch;
+    }
+
+    /// Takes the first waiting access of each member in the line of the open phase's warp off its queue, in order.
+    /// Who has another one stays in the line.
+    fn take_first_of_each(&mut self, mut take: impl FnMut(&mut Self, ProcessId, Taken)) {
+        let tally = &mut self.warps[self.warp.index()];
+        let lined_up = std::mem::take(&mut tally.lined_up) as usize;
+        let (mut stay, mut done, mut missing) = (0, 0, 0);
+        for place in 0..lined_up {
+            let process = self.lines.of(&self.params, self.warp)[place];
+            let member = &mut self.members[process.index()];
+            // A member that left is still in the line.
+            let Some(taken) = member.pop(&mut self.queues) else { continue };
+            if member.waiting() == 0 {
+                done += 1;
+                missing += u32::from(member.is_awaited());
+            } else {
+                self.warps[self.warp.index()].appends |= member.appends();
+                self.lines.of(&self.params, self.warp)[stay] = process;
+                stay += 1;
+            }
+            take(self, process, taken);
+        }
+        let tally = &mut self.warps[self.warp.index()];
+        tally.lined_up = u32::try_from(stay).unwrap_or(u32::MAX);
+        tally.ready -= done;
+        tally.missing += missing;
+        self.ready -= done;
+    }
+
+    fn answer_read(&mut self, read: Read, seen: Seen, events: &mut Vec<Event>) {
+        let Read { process, number, session, start } = read;
+        let answer = Answer::Read(self.read(start, seen.length, seen.sealed));
+        let kept = Kept { phase: seen.phase, content: start.get(), session, append: false };
+        self.answer(process, number, kept, answer, events);
     }
 
     /// All appends of the phase name the same position. They compete for it on the list itself, in the
@@ -92,18 +147,20 @@ impl Machine {
         }
         self.arbitrate(appends);
         let phase = self.phase;
-        if self.window_is_open() {
+        if self.window_is_open(phase) {
             let turn = self.list.turn();
             for Append { process, value, answer, .. } in appends.iter_mut() {
                 *answer = turn.append(Entry { value: value.clone(), process: *process, phase });
             }
         }
-        for Append { process, value, waiting, answer } in appends.drain(..) {
-            let fingerprint = member::fingerprint(&value);
+        for Append { process, number, session, value, answer, .. } in appends.drain(..) {
+            let content = kept::fingerprint(&value);
             if let AppendAnswer::Success(position) = answer {
                 events.push(Event::Added { position, process, phase, value });
             }
-            self.answer(process, &waiting, Answer::Append(answer), fingerprint, events);
+            self.rare[process.index()].append.get_or_insert(phase);
+            let kept = Kept { phase, content, session, append: true };
+            self.answer(process, number, kept, Answer::Append(answer), events);
         }
     }
 
@@ -112,9 +169,7 @@ impl Machine {
     fn arbitrate(&self, appends: &mut [Append]) {
         let seed = self.params.spec().seed;
         let first = match self.params.spec().arbiter {
-            Arbiter::FirstCome => {
-                appends.iter().enumerate().min_by_key(|(_, append)| append.waiting.accepted)
-            }
+            Arbiter::FirstCome => appends.iter().enumerate().min_by_key(|(_, append)| append.accepted),
             Arbiter::Uniform => appends
                 .iter()
                 .enumerate()
@@ -128,10 +183,10 @@ impl Machine {
         }
     }
 
-    /// Whether the open phase may append (A2).
-    fn window_is_open(&self) -> bool {
+    /// Whether this phase, which has come, may append (A2).
+    pub(super) fn window_is_open(&self, phase: Phase) -> bool {
         match self.params.spec().append_window {
-            AppendWindow::FirstAccess => self.calendar.is_first(self.phase),
+            AppendWindow::FirstAccess => self.calendar.is_first(phase),
             AppendWindow::Open => true,
         }
     }
@@ -140,14 +195,13 @@ impl Machine {
     fn answer(
         &mut self,
         process: ProcessId,
-        waiting: &Waiting,
+        number: AccessNumber,
+        kept: Kept,
         answer: Answer,
-        fingerprint: u32,
         events: &mut Vec<Event>,
     ) {
-        let phase: Phase = self.phase;
-        let limit = self.params.spec().pipeline;
-        self.members[process.index()].keep(waiting, phase, answer, fingerprint, limit);
-        events.push(Event::Answered { process, number: waiting.number, phase, answer });
+        debug_assert_eq!(self.answer_of(process, kept), answer, "an answer follows from what is kept");
+        self.answers.keep(process, number, kept);
+        events.push(Event::Answered { process, number, phase: kept.phase, answer });
     }
 }

@@ -1,9 +1,7 @@
 //! The schedule as the machine walks it: phase by phase, with the shuffled order of two rounds at hand.
 
-use std::collections::BTreeSet;
-
 use super::given::Given;
-use super::{RoundOrder, Schedule};
+use super::{Arrangement, RoundOrder, Schedule, WarpSet};
 use crate::params::Order;
 use crate::types::{Phase, Round, WarpId};
 
@@ -49,7 +47,12 @@ impl Calendar {
             return given.warp_of(phase);
         }
         let slot = self.schedule.slot_of(phase);
-        self.round(self.schedule.round_of(phase)).warp_at(slot)
+        match self.schedule.order {
+            // Every round is the same.
+            Order::Ascending => Arrangement::Ascending.warp_at(slot),
+            Order::Descending => Arrangement::Descending { warps: self.schedule.warps }.warp_at(slot),
+            Order::Shuffled => self.round(self.schedule.round_of(phase)).warp_at(slot),
+        }
     }
 
     /// See [`Schedule::phase_of`].
@@ -66,7 +69,7 @@ impl Calendar {
     /// See [`Schedule::next_phase_of`].
     pub fn next_phase_of(&mut self, warp: WarpId, from: Phase) -> Phase {
         if let Some(given) = &self.given {
-            return given.next_phase_among(from, &BTreeSet::from([warp]));
+            return given.next_phase_of(warp, from);
         }
         let round = self.schedule.round_of(from);
         let phase = self.phase_of(warp, round);
@@ -74,20 +77,23 @@ impl Calendar {
     }
 
     /// The first phase from `from` on whose warp is one of these; `from` itself if there are none. Costs
-    /// O(log W), or O(W) if the order is shuffled.
-    pub fn next_phase_among(&mut self, from: Phase, warps: &BTreeSet<WarpId>) -> Phase {
+    /// a few operations, or O(W) if the order is shuffled.
+    pub fn next_phase_among(&mut self, from: Phase, warps: &WarpSet) -> Phase {
         if let Some(given) = &self.given {
             return given.next_phase_among(from, warps);
         }
         let here = self.warp_of(from);
+        if warps.contains(here) {
+            return from;
+        }
         let next = match self.schedule.order {
-            Order::Ascending => warps.range(here..).next().or_else(|| warps.first()).copied(),
-            Order::Descending => warps.range(..=here).next_back().or_else(|| warps.last()).copied(),
+            Order::Ascending => warps.next_up(here).or_else(|| warps.first()),
+            Order::Descending => warps.next_down(here).or_else(|| warps.last()),
             Order::Shuffled => {
                 let round = u64::from(self.schedule.warps);
                 // Every warp comes within this round and the next.
                 let phases = (from.get()..).take(2 * round as usize).filter_map(Phase::new);
-                phases.map(|phase| self.warp_of(phase)).find(|warp| warps.contains(warp))
+                phases.map(|phase| self.warp_of(phase)).find(|&warp| warps.contains(warp))
             }
         };
         next.map_or(from, |warp| self.next_phase_of(warp, from))

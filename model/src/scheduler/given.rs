@@ -4,8 +4,7 @@
 //! Such an order may let some warps wait for ever. That is beyond W1 and W2, and it is meant to be: what is
 //! promised whatever the order is (agreement) must not rest on the scheduler being fair.
 
-use std::collections::BTreeSet;
-
+use super::WarpSet;
 use crate::types::{Phase, WarpId};
 
 /// The warps of the phases that were given so far.
@@ -41,9 +40,18 @@ impl Given {
     }
 
     /// The first phase from `from` on whose warp is one of these; the first that is not given if there is none.
-    pub(super) fn next_phase_among(&self, from: Phase, warps: &BTreeSet<WarpId>) -> Phase {
-        let phases = (from.get()..self.end().get()).filter_map(Phase::new);
-        phases.into_iter().find(|phase| warps.contains(&self.warp_of(*phase))).unwrap_or(self.end())
+    pub(super) fn next_phase_among(&self, from: Phase, warps: &WarpSet) -> Phase {
+        self.next_phase(from, |warp| warps.contains(warp))
+    }
+
+    /// The first phase of this warp from `from` on; the first that is not given if there is none.
+    pub(super) fn next_phase_of(&self, warp: WarpId, from: Phase) -> Phase {
+        self.next_phase(from, |other| other == warp)
+    }
+
+    fn next_phase(&self, from: Phase, wanted: impl Fn(WarpId) -> bool) -> Phase {
+        let mut phases = (from.get()..self.end().get()).filter_map(Phase::new);
+        phases.find(|phase| wanted(self.warp_of(*phase))).unwrap_or(self.end())
     }
 
     /// The first phase of this warp, once it is given.
@@ -90,6 +98,9 @@ mod tests {
             (1..=4).filter_map(Phase::new).map(|phase| given.all_began_before(phase)).collect();
         assert_eq!(began, [false, false, false, true]);
         assert_eq!(given.first_phase(two), Phase::new(3));
-        assert_eq!(given.next_phase_among(Phase::FIRST, &BTreeSet::from([two])), Phase::new(3).unwrap());
+        let mut only_two = WarpSet::all(2);
+        only_two.remove(one);
+        assert_eq!(given.next_phase_among(Phase::FIRST, &only_two), Phase::new(3).unwrap());
+        assert_eq!(given.next_phase_of(two, Phase::FIRST), Phase::new(3).unwrap());
     }
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use stickycas_model::access::{Access, Op};
 use stickycas_model::params::{Params, ValueError};
 use stickycas_model::process::RawOp;
-use stickycas_model::types::{AccessNumber, Position, ProcessId, SessionId, Value};
+use stickycas_model::types::{AccessNumber, Position, ProcessId, RawValue, SessionId, Value};
 
 use super::{WireError, access_number};
 use crate::v1;
@@ -91,20 +91,30 @@ pub fn decision_frame(channel: u32, value: &Value) -> v1::ClientFrame {
     v1::Decision { channel, value: value.to_bytes() }.into()
 }
 
-/// The access of a frame that came on a stream of `process` in `session`.
+/// The access of a frame that came on a stream of `process` in `session`: what it says of its number and of what it
+/// does.
 ///
 /// # Errors
 /// When its number is 0, it does nothing, or its value is none of the instance.
-pub fn access_from_frame(
-    frame: &v1::Access,
+pub fn access_from_asked(
+    number: Option<AccessNumber>,
+    op: Option<RawOp>,
     process: ProcessId,
     session: SessionId,
     params: &Params,
 ) -> Result<Access, WireError> {
-    let number = access_number("number", frame.number)?;
-    let op = frame.op.as_ref().ok_or(WireError::Missing("op"))?;
-    let op = WireOp::from(op).within(params)?;
+    let number = number.ok_or(WireError::Zero("number"))?;
+    let op = op.ok_or(WireError::Missing("op"))?;
+    let op = op.checked(params).map_err(|error| WireError::Value { field: "value", error })?;
     Ok(Access { process, session: Some(session), number, op, no_wait: false })
+}
+
+/// A decision that came on a stream.
+///
+/// # Errors
+/// When it is empty or too large.
+pub fn value_from_asked(value: RawValue, params: &Params) -> Result<Value, WireError> {
+    params.checked(value).map_err(|error| WireError::Value { field: "value", error })
 }
 
 /// The access of a unary append by `process`.
@@ -185,22 +195,24 @@ mod tests {
         assert_eq!(refused, Err(WireError::Zero("access_number")));
     }
 
-    #[test]
-    fn a_frame_that_does_nothing_is_refused() {
-        let frame = v1::Access { channel: 0, number: 1, op: None };
-        let refused = access_from_frame(&frame, ProcessId::FIRST, SessionId::FIRST, &params());
-        assert_eq!(refused, Err(WireError::Missing("op")));
+    fn asked(number: u64, op: Option<RawOp>) -> Result<Access, WireError> {
+        access_from_asked(AccessNumber::new(number), op, ProcessId::FIRST, SessionId::FIRST, &params())
     }
 
     #[test]
-    fn an_access_frame_reads_back() {
-        let value = Value::new(b"v").unwrap();
-        for op in
-            [Op::Append(value), Op::Read { start: Position::new(0) }, Op::Read { start: Position::new(7) }]
-        {
-            let frame = access_frame(3, AccessNumber::FIRST, &op);
-            let access = access_from_frame(&frame, ProcessId::FIRST, SessionId::FIRST, &params()).unwrap();
-            assert_eq!((access.number, access.op, access.no_wait), (AccessNumber::FIRST, op, false));
-        }
+    fn a_frame_that_does_nothing_is_refused() {
+        assert_eq!(asked(1, None), Err(WireError::Missing("op")));
+        let read = Some(RawOp::Read(Position::new(0)));
+        assert_eq!(asked(0, read.clone()), Err(WireError::Zero("number")));
+        assert!(asked(1, read).is_ok());
+    }
+
+    #[test]
+    fn what_is_no_value_is_refused_on_a_stream_as_in_a_call() {
+        let five = RawValue::new(b"fiver");
+        let error = ValueError::TooLarge { length: 5, limit: 4 };
+        let refused = WireError::Value { field: "value", error };
+        assert_eq!(asked(1, Some(RawOp::Append(five.clone()))), Err(refused.clone()));
+        assert_eq!(value_from_asked(five, &params()), Err(refused));
     }
 }

@@ -13,8 +13,9 @@ use stickycas_model::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use stickycas_model::params::{Params, ParamsSpec};
 use stickycas_model::process::Ended;
 use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId, Seed, SessionId, Value};
+use stickycas_proto::attach::{self, Asked};
 use stickycas_proto::convert::access::{
-    access_frame, access_from_append, access_from_frame, access_from_read, value_from_wire,
+    access_frame, access_from_append, access_from_asked, access_from_read, value_from_asked, value_from_wire,
 };
 use stickycas_proto::convert::answer::{Received, answer_frame, append_response, read_response};
 use stickycas_proto::convert::history::{event_from_wire, event_to_wire};
@@ -23,7 +24,7 @@ use stickycas_proto::convert::params::{params_from_wire, spec_from_wire};
 use stickycas_proto::convert::report::Said;
 use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
 use stickycas_proto::status::Refused;
-use stickycas_proto::v1::{self, client_frame, server_frame, watch_response};
+use stickycas_proto::v1::{self, server_frame, watch_response};
 
 fn params() -> Params {
     Params::try_new(ParamsSpec { max_value_bytes: 16, ..ParamsSpec::new(4, 2, 2) }).expect("valid")
@@ -67,17 +68,16 @@ fn decide_request(request: &v1::DecideRequest) -> bool {
 }
 
 fn attach_request(request: &v1::AttachRequest) -> bool {
-    let convert = |frame: &v1::ClientFrame| match &frame.frame {
-        None => false,
-        Some(client_frame::Frame::Hello(hello)) => hello.instance_id.parse::<InstanceId>().is_ok(),
-        Some(client_frame::Frame::Access(access)) => {
-            access_from_frame(access, ProcessId::FIRST, SessionId::FIRST, &params()).is_ok()
+    let convert = |asked| match asked {
+        Asked::Nothing => false,
+        Asked::Hello { instance, .. } => instance.is_some(),
+        Asked::Access { number, op, .. } => {
+            let number = AccessNumber::new(number);
+            access_from_asked(number, op, ProcessId::FIRST, SessionId::FIRST, &params()).is_ok()
         }
-        Some(client_frame::Frame::Decision(decision)) => {
-            value_from_wire("value", &decision.value, &params()).is_ok()
-        }
+        Asked::Decision { value, .. } => value_from_asked(value, &params()).is_ok(),
     };
-    request.frames.iter().map(convert).fold(true, |all, one| all & one)
+    attach::Request::from(request.clone()).0.into_iter().map(convert).fold(true, |all, one| all & one)
 }
 
 fn create_request(request: &v1::CreateRequest) -> bool {

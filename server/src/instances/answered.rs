@@ -10,9 +10,7 @@ use bytes::Bytes;
 use stickycas_model::access::Answer;
 use stickycas_model::machine::Entry;
 use stickycas_model::sticky_cas::StickyCas;
-use stickycas_model::types::{AccessNumber, Phase, Position};
-use stickycas_proto::convert::answer::answer_frame;
-use stickycas_proto::v1;
+use stickycas_model::types::{Phase, Position};
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -20,17 +18,32 @@ pub(crate) struct Answered {
     /// `None`: outside phases (F10).
     pub(crate) phase: Option<Phase>,
     pub(crate) answer: Answer,
-    pub(crate) list: Arc<StickyCas<Entry>>,
+    /// What a read speaks of. `None`: an append names no entries.
+    list: Option<Arc<StickyCas<Entry>>>,
 }
 
 impl Answered {
-    /// The values of the list from a position on.
-    pub(crate) fn entries(&self, start: Position) -> impl Iterator<Item = Bytes> {
-        self.list.range(start, u32::MAX).map(|entry| entry.value.to_bytes())
+    /// An executed access of the instance with this list.
+    pub(super) fn new(phase: Option<Phase>, answer: Answer, list: &Arc<StickyCas<Entry>>) -> Self {
+        let list = matches!(answer, Answer::Read(_)).then(|| list.clone());
+        Self { phase, answer, list }
     }
 
-    /// As a frame of Attach.
-    pub(super) fn to_frame(&self, channel: u32, number: AccessNumber) -> v1::Answer {
-        answer_frame(channel, number, self.phase, &self.answer, |start| self.entries(start))
+    /// The values that it returns.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &[u8]> + Clone {
+        self.entries().map(|entry| entry.value.as_bytes())
+    }
+
+    /// The same in buffers of their own.
+    pub(crate) fn buffers(&self) -> impl Iterator<Item = Bytes> {
+        self.entries().map(|entry| entry.value.to_bytes())
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &Entry> + Clone {
+        let (start, count) = match self.answer {
+            Answer::Read(read) => (read.start, read.count),
+            Answer::Append(_) => (Position::new(0), 0),
+        };
+        self.list.iter().flat_map(move |list| list.range(start, count))
     }
 }

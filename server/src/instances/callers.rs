@@ -46,13 +46,18 @@ impl Callers {
         Ok(ticket)
     }
 
-    /// The access was executed.
-    pub(super) fn answer(&mut self, process: ProcessId, number: AccessNumber, answered: &Answered) {
+    /// The access was executed; `answered` is asked for if anybody waits.
+    pub(super) fn answer(
+        &mut self,
+        process: ProcessId,
+        number: AccessNumber,
+        answered: impl FnOnce() -> Answered,
+    ) {
         if self.waiting.is_empty() {
             return;
         }
         if let Some(places) = self.waiting.remove(&(process, number)) {
-            tell(places, &Ok(answered.clone()));
+            tell(places, &Ok(answered()));
         }
     }
 

@@ -16,7 +16,6 @@ use stickycas_proto::v1::RefusalReason;
 use super::alarm::Alarm;
 use super::callers::Callers;
 use super::instance::{Facts, Instance, WatcherId};
-use super::outbox::Parcel;
 use super::outlets::Outlets;
 use super::pressure::UnderWay;
 use crate::limits::Limits;
@@ -95,9 +94,9 @@ impl Guarded {
     fn deliver(&mut self, instance: &Instance, event: &Event) {
         match event {
             Event::Answered { process, number, phase, answer } => {
-                let answered = instance.answered(Some(*phase), *answer);
-                self.outlets.answer(*process, *number, &answered);
-                self.callers.answer(*process, *number, &answered);
+                let answered = || instance.answered(Some(*phase), *answer);
+                self.outlets.answer(*process, *number, answered);
+                self.callers.answer(*process, *number, answered);
             }
             Event::Withdrawn { process, number } => {
                 let why = if self.machine.state() == State::Closed { Refusal::Closed } else { Refusal::Left };
@@ -123,7 +122,7 @@ impl Guarded {
         let why = Refused::new(RefusalReason::InstanceUnknown, format!("instance {id} has expired"));
         for (process, outlet) in self.outlets.take() {
             for (number, _) in self.machine.member(process).waiting {
-                outlet.outbox.answer(Parcel::Frame(why.to_frame(outlet.channel, Some(number)).into()));
+                outlet.outbox.withdraw(why.to_frame(outlet.channel, Some(number)));
             }
             outlet.outbox.free(outlet.channel);
         }

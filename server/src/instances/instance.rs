@@ -132,7 +132,7 @@ impl Instance {
 
     /// An executed access of this instance.
     pub(super) fn answered(&self, phase: Option<Phase>, answer: Answer) -> Answered {
-        Answered { phase, answer, list: self.list.clone() }
+        Answered::new(phase, answer, &self.list)
     }
 
     pub(crate) fn facts(&self) -> &Facts {
@@ -154,8 +154,9 @@ impl Instance {
         process: ProcessId,
         incarnation: u64,
         outlet: &Outlet,
+        at: Instant,
     ) -> Result<Opened, NotTaken> {
-        self.step(|core, now| {
+        self.step(at, |core, now| {
             // Answers that are due belong to the older session: the welcome tells what happened before it.
             core.catch_up(self, now);
             let reply = core.machine.apply(now, Input::Hello { process, incarnation }, &mut core.events)?;
@@ -175,15 +176,15 @@ impl Instance {
         self.core().outlets.close(process, session);
     }
 
-    /// An access that came on a stream: its answer goes to the stream's outlet.
-    pub(crate) fn access(&self, access: Access) -> Result<Taken<()>, NotTaken> {
-        self.take(access, |_| Ok(()))
+    /// An access that came on a stream at this moment: its answer goes to the stream's outlet.
+    pub(crate) fn access(&self, access: Access, at: Instant) -> Result<Taken<()>, NotTaken> {
+        self.take(access, at, |_| Ok(()))
     }
 
     /// An access that came with a unary call.
     pub(crate) fn call(&self, access: Access) -> Result<Taken<Ticket>, NotTaken> {
         let (process, number) = (access.process, access.number);
-        self.take(access, |core| Ok(core.callers.wait(process, number)?))
+        self.take(access, Instant::now(), |core| Ok(core.callers.wait(process, number)?))
     }
 
     /// Hands an access to the machine. `wait` is where its answer will come; it may be among the events already,
@@ -191,14 +192,18 @@ impl Instance {
     fn take<T>(
         &self,
         access: Access,
+        at: Instant,
         wait: impl FnOnce(&mut Guarded) -> Result<T, NotTaken>,
     ) -> Result<Taken<T>, NotTaken> {
-        let process = access.process;
-        self.step(|core, now| match core.machine.apply(now, Input::Access(access), &mut core.events)? {
+        let (process, unary) = (access.process, access.session.is_none());
+        self.step(at, |core, now| match core.machine.apply(now, Input::Access(access), &mut core.events)? {
             Reply::Answered { phase: None, answer } => Ok(Taken::Answered(self.answered(None, answer))),
             Reply::Answered { phase, answer } => Ok(Taken::AnsweredBefore(self.answered(phase, answer))),
             Reply::Accepted => {
-                core.outlets.expect(process);
+                if unary {
+                    // A stream that is open is told too; for what it asked itself it counts.
+                    core.outlets.expect(process);
+                }
                 wait(core).map(Taken::Waits)
             }
             Reply::Waiting | Reply::Welcome(_) | Reply::Done => wait(core).map(Taken::WaitedBefore),
@@ -212,8 +217,9 @@ impl Instance {
         process: ProcessId,
         session: Option<SessionId>,
         value: Value,
+        at: Instant,
     ) -> Result<(), NotTaken> {
-        self.step(|core, now| {
+        self.step(at, |core, now| {
             if let Some(given) = session
                 && !core.outlets.is_open(process, given)
             {
@@ -237,7 +243,7 @@ impl Instance {
 
     /// An input that the machine never refuses.
     fn apply(&self, input: Input) {
-        let taken = self.step(|core, now| {
+        let taken = self.step(Instant::now(), |core, now| {
             core.machine.apply(now, input, &mut core.events)?;
             Ok(())
         });
@@ -331,17 +337,25 @@ impl Instance {
     }
 
     fn now(&self) -> Time {
-        Time::ZERO.after(self.born.elapsed())
+        self.time(Instant::now())
     }
 
-    /// Takes one input and delivers all that follows from it.
-    fn step<T>(&self, input: impl FnOnce(&mut Guarded, Time) -> Result<T, NotTaken>) -> Result<T, NotTaken> {
+    fn time(&self, at: Instant) -> Time {
+        Time::ZERO.after(at.saturating_duration_since(self.born))
+    }
+
+    /// Takes one input that came at this moment and delivers all that follows from it.
+    fn step<T>(
+        &self,
+        at: Instant,
+        input: impl FnOnce(&mut Guarded, Time) -> Result<T, NotTaken>,
+    ) -> Result<T, NotTaken> {
         let mut core = self.core();
         if core.expired {
             return Err(NotTaken::Expired);
         }
-        // Read under the lock, so that time never goes back for the machine.
-        let now = self.now();
+        // Others may have been here since that moment, with a later one: time never goes back.
+        let now = self.time(at).max(core.touched);
         core.touched = now;
         let reply = input(&mut core, now);
         core.settle(self, now);
@@ -366,12 +380,14 @@ pub(crate) enum Next {
 mod tests {
     use std::task::Context;
 
+    use prost::Message as _;
     use stickycas_model::access::Op;
     use stickycas_model::params::{ParamsSpec, Patience};
     use stickycas_model::types::{AccessNumber, Position};
+    use stickycas_proto::attach::Message;
     use stickycas_proto::v1::server_frame::Frame;
 
-    use super::super::outbox::{Out, Outbox};
+    use super::super::outbox::{Out, Outbox, Taker};
     use super::*;
 
     /// Two processes in one warp, who are awaited for no time at all. No timer fires: what is due happens with
@@ -397,8 +413,12 @@ mod tests {
     }
 
     fn sent(outlet: &Outlet) -> Vec<Frame> {
-        match outlet.outbox.take(100, usize::MAX, &Context::from_waker(Waker::noop())) {
-            Out::Frames(frames) => frames.into_iter().filter_map(|it| it.frame).collect(),
+        let (mut taker, cx) = (Taker::default(), Context::from_waker(Waker::noop()));
+        match outlet.outbox.take(&mut taker, 100, usize::MAX, &cx) {
+            Out::Frames(Message(bytes)) => {
+                let message = v1::AttachResponse::decode(&*bytes).unwrap();
+                message.frames.into_iter().filter_map(|it| it.frame).collect()
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -408,8 +428,8 @@ mod tests {
         let instance = instance();
         let [first, second] = [ProcessId::FIRST, ProcessId::FIRST.next()];
         let [older, newer] = [outlet(), outlet()];
-        let session = instance.hello(first, 0, &older).unwrap().session;
-        instance.hello(second, 0, &outlet()).unwrap();
+        let session = instance.hello(first, 0, &older, Instant::now()).unwrap().session;
+        instance.hello(second, 0, &outlet(), Instant::now()).unwrap();
         let op = Op::Read { start: Position::new(0) };
         let access = Access {
             process: first,
@@ -418,11 +438,14 @@ mod tests {
             op,
             no_wait: false,
         };
-        assert!(matches!(instance.access(access), Ok(Taken::Waits(()))), "the other process is awaited");
+        assert!(
+            matches!(instance.access(access, Instant::now()), Ok(Taken::Waits(()))),
+            "the other process is awaited"
+        );
         let due = instance.core().machine.deadline().unwrap();
         while instance.now() <= due {}
 
-        instance.hello(first, 0, &newer).unwrap();
+        instance.hello(first, 0, &newer, Instant::now()).unwrap();
         let told = sent(&older);
         assert!(matches!(told[..], [Frame::Welcome(_), Frame::Answer(_), Frame::Replaced(_)]), "{told:?}");
         let welcomed = sent(&newer);

@@ -29,7 +29,7 @@ use crate::store::budget::Budget;
 
 pub(crate) use answered::Answered;
 pub(crate) use instance::{Facts, Instance, Next, NotTaken, Opened, Snapshot, Taken, WatcherId};
-pub(crate) use outbox::{Out, Outbox, how_many};
+pub(crate) use outbox::{Out, Outbox, Taker, how_many};
 pub(crate) use outlets::Outlet;
 pub(crate) use pressure::Pressure;
 

@@ -4,11 +4,12 @@
 //! one short lock, and the stream is woken once however many frames there are.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
-use prost::Message as _;
 use stickycas_model::types::AccessNumber;
+use stickycas_proto::attach::{Message, write_answer, write_decided, write_frame};
 use stickycas_proto::v1::ServerFrame;
 
 use super::answered::Answered;
@@ -17,23 +18,31 @@ use super::answered::Answered;
 #[derive(Debug)]
 pub(crate) struct Outbox {
     state: Mutex<State>,
+    /// How many frames are in it, for those who need not know it to the moment.
+    length: AtomicUsize,
     limit: usize,
 }
 
 /// One frame, as it waits.
 #[derive(Debug)]
 pub(crate) enum Parcel {
-    /// Ready to be sent.
-    Frame(ServerFrame),
-    /// The answer to this access on this channel; becomes a frame when it is sent.
+    /// Any frame. Boxed, because those that come often are below and small.
+    Frame(Box<ServerFrame>),
+    /// The decision on this channel was taken.
+    Decided(u32),
+    /// The answer to this access on this channel; its entries are looked up when it is sent.
     Answer(u32, AccessNumber, Answered),
 }
 
 impl Parcel {
-    fn unpack(self) -> ServerFrame {
+    fn write(&self, message: &mut Vec<u8>) {
         match self {
-            Self::Frame(frame) => frame,
-            Self::Answer(channel, number, answered) => answered.to_frame(channel, number).into(),
+            Self::Frame(frame) => write_frame(message, frame),
+            Self::Decided(channel) => write_decided(message, *channel),
+            Self::Answer(channel, number, answered) => {
+                let Answered { phase, answer, .. } = answered;
+                write_answer(message, *channel, *number, *phase, answer, answered.values());
+            }
         }
     }
 }
@@ -41,8 +50,9 @@ impl Parcel {
 #[derive(Debug, Default)]
 struct State {
     parcels: VecDeque<Parcel>,
-    /// Accesses of this stream that are accepted and not answered.
-    pending: usize,
+    /// Answers that are still to come, as far as the outbox knows: the stream tells what it has asked for when it
+    /// takes something out, so in between it may be less than nothing.
+    owed: isize,
     overfull: bool,
     /// How many times the stream has taken frames out.
     taken: u64,
@@ -55,7 +65,7 @@ struct State {
 #[derive(Debug)]
 pub(crate) enum Out {
     /// Frames to send.
-    Frames(Vec<ServerFrame>),
+    Frames(Message),
     /// The client has left more frames unread than it may.
     Overfull,
     /// Nothing, and nothing will come unless the client sends more.
@@ -64,25 +74,33 @@ pub(crate) enum Out {
     Nothing,
 }
 
+/// What the stream that takes out keeps for it.
+#[derive(Debug, Default)]
+pub(crate) struct Taker {
+    /// Its accesses that were accepted since it took out last: their answers are still to come.
+    pub(crate) accepted: isize,
+    /// Used again and again.
+    parcels: VecDeque<Parcel>,
+}
+
 impl Outbox {
     /// Empty; holds at most `limit` frames.
     pub(crate) fn new(limit: usize) -> Self {
-        Self { state: Mutex::default(), limit }
+        Self { state: Mutex::default(), length: AtomicUsize::new(0), limit }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An access of this stream was accepted: its answer is still to come.
+    /// So many answers are still to come to accesses that the stream did not ask for itself.
     pub(crate) fn expect(&self, answers: usize) {
-        self.state().pending += answers;
+        self.state().owed += answers.cast_signed();
     }
 
     /// So many accesses of this stream are answered elsewhere.
     pub(crate) fn expect_no_more(&self, answers: usize) {
-        let mut state = self.state();
-        state.pending = state.pending.saturating_sub(answers);
+        self.state().owed -= answers.cast_signed();
     }
 
     /// The session on this channel has ended.
@@ -97,7 +115,12 @@ impl Outbox {
 
     /// Puts in a frame that is no answer to an expected access.
     pub(crate) fn push(&self, frame: impl Into<ServerFrame>) {
-        self.put(Parcel::Frame(frame.into()), 0);
+        self.put(Parcel::Frame(Box::new(frame.into())), 0);
+    }
+
+    /// Puts in that the decision on this channel was taken.
+    pub(crate) fn push_decided(&self, channel: u32) {
+        self.put(Parcel::Decided(channel), 0);
     }
 
     /// Puts in the answer once more of an access that is not expected any more.
@@ -105,14 +128,19 @@ impl Outbox {
         self.put(Parcel::Answer(channel, number, answered), 0);
     }
 
-    /// Puts in the answer to an access that was expected, or why it is withdrawn.
-    pub(super) fn answer(&self, parcel: Parcel) {
-        self.put(parcel, 1);
+    /// Puts in the answer to an access that was expected.
+    pub(super) fn answer(&self, channel: u32, number: AccessNumber, answered: Answered) {
+        self.put(Parcel::Answer(channel, number, answered), 1);
     }
 
-    fn put(&self, parcel: Parcel, answered: usize) {
+    /// Puts in why an access that was expected is withdrawn.
+    pub(super) fn withdraw(&self, frame: impl Into<ServerFrame>) {
+        self.put(Parcel::Frame(Box::new(frame.into())), 1);
+    }
+
+    fn put(&self, parcel: Parcel, answered: isize) {
         let mut state = self.state();
-        state.pending = state.pending.saturating_sub(answered);
+        state.owed -= answered;
         if state.parcels.len() >= self.limit {
             state.overfull = true;
             state.parcels.clear();
@@ -120,6 +148,7 @@ impl Outbox {
         if !state.overfull {
             state.parcels.push_back(parcel);
         }
+        self.length.store(state.parcels.len(), Ordering::Relaxed);
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
@@ -129,7 +158,7 @@ impl Outbox {
 
     /// How many frames wait to be taken out.
     pub(crate) fn len(&self) -> usize {
-        self.state().parcels.len()
+        self.length.load(Ordering::Relaxed)
     }
 
     /// How many times frames were taken out: whether the client reads.
@@ -139,43 +168,60 @@ impl Outbox {
 
     /// Takes out at most `limit` frames, and of those no more than fit into `bytes`, but one at least; registers
     /// the task to be woken if there are none. Only the stream takes out.
-    pub(crate) fn take(&self, limit: usize, bytes: usize, cx: &Context<'_>) -> Out {
-        let parcels: Vec<Parcel> = {
-            let mut state = self.state();
-            if state.overfull {
-                return Out::Overfull;
-            }
-            if state.parcels.is_empty() {
-                if state.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
-                    state.waker = Some(cx.waker().clone());
-                }
-                return if state.pending == 0 { Out::Idle } else { Out::Nothing };
-            }
-            state.taken += 1;
-            let count = state.parcels.len().min(limit);
-            state.parcels.drain(..count).collect()
-        };
-        // Entries are looked up here, while the instances go on.
-        let mut frames = Vec::with_capacity(parcels.len());
-        let mut parcels = parcels.into_iter();
-        let mut size = 0;
-        while let Some(parcel) = parcels.next() {
-            let frame = parcel.unpack();
-            size += frame.encoded_len();
-            if size > bytes && !frames.is_empty() {
-                self.put_back(frame, parcels);
-                break;
-            }
-            frames.push(frame);
+    pub(crate) fn take(&self, taker: &mut Taker, limit: usize, bytes: usize, cx: &Context<'_>) -> Out {
+        let mut state = self.state();
+        state.owed += std::mem::take(&mut taker.accepted);
+        if state.overfull {
+            return Out::Overfull;
         }
-        Out::Frames(frames)
+        if state.parcels.is_empty() {
+            if state.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
+                state.waker = Some(cx.waker().clone());
+            }
+            return if state.owed > 0 { Out::Nothing } else { Out::Idle };
+        }
+        state.taken += 1;
+        if state.parcels.len() <= limit {
+            std::mem::swap(&mut state.parcels, &mut taker.parcels);
+        } else {
+            taker.parcels.extend(state.parcels.drain(..limit));
+        }
+        self.length.store(state.parcels.len(), Ordering::Relaxed);
+        drop(state);
+        // Entries are looked up here, while the instances go on.
+        let message = taker.write(bytes);
+        if !taker.parcels.is_empty() {
+            self.put_back(&mut taker.parcels);
+        }
+        Out::Frames(message)
     }
 
     /// What does not fit into a message is the beginning of the next.
-    fn put_back(&self, first: ServerFrame, rest: impl DoubleEndedIterator<Item = Parcel>) {
+    fn put_back(&self, rest: &mut VecDeque<Parcel>) {
         let mut state = self.state();
-        rest.rev().for_each(|parcel| state.parcels.push_front(parcel));
-        state.parcels.push_front(Parcel::Frame(first));
+        rest.drain(..).rev().for_each(|parcel| state.parcels.push_front(parcel));
+        self.length.store(state.parcels.len(), Ordering::Relaxed);
+    }
+}
+
+impl Taker {
+    /// Writes a message of as many parcels as fit into `bytes`, but one at least. The others stay.
+    fn write(&mut self, bytes: usize) -> Message {
+        /// About as long is an answer.
+        const FRAME: usize = 64;
+        let mut message = Vec::with_capacity(self.parcels.len() * FRAME);
+        let mut written = 0;
+        for parcel in &self.parcels {
+            let before = message.len();
+            parcel.write(&mut message);
+            if message.len() > bytes && before > 0 {
+                message.truncate(before);
+                break;
+            }
+            written += 1;
+        }
+        self.parcels.drain(..written);
+        Message(message)
     }
 }
 

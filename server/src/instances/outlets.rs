@@ -11,7 +11,7 @@ use stickycas_proto::status::Refused;
 use stickycas_proto::v1::Replaced;
 
 use super::answered::Answered;
-use super::outbox::{Outbox, Parcel};
+use super::outbox::Outbox;
 
 /// One channel of one Attach stream.
 #[derive(Clone, Debug)]
@@ -83,10 +83,15 @@ impl Outlets {
         }
     }
 
-    /// An access was executed.
-    pub(super) fn answer(&self, process: ProcessId, number: AccessNumber, answered: &Answered) {
+    /// An access was executed; `answered` is asked for if anybody listens.
+    pub(super) fn answer(
+        &self,
+        process: ProcessId,
+        number: AccessNumber,
+        answered: impl FnOnce() -> Answered,
+    ) {
         if let Some(outlet) = self.of(process) {
-            outlet.outbox.answer(Parcel::Answer(outlet.channel, number, answered.clone()));
+            outlet.outbox.answer(outlet.channel, number, answered());
         }
     }
 
@@ -99,9 +104,7 @@ impl Outlets {
     /// A waiting access was withdrawn.
     pub(super) fn withdraw(&self, process: ProcessId, number: AccessNumber, why: &Refusal) {
         if let Some(outlet) = self.of(process) {
-            outlet
-                .outbox
-                .answer(Parcel::Frame(Refused::from(why).to_frame(outlet.channel, Some(number)).into()));
+            outlet.outbox.withdraw(Refused::from(why).to_frame(outlet.channel, Some(number)));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stickycas_model::history::{Offence, OffenceKind};
 use stickycas_model::types::ProcessId;
@@ -117,10 +117,10 @@ impl Account {
         }
     }
 
-    /// Charges frames of Attach; how many of them are within the rate.
-    pub(crate) fn charge_frames(&self, frames: usize) -> usize {
+    /// Charges frames of Attach that came at this moment; how many of them are within the rate.
+    pub(crate) fn charge_frames(&self, frames: usize, at: Instant) -> usize {
         let frames = u64::try_from(frames).unwrap_or(u64::MAX);
-        let granted = self.bucket.take(self.house.now(), frames, 1, self.house.rate);
+        let granted = self.bucket.take(self.house.time(at), frames, 1, self.house.rate);
         usize::try_from(granted).unwrap_or(usize::MAX)
     }
 

@@ -145,7 +145,12 @@ impl Known {
 impl House {
     /// Nanoseconds since the server started.
     fn now(&self) -> u64 {
-        u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        self.time(Instant::now())
+    }
+
+    /// The same at another moment.
+    fn time(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.born).as_nanos()).unwrap_or(u64::MAX)
     }
 }
 

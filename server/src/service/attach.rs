@@ -9,13 +9,16 @@ use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use stickycas_model::history::{Offence, OffenceKind};
-use stickycas_model::types::{AccessNumber, ProcessId, SessionId};
-use stickycas_proto::convert::access::{access_from_frame, value_from_wire};
+use stickycas_model::process::RawOp;
+use stickycas_model::types::{AccessNumber, ProcessId, RawValue, SessionId};
+use stickycas_proto::attach::{Asked, Message, Request};
+use stickycas_proto::convert::access::{access_from_asked, value_from_asked};
+use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::Refused;
-use stickycas_proto::v1::client_frame::Frame;
-use stickycas_proto::v1::{self, AttachRequest, AttachResponse, ClientFrame, Decided, RefusalReason};
+use stickycas_proto::v1::RefusalReason;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
@@ -24,7 +27,7 @@ use super::readers::Reading;
 use super::{Service, draining};
 use crate::drain::Waiting;
 use crate::identity::Caller;
-use crate::instances::{Instance, Opened, Out, Outbox, Outlet, Taken};
+use crate::instances::{Instance, Opened, Out, Outbox, Outlet, Taken, Taker};
 use crate::peer::Peer;
 use crate::principals::{Incident, Place};
 use crate::unreadable::Unreadable;
@@ -34,11 +37,12 @@ pub(crate) struct AttachStream {
     service: Service,
     caller: Caller,
     /// `None` once the client has said all.
-    requests: Option<Streaming<AttachRequest>>,
+    requests: Option<Streaming<Request>>,
     channels: HashMap<u32, Channel>,
     /// Those of them that the client may use again. What is still sent to them is refused by the right reason.
     free: HashSet<u32>,
     outbox: Arc<Outbox>,
+    taker: Taker,
     drain: Waiting,
     /// Whether what is in the outbox has waited for its turn already.
     lingered: bool,
@@ -91,7 +95,7 @@ impl AttachStream {
         service: Service,
         caller: Caller,
         peer: Option<Peer>,
-        requests: Streaming<AttachRequest>,
+        requests: Streaming<Request>,
         place: Place,
     ) -> Self {
         let outbox = Arc::new(Outbox::new(service.0.limits.unread_frames));
@@ -104,6 +108,7 @@ impl AttachStream {
             channels: HashMap::new(),
             free: HashSet::new(),
             outbox,
+            taker: Taker::default(),
             drain,
             lingered: false,
             stalled: false,
@@ -143,31 +148,32 @@ impl AttachStream {
         stalled
     }
 
-    fn take(&mut self, request: AttachRequest) -> Result<(), Status> {
-        let (count, limit) = (request.frames.len(), self.service.0.limits.frames_per_message);
+    fn take(&mut self, Request(frames): Request) -> Result<(), Status> {
+        let (count, limit) = (frames.len(), self.service.0.limits.frames_per_message);
         if count > limit {
             let why = format!("{count} frames in one message: at most {limit} may be");
             self.blame(OffenceKind::Oversized, &why);
             return Err(Refused::new(RefusalReason::Malformed, why).into());
         }
-        // One charge for all of them. A message without frames costs as much as one with one.
-        let granted = self.caller.account.charge_frames(count.max(1));
-        let mut frames = request.frames.into_iter();
-        frames.by_ref().take(granted).for_each(|frame| self.handle(frame));
+        // What comes in one message comes at one moment, and is charged at once. A message without frames costs as
+        // much as one with one.
+        let now = Instant::now();
+        let granted = self.caller.account.charge_frames(count.max(1), now);
+        let mut frames = frames.into_iter();
+        frames.by_ref().take(granted).for_each(|asked| self.handle(asked, now));
         if frames.len() > 0 {
             let refused = self.caller.account.too_fast(1);
-            frames.for_each(|frame| self.refuse_for_rate(&frame, &refused));
+            frames.for_each(|asked| self.refuse_for_rate(&asked, &refused));
         }
         Ok(())
     }
 
     /// A frame above the rate of its principal: refused, and an offence. What follows it on its channel is none.
-    fn refuse_for_rate(&self, frame: &ClientFrame, refused: &Refused) {
-        let (channel, number) = match &frame.frame {
-            Some(Frame::Access(access)) => (access.channel, AccessNumber::new(access.number)),
-            Some(Frame::Hello(hello)) => (hello.channel, None),
-            Some(Frame::Decision(decision)) => (decision.channel, None),
-            None => (0, None),
+    fn refuse_for_rate(&self, asked: &Asked, refused: &Refused) {
+        let (channel, number) = match *asked {
+            Asked::Access { channel, number, .. } => (channel, AccessNumber::new(number)),
+            Asked::Hello { channel, .. } | Asked::Decision { channel, .. } => (channel, None),
+            Asked::Nothing => (0, None),
         };
         let kind = OffenceKind::QuotaExceeded;
         match self.channels.get(&channel) {
@@ -199,28 +205,36 @@ impl AttachStream {
         Unreadable::refused(status, &self.caller.request).into()
     }
 
-    fn handle(&mut self, frame: ClientFrame) {
-        match frame.frame {
-            Some(Frame::Access(access)) => self.access(&access),
-            Some(Frame::Hello(hello)) => self.hello(&hello),
-            Some(Frame::Decision(decision)) => self.decide(&decision),
-            None => {
+    /// One frame, which came at the moment `now`.
+    fn handle(&mut self, asked: Asked, now: Instant) {
+        let (channel, number, handled) = match asked {
+            Asked::Access { channel, number, op } => {
+                let number = AccessNumber::new(number);
+                (channel, number, self.access(channel, number, op, now))
+            }
+            Asked::Hello { channel, instance, incarnation } => {
+                (channel, None, self.hello(channel, instance, incarnation, now))
+            }
+            Asked::Decision { channel, value } => (channel, None, self.decide(channel, value, now)),
+            Asked::Nothing => {
                 let refused = Refused::new(RefusalReason::Malformed, "the frame says nothing");
                 self.blame(OffenceKind::Malformed, &refused.message);
-                self.refuse(0, None, &refused);
+                (0, None, Err(refused))
             }
+        };
+        if let Err(refused) = handled {
+            self.refuse(channel, number, &refused);
         }
     }
 
-    fn hello(&mut self, hello: &v1::Hello) {
-        if let Err(refused) = self.open(hello) {
-            self.refuse(hello.channel, None, &refused);
-        }
-    }
-
-    fn open(&mut self, hello: &v1::Hello) -> Result<(), Refused> {
-        let (instance, process) = self.service.member(&self.caller, &hello.instance_id)?;
-        let channel = hello.channel;
+    fn hello(
+        &mut self,
+        channel: u32,
+        instance: Option<InstanceId>,
+        incarnation: u64,
+        now: Instant,
+    ) -> Result<(), Refused> {
+        let (instance, process) = self.service.member(&self.caller, instance)?;
         self.free.extend(self.outbox.take_freed());
         if self.channels.contains_key(&channel) && !self.free.contains(&channel) {
             let why = format!("channel {channel} is in use");
@@ -241,7 +255,7 @@ impl AttachStream {
         self.forget(channel);
         let outlet = Outlet { outbox: self.outbox.clone(), channel };
         let Opened { session, replaced } = instance
-            .hello(process, hello.incarnation, &outlet)
+            .hello(process, incarnation, &outlet, now)
             .map_err(|error| self.service.not_taken(&error))?;
         if replaced {
             self.caller.account.note(Incident::SessionReplaced);
@@ -258,43 +272,40 @@ impl AttachStream {
         }
     }
 
-    fn access(&mut self, frame: &v1::Access) {
-        if let Err(refused) = self.perform(frame) {
-            self.refuse(frame.channel, AccessNumber::new(frame.number), &refused);
-        }
-    }
-
-    fn perform(&mut self, frame: &v1::Access) -> Result<(), Refused> {
-        let (instance, process, session) = self.channel(frame.channel)?;
-        let access = access_from_frame(frame, process, session, instance.params())
-            .map_err(|error| refuse_content(&instance, process, AccessNumber::new(frame.number), &error))?;
+    fn access(
+        &mut self,
+        channel: u32,
+        number: Option<AccessNumber>,
+        op: Option<RawOp>,
+        now: Instant,
+    ) -> Result<(), Refused> {
+        let (instance, process, session) = self.channel(channel)?;
+        let access = access_from_asked(number, op, process, session, instance.params())
+            .map_err(|error| refuse_content(&instance, process, number, &error))?;
         let number = access.number;
-        match instance.access(access).map_err(|error| self.service.not_taken(&error))? {
-            Taken::Waits(()) => {}
+        match instance.access(access, now).map_err(|error| self.service.not_taken(&error))? {
+            Taken::Waits(()) => self.taker.accepted += 1,
             Taken::WaitedBefore(()) => self.caller.account.note(Incident::AccessRepeated),
-            Taken::Answered(answered) => self.outbox.repeat(frame.channel, number, answered),
+            Taken::Answered(answered) => self.outbox.repeat(channel, number, answered),
             Taken::AnsweredBefore(answered) => {
                 self.caller.account.note(Incident::AccessRepeated);
-                self.outbox.repeat(frame.channel, number, answered);
+                self.outbox.repeat(channel, number, answered);
             }
         }
         Ok(())
     }
 
-    fn decide(&mut self, decision: &v1::Decision) {
-        let decided = self.channel(decision.channel).and_then(|(instance, process, session)| {
-            let value = value_from_wire("value", &decision.value, instance.params())
-                .map_err(|error| refuse_content(&instance, process, None, &error))?;
-            instance.decide(process, Some(session), value).map_err(|error| self.service.not_taken(&error))
-        });
-        match decided {
-            Ok(()) => {
-                // Its process has left, so the client may use the channel for another instance.
-                self.free.insert(decision.channel);
-                self.outbox.push(Decided { channel: decision.channel });
-            }
-            Err(refused) => self.refuse(decision.channel, None, &refused),
-        }
+    fn decide(&mut self, channel: u32, value: RawValue, now: Instant) -> Result<(), Refused> {
+        let (instance, process, session) = self.channel(channel)?;
+        let value = value_from_asked(value, instance.params())
+            .map_err(|error| refuse_content(&instance, process, None, &error))?;
+        instance
+            .decide(process, Some(session), value, now)
+            .map_err(|error| self.service.not_taken(&error))?;
+        // Its process has left, so the client may use the channel for another instance.
+        self.free.insert(channel);
+        self.outbox.push_decided(channel);
+        Ok(())
     }
 
     fn channel(&self, channel: u32) -> Result<(Arc<Instance>, ProcessId, SessionId), Refused> {
@@ -311,7 +322,7 @@ impl AttachStream {
     }
 
     /// What ends the stream, if anything does; else what to send.
-    fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<AttachResponse, Status>>> {
+    fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>> {
         if Pin::new(&mut self.drain).poll(cx).is_ready() {
             return Poll::Ready(Some(Err(draining().into())));
         }
@@ -326,8 +337,8 @@ impl AttachStream {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        match self.outbox.take(limits.frames_per_answer, limits.bytes_per_answer, cx) {
-            Out::Frames(frames) => Poll::Ready(Some(Ok(AttachResponse { frames }))),
+        match self.outbox.take(&mut self.taker, limits.frames_per_answer, limits.bytes_per_answer, cx) {
+            Out::Frames(message) => Poll::Ready(Some(Ok(message))),
             Out::Overfull => {
                 let why = format!("{} frames were left unread", limits.unread_frames);
                 let refused = Refused::new(RefusalReason::ReaderTooSlow, why);
@@ -340,7 +351,7 @@ impl AttachStream {
 }
 
 impl Stream for AttachStream {
-    type Item = Result<AttachResponse, Status>;
+    type Item = Result<Message, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.over {

@@ -1,20 +1,20 @@
 //! The unary calls of `StickyCasService`, and the way into Attach.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use stickycas_model::access::{Access, Answer};
 use stickycas_model::history::{Offence, OffenceKind};
 use stickycas_model::params::{Params, ValueError};
 use stickycas_model::types::{AccessNumber, ProcessId};
+use stickycas_proto::attach::{self, StickyCasService};
 use stickycas_proto::convert::WireError;
 use stickycas_proto::convert::access::{access_from_append, access_from_read, value_from_wire};
 use stickycas_proto::convert::answer::{append_response, read_response};
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::Refused;
-use stickycas_proto::v1::sticky_cas_service_server::StickyCasService;
 use stickycas_proto::v1::{
-    AppendRequest, AppendResponse, AttachRequest, DecideRequest, DecideResponse, ReadRequest, ReadResponse,
-    RefusalReason,
+    AppendRequest, AppendResponse, DecideRequest, DecideResponse, ReadRequest, ReadResponse, RefusalReason,
 };
 use tonic::{Request, Response, Status, Streaming};
 
@@ -44,10 +44,7 @@ impl StickyCasService for Service {
         let read = |process, _: &Params| access_from_read(&request, process);
         let answered = self.call(&caller, &request.instance_id, request.access_number, read).await?;
         match &answered.answer {
-            Answer::Read(read) => {
-                let entries = answered.entries(read.start);
-                Ok(Response::new(read_response(answered.phase, read, entries)))
-            }
+            Answer::Read(read) => Ok(Response::new(read_response(answered.phase, read, answered.buffers()))),
             Answer::Append(_) => Err(Refused::internal().into()),
         }
     }
@@ -55,10 +52,10 @@ impl StickyCasService for Service {
     async fn decide(&self, request: Request<DecideRequest>) -> Result<Response<DecideResponse>, Status> {
         let caller = self.caller(&request)?;
         let request = request.into_inner();
-        let (instance, process) = self.member(&caller, &request.instance_id)?;
+        let (instance, process) = self.member(&caller, request.instance_id.parse().ok())?;
         let value = value_from_wire("value", &request.value, instance.params())
             .map_err(|error| refuse_content(&instance, process, None, &error))?;
-        instance.decide(process, None, value).map_err(|error| self.not_taken(&error))?;
+        instance.decide(process, None, value, Instant::now()).map_err(|error| self.not_taken(&error))?;
         Ok(Response::new(DecideResponse {}))
     }
 
@@ -66,7 +63,7 @@ impl StickyCasService for Service {
 
     async fn attach(
         &self,
-        request: Request<Streaming<AttachRequest>>,
+        request: Request<Streaming<attach::Request>>,
     ) -> Result<Response<AttachStream>, Status> {
         let caller = self.caller(&request)?;
         let place = caller.account.take(Share::AttachStreams);
@@ -79,10 +76,15 @@ impl StickyCasService for Service {
 
 impl Service {
     /// The instance with this id, at which the caller is about to act, and which process of it the caller is.
-    pub(super) fn member(&self, caller: &Caller, id: &str) -> Result<(Arc<Instance>, ProcessId), Refused> {
-        let id: InstanceId = id.parse().map_err(|error: WireError| {
-            caller.account.blame(OffenceKind::Malformed, &error.to_string());
-            Refused::from(&error)
+    /// No id: what was given is none.
+    pub(super) fn member(
+        &self,
+        caller: &Caller,
+        id: Option<InstanceId>,
+    ) -> Result<(Arc<Instance>, ProcessId), Refused> {
+        let id = id.ok_or_else(|| {
+            caller.account.blame(OffenceKind::Malformed, &WireError::InstanceId.to_string());
+            Refused::from(&WireError::InstanceId)
         })?;
         let instance = self.0.instances.get(id)?;
         match instance.process_of(&caller.principal) {
@@ -108,7 +110,7 @@ impl Service {
         number: u64,
         read: impl FnOnce(ProcessId, &Params) -> Result<Access, WireError>,
     ) -> Result<Answered, Refused> {
-        let (instance, process) = self.member(caller, id)?;
+        let (instance, process) = self.member(caller, id.parse().ok())?;
         let access = read(process, instance.params())
             .map_err(|error| refuse_content(&instance, process, AccessNumber::new(number), &error))?;
         let taken = instance.call(access).map_err(|error| {

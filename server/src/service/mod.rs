@@ -10,11 +10,11 @@ mod watch;
 
 use std::sync::Arc;
 
+use stickycas_proto::attach::StickyCasServiceServer;
 use stickycas_proto::status::Refused;
 use stickycas_proto::v1::RefusalReason;
 use stickycas_proto::v1::instance_service_server::InstanceServiceServer;
 use stickycas_proto::v1::server_service_server::ServerServiceServer;
-use stickycas_proto::v1::sticky_cas_service_server::StickyCasServiceServer;
 use tonic::{Extensions, Request};
 
 use crate::drain::Drain;

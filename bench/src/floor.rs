@@ -13,7 +13,7 @@ use stickycas_proto::v1::{
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::rig::{READ_SIZE, proposal};
+use crate::work::{READ_SIZE, proposal};
 
 /// See the module.
 pub(crate) struct Floor;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use bytes::Bytes;
 use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
 use stickycas_proto::v1::{
     Access, Answer, Append, AttachRequest, ClientFrame, Decision, Hello, Read, access, answer, server_frame,
@@ -12,7 +11,9 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use crate::rig::{Line, Rig, Sample, Stopwatch, check_agreement, decide, proposal};
+use crate::rig::{Line, Rig};
+use crate::stopwatch::Sample;
+use crate::work::{ACCESSES_PER_PROCESS, Saw, proposal};
 
 const APPEND: u64 = 1;
 const READ: u64 = 2;
@@ -21,22 +22,28 @@ const READ: u64 = 2;
 /// message of the server goes out as one message, else each access has a message of its own.
 pub(crate) async fn run(rig: &Rig, in_flight: usize, batch: bool) -> anyhow::Result<Sample> {
     let ids: Arc<[String]> = rig.ids.clone().into();
-    let watch = Stopwatch::start();
+    let watch = rig.stopwatch();
     let mut streams = JoinSet::new();
     for line in &rig.lines {
         streams.spawn(play(line.clone(), ids.clone(), in_flight, batch));
     }
-    let mut decisions = Vec::new();
+    let mut saw = vec![Vec::new(); rig.lines.len()];
     while let Some(stream) = streams.join_next().await {
-        decisions.push(stream??);
+        let (process, own) = stream??;
+        saw[process] = own;
     }
-    let sample = watch.stop(rig.accesses());
-    check_agreement(&decisions, ids.len())?;
+    let sample = watch.stop(ids.len(), ids.len() * rig.lines.len() * ACCESSES_PER_PROCESS);
+    rig.judge(&saw)?;
     Ok(sample)
 }
 
-/// One process through all instances. Its decisions, by instance.
-async fn play(line: Line, ids: Arc<[String]>, in_flight: usize, batch: bool) -> anyhow::Result<Vec<Bytes>> {
+/// One process through all instances. Which one, and what it saw, by instance.
+async fn play(
+    line: Line,
+    ids: Arc<[String]>,
+    in_flight: usize,
+    batch: bool,
+) -> anyhow::Result<(usize, Vec<Saw>)> {
     let (out, requests) = unbounded_channel();
     let mut client = StickyCasServiceClient::new(line.channel.clone());
     let mut process = Process::new(&line, ids, out, batch);
@@ -53,7 +60,7 @@ async fn play(line: Line, ids: Arc<[String]>, in_flight: usize, batch: bool) -> 
         }
         process.flush()?;
     }
-    Ok(process.decisions)
+    Ok((process.process, process.saw))
 }
 
 /// The client of one process.
@@ -70,14 +77,15 @@ struct Process {
     frames: Vec<ClientFrame>,
     /// Instances begun and not ended.
     open: usize,
-    decisions: Vec<Bytes>,
+    /// By instance.
+    saw: Vec<Saw>,
 }
 
 impl Process {
     fn new(line: &Line, ids: Arc<[String]>, out: UnboundedSender<AttachRequest>, batch: bool) -> Self {
         Self {
             process: line.process,
-            decisions: vec![Bytes::new(); ids.len()],
+            saw: vec![Saw::NOTHING; ids.len()],
             ids,
             out,
             batch,
@@ -133,20 +141,20 @@ impl Process {
     }
 
     fn learn(&mut self, answer: Answer, in_flight: usize) -> anyhow::Result<()> {
-        let channel = answer.channel;
-        let read = match answer.result.context("an answer without a result")? {
-            answer::Result::Append(_) => {
+        let Answer { channel, phase, .. } = answer;
+        let instance = *self.channels.get(channel as usize).context("an answer on no channel")?;
+        let saw = &mut self.saw[instance];
+        let decision = match answer.result.context("an answer without a result")? {
+            answer::Result::Append(append) => {
+                saw.appended(phase, &append)?;
                 return self.access(channel, READ, access::Op::Read(Read { start: 0 }));
             }
-            answer::Result::Read(read) => read,
+            answer::Result::Read(read) => saw.read(phase, &read)?,
         };
-        let instance = self.channels[channel as usize];
-        let value = decide(&read)?;
-        self.decisions[instance] = value.clone();
         if self.bare {
             self.open -= 1;
         } else {
-            self.frames.push(Decision { channel, value }.into());
+            self.frames.push(Decision { channel, value: decision.bytes() }.into());
         }
         self.open(instance + in_flight, in_flight)
     }

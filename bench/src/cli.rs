@@ -1,0 +1,41 @@
+//! The command line: one subcommand for each thing that is measured.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::serve::{self, Service};
+use crate::{latency, wire};
+
+/// Measures StickyCAS beside the least that could do the work.
+#[derive(Debug, Parser)]
+#[command(version)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The service over the wire, against one that does nothing, and against etcd.
+    Wire(wire::Options),
+    /// One instance alone, in round trips of a service that does nothing.
+    Latency(latency::Options),
+    /// Serves until standard input ends: the other program of `--layout two-programs`.
+    #[command(hide = true)]
+    Serve {
+        #[arg(value_enum)]
+        service: Service,
+    },
+}
+
+impl Cli {
+    /// Measures what was asked for.
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        match self.command {
+            Command::Wire(options) => wire::run(&options),
+            Command::Latency(options) => latency::run(&options),
+            Command::Serve { service } => serve::run(service).map(|()| ExitCode::SUCCESS),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Medians of rounds, and in units of the floors.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::time::Duration;
+
+use clap::ValueEnum as _;
+use serde::Serialize;
+
+use super::{Candidate, Took};
+use crate::serve::Layout;
+use crate::spread::Spread;
+use crate::table::table;
+
+/// The turns of one candidate.
+pub(super) struct Series {
+    pub(super) candidate: Candidate,
+    pub(super) rounds: Vec<Vec<Took>>,
+}
+
+impl Series {
+    pub(super) fn new(candidate: Candidate) -> Self {
+        Self { candidate, rounds: Vec::new() }
+    }
+
+    /// A quantile of each round, in microseconds.
+    fn quantile(&self, quantile: f64, figure: impl Fn(&Took) -> Duration + Copy) -> Vec<f64> {
+        self.rounds.iter().filter_map(|round| at(round.iter().map(figure).collect(), quantile)).collect()
+    }
+
+    fn medians(&self) -> Vec<f64> {
+        self.quantile(0.5, |took| took.decide)
+    }
+}
+
+/// The smallest one that at least this share is not above, in microseconds.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+fn at(mut durations: Vec<Duration>, quantile: f64) -> Option<f64> {
+    durations.sort_unstable();
+    let rank = (durations.len() as f64 * quantile).ceil() as usize;
+    durations.get(rank.saturating_sub(1)).map(|duration| micros(*duration))
+}
+
+/// To a tenth.
+fn micros(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e7).round() / 10.0
+}
+
+/// All of it, as it is written down.
+#[derive(Debug, Serialize)]
+pub(super) struct Results {
+    layout: String,
+    rounds: u32,
+    candidates: Vec<Row>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    name: &'static str,
+    /// Of the medians of the rounds, like those below.
+    median_us: Option<Spread>,
+    p99_us: Option<Spread>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    with_create_us: Option<Spread>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    of: BTreeMap<&'static str, Spread>,
+    samples_us: Vec<Vec<f64>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    create_us: Vec<Vec<f64>>,
+}
+
+impl Row {
+    fn new(series: &Series, all: &[Series]) -> Self {
+        let floors = series.candidate.floors();
+        let ratio = |floor: &Series| {
+            Spread::of(series.medians().into_iter().zip(floor.medians()).map(|(ours, floor)| ours / floor))
+        };
+        let floors = all.iter().filter(|other| floors.contains(&other.candidate));
+        let of = floors.filter_map(|floor| Some((floor.candidate.name(), ratio(floor)?))).collect();
+        let each = |figure: fn(&Took) -> Duration| {
+            series
+                .rounds
+                .iter()
+                .map(|round| round.iter().map(|took| micros(figure(took))).collect())
+                .collect()
+        };
+        let is_floor = series.candidate.floors().is_empty();
+        let with_create = || Spread::of(series.quantile(0.5, |took| took.create + took.decide));
+        Self {
+            name: series.candidate.name(),
+            median_us: Spread::of(series.medians()),
+            p99_us: Spread::of(series.quantile(0.99, |took| took.decide)),
+            with_create_us: if is_floor { None } else { with_create() },
+            of,
+            samples_us: each(|took| took.decide),
+            create_us: if is_floor { Vec::new() } else { each(|took| took.create) },
+        }
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let number = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.1}"));
+        let of = |names: [&str; 2]| {
+            let ratio = names.iter().find_map(|name| self.of.get(name));
+            ratio.map_or(String::new(), |ratio| format!("{:.2}", ratio.median))
+        };
+        vec![
+            self.name.to_owned(),
+            number(self.median_us.map(|spread| spread.median)),
+            number(self.median_us.map(|spread| spread.min)),
+            number(self.median_us.map(|spread| spread.max)),
+            number(self.p99_us.map(|spread| spread.median)),
+            number(self.with_create_us.map(|spread| spread.median)),
+            of([Candidate::Message.name(), Candidate::Call.name()]),
+            of([Candidate::Messages.name(), Candidate::Calls.name()]),
+        ]
+    }
+}
+
+impl Results {
+    pub(super) fn new(layout: Layout, rounds: u32, series: &[Series]) -> Self {
+        let layout = layout.to_possible_value();
+        Self {
+            layout: layout.map(|layout| layout.get_name().to_owned()).unwrap_or_default(),
+            rounds,
+            candidates: series.iter().map(|one| Row::new(one, series)).collect(),
+        }
+    }
+
+    /// The table, ready to be put into a page.
+    pub(super) fn print(&self) -> anyhow::Result<()> {
+        let header = [
+            "candidate",
+            "median us",
+            "min",
+            "max",
+            "p99 us",
+            "with create",
+            "of one alone",
+            "of 32 at once",
+        ];
+        let rows = self.candidates.iter().map(Row::cells);
+        writeln!(std::io::stdout().lock(), "{}", table(header.map(str::to_owned).to_vec(), rows))?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantile_is_one_of_the_samples() {
+        let samples: Vec<_> = (1..=200).map(Duration::from_micros).collect();
+        assert_eq!(at(samples.clone(), 0.5), Some(100.0));
+        assert_eq!(at(samples, 0.99), Some(198.0));
+        assert_eq!(at(vec![Duration::from_nanos(1_250)], 0.99), Some(1.3));
+        assert_eq!(at(Vec::new(), 0.5), None);
+    }
+}

@@ -1,0 +1,90 @@
+//! Raw results: one JSON document for each run, for whoever wants to compute something else from it.
+//!
+//! | key | what |
+//! | --- | --- |
+//! | `format`, `version` | `stickycas-bench` and the version of this form, a number that grows when a key changes its meaning or goes |
+//! | `measured` | the subcommand; what stands under the keys that are not in this table is told in its header |
+//! | `at` | when the run ended, UTC |
+//! | `host` | the machine, and the version and command line of this program; as in the results of loads |
+//! | `rustc` | the compiler |
+//! | `programs` | other programs that took part, by name, with their versions |
+//!
+//! Units stand at the end of names: `_s` seconds, `_us` microseconds, `_bytes`; rates are per second. Samples come in the
+//! order in which they were taken, with nothing left out but the turn that warms up.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::Context as _;
+use serde::Serialize;
+use stickycas_loadgen::load::host::Host;
+
+const FORMAT: &str = "stickycas-bench";
+const VERSION: u32 = 1;
+
+#[derive(Serialize)]
+struct Document<'a, T> {
+    format: &'static str,
+    version: u32,
+    measured: &'a str,
+    at: String,
+    host: Host,
+    rustc: &'static str,
+    programs: &'a BTreeMap<String, String>,
+    #[serde(flatten)]
+    content: &'a T,
+}
+
+/// Writes the results of the subcommand `measured`, whole or not at all.
+pub(crate) fn write<T: Serialize>(
+    path: &Path,
+    measured: &str,
+    programs: &BTreeMap<String, String>,
+    content: &T,
+) -> anyhow::Result<()> {
+    let document = Document {
+        format: FORMAT,
+        version: VERSION,
+        measured,
+        at: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+        host: host(),
+        rustc: env!("STICKYCAS_BENCH_RUSTC"),
+        programs,
+        content,
+    };
+    let mut text = serde_json::to_string_pretty(&document)?;
+    text.push('\n');
+    let unfinished = path.with_extension("unfinished");
+    fs::write(&unfinished, text)
+        .and_then(|()| fs::rename(&unfinished, path))
+        .with_context(|| path.display().to_string())
+}
+
+/// This machine; of the program only its name, for where it lies says nothing. Whoever has just built it may tell the
+/// commit, in `STICKYCAS_COMMIT`.
+fn host() -> Host {
+    let mut host = Host::here(None);
+    host.commit = std::env::var("STICKYCAS_COMMIT").ok().filter(|commit| !commit.is_empty()).or(host.commit);
+    if let Some(program) = host.arguments.first_mut() {
+        let name = PathBuf::from(&*program).file_name().map(|name| name.to_string_lossy().into_owned());
+        *program = name.unwrap_or_default();
+    }
+    host
+}
+
+/// The kind of file system that holds a directory, if the system tells: `ext4`, `tmpfs`.
+pub(crate) fn file_system(directory: &Path) -> Option<String> {
+    let directory = directory.canonicalize().ok()?;
+    let mounts = fs::read_to_string("/proc/mounts").ok()?;
+    let mounts = mounts.lines().filter_map(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        Some((fields.next()?, fields.next()?))
+    });
+    // Of two at the same place the later one hides the earlier.
+    mounts
+        .filter(|(place, _)| directory.starts_with(place))
+        .max_by_key(|(place, _)| place.len())
+        .map(|(_, kind)| kind.to_owned())
+}

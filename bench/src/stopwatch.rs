@@ -1,0 +1,89 @@
+//! The clock on the wall, and that of the processors.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+/// What one turn took.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Sample {
+    /// Instances in which all processes decided.
+    pub(crate) instances: usize,
+    /// Appends and reads of all processes.
+    pub(crate) accesses: usize,
+    /// By the clock, in seconds.
+    #[serde(serialize_with = "seconds", rename = "wall_s")]
+    pub(crate) wall: Duration,
+    /// Processor time of all threads, of clients and server, in seconds; `None` where the system does not tell.
+    #[serde(serialize_with = "maybe_seconds", rename = "processor_s")]
+    pub(crate) processor: Option<Duration>,
+}
+
+impl Sample {
+    /// Accesses per second.
+    #[allow(clippy::cast_precision_loss)]
+    pub(crate) fn rate(&self) -> f64 {
+        self.accesses as f64 / self.wall.as_secs_f64()
+    }
+
+    /// Instances per second.
+    #[allow(clippy::cast_precision_loss)]
+    pub(crate) fn instance_rate(&self) -> f64 {
+        self.instances as f64 / self.wall.as_secs_f64()
+    }
+
+    /// Microseconds of a processor for each access.
+    #[allow(clippy::cast_precision_loss)]
+    pub(crate) fn cost(&self) -> Option<f64> {
+        Some(self.processor?.as_secs_f64() * 1e6 / self.accesses as f64)
+    }
+}
+
+fn seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(duration.as_secs_f64())
+}
+
+fn maybe_seconds<S: serde::Serializer>(
+    duration: &Option<Duration>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    duration.map(|duration| duration.as_secs_f64()).serialize(serializer)
+}
+
+/// Runs from its creation on.
+pub(crate) struct Stopwatch {
+    /// The program beside this one whose processor time counts too.
+    other: Option<u32>,
+    processor: Option<Duration>,
+    started: Instant,
+}
+
+impl Stopwatch {
+    /// `other`: the process id of a server outside this program.
+    pub(crate) fn start(other: Option<u32>) -> Self {
+        Self { other, processor: processor_time(other), started: Instant::now() }
+    }
+
+    pub(crate) fn stop(&self, instances: usize, accesses: usize) -> Sample {
+        let wall = self.started.elapsed();
+        let processor =
+            processor_time(self.other).zip(self.processor).map(|(now, before)| now.saturating_sub(before));
+        Sample { instances, accesses, wall, processor }
+    }
+}
+
+/// Processor time of the living threads of this program and of another.
+fn processor_time(other: Option<u32>) -> Option<Duration> {
+    let own = threads("self")?;
+    other.map_or(Some(own), |other| Some(own + threads(&other.to_string())?))
+}
+
+/// From Linux's schedstat (nanoseconds come first).
+fn threads(process: &str) -> Option<Duration> {
+    let mut nanos = 0;
+    for thread in std::fs::read_dir(format!("/proc/{process}/task")).ok()? {
+        let text = std::fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
+        nanos += text.split_whitespace().next()?.parse::<u64>().ok()?;
+    }
+    Some(Duration::from_nanos(nanos))
+}

@@ -1,0 +1,139 @@
+//! Who takes part.
+
+use std::io::Write as _;
+
+use anyhow::Context as _;
+
+use super::{attach, unary};
+use crate::etcd::{Program, play};
+use crate::rig::Rig;
+use crate::serve::Layout;
+use crate::stopwatch::Sample;
+
+/// One way to spend the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Candidate {
+    UnaryFloor,
+    Unary,
+    StreamFloor { in_flight: usize },
+    Attach { in_flight: usize, batch: bool },
+    Etcd { in_flight: usize, fsync: bool },
+}
+
+use Candidate::{Attach, Etcd, StreamFloor, Unary, UnaryFloor};
+
+/// In the order of their turns: each next to its floor. With 256 instances in flight etcd answers "too many requests":
+/// it lets no more than 5,000 pile up that are not applied yet.
+pub(crate) const CANDIDATES: [Candidate; 17] = [
+    UnaryFloor,
+    Unary,
+    StreamFloor { in_flight: 1 },
+    Attach { in_flight: 1, batch: false },
+    StreamFloor { in_flight: 16 },
+    Attach { in_flight: 16, batch: false },
+    Attach { in_flight: 16, batch: true },
+    StreamFloor { in_flight: 64 },
+    Attach { in_flight: 64, batch: false },
+    Attach { in_flight: 64, batch: true },
+    StreamFloor { in_flight: 256 },
+    Attach { in_flight: 256, batch: false },
+    Attach { in_flight: 256, batch: true },
+    Etcd { in_flight: 16, fsync: true },
+    Etcd { in_flight: 64, fsync: true },
+    Etcd { in_flight: 16, fsync: false },
+    Etcd { in_flight: 64, fsync: false },
+];
+
+/// Instances in flight over unary calls: so many that while some wait for a phase others keep the wire busy.
+const UNARY_IN_FLIGHT: usize = 16;
+
+impl Candidate {
+    pub(crate) fn name(self) -> String {
+        match self {
+            UnaryFloor => "unary-floor".to_owned(),
+            Unary => "unary".to_owned(),
+            StreamFloor { in_flight } => format!("stream-floor/{in_flight}"),
+            Attach { in_flight, batch: false } => format!("attach/{in_flight}"),
+            Attach { in_flight, batch: true } => format!("attach-batch/{in_flight}"),
+            Etcd { in_flight, fsync: true } => format!("etcd/{in_flight}"),
+            Etcd { in_flight, fsync: false } => format!("etcd-no-fsync/{in_flight}"),
+        }
+    }
+
+    /// What it is measured against.
+    pub(crate) fn floor(self) -> Option<Self> {
+        match self {
+            UnaryFloor | StreamFloor { .. } | Etcd { .. } => None,
+            Unary => Some(UnaryFloor),
+            Attach { in_flight, .. } => Some(StreamFloor { in_flight }),
+        }
+    }
+
+    /// Instances under way at a time.
+    pub(crate) fn in_flight(self) -> usize {
+        match self {
+            UnaryFloor | Unary => UNARY_IN_FLIGHT,
+            StreamFloor { in_flight } | Attach { in_flight, .. } | Etcd { in_flight, .. } => in_flight,
+        }
+    }
+
+    /// Whether it is ours: measured against others.
+    pub(crate) fn is_ours(self) -> bool {
+        matches!(self, Unary | Attach { .. })
+    }
+
+    pub(crate) fn is_etcd(self) -> bool {
+        matches!(self, Etcd { .. })
+    }
+
+    /// Instances in one turn, for about a second of work on two slow cores.
+    pub(crate) fn instances(self) -> usize {
+        match self {
+            UnaryFloor | Unary => 800,
+            StreamFloor { in_flight: 1 } => 3_000,
+            Attach { in_flight: 1, .. } => 1_000,
+            StreamFloor { .. } => 8_000,
+            Attach { .. } => 4_000,
+            Etcd { in_flight, .. } => in_flight.max(64) * 4,
+        }
+    }
+
+    /// Whether what it needs is there. If not, says so.
+    pub(crate) fn can_run(self, etcd: Option<&Program>) -> bool {
+        let Etcd { fsync, .. } = self else { return true };
+        let missing = match etcd {
+            None => "there is no etcd (Debian: apt-get install etcd-server), or give --etcd PATH".to_owned(),
+            Some(etcd) if !fsync && !etcd.can_leave_fsync => {
+                let version = &etcd.version;
+                format!("etcd {version} has no --unsafe-no-fsync; --disk /dev/shm shows etcd without a disk")
+            }
+            Some(_) => return true,
+        };
+        // Nothing is to be done if nobody listens.
+        let _told = writeln!(std::io::stderr(), "{} is left out: {missing}", self.name());
+        false
+    }
+
+    /// One turn, on a server of its own.
+    pub(crate) async fn turn(
+        self,
+        instances: usize,
+        layout: Layout,
+        etcd: Option<Program>,
+    ) -> anyhow::Result<Sample> {
+        match self {
+            UnaryFloor => unary::run(&Rig::floor(instances, layout).await?, self.in_flight()).await,
+            Unary => unary::run(&Rig::server(instances, layout).await?, self.in_flight()).await,
+            StreamFloor { in_flight } => {
+                attach::run(&Rig::floor(instances, layout).await?, in_flight, false).await
+            }
+            Attach { in_flight, batch } => {
+                attach::run(&Rig::server(instances, layout).await?, in_flight, batch).await
+            }
+            Etcd { in_flight, fsync } => {
+                let etcd = etcd.context("there is no etcd")?;
+                play::run(&etcd, fsync, instances, in_flight).await
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What the service costs over the wire, against a service that does nothing, and against etcd.
+//!
+//! ```text
+//! cargo run --release -p stickycas-bench -- wire                     tables
+//! cargo run --release -p stickycas-bench -- wire --json wire.json    and every sample
+//! cargo run --release -p stickycas-bench -- wire --help              rounds, candidates, size
+//! ```
+//!
+//! The work is that of [`crate::work`]: half of the accesses are appends and half are reads of 8 entries. Each process is
+//! a principal with one connection of its own, and takes part in several instances at a time. Patience is endless. Server
+//! and clients share one runtime of two workers, on TCP over loopback, unless `--layout` says otherwise.
+//!
+//! | candidate | what |
+//! | --- | --- |
+//! | `unary-floor` | the unary client against a service that answers at once with a message of the right size: no layers, no identity, no instance |
+//! | `unary` | the same client against the real server, every layer on |
+//! | `stream-floor/k` | the Attach client, stripped to its accesses, against a stream that echoes: one message out for one in, k accesses in flight |
+//! | `attach/k` | one Attach stream per principal against the real server, k instances in flight, one access per message of the client |
+//! | `attach-batch/k` | the same; what follows from one message of the server goes out as one message |
+//! | `etcd/k`, `etcd-no-fsync/k` | the same consensus on etcd, k instances in flight: see `etcd/play`. Left out where there is no etcd |
+//!
+//! Only accesses are counted. On Attach the Hello of each instance and the Decision that ends it are sent and
+//! waited for inside the measured time, and count nothing: per access the real server handles two frames, the
+//! floor one. The unary calls do not report decisions. Creating the instances is outside the measured time;
+//! letting go of those that have finished is inside. Every process decides for itself; when the clock has stopped every
+//! instance is judged, and one that is not valid fails the run.
+//!
+//! Not criterion: it measures one candidate after the other, and a minute later the machine is another one.
+//! Here all candidates take turns, every round has a fresh server for each, and a ratio is taken within its
+//! round. Beside each rate stands the processor time that an access took, server and client together, which
+//! does not depend on what else the machine is doing.
+//!
+//! In the raw results: `layout`, `rounds`, `disk` (the kind of file system under etcd's data), and for each of
+//! `candidates` its `name`, what it is measured against (`floor`), `in_flight`, its `samples`, and medians with their
+//! ranges: `rate` and `instance_rate`, `cost_us` (of a processor, for each access), `of_floor` and `of_floor_by_cost`, and
+//! `of_etcd`: by candidate of etcd, `rate`, our instances per second in units of its, and `cost`, its processor time for
+//! each access in units of ours.
+
+mod attach;
+mod candidate;
+mod report;
+pub(crate) mod unary;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Args;
+
+use self::candidate::CANDIDATES;
+use self::report::{Conditions, Series};
+use crate::etcd::Program;
+use crate::results;
+use crate::serve::{self, Layout};
+use crate::turns::Turns;
+use crate::work::{PROCESSES, Saw};
+
+/// How to measure the wire.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    turns: Turns,
+    /// How clients and server share the processors; etcd is always a program of its own.
+    #[arg(long, value_enum, default_value_t)]
+    layout: Layout,
+    /// etcd's program; the one in PATH if not given.
+    #[arg(long, value_name = "PATH")]
+    etcd: Option<PathBuf>,
+    /// The directory below which etcd's data lie for as long as it runs; the system's for temporary files if not given.
+    #[arg(long, value_name = "DIRECTORY")]
+    disk: Option<PathBuf>,
+}
+
+/// What one task of a process saw: instances by number.
+pub(crate) struct Slot {
+    pub(crate) process: usize,
+    pub(crate) saw: Vec<(usize, Saw)>,
+}
+
+impl Slot {
+    /// By process, then by instance.
+    pub(crate) fn together(slots: Vec<Self>, instances: usize) -> Vec<Vec<Saw>> {
+        let mut all = vec![vec![Saw::NOTHING; instances]; PROCESSES as usize];
+        for Self { process, saw } in slots {
+            for (instance, saw) in saw {
+                all[process][instance] = saw;
+            }
+        }
+        all
+    }
+}
+
+/// Measures, and prints what came of it.
+pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    let names: Vec<String> = CANDIDATES.iter().map(|candidate| candidate.name()).collect();
+    options.turns.check(&names)?;
+    let disk = options.disk.clone().unwrap_or_else(std::env::temp_dir);
+    let etcd = Program::find(options.etcd.as_deref(), &disk)?;
+    let mut series: Vec<_> = CANDIDATES
+        .into_iter()
+        .filter(|candidate| options.turns.wants(&candidate.name()))
+        .filter(|candidate| candidate.can_run(etcd.as_ref()))
+        .map(Series::new)
+        .collect();
+    let runtime = serve::runtime(options.layout.workers())?;
+    for round in 0..=options.turns.rounds {
+        for series in &mut series {
+            let candidate = series.candidate;
+            let instances = options.turns.scaled(candidate.instances());
+            // Spawned, so that it runs on the workers and not beside them.
+            let turn = runtime.spawn(candidate.turn(instances, options.layout, etcd.clone()));
+            let sample = runtime.block_on(turn)?.with_context(|| candidate.name())?;
+            if round > 0 {
+                series.samples.push(sample);
+            }
+        }
+    }
+    let conditions = Conditions {
+        layout: options.layout,
+        rounds: options.turns.rounds,
+        disk: etcd.as_ref().and_then(|_| results::file_system(&disk)),
+    };
+    let version = etcd.map(|etcd| ("etcd".to_owned(), etcd.version));
+    report(&conditions, &series, &version.into_iter().collect(), options.turns.json.as_deref())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn report(
+    conditions: &Conditions,
+    series: &[Series],
+    programs: &BTreeMap<String, String>,
+    json: Option<&Path>,
+) -> anyhow::Result<()> {
+    let results = report::Results::new(conditions, series);
+    results.print()?;
+    json.map_or(Ok(()), |json| results::write(json, "wire", programs, &results))
+}

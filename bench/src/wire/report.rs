@@ -1,0 +1,183 @@
+//! Medians, ranges and ratios, as tables and as they are written down.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+
+use clap::ValueEnum as _;
+use serde::Serialize;
+
+use super::candidate::Candidate;
+use crate::serve::Layout;
+use crate::spread::Spread;
+use crate::stopwatch::Sample;
+use crate::table::table;
+
+/// The turns of one candidate.
+pub(crate) struct Series {
+    pub(crate) candidate: Candidate,
+    pub(crate) samples: Vec<Sample>,
+}
+
+impl Series {
+    pub(crate) fn new(candidate: Candidate) -> Self {
+        Self { candidate, samples: Vec::new() }
+    }
+
+    /// By round.
+    fn each<'a>(&'a self, figure: impl Fn(&Sample) -> f64 + 'a) -> impl Iterator<Item = f64> + 'a {
+        self.samples.iter().map(figure)
+    }
+
+    /// Microseconds of processor time per access, by round; empty where the system does not tell.
+    fn costs(&self) -> impl Iterator<Item = f64> + '_ {
+        self.samples.iter().filter_map(Sample::cost)
+    }
+}
+
+/// What was the same for all of them.
+pub(crate) struct Conditions {
+    pub(crate) layout: Layout,
+    pub(crate) rounds: u32,
+    pub(crate) disk: Option<String>,
+}
+
+/// All of it, as it is written down.
+#[derive(Debug, Serialize)]
+pub(crate) struct Results<'a> {
+    layout: String,
+    rounds: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk: Option<&'a str>,
+    candidates: Vec<Row<'a>>,
+}
+
+/// One candidate.
+#[derive(Debug, Serialize)]
+struct Row<'a> {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    floor: Option<String>,
+    in_flight: usize,
+    /// Accesses per second.
+    rate: Option<Spread>,
+    /// Instances per second.
+    instance_rate: Option<Spread>,
+    /// Microseconds of processor time per access.
+    cost_us: Option<Spread>,
+    /// The rate in units of the floor's in the same round.
+    of_floor: Option<Spread>,
+    /// The floor's processor time per access in units of ours in the same round: what the ratio would be on a
+    /// machine that does nothing else.
+    of_floor_by_cost: Option<Spread>,
+    /// By candidate of etcd.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    of_etcd: BTreeMap<String, OfEtcd>,
+    samples: &'a [Sample],
+}
+
+/// Ours beside etcd's.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct OfEtcd {
+    /// Instances per second in units of its in the same round.
+    rate: Spread,
+    /// Its processor time per access in units of ours in the same round.
+    cost: Option<Spread>,
+}
+
+impl OfEtcd {
+    fn new(ours: &Series, etcd: &Series) -> Option<Self> {
+        let rate = over(ours.each(Sample::instance_rate), etcd.each(Sample::instance_rate))?;
+        Some(Self { rate, cost: over(etcd.costs(), ours.costs()) })
+    }
+
+    fn cell(&self) -> String {
+        let cost = self.cost.map(|cost| format!(" ({:.1})", cost.median)).unwrap_or_default();
+        format!("{:.1}{cost}", self.rate.median)
+    }
+}
+
+/// Ratios within rounds.
+fn over(ours: impl Iterator<Item = f64>, theirs: impl Iterator<Item = f64>) -> Option<Spread> {
+    Spread::of(ours.zip(theirs).map(|(ours, theirs)| ours / theirs))
+}
+
+impl<'a> Row<'a> {
+    fn new(series: &'a Series, all: &[Series]) -> Self {
+        let candidate = series.candidate;
+        let floor = all.iter().find(|other| Some(other.candidate) == candidate.floor());
+        let etcd = all.iter().filter(|other| candidate.is_ours() && other.candidate.is_etcd());
+        let of_etcd = etcd.filter_map(|etcd| Some((etcd.candidate.name(), OfEtcd::new(series, etcd)?)));
+        Self {
+            name: candidate.name(),
+            floor: candidate.floor().map(Candidate::name),
+            in_flight: candidate.in_flight(),
+            rate: Spread::of(series.each(Sample::rate)),
+            instance_rate: Spread::of(series.each(Sample::instance_rate)),
+            cost_us: Spread::of(series.costs()),
+            of_floor: floor.and_then(|floor| over(series.each(Sample::rate), floor.each(Sample::rate))),
+            of_floor_by_cost: floor.and_then(|floor| over(floor.costs(), series.costs())),
+            of_etcd: of_etcd.collect(),
+            samples: &series.samples,
+        }
+    }
+
+    fn cells(&self) -> [String; 8] {
+        [
+            self.name.clone(),
+            median(self.rate, 0),
+            self.rate.map_or(String::new(), |rate| format!("{:.0}", rate.min)),
+            self.rate.map_or(String::new(), |rate| format!("{:.0}", rate.max)),
+            median(self.instance_rate, 0),
+            median(self.cost_us, 2),
+            median(self.of_floor, 2),
+            median(self.of_floor_by_cost, 2),
+        ]
+    }
+}
+
+fn median(spread: Option<Spread>, digits: usize) -> String {
+    spread.map_or(String::new(), |spread| format!("{:.digits$}", spread.median))
+}
+
+impl<'a> Results<'a> {
+    pub(crate) fn new(conditions: &'a Conditions, series: &'a [Series]) -> Self {
+        let layout = conditions.layout.to_possible_value();
+        Self {
+            layout: layout.map(|layout| layout.get_name().to_owned()).unwrap_or_default(),
+            rounds: conditions.rounds,
+            disk: conditions.disk.as_deref(),
+            candidates: series.iter().map(|one| Row::new(one, series)).collect(),
+        }
+    }
+
+    /// The tables, ready to be put into a page.
+    pub(crate) fn print(&self) -> anyhow::Result<()> {
+        let mut out = std::io::stdout().lock();
+        let header = [
+            "candidate",
+            "accesses/s",
+            "min",
+            "max",
+            "instances/s",
+            "CPU us/access",
+            "of floor",
+            "of floor by CPU",
+        ];
+        let rows = self.candidates.iter().map(|row| row.cells().to_vec());
+        writeln!(out, "{}", table(header.map(str::to_owned).to_vec(), rows))?;
+        let beside = self.candidates.iter().find(|row| !row.of_etcd.is_empty());
+        let etcd: Vec<&String> = beside.map(|row| row.of_etcd.keys().collect()).unwrap_or_default();
+        if !etcd.is_empty() {
+            let header = ["instances/s, times those of (by CPU)".to_owned()].into_iter();
+            let header = header.chain(etcd.iter().map(|&name| name.clone())).collect();
+            let ours = self.candidates.iter().filter(|row| !row.of_etcd.is_empty());
+            let rows = ours.map(|row| {
+                let ratios =
+                    etcd.iter().map(|&name| row.of_etcd.get(name).map_or(String::new(), OfEtcd::cell));
+                [row.name.clone()].into_iter().chain(ratios).collect()
+            });
+            writeln!(out, "\n{}", table(header, rows))?;
+        }
+        Ok(())
+    }
+}

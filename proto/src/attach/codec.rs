@@ -1,0 +1,117 @@
+//! The messages of Attach as tonic takes them, on either side.
+
+use bytes::{Buf as _, BufMut as _};
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder, Streaming};
+use tonic::codegen::{Body, Bytes, GrpcMethod, StdError, http};
+use tonic::{IntoStreamingRequest, Response, Status};
+
+use super::{Heard, Request};
+
+/// A message that is written already: see [`write_answer`](super::write_answer) and its neighbours.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Message(pub Vec<u8>);
+
+/// How the server reads and writes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ServerCodec;
+
+/// How a client reads and writes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ClientCodec;
+
+impl Codec for ServerCodec {
+    type Encode = Message;
+    type Decode = Request;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        *self
+    }
+
+    fn decoder(&mut self) -> Self {
+        *self
+    }
+}
+
+impl Codec for ClientCodec {
+    type Encode = Message;
+    type Decode = Heard;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        *self
+    }
+
+    fn decoder(&mut self) -> Self {
+        *self
+    }
+}
+
+impl Encoder for ServerCodec {
+    type Item = Message;
+    type Error = Status;
+
+    fn encode(&mut self, message: Message, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buffer.put_slice(&message.0);
+        Ok(())
+    }
+}
+
+impl Encoder for ClientCodec {
+    type Item = Message;
+    type Error = Status;
+
+    fn encode(&mut self, message: Message, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buffer.put_slice(&message.0);
+        Ok(())
+    }
+}
+
+impl Decoder for ServerCodec {
+    type Item = Request;
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Request>, Status> {
+        // tonic hands over a whole message, in one piece.
+        let message = buffer.chunk();
+        debug_assert_eq!(message.len(), buffer.remaining());
+        let request = Request::read(message).map_err(|error| Status::internal(error.to_string()))?;
+        buffer.advance(buffer.remaining());
+        Ok(Some(request))
+    }
+}
+
+impl Decoder for ClientCodec {
+    type Item = Heard;
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Heard>, Status> {
+        let message = buffer.copy_to_bytes(buffer.remaining());
+        Heard::read(message).map(Some).map_err(|error| Status::internal(error.to_string()))
+    }
+}
+
+/// Opens an Attach stream: what the generated client does, in these types.
+///
+/// # Errors
+/// The status with which the server refuses it, or what became of the connection.
+pub async fn attach<T>(
+    channel: T,
+    messages: impl IntoStreamingRequest<Message = Message>,
+) -> Result<Response<Streaming<Heard>>, Status>
+where
+    T: tonic::client::GrpcService<tonic::body::Body>,
+    T::Error: Into<StdError>,
+    T::ResponseBody: Body<Data = Bytes> + Send + 'static,
+    <T::ResponseBody as Body>::Error: Into<StdError> + Send,
+{
+    let mut client = tonic::client::Grpc::new(channel);
+    let ready = client.ready().await.map_err(Into::into);
+    ready.map_err(|error| Status::unknown(format!("the channel is not ready: {error}")))?;
+    let mut request = messages.into_streaming_request();
+    request.extensions_mut().insert(GrpcMethod::new("stickycas.v1.StickyCasService", "Attach"));
+    let path = http::uri::PathAndQuery::from_static("/stickycas.v1.StickyCasService/Attach");
+    client.streaming(request, path, ClientCodec).await
+}

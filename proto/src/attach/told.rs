@@ -1,0 +1,109 @@
+//! Frames of the server, written straight into a message.
+//!
+//! An `AttachResponse` is its frames one after the other, so a message grows by one frame at a time, and one that
+//! is too much is cut off again.
+
+use prost::Message as _;
+use stickycas_model::access::{Answer, AppendAnswer, ReadAnswer};
+use stickycas_model::types::{AccessNumber, Phase};
+
+use super::plain::{
+    WireType, bytes_length, key, number_length, varint_length, write_bytes, write_key, write_number,
+    write_varint,
+};
+use crate::v1;
+
+const NUMBER: WireType = WireType::Varint;
+const BYTES: WireType = WireType::Bytes;
+
+/// The key of a frame in its message.
+const FRAME: u8 = key(1, BYTES);
+
+/// Adds the answer to an access. `values` are those that a read returns, as many as it counts; they are gone
+/// through twice. No phase: answered outside phases (F10).
+pub fn write_answer<'a>(
+    message: &mut Vec<u8>,
+    channel: u32,
+    number: AccessNumber,
+    phase: Option<Phase>,
+    answer: &Answer,
+    values: impl Iterator<Item = &'a [u8]> + Clone,
+) {
+    let (channel, number) = (u64::from(channel), number.get());
+    let phase = phase.map_or(0, Phase::get);
+    let result = match answer {
+        Answer::Append(append) => append_length(*append),
+        Answer::Read(read) => read_length(read, values.clone()),
+    };
+    let answered =
+        number_length(channel) + number_length(number) + number_length(phase) + bytes_length(result);
+    write_key(message, FRAME, bytes_length(answered));
+    write_key(message, key(1, BYTES), answered);
+    write_number(message, key(1, NUMBER), channel);
+    write_number(message, key(2, NUMBER), number);
+    write_number(message, key(3, NUMBER), phase);
+    match answer {
+        Answer::Append(append) => {
+            write_key(message, key(4, BYTES), result);
+            write_append(message, *append);
+        }
+        Answer::Read(read) => {
+            write_key(message, key(5, BYTES), result);
+            write_read(message, read, values);
+        }
+    }
+}
+
+/// Adds that a decision was taken.
+pub fn write_decided(message: &mut Vec<u8>, channel: u32) {
+    let decided = number_length(channel.into());
+    write_key(message, FRAME, bytes_length(decided));
+    write_key(message, key(4, BYTES), decided);
+    write_number(message, key(1, NUMBER), channel.into());
+}
+
+/// Adds any frame.
+pub fn write_frame(message: &mut Vec<u8>, frame: &v1::ServerFrame) {
+    message.push(FRAME);
+    frame.encode_length_delimited(message).expect("a vector grows");
+}
+
+/// The outcome of an append, and where the value stands.
+fn outcome(answer: AppendAnswer) -> (v1::AppendOutcome, Option<u32>) {
+    match answer {
+        AppendAnswer::Success(position) => (v1::AppendOutcome::Success, Some(position.get())),
+        AppendAnswer::Failed => (v1::AppendOutcome::Failed, None),
+        AppendAnswer::LimitReached => (v1::AppendOutcome::LimitReached, None),
+    }
+}
+
+fn append_length(answer: AppendAnswer) -> usize {
+    let (outcome, position) = outcome(answer);
+    let position = position.map_or(0, |position| 1 + varint_length(position.into()));
+    number_length(outcome as u64) + position
+}
+
+fn write_append(message: &mut Vec<u8>, answer: AppendAnswer) {
+    let (outcome, position) = outcome(answer);
+    write_number(message, key(1, NUMBER), outcome as u64);
+    // Unlike other numbers it is there even if it is 0.
+    if let Some(position) = position {
+        message.push(key(2, NUMBER));
+        write_varint(message, position.into());
+    }
+}
+
+fn read_length<'a>(read: &ReadAnswer, values: impl Iterator<Item = &'a [u8]>) -> usize {
+    let start = number_length(read.start.get().into());
+    let values: usize = values.map(|value| bytes_length(value.len())).sum();
+    start + values + number_length(read.length.into()) + number_length(read.sealed.into())
+}
+
+fn write_read<'a>(message: &mut Vec<u8>, read: &ReadAnswer, values: impl Iterator<Item = &'a [u8]>) {
+    write_number(message, key(1, NUMBER), read.start.get().into());
+    for value in values {
+        write_bytes(message, key(2, BYTES), value);
+    }
+    write_number(message, key(3, NUMBER), read.length.into());
+    write_number(message, key(4, NUMBER), read.sealed.into());
+}
