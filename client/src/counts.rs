@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
-use stickycas_proto::convert::{WireError, duration_from_wire};
+use stickycas_proto::convert::WireError;
 use stickycas_proto::v1;
 use stickycas_proto::v1::RefusalReason;
 
@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::info::optional_time;
 
 /// What a server has counted since it started.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ServerCounts {
     /// When it started, by its own clock.
     #[serde(serialize_with = "optional_time", skip_serializing_if = "Option::is_none")]
@@ -33,7 +33,7 @@ pub struct ServerCounts {
 }
 
 /// What a server is, what it runs on, and how it stands at this moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerFacts {
     /// Its version.
     pub version: String,
@@ -51,15 +51,14 @@ pub struct ServerFacts {
     /// Bytes of memory that it takes, if its system tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resident_bytes: Option<u64>,
-    /// Nanoseconds for which work that was ready has lately waited.
-    pub behind: u64,
+    /// For which share of their time, 0 to 1, its threads have lately had work.
+    pub busy: f64,
     /// Instances that are neither finished nor closed.
     pub instances_under_way: u64,
 }
 
 impl From<&v1::ServerFacts> for ServerFacts {
     fn from(wire: &v1::ServerFacts) -> Self {
-        let behind = wire.behind.as_ref().and_then(|behind| duration_from_wire("behind", behind).ok());
         Self {
             version: wire.version.clone(),
             commit: (!wire.commit.is_empty()).then(|| wire.commit.clone()),
@@ -68,7 +67,7 @@ impl From<&v1::ServerFacts> for ServerFacts {
             architecture: wire.architecture.clone(),
             cpus: wire.cpus,
             resident_bytes: (wire.resident_bytes > 0).then_some(wire.resident_bytes),
-            behind: u64::try_from(behind.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX),
+            busy: wire.busy,
             instances_under_way: wire.instances_under_way,
         }
     }

@@ -73,12 +73,9 @@ struct Serve {
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections_per_principal,
           value_parser = clap::value_parser!(u32).range(1..))]
     connections_per_principal: u32,
-    /// Work that is ready waits for so long: then instances are refused to who has --instances-when-behind under way.
-    #[arg(long, value_name = "DURATION", default_value = "10ms", value_parser = humantime::parse_duration)]
-    behind: Duration,
-    /// Instances that one creator may have under way however far the server is behind.
-    #[arg(long, value_name = "N", default_value_t = Limits::default().instances_when_behind)]
-    instances_when_behind: usize,
+    /// Instances that one creator may have under way while the server has no time to spare.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().instances_when_busy)]
+    instances_when_busy: usize,
     /// MiB that all instances may come to take if everybody in them does the worst, records aside.
     #[arg(long, value_name = "MIB", default_value_t = Limits::default().instance_bytes / MIB)]
     instance_memory: usize,
@@ -159,8 +156,7 @@ impl Serve {
             idle_lifetime: self.idle_lifetime,
             requests_per_second: self.requests_per_second,
             connections_per_principal: self.connections_per_principal,
-            behind: self.behind,
-            instances_when_behind: self.instances_when_behind,
+            instances_when_busy: self.instances_when_busy,
             instance_bytes: self.instance_memory.saturating_mul(MIB),
             record_bytes: self.record_memory.saturating_mul(MIB),
             ..Limits::default()

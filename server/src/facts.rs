@@ -2,7 +2,6 @@
 
 use std::fs;
 
-use stickycas_proto::convert::duration_to_wire;
 use stickycas_proto::v1;
 
 use crate::instances::Pressure;
@@ -18,7 +17,7 @@ pub(crate) fn facts(pressure: &Pressure) -> v1::ServerFacts {
         architecture: std::env::consts::ARCH.to_owned(),
         cpus: u32::try_from(cpus).unwrap_or(u32::MAX),
         resident_bytes: resident_bytes().unwrap_or_default(),
-        behind: Some(duration_to_wire(pressure.behind())),
+        busy: pressure.busy(),
         instances_under_way: pressure.under_way() as u64,
     }
 }

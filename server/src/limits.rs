@@ -105,13 +105,10 @@ pub struct Limits {
     /// Bytes that all living instances together may come to take if everybody in them does the worst. Far more
     /// than they take in fact, for correct processes leave most of their pipelines empty.
     pub instance_bytes: usize,
-    /// Work that is ready waits so long at least, for want of processors: then the server is asked for more than it can
-    /// do, and takes no new instances of those who have [`Limits::instances_when_behind`] under way, so that what is
-    /// under way comes to its end. Ten times what a busy server shows that keeps up.
-    pub behind: Duration,
-    /// Instances that one creator may have under way however far the server is behind: its share, which others cannot
-    /// use up, and enough to keep the server busy.
-    pub instances_when_behind: usize,
+    /// Instances that one creator may have under way while the server has no time to spare: more than keep a machine
+    /// busy, so that nothing is lost by refusing the next, and few enough for each to end soon. It is a share that
+    /// others cannot use up.
+    pub instances_when_busy: usize,
     /// Bytes of a principal's name.
     pub principal_bytes: usize,
     /// Instances on one page of List.
@@ -162,8 +159,7 @@ impl Default for Limits {
             instances_per_creator: 100_000,
             processes: 16_000_000,
             instance_bytes: 128 * 1024 * 1024 * 1024,
-            behind: Duration::from_millis(10),
-            instances_when_behind: 64,
+            instances_when_busy: 512,
             principal_bytes: 256,
             page: 1_000,
             status_rows: 1_024,

@@ -17,7 +17,7 @@ use tokio::time::{interval, timeout};
 const EVERY: Duration = Duration::from_secs(1);
 
 /// See the module.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerSide {
     /// What it is, and how it stood after the load.
     pub facts: ServerFacts,
@@ -27,8 +27,8 @@ pub struct ServerSide {
     /// The most that it was seen to take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resident_most: Option<u64>,
-    /// The longest that it was seen to be behind, in nanoseconds.
-    pub behind_most: u64,
+    /// The largest share of their time for which its threads were seen to have work.
+    pub busy_most: f64,
     /// The most instances that were seen under way, whoever's.
     pub under_way_most: u64,
     /// What it counted during the load, whoever's it was: refusals by reason as `refused REASON`, and other incidents.
@@ -38,7 +38,7 @@ pub struct ServerSide {
 impl ServerSide {
     fn seen(&mut self, facts: &ServerFacts) {
         self.resident_most = self.resident_most.max(facts.resident_bytes);
-        self.behind_most = self.behind_most.max(facts.behind);
+        self.busy_most = self.busy_most.max(facts.busy);
         self.under_way_most = self.under_way_most.max(facts.instances_under_way);
     }
 

@@ -198,10 +198,10 @@ impl Instances {
                  a smaller pipeline or smaller values need less",
                 living.worst_case, self.limits.instance_bytes
             )
-        } else if let Some(behind) = self.pressure.refuses(under_way) {
+        } else if self.pressure.refuses(under_way) {
             format!(
-                "the server is {} ms behind, and you have {under_way} instances under way: let some come to their end",
-                behind.as_millis()
+                "the server has all the work that it can do, and you have {under_way} instances under way: let some \
+                 come to their end"
             )
         } else {
             return Ok(());

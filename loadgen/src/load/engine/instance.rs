@@ -14,11 +14,12 @@ use stickycas_model::types::{AccessNumber, ProcessId};
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::super::draw::Drawn;
 use super::super::judged::{Excused, Judgement, Witnessed};
 use super::super::measure::{Ended, Fault, Label, Measure, Party, record};
+use super::super::profile::Pacing;
 use super::super::seen;
 use super::table::{Ending, Table};
 use super::{Engine, fault_of};
@@ -27,6 +28,9 @@ use crate::record::{How, Record};
 
 /// When all correct processes have ended, Byzantine ones have so long to do what they still would.
 const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// For so long, which is what servers advise, a place in a closed loop stays empty after a refusal.
+const HOLD_BACK: Duration = Duration::from_millis(100);
 
 /// Plays the instance with this number, whose start was planned for `planned`, and judges it.
 pub(super) async fn run(engine: &Arc<Engine>, number: u64, planned: Instant) {
@@ -41,7 +45,22 @@ pub(super) async fn run(engine: &Arc<Engine>, number: u64, planned: Instant) {
             let table = Table::new(number, instance, drawn, measured);
             play(engine, table, Start { planned, begun }).await;
         }
-        Err(ended) => Start { planned, begun }.ended(engine, number, measured, ended, Instant::now()),
+        Err(ended) => {
+            Start { planned, begun }.ended(engine, number, measured, ended, Instant::now());
+            hold_back(engine, ended).await;
+        }
+    }
+}
+
+/// In a closed loop, a place that was refused stays empty for a moment, as it would if somebody waited to try again: else
+/// the loop would spin on refusals. An open loop goes by its schedule.
+async fn hold_back(engine: &Engine, ended: Ended) {
+    let closed = matches!(engine.profile.load.pacing, Pacing::Closed { .. });
+    if closed && matches!(ended, Ended::Refused(_)) {
+        tokio::select! {
+            () = sleep(HOLD_BACK) => {}
+            () = engine.cut_off() => {}
+        }
     }
 }
 

@@ -2,11 +2,8 @@
 //! own, and everything that follows from one message of the server in one message back.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 
 use stickycas_client::Connection;
 use stickycas_model::player::Step;
@@ -20,7 +17,6 @@ use stickycas_proto::v1::{self, ClientFrame};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tokio_stream::{Stream as _, StreamExt as _};
 use tonic::Streaming;
 
 use super::super::measure::{Ended, Fault, Histograms, Party};
@@ -90,32 +86,6 @@ impl Handle {
     }
 }
 
-/// Waits until everything has had its turn that was ready before: a task that wakes itself goes to the end of the queue.
-async fn stand_in_line() {
-    let mut stood = false;
-    poll_fn(|cx| {
-        if std::mem::replace(&mut stood, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
-
-type Heard = Option<Result<v1::AttachResponse, tonic::Status>>;
-
-/// What has come; `None` if nothing has yet.
-async fn now(answers: &mut Streaming<v1::AttachResponse>) -> Option<Heard> {
-    poll_fn(|cx| {
-        Poll::Ready(match Pin::new(&mut *answers).poll_next(cx) {
-            Poll::Ready(heard) => Some(heard),
-            Poll::Pending => None,
-        })
-    })
-    .await
-}
-
 /// An access held back until its moment.
 struct Held {
     channel: u32,
@@ -168,32 +138,22 @@ impl Stream {
         mut orders: UnboundedReceiver<Order>,
         connection: &Connection,
     ) {
-        let fault = 'fault: loop {
+        let fault = loop {
             let next = self.held.first_key_value().map(|((at, _), _)| *at);
-            let mut heard = None;
             tokio::select! {
                 order = orders.recv() => {
                     let Some(order) = order else { return };
                     self.take_order(order);
+                    while let Ok(order) = orders.try_recv() {
+                        self.take_order(order);
+                    }
                 }
-                answer = answers.next() => heard = Some(answer),
+                message = answers.message() => match message {
+                    Ok(Some(message)) => self.take(message),
+                    Ok(None) => break Ended::Failed(Fault::Unreachable),
+                    Err(status) => break fault_of(&connection.error(&status)),
+                },
                 () = until(next) => self.send_held(),
-            }
-            // One seldom comes alone: what is ready meanwhile goes along in the same message and the same write.
-            stand_in_line().await;
-            while let Ok(order) = orders.try_recv() {
-                self.take_order(order);
-            }
-            if heard.is_none() {
-                heard = now(&mut answers).await;
-            }
-            while let Some(answer) = heard {
-                match answer {
-                    Some(Ok(message)) => self.take(message),
-                    Some(Err(status)) => break 'fault fault_of(&connection.error(&status)),
-                    None => break 'fault Ended::Failed(Fault::Unreachable),
-                }
-                heard = now(&mut answers).await;
             }
             if !self.flush() {
                 break Ended::Failed(Fault::Unreachable);

@@ -145,7 +145,7 @@ fn failures(text: &mut String, result: &LoadResult) -> std::fmt::Result {
 fn advice(ended: Ended) -> Option<&'static str> {
     match ended {
         Ended::Refused(RefusalReason::TooManyInstances) => Some(
-            "either the server was behind, and sheds what it cannot do; or too many live: finished instances count \
+            "either the server had no time to spare, and sheds what it cannot do; or too many live: finished instances count \
              until their retention ends, so start the server with a short --retention",
         ),
         Ended::Refused(RefusalReason::RateExceeded) => Some(
