@@ -181,7 +181,10 @@ impl<'a> Check<'a> {
             self.violated(format!("D1: the first answer to process {me} is none to an append"));
         }
         if let Some(Refused { reason, why }) = seen.refused.as_ref().filter(|it| accuses(it.reason)) {
-            self.violated(format!("B3: process {me}, which is correct, was refused {}: {why}", reason.name()));
+            self.violated(format!(
+                "B3: process {me}, which is correct, was refused {}: {why}",
+                reason.name()
+            ));
         }
         self.reads(seen);
         if let Some(decision) = &seen.decision {

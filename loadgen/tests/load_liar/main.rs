@@ -27,9 +27,7 @@ stall = "5s"
 "#;
 
 async fn under_load(lie: Lie, transport: &str) -> (Profile, Loaded) {
-    let text = PROFILE
-        .replace("WARP_SIZE", &lie.warp_size().to_string())
-        .replace("TRANSPORT", transport);
+    let text = PROFILE.replace("WARP_SIZE", &lie.warp_size().to_string()).replace("TRANSPORT", transport);
     let profile = Profile::parse("liar.toml", &text, &Flags::default()).unwrap();
     let site = Site::open(&server::start(lie).await, COORDINATOR).await.unwrap();
     let loaded = load::run(&site, &profile, std::future::pending(), |_| {}).await.unwrap();

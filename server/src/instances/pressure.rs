@@ -56,7 +56,11 @@ impl Pressure {
             sleep(EVERY).await;
             let time = since.elapsed() * u32::try_from(metrics.num_workers()).unwrap_or(u32::MAX);
             let busy = worked(&metrics).saturating_sub(before).as_secs_f64() / time.as_secs_f64();
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is about a share")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "it is about a share"
+            )]
             self.found((busy * 1_000.0) as u32);
         }
     }

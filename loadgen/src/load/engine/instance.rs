@@ -262,8 +262,10 @@ async fn history(engine: &Engine, instance: InstanceId) -> Option<Collected> {
 /// Judges what everybody saw, and if it is watched the whole history.
 async fn judge(engine: &Engine, table: &Table, mut endings: Vec<Ending>, watching: Watching) {
     let drawn = &table.drawn;
-    let seen: Vec<seen::Seen> =
-        endings.iter_mut().filter_map(|ending| is_correct(table, ending).then(|| ending.seen.take())?).collect();
+    let seen: Vec<seen::Seen> = endings
+        .iter_mut()
+        .filter_map(|ending| is_correct(table, ending).then(|| ending.seen.take())?)
+        .collect();
     let correct: Vec<&Ending> = endings.iter().filter(|ending| is_correct(table, ending)).collect();
     let finding = seen::judge(&drawn.params, &drawn.cast, &seen);
     let mut judgement = Judgement {

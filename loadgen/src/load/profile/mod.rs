@@ -187,7 +187,11 @@ impl Profile {
     pub fn parse(file: &str, text: &str, flags: &Flags) -> Result<Self, ScenarioError> {
         if !flags.set.is_empty() && file::read(text).is_ok() {
             let text = set::set(text, &flags.set).map_err(|why| {
-                ScenarioError::Invalid(Problem::new("command line", &flags.set.join(" "), Fault::new(0..0, why)))
+                ScenarioError::Invalid(Problem::new(
+                    "command line",
+                    &flags.set.join(" "),
+                    Fault::new(0..0, why),
+                ))
             })?;
             let flags = Flags { set: Vec::new(), ..flags.clone() };
             return Self::parse(&format!("{file} with --set"), &text, &flags);

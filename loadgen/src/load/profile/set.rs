@@ -15,7 +15,8 @@ pub(super) fn set(text: &str, settings: &[String]) -> Result<String, String> {
             setting.split_once('=').ok_or_else(|| format!("--set {setting}: give KEY=VALUE"))?;
         let parsed = format!("value = {value}").parse::<Table>().ok().and_then(|mut it| it.remove("value"));
         let value = parsed.unwrap_or_else(|| Value::String(value.to_owned()));
-        place(&mut table, key, value).ok_or_else(|| format!("--set {setting}: {key} is no key of a table"))?;
+        place(&mut table, key, value)
+            .ok_or_else(|| format!("--set {setting}: {key} is no key of a table"))?;
     }
     Ok(table.to_string())
 }

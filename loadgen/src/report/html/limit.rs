@@ -12,9 +12,9 @@ use crate::load::limit::{Limit, Probe};
 use crate::report::load::limit::{doubts, found};
 use crate::report::load::table::time;
 
-const WIDTH: f64 = 700.0;
-const HEIGHT: f64 = 300.0;
-const FRAME: Frame = Frame { left: 64.0, right: 690.0, top: 34.0, bottom: 254.0 };
+const WIDTH: f64 = 420.0;
+const HEIGHT: f64 = 240.0;
+const FRAME: Frame = Frame { left: 50.0, right: 410.0, top: 30.0, bottom: 200.0 };
 /// What the probes are told apart by in the figure of the search.
 const HELD: Series = Series(2);
 const BROKE: Series = Series(1);
@@ -152,14 +152,9 @@ fn figure(
     content: &Markup,
     table: Table,
 ) -> Figure {
-    let drawing = Drawing {
-        id: &format!("{id}-chart"),
-        title,
-        description: caption,
-        width: WIDTH,
-        height: HEIGHT,
-    }
-    .svg(content);
+    let drawing =
+        Drawing { id: &format!("{id}-chart"), title, description: caption, width: WIDTH, height: HEIGHT }
+            .svg(content);
     Figure {
         id: id.to_owned(),
         title: html! { (title) },

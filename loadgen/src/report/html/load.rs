@@ -14,9 +14,11 @@ use crate::load::recorder::Second;
 use crate::load::result::LoadResult;
 use crate::report::load::table::{shown_for, time};
 
-const WIDTH: f64 = 700.0;
-const HEIGHT: f64 = 300.0;
-const FRAME: Frame = Frame { left: 64.0, right: 690.0, top: 34.0, bottom: 254.0 };
+const WIDTH: f64 = 420.0;
+const HEIGHT: f64 = 240.0;
+const FRAME: Frame = Frame { left: 50.0, right: 410.0, top: 30.0, bottom: 200.0 };
+/// Shorter rows have no rate in the plot.
+const LEAST_OF_A_SECOND: f64 = 0.5;
 /// The measures of the latency curve, in the order of their series.
 const CURVES: [Measure; 5] =
     [Measure::Instance, Measure::Service, Measure::Create, Measure::Append, Measure::Read];
@@ -158,9 +160,12 @@ fn over(seconds: &[Second], name: &'static str, value: impl Fn(&Second) -> f64) 
 
 fn rate(measured: &Measured) -> Figure {
     let per_second = |count: u64, second: &Second| count as f64 / second.length.max(1e-3);
+    // What is left of a second at the end says little, and its rate anything.
+    let whole: Vec<Second> =
+        measured.seconds.iter().filter(|second| second.length >= LEAST_OF_A_SECOND).cloned().collect();
     let lines = [
-        over(&measured.seconds, "done", |second| per_second(second.done, second)),
-        over(&measured.seconds, "begun", |second| per_second(second.planned, second)),
+        over(&whole, "done", |second| per_second(second.done, second)),
+        over(&whole, "begun", |second| per_second(second.planned, second)),
     ];
     let caption =
         "Instances that began and that came to their end in each second, without those of the warm-up.";
