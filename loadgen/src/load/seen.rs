@@ -137,7 +137,7 @@ struct Check<'a> {
     cast: &'a Cast,
     schedule: Schedule,
     /// The value at each position, and who read it there first.
-    entries: BTreeMap<Position, (&'a Value, ProcessId)>,
+    entries: Vec<Option<(&'a Value, ProcessId)>>,
     violations: Vec<String>,
     outside: Vec<String>,
     unknown: Vec<String>,
@@ -149,7 +149,7 @@ impl<'a> Check<'a> {
             params,
             cast,
             schedule: Schedule::new(params),
-            entries: BTreeMap::new(),
+            entries: vec![None; params.list_limit() as usize],
             violations: Vec::new(),
             outside: Vec::new(),
             unknown: Vec::new(),
@@ -213,7 +213,9 @@ impl<'a> Check<'a> {
     }
 
     fn entry(&mut self, position: Position, value: &'a Value, me: ProcessId) {
-        let (stands, by) = *self.entries.entry(position).or_insert((value, me));
+        // Behind the longest that the list may be there is nothing to compare: its length is wrong already.
+        let Some(entry) = self.entries.get_mut(position.index()) else { return };
+        let (stands, by) = *entry.get_or_insert((value, me));
         if stands != value {
             self.violated(format!(
                 "R2: at position {position}, process {by} read {stands} and process {me} read {value}"
@@ -272,7 +274,8 @@ impl<'a> Check<'a> {
                 ));
             }
             let proposal = self.cast.part(*me).map(|part| &part.proposal);
-            if let (Some((stands, by)), Some(proposal)) = (self.entries.get(position).copied(), proposal)
+            if let (Some((stands, by)), Some(proposal)) =
+                (self.entries.get(position.index()).copied().flatten(), proposal)
                 && stands != proposal
             {
                 self.violated(format!(
@@ -357,7 +360,7 @@ impl<'a> Check<'a> {
         }
         let everything = self.cast.parts().map(|(_, part)| &part.proposal);
         let proposed: BTreeSet<&Value> =
-            everything.chain(self.entries.values().map(|(value, _)| *value)).collect();
+            everything.chain(self.entries.iter().flatten().map(|(value, _)| *value)).collect();
         for (value, who) in decided {
             if !proposed.contains(value) {
                 self.broke(

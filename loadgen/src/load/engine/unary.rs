@@ -39,7 +39,7 @@ async fn drive(part: &mut Part, connection: &Connection, shared: &Shared, who: W
             }
             Step::Decide(value) => {
                 part.sends_decision(Instant::now());
-                let instance_id = part.table.instance.to_string();
+                let instance_id = part.table.id.clone();
                 let request = v1::DecideRequest { instance_id, value: value.to_bytes() };
                 let answer = connection.list().decide(request).await;
                 let now = Instant::now();
@@ -73,7 +73,7 @@ async fn access(
     who: Who,
 ) -> Then {
     part.sends(op, Instant::now());
-    let instance_id = part.table.instance.to_string();
+    let instance_id = part.table.id.clone();
     let access_number = number.get();
     let params = &part.table.drawn.params;
     let answer = match op {
