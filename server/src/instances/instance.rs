@@ -22,6 +22,7 @@ use super::ended::{Ended, STAYS_AWAKE};
 use super::guarded::Guarded;
 use super::house::{House, WatcherId};
 use super::outlets::Outlet;
+use super::pressure::UnderWay;
 use super::terms::Facts;
 use super::timers::Alarm;
 use crate::identity::Principal;
@@ -112,6 +113,16 @@ impl Instance {
         let instance = Self { facts, house, born, core };
         instance.core().set_alarm(&instance);
         instance
+    }
+
+    /// It counts as under way until it is over.
+    pub(super) fn begins(&self, under_way: UnderWay) {
+        // It may have ended already: whoever guesses an id can be that fast, nobody else.
+        if let Life::Awake(awake) = &mut self.core().life
+            && awake.ended.is_none()
+        {
+            awake.under_way = Some(under_way);
+        }
     }
 
     pub(crate) fn facts(&self) -> &Facts {
