@@ -157,7 +157,7 @@ fn print(findings: &Findings) -> anyhow::Result<()> {
 
 fn table<const N: usize>(head: [&str; N]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::ASCII_MARKDOWN).set_header(head);
+    table.load_style(presets::ASCII_MARKDOWN).set_header(head);
     table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
     table
 }
