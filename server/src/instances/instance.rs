@@ -367,6 +367,21 @@ impl Instance {
         Time::from_nanos(self.house.nanos(at).saturating_sub(self.born))
     }
 
+    /// Bytes of what is packed; `None` if nothing is.
+    #[cfg(test)]
+    pub(super) fn packed_size(&self) -> Option<usize> {
+        match &self.core().life {
+            Life::Awake(_) => None,
+            Life::Ended(ended) => Some(ended.past.size()),
+        }
+    }
+
+    /// As if nobody had come for a while.
+    #[cfg(test)]
+    pub(super) fn pack_now(&self) {
+        self.core().rest(self.now().after(STAYS_AWAKE));
+    }
+
     /// Takes one input that came at this moment and delivers all that follows from it.
     fn step<T>(
         &self,
