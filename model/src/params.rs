@@ -83,7 +83,7 @@ impl Default for Patience {
 }
 
 /// Parameters as asked for, not yet checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ParamsSpec {
     /// n, the number of processes.
     pub processes: u32,
@@ -200,7 +200,7 @@ pub enum ValueError {
 }
 
 /// The parameters of an instance. Whoever holds one holds a valid set (P4).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Params(ParamsSpec);
 
 impl Params {

@@ -79,7 +79,7 @@ impl Answers {
     }
 
     /// The answer to this access of a process whose last executed one is `last`; `None` if it is too long ago.
-    fn get(&self, process: ProcessId, number: AccessNumber, last: u64) -> Option<Kept> {
+    pub(super) fn get(&self, process: ProcessId, number: AccessNumber, last: u64) -> Option<Kept> {
         let behind = last.checked_sub(number.get())?;
         let (piece, place) = self.place(process, number);
         (behind < self.limit.into()).then(|| self.pieces[piece][place])
@@ -122,7 +122,7 @@ impl Machine {
     }
 
     /// The number of the last access of a process that was executed, 0 if none was: they are executed in order.
-    fn executed(&self, process: ProcessId, member: &Member) -> u64 {
+    pub(super) fn executed(&self, process: ProcessId, member: &Member) -> u64 {
         let not = u64::from(member.waiting()) + u64::from(self.rare[process.index()].withdrawn);
         member.next.get() - 1 - not
     }

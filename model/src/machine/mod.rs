@@ -41,6 +41,7 @@ mod kept;
 mod list;
 mod member;
 mod offences;
+mod packed;
 mod phases;
 mod queues;
 mod status;
@@ -316,7 +317,7 @@ impl Machine {
     /// The list for a reader who goes on reading while the machine goes on: entries never change (A3), so an
     /// answer can be looked up long after its phase, without the machine.
     #[must_use]
-    pub fn shared_list(&self) -> Arc<StickyCas<Entry>> {
+    pub fn shared_list(&self) -> &Arc<StickyCas<Entry>> {
         self.list.share()
     }
 
