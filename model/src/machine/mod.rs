@@ -23,7 +23,13 @@
 //! An access costs a constant number of operations, whatever n, p and W are: warps keep tallies of their
 //! members, so nobody is searched for. Three things cost more, and each is paid for rarely: the end of
 //! gathering looks at all n once; a timer that fires looks at the members of one warp; and a jump over
-//! dead warps takes O(log W), or O(W) per round for the shuffled order.
+//! dead warps looks at some words of bits ([`WarpSet`]), or takes O(W) per round for the shuffled order.
+//!
+//! It takes about the same time, too, because what it touches stays small: of a process half a cache line, in
+//! order, so that a warp is one piece of memory (`member`); of its warp half a line and a place in line (`warp`); for
+//! the answer that is kept 16 bytes, beside those of its neighbours (`kept`). Nothing is allocated for an access;
+//! memory grows with what waits at once (`queues`) and with the numbers that accesses have come to.
+//! `docs/benchmarks.md` has the figures.
 //!
 //! # What is not here
 //! Names, roles, connections, retention and idle lifetime belong to the server. The machine knows processes
