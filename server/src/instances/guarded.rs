@@ -17,7 +17,7 @@ use super::alarm::Alarm;
 use super::callers::Callers;
 use super::instance::{Facts, Instance, WatcherId};
 use super::outlets::Outlets;
-use super::pressure::UnderWay;
+use super::pressure::Presence;
 use crate::limits::Limits;
 use crate::store::budget::Budget;
 use crate::store::memory::Record;
@@ -34,8 +34,7 @@ pub(super) struct Guarded {
     pub(super) next_watcher: WatcherId,
     pub(super) alarm: Alarm,
     pub(super) touched: Time,
-    /// Until it is over.
-    pub(super) under_way: Option<UnderWay>,
+    pub(super) presence: Presence,
     /// When it finished or was closed.
     pub(super) ended: Option<Time>,
     /// Its time is over (F10): whoever still holds it finds it gone.
@@ -57,7 +56,7 @@ impl Guarded {
             next_watcher: WatcherId::default(),
             alarm: Alarm::default(),
             touched: Time::ZERO,
-            under_way: None,
+            presence: Presence::Over,
             ended: None,
             expired: false,
             events: Vec::new(),
@@ -82,7 +81,7 @@ impl Guarded {
             }
             if self.ended.is_none() && matches!(self.machine.state(), State::Finished | State::Closed) {
                 self.ended = Some(now);
-                self.under_way = None;
+                self.presence = Presence::Over;
             }
             self.record.extend(now, events.drain(..));
             self.events = events;
@@ -103,6 +102,7 @@ impl Guarded {
                 self.outlets.withdraw(*process, *number, &why);
                 self.callers.withdraw(*process, *number, &why);
             }
+            Event::Joined { .. } => self.presence.joined(),
             event => trace(instance, event),
         }
     }
@@ -118,7 +118,7 @@ impl Guarded {
     /// Its time is over: lets go of everybody who waits, since nothing will happen here any more.
     pub(super) fn expire(&mut self, id: InstanceId) {
         self.expired = true;
-        self.under_way = None;
+        self.presence = Presence::Over;
         let why = Refused::new(RefusalReason::InstanceUnknown, format!("instance {id} has expired"));
         for (process, outlet) in self.outlets.take() {
             for (number, _) in self.machine.member(process).waiting {

@@ -22,7 +22,7 @@ use super::answered::Answered;
 use super::callers::{Ticket, TooMany};
 use super::guarded::Guarded;
 use super::outlets::Outlet;
-use super::pressure::UnderWay;
+use super::pressure::Presence;
 use super::timers::Timers;
 use crate::identity::Principal;
 use crate::limits::Limits;
@@ -123,11 +123,9 @@ impl Instance {
         instance
     }
 
-    /// It counts as under way until it is over.
-    pub(super) fn begins(&self, under_way: UnderWay) {
-        let core = &mut *self.core();
-        // It may have ended already: whoever guesses an id can be that fast, nobody else.
-        core.under_way = core.ended.is_none().then_some(under_way);
+    /// From the first join on it counts as its creator's. Before it can be found by anybody.
+    pub(super) fn belongs_to(&self, presence: Presence) {
+        self.core().presence = presence;
     }
 
     /// An executed access of this instance.

@@ -33,6 +33,7 @@ pub(crate) use outbox::{Out, Outbox, Taker, how_many};
 pub(crate) use outlets::Outlet;
 pub(crate) use pressure::Pressure;
 
+use pressure::Presence;
 use timers::Timers;
 
 /// What somebody asks to be created; the parameters are checked, the roster fits them.
@@ -153,7 +154,7 @@ impl Instances {
             return Ok((existing, false));
         }
         let creator = living.insert(instance.clone(), self.limits.worst_case(instance.params()));
-        instance.begins(self.pressure.begins(creator));
+        instance.belongs_to(Presence::Empty(self.pressure.clone(), creator.clone()));
         Ok((instance, true))
     }
 
