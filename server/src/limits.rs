@@ -109,7 +109,7 @@ pub struct Limits {
     /// Bytes that all living instances together may come to take if everybody in them does the worst. Far more
     /// than they take in fact, for correct processes leave most of their pipelines empty.
     pub instance_bytes: usize,
-    /// Instances that one creator may have under way while the server has no time to spare: more than keep a machine
+    /// Instances at which somebody plays that one creator may have while the server has no time to spare: more than keep a machine
     /// busy, so that nothing is lost by refusing the next, and few enough for each to end soon. It is a share that
     /// others cannot use up.
     pub instances_when_busy: usize,

@@ -331,6 +331,8 @@ async fn a_server_without_rest_gives_no_more_to_who_has_its_share_and_what_is_un
     let mut boss = server.client(COORDINATOR).await;
     let mut rival = server.client("rival").await;
     let ids = [game::instance(&server).await, game::instance(&server).await];
+    let mut p1 = server.client("p1").await;
+    let _joined = [Stream::open(&mut p1, &ids[0]).await, Stream::open(&mut p1, &ids[1]).await];
     // Somebody is always ready to work on in the one thread that there is.
     let hog = tokio::spawn(async {
         loop {

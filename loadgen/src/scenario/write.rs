@@ -22,19 +22,19 @@ struct File<'a> {
     late: &'a BTreeSet<ProcessId>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     faulty: &'a BTreeSet<ProcessId>,
-    instance: Instance<'a>,
+    instance: Instance<&'a Arbiter>,
     proposals: Proposals<'a>,
     faults: Vec<Faults<'a>>,
 }
 
 /// `[instance]`, of whatever file has one.
 #[derive(Serialize)]
-pub(crate) struct Instance<'a> {
+pub(crate) struct Instance<A> {
     processes: u32,
     warp_size: u32,
     read_size: u32,
     order: Order,
-    arbiter: &'a Arbiter,
+    arbiter: A,
     append_window: AppendWindow,
     patience: String,
     join_timeout: String,
@@ -45,15 +45,15 @@ pub(crate) struct Instance<'a> {
     seed: Option<u64>,
 }
 
-impl<'a> Instance<'a> {
-    /// Of these parameters. No seed: each instance has its own.
-    pub(crate) fn of(spec: &'a ParamsSpec, seed: Option<u64>) -> Self {
+impl<A> Instance<A> {
+    /// Of these parameters, with the arbiter as that file names it. No seed: each instance has its own.
+    pub(crate) fn of(spec: &ParamsSpec, arbiter: A, seed: Option<u64>) -> Self {
         Self {
             processes: spec.processes,
             warp_size: spec.warp_size,
             read_size: spec.read_size,
             order: spec.order,
-            arbiter: &spec.arbiter,
+            arbiter,
             append_window: spec.append_window,
             patience: patience(spec.patience),
             join_timeout: duration(spec.join_timeout),
@@ -85,13 +85,14 @@ enum Does<'a> {
 }
 
 pub(super) fn to_toml(scenario: &Scenario) -> String {
+    let spec = scenario.params.spec();
     let file = File {
         name: &scenario.name,
         about: &scenario.about,
         expect: scenario.expect,
         late: scenario.cast.late(),
         faulty: scenario.cast.faulty(),
-        instance: Instance::of(scenario.params.spec(), Some(scenario.seed)),
+        instance: Instance::of(spec, &spec.arbiter, Some(scenario.seed)),
         proposals: Proposals { values: scenario.cast.parts().map(|(_, part)| &part.proposal).collect() },
         faults: faults(scenario),
     };

@@ -22,7 +22,7 @@ use super::ended::{Ended, STAYS_AWAKE};
 use super::guarded::Guarded;
 use super::house::{House, WatcherId};
 use super::outlets::Outlet;
-use super::pressure::UnderWay;
+use super::pressure::Presence;
 use super::terms::Facts;
 use super::timers::Alarm;
 use crate::identity::Principal;
@@ -115,13 +115,10 @@ impl Instance {
         instance
     }
 
-    /// It counts as under way until it is over.
-    pub(super) fn begins(&self, under_way: UnderWay) {
-        // It may have ended already: whoever guesses an id can be that fast, nobody else.
-        if let Life::Awake(awake) = &mut self.core().life
-            && awake.ended.is_none()
-        {
-            awake.under_way = Some(under_way);
+    /// From the first join on it counts as its creator's. Before it can be found by anybody.
+    pub(super) fn belongs_to(&self, presence: Presence) {
+        if let Life::Awake(awake) = &mut self.core().life {
+            awake.presence = presence;
         }
     }
 

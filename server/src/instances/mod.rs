@@ -37,6 +37,7 @@ pub(crate) use pressure::Pressure;
 pub(crate) use terms::{Facts, Terms};
 
 use house::House;
+use pressure::Presence;
 use terms::AllTerms;
 
 /// What somebody asks to be created; the parameters are checked, the roster fits them.
@@ -157,7 +158,7 @@ impl Instances {
             return Ok((existing, false));
         }
         let creator = living.insert(instance.clone(), self.limits());
-        instance.begins(self.pressure.begins(creator));
+        instance.belongs_to(Presence::Empty(self.pressure.clone(), creator.clone()));
         Ok((instance, true))
     }
 

@@ -74,7 +74,7 @@ impl Pressure {
         f64::from(self.busy.load(Ordering::Relaxed)) / 1_000.0
     }
 
-    /// Instances that are neither finished nor closed nor expired.
+    /// Instances at which somebody has joined and that are neither finished nor closed nor expired.
     pub(crate) fn under_way(&self) -> usize {
         self.under_way.load(Ordering::Relaxed)
     }
@@ -85,7 +85,7 @@ impl Pressure {
     }
 
     /// An instance of this creator is under way from now on.
-    pub(super) fn begins(&self, creator: &Arc<AtomicUsize>) -> UnderWay {
+    fn begins(&self, creator: &Arc<AtomicUsize>) -> UnderWay {
         creator.fetch_add(1, Ordering::Relaxed);
         if self.under_way.fetch_add(1, Ordering::Relaxed) + 1 >= self.share {
             self.worth.notify_one();
@@ -97,6 +97,26 @@ impl Pressure {
 /// How long all threads together have worked until now.
 fn worked(metrics: &RuntimeMetrics) -> Duration {
     (0..metrics.num_workers()).map(|worker| metrics.worker_total_busy_duration(worker)).sum()
+}
+
+/// Whether an instance counts as under way: from the first join on, for one at which nobody plays is no work.
+#[derive(Debug)]
+pub(super) enum Presence {
+    /// Nobody has joined yet.
+    Empty(Arc<Pressure>, Arc<AtomicUsize>),
+    /// It counts.
+    Played(#[expect(dead_code, reason = "what it does, it does when it is dropped")] UnderWay),
+    /// It has ended.
+    Over,
+}
+
+impl Presence {
+    /// Somebody has joined.
+    pub(super) fn joined(&mut self) {
+        if let Self::Empty(pressure, creator) = self {
+            *self = Self::Played(pressure.begins(creator));
+        }
+    }
 }
 
 /// An instance that counts as under way until this is dropped.
@@ -138,6 +158,19 @@ mod tests {
         drop(first);
         assert_eq!((pressure.under_way(), one.load(Ordering::Relaxed)), (1, 0));
         drop(second);
+        assert_eq!(pressure.under_way(), 0);
+    }
+
+    #[test]
+    fn an_instance_counts_once_from_the_first_join_on() {
+        let (pressure, creator) = (Arc::new(pressure(3)), Arc::default());
+        let mut presence = Presence::Empty(Arc::clone(&pressure), creator);
+        assert_eq!(pressure.under_way(), 0);
+        presence.joined();
+        presence.joined();
+        assert_eq!(pressure.under_way(), 1);
+        presence = Presence::Over;
+        presence.joined();
         assert_eq!(pressure.under_way(), 0);
     }
 

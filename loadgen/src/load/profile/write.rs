@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use stickycas_model::byzantine::Strategy;
+use stickycas_model::params::Arbiter;
 
 use super::{Open, Pacing, Profile, Transport};
 use crate::fault_plan::Placement;
@@ -14,7 +15,7 @@ struct File<'a> {
     about: &'a str,
     seed: u64,
     fail_if: Vec<String>,
-    instance: Instance<'a>,
+    instance: Instance<&'a Arbiter>,
     proposals: Proposals,
     #[serde(skip_serializing_if = "Option::is_none")]
     byzantine: Option<Byzantine<'a>>,
@@ -88,12 +89,13 @@ struct Step {
 }
 
 pub(super) fn to_toml(profile: &Profile) -> String {
+    let spec = profile.params.spec();
     let file = File {
         name: &profile.name,
         about: &profile.about,
         seed: profile.seed,
         fail_if: profile.fail_if.iter().map(ToString::to_string).collect(),
-        instance: Instance::of(profile.params.spec(), None),
+        instance: Instance::of(spec, &spec.arbiter, None),
         proposals: Proposals { distinct: profile.distinct, value_bytes: profile.value_bytes },
         byzantine: profile.byzantine.as_ref().map(|byzantine| Byzantine {
             count: byzantine.count,
