@@ -105,6 +105,10 @@ pub struct Limits {
     /// Bytes that all living instances together may come to take if everybody in them does the worst. Far more
     /// than they take in fact, for correct processes leave most of their pipelines empty.
     pub instance_bytes: usize,
+    /// Instances that one creator may have under way while the server has no time to spare: more than keep a machine
+    /// busy, so that nothing is lost by refusing the next, and few enough for each to end soon. It is a share that
+    /// others cannot use up.
+    pub instances_when_busy: usize,
     /// Bytes of a principal's name.
     pub principal_bytes: usize,
     /// Instances on one page of List.
@@ -151,10 +155,11 @@ impl Default for Limits {
             events_per_process: 16,
             record_bytes: 2 * 1024 * 1024 * 1024,
             callers_per_access: 8,
-            instances: 200_000,
-            instances_per_creator: 100_000,
+            instances: 2_000_000,
+            instances_per_creator: 1_000_000,
             processes: 16_000_000,
             instance_bytes: 128 * 1024 * 1024 * 1024,
+            instances_when_busy: 512,
             principal_bytes: 256,
             page: 1_000,
             status_rows: 1_024,
@@ -166,20 +171,29 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Bytes that an instance with these parameters may still come to take when it has ended, its record aside:
+    /// nothing waits there, and of what was answered only numbers are kept.
+    pub(crate) fn ended_case(&self, params: &Params) -> usize {
+        /// A member's state, its place in the roster twice, a first offence of each kind with its words.
+        const PROCESS: usize = 4 * 1024;
+        /// An answer as it is kept.
+        const ANSWER: usize = 64;
+        let spec = params.spec();
+        let value = spec.max_value_bytes as usize;
+        let process = PROCESS + 2 * self.principal_bytes + 2 * value + spec.pipeline as usize * ANSWER;
+        params.processes() as usize * process
+    }
+
     /// Bytes that an instance with these parameters may come to take, its record aside: every pipeline is full of the
     /// largest values, as many calls as may wait for each access, and everybody has committed every offence.
     pub(crate) fn worst_case(&self, params: &Params) -> usize {
-        /// A member's state, its place in the roster twice, a first offence of each kind with its words.
-        const PROCESS: usize = 4 * 1024;
-        /// An access as it waits and as its answer is kept.
-        const ACCESS: usize = 256;
+        /// An access as it waits, beside its answer.
+        const ACCESS: usize = 192;
         /// The two ends of a place for the answer.
         const CALLER: usize = 192;
         let spec = params.spec();
         let value = spec.max_value_bytes as usize;
         let access = ACCESS + value + self.callers_per_access * CALLER;
-        // Beside what waits, an entry of the list and a decision.
-        let process = PROCESS + 2 * self.principal_bytes + 2 * value + spec.pipeline as usize * access;
-        params.processes() as usize * process
+        self.ended_case(params) + params.processes() as usize * spec.pipeline as usize * access
     }
 }
