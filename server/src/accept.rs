@@ -2,7 +2,8 @@
 //!
 //! tonic has no limit on connections, ignores its own TCP settings when it is handed connections, and keeps a
 //! listening socket open while it drains. So we accept ourselves. And it tells nobody why it gave a connection
-//! up, so we look at the last words that it sent there.
+//! up, so we look at the last words that it sent there. And HTTP/2 writes whenever one answer is ready; we have it wait
+//! for those that are ready next, for a write costs as much as making an answer does.
 
 use std::io;
 use std::pin::Pin;

@@ -2,6 +2,7 @@
 
 use anyhow::Context as _;
 
+use super::tongue::{Own, Stock};
 use super::{attach, unary};
 use crate::etcd::{Program, play};
 use crate::rig::Rig;
@@ -122,10 +123,10 @@ impl Candidate {
             UnaryFloor => unary::run(&Rig::floor(instances, layout).await?, self.in_flight()).await,
             Unary => unary::run(&Rig::server(instances, layout).await?, self.in_flight()).await,
             StreamFloor { in_flight } => {
-                attach::run(&Rig::floor(instances, layout).await?, in_flight, false).await
+                attach::run::<Stock>(&Rig::floor(instances, layout).await?, in_flight, false).await
             }
             Attach { in_flight, batch } => {
-                attach::run(&Rig::server(instances, layout).await?, in_flight, batch).await
+                attach::run::<Own>(&Rig::server(instances, layout).await?, in_flight, batch).await
             }
             Etcd { in_flight, fsync } => {
                 let etcd = etcd.context("there is no etcd")?;
