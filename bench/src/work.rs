@@ -119,7 +119,7 @@ impl Saw {
                 entries: entries.iter().map(|entry| entry.value()).collect::<Result<_, _>>()?,
             },
         ];
-        Ok(Seen { process, accesses, decision: Some(self.decision.value()?) })
+        Ok(Seen { process, accesses, decision: Some(self.decision.value()?), refused: None })
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use stickycas_proto::attach::{Heard, Message};
 use stickycas_proto::names::PRINCIPAL_KEY;
 use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
 use stickycas_proto::v1::judge_service_client::JudgeServiceClient;
@@ -156,6 +157,17 @@ impl Connection {
     pub fn list(&self) -> StickyCasServiceClient<Identified> {
         // The server is trusted (SPEC section 10) and a read may return r values: no limit of our own.
         StickyCasServiceClient::new(self.identified()).max_decoding_message_size(usize::MAX)
+    }
+
+    /// Opens an Attach stream whose messages are written and read by hand, for whoever plays very many processes.
+    ///
+    /// # Errors
+    /// The status with which the server refuses it, or what became of the connection.
+    pub async fn attach(
+        &self,
+        messages: impl tonic::IntoStreamingRequest<Message = Message>,
+    ) -> Result<tonic::Response<tonic::Streaming<Heard>>, Status> {
+        stickycas_proto::attach::attach(self.identified(), messages).await
     }
 
     /// The service of instances, likewise.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use stickycas_proto::convert::WireError;
 use stickycas_proto::v1;
 use stickycas_proto::v1::RefusalReason;
@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::info::optional_time;
 
 /// What a server has counted since it started.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ServerCounts {
     /// When it started, by its own clock.
     #[serde(serialize_with = "optional_time", skip_serializing_if = "Option::is_none")]
@@ -27,6 +27,50 @@ pub struct ServerCounts {
     pub principals: BTreeMap<String, Counts>,
     /// How many more principals there are.
     pub left_out: u32,
+    /// What the server is and runs on. `None`: it does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerFacts>,
+}
+
+/// What a server is, what it runs on, and how it stands at this moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ServerFacts {
+    /// Its version.
+    pub version: String,
+    /// The commit it was built from, if the build was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// Whether it was built with debug assertions: its figures then say little.
+    pub debug_assertions: bool,
+    /// Operating system.
+    pub os: String,
+    /// Processor architecture.
+    pub architecture: String,
+    /// Processors that it may use.
+    pub cpus: u32,
+    /// Bytes of memory that it takes, if its system tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resident_bytes: Option<u64>,
+    /// For which share of their time, 0 to 1, its threads have lately had work.
+    pub busy: f64,
+    /// Instances that are neither finished nor closed.
+    pub instances_under_way: u64,
+}
+
+impl From<&v1::ServerFacts> for ServerFacts {
+    fn from(wire: &v1::ServerFacts) -> Self {
+        Self {
+            version: wire.version.clone(),
+            commit: (!wire.commit.is_empty()).then(|| wire.commit.clone()),
+            debug_assertions: wire.debug_assertions,
+            os: wire.os.clone(),
+            architecture: wire.architecture.clone(),
+            cpus: wire.cpus,
+            resident_bytes: (wire.resident_bytes > 0).then_some(wire.resident_bytes),
+            busy: wire.busy,
+            instances_under_way: wire.instances_under_way,
+        }
+    }
 }
 
 /// How often what happened. The fields are those of the wire's `Counts`, where each is explained.
@@ -121,6 +165,7 @@ impl TryFrom<v1::GetCountsResponse> for ServerCounts {
             all: counts(&wire.all)?,
             principals: wire.principals.iter().map(named).collect::<Result<_, WireError>>()?,
             left_out: wire.principals_left_out,
+            server: wire.server.as_ref().map(ServerFacts::from),
         })
     }
 }

@@ -1,7 +1,8 @@
 //! `load` as people and scripts meet it: exit codes, files, what is printed where.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
-mod load_support;
+#[path = "../../model/tests/json_schema/mod.rs"]
+mod json_schema;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -90,10 +91,10 @@ fn the_result_is_what_its_schema_says_and_the_histograms_say_the_same() {
     assert_eq!(text(&output.stdout), fs::read_to_string(folder.join("here/result.json")).unwrap());
     let json: Json = serde_json::from_slice(&output.stdout).unwrap();
     let schema = schema();
-    assert_eq!(load_support::faults(&schema, &schema, &json, ""), [""; 0]);
+    assert_eq!(json_schema::faults(&schema, &schema, &json, ""), [""; 0]);
     let mut wrong = json.clone();
     wrong["figures"]["rate"] = "fast".into();
-    assert_eq!(load_support::faults(&schema, &schema, &wrong, ""), ["/figures/rate: type"]);
+    assert_eq!(json_schema::faults(&schema, &schema, &wrong, ""), ["/figures/rate: type"]);
 
     let result: LoadResult = serde_json::from_value(json).unwrap();
     assert_eq!((result.verdict, result.judged.valid, result.exit_code()), (Outcome::Valid, 60, 4));
@@ -184,7 +185,7 @@ fn results_of_several_generators_are_merged_into_one() {
     assert_eq!(merged.status.code(), Some(0), "{}", text(&merged.stderr));
     let json: Json = serde_json::from_slice(&merged.stdout).unwrap();
     let schema = schema();
-    assert_eq!(load_support::faults(&schema, &schema, &json, ""), [""; 0]);
+    assert_eq!(json_schema::faults(&schema, &schema, &json, ""), [""; 0]);
     let all: LoadResult = serde_json::from_value(json).unwrap();
     let read = |name: &str| -> LoadResult {
         serde_json::from_str(&fs::read_to_string(folder.join(name).join("result.json")).unwrap()).unwrap()
@@ -222,7 +223,7 @@ fn what_is_worse_than_the_baseline_fails_the_run() {
     assert_eq!(worse.status.code(), Some(4), "{}", text(&worse.stderr));
     let json: Json = serde_json::from_slice(&worse.stdout).unwrap();
     let schema = schema();
-    assert_eq!(load_support::faults(&schema, &schema, &json, ""), [""; 0]);
+    assert_eq!(json_schema::faults(&schema, &schema, &json, ""), [""; 0]);
     assert_eq!(json["baseline"][0]["worse"], true);
 }
 
@@ -238,7 +239,7 @@ fn a_search_for_the_limit_tells_what_it_tried_and_leaves_a_folder() {
     let json: Json = serde_json::from_slice(&output.stdout).unwrap();
     let schema: Json =
         serde_json::from_str(include_str!("../../docs/schema/load-limit.schema.json")).unwrap();
-    assert_eq!(load_support::faults(&schema, &schema, &json, ""), [""; 0]);
+    assert_eq!(json_schema::faults(&schema, &schema, &json, ""), [""; 0]);
     let limit: Limit = serde_json::from_value(json).unwrap();
     assert_eq!(
         output.status.code(),
@@ -248,7 +249,7 @@ fn a_search_for_the_limit_tells_what_it_tried_and_leaves_a_folder() {
     );
     assert_eq!(limit.verdict, Outcome::Valid);
     let kept = limit.probes.iter().filter(|probe| probe.held).count();
-    assert!(kept < limit.probes.len() && limit.limits.len() <= 2, "{limit:?}");
+    assert!(kept < limit.probes.len() && limit.searches.len() <= 2, "{limit:?}");
     assert_eq!(text(&output.stdout), fs::read_to_string(folder.join("runs/load-limit/limit.json")).unwrap());
     let probes = fs::read_to_string(folder.join("runs/load-limit/probes.csv")).unwrap();
     assert_eq!(probes.lines().count(), limit.probes.len() + 1);

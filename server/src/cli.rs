@@ -79,6 +79,9 @@ struct Serve {
     /// Instances of one creator among them.
     #[arg(long, value_name = "N", default_value_t = Limits::default().instances_per_creator)]
     instances_per_creator: usize,
+    /// Instances that one creator may have under way while the server has no time to spare.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().instances_when_busy)]
+    instances_when_busy: usize,
     /// MiB that all instances may come to take if everybody in them does the worst, records aside.
     #[arg(long, value_name = "MIB", default_value_t = Limits::default().instance_bytes / MIB)]
     instance_memory: usize,
@@ -168,6 +171,7 @@ impl Serve {
             connections_per_principal: self.connections_per_principal,
             instances: self.instances,
             instances_per_creator: self.instances_per_creator,
+            instances_when_busy: self.instances_when_busy,
             instance_bytes: self.instance_memory.saturating_mul(MIB),
             record_bytes: self.record_memory.saturating_mul(MIB),
             ..Limits::default()

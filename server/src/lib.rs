@@ -17,6 +17,7 @@ pub mod cli;
 mod config;
 mod deadline;
 mod drain;
+mod facts;
 mod identity;
 mod instances;
 mod last_words;
@@ -89,6 +90,9 @@ pub async fn run(
     let instances = Arc::new(Instances::new(limits.clone()));
     let timers = instances.clone();
     let _timers = AbortOnDropHandle::new(tokio::spawn(async move { timers.run_timers().await }));
+
+    let pressure = instances.pressure().clone();
+    let _pressure = AbortOnDropHandle::new(tokio::spawn(async move { pressure.run().await }));
 
     let principals = Principals::new(limits);
     let service = Service::new(instances.clone(), limits.clone(), drain.clone(), principals.clone());

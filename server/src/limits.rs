@@ -109,6 +109,10 @@ pub struct Limits {
     /// Bytes that all living instances together may come to take if everybody in them does the worst. Far more
     /// than they take in fact, for correct processes leave most of their pipelines empty.
     pub instance_bytes: usize,
+    /// Instances at which somebody plays that one creator may have while the server has no time to spare: more than keep a machine
+    /// busy, so that nothing is lost by refusing the next, and few enough for each to end soon. It is a share that
+    /// others cannot use up.
+    pub instances_when_busy: usize,
     /// Bytes of a principal's name.
     pub principal_bytes: usize,
     /// Instances on one page of List.
@@ -159,6 +163,7 @@ impl Default for Limits {
             instances_per_creator: 1_000_000,
             processes: 16_000_000,
             instance_bytes: 128 * 1024 * 1024 * 1024,
+            instances_when_busy: 512,
             principal_bytes: 256,
             page: 1_000,
             status_rows: 1_024,

@@ -8,6 +8,7 @@ use stickycas_server::PRINCIPAL_KEY;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tonic::Code;
+use tonic_types::StatusExt as _;
 
 use crate::harness::game::{self, PROPOSAL, alone, create_request, parameters};
 use crate::harness::raw::{Raw, prefixed};
@@ -318,6 +319,49 @@ async fn room_comes_back_when_an_instance_has_gone() {
     })
     .await;
     game::play(&server, &next, PROPOSAL).await;
+}
+
+#[tokio::test]
+async fn a_server_without_rest_gives_no_more_to_who_has_its_share_and_what_is_under_way_goes_on() {
+    let server = Server::with(|config| {
+        config.limits.instances_when_busy = 2;
+        config.coordinators.insert("rival".to_owned());
+    })
+    .await;
+    let mut boss = server.client(COORDINATOR).await;
+    let mut rival = server.client("rival").await;
+    let ids = [game::instance(&server).await, game::instance(&server).await];
+    let mut p1 = server.client("p1").await;
+    let _joined = [Stream::open(&mut p1, &ids[0]).await, Stream::open(&mut p1, &ids[1]).await];
+    // Somebody is always ready to work on in the one thread that there is.
+    let hog = tokio::spawn(async {
+        loop {
+            tokio::task::yield_now().await;
+        }
+    });
+    let shed = soon(async {
+        loop {
+            if let Err(status) = boss.create(create_request(parameters())).await {
+                break status;
+            }
+        }
+    })
+    .await;
+    told(&shed, Code::ResourceExhausted, "TOO_MANY_INSTANCES");
+    assert!(shed.get_error_details().retry_info().is_some());
+    for _ in 0..2 {
+        rival.create(create_request(parameters())).await.expect("its share is its own");
+    }
+    game::play(&server, &ids[0], PROPOSAL).await;
+    hog.abort();
+    // With time to spare again there is no such limit.
+    soon(async {
+        while boss.create(create_request(parameters())).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    game::play(&server, &ids[1], PROPOSAL).await;
 }
 
 #[tokio::test]

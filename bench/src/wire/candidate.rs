@@ -1,9 +1,8 @@
 //! Who takes part.
 
-use std::io::Write as _;
-
 use anyhow::Context as _;
 
+use super::tongue::{Own, Stock};
 use super::{attach, unary};
 use crate::etcd::{Program, play};
 use crate::rig::Rig;
@@ -98,20 +97,19 @@ impl Candidate {
         }
     }
 
-    /// Whether what it needs is there. If not, says so.
-    pub(crate) fn can_run(self, etcd: Option<&Program>) -> bool {
-        let Etcd { fsync, .. } = self else { return true };
-        let missing = match etcd {
-            None => "there is no etcd (Debian: apt-get install etcd-server), or give --etcd PATH".to_owned(),
+    /// What it needs and is not there.
+    pub(crate) fn lacks(self, etcd: Option<&Program>) -> Option<String> {
+        let Etcd { fsync, .. } = self else { return None };
+        match etcd {
+            None => {
+                Some("there is no etcd (Debian: apt-get install etcd-server), or give --etcd PATH".to_owned())
+            }
             Some(etcd) if !fsync && !etcd.can_leave_fsync => {
                 let version = &etcd.version;
-                format!("etcd {version} has no --unsafe-no-fsync; --disk /dev/shm shows etcd without a disk")
+                Some(format!("etcd {version} has no --unsafe-no-fsync; --disk /dev/shm does without a disk"))
             }
-            Some(_) => return true,
-        };
-        // Nothing is to be done if nobody listens.
-        let _told = writeln!(std::io::stderr(), "{} is left out: {missing}", self.name());
-        false
+            Some(_) => None,
+        }
     }
 
     /// One turn, on a server of its own.
@@ -125,10 +123,10 @@ impl Candidate {
             UnaryFloor => unary::run(&Rig::floor(instances, layout).await?, self.in_flight()).await,
             Unary => unary::run(&Rig::server(instances, layout).await?, self.in_flight()).await,
             StreamFloor { in_flight } => {
-                attach::run(&Rig::floor(instances, layout).await?, in_flight, false).await
+                attach::run::<Stock>(&Rig::floor(instances, layout).await?, in_flight, false).await
             }
             Attach { in_flight, batch } => {
-                attach::run(&Rig::server(instances, layout).await?, in_flight, batch).await
+                attach::run::<Own>(&Rig::server(instances, layout).await?, in_flight, batch).await
             }
             Etcd { in_flight, fsync } => {
                 let etcd = etcd.context("there is no etcd")?;

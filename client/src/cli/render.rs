@@ -333,7 +333,13 @@ mod tests {
         let one =
             Counts { refusals: [("RATE_EXCEEDED", 2)].into(), messages_oversized: 1, ..Counts::default() };
         let principals = [("mallory".to_owned(), one)].into();
-        let told = counts(&ServerCounts { started: None, all: Counts::default(), principals, left_out: 3 });
+        let told = counts(&ServerCounts {
+            started: None,
+            all: Counts::default(),
+            principals,
+            left_out: 3,
+            server: None,
+        });
         let lines = ["all: nothing", "principal mallory: refused RATE_EXCEEDED 2, messages oversized 1"];
         assert_eq!(told, format!("{}\n{}\nand 3 more principals\n", lines[0], lines[1]));
     }

@@ -5,12 +5,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
-use stickycas_model::params::{AppendWindow, Order, ParamsSpec};
+use stickycas_model::params::ParamsSpec;
 
 use super::cell::{ArbiterKind, Figure, Point};
 use super::{check, file};
 use crate::fault_plan::Placement;
-use crate::scenario::{Problem, ScenarioError, Template, write};
+use crate::scenario::write::Instance;
+use crate::scenario::{Problem, ScenarioError, Template};
 
 /// A campaign that can be run. Equal campaigns make the same runs and give the same results.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,28 +128,24 @@ impl Campaign {
     #[must_use]
     pub fn scenario(&self, cell: &CellPlan) -> String {
         let CellPlan { number, point, seeds } = cell;
-        let duration = |duration| humantime::format_duration(duration).to_string();
+        let spec = ParamsSpec {
+            processes: point.n,
+            warp_size: point.p,
+            read_size: point.r,
+            order: point.order,
+            append_window: point.window,
+            ..self.instance.clone()
+        };
+        let arbiter = match point.arbiter {
+            ArbiterKind::FirstCome => "first_come",
+            ArbiterKind::Uniform => "uniform",
+            ArbiterKind::Priority => "byzantine_first",
+        };
         let group = Faults { count: point.f, placement: point.placement, strategy: &point.strategy };
         let file = File {
             name: format!("cell-{number}"),
             about: format!("cell {number} of campaign {}", self.name),
-            instance: Instance {
-                processes: point.n,
-                warp_size: point.p,
-                read_size: point.r,
-                order: point.order,
-                arbiter: match point.arbiter {
-                    ArbiterKind::FirstCome => "first_come",
-                    ArbiterKind::Uniform => "uniform",
-                    ArbiterKind::Priority => "byzantine_first",
-                },
-                append_window: point.window,
-                patience: write::patience(self.instance.patience),
-                join_timeout: duration(self.instance.join_timeout),
-                pace: duration(self.instance.pace),
-                pipeline: self.instance.pipeline,
-                max_value_bytes: self.instance.max_value_bytes,
-            },
+            instance: Instance::of(&spec, arbiter, None),
             proposals: Proposals { distinct: point.distinct },
             faults: if point.f == 0 { Vec::new() } else { vec![group] },
         };
@@ -179,24 +176,9 @@ impl CellPlan {
 struct File<'a> {
     name: String,
     about: String,
-    instance: Instance,
+    instance: Instance<&'static str>,
     proposals: Proposals,
     faults: Vec<Faults<'a>>,
-}
-
-#[derive(Serialize)]
-struct Instance {
-    processes: u32,
-    warp_size: u32,
-    read_size: u32,
-    order: Order,
-    arbiter: &'static str,
-    append_window: AppendWindow,
-    patience: String,
-    join_timeout: String,
-    pace: String,
-    pipeline: u32,
-    max_value_bytes: u32,
 }
 
 #[derive(Serialize)]

@@ -70,14 +70,14 @@ pub struct Row {
     pub latency: Latency,
 }
 
-/// How many instances did what. Without those of the warm-up, but for `planned`.
+/// How many instances did what, without those of the warm-up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Starts that were planned and came, the warm-up included.
+    /// Starts that were planned and came.
     pub planned: u64,
-    /// Starts of an open loop, the warm-up included, that came too late.
+    /// Starts of an open loop that came too late.
     pub late: u64,
-    /// Starts of an open loop, the warm-up included, that did not come, as too many instances were under way.
+    /// Starts of an open loop that did not come, as too many instances were under way.
     pub dropped: u64,
     /// Instances that began.
     pub begun: u64,

@@ -1,11 +1,13 @@
 //! The verdict of a load: that of its instances, taken together.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 use stickycas_model::judge::Outcome;
+use stickycas_model::types::Value;
 
-use super::seen::Finding;
+use super::engine::Who;
+use super::seen::{Finding, Seen};
 use crate::record::Record;
 
 /// As many instances are kept as evidence, of those that are violations and of the others.
@@ -22,22 +24,64 @@ pub(super) struct Judgement {
     pub(super) finding: Finding,
     /// By its whole history, if that was collected.
     pub(super) record: Option<Box<Record>>,
-    /// What the history shows if correct processes did exceed what they may send, for which it accuses them.
-    pub(super) excused: Option<Outcome>,
+    /// If the history accuses correct processes of having sent more than they may.
+    pub(super) excused: Option<Excused>,
+    /// What its correct processes saw, unless it is valid.
+    pub(super) witnessed: Option<Box<Witnessed>>,
     /// Whether it was to be collected and could not be, or not to its end.
     pub(super) lost: bool,
 }
 
+/// An accusation that is right if all of these were refused for having sent too much.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Excused {
+    /// What the history shows without it.
+    pub(super) outcome: Outcome,
+    pub(super) accused: Vec<Who>,
+}
+
+/// What the correct processes of an instance saw: the evidence if there is no history, for instance because who
+/// answers wrongly tells none.
+#[derive(Clone, Debug, Serialize)]
+pub struct Witnessed {
+    /// Its id.
+    pub instance: String,
+    /// Its seed; its parameters are otherwise those of the profile.
+    pub seed: u64,
+    /// Who proposed what, from process 1 on.
+    pub proposals: Vec<Value>,
+    /// Which correct process saw what.
+    pub seen: Vec<Seen>,
+}
+
+/// An instance that was not valid.
+#[derive(Debug)]
+pub struct Evidence {
+    /// Its number in the load.
+    pub number: u64,
+    /// What broke by what its processes saw.
+    pub reasons: Vec<String>,
+    /// What they saw.
+    pub witnessed: Box<Witnessed>,
+    /// Its whole history, if that was collected.
+    pub record: Option<Box<Record>>,
+    /// Whether something broke that was promised.
+    violation: bool,
+}
+
 impl Judgement {
     /// The worse of the two.
-    fn outcome(&self) -> Outcome {
+    pub(super) fn outcome(&self) -> Outcome {
         let history = self.record.as_ref().map_or(Outcome::Valid, |record| record.verdict.verdict);
         worse(self.finding.outcome, history)
     }
 
     /// The same if those were rightly accused who are only accused of having sent too much.
     fn if_excused(&self) -> Outcome {
-        self.excused.map_or_else(|| self.outcome(), |excused| worse(self.finding.outcome, excused))
+        match &self.excused {
+            None => self.outcome(),
+            Some(excused) => worse(self.finding.outcome, excused.outcome),
+        }
     }
 }
 
@@ -105,54 +149,59 @@ impl Judged {
 #[derive(Debug, Default)]
 pub(super) struct Bench {
     pub(super) judged: Judged,
-    /// Instances that were not valid, with their history.
-    evidence: Vec<(u64, Box<Record>)>,
-    /// Instances whose histories accuse correct processes of having sent too much, first as they are, then if that is
-    /// true. It is known at the end: a refusal may come later than the history that tells of it.
-    accusing: Vec<(Judgement, Outcome)>,
-    /// How many more there are, of which nothing else is kept.
-    more_accusing: HashMap<Outcome, u64>,
+    /// Instances that were not valid.
+    evidence: Vec<Evidence>,
+    /// Instances whose histories accuse correct processes of having sent too much. Whether that is true is known at
+    /// the end: a refusal may come later than the history that tells of it.
+    accusing: Vec<Judgement>,
+    /// How many more there are, of which nothing else is kept but what they are if it is true, and whom they accuse.
+    more_accusing: HashMap<(Outcome, Vec<Who>), u64>,
 }
 
 impl Bench {
     pub(super) fn take(&mut self, judgement: Judgement) {
-        let (outcome, excused) = (judgement.outcome(), judgement.if_excused());
-        if outcome == excused {
-            return self.count(judgement, outcome);
-        }
-        if self.accusing.len() < EVIDENCE {
-            self.accusing.push((judgement, excused));
-        } else {
-            *self.more_accusing.entry(excused).or_default() += 1;
+        let (outcome, if_excused) = (judgement.outcome(), judgement.if_excused());
+        match judgement.excused {
+            Some(Excused { accused, .. }) if outcome != if_excused && self.accusing.len() >= EVIDENCE => {
+                *self.more_accusing.entry((if_excused, accused)).or_default() += 1;
+            }
+            Some(_) if outcome != if_excused => self.accusing.push(judgement),
+            _ => self.count(judgement, outcome),
         }
     }
 
-    /// Everything and the evidence, now that it is known whether anybody was refused for having sent too much.
-    pub(super) fn settle(mut self, over_quota: bool) -> (Judged, Vec<(u64, Box<Record>)>) {
-        let more = std::mem::take(&mut self.more_accusing);
-        let accused = self.accusing.len() as u64 + more.values().sum::<u64>();
-        for (mut judgement, excused) in std::mem::take(&mut self.accusing) {
-            let outcome = if over_quota { excused } else { judgement.outcome() };
-            if over_quota {
+    /// Everything and the evidence, now that it is known who was refused for having sent too much.
+    pub(super) fn settle(mut self, over_quota: &HashSet<Who>) -> (Judged, Vec<Evidence>) {
+        let rightly = |accused: &[Who]| accused.iter().all(|who| over_quota.contains(who));
+        let mut right = 0;
+        for mut judgement in std::mem::take(&mut self.accusing) {
+            let excused = judgement.if_excused();
+            if judgement.excused.as_ref().is_some_and(|it| rightly(&it.accused)) {
+                right += 1;
                 judgement.record = None;
                 self.judged.histories += 1;
+                self.count(judgement, excused);
+            } else {
+                let outcome = judgement.outcome();
+                self.count(judgement, outcome);
             }
-            self.count(judgement, outcome);
         }
-        for (excused, count) in more {
-            *self.judged.count(if over_quota { excused } else { Outcome::Violation }) += count;
+        for ((excused, accused), count) in std::mem::take(&mut self.more_accusing) {
+            let rightly = rightly(&accused);
+            right += if rightly { count } else { 0 };
+            *self.judged.count(if rightly { excused } else { Outcome::Violation }) += count;
             self.judged.histories += count;
         }
-        if over_quota && accused > 0 {
+        if right > 0 {
             self.judged.reasons.push(format!(
-                "in {accused} histories correct processes are on record for sending more than they may, which they did"
+                "in {right} histories correct processes are on record for sending more than they may, which they did"
             ));
         }
         (self.judged, self.evidence)
     }
 
     fn count(&mut self, judgement: Judgement, outcome: Outcome) {
-        let Judgement { number, seed, finding, record, lost, .. } = judgement;
+        let Judgement { number, seed, finding, record, lost, witnessed, .. } = judgement;
         let judged = &mut self.judged;
         *judged.count(outcome) += 1;
         judged.histories += u64::from(record.is_some());
@@ -166,12 +215,15 @@ impl Bench {
                 judged.reasons.push(format!("instance {number} (seed {seed}): {outcome}: {reason}"));
             }
         }
-        let alike = |record: &Record| record.verdict.verdict == Outcome::Violation;
-        if let Some(record) = record {
-            let kept = self.evidence.iter().filter(|(_, kept)| alike(kept) == alike(&record)).count();
-            if kept < EVIDENCE {
-                self.evidence.push((number, record));
-            }
+        let violation = outcome == Outcome::Violation;
+        let kept = self.evidence.iter().filter(|kept| kept.violation == violation).count();
+        // What only failed to end is counted; evidence it is only if its history says more.
+        let Some(witnessed) = witnessed.filter(|_| outcome != Outcome::Unknown || record.is_some()) else {
+            return;
+        };
+        if kept < EVIDENCE {
+            let reasons = finding.reasons;
+            self.evidence.push(Evidence { number, reasons, witnessed, record, violation });
         }
     }
 }
@@ -183,6 +235,8 @@ fn worse(one: Outcome, other: Outcome) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use stickycas_model::types::ProcessId;
+
     use super::*;
 
     fn found(outcome: Outcome) -> Judgement {
@@ -193,6 +247,7 @@ mod tests {
             finding: Finding { outcome, reasons },
             record: None,
             excused: None,
+            witnessed: None,
             lost: false,
         }
     }
@@ -216,21 +271,27 @@ mod tests {
     }
 
     #[test]
-    fn who_is_accused_of_having_sent_too_much_is_excused_only_if_somebody_was_refused_for_it() {
+    fn who_is_accused_of_having_sent_too_much_is_excused_only_if_it_was_refused_for_it() {
+        let who = |process| Who { group: 0, process: ProcessId::new(process).unwrap() };
         let accusing = || {
             let mut bench = Bench::default();
-            for _ in 0..20 {
-                bench.take(Judgement { excused: Some(Outcome::Valid), ..found(Outcome::Valid) });
-                bench.accusing.push((found(Outcome::Violation), Outcome::Valid));
+            bench.take(found(Outcome::Valid));
+            for (excused, accused) in
+                [(Outcome::Valid, vec![who(1)]), (Outcome::Outside, vec![who(1), who(2)])]
+            {
+                *bench.more_accusing.entry((excused, accused)).or_default() += 20;
             }
-            *bench.more_accusing.entry(Outcome::Outside).or_default() += 2;
             bench
         };
-        let (judged, _) = accusing().settle(false);
-        assert_eq!((judged.valid, judged.violation), (20, 22));
-        let (judged, evidence) = accusing().settle(true);
-        assert_eq!((judged.valid, judged.outside, judged.violation), (40, 2, 0));
-        assert!(evidence.is_empty() && judged.reasons.last().unwrap().starts_with("in 22 histories"));
+        let counts = |refused: &[Who]| {
+            let (judged, _) = accusing().settle(&refused.iter().copied().collect());
+            (judged.valid, judged.outside, judged.violation, judged.reasons.len())
+        };
+        assert_eq!(counts(&[who(1), who(2)]), (21, 20, 0, 1));
+        // The second was not refused: whoever accuses it too lies.
+        assert_eq!(counts(&[who(1)]), (21, 0, 20, 1));
+        // Another's refusal excuses nobody.
+        assert_eq!(counts(&[who(3)]), (1, 0, 40, 0));
     }
 
     #[test]

@@ -33,7 +33,7 @@ impl Live {
     pub fn new(profile: &Profile) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(profile.load.duration.map_or(0, |whole| whole.as_secs()));
-            let style = "{elapsed_precise} {bar:30} {msg}";
+            let style = "{elapsed_precise} {bar:60}\n{msg}";
             bar.set_style(
                 ProgressStyle::with_template(style).expect("the template is fixed and well formed"),
             );
@@ -56,15 +56,18 @@ impl Live {
         }
     }
 
-    /// Several lines: this second, everything until now, what went wrong.
+    /// Several lines, each within 80 columns: this second, everything until now, what went wrong.
     fn view(&self, progress: &Progress<'_>, second: &Second) -> String {
-        let all = Latency::of(&answered(&progress.recorder.histograms, Measure::Instance));
-        let Latency { count, p50, p90, p99, p999, max, .. } = all;
+        let Latency { p50, p90, p99, p999, max, .. } =
+            Latency::of(&answered(&progress.recorder.histograms, Measure::Instance));
         let points = [("p50", p50), ("p90", p90), ("p99", p99), ("p99.9", p999), ("max", max)];
         let points = points.map(|(name, nanos)| format!("{name} {}", time(nanos as f64))).join("  ");
-        let mut view = self.now(progress, second);
+        let mut view = format!("  {}", self.rates(progress, second));
         let mut add = |line: String| write!(view, "\n  {line}").expect("writing to a string does not fail");
-        add(format!("{count} instances  {points}"));
+        if !self.is_warming_up(second) {
+            add(format!("now  {}", now(second)));
+            add(format!("all  {points}"));
+        }
         let judged = progress.judged;
         add(format!(
             "judged {}: {} violations, {} outside, {} prove nothing, {} whole histories",
@@ -82,26 +85,38 @@ impl Live {
 
     fn line(&self, progress: &Progress<'_>, second: &Second) -> String {
         let errors = errors(progress).map_or_else(String::new, |errors| format!("  {errors}"));
-        format!("{:6.1} s  {}{errors}", second.second, self.now(progress, second))
+        let now = if self.is_warming_up(second) { String::new() } else { format!("  {}", now(second)) };
+        format!("{:6.1} s  {}{now}{errors}", second.second, self.rates(progress, second))
     }
 
-    fn now(&self, progress: &Progress<'_>, second: &Second) -> String {
-        if second.second <= self.warm_up.as_secs_f64() + second.length / 2.0 {
-            let (in_flight, phase) = (second.in_flight, progress.phase);
+    fn is_warming_up(&self, second: &Second) -> bool {
+        second.second <= self.warm_up.as_secs_f64() + second.length / 2.0
+    }
+
+    /// How much there is, and the phase of the last answer.
+    fn rates(&self, progress: &Progress<'_>, second: &Second) -> String {
+        let (in_flight, phase) = (second.in_flight, progress.phase);
+        if self.is_warming_up(second) {
             return format!("warming up  {in_flight} in flight  phase {phase} of {}", self.phases);
         }
         let per_second = |count: u64| count as f64 / second.length.max(1e-3);
         let (instances, accesses) = (per_second(second.done), per_second(second.accesses));
-        let (p50, p99) = (time(second.p50_ms * 1e6), time(second.p99_ms * 1e6));
         let missed = match second.late + second.dropped {
             0 => String::new(),
             missed => format!("  {missed} missed"),
         };
         format!(
-            "{instances:.0} instances/s  {accesses:.0} accesses/s  p50 {p50}  p99 {p99}  {} in flight  phase {} of {}{missed}",
-            second.in_flight, progress.phase, self.phases
+            "{instances:.0} instances/s  {accesses:.0} accesses/s  {in_flight} in flight  phase {phase} of {}{missed}",
+            self.phases
         )
     }
+}
+
+/// Latencies of this second.
+fn now(second: &Second) -> String {
+    let Second { p50_ms, p99_ms, max_ms, .. } = *second;
+    let points = [("p50", p50_ms), ("p99", p99_ms), ("max", max_ms)];
+    points.map(|(name, millis)| format!("{name} {}", time(millis * 1e6))).join("  ")
 }
 
 impl Drop for Live {

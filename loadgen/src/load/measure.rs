@@ -4,7 +4,7 @@
 //! Whoever measures writes into one of several shards, so that nobody waits for another; once a second they are
 //! emptied.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,6 +14,8 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use stickycas_proto::v1::RefusalReason;
+
+use super::engine::Who;
 
 /// Significant digits of a measured value.
 const DIGITS: u8 = 3;
@@ -245,8 +247,8 @@ pub(super) struct Meter {
     accesses: AtomicU64,
     /// The phase of the last answer that came.
     phase: AtomicU64,
-    /// Whether the server has ever refused somebody for sending more than he may.
-    over_quota: AtomicBool,
+    /// Whom the server has refused for sending more than they may.
+    over_quota: Mutex<HashSet<Who>>,
 }
 
 impl Meter {
@@ -258,7 +260,7 @@ impl Meter {
             instances: AtomicU64::new(0),
             accesses: AtomicU64::new(0),
             phase: AtomicU64::new(0),
-            over_quota: AtomicBool::new(false),
+            over_quota: Mutex::default(),
         }
     }
 
@@ -301,17 +303,17 @@ impl Meter {
         self.phase.store(phase, Ordering::Relaxed);
     }
 
-    /// The server has refused somebody for this reason, whether that counts in figures or not.
-    pub(super) fn refused(&self, reason: RefusalReason) {
+    /// The server has refused this principal for this reason, whether that counts in figures or not.
+    pub(super) fn refused(&self, who: Who, reason: RefusalReason) {
         use RefusalReason::{RateExceeded, TooManyConnections, TooManyStreams, TooManyWaiting};
         if matches!(reason, RateExceeded | TooManyConnections | TooManyStreams | TooManyWaiting) {
-            self.over_quota.store(true, Ordering::Relaxed);
+            self.over_quota.lock().expect("nobody panics while holding it").insert(who);
         }
     }
 
-    /// Whether the server has ever refused somebody for sending more than he may, which is an offence (B2).
-    pub(super) fn was_over_quota(&self) -> bool {
-        self.over_quota.load(Ordering::Relaxed)
+    /// Whom the server has refused until now for sending more than they may, which is an offence (B2).
+    pub(super) fn over_quota(&self) -> HashSet<Who> {
+        self.over_quota.lock().expect("nobody panics while holding it").clone()
     }
 
     /// The phase of the last answer that came; 0 for none.

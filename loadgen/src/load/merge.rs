@@ -100,6 +100,7 @@ pub fn merge(folders: &[PathBuf]) -> anyhow::Result<Measured> {
         figures,
         baseline: Vec::new(),
         hosts: all().flat_map(|result| result.hosts.clone()).collect(),
+        servers: all().flat_map(|result| result.servers.clone()).collect(),
         profiles,
     };
     let Recorder { histograms, seconds, log, .. } = recorder;

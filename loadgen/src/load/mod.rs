@@ -16,6 +16,7 @@
 //! | `seen` | the judge of every instance: what its processes saw, and whether it can be true |
 //! | `judged` | the verdict of all of them together |
 //! | `result`, `host` | the result, which all formats start from; the machine it was made on |
+//! | `server` | what the server is, and what it counted meanwhile |
 //! | `live` | how it stands while it runs |
 //! | `merge`, `baseline` | results of several generators as one; a result beside an earlier one |
 //! | `limit` | the highest rate at which conditions hold |
@@ -36,6 +37,7 @@ pub mod profile;
 pub mod recorder;
 pub mod result;
 pub mod seen;
+pub mod server;
 pub mod threshold;
 
 pub use self::engine::{Loaded, Progress, run};

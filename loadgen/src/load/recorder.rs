@@ -93,6 +93,12 @@ impl Recorder {
         }
     }
 
+    /// Everything that was measured until now, by label.
+    #[must_use]
+    pub const fn histograms(&self) -> &Histograms {
+        &self.histograms
+    }
+
     /// With everything in its log.
     pub(super) fn finished(mut self) -> Self {
         self.write(self.last);

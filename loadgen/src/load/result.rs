@@ -12,6 +12,7 @@ use super::judged::Judged;
 use super::measure::Histograms;
 use super::profile::{Pacing, Profile};
 use super::recorder::Second;
+use super::server::ServerSide;
 use super::threshold::Threshold;
 use crate::record::{HARNESS_FAILED, exit_code};
 
@@ -48,6 +49,9 @@ pub struct LoadResult {
     pub baseline: Vec<Compared>,
     /// Where the load was put on from, one for each generator.
     pub hosts: Vec<Host>,
+    /// What the server told of itself and of the load, to each generator that it told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<ServerSide>,
     /// The profiles with nothing left to defaults or draws, one for each generator.
     pub profiles: Vec<String>,
 }
@@ -79,7 +83,7 @@ impl Measured {
     #[must_use]
     pub fn of(profile: &Profile, loaded: Loaded, server: Option<String>) -> Self {
         let figures = loaded.figures();
-        let Loaded { recorder, judged, began, cut_short, .. } = loaded;
+        let Loaded { recorder, judged, began, cut_short, server: side, .. } = loaded;
         let result = LoadResult {
             version: RESULT_VERSION,
             verdict: judged.verdict(),
@@ -92,6 +96,7 @@ impl Measured {
             figures,
             baseline: Vec::new(),
             hosts: vec![Host::here(server)],
+            servers: side.into_iter().collect(),
             profiles: vec![profile.to_toml()],
         };
         Self { result, histograms: recorder.histograms, seconds: recorder.seconds, log: recorder.log }
@@ -174,6 +179,7 @@ mod tests {
                 figures: Figures::default(),
                 baseline: Vec::new(),
                 hosts: Vec::new(),
+                servers: Vec::new(),
                 profiles: Vec::new(),
             };
             result.exit_code()

@@ -6,6 +6,7 @@
 //! - of all of them together: one value at each position (R2), at most one winner in a phase and each position won
 //!   once (A1), a read shows exactly the entries added before its phase (F2, R1), the list grows until it is sealed
 //!   (A2, A3);
+//! - that it is refused nothing that a process which keeps to the protocol cannot be refused (B3);
 //! - the five properties, each where it is promised (V1 to V3, D2).
 //!
 //! What it cannot see is what the server did and told nobody: that an access was passed over, that somebody was accused
@@ -13,6 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::Serialize;
 use stickycas_model::access::{AppendAnswer, ReadAnswer};
 use stickycas_model::bounds;
 use stickycas_model::cast::Cast;
@@ -21,9 +23,10 @@ use stickycas_model::params::{AppendWindow, Params};
 use stickycas_model::process::mode;
 use stickycas_model::scheduler::Schedule;
 use stickycas_model::types::{Phase, Position, ProcessId, Round, Value};
+use stickycas_proto::v1::RefusalReason;
 
 /// What one correct process saw.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Seen {
     /// Who.
     pub process: ProcessId,
@@ -31,10 +34,47 @@ pub struct Seen {
     pub accesses: Vec<Answered>,
     /// What it decided, if it came to that.
     pub decision: Option<Value>,
+    /// The first refusal that it met, if it met one.
+    pub refused: Option<Refused>,
+}
+
+/// A refusal, of an access or of a decision.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refused {
+    /// Its reason.
+    #[serde(serialize_with = "name")]
+    pub reason: RefusalReason,
+    /// In the server's words.
+    pub why: String,
+}
+
+// What serde asks of a `serialize_with` function.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn name<S: serde::Serializer>(reason: &RefusalReason, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(reason.name())
+}
+
+/// Whether a process that keeps to the protocol can never be refused for this reason: what it sends is well formed,
+/// numbered in order, its own, and ends with one decision (SPEC section 11). Limits, losses and closed instances can
+/// meet anybody.
+const fn accuses(reason: RefusalReason) -> bool {
+    matches!(
+        reason,
+        RefusalReason::ValueEmpty
+            | RefusalReason::ValueTooLarge
+            | RefusalReason::Malformed
+            | RefusalReason::AccessNumberOutOfOrder
+            | RefusalReason::AccessContentDiffers
+            | RefusalReason::NotAMember
+            | RefusalReason::NotYourPhase
+            | RefusalReason::ProcessLeft
+            | RefusalReason::DecisionDiffers
+    )
 }
 
 /// An access that was answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
 pub enum Answered {
     /// An append.
     Append {
@@ -97,7 +137,7 @@ struct Check<'a> {
     cast: &'a Cast,
     schedule: Schedule,
     /// The value at each position, and who read it there first.
-    entries: BTreeMap<Position, (&'a Value, ProcessId)>,
+    entries: Vec<Option<(&'a Value, ProcessId)>>,
     violations: Vec<String>,
     outside: Vec<String>,
     unknown: Vec<String>,
@@ -109,7 +149,7 @@ impl<'a> Check<'a> {
             params,
             cast,
             schedule: Schedule::new(params),
-            entries: BTreeMap::new(),
+            entries: vec![None; params.list_limit() as usize],
             violations: Vec::new(),
             outside: Vec::new(),
             unknown: Vec::new(),
@@ -140,6 +180,12 @@ impl<'a> Check<'a> {
         if !matches!(seen.accesses.first(), Some(Answered::Append { .. }) | None) {
             self.violated(format!("D1: the first answer to process {me} is none to an append"));
         }
+        if let Some(Refused { reason, why }) = seen.refused.as_ref().filter(|it| accuses(it.reason)) {
+            self.violated(format!(
+                "B3: process {me}, which is correct, was refused {}: {why}",
+                reason.name()
+            ));
+        }
         self.reads(seen);
         if let Some(decision) = &seen.decision {
             self.decision(seen, decision);
@@ -167,7 +213,9 @@ impl<'a> Check<'a> {
     }
 
     fn entry(&mut self, position: Position, value: &'a Value, me: ProcessId) {
-        let (stands, by) = *self.entries.entry(position).or_insert((value, me));
+        // Behind the longest that the list may be there is nothing to compare: its length is wrong already.
+        let Some(entry) = self.entries.get_mut(position.index()) else { return };
+        let (stands, by) = *entry.get_or_insert((value, me));
         if stands != value {
             self.violated(format!(
                 "R2: at position {position}, process {by} read {stands} and process {me} read {value}"
@@ -226,7 +274,8 @@ impl<'a> Check<'a> {
                 ));
             }
             let proposal = self.cast.part(*me).map(|part| &part.proposal);
-            if let (Some((stands, by)), Some(proposal)) = (self.entries.get(position).copied(), proposal)
+            if let (Some((stands, by)), Some(proposal)) =
+                (self.entries.get(position.index()).copied().flatten(), proposal)
                 && stands != proposal
             {
                 self.violated(format!(
@@ -311,7 +360,7 @@ impl<'a> Check<'a> {
         }
         let everything = self.cast.parts().map(|(_, part)| &part.proposal);
         let proposed: BTreeSet<&Value> =
-            everything.chain(self.entries.values().map(|(value, _)| *value)).collect();
+            everything.chain(self.entries.iter().flatten().map(|(value, _)| *value)).collect();
         for (value, who) in decided {
             if !proposed.contains(value) {
                 self.broke(

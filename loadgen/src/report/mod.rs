@@ -9,4 +9,4 @@ pub mod load;
 pub mod table;
 pub mod words;
 
-pub use self::html::{html, load as html_of_load};
+pub use self::html::{html, limit as html_of_limit, load as html_of_load};

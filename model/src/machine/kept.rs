@@ -60,15 +60,22 @@ impl Answers {
     }
 
     /// Keeps the answer to an executed access, letting go of the oldest beyond the limit.
+    #[inline]
     pub(super) fn keep(&mut self, process: ProcessId, number: AccessNumber, kept: Kept) {
         let (piece, place) = self.place(process, number);
-        while self.pieces.len() <= piece {
-            if self.pieces.is_empty() {
-                self.pieces.reserve_exact(1);
-            }
-            self.pieces.push(vec![Kept::NOTHING; NUMBERS * self.processes].into_boxed_slice());
+        if self.pieces.len() <= piece {
+            self.grow(piece);
         }
         self.pieces[piece][place] = kept;
+    }
+
+    #[cold]
+    fn grow(&mut self, piece: usize) {
+        if self.pieces.is_empty() {
+            self.pieces.reserve_exact(1);
+        }
+        let nothing = || vec![Kept::NOTHING; NUMBERS * self.processes].into_boxed_slice();
+        self.pieces.resize_with(piece + 1, nothing);
     }
 
     /// The answer to this access of a process whose last executed one is `last`; `None` if it is too long ago.

@@ -10,6 +10,7 @@ use stickycas_model::types::{AccessNumber, Phase, Position, Value};
 
 use super::access::value_from_wire;
 use super::{WireError, phase};
+use crate::attach::{Heard, Learnt};
 use crate::v1;
 
 impl From<AppendAnswer> for v1::AppendResult {
@@ -128,15 +129,46 @@ impl Received {
         Ok(Self { phase: Some(phase), answer: Answer::Append(wire.try_into()?), entries: Vec::new() })
     }
 
+    /// The answer of a frame that was read by hand, and the access that it answers.
+    ///
+    /// # Errors
+    /// When it is no answer, or does not fit the parameters of the instance.
+    pub fn from_heard(
+        heard: &Heard,
+        learnt: &Learnt,
+        params: &Params,
+    ) -> Result<(AccessNumber, Self), WireError> {
+        Ok(match learnt {
+            Learnt::Append { number, phase, result, .. } => {
+                (super::access_number("number", *number)?, Self::append(*phase, result)?)
+            }
+            Learnt::Read { number, phase, start, values, length, sealed, .. } => {
+                let number = super::access_number("number", *number)?;
+                let answer = (Position::new(*start), *length, *sealed);
+                (number, Self::read_of(*phase, answer, heard.values(values), params)?)
+            }
+            Learnt::Decided { .. } | Learnt::Other(_) => return Err(WireError::Missing("result")),
+        })
+    }
+
     fn read(number: u64, wire: &v1::ReadResult, params: &Params) -> Result<Self, WireError> {
-        let count = u32::try_from(wire.values.len()).unwrap_or(u32::MAX);
-        let past_the_end = count > 0 && wire.start.checked_add(count).is_none_or(|end| end > wire.length);
+        let answer = (Position::new(wire.start), wire.length, wire.sealed);
+        Self::read_of(number, answer, wire.values.iter().map(|value| &value[..]), params)
+    }
+
+    fn read_of<'a>(
+        number: u64,
+        (start, length, sealed): (Position, u32, bool),
+        values: impl ExactSizeIterator<Item = &'a [u8]>,
+        params: &Params,
+    ) -> Result<Self, WireError> {
+        let count = u32::try_from(values.len()).unwrap_or(u32::MAX);
+        let past_the_end = count > 0 && start.get().checked_add(count).is_none_or(|end| end > length);
         if count > params.read_size() || past_the_end {
             return Err(WireError::Contradiction { field: "values", why: "are more than can stand there" });
         }
-        let values = wire.values.iter().map(|bytes| value_from_wire("values", bytes, params));
-        let entries = values.collect::<Result<_, _>>()?;
-        let (start, length, sealed) = (Position::new(wire.start), wire.length, wire.sealed);
+        let entries =
+            values.map(|bytes| value_from_wire("values", bytes, params)).collect::<Result<_, _>>()?;
         let answer = Answer::Read(ReadAnswer { start, count, length, sealed });
         Ok(Self { phase: Phase::new(number), answer, entries })
     }

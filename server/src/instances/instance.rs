@@ -22,6 +22,7 @@ use super::ended::{Ended, STAYS_AWAKE};
 use super::guarded::Guarded;
 use super::house::{House, WatcherId};
 use super::outlets::Outlet;
+use super::pressure::Presence;
 use super::terms::Facts;
 use super::timers::Alarm;
 use crate::identity::Principal;
@@ -112,6 +113,13 @@ impl Instance {
         let instance = Self { facts, house, born, core };
         instance.core().set_alarm(&instance);
         instance
+    }
+
+    /// From the first join on it counts as its creator's. Before it can be found by anybody.
+    pub(super) fn belongs_to(&self, presence: Presence) {
+        if let Life::Awake(awake) = &mut self.core().life {
+            awake.presence = presence;
+        }
     }
 
     pub(crate) fn facts(&self) -> &Facts {

@@ -8,11 +8,13 @@ mod house;
 mod instance;
 mod outbox;
 mod outlets;
+mod pressure;
 mod terms;
 mod timers;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
@@ -31,9 +33,11 @@ pub(crate) use house::WatcherId;
 pub(crate) use instance::{Instance, Next, NotTaken, Opened, Snapshot, Taken};
 pub(crate) use outbox::{Out, Outbox, Taker, how_many};
 pub(crate) use outlets::Outlet;
+pub(crate) use pressure::Pressure;
 pub(crate) use terms::{Facts, Terms};
 
 use house::House;
+use pressure::Presence;
 use terms::AllTerms;
 
 /// What somebody asks to be created; the parameters are checked, the roster fits them.
@@ -51,13 +55,23 @@ pub(crate) struct Draft {
 pub(crate) struct Instances {
     living: RwLock<Living>,
     house: Arc<House>,
+    pressure: Arc<Pressure>,
+}
+
+/// Of one creator.
+#[derive(Debug, Default)]
+struct Created {
+    /// Living instances.
+    living: usize,
+    /// Those of them that are under way.
+    under_way: Arc<AtomicUsize>,
 }
 
 #[derive(Debug, Default)]
 struct Living {
     by_id: BTreeMap<InstanceId, Arc<Instance>>,
     by_name: HashMap<InstanceName, InstanceId>,
-    by_creator: HashMap<Principal, usize>,
+    by_creator: HashMap<Principal, Created>,
     terms: AllTerms,
     /// Processes of all of them together.
     processes: usize,
@@ -67,7 +81,13 @@ struct Living {
 
 impl Instances {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { living: RwLock::default(), house: House::new(limits) }
+        let pressure = Arc::new(Pressure::new(&limits));
+        Self { living: RwLock::default(), house: House::new(limits), pressure }
+    }
+
+    /// Whether the server keeps up.
+    pub(crate) fn pressure(&self) -> &Arc<Pressure> {
+        &self.pressure
     }
 
     /// Wakes instances when their time has come and lets go of those that have expired, for ever.
@@ -137,7 +157,8 @@ impl Instances {
         if let Some(existing) = self.place(&living, instance.facts(), seed_given)? {
             return Ok((existing, false));
         }
-        living.insert(instance.clone(), self.limits());
+        let creator = living.insert(instance.clone(), self.limits());
+        instance.belongs_to(Presence::Empty(self.pressure.clone(), creator.clone()));
         Ok((instance, true))
     }
 
@@ -164,7 +185,9 @@ impl Instances {
 
     fn check_room(&self, living: &Living, terms: &Terms) -> Result<(), Refused> {
         let (limits, processes) = (self.limits(), terms.params.processes() as usize);
-        let own = living.by_creator.get(&terms.creator).copied().unwrap_or_default();
+        let creator = living.by_creator.get(&terms.creator);
+        let own = creator.map_or(0, |created| created.living);
+        let under_way = creator.map_or(0, |created| created.under_way.load(Ordering::Relaxed));
         let worst_case = living.ended_case + self.house.reserved();
         let full = if living.by_id.len() >= limits.instances {
             format!("the server holds {} instances, as many as it may", living.by_id.len())
@@ -180,6 +203,11 @@ impl Instances {
                 "the living instances may come to take {worst_case} bytes, and with this one more than the {} that \
                  they may: a smaller pipeline or smaller values need less",
                 limits.instance_bytes
+            )
+        } else if self.pressure.refuses(under_way) {
+            format!(
+                "the server has all the work that it can do, and you have {under_way} instances under way: let some \
+                 come to their end"
             )
         } else {
             return Ok(());
@@ -197,20 +225,20 @@ impl Instances {
 }
 
 impl Living {
-    fn insert(&mut self, instance: Arc<Instance>, limits: &Limits) {
+    /// Adds an instance. How many of its creator's are under way, without this one.
+    fn insert(&mut self, instance: Arc<Instance>, limits: &Limits) -> &Arc<AtomicUsize> {
         let facts = instance.facts();
         let Terms { creator, params, .. } = &*facts.terms;
         if let Some(name) = &facts.name {
             self.by_name.insert(name.clone(), facts.id);
         }
-        match self.by_creator.get_mut(creator) {
-            Some(count) => *count += 1,
-            None => drop(self.by_creator.insert(creator.clone(), 1)),
-        }
         self.processes += params.processes() as usize;
         self.ended_case += limits.ended_case(params);
         self.terms.add(&facts.terms);
-        self.by_id.insert(facts.id, instance);
+        let created = self.by_creator.entry(creator.clone()).or_default();
+        created.living += 1;
+        self.by_id.insert(facts.id, instance.clone());
+        &created.under_way
     }
 
     fn remove(&mut self, id: InstanceId, limits: &Limits) {
@@ -222,9 +250,9 @@ impl Living {
         {
             self.by_name.remove(name);
         }
-        if let Some(count) = self.by_creator.get_mut(creator) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(created) = self.by_creator.get_mut(creator) {
+            created.living -= 1;
+            if created.living == 0 {
                 self.by_creator.remove(creator);
             }
         }

@@ -25,7 +25,7 @@ impl Outlet {
     pub(super) fn welcome(&self, process: ProcessId, welcome: Welcome, params: &Params) {
         let Welcome { session, next, waiting, append, decided } = welcome;
         let own = Own { process, next, waiting, append, decided };
-        self.outbox.push(welcome_frame(self.channel, session, &own, params));
+        self.outbox.welcome(welcome_frame(self.channel, session, &own, params));
     }
 }
 

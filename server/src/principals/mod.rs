@@ -116,6 +116,8 @@ impl Principals {
             all: Some(self.all().into()),
             principals: principals.collect(),
             principals_left_out: left_out.saturating_add(forgotten),
+            // Not known here.
+            server: None,
         }
     }
 

@@ -6,6 +6,7 @@ use stickycas_proto::v1::{GetCountsRequest, GetCountsResponse, RefusalReason};
 use tonic::{Request, Response, Status};
 
 use super::Service;
+use crate::facts;
 
 #[tonic::async_trait]
 impl ServerService for Service {
@@ -19,6 +20,8 @@ impl ServerService for Service {
             return Err(Refused::new(RefusalReason::NotObserver, why).into());
         }
         let rows = self.0.limits.page;
-        Ok(Response::new(self.0.principals.counts(&request.get_ref().principals, rows)))
+        let counts = self.0.principals.counts(&request.get_ref().principals, rows);
+        let server = Some(facts::facts(self.0.instances.pressure()));
+        Ok(Response::new(GetCountsResponse { server, ..counts }))
     }
 }

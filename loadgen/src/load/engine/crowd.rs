@@ -30,6 +30,22 @@ struct Group {
     seats: Vec<Seat>,
 }
 
+/// Which principal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(in super::super) struct Who {
+    /// Its group, from 0.
+    pub(in super::super) group: usize,
+    /// The process that it plays in every instance of that group.
+    pub(in super::super) process: ProcessId,
+}
+
+impl Who {
+    /// For whoever writes to one of several places: the same principal writes to the same.
+    pub(super) fn near(self) -> usize {
+        self.process.index()
+    }
+}
+
 /// One principal.
 struct Seat {
     connection: Connection,
@@ -41,12 +57,12 @@ impl Crowd {
     /// Connects everybody.
     pub(super) async fn gather(url: &str, profile: &Profile, shared: &Arc<Shared>) -> anyhow::Result<Self> {
         let mut groups = Vec::new();
-        for group in 1..=profile.load.groups {
+        for group in 1..=profile.load.groups as usize {
             let roster: Vec<String> = ProcessId::all(profile.params.processes())
                 .map(|process| format!("{}-{group}-{process}", profile.load.principal))
                 .collect();
             let connections = connect(url, &roster, profile, shared).await?;
-            let seats = seats(connections, profile.load.transport, shared).await?;
+            let seats = seats(connections, group - 1, profile.load.transport, shared).await?;
             groups.push(Group { roster, seats });
         }
         Ok(Self { groups, shared: Arc::clone(shared) })
@@ -54,41 +70,47 @@ impl Crowd {
 
     /// The roster of the instance with this number.
     pub(super) fn roster(&self, instance: u64) -> Vec<String> {
-        self.group(instance).roster.clone()
+        self.groups[self.group(instance)].roster.clone()
     }
 
-    fn group(&self, instance: u64) -> &Group {
-        let groups = self.groups.len() as u64;
-        &self.groups[usize::try_from(instance % groups).expect("it is below a length")]
+    /// The principal that plays this process of the instance with this number.
+    pub(super) fn principal(&self, instance: u64, process: ProcessId) -> Who {
+        Who { group: self.group(instance), process }
+    }
+
+    /// Which group plays the instance with this number.
+    fn group(&self, instance: u64) -> usize {
+        usize::try_from(instance % self.groups.len() as u64).expect("it is below a length")
     }
 
     /// Everybody who joins begins to play at this table.
     pub(super) fn play(&self, table: &Arc<Table>) {
-        let seats = &self.group(table.number).seats;
-        for (near, (process, seat)) in ProcessId::all(table.drawn.params.processes()).zip(seats).enumerate() {
+        let group = self.group(table.number);
+        let seats = &self.groups[group].seats;
+        for (process, seat) in ProcessId::all(table.drawn.params.processes()).zip(seats) {
             if let Some(part) = Part::begin(table, process) {
-                self.seat(seat, part, near);
+                self.seat(seat, part, Who { group, process });
             }
         }
     }
 
-    fn seat(&self, seat: &Seat, part: Part, near: usize) {
+    fn seat(&self, seat: &Seat, part: Part, who: Who) {
         let Some(stream) = &seat.stream else {
-            tokio::spawn(unary::play(part, seat.connection.clone(), Arc::clone(&self.shared), near));
+            tokio::spawn(unary::play(part, seat.connection.clone(), Arc::clone(&self.shared), who));
             return;
         };
         let mut stream = stream.lock().expect("nobody panics while holding it");
         let mut order = Order::Begin(Box::new(part));
         while let Err(refused) = stream.give(order) {
             // It broke, or has too many channels that never come free: a new one takes what is new.
-            *stream = Handle::open(seat.connection.clone(), Arc::clone(&self.shared), near).0;
+            *stream = Handle::open(seat.connection.clone(), Arc::clone(&self.shared), who).0;
             order = refused;
         }
     }
 
     /// Whoever still plays at this table, which is over, leaves it.
     pub(super) fn clear(&self, table: &Table) {
-        for seat in &self.group(table.number).seats {
+        for seat in &self.groups[self.group(table.number)].seats {
             if let Some(stream) = &seat.stream {
                 // A stream that is gone has left already.
                 let _ = stream.lock().expect("nobody panics while holding it").give(Order::Clear);
@@ -143,6 +165,7 @@ fn place(
 
 async fn seats(
     connections: Vec<Connection>,
+    group: usize,
     transport: Transport,
     shared: &Arc<Shared>,
 ) -> anyhow::Result<Vec<Seat>> {
@@ -151,8 +174,10 @@ async fn seats(
     }
     let mut seats = Vec::with_capacity(connections.len());
     let mut opening = Vec::new();
-    for (near, connection) in connections.into_iter().enumerate() {
-        let (handle, is_open) = Handle::open(connection.clone(), Arc::clone(shared), near);
+    let processes = ProcessId::all(u32::try_from(connections.len()).unwrap_or(u32::MAX));
+    for (process, connection) in processes.zip(connections) {
+        let who = Who { group, process };
+        let (handle, is_open) = Handle::open(connection.clone(), Arc::clone(shared), who);
         seats.push(Seat { connection, stream: Some(Mutex::new(handle)) });
         opening.push(is_open);
     }

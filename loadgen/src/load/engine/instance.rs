@@ -1,6 +1,6 @@
 //! One instance, from its planned start to its verdict.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,11 +14,12 @@ use stickycas_model::types::{AccessNumber, ProcessId};
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::super::draw::Drawn;
-use super::super::judged::Judgement;
+use super::super::judged::{Excused, Judgement, Witnessed};
 use super::super::measure::{Ended, Fault, Label, Measure, Party, record};
+use super::super::profile::Pacing;
 use super::super::seen;
 use super::table::{Ending, Table};
 use super::{Engine, fault_of};
@@ -27,6 +28,9 @@ use crate::record::{How, Record};
 
 /// When all correct processes have ended, Byzantine ones have so long to do what they still would.
 const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// For so long, which is what servers advise, a place in a closed loop stays empty after a refusal.
+const HOLD_BACK: Duration = Duration::from_millis(100);
 
 /// Plays the instance with this number, whose start was planned for `planned`, and judges it.
 pub(super) async fn run(engine: &Arc<Engine>, number: u64, planned: Instant) {
@@ -41,7 +45,22 @@ pub(super) async fn run(engine: &Arc<Engine>, number: u64, planned: Instant) {
             let table = Table::new(number, instance, drawn, measured);
             play(engine, table, Start { planned, begun }).await;
         }
-        Err(ended) => Start { planned, begun }.ended(engine, number, measured, ended, Instant::now()),
+        Err(ended) => {
+            Start { planned, begun }.ended(engine, number, measured, ended, Instant::now());
+            hold_back(engine, ended).await;
+        }
+    }
+}
+
+/// In a closed loop, a place that was refused stays empty for a moment, as it would if somebody waited to try again: else
+/// the loop would spin on refusals. An open loop goes by its schedule.
+async fn hold_back(engine: &Engine, ended: Ended) {
+    let closed = matches!(engine.profile.load.pacing, Pacing::Closed { .. });
+    if closed && matches!(ended, Ended::Refused(_)) {
+        tokio::select! {
+            () = sleep(HOLD_BACK) => {}
+            () = engine.cut_off() => {}
+        }
     }
 }
 
@@ -241,10 +260,13 @@ async fn history(engine: &Engine, instance: InstanceId) -> Option<Collected> {
 }
 
 /// Judges what everybody saw, and if it is watched the whole history.
-async fn judge(engine: &Engine, table: &Table, endings: Vec<Ending>, watching: Watching) {
+async fn judge(engine: &Engine, table: &Table, mut endings: Vec<Ending>, watching: Watching) {
     let drawn = &table.drawn;
+    let seen: Vec<seen::Seen> = endings
+        .iter_mut()
+        .filter_map(|ending| is_correct(table, ending).then(|| ending.seen.take())?)
+        .collect();
     let correct: Vec<&Ending> = endings.iter().filter(|ending| is_correct(table, ending)).collect();
-    let seen: Vec<seen::Seen> = correct.iter().map(|ending| ending.seen.clone()).collect();
     let finding = seen::judge(&drawn.params, &drawn.cast, &seen);
     let mut judgement = Judgement {
         number: table.number,
@@ -252,6 +274,7 @@ async fn judge(engine: &Engine, table: &Table, endings: Vec<Ending>, watching: W
         finding,
         record: None,
         excused: None,
+        witnessed: None,
         lost: false,
     };
     let wanted = !matches!(watching, Watching::No);
@@ -274,11 +297,22 @@ async fn judge(engine: &Engine, table: &Table, endings: Vec<Ending>, watching: W
         Some(Collected { history, complete: true, .. }) => {
             let reports = endings.into_iter().map(|ending| ending.report).collect();
             let record = recorded(engine, drawn, table.number, history, reports);
-            judgement.excused = excused(&record);
+            judgement.excused = excused(&record).map(|(outcome, accused)| Excused {
+                outcome,
+                accused: accused.into_iter().map(|it| engine.crowd.principal(table.number, it)).collect(),
+            });
             judgement.record = Some(record);
         }
         Some(Collected { complete: false, .. }) => judgement.lost = true,
         None => judgement.lost = wanted,
+    }
+    if judgement.outcome() != Outcome::Valid {
+        judgement.witnessed = Some(Box::new(Witnessed {
+            instance: table.instance.to_string(),
+            seed: drawn.seed,
+            proposals: drawn.cast.parts().map(|(_, part)| part.proposal.clone()).collect(),
+            seen,
+        }));
     }
     engine.judged(judgement);
 }
@@ -302,24 +336,25 @@ fn recorded(
     Box::new(Record::judged(scenario, How::Tasks, history, true, Counted::default(), reports))
 }
 
-/// What a history shows without the offences of correct processes that exceeded what they may send; `None` if it has
-/// none of those. Whether they did is known only at the end of the load.
-fn excused(record: &Record) -> Option<Outcome> {
+/// What a history shows without the offences of correct processes that exceeded what they may send, and whom it
+/// accuses of that; `None` if nobody. Whether they did is known only at the end of the load.
+fn excused(record: &Record) -> Option<(Outcome, BTreeSet<ProcessId>)> {
     let cast = &record.scenario.cast;
-    let is_one = |recorded: &Recorded| match &recorded.event {
-        Event::Offence(offence) => {
-            offence.kind == OffenceKind::QuotaExceeded
-                && cast.part(offence.process).is_some_and(|part| part.role == Role::Correct)
+    let accused = |recorded: &Recorded| match &recorded.event {
+        Event::Offence(offence) if offence.kind == OffenceKind::QuotaExceeded => {
+            let correct = cast.part(offence.process).is_some_and(|part| part.role == Role::Correct);
+            correct.then_some(offence.process)
         }
-        _ => false,
+        _ => None,
     };
-    if !record.history.iter().any(is_one) {
+    let all: BTreeSet<ProcessId> = record.history.iter().filter_map(accused).collect();
+    if all.is_empty() {
         return None;
     }
-    let history = record.history.iter().filter(|recorded| !is_one(recorded)).cloned().collect();
+    let history = record.history.iter().filter(|recorded| accused(recorded).is_none()).cloned().collect();
     let (scenario, reports) = (record.scenario.clone(), record.reports.clone());
     let excused = Record::judged(scenario, How::Tasks, history, true, Counted::default(), reports);
-    Some(excused.verdict.verdict)
+    Some((excused.verdict.verdict, all))
 }
 
 /// How long after the processes the watcher was told the same.

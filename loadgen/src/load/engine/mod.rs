@@ -30,13 +30,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout_at};
 
 use self::crowd::Crowd;
+pub(super) use self::crowd::Who;
 use self::pacer::Pacer;
 use super::figures::{Counts, Figures};
-use super::judged::{Bench, Judged, Judgement};
+use super::judged::{Bench, Evidence, Judged, Judgement};
 use super::measure::{Ended, Fault, Label, Measure, Meter, record};
 use super::profile::{Open, Pacing, Profile};
 use super::recorder::{Recorder, Starts};
-use crate::record::Record;
+use super::server::{Observer, ServerSide};
 use crate::run::Site;
 
 /// Histories followed at a time: within what the server allows one principal.
@@ -101,8 +102,10 @@ pub struct Loaded {
     pub window: (f64, (u64, u64)),
     /// What was found of the instances.
     pub judged: Judged,
-    /// Some of those that were not valid, by number.
-    pub evidence: Vec<(u64, Box<Record>)>,
+    /// Some of those that were not valid.
+    pub evidence: Vec<Evidence>,
+    /// What the server told of itself; `None` if it does not.
+    pub server: Option<ServerSide>,
     /// When it began.
     pub began: SystemTime,
     /// Whether somebody or the hard stop ended it before its time.
@@ -177,8 +180,10 @@ pub async fn run(
     let mut ticks = interval(Duration::from_secs(1));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let recorder = Recorder::new(SystemTime::now());
+    let observer = Observer::begin(site.client().clone()).await;
     let mut conduct = Conduct { engine, most, recorder, ticks, look: &mut look };
-    conduct.run(stop).await
+    let loaded = conduct.run(stop).await?;
+    Ok(Loaded { server: observer.end().await, ..loaded })
 }
 
 /// What an error of the client counts as.
@@ -372,13 +377,14 @@ impl<L: FnMut(&Progress<'_>)> Conduct<'_, L> {
         let Starts { planned, late, dropped } = self.engine.starts();
         let began = self.recorder.began();
         let bench = std::mem::take(&mut *self.engine.bench.lock().expect("nobody panics while holding it"));
-        let (judged, evidence) = bench.settle(self.engine.shared.meter.was_over_quota());
+        let (judged, evidence) = bench.settle(&self.engine.shared.meter.over_quota());
         Loaded {
             recorder: std::mem::replace(&mut self.recorder, Recorder::new(began)).finished(),
             counts: Counts { planned, late, dropped, ..Counts::default() },
             window: (counted.as_secs_f64(), self.engine.shared.meter.counted()),
             judged,
             evidence,
+            server: None,
             began,
             cut_short,
         }

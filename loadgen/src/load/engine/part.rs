@@ -20,7 +20,7 @@ use stickycas_proto::v1::{self, RefusalReason};
 use tokio::time::Instant;
 
 use super::super::measure::{Ended, Fault, Histograms, Label, Measure, Party, record};
-use super::super::seen::{Answered, Seen};
+use super::super::seen::{Answered, Refused, Seen};
 use super::table::{Ending, Table};
 
 /// See the module.
@@ -34,6 +34,8 @@ pub(super) struct Part {
     /// What was sent and is not answered, and when.
     under_way: Option<(Measure, Instant)>,
     decided: Option<Instant>,
+    /// The first refusal that it met.
+    refused: Option<Refused>,
     /// What may still be held back of its patience.
     patience: Duration,
 }
@@ -75,6 +77,7 @@ impl Part {
             told: Vec::new(),
             under_way: None,
             decided: None,
+            refused: None,
             patience,
         })
     }
@@ -166,6 +169,7 @@ impl Part {
     ) -> Then {
         self.ended(Ended::Refused(reason), now, into);
         self.table.progress(now);
+        self.refused.get_or_insert_with(|| Refused { reason, why: why.to_owned() });
         match (number, reason) {
             // The border did not take its content: the process thinks again.
             (
@@ -202,7 +206,7 @@ impl Part {
         let ended = if ended.is_answer() && failed { Ended::Failed(Fault::GaveUp) } else { ended };
         let decision = self.decided.and(report.decision.clone());
         self.table.end(Ending {
-            seen: Seen { process: self.me, accesses: self.accesses, decision },
+            seen: Some(Seen { process: self.me, accesses: self.accesses, decision, refused: self.refused }),
             report,
             ended,
             decided: self.decided,

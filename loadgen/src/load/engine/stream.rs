@@ -9,17 +9,18 @@ use stickycas_client::Connection;
 use stickycas_model::player::Step;
 use stickycas_model::process::{RawOp, When};
 use stickycas_model::types::AccessNumber;
-use stickycas_proto::convert::access::{decision_frame, raw_access_frame};
+use stickycas_proto::attach::{Heard, Learnt, Message, write_access, write_decision, write_hello};
 use stickycas_proto::convert::answer::Received;
 use stickycas_proto::status::Refused;
+use stickycas_proto::v1;
 use stickycas_proto::v1::server_frame::Frame;
-use stickycas_proto::v1::{self, ClientFrame};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
 
 use super::super::measure::{Ended, Fault, Histograms, Party};
+use super::crowd::Who;
 use super::part::{Part, Then};
 use super::{Shared, fault_of, until};
 
@@ -49,7 +50,7 @@ impl Handle {
     pub(super) fn open(
         connection: Connection,
         shared: Arc<Shared>,
-        near: usize,
+        who: Who,
     ) -> (Self, tokio::sync::oneshot::Receiver<Result<(), String>>) {
         let (orders, given) = mpsc::unbounded_channel();
         let (opened, is_open) = tokio::sync::oneshot::channel();
@@ -57,11 +58,10 @@ impl Handle {
         let handle = Self { orders, retired: Arc::clone(&retired) };
         tokio::spawn(async move {
             let (outgoing, requests) = mpsc::unbounded_channel();
-            let mut stream = Stream::new(shared, near, retired, outgoing);
+            let mut stream = Stream::new(shared, who, retired, outgoing);
             let stall = stream.shared.stall;
             let requests = UnboundedReceiverStream::new(requests);
-            let mut list = connection.list();
-            let error = match timeout(stall, list.attach(requests)).await {
+            let error = match timeout(stall, connection.attach(requests)).await {
                 Ok(Ok(answers)) => {
                     let _ = opened.send(Ok(()));
                     stream.run(answers.into_inner(), given, &connection).await;
@@ -94,10 +94,10 @@ struct Held {
 
 struct Stream {
     shared: Arc<Shared>,
-    /// Which shard of the meter it writes to.
-    near: usize,
+    /// Whose it is.
+    who: Who,
     retired: Arc<AtomicBool>,
-    outgoing: UnboundedSender<v1::AttachRequest>,
+    outgoing: UnboundedSender<Message>,
     /// By channel. None where a channel is free or lingers.
     parts: Vec<Option<Box<Part>>>,
     free: VecDeque<u32>,
@@ -106,19 +106,21 @@ struct Stream {
     held: BTreeMap<(Instant, u64), Held>,
     /// How many have been held, to tell those apart that fall on one moment.
     holds: u64,
-    frames: Vec<ClientFrame>,
+    /// What is to be sent, and how many frames it has.
+    message: Vec<u8>,
+    frames: usize,
 }
 
 impl Stream {
     fn new(
         shared: Arc<Shared>,
-        near: usize,
+        who: Who,
         retired: Arc<AtomicBool>,
-        outgoing: UnboundedSender<v1::AttachRequest>,
+        outgoing: UnboundedSender<Message>,
     ) -> Self {
         Self {
             shared,
-            near,
+            who,
             retired,
             outgoing,
             parts: Vec::new(),
@@ -126,14 +128,15 @@ impl Stream {
             lingering: 0,
             held: BTreeMap::new(),
             holds: 0,
-            frames: Vec::new(),
+            message: Vec::new(),
+            frames: 0,
         }
     }
 
     /// Plays until nobody can give orders any more, or the stream ends.
     async fn run(
         &mut self,
-        mut answers: Streaming<v1::AttachResponse>,
+        mut answers: Streaming<Heard>,
         mut orders: UnboundedReceiver<Order>,
         connection: &Connection,
     ) {
@@ -143,12 +146,12 @@ impl Stream {
                 order = orders.recv() => {
                     let Some(order) = order else { return };
                     self.take_order(order);
-                    while let Ok(order) = orders.try_recv() {
+                    while self.frames < FRAMES && let Ok(order) = orders.try_recv() {
                         self.take_order(order);
                     }
                 }
                 message = answers.message() => match message {
-                    Ok(Some(message)) => self.take(message),
+                    Ok(Some(message)) => self.take(&message),
                     Ok(None) => break Ended::Failed(Fault::Unreachable),
                     Err(status) => break fault_of(&connection.error(&status)),
                 },
@@ -167,7 +170,7 @@ impl Stream {
         orders.close();
         let now = Instant::now();
         let shared = Arc::clone(&self.shared);
-        let mut shard = shared.meter.shard(self.near);
+        let mut shard = shared.meter.shard(self.who.near());
         let waiting = std::iter::from_fn(|| orders.try_recv().ok()).filter_map(|order| match order {
             Order::Begin(part) => Some(part),
             Order::Clear => None,
@@ -190,9 +193,8 @@ impl Stream {
             self.parts.push(None);
             u32::try_from(self.parts.len() - 1).expect("there are fewer channels")
         });
-        let instance_id = part.table.instance.to_string();
-        let incarnation = part.table.number + 1;
-        self.frames.push(v1::Hello { channel, instance_id, incarnation }.into());
+        write_hello(&mut self.message, channel, &part.table.id, part.table.number + 1);
+        self.frames += 1;
         self.parts[channel as usize] = Some(part);
         self.perform(channel, Instant::now());
     }
@@ -222,7 +224,8 @@ impl Stream {
             match part.next(now) {
                 Step::Access { number, op, when: When::Ready } => {
                     part.sends(&op, now);
-                    self.frames.push(raw_access_frame(channel, number, &op));
+                    write_access(&mut self.message, channel, number.get(), &op);
+                    self.frames += 1;
                 }
                 Step::Access { number, op, when: When::LastMoment } => {
                     self.holds += 1;
@@ -231,7 +234,8 @@ impl Stream {
                 }
                 Step::Decide(value) => {
                     part.sends_decision(now);
-                    self.frames.push(decision_frame(channel, &value));
+                    write_decision(&mut self.message, channel, value.as_bytes());
+                    self.frames += 1;
                 }
                 Step::Wait => return,
                 Step::Stay if part.party == Party::Byzantine => return,
@@ -253,48 +257,64 @@ impl Stream {
             // No channel is used again while an access is held on it; but its part may be over.
             if let Some(part) = self.parts[channel as usize].as_mut() {
                 part.sends(&op, now);
-                self.frames.push(raw_access_frame(channel, number, &op));
+                write_access(&mut self.message, channel, number.get(), &op);
+                self.frames += 1;
+            }
+            if self.frames >= FRAMES {
+                self.flush();
             }
         }
     }
 
-    fn take(&mut self, message: v1::AttachResponse) {
+    fn take(&mut self, heard: &Heard) {
         let now = Instant::now();
         let shared = Arc::clone(&self.shared);
-        let mut shard = shared.meter.shard(self.near);
+        let mut shard = shared.meter.shard(self.who.near());
         let mut answered = 0;
-        for frame in message.frames {
-            match frame.frame {
-                Some(Frame::Answer(answer)) => {
+        for learnt in heard.frames() {
+            match learnt {
+                Learnt::Append { channel, phase, .. } | Learnt::Read { channel, phase, .. } => {
                     answered += 1;
-                    self.answer(&answer, now, &mut shard);
+                    shared.meter.phase(*phase);
+                    self.answer(*channel, learnt, heard, now, &mut shard);
                 }
-                Some(Frame::Decided(v1::Decided { channel })) => self.decided(channel, now, &mut shard),
-                Some(Frame::Refusal(refusal)) => self.refusal(&refusal, now, &mut shard),
-                Some(Frame::Welcome(welcome)) => self.welcome(&welcome, now, &mut shard),
-                Some(Frame::Replaced(v1::Replaced { channel, .. })) => {
-                    let reason = v1::RefusalReason::SessionReplaced;
-                    self.fail(channel, Ended::Refused(reason), now, &mut shard);
-                }
-                None => {}
+                Learnt::Decided { channel } => self.decided(*channel, now, &mut shard),
+                Learnt::Other(Some(frame)) => self.seldom(frame, now, &mut shard),
+                Learnt::Other(None) => {}
+            }
+            // A message of many answers may be answered by several.
+            if self.frames >= FRAMES {
+                self.flush();
             }
         }
         shared.meter.accesses(answered);
+    }
+
+    /// A frame that comes once in an instance or never.
+    fn seldom(&mut self, frame: &Frame, now: Instant, into: &mut Histograms) {
+        match frame {
+            Frame::Refusal(refusal) => self.refusal(refusal, now, into),
+            Frame::Welcome(welcome) => self.welcome(welcome, now, into),
+            Frame::Replaced(v1::Replaced { channel, .. }) => {
+                let reason = v1::RefusalReason::SessionReplaced;
+                self.fail(*channel, Ended::Refused(reason), now, into);
+            }
+            Frame::Answer(_) | Frame::Decided(_) => {}
+        }
     }
 
     fn part(&mut self, channel: u32) -> Option<&mut Part> {
         self.parts.get_mut(channel as usize)?.as_deref_mut()
     }
 
-    fn answer(&mut self, answer: &v1::Answer, now: Instant, into: &mut Histograms) {
-        let Some(part) = self.part(answer.channel) else { return };
-        match Received::from_frame(answer, &part.table.drawn.params) {
+    fn answer(&mut self, channel: u32, learnt: &Learnt, heard: &Heard, now: Instant, into: &mut Histograms) {
+        let Some(part) = self.part(channel) else { return };
+        match Received::from_heard(heard, learnt, &part.table.drawn.params) {
             Ok((number, received)) => {
                 part.answered(number, received, now, into);
-                self.shared.meter.phase(answer.phase);
-                self.perform(answer.channel, now);
+                self.perform(channel, now);
             }
-            Err(_) => self.fail(answer.channel, Ended::Failed(Fault::Protocol), now, into),
+            Err(_) => self.fail(channel, Ended::Failed(Fault::Protocol), now, into),
         }
     }
 
@@ -307,7 +327,7 @@ impl Stream {
 
     fn refusal(&mut self, refusal: &v1::Refusal, now: Instant, into: &mut Histograms) {
         let Refused { reason, message, .. } = Refused::from_frame(refusal);
-        self.shared.meter.refused(reason);
+        self.shared.meter.refused(self.who, reason);
         let Some(part) = self.part(refusal.channel) else { return };
         match part.refused(AccessNumber::new(refusal.access_number), reason, &message, now, into) {
             Then::GoesOn => self.perform(refusal.channel, now),
@@ -330,13 +350,12 @@ impl Stream {
 
     /// Sends what is to be sent; false if the stream is gone.
     fn flush(&mut self) -> bool {
-        while !self.frames.is_empty() {
-            let rest = self.frames.split_off(self.frames.len().min(FRAMES));
-            let frames = std::mem::replace(&mut self.frames, rest);
-            if self.outgoing.send(v1::AttachRequest { frames }).is_err() {
-                return false;
-            }
+        if self.frames == 0 {
+            return true;
         }
-        true
+        // The next one will be about as long.
+        let room = Vec::with_capacity(self.message.len());
+        self.frames = 0;
+        self.outgoing.send(Message(std::mem::replace(&mut self.message, room))).is_ok()
     }
 }

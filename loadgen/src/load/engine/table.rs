@@ -19,7 +19,8 @@ use super::super::seen::Seen;
 /// How one process ended.
 #[derive(Debug)]
 pub(super) struct Ending {
-    pub(super) seen: Seen,
+    /// Until it is judged.
+    pub(super) seen: Option<Seen>,
     pub(super) report: Report,
     pub(super) ended: Ended,
     /// When it had its decision.
@@ -36,6 +37,8 @@ pub(super) struct Table {
     /// The instance's number in this load.
     pub(super) number: u64,
     pub(super) instance: InstanceId,
+    /// The same as text.
+    pub(super) id: String,
     pub(super) drawn: Drawn,
     /// Whether it counts in figures: it did not begin in the warm-up.
     pub(super) measured: bool,
@@ -58,6 +61,7 @@ impl Table {
         Self {
             number,
             instance,
+            id: instance.to_string(),
             measured,
             opened: Instant::now(),
             progress: AtomicU64::new(0),

@@ -11,45 +11,49 @@ use stickycas_proto::v1;
 use tokio::time::{Instant, sleep};
 
 use super::super::measure::{Ended, Fault, Party};
+use super::crowd::Who;
 use super::part::{Part, Then};
 use super::{Shared, fault_of};
 
 /// Plays until the process has ended or the table is over.
-pub(super) async fn play(mut part: Part, connection: Connection, shared: Arc<Shared>, near: usize) {
+pub(super) async fn play(mut part: Part, connection: Connection, shared: Arc<Shared>, who: Who) {
     let table = Arc::clone(&part.table);
     let ended = tokio::select! {
-        ended = drive(&mut part, &connection, &shared, near) => ended,
+        ended = drive(&mut part, &connection, &shared, who) => ended,
         () = table.over() => return,
     };
-    part.ended(ended, Instant::now(), &mut shared.meter.shard(near));
+    part.ended(ended, Instant::now(), &mut shared.meter.shard(who.near()));
     part.end(ended);
 }
 
-async fn drive(part: &mut Part, connection: &Connection, shared: &Shared, near: usize) -> Ended {
+async fn drive(part: &mut Part, connection: &Connection, shared: &Shared, who: Who) -> Ended {
     loop {
         match part.next(Instant::now()) {
             Step::Access { number, op, when } => {
                 if when == When::LastMoment {
                     sleep(part.last_moment()).await;
                 }
-                if let Then::Ends(ended) = access(part, number, &op, connection, shared, near).await {
+                if let Then::Ends(ended) = access(part, number, &op, connection, shared, who).await {
                     return ended;
                 }
             }
             Step::Decide(value) => {
                 part.sends_decision(Instant::now());
-                let instance_id = part.table.instance.to_string();
+                let instance_id = part.table.id.clone();
                 let request = v1::DecideRequest { instance_id, value: value.to_bytes() };
                 let answer = connection.list().decide(request).await;
                 let now = Instant::now();
                 match answer {
-                    Ok(_) => part.taken(now, &mut shared.meter.shard(near)),
+                    Ok(_) => part.taken(now, &mut shared.meter.shard(who.near())),
                     Err(status) => {
-                        let ended = fault_of(&connection.error(&status));
-                        if let Ended::Refused(reason) = ended {
-                            shared.meter.refused(reason);
+                        let error = connection.error(&status);
+                        let Some(reason) = error.reason() else { return fault_of(&error) };
+                        shared.meter.refused(who, reason);
+                        let shard = &mut shared.meter.shard(who.near());
+                        match part.refused(None, reason, &error.to_string(), now, shard) {
+                            Then::Ends(ended) => return ended,
+                            Then::GoesOn => {}
                         }
-                        return ended;
                     }
                 }
             }
@@ -66,10 +70,10 @@ async fn access(
     op: &RawOp,
     connection: &Connection,
     shared: &Shared,
-    near: usize,
+    who: Who,
 ) -> Then {
     part.sends(op, Instant::now());
-    let instance_id = part.table.instance.to_string();
+    let instance_id = part.table.id.clone();
     let access_number = number.get();
     let params = &part.table.drawn.params;
     let answer = match op {
@@ -86,7 +90,7 @@ async fn access(
         }
     };
     let now = Instant::now();
-    let mut shard = shared.meter.shard(near);
+    let mut shard = shared.meter.shard(who.near());
     match answer {
         Ok(Ok(received)) => {
             shared.meter.accesses(1);
@@ -99,7 +103,7 @@ async fn access(
             let error = connection.error(&status);
             match error.reason() {
                 Some(reason) => {
-                    shared.meter.refused(reason);
+                    shared.meter.refused(who, reason);
                     part.refused(Some(number), reason, &error.to_string(), now, &mut shard)
                 }
                 None => Then::Ends(fault_of(&error)),

@@ -97,6 +97,9 @@ pub struct Flags {
     /// The share of instances of which the server's whole history is judged too
     #[arg(long, value_name = "SHARE")]
     pub watch_share: Option<f64>,
+    /// Any key of the profile, such as order=descending or load.principal=a; repeat for several
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
     /// Fail the run if this holds, such as 'instance_p99 > 50ms'; repeat for several
     #[arg(long, value_name = "CONDITION")]
     pub fail_if: Vec<String>,

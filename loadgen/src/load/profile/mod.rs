@@ -33,6 +33,7 @@
 mod check;
 mod file;
 mod flags;
+mod set;
 mod write;
 
 use std::path::Path;
@@ -184,6 +185,17 @@ impl Profile {
     /// # Errors
     /// The first thing that is wrong, with its line.
     pub fn parse(file: &str, text: &str, flags: &Flags) -> Result<Self, ScenarioError> {
+        if !flags.set.is_empty() && file::read(text).is_ok() {
+            let text = set::set(text, &flags.set).map_err(|why| {
+                ScenarioError::Invalid(Problem::new(
+                    "command line",
+                    &flags.set.join(" "),
+                    Fault::new(0..0, why),
+                ))
+            })?;
+            let flags = Flags { set: Vec::new(), ..flags.clone() };
+            return Self::parse(&format!("{file} with --set"), &text, &flags);
+        }
         let invalid = |file: &str, text: &str, fault| ScenarioError::Invalid(Problem::new(file, text, fault));
         let mut written = file::read(text).map_err(|fault| invalid(file, text, fault))?;
         // What flags give stands behind the file's text.

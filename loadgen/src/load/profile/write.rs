@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 use stickycas_model::byzantine::Strategy;
-use stickycas_model::params::{AppendWindow, Arbiter, Order};
+use stickycas_model::params::Arbiter;
 
 use super::{Open, Pacing, Profile, Transport};
 use crate::fault_plan::Placement;
 use crate::load::arrivals::{Piece, Spacing};
-use crate::scenario::write::patience;
+use crate::scenario::write::{Instance, duration};
 
 #[derive(Serialize)]
 struct File<'a> {
@@ -15,26 +15,11 @@ struct File<'a> {
     about: &'a str,
     seed: u64,
     fail_if: Vec<String>,
-    instance: Instance<'a>,
+    instance: Instance<&'a Arbiter>,
     proposals: Proposals,
     #[serde(skip_serializing_if = "Option::is_none")]
     byzantine: Option<Byzantine<'a>>,
     load: Load<'a>,
-}
-
-#[derive(Serialize)]
-struct Instance<'a> {
-    processes: u32,
-    warp_size: u32,
-    read_size: u32,
-    order: Order,
-    arbiter: &'a Arbiter,
-    append_window: AppendWindow,
-    patience: String,
-    join_timeout: String,
-    pace: String,
-    pipeline: u32,
-    max_value_bytes: u32,
 }
 
 #[derive(Serialize)]
@@ -110,19 +95,7 @@ pub(super) fn to_toml(profile: &Profile) -> String {
         about: &profile.about,
         seed: profile.seed,
         fail_if: profile.fail_if.iter().map(ToString::to_string).collect(),
-        instance: Instance {
-            processes: spec.processes,
-            warp_size: spec.warp_size,
-            read_size: spec.read_size,
-            order: spec.order,
-            arbiter: &spec.arbiter,
-            append_window: spec.append_window,
-            patience: patience(spec.patience),
-            join_timeout: duration(spec.join_timeout),
-            pace: duration(spec.pace),
-            pipeline: spec.pipeline,
-            max_value_bytes: spec.max_value_bytes,
-        },
+        instance: Instance::of(spec, &spec.arbiter, None),
         proposals: Proposals { distinct: profile.distinct, value_bytes: profile.value_bytes },
         byzantine: profile.byzantine.as_ref().map(|byzantine| Byzantine {
             count: byzantine.count,
@@ -173,8 +146,4 @@ fn paced(open: &Open) -> Paced {
             Paced { steps: Some(pieces.iter().map(step).collect()), ..paced }
         }
     }
-}
-
-fn duration(duration: std::time::Duration) -> String {
-    humantime::format_duration(duration).to_string()
 }

@@ -37,6 +37,7 @@ fn simulated(scenario: &str, seed: u64) -> Case {
         process: report.process,
         accesses: history.iter().filter_map(|recorded| answered(recorded, report.process, &list)).collect(),
         decision: report.decision.clone(),
+        refused: None,
     };
     let correct: BTreeSet<ProcessId> = scenario.cast.correct().collect();
     let seen = reports.iter().filter(|report| correct.contains(&report.process)).map(seen).collect();
@@ -248,4 +249,19 @@ fn a_decision_that_took_more_accesses_than_the_algorithm_has_is_caught() {
         }
     };
     violates("D2", &plain().changed(slow));
+}
+
+#[test]
+fn a_correct_process_that_is_refused_as_if_it_were_not_is_a_violation_and_one_that_meets_a_limit_is_not() {
+    for (reason, outcome) in [
+        (RefusalReason::DecisionDiffers, Outcome::Violation),
+        (RefusalReason::NotAMember, Outcome::Violation),
+        (RefusalReason::RateExceeded, Outcome::Valid),
+        (RefusalReason::InstanceClosed, Outcome::Valid),
+    ] {
+        let mut case = plain();
+        case.seen[3].refused = Some(Refused { reason, why: "so it says".to_owned() });
+        let finding = judge(&case.params, &case.cast, &case.seen);
+        assert_eq!(finding.outcome, outcome, "{finding:?}");
+    }
 }

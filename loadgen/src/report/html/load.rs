@@ -1,9 +1,10 @@
 //! The result of a load: one page with the verdict, rates and latencies over time, and the latency curve.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 use stickycas_model::judge::Outcome;
 
 use super::chart::{Drawing, Frame, Scale, Series, Tick, bottom_axis, left_axis, line};
+use super::document::Document;
 use super::figure::{Figure, Panel, Table};
 use super::words::{counted, grouped};
 use crate::load::Measured;
@@ -13,10 +14,11 @@ use crate::load::recorder::Second;
 use crate::load::result::LoadResult;
 use crate::report::load::table::{shown_for, time};
 
-const STYLE: &str = include_str!("style.css");
-const WIDTH: f64 = 700.0;
-const HEIGHT: f64 = 300.0;
-const FRAME: Frame = Frame { left: 64.0, right: 690.0, top: 34.0, bottom: 254.0 };
+const WIDTH: f64 = 420.0;
+const HEIGHT: f64 = 240.0;
+const FRAME: Frame = Frame { left: 50.0, right: 410.0, top: 30.0, bottom: 200.0 };
+/// Shorter rows have no rate in the plot.
+const LEAST_OF_A_SECOND: f64 = 0.5;
 /// The measures of the latency curve, in the order of their series.
 const CURVES: [Measure; 5] =
     [Measure::Instance, Measure::Service, Measure::Create, Measure::Append, Measure::Read];
@@ -27,46 +29,36 @@ const QUANTILES: [(f64, &str); 6] =
 pub(super) fn page(measured: &Measured) -> Markup {
     let result = &measured.result;
     let figures = [rate(measured), latency(measured), curve(measured), in_flight(measured)];
+    Document {
+        kind: "load",
+        name: &result.name,
+        header: html! { (verdict(result)) (totals(result)) (made(result)) },
+        main: html! {
+            section { h2 { "Latencies" } (latencies(result).markup()) }
+            @if !result.figures.failures().is_empty() {
+                section { h2 { "Refused and failed" } (failures(result).markup()) }
+            }
+            section {
+                h2 { "Over time" }
+                @for (number, figure) in (1..).zip(&figures) { (figure.markup(number)) }
+            }
+            (profiles(&result.profiles))
+        },
+        footer: html! {
+            "Instance latency counts from the planned start of an instance to the last decision of a correct process; "
+            "service time from its actual start. The same data are in result.json, seconds.csv and latencies.hlog beside "
+            "this file."
+        },
+    }
+    .markup()
+}
+
+/// The profiles as they were run.
+pub(super) fn profiles(profiles: &[String]) -> Markup {
     html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { (result.name) " \u{b7} StickyCAS load" }
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                header {
-                    p class="kicker" { "StickyCAS \u{b7} load" }
-                    h1 { (result.name) }
-                    (verdict(result))
-                    (totals(result))
-                    (made(result))
-                }
-                main {
-                    section { h2 { "Latencies" } (latencies(result).markup()) }
-                    @if !result.figures.failures().is_empty() {
-                        section { h2 { "Refused and failed" } (failures(result).markup()) }
-                    }
-                    section {
-                        h2 { "Over time" }
-                        @for (number, figure) in (1..).zip(&figures) { (figure.markup(number)) }
-                    }
-                    section {
-                        h2 { "Profile" }
-                        @for profile in &result.profiles { div class="scroll" tabindex="0" { pre { code { (profile) } } } }
-                    }
-                }
-                footer {
-                    p {
-                        "Instance latency counts from the planned start of an instance to the last decision of a correct process; "
-                        "service time from its actual start. The same data are in result.json, seconds.csv and latencies.hlog beside "
-                        "this file."
-                    }
-                }
-            }
+        section {
+            h2 { "Profile" }
+            @for profile in profiles { div class="scroll" tabindex="0" { pre { code { (profile) } } } }
         }
     }
 }
@@ -121,6 +113,16 @@ fn made(result: &LoadResult) -> Markup {
                 dt { "Server" } dd { (host.server.as_deref().unwrap_or("in the same process")) }
                 dt { "Command" } dd { code { (host.arguments.join(" ")) } }
             }
+            @for server in &result.servers {
+                dt { "Server\u{2019}s side" } dd { (server.line()) }
+                @if !server.counted.is_empty() {
+                    dt { "It counted" } dd {
+                        @for (place, (what, count)) in server.counted.iter().enumerate() {
+                            @if place > 0 { ", " } (what) " " (grouped(*count))
+                        }
+                    }
+                }
+            }
         }
     }
 }
@@ -158,9 +160,12 @@ fn over(seconds: &[Second], name: &'static str, value: impl Fn(&Second) -> f64) 
 
 fn rate(measured: &Measured) -> Figure {
     let per_second = |count: u64, second: &Second| count as f64 / second.length.max(1e-3);
+    // What is left of a second at the end says little, and its rate anything.
+    let whole: Vec<Second> =
+        measured.seconds.iter().filter(|second| second.length >= LEAST_OF_A_SECOND).cloned().collect();
     let lines = [
-        over(&measured.seconds, "done", |second| per_second(second.done, second)),
-        over(&measured.seconds, "begun", |second| per_second(second.planned, second)),
+        over(&whole, "done", |second| per_second(second.done, second)),
+        over(&whole, "begun", |second| per_second(second.planned, second)),
     ];
     let caption =
         "Instances that began and that came to their end in each second, without those of the warm-up.";

@@ -3,9 +3,10 @@
 //!
 //! | where | what |
 //! | --- | --- |
-//! | `load` | the page of a load |
+//! | `load`, `limit` | the page of a load, and that of a search for the limit |
 //! | `page` | the page of a campaign: what was run, what came of it, figures in the order of the sweeps |
 //! | `resilience`, `chance`, `phases`, `blame`, `listing` | a figure for each kind of sweep |
+//! | `document` | what every page has |
 //! | `figure` | what all figures have: caption, legend, the command that makes it again, its data as a table |
 //! | `facets` | which axes of a sweep tell panels apart |
 //! | `chart/` | scales, axes and marks, as SVG |
@@ -16,8 +17,10 @@
 mod blame;
 mod chance;
 mod chart;
+mod document;
 mod facets;
 mod figure;
+mod limit;
 mod listing;
 mod load;
 mod page;
@@ -27,6 +30,7 @@ mod words;
 
 use crate::campaign::cell::Results;
 use crate::load::Measured;
+use crate::load::limit::Limit;
 
 /// The report of a campaign, whether it has been finished or not.
 #[must_use]
@@ -38,4 +42,10 @@ pub fn html(results: &Results) -> String {
 #[must_use]
 pub fn load(measured: &Measured) -> String {
     load::page(measured).into_string()
+}
+
+/// The report of a search for the limit.
+#[must_use]
+pub fn limit(limit: &Limit, name: &str) -> String {
+    limit::page(limit, name).into_string()
 }

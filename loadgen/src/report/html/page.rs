@@ -1,53 +1,39 @@
 //! The page: what was run, what came of it, then the figures, sweep by sweep.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
+use super::document::Document;
 use super::figure::{Figure, again};
 use super::words::{counted, grouped, moment, percent, spent};
 use super::{blame, chance, listing, phases, resilience};
 use crate::campaign::cell::{self, Counts, Results, Sweep};
-
-const STYLE: &str = include_str!("style.css");
 
 pub(super) fn page(results: &Results) -> Markup {
     let totals = Totals::of(results);
     let mut number = 0;
     let sections: Vec<Section<'_>> =
         (1..).zip(&results.sweeps).map(|(place, sweep)| Section::of(sweep, place, &mut number)).collect();
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { (results.name) " \u{b7} StickyCAS campaign" }
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                header {
-                    p class="kicker" { "StickyCAS \u{b7} campaign" }
-                    h1 { (results.name) }
-                    @if !results.about.is_empty() { p class="about" { (results.about) } }
-                    (summary(results, &totals))
-                    (again(&results.command))
-                    (made(results))
-                }
-                main {
-                    (what_held(results, &totals))
-                    (contents(&sections))
-                    @for section in &sections { (section.markup()) }
-                    (words_used())
-                }
-                footer {
-                    p {
-                        "Algorithm and theorem: Georgiou, Piduguralla, Peri, \u{201c}Byzantine-Tolerant Consensus in "
-                        "GPU-Inspired Shared Memory\u{201d}. The same data are in results.json and results.csv beside this file."
-                    }
-                }
-            }
-        }
+    Document {
+        kind: "campaign",
+        name: &results.name,
+        header: html! {
+            @if !results.about.is_empty() { p class="about" { (results.about) } }
+            (summary(results, &totals))
+            (again(&results.command))
+            (made(results))
+        },
+        main: html! {
+            (what_held(results, &totals))
+            (contents(&sections))
+            @for section in &sections { (section.markup()) }
+            (words_used())
+        },
+        footer: html! {
+            "Algorithm and theorem: Georgiou, Piduguralla, Peri, \u{201c}Byzantine-Tolerant Consensus in "
+            "GPU-Inspired Shared Memory\u{201d}. The same data are in results.json and results.csv beside this file."
+        },
     }
+    .markup()
 }
 
 /// Sums over all cells.

@@ -7,7 +7,7 @@
 //! | `seconds.csv` | second by second: starts, ends, rates, instance latency |
 //! | `latencies.hlog` | an HDR log, version 2: every histogram of every second, tagged `measure.party.end` |
 //! | `report.txt`, `report.html` | the same for people |
-//! | `instances/` | run folders of some instances that were not valid, as `run` leaves them |
+//! | `instances/` | of some instances that were not valid: `NUMBER.seen.json`, what correct processes were answered; and, where the history could be collected, the folder `NUMBER` as `run` leaves it |
 //!
 //! It is written beside its place and then moved there, so a folder that exists is whole. Of several generators
 //! there is one folder each, which `report merge` makes into one.
@@ -18,9 +18,12 @@ use std::path::{Path, PathBuf};
 
 use super::table;
 use crate::environment::Environment;
+use serde::Serialize;
+
 use crate::load::Measured;
+use crate::load::judged::{Evidence, Witnessed};
 use crate::load::recorder::Second;
-use crate::record::{How, Record};
+use crate::record::How;
 use crate::report::{folder, html_of_load, json};
 
 /// The result.
@@ -37,7 +40,7 @@ pub const SECONDS: &str = "seconds.csv";
 /// `to` exists already, or it cannot be written.
 pub fn write(
     measured: &Measured,
-    evidence: &[(u64, Box<Record>)],
+    evidence: &[Evidence],
     server: Option<&str>,
     to: Option<&Path>,
 ) -> io::Result<PathBuf> {
@@ -58,12 +61,26 @@ pub fn write(
         fs::write(folder.join("report.txt"), table::plain(result))?;
         fs::write(folder.join("report.html"), html_of_load(measured))?;
         let environment = Environment::here(How::Tasks, server.map(str::to_owned));
-        for (number, record) in evidence {
-            let place = folder.join("instances").join(number.to_string());
-            folder::write(record, &environment, Some(&place))?;
+        for Evidence { number, reasons, witnessed, record, .. } in evidence {
+            let instances = folder.join("instances");
+            fs::create_dir_all(&instances)?;
+            let seen = Seen { number: *number, reasons, witnessed };
+            fs::write(instances.join(format!("{number}.seen.json")), json::text(&seen))?;
+            if let Some(record) = record {
+                folder::write(record, &environment, Some(&instances.join(number.to_string())))?;
+            }
         }
         Ok(())
     })
+}
+
+/// What the correct processes of an instance saw, and what is wrong with it.
+#[derive(Serialize)]
+struct Seen<'a> {
+    number: u64,
+    reasons: &'a [String],
+    #[serde(flatten)]
+    witnessed: &'a Witnessed,
 }
 
 fn seconds(path: &Path, seconds: &[Second]) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! The result of a search for the limit: for people, and as a folder with `limit.json` and `probes.csv`.
+//! The result of a search for the limit: for people, and as a folder with `limit.json`, `probes.csv` and pages.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,7 +9,10 @@ use serde::Serialize;
 
 use super::table::time;
 use crate::load::limit::{Limit, Probe};
-use crate::report::{folder, json};
+use crate::report::{folder, html_of_limit, json};
+
+/// An interval that is a larger share of the limit than this says little.
+const WIDE: f64 = 0.25;
 
 /// The result, the verdict first.
 #[must_use]
@@ -29,16 +32,45 @@ fn write(text: &mut String, limit: &Limit) -> std::fmt::Result {
     if limit.interrupted {
         writeln!(text, "interrupted before its time")?;
     }
+    writeln!(text, "{}", found(limit))?;
+    doubts(limit).iter().try_for_each(|doubt| writeln!(text, "  - {doubt}"))
+}
+
+/// What was found, in one line.
+#[must_use]
+pub fn found(limit: &Limit) -> String {
     let conditions = limit.conditions.join(" and ");
     match (limit.rate, limit.between) {
-        (Some(rate), Some([low, high])) => writeln!(
-            text,
+        (Some(rate), Some([low, high])) => format!(
             "limit for {conditions}: {rate:.0} instances/s, between {low:.0} and {high:.0} ({:.1} % confidence, {} searches)",
             100.0 * limit.confidence,
-            limit.limits.len()
+            limit.searches.len()
         ),
-        _ => writeln!(text, "limit for {conditions}: none found"),
+        _ => format!("limit for {conditions}: none found"),
     }
+}
+
+/// What makes the result worth less than its confidence says, in words.
+#[must_use]
+pub fn doubts(limit: &Limit) -> Vec<String> {
+    let mut doubts = Vec::new();
+    if limit.unsettled() > 0 {
+        doubts.push(format!(
+            "{} of {} searches did not settle: the same rate now held and now did not; make probes longer or the \
+             machine quieter",
+            limit.unsettled(),
+            limit.searches.len()
+        ));
+    }
+    if let (Some(rate), Some([low, high])) = (limit.rate, limit.between)
+        && high - low > WIDE * rate
+    {
+        doubts.push(format!(
+            "the interval is {:.0} % of the limit: whatever else the machine did weighs more than the rate",
+            100.0 * (high - low) / rate
+        ));
+    }
+    doubts
 }
 
 /// One probe in one line.
@@ -62,6 +94,7 @@ pub fn write_folder(limit: &Limit, name: &str, to: Option<&Path>) -> io::Result<
         fs::write(folder.join("limit.json"), json::text(limit))?;
         fs::write(folder.join("profile.toml"), &limit.profile)?;
         fs::write(folder.join("report.txt"), text(limit))?;
+        fs::write(folder.join("report.html"), html_of_limit(limit, name))?;
         let mut file = csv::Writer::from_path(folder.join("probes.csv")).map_err(io::Error::other)?;
         for probe in &limit.probes {
             file.serialize(row(probe)).map_err(io::Error::other)?;

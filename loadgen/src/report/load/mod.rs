@@ -5,7 +5,7 @@
 //! | `table` | for people, in a terminal |
 //! | `folder` | everything, in a folder |
 //! | `limit` | a search for the limit, in words and in a folder |
-//! | [`html_of_load`](super::html_of_load()) | for people, with plots |
+//! | [`html_of_load`](super::html_of_load()), [`html_of_limit`](super::html_of_limit()) | for people, with plots |
 
 pub mod folder;
 pub mod limit;

@@ -67,6 +67,9 @@ fn verdict(text: &mut String, result: &LoadResult, emphasis: Style) -> std::fmt:
     for host in &result.hosts {
         writeln!(text, "{}", host.line())?;
     }
+    for server in &result.servers {
+        writeln!(text, "server: {}", server.line())?;
+    }
     if let Some(why) = &result.cut_short {
         writeln!(text, "{why} before its time")?;
     }
@@ -127,14 +130,23 @@ fn failures(text: &mut String, result: &LoadResult) -> std::fmt::Result {
     }
     let mut told: Vec<&str> = failures.iter().filter_map(|(label, _)| advice(label.ended)).collect();
     told.dedup();
-    told.iter().try_for_each(|advice| writeln!(text, "  {advice}"))
+    told.iter().try_for_each(|advice| writeln!(text, "  {advice}"))?;
+    for server in &result.servers {
+        let counted: Vec<String> =
+            server.counted.iter().map(|(what, count)| format!("{what} {count}")).collect();
+        if !counted.is_empty() {
+            writeln!(text, "the server counted meanwhile, whoever's it was: {}", counted.join(", "))?;
+        }
+    }
+    Ok(())
 }
 
 /// What to do about a refusal that has more to do with the limits of the server than with its power.
 fn advice(ended: Ended) -> Option<&'static str> {
     match ended {
         Ended::Refused(RefusalReason::TooManyInstances) => Some(
-            "finished instances count until their retention ends: start the server with a short --retention",
+            "either the server had no time to spare, and sheds what it cannot do; or too many live: finished instances count \
+             until their retention ends, so start the server with a short --retention",
         ),
         Ended::Refused(RefusalReason::RateExceeded) => Some(
             "a principal may send only so much: give more groups, or start the server with more \

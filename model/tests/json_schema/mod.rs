@@ -1,4 +1,4 @@
-//! What the tests of results share: as much of JSON Schema as ours use.
+//! As much of JSON Schema as ours use, for the tests of every crate that has one.
 #![allow(
     unreachable_pub,
     missing_docs,

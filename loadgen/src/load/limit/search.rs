@@ -1,0 +1,186 @@
+//! One search for the highest rate that holds. Pure: it is told what held.
+//!
+//! The rate is raised by a factor until it does not hold, or lowered until it does; then what is between is halved, by
+//! ratio, until both ends are as near as asked for. A rate that does not hold is tried once more before it counts: one
+//! bad moment of the machine is no limit.
+//!
+//! Two bad moments would still close the search in below the limit, and one good one above it. So nothing is over when
+//! the ends are near: **both are tried again**. An end that does not say the same again is taken back, and the search
+//! goes on beyond it. It ends when both have been confirmed, or, unsettled, when its tries are used up: the noise is
+//! then larger than the precision that was asked for, which the result says.
+
+/// As many tries has a search.
+const MOST_TRIES: u32 = 40;
+/// By which factor at most a search leaves ends that it had found once, which were near.
+const NEAR_FACTOR: f64 = 1.2;
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Search {
+    /// The highest rate that held.
+    low: Option<End>,
+    /// The lowest that did not.
+    high: Option<End>,
+    start: f64,
+    factor: f64,
+    /// The ends are near when they differ by no more than this factor.
+    near: f64,
+    tries: u32,
+    /// A rate that did not hold once.
+    doubtful: Option<f64>,
+}
+
+/// One end of what is still in question.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct End {
+    rate: f64,
+    /// Whether it said the same again when both ends were near.
+    confirmed: bool,
+}
+
+impl Search {
+    /// From this rate on, raising or lowering it by this factor, until known as exactly as `near` says.
+    #[must_use]
+    pub fn new(start: f64, factor: f64, near: f64) -> Self {
+        Self { low: None, high: None, start, factor, near, tries: 0, doubtful: None }
+    }
+
+    /// The next rate to be tried; `None` when it is over.
+    #[must_use]
+    pub fn next(&self) -> Option<f64> {
+        if self.tries >= MOST_TRIES {
+            return None;
+        }
+        if self.doubtful.is_some() {
+            return self.doubtful;
+        }
+        match (self.low, self.high) {
+            (None, None) => Some(self.start),
+            (Some(low), None) => Some(low.rate * self.factor),
+            (None, Some(high)) => Some(high.rate / self.factor),
+            (Some(low), Some(high)) if !self.is_near(low, high) => Some((low.rate * high.rate).sqrt()),
+            (Some(low), Some(high)) => [low, high].iter().find(|end| !end.confirmed).map(|end| end.rate),
+        }
+    }
+
+    fn is_near(&self, low: End, high: End) -> bool {
+        high.rate / low.rate <= self.near
+    }
+
+    /// Whether this rate held. One that did not is tried once more before it counts.
+    pub fn tell(&mut self, rate: f64, held: bool) {
+        self.tries += 1;
+        let near = self.low.zip(self.high).is_some_and(|(low, high)| self.is_near(low, high));
+        if !held && self.doubtful.is_none() {
+            self.doubtful = Some(rate);
+            return;
+        }
+        self.doubtful = None;
+        if near {
+            self.factor = self.factor.min(NEAR_FACTOR);
+        }
+        let before = if held { self.low } else { self.high };
+        let end = Some(End { rate, confirmed: near && before.is_some_and(|before| before.rate == rate) });
+        if held {
+            self.low = end;
+            self.high = self.high.filter(|high| high.rate > rate);
+        } else {
+            self.high = end;
+            self.low = self.low.filter(|low| low.rate < rate);
+        }
+    }
+
+    /// The highest rate that held; `None` if none did.
+    #[must_use]
+    pub fn held(&self) -> Option<f64> {
+        self.low.map(|end| end.rate)
+    }
+
+    /// The lowest rate that did not hold; `None` if every one did.
+    #[must_use]
+    pub fn failed(&self) -> Option<f64> {
+        self.high.map(|end| end.rate)
+    }
+
+    /// Whether both ends said the same twice.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        [self.low, self.high].iter().all(|end| end.is_some_and(|end| end.confirmed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stickycas_model::random::SplitMix64;
+
+    use super::*;
+
+    /// A search of a system that holds below `true_limit`.
+    fn searched(start: f64, true_limit: f64) -> Search {
+        searched_with(start, |rate| rate < true_limit)
+    }
+
+    fn searched_with(start: f64, mut holds: impl FnMut(f64) -> bool) -> Search {
+        let mut search = Search::new(start, 2.0, 1.05);
+        while let Some(rate) = search.next() {
+            let held = holds(rate);
+            search.tell(rate, held);
+        }
+        search
+    }
+
+    #[test]
+    fn a_search_finds_the_limit_from_below_and_from_above() {
+        for (start, limit) in [(10.0, 777.0), (20_000.0, 777.0), (777.0, 777.0), (1.0, 12_345.6)] {
+            let search = searched(start, limit);
+            let (held, failed) = (search.held().unwrap(), search.failed().unwrap());
+            assert!(held < limit && failed >= limit && failed / held <= 1.05, "{search:?}");
+            assert!(search.is_settled(), "{search:?}");
+        }
+    }
+
+    #[test]
+    fn a_search_that_was_misled_takes_it_back() {
+        // Long bad times, in which whatever is tried does not hold: at the start, and just before the end.
+        for bad in [0..2, 2..5, 9..13] {
+            let mut moment = 0..;
+            let search = searched_with(100.0, |rate| !bad.contains(&moment.next().unwrap()) && rate < 777.0);
+            let held = search.held().unwrap();
+            assert!(search.is_settled() && held < 777.0 && held * 1.05 >= 777.0, "{bad:?}: {search:?}");
+        }
+        // A lucky one.
+        let mut moment = 0..;
+        let search = searched_with(100.0, |rate| moment.next() == Some(4) || rate < 777.0);
+        let held = search.held().unwrap();
+        assert!(search.is_settled() && held < 777.0 && held * 1.05 >= 777.0, "{search:?}");
+    }
+
+    #[test]
+    fn one_bad_moment_in_five_moves_hardly_any_search() {
+        let mut near = 0;
+        for seed in 0..200 {
+            let mut random = SplitMix64::new(seed);
+            let search = searched_with(100.0, |rate| rate < 777.0 && random.index(5) > 0);
+            near += u32::from(search.held().is_some_and(|rate| (700.0..777.0).contains(&rate)));
+        }
+        assert!(near >= 180, "{near} of 200");
+    }
+
+    #[test]
+    fn where_it_depends_on_luck_alone_no_search_settles_without_saying_the_same_twice() {
+        let mut holds = false;
+        let search = searched_with(100.0, |_| {
+            holds = !holds;
+            holds
+        });
+        assert!(!search.is_settled(), "{search:?}");
+    }
+
+    #[test]
+    fn a_search_ends_where_everything_or_nothing_holds() {
+        let all = searched(10.0, f64::INFINITY);
+        assert!(all.held().is_some_and(|rate| rate > 1e6) && !all.is_settled());
+        let none = searched(10.0, 0.0);
+        assert_eq!((none.held(), none.is_settled()), (None, false));
+    }
+}

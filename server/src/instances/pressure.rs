@@ -1,0 +1,205 @@
+//! Whether the server has time to spare, and what it does not take when it has not.
+//!
+//! A server that is asked for more than it can do has to refuse something, or everything waits longer and longer and
+//! memory fills. What it refuses here are new instances, and nothing else: whoever is at work in one that exists goes
+//! on (SPEC B1), and each that ends makes room.
+//!
+//! How many instances are too many cannot be said in advance: they may be small or large, busy or idle. So it is
+//! measured: for which share of their time the runtime's threads had work. Threads that never rest are no harm by
+//! themselves, and a loop of few instances keeps them so; but whoever has as many under way as keep the machine busy
+//! gains nothing by another, for all of them only wait longer. So while there is no rest, a creator with
+//! [`Limits::instances_when_busy`] under way gets no more. That is its share as well: what others do cannot have it
+//! refused while it has fewer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::runtime::{Handle, RuntimeMetrics};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+
+use crate::limits::Limits;
+
+/// How often it is measured, each time of what has been since: longer than a burst.
+const EVERY: Duration = Duration::from_millis(50);
+/// Parts of a thousand of their time that threads without rest are busy: to look for work takes a moment too.
+const NO_REST: u32 = 950;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Pressure {
+    /// Parts of a thousand of their time for which threads had work.
+    busy: AtomicU32,
+    /// Instances under way, whoever's.
+    under_way: Arc<AtomicUsize>,
+    /// Woken when there are so many that it is worth measuring.
+    worth: Notify,
+    share: usize,
+}
+
+impl Pressure {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let share = limits.instances_when_busy;
+        Self { busy: AtomicU32::new(0), under_way: Arc::default(), worth: Notify::new(), share }
+    }
+
+    /// Measures for ever; not while there is so little to do that nobody would be refused.
+    pub(crate) async fn run(&self) {
+        let metrics = Handle::current().metrics();
+        loop {
+            if self.under_way() < self.share {
+                self.found(0);
+                self.worth.notified().await;
+            }
+            let (since, before) = (Instant::now(), worked(&metrics));
+            sleep(EVERY).await;
+            let time = since.elapsed() * u32::try_from(metrics.num_workers()).unwrap_or(u32::MAX);
+            let busy = worked(&metrics).saturating_sub(before).as_secs_f64() / time.as_secs_f64();
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "it is about a share"
+            )]
+            self.found((busy * 1_000.0) as u32);
+        }
+    }
+
+    fn found(&self, busy: u32) {
+        self.busy.store(busy, Ordering::Relaxed);
+    }
+
+    /// For which share of their time the threads have lately had work; 0 if too little is under way to measure it.
+    pub(crate) fn busy(&self) -> f64 {
+        f64::from(self.busy.load(Ordering::Relaxed)) / 1_000.0
+    }
+
+    /// Instances at which somebody has joined and that are neither finished nor closed nor expired.
+    pub(crate) fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::Relaxed)
+    }
+
+    /// Whether a creator with so many instances under way may not have another now.
+    pub(super) fn refuses(&self, own: usize) -> bool {
+        own >= self.share && self.busy.load(Ordering::Relaxed) >= NO_REST
+    }
+
+    /// An instance of this creator is under way from now on.
+    fn begins(&self, creator: &Arc<AtomicUsize>) -> UnderWay {
+        creator.fetch_add(1, Ordering::Relaxed);
+        if self.under_way.fetch_add(1, Ordering::Relaxed) + 1 >= self.share {
+            self.worth.notify_one();
+        }
+        UnderWay([Arc::clone(creator), Arc::clone(&self.under_way)])
+    }
+}
+
+/// How long all threads together have worked until now.
+fn worked(metrics: &RuntimeMetrics) -> Duration {
+    (0..metrics.num_workers()).map(|worker| metrics.worker_total_busy_duration(worker)).sum()
+}
+
+/// Whether an instance counts as under way: from the first join on, for one at which nobody plays is no work.
+#[derive(Debug)]
+pub(super) enum Presence {
+    /// Nobody has joined yet.
+    Empty(Arc<Pressure>, Arc<AtomicUsize>),
+    /// It counts.
+    Played(#[expect(dead_code, reason = "what it does, it does when it is dropped")] UnderWay),
+    /// It has ended.
+    Over,
+}
+
+impl Presence {
+    /// Somebody has joined.
+    pub(super) fn joined(&mut self) {
+        if let Self::Empty(pressure, creator) = self {
+            *self = Self::Played(pressure.begins(creator));
+        }
+    }
+}
+
+/// An instance that counts as under way until this is dropped.
+#[derive(Debug)]
+pub(super) struct UnderWay([Arc<AtomicUsize>; 2]);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        for count in &self.0 {
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pressure(share: usize) -> Pressure {
+        Pressure::new(&Limits { instances_when_busy: share, ..Limits::default() })
+    }
+
+    #[test]
+    fn only_who_has_its_share_under_way_is_refused_and_only_while_there_is_no_rest() {
+        let pressure = pressure(3);
+        assert!(!pressure.refuses(1_000));
+        pressure.found(NO_REST - 1);
+        assert!(!pressure.refuses(1_000));
+        pressure.found(NO_REST);
+        assert!(pressure.refuses(3) && !pressure.refuses(2));
+    }
+
+    #[test]
+    fn an_instance_counts_until_it_is_over() {
+        let (pressure, one, other) = (pressure(3), Arc::default(), Arc::default());
+        let first = pressure.begins(&one);
+        let second = pressure.begins(&other);
+        assert_eq!((pressure.under_way(), one.load(Ordering::Relaxed)), (2, 1));
+        drop(first);
+        assert_eq!((pressure.under_way(), one.load(Ordering::Relaxed)), (1, 0));
+        drop(second);
+        assert_eq!(pressure.under_way(), 0);
+    }
+
+    #[test]
+    fn an_instance_counts_once_from_the_first_join_on() {
+        let (pressure, creator) = (Arc::new(pressure(3)), Arc::default());
+        let mut presence = Presence::Empty(Arc::clone(&pressure), creator);
+        assert_eq!(pressure.under_way(), 0);
+        presence.joined();
+        presence.joined();
+        assert_eq!(pressure.under_way(), 1);
+        presence = Presence::Over;
+        presence.joined();
+        assert_eq!(pressure.under_way(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_thread_that_never_rests_is_seen_and_one_that_does_is_too() {
+        let pressure = Arc::new(pressure(1));
+        let _instance = pressure.begins(&Arc::default());
+        let measured = Arc::clone(&pressure);
+        let task = tokio::spawn(async move { measured.run().await });
+        // It gives others their turn and is ready again at once.
+        while !pressure.refuses(1) {
+            std::hint::black_box((0..10_000).sum::<u64>());
+            tokio::task::yield_now().await;
+        }
+        while pressure.refuses(1) {
+            sleep(Duration::from_millis(5)).await;
+        }
+        task.abort();
+    }
+
+    #[tokio::test]
+    async fn where_little_is_under_way_nothing_is_measured() {
+        let pressure = Arc::new(pressure(2));
+        let _instance = pressure.begins(&Arc::default());
+        pressure.found(1_000);
+        let measured = Arc::clone(&pressure);
+        let task = tokio::spawn(async move { measured.run().await });
+        tokio::task::yield_now().await;
+        assert!(pressure.busy() < 1e-9, "it has looked once and waits");
+        task.abort();
+    }
+}
