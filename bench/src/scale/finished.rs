@@ -21,7 +21,7 @@ use super::town::{PROCESSES, Principal, Town, WARPS};
 /// Instances that each principal plays at a time.
 const IN_FLIGHT: usize = 128;
 /// Instances that are created and played before the next are created.
-const PORTION: usize = 50_000;
+const PORTION: usize = 4_000;
 /// Finished instances that are looked at.
 const SAMPLE: usize = 200;
 /// Principals, if each instance has a roster of its own.

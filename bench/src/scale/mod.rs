@@ -35,11 +35,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
 use crate::results;
 use crate::serve::runtime;
+use crate::table::table;
 use cost::Cost;
 use program::Memory;
 
@@ -130,34 +130,23 @@ async fn measure(options: &Options) -> anyhow::Result<Findings> {
 fn print(findings: &Findings) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     if !findings.measurements.is_empty() {
-        let mut table = table(["what", "count", "bytes each", "MiB before", "MiB after", "seconds"]);
-        for it in &findings.measurements {
-            let mib = |memory: &Memory| format!("{}", memory.rss_bytes >> 20);
-            table.add_row([
-                it.what.clone(),
-                it.count.to_string(),
-                it.bytes_each.to_string(),
-                mib(&it.before),
-                mib(&it.after),
-                format!("{:.1}", it.wall_s),
-            ]);
-        }
-        writeln!(out, "{table}")?;
+        let head = ["what", "count", "bytes each", "MiB before", "MiB after", "seconds"];
+        let rows = findings.measurements.iter().map(|it| {
+            let mib = |memory: &Memory| (memory.rss_bytes >> 20).to_string();
+            let wall = format!("{:.1}", it.wall_s);
+            let numbers =
+                [it.count.to_string(), it.bytes_each.to_string(), mib(&it.before), mib(&it.after), wall];
+            std::iter::once(it.what.clone()).chain(numbers).collect()
+        });
+        writeln!(out, "{}", table(head.map(str::to_owned).into(), rows))?;
     }
     if !findings.costs.is_empty() {
-        let mut table = table(["live instances", "accesses", "server us/access", "bytes each"]);
-        for it in &findings.costs {
-            let row = [it.live.to_string(), it.accesses.to_string(), format!("{:.3}", it.server_us)];
-            table.add_row(row.into_iter().chain([it.bytes_each.to_string()]));
-        }
-        writeln!(out, "{table}")?;
+        let head = ["live instances", "accesses", "server us/access", "bytes each"];
+        let rows = findings.costs.iter().map(|it| {
+            let cost = format!("{:.3}", it.server_us);
+            vec![it.live.to_string(), it.accesses.to_string(), cost, it.bytes_each.to_string()]
+        });
+        writeln!(out, "{}", table(head.map(str::to_owned).into(), rows))?;
     }
     Ok(())
-}
-
-fn table<const N: usize>(head: [&str; N]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN).set_header(head);
-    table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-    table
 }
