@@ -16,7 +16,7 @@ use crate::report::load::table::{shown_for, time};
 
 const WIDTH: f64 = 420.0;
 const HEIGHT: f64 = 240.0;
-const FRAME: Frame = Frame { left: 50.0, right: 410.0, top: 30.0, bottom: 200.0 };
+const FRAME: Frame = Frame { left: 50.0, right: 400.0, top: 30.0, bottom: 200.0 };
 /// Shorter rows have no rate in the plot, unless all are.
 const LEAST_OF_A_SECOND: f64 = 0.5;
 /// The measures of the latency curve, in the order of their series.
