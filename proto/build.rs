@@ -34,7 +34,7 @@ fn sticky_cas_service() -> manual::Service {
         method(name, route)
             .input_type(format!("crate::v1::{route}Request"))
             .output_type(format!("crate::v1::{route}Response"))
-            .codec_path("tonic_prost::ProstCodec")
+            .codec_path("crate::attach::CallCodec")
             .build()
     };
     let attach = method("attach", "Attach")

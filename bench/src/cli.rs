@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::serve::{self, Service};
-use crate::{latency, wire};
+use crate::{latency, scale, wire};
 
 /// Measures StickyCAS beside the least that could do the work.
 #[derive(Debug, Parser)]
@@ -21,6 +21,8 @@ enum Command {
     Wire(wire::Options),
     /// One instance alone, in round trips of a service that does nothing.
     Latency(latency::Options),
+    /// Memory for each principal and instance of one server, and what an access costs when many live.
+    Scale(scale::Options),
     /// Serves until standard input ends: the other program of `--layout two-programs`.
     #[command(hide = true)]
     Serve {
@@ -35,6 +37,7 @@ impl Cli {
         match self.command {
             Command::Wire(options) => wire::run(&options),
             Command::Latency(options) => latency::run(&options),
+            Command::Scale(options) => scale::run(&options),
             Command::Serve { service } => serve::run(service).map(|()| ExitCode::SUCCESS),
         }
     }

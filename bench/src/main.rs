@@ -3,6 +3,7 @@
 //! ```text
 //! cargo run --release -p stickycas-bench -- wire           the service over the wire, against one that does nothing, and etcd
 //! cargo run --release -p stickycas-bench -- latency        one instance alone, in round trips
+//! target/release/stickycas-bench scale --finished 1000000      memory for each of them, see its header
 //! cargo run --release -p stickycas-bench -- help
 //! ```
 //!
@@ -19,6 +20,7 @@ mod floor;
 mod latency;
 mod results;
 mod rig;
+mod scale;
 mod serve;
 mod spread;
 mod stopwatch;

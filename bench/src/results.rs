@@ -14,11 +14,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::Context as _;
 use serde::Serialize;
+use serde_json::Serializer;
+use serde_json::ser::{Formatter, PrettyFormatter};
 use stickycas_loadgen::load::host::Host;
 
 const FORMAT: &str = "stickycas-bench";
@@ -54,12 +57,54 @@ pub(crate) fn write<T: Serialize>(
         programs,
         content,
     };
-    let mut text = serde_json::to_string_pretty(&document)?;
-    text.push('\n');
+    let mut text = Vec::new();
+    document.serialize(&mut Serializer::with_formatter(&mut text, Layout(PrettyFormatter::new())))?;
+    text.push(b'\n');
     let unfinished = path.with_extension("unfinished");
     fs::write(&unfinished, text)
         .and_then(|()| fs::rename(&unfinished, path))
         .with_context(|| path.display().to_string())
+}
+
+/// A line for each key and none for each element: thousands of samples in a row stay readable, and comparable by `diff`.
+struct Layout(PrettyFormatter<'static>);
+
+impl Formatter for Layout {
+    fn begin_array<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        writer.write_all(b"[")
+    }
+
+    fn begin_array_value<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        if first { Ok(()) } else { writer.write_all(b", ") }
+    }
+
+    fn end_array_value<W: ?Sized + io::Write>(&mut self, _: &mut W) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn end_array<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        writer.write_all(b"]")
+    }
+
+    fn begin_object<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.begin_object(writer)
+    }
+
+    fn end_object<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.end_object(writer)
+    }
+
+    fn begin_object_key<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_object_key(writer, first)
+    }
+
+    fn begin_object_value<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.begin_object_value(writer)
+    }
+
+    fn end_object_value<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.end_object_value(writer)
+    }
 }
 
 /// This machine; of the program only its name, for where it lies says nothing. Whoever has just built it may tell the
@@ -87,4 +132,34 @@ pub(crate) fn file_system(directory: &Path) -> Option<String> {
         .filter(|(place, _)| directory.starts_with(place))
         .max_by_key(|(place, _)| place.len())
         .map(|(_, kind)| kind.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_stand_on_one_line_and_it_is_json_all_the_same() {
+        let value = serde_json::json!({"a": [1, 2], "b": [{"c": [], "d": {}}, {"e": [[1.5], [2]]}]});
+        let mut text = Vec::new();
+        let layout = Layout(PrettyFormatter::new());
+        value.serialize(&mut Serializer::with_formatter(&mut text, layout)).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.starts_with("{\n  \"a\": [1, 2],\n"), "{text}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+    }
+
+    #[test]
+    fn a_result_names_its_form_and_no_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("wire.json");
+        write(&file, "wire", &BTreeMap::new(), &serde_json::json!({"rounds": 3})).unwrap();
+        let text = fs::read_to_string(file).unwrap();
+        let found: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(found["format"], FORMAT);
+        assert_eq!(found["version"], VERSION);
+        assert_eq!(found["rounds"], 3);
+        let program = found["host"]["arguments"][0].as_str().unwrap();
+        assert!(!program.is_empty() && !program.contains('/'), "{program}");
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use serde::Serialize;
 
 /// What one turn took.
@@ -76,6 +77,11 @@ impl Stopwatch {
 fn processor_time(other: Option<u32>) -> Option<Duration> {
     let own = threads("self")?;
     other.map_or(Some(own), |other| Some(own + threads(&other.to_string())?))
+}
+
+/// Processor time of the living threads of one other program.
+pub(crate) fn processor_time_of(pid: u32) -> anyhow::Result<Duration> {
+    threads(&pid.to_string()).with_context(|| format!("the system does not tell the time of process {pid}"))
 }
 
 /// From Linux's schedstat (nanoseconds come first).

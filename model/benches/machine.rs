@@ -142,7 +142,7 @@ fn processor_nanos() -> Option<u64> {
 fn instructions(shape: &Shape) -> Option<f64> {
     let out = std::env::temp_dir().join(format!("machine-bench-{}", std::process::id()));
     let status = Command::new("valgrind")
-        .args(["--tool=callgrind", "--toggle-collect=*drive*", "--quiet"])
+        .args(["--tool=callgrind", "--toggle-collect=machine::drive", "--quiet"])
         .arg(format!("--callgrind-out-file={}", out.display()))
         .arg(std::env::current_exe().ok()?)
         .args(["--once", &shape.name])

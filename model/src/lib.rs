@@ -15,7 +15,7 @@
 //! | parameters and scalars | [`params`], [`types`] |
 //! | phases and rounds (section 2) | [`scheduler`] |
 //! | the object (section 4, Algorithm 2) | [`sticky_cas`] |
-//! | one instance over time | [`machine`], [`access`], [`history`], [`counts`] |
+//! | one instance over time | [`machine`], [`access`], [`history`], [`counts`]; [`dense`] |
 //! | Algorithm 1, and who does not follow it | [`process`], [`player`], [`byzantine`], [`cast`] |
 //! | the theorem and the verdict on a run | [`bounds`], [`invariants`], [`judge`] |
 //! | whole runs in one thread | [`sim`], [`random`] |
@@ -33,6 +33,7 @@ pub mod byzantine;
 pub mod cast;
 pub mod chance;
 pub mod counts;
+pub mod dense;
 pub mod explore;
 pub mod history;
 pub mod invariants;

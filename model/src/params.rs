@@ -83,7 +83,7 @@ impl Default for Patience {
 }
 
 /// Parameters as asked for, not yet checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ParamsSpec {
     /// n, the number of processes.
     pub processes: u32,
@@ -200,7 +200,7 @@ pub enum ValueError {
 }
 
 /// The parameters of an instance. Whoever holds one holds a valid set (P4).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Params(ParamsSpec);
 
 impl Params {
@@ -296,7 +296,8 @@ impl Params {
     /// The warp of a process: ceil(i/p) (P1).
     #[must_use]
     pub fn warp_of(&self, process: ProcessId) -> WarpId {
-        WarpId::new(process.get().div_ceil(self.0.warp_size)).unwrap_or(WarpId::FIRST)
+        // Counted from 0 it is one division.
+        WarpId::from_index(process.index() / self.0.warp_size as usize).unwrap_or(WarpId::FIRST)
     }
 
     /// The processes of a warp, in order.

@@ -48,6 +48,26 @@ pub enum Step {
     Leave,
 }
 
+/// A [`Step`] without what is to be sent, which [`Player::sent`] and [`Player::decision`] show where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// An access.
+    Access {
+        /// Its number.
+        number: AccessNumber,
+        /// When.
+        when: When,
+    },
+    /// The report of its decision.
+    Decide,
+    /// See [`Step::Wait`].
+    Wait,
+    /// See [`Step::Stay`].
+    Stay,
+    /// See [`Step::Leave`].
+    Leave,
+}
+
 /// A behaviour at play.
 pub struct Player {
     view: View,
@@ -167,25 +187,51 @@ impl Player {
 
     /// What to do now. Each access and each report is given once per session.
     pub fn next_step(&mut self) -> Step {
+        match self.due() {
+            Due::Access { number, when } => {
+                let op = self.sent(number).expect("what is due stands in the player").clone();
+                Step::Access { number, op, when }
+            }
+            Due::Decide => {
+                Step::Decide(self.decision().expect("a report is due once there is a decision").clone())
+            }
+            Due::Wait => Step::Wait,
+            Due::Stay => Step::Stay,
+            Due::Leave => Step::Leave,
+        }
+    }
+
+    /// The same, for one who sends what it says from where it stands.
+    pub fn due(&mut self) -> Due {
         if self.ended.is_none() && self.pending.is_empty() && self.decision.is_none() {
             self.act();
         }
         match &self.ended {
-            Some(Ended::NothingToDecide) => return Step::Stay,
-            Some(Ended::Decided | Ended::Failed(_)) => return Step::Leave,
+            Some(Ended::NothingToDecide) => return Due::Stay,
+            Some(Ended::Decided | Ended::Failed(_)) => return Due::Leave,
             None => {}
         }
         if let Some(pending) = self.pending.iter_mut().find(|pending| !pending.sent) {
             pending.sent = true;
-            return Step::Access { number: pending.number, op: pending.op.clone(), when: pending.when };
+            return Due::Access { number: pending.number, when: pending.when };
         }
-        match &self.decision {
-            Some(decision) if self.pending.is_empty() && !self.reported => {
-                self.reported = true;
-                Step::Decide(decision.clone())
-            }
-            _ => Step::Wait,
+        if self.decision.is_some() && self.pending.is_empty() && !self.reported {
+            self.reported = true;
+            return Due::Decide;
         }
+        Due::Wait
+    }
+
+    /// The access with this number, as long as it is not answered.
+    #[must_use]
+    pub fn sent(&self, number: AccessNumber) -> Option<&RawOp> {
+        self.pending.iter().find(|pending| pending.number == number).map(|pending| &pending.op)
+    }
+
+    /// What it has decided, reported or not.
+    #[must_use]
+    pub fn decision(&self) -> Option<&Value> {
+        self.decision.as_ref()
     }
 
     fn act(&mut self) {

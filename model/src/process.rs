@@ -170,10 +170,11 @@ impl RawOp {
     ///
     /// # Errors
     /// When the bytes to append are no value of this instance (P3).
-    pub fn checked(self, params: &Params) -> Result<Op, ValueError> {
+    #[inline]
+    pub fn checked(&self, params: &Params) -> Result<Op, ValueError> {
         Ok(match self {
-            Self::Append(raw) => Op::Append(params.checked(raw)?),
-            Self::Read(start) => Op::Read { start },
+            Self::Append(raw) => Op::Append(params.checked(raw.clone())?),
+            Self::Read(start) => Op::Read { start: *start },
         })
     }
 }

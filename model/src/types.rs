@@ -206,6 +206,18 @@ impl Time {
         Self(self.0.saturating_add(nanos))
     }
 
+    /// The moment this many nanoseconds later. Saturates after five centuries.
+    #[must_use]
+    pub const fn after_nanos(self, nanos: u64) -> Self {
+        Self(self.0.saturating_add(nanos))
+    }
+
+    /// Nanoseconds from `earlier` to this moment; zero if `earlier` is later.
+    #[must_use]
+    pub const fn nanos_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
     /// The time from `earlier` to this moment; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {

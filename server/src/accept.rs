@@ -69,6 +69,7 @@ pub(crate) fn accept(
                 peer: nameless.meet(cut.clone()),
                 cut: Box::pin(cut.cancelled_owned()),
                 last_words: LastWords::default(),
+                lingered: false,
                 _permit: permit,
             };
             if accepted.send(Ok(connection)).await.is_err() {
@@ -87,6 +88,8 @@ pub(crate) struct Connection {
     peer: Peer,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
     last_words: LastWords,
+    /// Whether what is to be written has waited for its turn already.
+    lingered: bool,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -132,6 +135,16 @@ impl Connection {
         Ok(())
     }
 
+    /// Whether to write later. One answer seldom comes alone: the tasks whose turn is now have others for the same
+    /// client, which then go out in the same write. An idle runtime comes back at once.
+    fn linger(&mut self, cx: &mut Context<'_>) -> bool {
+        self.lingered = !self.lingered;
+        if self.lingered {
+            cx.waker().wake_by_ref();
+        }
+        self.lingered
+    }
+
     /// Fails once the connection is to break off; wakes the task then.
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         match self.cut.as_mut().poll(cx) {
@@ -166,6 +179,9 @@ impl AsyncRead for Connection {
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.check(cx)?;
+        if self.linger(cx) {
+            return Poll::Pending;
+        }
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes)?;
         if let Poll::Ready(written) = written {
             self.last_words.note(&bytes[..written]);
@@ -179,6 +195,9 @@ impl AsyncWrite for Connection {
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.check(cx)?;
+        if self.linger(cx) {
+            return Poll::Pending;
+        }
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)?;
         if let Poll::Ready(mut rest) = written {
             for buffer in buffers {

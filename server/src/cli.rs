@@ -73,6 +73,12 @@ struct Serve {
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections_per_principal,
           value_parser = clap::value_parser!(u32).range(1..))]
     connections_per_principal: u32,
+    /// Instances that the server may hold: those that live and those that have ended and can still be read.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().instances)]
+    instances: usize,
+    /// Instances of one creator among them.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().instances_per_creator)]
+    instances_per_creator: usize,
     /// Instances that one creator may have under way while the server has no time to spare.
     #[arg(long, value_name = "N", default_value_t = Limits::default().instances_when_busy)]
     instances_when_busy: usize,
@@ -127,6 +133,13 @@ impl Serve {
             );
         }
         telemetry::init(&self.log, self.log_json)?;
+        let files = allow_all_files();
+        if files < FILES_BESIDE_CONNECTIONS + Limits::default().connections as u64 {
+            tracing::warn!(
+                files,
+                "fewer files may be open than connections: raise the hard limit (ulimit -Hn)"
+            );
+        }
         // Installed before anybody can know that the server runs.
         let signals = Signals::install()?;
         let listener = TcpListener::bind(self.listen)
@@ -156,6 +169,8 @@ impl Serve {
             idle_lifetime: self.idle_lifetime,
             requests_per_second: self.requests_per_second,
             connections_per_principal: self.connections_per_principal,
+            instances: self.instances,
+            instances_per_creator: self.instances_per_creator,
             instances_when_busy: self.instances_when_busy,
             instance_bytes: self.instance_memory.saturating_mul(MIB),
             record_bytes: self.record_memory.saturating_mul(MIB),
@@ -188,6 +203,20 @@ impl Health {
         writeln!(out, "{}", status.as_str_name())?;
         Ok(if status == ServingStatus::Serving { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
+}
+
+/// Files that a server has open beside its connections.
+const FILES_BESIDE_CONNECTIONS: u64 = 64;
+
+/// Lets this process have as many files open as it may at all, which is often far more than it may at first; how many
+/// that is. Every connection is one.
+#[must_use]
+pub fn allow_all_files() -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // What cannot be raised stays, and is told.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 /// Tells on standard output where the server listens, for whoever asked for a free port.

@@ -40,6 +40,7 @@ use tonic::transport::Server;
 use tonic_health::ServingStatus;
 use tower::Layer as _;
 
+pub use cli::allow_all_files;
 pub use config::Config;
 pub use identity::{Caller, Identification, Principal};
 pub use stickycas_proto::names::PRINCIPAL_KEY;

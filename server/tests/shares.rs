@@ -295,7 +295,7 @@ async fn a_client_that_lets_its_answers_lie_loses_its_connection_and_nobody_else
 
 #[tokio::test]
 async fn records_above_the_budget_forget_their_oldest_and_short_ones_keep_all() {
-    let server = Server::with(|config| config.limits.record_bytes = 40_000).await;
+    let server = Server::with(|config| config.limits.record_bytes = 4_000).await;
     let [short, long] =
         [game::instance_with(&server, alone()).await, game::instance_with(&server, alone()).await];
     let mut p1 = server.client("p1").await;

@@ -1,7 +1,5 @@
 //! Who takes part.
 
-use std::io::Write as _;
-
 use anyhow::Context as _;
 
 use super::{attach, unary};
@@ -98,20 +96,19 @@ impl Candidate {
         }
     }
 
-    /// Whether what it needs is there. If not, says so.
-    pub(crate) fn can_run(self, etcd: Option<&Program>) -> bool {
-        let Etcd { fsync, .. } = self else { return true };
-        let missing = match etcd {
-            None => "there is no etcd (Debian: apt-get install etcd-server), or give --etcd PATH".to_owned(),
+    /// What it needs and is not there.
+    pub(crate) fn lacks(self, etcd: Option<&Program>) -> Option<String> {
+        let Etcd { fsync, .. } = self else { return None };
+        match etcd {
+            None => {
+                Some("there is no etcd (Debian: apt-get install etcd-server), or give --etcd PATH".to_owned())
+            }
             Some(etcd) if !fsync && !etcd.can_leave_fsync => {
                 let version = &etcd.version;
-                format!("etcd {version} has no --unsafe-no-fsync; --disk /dev/shm shows etcd without a disk")
+                Some(format!("etcd {version} has no --unsafe-no-fsync; --disk /dev/shm does without a disk"))
             }
-            Some(_) => return true,
-        };
-        // Nothing is to be done if nobody listens.
-        let _told = writeln!(std::io::stderr(), "{} is left out: {missing}", self.name());
-        false
+            Some(_) => None,
+        }
     }
 
     /// One turn, on a server of its own.

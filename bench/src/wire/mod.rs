@@ -42,10 +42,11 @@ mod report;
 pub(crate) mod unary;
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use clap::Args;
 
 use self::candidate::CANDIDATES;
@@ -97,12 +98,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     options.turns.check(&names)?;
     let disk = options.disk.clone().unwrap_or_else(std::env::temp_dir);
     let etcd = Program::find(options.etcd.as_deref(), &disk)?;
-    let mut series: Vec<_> = CANDIDATES
-        .into_iter()
-        .filter(|candidate| options.turns.wants(&candidate.name()))
-        .filter(|candidate| candidate.can_run(etcd.as_ref()))
-        .map(Series::new)
-        .collect();
+    let mut series = candidates(options, etcd.as_ref())?;
     let runtime = serve::runtime(options.layout.workers())?;
     for round in 0..=options.turns.rounds {
         for series in &mut series {
@@ -124,6 +120,23 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let version = etcd.map(|etcd| ("etcd".to_owned(), etcd.version));
     report(&conditions, &series, &version.into_iter().collect(), options.turns.json.as_deref())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Those that are wanted and can take part. For what reason others cannot is told once.
+fn candidates(options: &Options, etcd: Option<&Program>) -> anyhow::Result<Vec<Series>> {
+    let mut series = Vec::new();
+    let mut left_out: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for candidate in CANDIDATES.into_iter().filter(|candidate| options.turns.wants(&candidate.name())) {
+        match candidate.lacks(etcd) {
+            None => series.push(Series::new(candidate)),
+            Some(lack) => left_out.entry(lack).or_default().push(candidate.name()),
+        }
+    }
+    for (lack, names) in left_out {
+        writeln!(std::io::stderr(), "left out: {}: {lack}", names.join(", "))?;
+    }
+    ensure!(!series.is_empty(), "nothing is left to measure");
+    Ok(series)
 }
 
 fn report(

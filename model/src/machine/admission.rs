@@ -7,8 +7,8 @@ use crate::process::mode;
 use crate::types::{AccessNumber, ProcessId, SessionId, Time, Value};
 
 use super::kept::Known;
-use super::member::{self, MemberStatus, Session};
-use super::{MAX_SESSIONS, Machine, Reply, State, Welcome};
+use super::member::{MemberStatus, Session};
+use super::{MAX_SESSIONS, Machine, Reply, State, Welcome, note};
 
 impl Machine {
     /// What a process may know of itself (F8e).
@@ -50,34 +50,48 @@ impl Machine {
         let member = &mut self.members[process.index()];
         member.session = Session::new(Some(session));
         member.forget_refusal();
-        events.push(Event::Session { process, session, incarnation });
+        note(events, || Event::Session { process, session, incarnation });
         let MemberStatus { next, waiting, append, decided, .. } = self.member(process);
         Ok(Reply::Welcome(Welcome { session, next, waiting, append, decided }))
     }
 
     /// A process joins, unless it has; the first join starts the join timeout (F5).
     fn join(&mut self, now: Time, process: ProcessId, events: &mut Vec<Event>) {
-        let member = &mut self.members[process.index()];
-        if member.has_joined() {
-            return;
+        if !self.members[process.index()].has_joined() {
+            self.join_now(now, process, events);
         }
-        member.join();
+    }
+
+    fn join_now(&mut self, now: Time, process: ProcessId, events: &mut Vec<Event>) {
+        self.members[process.index()].join();
         self.joined += 1;
-        events.push(Event::Joined { process });
+        note(events, || Event::Joined { process });
         if self.state == State::Gathering && self.join_deadline.is_none() {
             self.join_deadline = Some(now.after(self.params.spec().join_timeout));
         }
+    }
+
+    /// Whether an access is what a correct process sends: the next one, while phases come. It is admitted without
+    /// further questions; [`Machine::admit`] would find the same.
+    pub(super) fn is_plain(&self, access: &Access) -> bool {
+        let member = &self.members[access.process.index()];
+        access.number == member.next
+            && (access.session.is_none() || access.session == member.session.get())
+            && matches!(self.state, State::Gathering | State::Running)
+            && !member.has_left()
+            && u32::from(member.waiting()) < self.params.spec().pipeline
+            && !access.no_wait
     }
 
     /// A process sends an access (F8).
     pub(super) fn access(
         &mut self,
         now: Time,
-        access: Access,
+        access: &Access,
         events: &mut Vec<Event>,
     ) -> Result<Reply, Refusal> {
         let (process, session, number) = (access.process, access.session, access.number);
-        match self.admit(now, &access, events) {
+        match self.admit(now, access, events) {
             Ok(Some(reply)) => Ok(reply),
             Ok(None) => {
                 self.accept(now, access, events);
@@ -194,15 +208,24 @@ impl Machine {
     }
 
     /// An access is accepted: it stays until its phase, whatever becomes of its caller (F8a).
-    fn accept(&mut self, now: Time, access: Access, events: &mut Vec<Event>) {
-        let Access { process, session, number, op, .. } = access;
+    pub(super) fn accept(&mut self, now: Time, access: &Access, events: &mut Vec<Event>) {
+        let Access { process, session, number, ref op, .. } = *access;
         self.join(now, process, events);
-        events.push(Event::Accepted { process, number, session, op: op.clone() });
-        if number > AccessNumber::FIRST && matches!(op, Op::Append(_)) {
-            let detail = format!("append with access number {number}: {}", describe(&op));
-            self.accuse(process, OffenceKind::LateAppend, Some(number), detail, events);
+        // Written field by field: an operation copied as a whole would wait for the last copy to reach memory.
+        match op {
+            Op::Read { start } => {
+                let start = *start;
+                note(events, || Event::Accepted { process, number, session, op: Op::Read { start } });
+            }
+            Op::Append(value) => {
+                let value = value.clone();
+                note(events, || Event::Accepted { process, number, session, op: Op::Append(value) });
+                if number > AccessNumber::FIRST {
+                    let detail = format!("append with access number {number}: {}", describe(op));
+                    self.accuse(process, OffenceKind::LateAppend, Some(number), detail, events);
+                }
+            }
         }
-        let appends = matches!(op, Op::Append(_));
         let member = &mut self.members[process.index()];
         let was_missing = member.is_missing();
         if session.is_some() {
@@ -212,7 +235,7 @@ impl Machine {
         let first = member.waiting() == 1;
         self.accepted += 1;
         if first {
-            self.note_ready(now, process, was_missing, appends, events);
+            self.note_ready(now, process, was_missing, matches!(op, Op::Append(_)), events);
         }
     }
 
@@ -236,7 +259,7 @@ impl Machine {
         }
         self.ready += 1;
         if let (true, Some(hold)) = (was_missing && warp == self.warp, self.hold) {
-            self.drain(process, member::nanos(now.since(hold.since)), events);
+            self.drain(process, now.nanos_since(hold.since), events);
         }
     }
 
@@ -260,7 +283,8 @@ impl Machine {
             return Err(self.refuse(process, None, Refusal::Closed, events));
         }
         self.join(now, process, events);
-        events.push(Event::Decided { process, value: value.clone() });
+        let report = value.clone();
+        note(events, || Event::Decided { process, value: report });
         let missing = self.members[process.index()].is_missing();
         let awaited = self.members[process.index()].is_awaited();
         self.withdraw(process, events);
@@ -296,6 +320,7 @@ impl Machine {
         }
         self.rare[process.index()].withdrawn = member.waiting();
         while let Some(taken) = member.pop(&mut self.queues) {
+            taken.drop(&mut self.queues);
             events.push(Event::Withdrawn { process, number: taken.number });
         }
         self.ready -= 1;

@@ -60,19 +60,26 @@ impl Answers {
     }
 
     /// Keeps the answer to an executed access, letting go of the oldest beyond the limit.
+    #[inline]
     pub(super) fn keep(&mut self, process: ProcessId, number: AccessNumber, kept: Kept) {
         let (piece, place) = self.place(process, number);
-        while self.pieces.len() <= piece {
-            if self.pieces.is_empty() {
-                self.pieces.reserve_exact(1);
-            }
-            self.pieces.push(vec![Kept::NOTHING; NUMBERS * self.processes].into_boxed_slice());
+        if self.pieces.len() <= piece {
+            self.grow(piece);
         }
         self.pieces[piece][place] = kept;
     }
 
+    #[cold]
+    fn grow(&mut self, piece: usize) {
+        if self.pieces.is_empty() {
+            self.pieces.reserve_exact(1);
+        }
+        let nothing = || vec![Kept::NOTHING; NUMBERS * self.processes].into_boxed_slice();
+        self.pieces.resize_with(piece + 1, nothing);
+    }
+
     /// The answer to this access of a process whose last executed one is `last`; `None` if it is too long ago.
-    fn get(&self, process: ProcessId, number: AccessNumber, last: u64) -> Option<Kept> {
+    pub(super) fn get(&self, process: ProcessId, number: AccessNumber, last: u64) -> Option<Kept> {
         let behind = last.checked_sub(number.get())?;
         let (piece, place) = self.place(process, number);
         (behind < self.limit.into()).then(|| self.pieces[piece][place])
@@ -115,7 +122,7 @@ impl Machine {
     }
 
     /// The number of the last access of a process that was executed, 0 if none was: they are executed in order.
-    fn executed(&self, process: ProcessId, member: &Member) -> u64 {
+    pub(super) fn executed(&self, process: ProcessId, member: &Member) -> u64 {
         let not = u64::from(member.waiting()) + u64::from(self.rare[process.index()].withdrawn);
         member.next.get() - 1 - not
     }

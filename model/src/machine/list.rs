@@ -17,8 +17,8 @@ impl List {
     }
 
     /// The list for a reader.
-    pub(super) fn share(&self) -> Arc<StickyCas<Entry>> {
-        Arc::clone(&self.0)
+    pub(super) fn share(&self) -> &Arc<StickyCas<Entry>> {
+        &self.0
     }
 }
 

@@ -173,19 +173,19 @@ impl Member {
     }
 
     /// Its access with the next number waits, as the `accepted`-th of the instance.
-    pub(super) fn push(&mut self, queues: &mut Queues, session: Option<SessionId>, op: Op, accepted: u64) {
+    pub(super) fn push(&mut self, queues: &mut Queues, session: Option<SessionId>, op: &Op, accepted: u64) {
         let session = Session::new(session);
         self.waiting += 1;
         self.next = self.next.next();
         match op {
-            Op::Read { start } if self.waiting == 1 => self.set_first_read(session, start),
-            op if self.waiting == 1 => {
-                let append = queues.add(Waiting { op, session, accepted });
+            Op::Read { start } if self.waiting == 1 => self.set_first_read(session, *start),
+            Op::Append(_) if self.waiting == 1 => {
+                let append = queues.add(Waiting { op: op.clone(), session, accepted });
                 self.set_first_append(session, append);
             }
-            op => {
+            _ => {
                 let behind = (self.waiting > 2).then_some(self.last);
-                self.last = queues.add_behind(behind, Waiting { op, session, accepted });
+                self.last = queues.add_behind(behind, Waiting { op: op.clone(), session, accepted });
             }
         }
     }
@@ -202,25 +202,21 @@ impl Member {
         self.marks |= APPENDS;
     }
 
-    /// Takes the first access off; `None` if nothing waits.
+    /// Takes the first access off; `None` if nothing waits. If it is an append, it is still in the queues.
+    #[inline]
     pub(super) fn pop(&mut self, queues: &mut Queues) -> Option<Taken> {
         if self.waiting == 0 {
             return None;
         }
         // An access that was accepted has a number, and so has one that waits.
         let number = AccessNumber::new(self.first_number())?;
-        let session = self.first_session;
-        let (op, accepted) = if self.appends() {
-            let waiting = queues.take(self.first);
-            (waiting.op, waiting.accepted)
-        } else {
-            (Op::Read { start: Position::new(self.first) }, 0)
-        };
+        let taken =
+            Taken { number, session: self.first_session, content: self.first, append: self.appends() };
         self.waiting -= 1;
         if self.waiting > 0 {
             self.advance(queues);
         }
-        Some(Taken { number, session, op, accepted })
+        Some(taken)
     }
 
     /// The next access comes first.
@@ -256,13 +252,22 @@ impl Member {
 }
 
 /// The first access of a member, taken off its queue.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Taken {
     pub(super) number: AccessNumber,
     pub(super) session: Session,
-    pub(super) op: Op,
-    /// An append's place in the order of acceptance over the whole instance.
-    pub(super) accepted: u64,
+    /// Where a read starts, or where an append lies in the queues.
+    pub(super) content: u32,
+    pub(super) append: bool,
+}
+
+impl Taken {
+    /// Lets go of it.
+    pub(super) fn drop(self, queues: &mut Queues) {
+        if self.append {
+            queues.take(self.content);
+        }
+    }
 }
 
 /// What one process may know of itself at an instance (F8e).

@@ -25,8 +25,8 @@ pub struct OffenceCount {
 /// The record of one instance. At most n times the number of kinds entries.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Offences {
-    counts: BTreeMap<(ProcessId, OffenceKind), OffenceCount>,
-    refusals: BTreeMap<ProcessId, u64>,
+    pub(super) counts: BTreeMap<(ProcessId, OffenceKind), OffenceCount>,
+    pub(super) refusals: BTreeMap<ProcessId, u64>,
 }
 
 impl Offences {

@@ -1,7 +1,5 @@
 //! How phases open, wait and pass: gathering, patience, pace, jumps, the seal (SPEC F3 to F5, F9, A2).
 
-use std::time::Duration;
-
 use crate::history::Event;
 use crate::params::AppendWindow;
 use crate::types::{Phase, ProcessId, Time, WarpId};
@@ -20,7 +18,7 @@ pub(super) struct Hold {
 impl Machine {
     /// The earliest moment at which the next phase may open (F9).
     pub(super) fn opens_at(&self) -> Time {
-        self.last_step.map_or(Time::ZERO, |step| step.after(self.params.spec().pace))
+        self.last_step.map_or(Time::ZERO, |step| step.after_nanos(self.pace))
     }
 
     /// Lets everything happen that is due before `now`, or with `inclusive` also what is due exactly now.
@@ -28,7 +26,7 @@ impl Machine {
         while let Some(due) = self.deadline().filter(|&due| due < now || (inclusive && due == now)) {
             match (self.state, self.hold) {
                 (State::Gathering, _) => self.end_gathering(events),
-                (_, Some(hold)) => self.spend_patience(now.since(hold.since), inclusive, events),
+                (_, Some(hold)) => self.spend_patience(now.nanos_since(hold.since), inclusive, events),
                 // The pace is over: the phase is open since then, whether or not anybody noticed.
                 (_, None) => {
                     self.open(due, events);
@@ -114,7 +112,7 @@ impl Machine {
     /// Nothing waits any more while a phase is open: it is put back, and what it cost so far is booked (F4).
     fn stand_still(&mut self, now: Time, events: &mut Vec<Event>) {
         let Some(hold) = self.hold.take() else { return };
-        let held = member::nanos(now.since(hold.since));
+        let held = now.nanos_since(hold.since);
         for process in self.params.members(self.warp) {
             if self.members[process.index()].is_missing() {
                 self.drain(process, held, events);
@@ -138,8 +136,7 @@ impl Machine {
     }
 
     /// The timer of an open phase fired: whose patience was shorter than the hold is not awaited any more.
-    fn spend_patience(&mut self, held: Duration, inclusive: bool, events: &mut Vec<Event>) {
-        let held = member::nanos(held);
+    fn spend_patience(&mut self, held: u64, inclusive: bool, events: &mut Vec<Event>) {
         let (mut least, mut least_missing) = (member::ENDLESS, member::ENDLESS);
         for process in self.params.members(self.warp) {
             let member = &self.members[process.index()];
@@ -207,5 +204,5 @@ impl Machine {
 
 /// When the first patience of a hold is spent; `None` if all is endless.
 fn wake(since: Time, patience: u64) -> Option<Time> {
-    (patience != member::ENDLESS).then(|| since.after(Duration::from_nanos(patience)))
+    (patience != member::ENDLESS).then(|| since.after_nanos(patience))
 }

@@ -77,7 +77,7 @@ impl Machine {
                 let missing = members().filter(|(_, member)| !member.has_joined());
                 missing.map(|(process, member)| awaited(process, member, 0)).collect()
             } else if let (true, Some(hold)) = (running, self.hold) {
-                let held = member::nanos(now.since(hold.since));
+                let held = now.nanos_since(hold.since);
                 let warp =
                     self.params.members(self.warp).map(|process| (process, &self.members[process.index()]));
                 let missing = warp.filter(|(_, member)| member.is_missing());

@@ -8,7 +8,9 @@ use crate::types::{AccessNumber, Phase, Position, ProcessId, Time, Value};
 
 use super::kept::{self, Kept};
 use super::member::{Session, Taken};
-use super::{Entry, Machine};
+use super::queues::Waiting;
+use super::warp::Lines;
+use super::{Entry, Machine, note};
 
 /// Buffers that every step uses again.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +40,13 @@ struct Read {
     start: Position,
 }
 
+impl Read {
+    fn new(process: ProcessId, taken: Taken) -> Self {
+        let Taken { number, session, content, .. } = taken;
+        Self { process, number, session, start: Position::new(content) }
+    }
+}
+
 /// The list as all reads of a phase see it: as it was when the phase began, whatever its appends did (F2).
 #[derive(Clone, Copy)]
 struct Seen {
@@ -51,7 +60,8 @@ impl Machine {
     pub(super) fn step(&mut self, now: Time, events: &mut Vec<Event>) {
         let phase = self.phase;
         let seen = Seen { phase, length: self.list.len(), sealed: self.sealed.is_some() };
-        events.push(Event::Stepped { phase, warp: self.warp, length: seen.length });
+        let warp = self.warp;
+        note(events, || Event::Stepped { phase, warp, length: seen.length });
         let tally = &mut self.warps[self.warp.index()];
         events.reserve(tally.ready as usize);
         if std::mem::take(&mut tally.appends) {
@@ -76,10 +86,7 @@ impl Machine {
     /// A phase without appends: each read is answered as it is taken off.
     fn execute_reads(&mut self, seen: Seen, events: &mut Vec<Event>) {
         self.take_first_of_each(|machine, process, taken| {
-            let Taken { number, session, op, .. } = taken;
-            if let Op::Read { start } = op {
-                machine.answer_read(Read { process, number, session, start }, seen, events);
-            }
+            machine.answer_read(Read::new(process, taken), seen, events);
         });
     }
 
@@ -87,14 +94,14 @@ impl Machine {
     fn execute(&mut self, seen: Seen, events: &mut Vec<Event>) {
         let mut scratch = std::mem::take(&mut self.scratch);
         let Scratch { appends, reads } = &mut scratch;
-        self.take_first_of_each(|_, process, taken| {
-            let Taken { number, session, op, accepted } = taken;
-            match op {
-                Op::Append(value) => {
-                    let answer = AppendAnswer::LimitReached;
-                    appends.push(Append { process, number, session, value, accepted, answer });
-                }
-                Op::Read { start } => reads.push(Read { process, number, session, start }),
+        self.take_first_of_each(|machine, process, taken| {
+            if !taken.append {
+                return reads.push(Read::new(process, taken));
+            }
+            let Waiting { op, session, accepted } = machine.queues.take(taken.content);
+            if let Op::Append(value) = op {
+                let (number, answer) = (taken.number, AppendAnswer::LimitReached);
+                appends.push(Append { process, number, session, value, accepted, answer });
             }
         });
         self.compete(appends, events);
@@ -106,12 +113,14 @@ impl Machine {
 
     /// Takes the first waiting access of each member in the line of the open phase's warp off its queue, in order.
     /// Who has another one stays in the line.
+    #[inline]
     fn take_first_of_each(&mut self, mut take: impl FnMut(&mut Self, ProcessId, Taken)) {
-        let tally = &mut self.warps[self.warp.index()];
-        let lined_up = std::mem::take(&mut tally.lined_up) as usize;
-        let (mut stay, mut done, mut missing) = (0, 0, 0);
-        for place in 0..lined_up {
-            let process = self.lines.of(&self.params, self.warp)[place];
+        let warp = self.warp.index();
+        let start = Lines::start(&self.params, self.warp);
+        let lined_up = std::mem::take(&mut self.warps[warp].lined_up) as usize;
+        let (mut stay, mut done, mut missing) = (0_u32, 0, 0);
+        for place in start..start + lined_up {
+            let process = self.lines.get(place);
             let member = &mut self.members[process.index()];
             // A member that left is still in the line.
             let Some(taken) = member.pop(&mut self.queues) else { continue };
@@ -119,19 +128,20 @@ impl Machine {
                 done += 1;
                 missing += u32::from(member.is_awaited());
             } else {
-                self.warps[self.warp.index()].appends |= member.appends();
-                self.lines.of(&self.params, self.warp)[stay] = process;
+                self.warps[warp].appends |= member.appends();
+                self.lines.set(start + stay as usize, process);
                 stay += 1;
             }
             take(self, process, taken);
         }
-        let tally = &mut self.warps[self.warp.index()];
-        tally.lined_up = u32::try_from(stay).unwrap_or(u32::MAX);
+        let tally = &mut self.warps[warp];
+        tally.lined_up = stay;
         tally.ready -= done;
         tally.missing += missing;
         self.ready -= done;
     }
 
+    #[inline(always)]
     fn answer_read(&mut self, read: Read, seen: Seen, events: &mut Vec<Event>) {
         let Read { process, number, session, start } = read;
         let answer = Answer::Read(self.read(start, seen.length, seen.sealed));
@@ -156,7 +166,7 @@ impl Machine {
         for Append { process, number, session, value, answer, .. } in appends.drain(..) {
             let content = kept::fingerprint(&value);
             if let AppendAnswer::Success(position) = answer {
-                events.push(Event::Added { position, process, phase, value });
+                note(events, || Event::Added { position, process, phase, value });
             }
             self.rare[process.index()].append.get_or_insert(phase);
             let kept = Kept { phase, content, session, append: true };
@@ -192,6 +202,8 @@ impl Machine {
     }
 
     /// Answers an executed access, and keeps the answer for those who ask again (F8b).
+    // Inlined, so that each kind of answer is written where it belongs and not first put together elsewhere.
+    #[inline(always)]
     fn answer(
         &mut self,
         process: ProcessId,
@@ -202,6 +214,6 @@ impl Machine {
     ) {
         debug_assert_eq!(self.answer_of(process, kept), answer, "an answer follows from what is kept");
         self.answers.keep(process, number, kept);
-        events.push(Event::Answered { process, number, phase: kept.phase, answer });
+        note(events, || Event::Answered { process, number, phase: kept.phase, answer });
     }
 }

@@ -47,14 +47,20 @@ impl Lines {
 
     /// Puts a member at the end of its warp's line.
     pub(super) fn push(&mut self, params: &Params, warp: WarpId, tally: &mut Warp, process: ProcessId) {
-        self.0[warp.index() * params.warp_size() as usize + tally.lined_up as usize] = process;
+        self.0[Self::start(params, warp) + tally.lined_up as usize] = process;
         tally.lined_up += 1;
     }
 
-    /// The place of a warp's members, those in its line first.
-    pub(super) fn of(&mut self, params: &Params, warp: WarpId) -> &mut [ProcessId] {
-        let first = warp.index() * params.warp_size() as usize;
-        let end = self.0.len().min(first + params.warp_size() as usize);
-        &mut self.0[first..end]
+    /// Where a warp's line begins.
+    pub(super) fn start(params: &Params, warp: WarpId) -> usize {
+        warp.index() * params.warp_size() as usize
+    }
+
+    pub(super) fn get(&self, place: usize) -> ProcessId {
+        self.0[place]
+    }
+
+    pub(super) fn set(&mut self, place: usize, process: ProcessId) {
+        self.0[place] = process;
     }
 }

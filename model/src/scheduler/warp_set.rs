@@ -147,9 +147,11 @@ mod tests {
                 let warp = draw();
                 // Mostly taking out, so that it becomes sparse and then empty.
                 if step % 8 == 0 {
-                    (set.insert(warp), plain.insert(warp));
+                    set.insert(warp);
+                    plain.insert(warp);
                 } else {
-                    (set.remove(warp), plain.remove(&warp));
+                    set.remove(warp);
+                    plain.remove(&warp);
                 }
                 let from = draw();
                 assert_eq!(set.next_up(from), plain.range(from..).next().copied());

@@ -9,8 +9,8 @@ use crate::cast::Latecomers;
 use crate::history::{Event, Offence, OffenceKind};
 use crate::machine::{Entry, Input, Machine, Reply};
 use crate::params::{Params, Patience, ValueError};
-use crate::player::{Player, Step};
-use crate::process::{Behaviour, RawOp, Report, When};
+use crate::player::{Due, Player};
+use crate::process::{Behaviour, Report, When};
 use crate::random::SplitMix64;
 use crate::sticky_cas::StickyCas;
 use crate::types::{AccessNumber, Position, ProcessId, SessionId, Time, Value};
@@ -24,11 +24,13 @@ fn budget(params: &Params) -> u64 {
     16 * u64::from(params.processes()) * (u64::from(params.reads()) + 8)
 }
 
-/// A message on its way to the server.
+/// A message on its way to the server. What it says stands in its player until it arrives: copied from hand to hand, each
+/// copy would wait for the last one to reach memory.
+#[derive(Clone, Copy)]
 enum Message {
     Hello,
-    Access { number: AccessNumber, op: RawOp },
-    Decide(Value),
+    Access(AccessNumber),
+    Decide,
 }
 
 /// See the module. Its memory is used by one run after another.
@@ -209,8 +211,8 @@ impl Stage {
     fn deliver(&mut self, process: ProcessId, message: Message) {
         match message {
             Message::Hello => self.hello(process),
-            Message::Access { number, op } => self.access(process, number, op),
-            Message::Decide(value) => self.decide(process, value),
+            Message::Access(number) => self.access(process, number),
+            Message::Decide => self.decide(process),
         }
         self.ask(process);
     }
@@ -228,15 +230,18 @@ impl Stage {
         }
     }
 
-    fn access(&mut self, process: ProcessId, number: AccessNumber, op: RawOp) {
-        let op = match op.checked(self.machine.params()) {
+    fn access(&mut self, process: ProcessId, number: AccessNumber) {
+        let seat = seated(&mut self.seats, process);
+        // It is answered after it has arrived, and until then it stands.
+        let Some(sent) = seat.player.sent(number) else { return };
+        let op = match sent.checked(self.machine.params()) {
             Ok(op) => op,
             Err(error) => {
                 self.file(process, Some(number), error);
                 return self.seat_of(process).player.rejected(number, &error.to_string());
             }
         };
-        let session = self.seat_of(process).session;
+        let session = seat.session;
         let reply = self.apply(Input::Access(Access { process, session, number, op, no_wait: false }));
         match reply {
             Ok(Reply::Answered { phase, answer }) => {
@@ -249,7 +254,8 @@ impl Stage {
         }
     }
 
-    fn decide(&mut self, process: ProcessId, value: Value) {
+    fn decide(&mut self, process: ProcessId) {
+        let Some(value) = self.seat_of(process).player.decision().cloned() else { return };
         if let Err(error) = self.machine.params().value(value.as_bytes()) {
             self.file(process, None, error);
             return self.seat_of(process).player.fail(error.to_string());
@@ -297,17 +303,17 @@ impl Stage {
     /// Asks a process what it does next.
     fn ask(&mut self, process: ProcessId) {
         let seat = self.seat_of(process);
-        match seat.player.next_step() {
-            Step::Access { number, op, when } => {
+        match seat.player.due() {
+            Due::Access { number, when } => {
                 let to = match when {
                     When::Ready => &mut self.ready,
                     When::LastMoment => &mut self.held_back,
                 };
-                to.push((process, Message::Access { number, op }));
+                to.push((process, Message::Access(number)));
             }
-            Step::Decide(value) => self.ready.push((process, Message::Decide(value))),
-            Step::Wait => {}
-            Step::Stay | Step::Leave => {
+            Due::Decide => self.ready.push((process, Message::Decide)),
+            Due::Wait => {}
+            Due::Stay | Due::Leave => {
                 let played = std::mem::take(&mut seat.plays);
                 self.playing -= usize::from(played);
             }
@@ -340,7 +346,7 @@ mod tests {
     use crate::cast::Cast;
     use crate::history::Recorded;
     use crate::params::ParamsSpec;
-    use crate::process::{Act, Correct, Ended, View};
+    use crate::process::{Act, Correct, Ended, RawOp, View};
     use crate::sim::{Outcome, replay};
 
     /// Does what a correct process does, as late as its patience allows.

@@ -14,6 +14,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use stickycas_model::access::{Access, Refusal};
+use stickycas_model::dense::{Reader, Writer};
 use stickycas_model::history::{Event, Offence, OffenceKind, Recorded};
 use stickycas_model::invariants::check;
 use stickycas_model::machine::{Input, Machine, Reply, State};
@@ -43,12 +44,13 @@ fn a_machine_keeps_its_rules_whatever_processes_do() {
             sealed: sum.sealed + seen.sealed,
             held: sum.held + seen.held,
             replays: sum.replays + seen.replays,
+            packed: sum.packed + seen.packed,
         });
         Ok(())
     });
     outcome.unwrap_or_else(|failure| panic!("{failure}"));
-    let Counts { steps, contests, jumps, spent, withdrawn, sealed, held, replays } = counts.get();
-    let least = [steps, contests, jumps, spent, withdrawn, sealed, held, replays].into_iter().min();
+    let Counts { steps, contests, jumps, spent, withdrawn, sealed, held, replays, packed } = counts.get();
+    let least = [steps, contests, jumps, spent, withdrawn, sealed, held, replays, packed].into_iter().min();
     assert!(least > Some(20), "the scripts hardly try anything: {:?}", counts.get());
 }
 
@@ -74,6 +76,8 @@ struct Run {
     punctual: bool,
     events: Vec<Event>,
     history: Vec<Recorded>,
+    /// How often it went on as what was written down.
+    packed: u32,
 }
 
 impl Run {
@@ -86,6 +90,7 @@ impl Run {
             punctual: script.punctual,
             events: Vec::new(),
             history: Vec::new(),
+            packed: 0,
         }
     }
 
@@ -102,7 +107,7 @@ impl Run {
         self.tick_until(Time::from_nanos(u64::MAX), true);
         assert_eq!(self.machine.deadline(), None);
         check(self.machine.params(), &self.history, true).unwrap_or_else(|broken| panic!("{broken}"));
-        self.observer.counts
+        Counts { packed: self.packed, ..self.observer.counts }
     }
 
     /// Ticks at each deadline before `until`, or with `inclusive` also then.
@@ -208,6 +213,22 @@ impl Run {
         }
     }
 
+    /// Goes on with what is left of a machine that was written down when its instance ended.
+    fn pack(&mut self) {
+        let mut writer = Writer::default();
+        self.machine.pack(&mut writer);
+        let mut reader = Reader::new(writer.bytes());
+        let unpacked = Machine::unpack(self.machine.params().clone(), &mut reader).unwrap();
+        assert!(reader.rest().is_empty());
+        assert_eq!(unpacked.status(self.told), self.machine.status(self.told));
+        assert_eq!(unpacked.list(), self.machine.list());
+        for process in ProcessId::all(self.machine.params().processes()) {
+            assert_eq!(unpacked.member(process), self.machine.member(process));
+        }
+        self.machine = unpacked;
+        self.packed += 1;
+    }
+
     fn apply(&mut self, now: Time, input: Input) -> Result<Reply, Refusal> {
         self.events.clear();
         let reply = self.machine.apply(now, input, &mut self.events);
@@ -220,6 +241,9 @@ impl Run {
             self.observer.compare(now, &self.machine);
         }
         let over = matches!(self.machine.state(), State::Finished | State::Closed);
+        if over {
+            self.pack();
+        }
         assert!(!over || self.machine.deadline().is_none(), "what is over needs no timer");
         reply
     }

@@ -57,6 +57,7 @@ pub(crate) struct Counts {
     pub(crate) sealed: u32,
     pub(crate) held: u32,
     pub(crate) replays: u32,
+    pub(crate) packed: u32,
 }
 
 impl Observer {

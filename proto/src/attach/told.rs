@@ -62,6 +62,29 @@ pub fn write_decided(message: &mut Vec<u8>, channel: u32) {
     write_number(message, key(1, NUMBER), channel.into());
 }
 
+/// Adds a welcome. By its parts, because generated code would go through each of them once for every message that
+/// it stands in, only to learn its length.
+pub fn write_welcome(message: &mut Vec<u8>, welcome: &v1::Welcome) {
+    let v1::Welcome { channel, session, own, parameters } = welcome;
+    let part = |length: Option<usize>| length.map_or(0, bytes_length);
+    let own_length = own.as_ref().map(prost::Message::encoded_len);
+    let parameters_length = parameters.as_ref().map(prost::Message::encoded_len);
+    let numbers = number_length((*channel).into()) + number_length((*session).into());
+    let welcomed = numbers + part(own_length) + part(parameters_length);
+    write_key(message, FRAME, bytes_length(welcomed));
+    write_key(message, key(2, BYTES), welcomed);
+    write_number(message, key(1, NUMBER), (*channel).into());
+    write_number(message, key(2, NUMBER), (*session).into());
+    if let Some((own, length)) = own.as_ref().zip(own_length) {
+        write_key(message, key(3, BYTES), length);
+        own.encode(message).expect("a vector grows");
+    }
+    if let Some((parameters, length)) = parameters.as_ref().zip(parameters_length) {
+        write_key(message, key(4, BYTES), length);
+        parameters.encode(message).expect("a vector grows");
+    }
+}
+
 /// Adds any frame.
 pub fn write_frame(message: &mut Vec<u8>, frame: &v1::ServerFrame) {
     message.push(FRAME);

@@ -13,10 +13,10 @@ use stickycas_model::process::RawOp;
 use stickycas_model::types::{AccessNumber, Phase, Position, RawValue};
 use stickycas_proto::attach::{
     Asked, Heard, Learnt, Request, write_access, write_answer, write_decided, write_decision, write_frame,
-    write_hello,
+    write_hello, write_welcome,
 };
 use stickycas_proto::convert::answer::answer_frame;
-use stickycas_proto::v1::{self, client_frame};
+use stickycas_proto::v1::{self, client_frame, server_frame};
 
 /// Small numbers, at which an encoding changes its length, and any.
 fn number() -> impl Strategy<Value = u64> {
@@ -68,8 +68,17 @@ fn server_frame() -> impl Strategy<Value = v1::ServerFrame> {
         .prop_map(|(channel, session)| v1::Replaced { channel, session }.into());
     let refusal = (short_number(), ".{0,9}")
         .prop_map(|(channel, message)| v1::Refusal { channel, message, ..Default::default() }.into());
-    let welcome = (short_number(), short_number())
-        .prop_map(|(channel, session)| v1::Welcome { channel, session, ..Default::default() }.into());
+    let own = (short_number(), number()).prop_map(|(process, next_access_number)| v1::Own {
+        process,
+        next_access_number,
+        ..Default::default()
+    });
+    let parameters = (short_number(), option::of(number()), vec(short_number(), 0..3)).prop_map(
+        |(processes, seed, priority)| v1::Parameters { processes, seed, priority, ..Default::default() },
+    );
+    let welcome = (short_number(), short_number(), option::of(own), option::of(parameters)).prop_map(
+        |(channel, session, own, parameters)| v1::Welcome { channel, session, own, parameters }.into(),
+    );
     let nothing = Just(v1::ServerFrame { frame: None });
     prop_oneof![8 => answer, 3 => decided, 1 => replaced, 1 => refusal, 1 => welcome, 1 => nothing]
 }
@@ -226,7 +235,10 @@ proptest! {
         }
         write_decided(&mut message, channel);
         frames.push(v1::Decided { channel }.into());
-        write_frame(&mut message, &other);
+        match &other.frame {
+            Some(server_frame::Frame::Welcome(welcome)) => write_welcome(&mut message, welcome),
+            _ => write_frame(&mut message, &other),
+        }
         frames.push(other);
         prop_assert_eq!(message, v1::AttachResponse { frames }.encode_to_vec());
     }

@@ -5,21 +5,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
 
-use stickycas_model::access::Refusal;
+use stickycas_model::access::{Answer, Refusal};
 use stickycas_model::history::Event;
 use stickycas_model::machine::{Input, Machine, State};
-use stickycas_model::types::Time;
+use stickycas_model::types::{Phase, Time};
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::Refused;
 use stickycas_proto::v1::RefusalReason;
 
-use super::alarm::Alarm;
+use super::answered::Answered;
 use super::callers::Callers;
-use super::instance::{Facts, Instance, WatcherId};
+use super::house::{House, Reserved, WatcherId};
+use super::instance::Instance;
 use super::outlets::Outlets;
 use super::pressure::Presence;
+use super::terms::Facts;
 use crate::limits::Limits;
-use crate::store::budget::Budget;
 use crate::store::memory::Record;
 
 /// See the module.
@@ -31,34 +32,50 @@ pub(super) struct Guarded {
     pub(super) callers: Callers,
     /// Watch streams that have sent everything and want to be woken.
     pub(super) watchers: BTreeMap<WatcherId, Waker>,
-    pub(super) next_watcher: WatcherId,
-    pub(super) alarm: Alarm,
     pub(super) touched: Time,
     pub(super) presence: Presence,
     /// When it finished or was closed.
     pub(super) ended: Option<Time>,
-    /// Its time is over (F10): whoever still holds it finds it gone.
-    pub(super) expired: bool,
+    /// What it may take until it has ended for the first time.
+    pub(super) reserved: Option<Reserved>,
     /// Used again by every step.
     pub(super) events: Vec<Event>,
 }
 
+/// How many events the instance keeps for its watchers.
+pub(super) fn kept_events(facts: &Facts, limits: &Limits) -> usize {
+    limits.events + limits.events_per_process * facts.terms.params.processes() as usize
+}
+
 impl Guarded {
     /// A new instance, in which nothing has happened.
-    pub(super) fn new(facts: &Facts, limits: &Limits, budget: Arc<Budget>) -> Self {
-        let kept = limits.events + limits.events_per_process * facts.params.processes() as usize;
+    pub(super) fn new(facts: &Facts, house: &Arc<House>) -> Self {
+        let (params, limits) = (facts.params(), &house.limits);
+        let reserved = house.reserve(limits.worst_case(&params) - limits.ended_case(&params));
+        let record = Record::new(kept_events(facts, limits), house.budget.clone());
+        let machine = Machine::new(Arc::new(params));
+        let fresh = Self::ended(machine, record, Outlets::default(), limits, Time::ZERO);
+        Self { ended: None, reserved: Some(reserved), ..fresh }
+    }
+
+    /// One that ended at this time, of which all this is left.
+    pub(super) fn ended(
+        machine: Machine,
+        record: Record,
+        outlets: Outlets,
+        limits: &Limits,
+        at: Time,
+    ) -> Self {
         Self {
-            machine: Machine::new(facts.params.clone()),
-            record: Record::new(kept, budget),
-            outlets: Outlets::default(),
+            machine,
+            record,
+            outlets,
             callers: Callers::new(limits.callers_per_access),
             watchers: BTreeMap::new(),
-            next_watcher: WatcherId::default(),
-            alarm: Alarm::default(),
-            touched: Time::ZERO,
+            touched: at,
             presence: Presence::Over,
-            ended: None,
-            expired: false,
+            ended: Some(at),
+            reserved: None,
             events: Vec::new(),
         }
     }
@@ -72,7 +89,7 @@ impl Guarded {
         }
     }
 
-    /// Delivers what happened, records it and sets the timer.
+    /// Delivers what happened and records it.
     pub(super) fn settle(&mut self, instance: &Instance, now: Time) {
         if !self.events.is_empty() {
             let mut events = std::mem::take(&mut self.events);
@@ -87,13 +104,18 @@ impl Guarded {
             self.events = events;
             self.wake_watchers();
         }
-        self.set_alarm(instance);
+    }
+
+    /// An executed access of this instance.
+    pub(super) fn answered(&self, phase: Option<Phase>, answer: Answer) -> Answered {
+        Answered::new(phase, answer, self.machine.shared_list())
     }
 
     fn deliver(&mut self, instance: &Instance, event: &Event) {
         match event {
             Event::Answered { process, number, phase, answer } => {
-                let answered = || instance.answered(Some(*phase), *answer);
+                let list = self.machine.shared_list();
+                let answered = || Answered::new(Some(*phase), *answer, list);
                 self.outlets.answer(*process, *number, answered);
                 self.callers.answer(*process, *number, answered);
             }
@@ -107,17 +129,8 @@ impl Guarded {
         }
     }
 
-    /// When the instance expires as things stand (F10).
-    pub(super) fn expires(&self, facts: &Facts) -> Time {
-        match self.ended {
-            Some(ended) => ended.after(facts.retention),
-            None => self.touched.after(facts.idle_lifetime),
-        }
-    }
-
     /// Its time is over: lets go of everybody who waits, since nothing will happen here any more.
     pub(super) fn expire(&mut self, id: InstanceId) {
-        self.expired = true;
         self.presence = Presence::Over;
         let why = Refused::new(RefusalReason::InstanceUnknown, format!("instance {id} has expired"));
         for (process, outlet) in self.outlets.take() {
@@ -130,17 +143,8 @@ impl Guarded {
         self.wake_watchers();
     }
 
-    fn wake_watchers(&mut self) {
+    pub(super) fn wake_watchers(&mut self) {
         std::mem::take(&mut self.watchers).into_values().for_each(Waker::wake);
-    }
-
-    /// Sets a timer if those that are set come too late.
-    pub(super) fn set_alarm(&mut self, instance: &Instance) {
-        let expiry = self.expires(&instance.facts);
-        let due = self.machine.deadline().map_or(expiry, |deadline| deadline.min(expiry));
-        if self.alarm.wants(due) {
-            instance.timers.set(instance.born + due.since(Time::ZERO), instance.facts.id);
-        }
     }
 }
 

@@ -4,60 +4,54 @@
 //! into the record, answers go to whoever waits for them, a timer is set. Nothing is awaited in between, so a
 //! caller that hangs up can leave nothing half done (SPEC F8a).
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use stickycas_model::access::{Access, Answer, Refusal};
+use stickycas_model::access::{Access, Refusal};
 use stickycas_model::history::Offence;
-use stickycas_model::machine::{Entry, Input, MemberStatus, Reply, State, Status};
+use stickycas_model::machine::{Entry, Input, Machine, MemberStatus, Reply, State, Status};
 use stickycas_model::params::Params;
-use stickycas_model::sticky_cas::StickyCas;
 use stickycas_model::types::{Phase, ProcessId, SessionId, Time, Value};
-use stickycas_proto::names::{InstanceId, InstanceName};
+use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1;
 
 use super::answered::Answered;
 use super::callers::{Ticket, TooMany};
+use super::ended::{Ended, STAYS_AWAKE};
 use super::guarded::Guarded;
+use super::house::{House, WatcherId};
 use super::outlets::Outlet;
 use super::pressure::Presence;
-use super::timers::Timers;
+use super::terms::Facts;
+use super::timers::Alarm;
 use crate::identity::Principal;
-use crate::limits::Limits;
-use crate::store::budget::Budget;
-use crate::store::memory::NotKept;
-
-/// What was fixed when the instance was created.
-#[derive(Debug)]
-pub(crate) struct Facts {
-    pub(crate) id: InstanceId,
-    pub(crate) name: Option<InstanceName>,
-    pub(crate) creator: Principal,
-    pub(crate) params: Arc<Params>,
-    /// The principals of processes 1, 2, 3, ...
-    pub(crate) roster: Vec<String>,
-    pub(crate) created: SystemTime,
-    pub(crate) retention: Duration,
-    pub(crate) idle_lifetime: Duration,
-}
+use crate::store::memory::{Events as _, NotKept};
 
 /// One living instance. See the module.
 #[derive(Debug)]
 pub(crate) struct Instance {
     pub(super) facts: Facts,
-    processes: HashMap<String, ProcessId>,
-    pub(super) born: Instant,
-    pub(super) timers: Arc<Timers>,
-    /// The machine's, for answers that are looked up without the lock.
-    list: Arc<StickyCas<Entry>>,
-    core: Mutex<Guarded>,
+    house: Arc<House>,
+    /// When it was created, by the clock of the house.
+    born: u64,
+    core: Mutex<Core>,
 }
 
-/// One Watch stream of an instance.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct WatcherId(pub(super) u64);
+/// What the lock of an instance guards.
+#[derive(Debug)]
+struct Core {
+    alarm: Alarm,
+    /// Its time is over (F10): whoever still holds it finds it gone.
+    expired: bool,
+    life: Life,
+}
+
+#[derive(Debug)]
+enum Life {
+    Awake(Box<Guarded>),
+    Ended(Ended),
+}
 
 /// An access that was taken.
 #[derive(Debug)]
@@ -112,38 +106,39 @@ pub(crate) struct Snapshot {
 }
 
 impl Instance {
-    pub(super) fn new(facts: Facts, limits: &Limits, timers: Arc<Timers>, budget: Arc<Budget>) -> Self {
-        let number = |index| ProcessId::from_index(index).expect("a roster has at most 65,536 rows");
-        let processes =
-            facts.roster.iter().enumerate().map(|(index, name)| (name.clone(), number(index))).collect();
-        let core = Guarded::new(&facts, limits, budget);
-        let list = core.machine.shared_list();
-        let instance = Self { facts, processes, born: Instant::now(), timers, list, core: Mutex::new(core) };
+    pub(super) fn new(facts: Facts, house: Arc<House>) -> Self {
+        let life = Life::Awake(Box::new(Guarded::new(&facts, &house)));
+        let core = Mutex::new(Core { alarm: Alarm::default(), expired: false, life });
+        let born = house.nanos(Instant::now());
+        let instance = Self { facts, house, born, core };
         instance.core().set_alarm(&instance);
         instance
     }
 
     /// From the first join on it counts as its creator's. Before it can be found by anybody.
     pub(super) fn belongs_to(&self, presence: Presence) {
-        self.core().presence = presence;
-    }
-
-    /// An executed access of this instance.
-    pub(super) fn answered(&self, phase: Option<Phase>, answer: Answer) -> Answered {
-        Answered::new(phase, answer, &self.list)
+        if let Life::Awake(awake) = &mut self.core().life {
+            awake.presence = presence;
+        }
     }
 
     pub(crate) fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    pub(crate) fn params(&self) -> &Arc<Params> {
-        &self.facts.params
+    /// The parameters, but for the seed.
+    pub(crate) fn params(&self) -> &Params {
+        &self.facts.terms.params
+    }
+
+    /// How long a finished or closed instance can still be read, and how long one lives that nobody touches (F10).
+    pub(crate) fn lifetimes(&self) -> (Duration, Duration) {
+        (self.house.limits.retention, self.house.limits.idle_lifetime)
     }
 
     /// Which process of this instance the principal is.
     pub(crate) fn process_of(&self, principal: &Principal) -> Option<ProcessId> {
-        self.processes.get(principal.as_str()).copied()
+        self.facts.terms.roster.process_of(principal.as_str())
     }
 
     /// Opens a session whose answers go to `outlet` from now on, the welcome first (F8e).
@@ -161,7 +156,7 @@ impl Instance {
             let Reply::Welcome(welcome) = reply else { unreachable!("a hello is answered with a welcome") };
             let session = welcome.session;
             let waiting = welcome.waiting.len();
-            outlet.welcome(process, welcome, self.params());
+            outlet.welcome(process, welcome, core.machine.params());
             // What waits is answered to this session, even if the hello itself has just let it be executed.
             let processes = self.params().processes();
             let replaced = core.outlets.open(process, session, outlet.clone(), waiting, processes);
@@ -171,7 +166,18 @@ impl Instance {
 
     /// The stream of this session is gone. Its accesses stay (F8a).
     pub(crate) fn hang_up(&self, process: ProcessId, session: SessionId) {
-        self.core().outlets.close(process, session);
+        let core = &mut *self.core();
+        match &mut core.life {
+            Life::Awake(awake) => awake.outlets.close(process, session),
+            Life::Ended(ended) => {
+                if let Some(outlets) = &mut ended.outlets {
+                    outlets.close(process, session);
+                    if outlets.is_empty() {
+                        ended.outlets = None;
+                    }
+                }
+            }
+        }
     }
 
     /// An access that came on a stream at this moment: its answer goes to the stream's outlet.
@@ -195,8 +201,8 @@ impl Instance {
     ) -> Result<Taken<T>, NotTaken> {
         let (process, unary) = (access.process, access.session.is_none());
         self.step(at, |core, now| match core.machine.apply(now, Input::Access(access), &mut core.events)? {
-            Reply::Answered { phase: None, answer } => Ok(Taken::Answered(self.answered(None, answer))),
-            Reply::Answered { phase, answer } => Ok(Taken::AnsweredBefore(self.answered(phase, answer))),
+            Reply::Answered { phase: None, answer } => Ok(Taken::Answered(core.answered(None, answer))),
+            Reply::Answered { phase, answer } => Ok(Taken::AnsweredBefore(core.answered(phase, answer))),
             Reply::Accepted => {
                 if unary {
                     // A stream that is open is told too; for what it asked itself it counts.
@@ -250,87 +256,103 @@ impl Instance {
 
     /// See [`super::callers::Callers::dismiss`].
     pub(super) fn dismiss_callers(&self) {
-        self.core().callers.dismiss();
+        if let Life::Awake(awake) = &mut self.core().life {
+            awake.callers.dismiss();
+        }
     }
 
     /// The timer fired. True if the instance has expired (F10).
     pub(super) fn wake(&self) -> bool {
         let core = &mut *self.core();
         let now = self.now();
-        core.alarm.fired(now);
-        core.catch_up(self, now);
-        let expired = core.expires(&self.facts) <= now;
-        core.settle(self, now);
-        if expired {
-            core.expire(self.facts.id);
+        core.alarm.fired(self.born.saturating_add(now.as_nanos()));
+        if let Life::Awake(awake) = &mut core.life {
+            awake.catch_up(self, now);
         }
-        expired
+        core.rest(now);
+        core.expired = core.expires(self) <= now;
+        if core.expired {
+            core.expire(self.facts.id);
+        } else {
+            core.set_alarm(self);
+        }
+        core.expired
     }
 
     /// How it stands (F12), and where a member stands itself (F8e).
     pub(crate) fn status(&self, process: Option<ProcessId>) -> (Status, Option<MemberStatus>) {
-        let mut core = self.core();
-        let now = self.now();
-        core.touched = now;
-        (core.machine.status(now), process.map(|process| core.machine.member(process)))
+        let core = &mut *self.core();
+        core.look(self, |machine, now| (machine.status(now), process.map(|process| machine.member(process))))
     }
 
     /// Where it is in its life.
     pub(crate) fn state(&self) -> State {
-        self.core().machine.state()
+        match &self.core().life {
+            Life::Awake(awake) => awake.machine.state(),
+            Life::Ended(ended) => ended.state,
+        }
     }
 
     /// How it stands, every entry included, and where its record goes on.
     pub(crate) fn snapshot(&self) -> Snapshot {
-        let mut core = self.core();
-        let now = self.now();
-        core.touched = now;
-        Snapshot {
-            status: core.machine.status(now),
-            entries: core.machine.list().iter().cloned().collect(),
-            next_index: core.record.next_index(),
-        }
+        let core = &mut *self.core();
+        let next_index = match &core.life {
+            Life::Awake(awake) => awake.record.next_index(),
+            Life::Ended(ended) => ended.past.next_index(),
+        };
+        core.look(self, |machine, now| Snapshot {
+            status: machine.status(now),
+            entries: machine.list().iter().cloned().collect(),
+            next_index,
+        })
     }
 
     /// Where in the record a watcher begins that wants everything from `phase` on.
     pub(crate) fn start_of(&self, phase: Option<Phase>) -> Result<u64, NotKept> {
-        self.core().record.start_of(phase)
+        match &self.core().life {
+            Life::Awake(awake) => awake.record.start_of(phase),
+            Life::Ended(ended) => ended.past.start_of(phase),
+        }
     }
 
     /// A new watcher.
     pub(crate) fn watcher(&self) -> WatcherId {
-        let mut core = self.core();
-        let WatcherId(id) = core.next_watcher;
-        core.next_watcher = WatcherId(id + 1);
-        WatcherId(id)
+        self.house.watcher()
     }
 
     /// The stream of this watcher is gone.
     pub(crate) fn forget_watcher(&self, watcher: WatcherId) {
-        self.core().watchers.remove(&watcher);
+        if let Life::Awake(awake) = &mut self.core().life {
+            awake.watchers.remove(&watcher);
+        }
     }
 
     /// The next events for a watcher, at most `limit`; if there are none yet, `waker` is woken when there are.
     pub(crate) fn events_from(&self, index: u64, limit: usize, watcher: WatcherId, waker: &Waker) -> Next {
-        let mut core = self.core();
-        let Some(events) = core.record.from(index, limit) else {
-            return Next::TooSlow(core.record.oldest_phase());
+        let core = &mut *self.core();
+        let events = match &core.life {
+            Life::Awake(awake) => awake.record.from(index, limit).ok_or_else(|| awake.record.oldest_phase()),
+            Life::Ended(ended) => ended.past.from(index, limit).ok_or_else(|| ended.past.oldest_phase()),
+        };
+        let events = match events {
+            Ok(events) => events,
+            Err(oldest) => return Next::TooSlow(oldest),
         };
         let events: Vec<v1::Event> = (index..)
-            .zip(events)
+            .zip(&events)
             .map(|(index, recorded)| stickycas_proto::convert::history::event_to_wire(index, recorded))
             .collect();
-        if !events.is_empty() {
-            return Next::Events(events);
+        match &mut core.life {
+            _ if !events.is_empty() => Next::Events(events),
+            Life::Awake(awake) if awake.ended.is_none() && !core.expired => {
+                awake.watchers.insert(watcher, waker.clone());
+                Next::Nothing
+            }
+            Life::Awake(_) | Life::Ended(_) => Next::End,
         }
-        if core.ended.is_some() || core.expired {
-            return Next::End;
-        }
-        core.watchers.insert(watcher, waker.clone());
-        Next::Nothing
     }
 
-    fn core(&self) -> MutexGuard<'_, Guarded> {
+    fn core(&self) -> MutexGuard<'_, Core> {
         self.core.lock().expect("no step of a machine panics")
     }
 
@@ -339,7 +361,22 @@ impl Instance {
     }
 
     fn time(&self, at: Instant) -> Time {
-        Time::ZERO.after(at.saturating_duration_since(self.born))
+        Time::from_nanos(self.house.nanos(at).saturating_sub(self.born))
+    }
+
+    /// Bytes of what is packed; `None` if nothing is.
+    #[cfg(test)]
+    pub(super) fn packed_size(&self) -> Option<usize> {
+        match &self.core().life {
+            Life::Awake(_) => None,
+            Life::Ended(ended) => Some(ended.past.size()),
+        }
+    }
+
+    /// As if nobody had come for a while.
+    #[cfg(test)]
+    pub(super) fn pack_now(&self) {
+        self.core().rest(self.now().after(STAYS_AWAKE));
     }
 
     /// Takes one input that came at this moment and delivers all that follows from it.
@@ -348,16 +385,92 @@ impl Instance {
         at: Instant,
         input: impl FnOnce(&mut Guarded, Time) -> Result<T, NotTaken>,
     ) -> Result<T, NotTaken> {
-        let mut core = self.core();
+        let core = &mut *self.core();
         if core.expired {
             return Err(NotTaken::Expired);
         }
+        let awake = core.awaken(self);
         // Others may have been here since that moment, with a later one: time never goes back.
-        let now = self.time(at).max(core.touched);
-        core.touched = now;
-        let reply = input(&mut core, now);
-        core.settle(self, now);
+        let now = self.time(at).max(awake.touched);
+        awake.touched = now;
+        let reply = input(awake, now);
+        awake.settle(self, now);
+        core.rest(now);
+        core.set_alarm(self);
         reply
+    }
+}
+
+impl Core {
+    /// Looks at the machine, which touches the instance.
+    fn look<T>(&mut self, instance: &Instance, look: impl FnOnce(&Machine, Time) -> T) -> T {
+        let now = instance.now();
+        match &mut self.life {
+            Life::Awake(awake) => {
+                awake.touched = now;
+                look(&awake.machine, now)
+            }
+            Life::Ended(ended) => look(&ended.machine(&instance.facts), now),
+        }
+    }
+
+    /// Unpacks an instance that has ended.
+    fn awaken(&mut self, instance: &Instance) -> &mut Guarded {
+        if let Life::Ended(ended) = &mut self.life {
+            self.life = Life::Awake(Box::new(ended.unpack(&instance.facts, &instance.house.limits)));
+        }
+        match &mut self.life {
+            Life::Awake(awake) => awake,
+            Life::Ended(_) => unreachable!("it has just been unpacked"),
+        }
+    }
+
+    /// Packs an instance that has ended: at once when it ends, later when it has been left alone for a while.
+    fn rest(&mut self, now: Time) {
+        let Life::Awake(awake) = &mut self.life else { return };
+        let Some(at) = awake.ended else { return };
+        if awake.reserved.is_none() && now < awake.touched.after(STAYS_AWAKE) {
+            return;
+        }
+        self.life = Life::Ended(Ended::pack(awake, at));
+    }
+
+    /// When the instance expires as things stand (F10).
+    fn expires(&self, instance: &Instance) -> Time {
+        let (retention, idle_lifetime) = instance.lifetimes();
+        match &self.life {
+            Life::Ended(Ended { at, .. }) => at.after(retention),
+            Life::Awake(awake) => match awake.ended {
+                Some(at) => at.after(retention),
+                None => awake.touched.after(idle_lifetime),
+            },
+        }
+    }
+
+    /// Sets the timer if the one that is set comes too late.
+    fn set_alarm(&mut self, instance: &Instance) {
+        let expiry = self.expires(instance);
+        let sooner = match &self.life {
+            Life::Ended(_) => None,
+            Life::Awake(awake) if awake.ended.is_some() => Some(awake.touched.after(STAYS_AWAKE)),
+            Life::Awake(awake) => awake.machine.deadline(),
+        };
+        let due = sooner.map_or(expiry, |sooner| sooner.min(expiry));
+        let due = instance.born.saturating_add(due.as_nanos());
+        self.alarm.set(due, instance.facts.id, &instance.house.timers);
+    }
+
+    /// Its time is over: lets go of everybody who waits, since nothing will happen here any more.
+    fn expire(&mut self, id: InstanceId) {
+        match &mut self.life {
+            Life::Awake(awake) => awake.expire(id),
+            Life::Ended(ended) => {
+                let outlets = ended.outlets.take();
+                outlets.into_iter().flat_map(|mut outlets| outlets.take()).for_each(|(_, outlet)| {
+                    outlet.outbox.free(outlet.channel);
+                });
+            }
+        }
     }
 }
 
@@ -381,29 +494,32 @@ mod tests {
     use prost::Message as _;
     use stickycas_model::access::Op;
     use stickycas_model::params::{ParamsSpec, Patience};
-    use stickycas_model::types::{AccessNumber, Position};
+    use stickycas_model::types::{AccessNumber, Position, Seed};
     use stickycas_proto::attach::Message;
     use stickycas_proto::v1::server_frame::Frame;
 
     use super::super::outbox::{Out, Outbox, Taker};
+    use super::super::terms::Terms;
     use super::*;
+    use crate::limits::Limits;
 
     /// Two processes in one warp, who are awaited for no time at all. No timer fires: what is due happens with
     /// the next input.
     fn instance() -> Instance {
         let patience = Patience::Finite(Duration::from_nanos(1));
         let spec = ParamsSpec { patience, ..ParamsSpec::new(2, 2, 1) };
-        let facts = Facts {
-            id: InstanceId::new(1),
-            name: None,
-            creator: Principal::new("creator"),
-            params: Arc::new(Params::try_new(spec).unwrap()),
-            roster: vec!["p1".to_owned(), "p2".to_owned()],
-            created: SystemTime::UNIX_EPOCH,
-            retention: Duration::MAX,
-            idle_lifetime: Duration::MAX,
-        };
-        Instance::new(facts, &Limits::default(), Arc::default(), Arc::new(Budget::new(usize::MAX)))
+        let params = Params::try_new(spec).unwrap();
+        let terms = Terms::new(Principal::new("creator"), &params, &["p1".to_owned(), "p2".to_owned()]);
+        let facts = Facts::new(InstanceId::new(1), None, Seed::default(), Arc::new(terms));
+        let (retention, idle_lifetime) = (Duration::MAX, Duration::MAX);
+        Instance::new(facts, House::new(Limits { retention, idle_lifetime, ..Limits::default() }))
+    }
+
+    fn awake(core: &Core) -> &Guarded {
+        match &core.life {
+            Life::Awake(awake) => awake,
+            Life::Ended(_) => panic!("it has ended"),
+        }
     }
 
     fn outlet() -> Outlet {
@@ -440,7 +556,7 @@ mod tests {
             matches!(instance.access(access, Instant::now()), Ok(Taken::Waits(()))),
             "the other process is awaited"
         );
-        let due = instance.core().machine.deadline().unwrap();
+        let due = awake(&instance.core()).machine.deadline().unwrap();
         while instance.now() <= due {}
 
         instance.hello(first, 0, &newer, Instant::now()).unwrap();
@@ -458,8 +574,8 @@ mod tests {
             let next = instance.events_from(0, 1, watcher, Waker::noop());
             assert!(matches!(next, Next::Nothing), "{next:?}");
         }
-        assert_eq!(instance.core().watchers.len(), 1);
+        assert_eq!(awake(&instance.core()).watchers.len(), 1);
         instance.forget_watcher(watcher);
-        assert!(instance.core().watchers.is_empty());
+        assert!(awake(&instance.core()).watchers.is_empty());
     }
 }

@@ -1,20 +1,22 @@
 //! All living instances: by id, by name, and until when.
 
-mod alarm;
 mod answered;
 mod callers;
+mod ended;
 mod guarded;
+mod house;
 mod instance;
 mod outbox;
 mod outlets;
 mod pressure;
+mod terms;
 mod timers;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::SystemTime;
+use std::time::Instant;
 
 use stickycas_model::machine::State;
 use stickycas_model::params::Params;
@@ -25,16 +27,18 @@ use stickycas_proto::v1::RefusalReason;
 
 use crate::identity::{Caller, Principal};
 use crate::limits::Limits;
-use crate::store::budget::Budget;
 
 pub(crate) use answered::Answered;
-pub(crate) use instance::{Facts, Instance, Next, NotTaken, Opened, Snapshot, Taken, WatcherId};
+pub(crate) use house::WatcherId;
+pub(crate) use instance::{Instance, Next, NotTaken, Opened, Snapshot, Taken};
 pub(crate) use outbox::{Out, Outbox, Taker, how_many};
 pub(crate) use outlets::Outlet;
 pub(crate) use pressure::Pressure;
+pub(crate) use terms::{Facts, Terms};
 
+use house::House;
 use pressure::Presence;
-use timers::Timers;
+use terms::AllTerms;
 
 /// What somebody asks to be created; the parameters are checked, the roster fits them.
 #[derive(Debug)]
@@ -50,11 +54,8 @@ pub(crate) struct Draft {
 #[derive(Debug)]
 pub(crate) struct Instances {
     living: RwLock<Living>,
-    timers: Arc<Timers>,
-    /// Of the memory that all records take.
-    budget: Arc<Budget>,
+    house: Arc<House>,
     pressure: Arc<Pressure>,
-    limits: Limits,
 }
 
 /// Of one creator.
@@ -71,17 +72,17 @@ struct Living {
     by_id: BTreeMap<InstanceId, Arc<Instance>>,
     by_name: HashMap<InstanceName, InstanceId>,
     by_creator: HashMap<Principal, Created>,
+    terms: AllTerms,
     /// Processes of all of them together.
     processes: usize,
-    /// What they may come to take, in bytes.
-    worst_case: usize,
+    /// What they may come to take once they have ended, in bytes.
+    ended_case: usize,
 }
 
 impl Instances {
     pub(crate) fn new(limits: Limits) -> Self {
-        let budget = Arc::new(Budget::new(limits.record_bytes));
         let pressure = Arc::new(Pressure::new(&limits));
-        Self { living: RwLock::default(), timers: Arc::default(), budget, pressure, limits }
+        Self { living: RwLock::default(), house: House::new(limits), pressure }
     }
 
     /// Whether the server keeps up.
@@ -94,11 +95,21 @@ impl Instances {
         let wake = |id| {
             let instance = self.living().by_id.get(&id).cloned();
             if instance.is_some_and(|instance| instance.wake()) {
-                self.living_mut().remove(id, &self.limits);
+                self.living_mut().remove(id, self.limits());
                 tracing::debug!(instance = %id, "expired");
             }
         };
-        self.timers.run(wake).await;
+        let sleep = |at| async move {
+            match self.house.moment(at) {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        self.house.timers.run(|| self.house.nanos(Instant::now()), sleep, wake).await;
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.house.limits
     }
 
     /// The server drains: unary calls that wait find that nobody will answer them. Their accesses stay.
@@ -133,27 +144,20 @@ impl Instances {
     /// instance goes by its name until another takes it.
     pub(crate) fn create(&self, caller: &Caller, draft: Draft) -> Result<(Arc<Instance>, bool), Refused> {
         let seed_given = draft.seed_given;
-        let facts = Facts {
-            id: InstanceId::new(rand::random()),
-            name: draft.name,
-            creator: caller.principal.clone(),
-            params: Arc::new(draft.params),
-            roster: draft.roster,
-            created: SystemTime::now(),
-            retention: self.limits.retention,
-            idle_lifetime: self.limits.idle_lifetime,
-        };
+        let terms = Terms::new(caller.principal.clone(), &draft.params, &draft.roster);
+        let terms = self.living().terms.known(terms);
+        let (id, seed) = (InstanceId::new(rand::random()), draft.params.spec().seed);
+        let facts = Facts::new(id, draft.name, seed, terms);
         if let Some(existing) = self.place(&self.living(), &facts, seed_given)? {
             return Ok((existing, false));
         }
         // A large one takes a while to build, and nobody should wait for that.
-        let (timers, budget) = (self.timers.clone(), self.budget.clone());
-        let instance = Arc::new(Instance::new(facts, &self.limits, timers, budget));
+        let instance = Arc::new(Instance::new(facts, self.house.clone()));
         let mut living = self.living_mut();
         if let Some(existing) = self.place(&living, instance.facts(), seed_given)? {
             return Ok((existing, false));
         }
-        let creator = living.insert(instance.clone(), self.limits.worst_case(instance.params()));
+        let creator = living.insert(instance.clone(), self.limits());
         instance.belongs_to(Presence::Empty(self.pressure.clone(), creator.clone()));
         Ok((instance, true))
     }
@@ -175,29 +179,30 @@ impl Instances {
             let why = format!("{name} is the name of a living instance that was created differently");
             return Err(Refused::new(RefusalReason::NameTaken, why));
         }
-        self.check_room(living, facts)?;
+        self.check_room(living, &facts.terms)?;
         Ok(None)
     }
 
-    fn check_room(&self, living: &Living, facts: &Facts) -> Result<(), Refused> {
-        let processes = facts.params.processes() as usize;
-        let creator = living.by_creator.get(&facts.creator);
+    fn check_room(&self, living: &Living, terms: &Terms) -> Result<(), Refused> {
+        let (limits, processes) = (self.limits(), terms.params.processes() as usize);
+        let creator = living.by_creator.get(&terms.creator);
         let own = creator.map_or(0, |created| created.living);
         let under_way = creator.map_or(0, |created| created.under_way.load(Ordering::Relaxed));
-        let full = if living.by_id.len() >= self.limits.instances {
+        let worst_case = living.ended_case + self.house.reserved();
+        let full = if living.by_id.len() >= limits.instances {
             format!("the server holds {} instances, as many as it may", living.by_id.len())
-        } else if own >= self.limits.instances_per_creator {
+        } else if own >= limits.instances_per_creator {
             format!("you have {own} living instances, as many as you may: close some")
-        } else if living.processes + processes > self.limits.processes {
+        } else if living.processes + processes > limits.processes {
             format!(
                 "the living instances have {} processes, and may have {}",
-                living.processes, self.limits.processes
+                living.processes, limits.processes
             )
-        } else if living.worst_case + self.limits.worst_case(&facts.params) > self.limits.instance_bytes {
+        } else if worst_case + limits.worst_case(&terms.params) > limits.instance_bytes {
             format!(
-                "the living instances may come to take {} bytes, and with this one more than the {} that they may: \
-                 a smaller pipeline or smaller values need less",
-                living.worst_case, self.limits.instance_bytes
+                "the living instances may come to take {worst_case} bytes, and with this one more than the {} that \
+                 they may: a smaller pipeline or smaller values need less",
+                limits.instance_bytes
             )
         } else if self.pressure.refuses(under_way) {
             format!(
@@ -207,7 +212,7 @@ impl Instances {
         } else {
             return Ok(());
         };
-        Err(Refused::new(RefusalReason::TooManyInstances, full).with_retry_after(self.limits.retry_after))
+        Err(Refused::new(RefusalReason::TooManyInstances, full).with_retry_after(limits.retry_after))
     }
 
     fn living(&self) -> RwLockReadGuard<'_, Living> {
@@ -219,49 +224,41 @@ impl Instances {
     }
 }
 
-impl Facts {
-    /// Whether a request for an instance with these facts asks for just this one (F11). A drawn seed equals
-    /// any.
-    fn answers(&self, wanted: &Self, seed_given: bool) -> bool {
-        let mut spec = wanted.params.spec().clone();
-        if !seed_given {
-            spec.seed = self.params.spec().seed;
-        }
-        self.creator == wanted.creator && self.roster == wanted.roster && *self.params.spec() == spec
-    }
-}
-
 impl Living {
     /// Adds an instance. How many of its creator's are under way, without this one.
-    fn insert(&mut self, instance: Arc<Instance>, worst_case: usize) -> &Arc<AtomicUsize> {
+    fn insert(&mut self, instance: Arc<Instance>, limits: &Limits) -> &Arc<AtomicUsize> {
         let facts = instance.facts();
+        let Terms { creator, params, .. } = &*facts.terms;
         if let Some(name) = &facts.name {
             self.by_name.insert(name.clone(), facts.id);
         }
-        self.processes += facts.params.processes() as usize;
-        self.worst_case += worst_case;
-        let created = self.by_creator.entry(facts.creator.clone()).or_default();
+        self.processes += params.processes() as usize;
+        self.ended_case += limits.ended_case(params);
+        self.terms.add(&facts.terms);
+        let created = self.by_creator.entry(creator.clone()).or_default();
         created.living += 1;
-        self.by_id.insert(facts.id, instance);
+        self.by_id.insert(facts.id, instance.clone());
         &created.under_way
     }
 
     fn remove(&mut self, id: InstanceId, limits: &Limits) {
         let Some(instance) = self.by_id.remove(&id) else { return };
         let facts = instance.facts();
+        let Terms { creator, params, .. } = &*facts.terms;
         if let Some(name) = &facts.name
             && self.by_name.get(name) == Some(&id)
         {
             self.by_name.remove(name);
         }
-        if let Some(created) = self.by_creator.get_mut(&facts.creator) {
+        if let Some(created) = self.by_creator.get_mut(creator) {
             created.living -= 1;
             if created.living == 0 {
-                self.by_creator.remove(&facts.creator);
+                self.by_creator.remove(creator);
             }
         }
-        self.processes -= facts.params.processes() as usize;
-        self.worst_case -= limits.worst_case(&facts.params);
+        self.processes -= params.processes() as usize;
+        self.ended_case -= limits.ended_case(params);
+        self.terms.remove(&facts.terms);
     }
 }
 

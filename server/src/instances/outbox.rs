@@ -9,8 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
 use stickycas_model::types::AccessNumber;
-use stickycas_proto::attach::{Message, write_answer, write_decided, write_frame};
-use stickycas_proto::v1::ServerFrame;
+use stickycas_proto::attach::{Message, write_answer, write_decided, write_frame, write_welcome};
+use stickycas_proto::v1::{ServerFrame, Welcome};
 
 use super::answered::Answered;
 
@@ -28,6 +28,8 @@ pub(crate) struct Outbox {
 pub(crate) enum Parcel {
     /// Any frame. Boxed, because those that come often are below and small.
     Frame(Box<ServerFrame>),
+    /// A session is open.
+    Welcome(Box<Welcome>),
     /// The decision on this channel was taken.
     Decided(u32),
     /// The answer to this access on this channel; its entries are looked up when it is sent.
@@ -38,6 +40,7 @@ impl Parcel {
     fn write(&self, message: &mut Vec<u8>) {
         match self {
             Self::Frame(frame) => write_frame(message, frame),
+            Self::Welcome(welcome) => write_welcome(message, welcome),
             Self::Decided(channel) => write_decided(message, *channel),
             Self::Answer(channel, number, answered) => {
                 let Answered { phase, answer, .. } = answered;
@@ -116,6 +119,11 @@ impl Outbox {
     /// Puts in a frame that is no answer to an expected access.
     pub(crate) fn push(&self, frame: impl Into<ServerFrame>) {
         self.put(Parcel::Frame(Box::new(frame.into())), 0);
+    }
+
+    /// Puts in that a session is open.
+    pub(super) fn welcome(&self, welcome: Welcome) {
+        self.put(Parcel::Welcome(Box::new(welcome)), 0);
     }
 
     /// Puts in that the decision on this channel was taken.

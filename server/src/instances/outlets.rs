@@ -25,7 +25,7 @@ impl Outlet {
     pub(super) fn welcome(&self, process: ProcessId, welcome: Welcome, params: &Params) {
         let Welcome { session, next, waiting, append, decided } = welcome;
         let own = Own { process, next, waiting, append, decided };
-        self.outbox.push(welcome_frame(self.channel, session, &own, params));
+        self.outbox.welcome(welcome_frame(self.channel, session, &own, params));
     }
 }
 
@@ -34,6 +34,8 @@ impl Outlet {
 pub(super) struct Outlets {
     /// By process; empty until the first session opens.
     sessions: Vec<Option<(SessionId, Outlet)>>,
+    /// How many there are.
+    open: usize,
 }
 
 impl Outlets {
@@ -52,7 +54,10 @@ impl Outlets {
         }
         outlet.outbox.expect(waiting);
         let older = self.sessions[process.index()].replace((session, outlet));
-        let Some((_, older)) = older else { return false };
+        let Some((_, older)) = older else {
+            self.open += 1;
+            return false;
+        };
         older.outbox.expect_no_more(waiting);
         older.outbox.free(older.channel);
         older.outbox.push(Replaced { channel: older.channel, session: session.get() });
@@ -63,7 +68,13 @@ impl Outlets {
     pub(super) fn close(&mut self, process: ProcessId, session: SessionId) {
         if self.is_open(process, session) {
             self.sessions[process.index()] = None;
+            self.open -= 1;
         }
+    }
+
+    /// Whether no session is open.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open == 0
     }
 
     /// Whether this session is open and was not replaced.
@@ -97,7 +108,7 @@ impl Outlets {
 
     /// The instance is gone: nothing comes from it any more.
     pub(super) fn take(&mut self) -> impl Iterator<Item = (ProcessId, Outlet)> + use<> {
-        let sessions = std::mem::take(&mut self.sessions).into_iter().enumerate();
+        let sessions = std::mem::take(self).sessions.into_iter().enumerate();
         sessions.filter_map(|(index, session)| Some((ProcessId::from_index(index)?, session?.1)))
     }
 

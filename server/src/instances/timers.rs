@@ -1,44 +1,91 @@
-//! The timers of all instances: one heap, one task.
+//! The timers of all instances: one sorted set, one task.
 //!
-//! An instance sets a timer only when it needs one earlier than the one it has, so in the usual run, where
-//! phases follow each other at once, it sets one every patience and not one every phase. A timer that fires
-//! too early is set again; none is ever taken back.
+//! An instance has one timer at most. It moves it only when it needs an earlier one, so in the usual run, where phases
+//! follow each other at once, it does so every patience and not every phase; a timer that fires too early is set again.
+//! Nothing is left behind by those that are gone.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
 use stickycas_proto::names::InstanceId;
 
-/// See the module. Each living instance has at most a few entries, each set because it was earlier than those
-/// before it.
+/// See the module. Moments are in nanoseconds since the server started.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
-    heap: Mutex<BinaryHeap<Reverse<(Instant, InstanceId)>>>,
+    set: Mutex<BTreeSet<Timer>>,
     earlier: Notify,
 }
 
+/// When, and which instance: its id in two halves, for a number of 128 bits would take a third more.
+type Timer = (u64, u64, u64);
+
+fn timer(at: u64, id: InstanceId) -> Timer {
+    let id = id.get();
+    (at, (id >> 64) as u64, id as u64)
+}
+
+/// The timer that one instance has set and that has not fired yet.
+#[derive(Debug)]
+pub(super) struct Alarm(u64);
+
+impl Default for Alarm {
+    fn default() -> Self {
+        Self(Self::NONE)
+    }
+}
+
+impl Alarm {
+    const NONE: u64 = u64::MAX;
+
+    /// Forgets the timer if it has fired by now.
+    pub(super) fn fired(&mut self, now: u64) {
+        if self.0 <= now {
+            self.0 = Self::NONE;
+        }
+    }
+
+    /// Has this instance woken at `due`, or before.
+    pub(super) fn set(&mut self, due: u64, id: InstanceId, timers: &Timers) {
+        if due < self.0 {
+            timers.replace((self.0 != Self::NONE).then_some(self.0), due, id);
+            self.0 = due;
+        }
+    }
+}
+
 impl Timers {
-    /// Has this instance woken at `at`.
-    pub(super) fn set(&self, at: Instant, id: InstanceId) {
-        let mut heap = self.heap.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = heap.peek().is_none_or(|Reverse((first, _))| at < *first);
-        heap.push(Reverse((at, id)));
-        drop(heap);
+    fn set(&self) -> MutexGuard<'_, BTreeSet<Timer>> {
+        self.set.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn replace(&self, old: Option<u64>, at: u64, id: InstanceId) {
+        let mut set = self.set();
+        if let Some(old) = old {
+            // It may have fired in this moment.
+            set.remove(&timer(old, id));
+        }
+        let first = set.first().is_none_or(|(first, ..)| at < *first);
+        set.insert(timer(at, id));
+        drop(set);
         if first {
             self.earlier.notify_one();
         }
     }
 
-    /// Wakes instances when their time has come, for ever.
-    pub(super) async fn run(&self, wake: impl Fn(InstanceId)) {
+    /// Wakes instances when their time has come, for ever. `now` tells the time; `sleep` sleeps until then.
+    pub(super) async fn run<S: Future>(
+        &self,
+        now: impl Fn() -> u64,
+        sleep: impl Fn(u64) -> S,
+        wake: impl Fn(InstanceId),
+    ) {
         loop {
-            let next = match self.take_due(Instant::now()) {
+            let next = match self.take_due(now()) {
                 Ok(due) => {
                     due.into_iter().for_each(&wake);
+                    tokio::task::yield_now().await;
                     continue;
                 }
                 Err(next) => next,
@@ -46,23 +93,63 @@ impl Timers {
             match next {
                 None => self.earlier.notified().await,
                 Some(at) => {
-                    let _ = tokio::time::timeout_at(at.into(), self.earlier.notified()).await;
+                    tokio::select! {
+                        _ = sleep(at) => {}
+                        () = self.earlier.notified() => {}
+                    }
                 }
             }
         }
     }
 
-    /// The instances whose time has come; if there are none, when the first one's will.
-    fn take_due(&self, now: Instant) -> Result<Vec<InstanceId>, Option<Instant>> {
-        let mut heap = self.heap.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Instances whose time has come, not too many at once; if there are none, when the first one's will.
+    fn take_due(&self, now: u64) -> Result<Vec<InstanceId>, Option<u64>> {
+        let mut set = self.set();
         let mut due = Vec::new();
-        while let Some(Reverse((at, id))) = heap.peek().copied() {
-            if at > now {
-                break;
-            }
-            heap.pop();
-            due.push(id);
+        while due.len() < AT_ONCE
+            && let Some((_, high, low)) = pop_due(&mut set, now)
+        {
+            due.push(InstanceId::new(u128::from(high) << 64 | u128::from(low)));
         }
-        if due.is_empty() { Err(heap.peek().map(|Reverse((at, _))| *at)) } else { Ok(due) }
+        if due.is_empty() { Err(set.first().map(|(at, ..)| *at)) } else { Ok(due) }
+    }
+}
+
+/// Instances that are woken before others have their turn.
+const AT_ONCE: usize = 256;
+
+fn pop_due(set: &mut BTreeSet<Timer>, now: u64) -> Option<Timer> {
+    if set.first()?.0 > now { None } else { set.pop_first() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: InstanceId = InstanceId::new(3 << 64 | 5);
+
+    #[test]
+    fn an_instance_has_one_timer_and_moves_it_only_to_an_earlier_time() {
+        let (timers, mut alarm) = (Timers::default(), Alarm::default());
+        for (due, set) in [(10, 10), (10, 10), (11, 10), (3, 3), (7, 3)] {
+            alarm.set(due, ID, &timers);
+            assert_eq!(Vec::from_iter(timers.set().iter().copied()), [timer(set, ID)]);
+        }
+        assert_eq!(timers.take_due(2), Err(Some(3)));
+        assert_eq!(timers.take_due(3), Ok(vec![ID]));
+        assert_eq!(timers.take_due(u64::MAX), Err(None), "nothing is left behind");
+        alarm.fired(3);
+        alarm.set(7, ID, &timers);
+        assert_eq!(timers.take_due(7), Ok(vec![ID]));
+    }
+
+    #[test]
+    fn a_timer_that_is_set_while_another_fires_stays() {
+        let (timers, mut alarm) = (Timers::default(), Alarm::default());
+        alarm.set(5, ID, &timers);
+        assert_eq!(timers.take_due(5), Ok(vec![ID]));
+        alarm.set(4, ID, &timers);
+        alarm.fired(3);
+        assert_eq!(timers.take_due(9), Ok(vec![ID]));
     }
 }

@@ -5,13 +5,12 @@
 //! leave answers whoever's step brought them about. A client that does not read is not listened to either:
 //! the transport stops polling, so its accesses stop coming in, and nobody else notices.
 
-use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use stickycas_model::history::{Offence, OffenceKind};
+use stickycas_model::history::OffenceKind;
 use stickycas_model::process::RawOp;
 use stickycas_model::types::{AccessNumber, ProcessId, RawValue, SessionId};
 use stickycas_proto::attach::{Asked, Message, Request};
@@ -23,6 +22,7 @@ use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
 use super::calls::{expired, refuse_content};
+use super::channels::{Channel, Channels, accuse};
 use super::readers::Reading;
 use super::{Service, draining};
 use crate::drain::Waiting;
@@ -38,9 +38,7 @@ pub(crate) struct AttachStream {
     caller: Caller,
     /// `None` once the client has said all.
     requests: Option<Streaming<Request>>,
-    channels: HashMap<u32, Channel>,
-    /// Those of them that the client may use again. What is still sent to them is refused by the right reason.
-    free: HashSet<u32>,
+    channels: Channels,
     outbox: Arc<Outbox>,
     taker: Taker,
     drain: Waiting,
@@ -51,40 +49,6 @@ pub(crate) struct AttachStream {
     over: bool,
     _reading: Option<Reading>,
     _place: Place,
-}
-
-/// An instance that is open on the stream.
-struct Channel {
-    /// Does not keep it alive once it has expired.
-    instance: Weak<Instance>,
-    process: ProcessId,
-    session: SessionId,
-}
-
-impl Channel {
-    /// Files an offence of the process.
-    fn accuse(&self, kind: OffenceKind, number: Option<AccessNumber>, detail: &str) {
-        if let Some(instance) = self.instance.upgrade() {
-            accuse(&instance, self.process, kind, number, detail);
-        }
-    }
-
-    /// Nobody listens for the answers of this session any more. Its accesses stay (F8a).
-    fn hang_up(&self) {
-        if let Some(instance) = self.instance.upgrade() {
-            instance.hang_up(self.process, self.session);
-        }
-    }
-}
-
-fn accuse(
-    instance: &Instance,
-    process: ProcessId,
-    kind: OffenceKind,
-    number: Option<AccessNumber>,
-    detail: &str,
-) {
-    instance.accuse(Offence { process, kind, number, phase: None, detail: detail.to_owned() });
 }
 
 /// Messages taken in before others have their turn: more may come in while these are handled.
@@ -105,8 +69,7 @@ impl AttachStream {
             service,
             caller,
             requests: Some(requests),
-            channels: HashMap::new(),
-            free: HashSet::new(),
+            channels: Channels::default(),
             outbox,
             taker: Taker::default(),
             drain,
@@ -176,7 +139,7 @@ impl AttachStream {
             Asked::Nothing => (0, None),
         };
         let kind = OffenceKind::QuotaExceeded;
-        match self.channels.get(&channel) {
+        match self.channels.get(channel) {
             Some(channel) if self.caller.account.may_file(kind) => {
                 channel.accuse(kind, number, &refused.message);
             }
@@ -192,7 +155,7 @@ impl AttachStream {
         if self.channels.is_empty() {
             self.caller.account.blame(kind, detail);
         }
-        self.channels.values().for_each(|channel| channel.accuse(kind, None, detail));
+        self.channels.all().for_each(|channel| channel.accuse(kind, None, detail));
     }
 
     /// The client's side of the stream failed: its bytes are no message, unless it broke off.
@@ -235,24 +198,22 @@ impl AttachStream {
         now: Instant,
     ) -> Result<(), Refused> {
         let (instance, process) = self.service.member(&self.caller, instance)?;
-        self.free.extend(self.outbox.take_freed());
-        if self.channels.contains_key(&channel) && !self.free.contains(&channel) {
+        let limits = &self.service.0.limits;
+        if self.channels.is_taken(channel) || self.channels.taken() >= limits.channels_per_stream {
+            // Those whose sessions have ended since.
+            self.outbox.take_freed().into_iter().for_each(|channel| self.channels.free(channel));
+        }
+        if self.channels.is_taken(channel) {
             let why = format!("channel {channel} is in use");
             accuse(&instance, process, OffenceKind::Malformed, None, &why);
             return Err(Refused::new(RefusalReason::Malformed, why));
         }
-        let limits = &self.service.0.limits;
-        if self.channels.len() - self.free.len() >= limits.channels_per_stream {
+        if self.channels.taken() >= limits.channels_per_stream {
             let why = format!("the stream has {} channels, as many as it may", limits.channels_per_stream);
             accuse(&instance, process, OffenceKind::QuotaExceeded, None, &why);
             return Err(Refused::new(RefusalReason::TooManyStreams, why).with_retry_after(limits.retry_after));
         }
-        if self.channels.len() >= limits.channels_per_stream
-            && let Some(forgotten) = self.free.iter().next().copied()
-        {
-            self.forget(forgotten);
-        }
-        self.forget(channel);
+        self.channels.make_room(channel, limits.channels_per_stream);
         let outlet = Outlet { outbox: self.outbox.clone(), channel };
         let Opened { session, replaced } = instance
             .hello(process, incarnation, &outlet, now)
@@ -260,16 +221,8 @@ impl AttachStream {
         if replaced {
             self.caller.account.note(Incident::SessionReplaced);
         }
-        self.channels.insert(channel, Channel { instance: Arc::downgrade(&instance), process, session });
+        self.channels.open(channel, Channel::new(&instance, process, session));
         Ok(())
-    }
-
-    /// Lets go of what a free channel was used for, so that nothing of it can come on the channel any more.
-    fn forget(&mut self, channel: u32) {
-        self.free.remove(&channel);
-        if let Some(channel) = self.channels.remove(&channel) {
-            channel.hang_up();
-        }
     }
 
     fn access(
@@ -303,17 +256,17 @@ impl AttachStream {
             .decide(process, Some(session), value, now)
             .map_err(|error| self.service.not_taken(&error))?;
         // Its process has left, so the client may use the channel for another instance.
-        self.free.insert(channel);
+        self.channels.free(channel);
         self.outbox.push_decided(channel);
         Ok(())
     }
 
     fn channel(&self, channel: u32) -> Result<(Arc<Instance>, ProcessId, SessionId), Refused> {
-        let Some(Channel { instance, process, session }) = self.channels.get(&channel) else {
+        let Some(open) = self.channels.get(channel) else {
             let why = format!("channel {channel} is not open: say hello first");
             return Err(Refused::new(RefusalReason::Malformed, why));
         };
-        Ok((instance.upgrade().ok_or_else(expired)?, *process, *session))
+        Ok((open.instance().ok_or_else(expired)?, open.process, open.session))
     }
 
     fn refuse(&self, channel: u32, number: Option<AccessNumber>, refused: &Refused) {
@@ -371,6 +324,6 @@ impl Drop for AttachStream {
         if !self.over || self.caller.request.is_broken() {
             self.caller.account.note(Incident::StreamAbandoned);
         }
-        self.channels.values().for_each(Channel::hang_up);
+        self.channels.all().for_each(Channel::hang_up);
     }
 }

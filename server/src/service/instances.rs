@@ -23,7 +23,7 @@ use super::Service;
 use super::status::{own_to_wire, state_to_wire, status_to_wire};
 use super::watch::WatchStream;
 use crate::identity::Caller;
-use crate::instances::{Draft, Facts, Instance, draw_seed};
+use crate::instances::{Draft, Instance, draw_seed};
 use crate::principals::Share;
 
 #[tonic::async_trait]
@@ -40,9 +40,9 @@ impl InstanceService for Service {
         let (instance, created) = self.0.instances.create(&caller, draft)?;
         let facts = instance.facts();
         if created {
-            tracing::info!(instance = %facts.id, name = ?facts.name, processes = facts.params.processes(), "created");
+            tracing::info!(instance = %facts.id, name = ?facts.name, processes = instance.params().processes(), "created");
         }
-        Ok(Response::new(CreateResponse { instance: Some(facts_to_wire(facts)), created }))
+        Ok(Response::new(CreateResponse { instance: Some(facts_to_wire(&instance)), created }))
     }
 
     async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
@@ -53,7 +53,7 @@ impl InstanceService for Service {
         let process = instance.process_of(&caller.principal);
         let (status, own) = instance.status(process);
         Ok(Response::new(GetResponse {
-            instance: Some(facts_to_wire(instance.facts())),
+            instance: Some(facts_to_wire(&instance)),
             status: Some(status_to_wire(&status, self.0.limits.status_rows)),
             own: process.zip(own).map(|(process, own)| own_to_wire(process, own)),
         }))
@@ -119,7 +119,7 @@ impl InstanceService for Service {
         let id: InstanceId =
             request.get_ref().instance_id.parse().map_err(|error: WireError| Refused::from(&error))?;
         let instance = self.0.instances.get(id)?;
-        if instance.facts().creator != caller.principal {
+        if instance.facts().terms.creator != caller.principal {
             let why = format!("only its creator closes instance {id}");
             let refused = Refused::new(RefusalReason::NotCreator, why);
             accuse(&caller, &instance, OffenceKind::ForeignIdentity, &refused);
@@ -146,7 +146,7 @@ fn accuse(caller: &Caller, instance: &Instance, kind: OffenceKind, refused: &Ref
 fn may_look(caller: &Caller, instance: &Instance) -> Result<(), Refused> {
     let facts = instance.facts();
     if caller.observer
-        || facts.creator == caller.principal
+        || facts.terms.creator == caller.principal
         || instance.process_of(&caller.principal).is_some()
     {
         return Ok(());
@@ -188,16 +188,18 @@ fn check_roster(roster: &[String], processes: u32, principal_bytes: usize) -> Re
     Ok(())
 }
 
-fn facts_to_wire(facts: &Facts) -> v1::Instance {
+fn facts_to_wire(instance: &Instance) -> v1::Instance {
+    let facts = instance.facts();
+    let (retention, idle_lifetime) = instance.lifetimes();
     v1::Instance {
         instance_id: facts.id.to_string(),
         name: facts.name.as_ref().map_or(String::new(), ToString::to_string),
-        creator: facts.creator.as_str().to_owned(),
-        parameters: Some((&*facts.params).into()),
-        roster: facts.roster.clone(),
-        retention: Some(duration_to_wire(facts.retention)),
-        idle_lifetime: Some(duration_to_wire(facts.idle_lifetime)),
-        create_time: Some(Timestamp::from(facts.created)),
+        creator: facts.terms.creator.as_str().to_owned(),
+        parameters: Some((&facts.params()).into()),
+        roster: facts.terms.roster.to_vec(),
+        retention: Some(duration_to_wire(retention)),
+        idle_lifetime: Some(duration_to_wire(idle_lifetime)),
+        create_time: Some(Timestamp::from(facts.created())),
     }
 }
 
@@ -207,9 +209,9 @@ fn summary(instance: &Arc<Instance>) -> v1::InstanceSummary {
     v1::InstanceSummary {
         instance_id: facts.id.to_string(),
         name: facts.name.as_ref().map_or(String::new(), ToString::to_string),
-        creator: facts.creator.as_str().to_owned(),
-        processes: facts.params.processes(),
+        creator: facts.terms.creator.as_str().to_owned(),
+        processes: facts.terms.params.processes(),
         state: state_to_wire(state).into(),
-        create_time: Some(Timestamp::from(facts.created)),
+        create_time: Some(Timestamp::from(facts.created())),
     }
 }

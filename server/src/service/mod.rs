@@ -2,6 +2,7 @@
 
 mod attach;
 mod calls;
+mod channels;
 mod counts;
 mod instances;
 mod readers;

@@ -32,6 +32,18 @@ impl Budget {
         exceeded.then(|| self.limit / self.records.load(Ordering::Relaxed).max(1))
     }
 
+    /// A record that does not grow any more holds so many bytes.
+    pub(super) fn hold(&self, bytes: usize) {
+        self.held.fetch_add(bytes, Ordering::Relaxed);
+        self.records.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Such a record is gone.
+    pub(super) fn release(&self, bytes: usize) {
+        self.held.fetch_sub(bytes, Ordering::Relaxed);
+        self.records.fetch_sub(1, Ordering::Relaxed);
+    }
+
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
@@ -56,12 +68,24 @@ impl Holding {
         Self { budget, bytes: 0, told: 0 }
     }
 
-    pub(super) fn add(&mut self, recorded: &Recorded) {
-        self.bytes += size(recorded);
+    pub(super) fn add(&mut self, bytes: usize) {
+        self.bytes += bytes;
     }
 
-    pub(super) fn remove(&mut self, recorded: &Recorded) {
-        self.bytes -= size(recorded);
+    pub(super) fn remove(&mut self, bytes: usize) {
+        self.bytes -= bytes;
+    }
+
+    /// Holds nothing any more; of which budget.
+    pub(super) fn release(&mut self) -> Arc<Budget> {
+        self.budget.held.fetch_sub(self.told, Ordering::Relaxed);
+        (self.bytes, self.told) = (0, 0);
+        self.budget.clone()
+    }
+
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Tells the budget, if it is worth it; true if the record holds more than it may.
@@ -91,7 +115,7 @@ impl Drop for Holding {
 }
 
 /// Bytes of an event, values included though the list may hold them too.
-fn size(recorded: &Recorded) -> usize {
+pub(super) fn size(recorded: &Recorded) -> usize {
     let beside = match &recorded.event {
         Event::Accepted { op: Op::Append(value), .. }
         | Event::Added { value, .. }

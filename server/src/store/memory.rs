@@ -2,27 +2,73 @@
 //!
 //! Bounded: when it is full the oldest events make room. Readers hold no place in it, only the index of the
 //! event that they want next, so a slow one costs nothing and notices by itself that it was too slow.
+//!
+//! The latest events stand as they came; those before them are packed, so many in a piece ([`super::packed`]). When an
+//! instance has ended nothing more comes, and its [`Record`] becomes a [`Past`]: pieces only, and behind the last one
+//! what else is to be kept of the instance.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use stickycas_model::dense::{Reader, Writer};
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::types::{Phase, Time};
 
-use super::budget::{Budget, Holding};
+use super::budget::{Budget, Holding, size};
+use super::packed::{EventReader, EventWriter};
+
+/// So many events make a piece, unless the record may not hold four of them: what a reader has to pass over.
+const PIECE: usize = 128;
 
 /// The latest events of one instance.
 #[derive(Debug)]
 pub(crate) struct Record {
-    events: VecDeque<Recorded>,
+    pieces: VecDeque<Piece>,
+    /// Behind the pieces.
+    latest: VecDeque<Recorded>,
     /// The index of the oldest event kept.
     first: u64,
-    /// The phases executed in what is kept, each with the index of its step.
-    steps: VecDeque<(Phase, u64)>,
     /// The last phase whose step is not kept any more.
     forgotten: Option<Phase>,
+    /// How many events may be kept.
     limit: usize,
+    /// How many are.
+    count: usize,
     holding: Holding,
+}
+
+/// Events that follow each other, in few bytes.
+#[derive(Debug)]
+struct Piece {
+    bytes: Box<[u8]>,
+    count: u32,
+    /// The last phase executed in it.
+    last_step: Option<Phase>,
+}
+
+impl Piece {
+    fn view(&self) -> View<'_> {
+        View { bytes: &self.bytes, count: self.count, last_step: self.last_step }
+    }
+
+    fn size(&self) -> usize {
+        size_of::<Self>() + self.bytes.len()
+    }
+}
+
+/// A piece as its readers see it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a> {
+    bytes: &'a [u8],
+    count: u32,
+    last_step: Option<Phase>,
+}
+
+impl View<'_> {
+    fn events(self) -> impl Iterator<Item = Recorded> {
+        let mut reader = EventReader::new(self.bytes);
+        (0..self.count).map(move |_| reader.read().expect("a piece holds as many events as it says"))
+    }
 }
 
 /// The wanted events are not kept any more.
@@ -32,79 +78,300 @@ pub(crate) struct NotKept {
     pub(crate) oldest: Phase,
 }
 
+/// Writes events down; the last phase executed in them.
+fn pack<'a>(events: impl Iterator<Item = &'a Recorded>, out: &mut Writer) -> Option<Phase> {
+    let mut writer = EventWriter::default();
+    let mut last_step = None;
+    for recorded in events {
+        writer.write(recorded, out);
+        last_step = step_of(recorded).or(last_step);
+    }
+    last_step
+}
+
+fn step_of(recorded: &Recorded) -> Option<Phase> {
+    match recorded.event {
+        Event::Stepped { phase, .. } => Some(phase),
+        _ => None,
+    }
+}
+
 impl Record {
     /// An empty record that keeps at most `limit` events, and what it may of `budget`.
     pub(crate) fn new(limit: usize, budget: Arc<Budget>) -> Self {
-        let holding = Holding::new(budget);
-        Self { events: VecDeque::new(), first: 0, steps: VecDeque::new(), forgotten: None, limit, holding }
+        Self {
+            pieces: VecDeque::new(),
+            latest: VecDeque::new(),
+            first: 0,
+            forgotten: None,
+            limit,
+            count: 0,
+            holding: Holding::new(budget),
+        }
     }
 
     /// Adds what happened at the moment `at`.
     pub(crate) fn extend(&mut self, at: Time, events: impl IntoIterator<Item = Event>) {
+        let piece = PIECE.min(self.limit / 4).max(1);
         for event in events {
-            if self.events.len() == self.limit {
+            let recorded = Recorded { at, event };
+            self.holding.add(size(&recorded));
+            self.latest.push_back(recorded);
+            self.count += 1;
+            if self.latest.len() >= piece {
+                self.pack_latest();
+            }
+            while self.count > self.limit {
                 self.forget_oldest();
             }
-            if let Event::Stepped { phase, .. } = event {
-                self.steps.push_back((phase, self.next_index()));
-            }
-            let recorded = Recorded { at, event };
-            self.holding.add(&recorded);
-            self.events.push_back(recorded);
         }
         if self.holding.settle() {
-            while self.holding.is_too_much() && !self.events.is_empty() {
+            while self.holding.is_too_much() && self.count > 0 {
                 self.forget_oldest();
             }
-            self.events.shrink_to(2 * self.events.len());
             self.holding.settle();
         }
     }
 
-    fn forget_oldest(&mut self) {
-        let Some(oldest) = self.events.pop_front() else { return };
-        self.holding.remove(&oldest);
-        if let Event::Stepped { phase, .. } = oldest.event {
-            self.steps.pop_front();
-            self.forgotten = Some(phase);
-        }
-        self.first += 1;
+    fn pack_latest(&mut self) {
+        let mut writer = Writer::default();
+        let last_step = pack(self.latest.iter(), &mut writer);
+        let count = u32::try_from(self.latest.len()).expect("a piece has few events");
+        let piece = Piece { bytes: writer.bytes().into(), count, last_step };
+        self.latest.drain(..).for_each(|recorded| self.holding.remove(size(&recorded)));
+        self.holding.add(piece.size());
+        self.pieces.push_back(piece);
     }
 
+    fn forget_oldest(&mut self) {
+        let gone = match self.pieces.pop_front() {
+            Some(piece) => {
+                self.holding.remove(piece.size());
+                self.forgotten = piece.last_step.or(self.forgotten);
+                piece.count as usize
+            }
+            None => {
+                let Some(oldest) = self.latest.pop_front() else { return };
+                self.holding.remove(size(&oldest));
+                self.forgotten = step_of(&oldest).or(self.forgotten);
+                1
+            }
+        };
+        self.first += gone as u64;
+        self.count -= gone;
+    }
+
+    /// Nothing more will happen: takes everything out. Behind the last events `also` writes what else is to be kept.
+    pub(crate) fn end(&mut self, also: impl FnOnce(&mut Writer)) -> Past {
+        let mut out = Writer::default();
+        let last_step = pack(self.latest.iter(), &mut out);
+        also(&mut out);
+        let count = u32::try_from(self.latest.len()).expect("a piece has few events");
+        let earlier = (self.first > 0 || !self.pieces.is_empty()).then(|| {
+            let pieces = std::mem::take(&mut self.pieces).into();
+            Box::new(Earlier { pieces, first: self.first, forgotten: self.forgotten })
+        });
+        self.latest.clear();
+        let budget = self.holding.release();
+        let past = Past { packed: out.bytes().into(), count, last_step, earlier, budget };
+        past.budget.hold(past.size());
+        past
+    }
+}
+
+/// The record of an instance that has ended, and behind it whatever else is kept of the instance.
+#[derive(Debug)]
+pub(crate) struct Past {
+    /// The last piece, and what was written behind it.
+    packed: Box<[u8]>,
+    count: u32,
+    last_step: Option<Phase>,
+    /// `None` if the last piece is all there ever was.
+    earlier: Option<Box<Earlier>>,
+    budget: Arc<Budget>,
+}
+
+#[derive(Debug)]
+struct Earlier {
+    pieces: Vec<Piece>,
+    first: u64,
+    forgotten: Option<Phase>,
+}
+
+impl Past {
+    /// Bytes that it takes.
+    pub(crate) fn size(&self) -> usize {
+        let earlier = self.earlier.iter().flat_map(|earlier| &earlier.pieces).map(Piece::size);
+        self.packed.len() + earlier.sum::<usize>()
+    }
+
+    /// What was written behind the events.
+    pub(crate) fn also(&self) -> Reader<'_> {
+        let mut events = EventReader::new(&self.packed);
+        (0..self.count).for_each(|_| drop(events.read()));
+        events.into_rest()
+    }
+
+    /// A record that goes on from here, of at most `limit` events.
+    pub(crate) fn reopen(&mut self, limit: usize) -> Record {
+        let latest: VecDeque<Recorded> = self.last().events().collect();
+        let budget = self.budget.clone();
+        self.budget.release(self.size());
+        let (pieces, first, forgotten) = match self.earlier.take() {
+            Some(earlier) => (earlier.pieces.into(), earlier.first, earlier.forgotten),
+            None => (VecDeque::new(), 0, None),
+        };
+        self.packed = Box::default();
+        let mut record = Record { pieces, latest, first, forgotten, ..Record::new(limit, budget) };
+        record.count =
+            record.all_pieces().map(|piece| piece.count as usize).sum::<usize>() + record.latest.len();
+        let held = record.pieces.iter().map(Piece::size).chain(record.latest.iter().map(size)).sum();
+        record.holding.add(held);
+        record.holding.settle();
+        record
+    }
+
+    fn last(&self) -> View<'_> {
+        View { bytes: &self.packed, count: self.count, last_step: self.last_step }
+    }
+}
+
+impl Drop for Past {
+    fn drop(&mut self) {
+        self.budget.release(self.size());
+    }
+}
+
+impl Events for Record {
+    fn first(&self) -> u64 {
+        self.first
+    }
+
+    fn forgotten(&self) -> Option<Phase> {
+        self.forgotten
+    }
+
+    fn all_pieces(&self) -> impl Iterator<Item = View<'_>> {
+        self.pieces.iter().map(Piece::view)
+    }
+
+    fn latest(&self) -> impl Iterator<Item = &Recorded> {
+        self.latest.iter()
+    }
+}
+
+impl Events for Past {
+    fn first(&self) -> u64 {
+        self.earlier.as_ref().map_or(0, |earlier| earlier.first)
+    }
+
+    fn forgotten(&self) -> Option<Phase> {
+        self.earlier.as_ref().and_then(|earlier| earlier.forgotten)
+    }
+
+    fn all_pieces(&self) -> impl Iterator<Item = View<'_>> {
+        let earlier = self.earlier.iter().flat_map(|earlier| &earlier.pieces);
+        earlier.map(Piece::view).chain([self.last()])
+    }
+
+    fn latest(&self) -> impl Iterator<Item = &Recorded> {
+        std::iter::empty()
+    }
+}
+
+/// What can be read of a record, ended or not.
+
+pub(crate) trait Events {
+    /// The index of the oldest event kept.
+    fn first(&self) -> u64;
+    /// The last phase whose step is not kept any more.
+    fn forgotten(&self) -> Option<Phase>;
+    /// The oldest events kept, in order.
+    fn all_pieces(&self) -> impl Iterator<Item = View<'_>>;
+    /// Those behind them.
+    fn latest(&self) -> impl Iterator<Item = &Recorded>;
+
     /// The index that the next event will have.
-    pub(crate) fn next_index(&self) -> u64 {
-        self.first + self.events.len() as u64
+    fn next_index(&self) -> u64 {
+        let packed: u64 = self.all_pieces().map(|piece| u64::from(piece.count)).sum();
+        self.first() + packed + self.latest().count() as u64
+    }
+
+    /// At most `limit` events from this index on. `None` if the first of them is not kept any more.
+    fn from(&self, index: u64, limit: usize) -> Option<Vec<Recorded>> {
+        let mut skip = usize::try_from(index.checked_sub(self.first())?).ok()?;
+        let mut found = Vec::new();
+        for piece in self.all_pieces() {
+            let count = piece.count as usize;
+            if found.len() == limit {
+                return Some(found);
+            }
+            if skip < count {
+                found.extend(piece.events().skip(skip).take(limit - found.len()));
+            }
+            skip = skip.saturating_sub(count);
+        }
+        let room = limit - found.len();
+        found.extend(self.latest().skip(skip).take(room).cloned());
+        Some(found)
     }
 
     /// Where a reader begins that wants everything from `phase` on: behind the record of the last phase
     /// before it. `None` for everything that is kept.
-    pub(crate) fn start_of(&self, phase: Option<Phase>) -> Result<u64, NotKept> {
-        let Some(phase) = phase else { return Ok(self.first) };
-        let next = self.steps.partition_point(|&(step, _)| step < phase);
-        match next.checked_sub(1) {
+    fn start_of(&self, phase: Option<Phase>) -> Result<u64, NotKept> {
+        let Some(phase) = phase else { return Ok(self.first()) };
+        match self.last_step_before(phase) {
             // The record of that phase ends somewhere before the next step; its reader has it already and
             // tells by the indices.
-            Some(before) => Ok(self.steps[before].1),
+            Some(before) => Ok(before),
             // Of a phase that is still to come nothing is lost.
-            None if phase >= self.oldest_phase() => Ok(self.first),
+            None if phase >= self.oldest_phase() => Ok(self.first()),
             None => Err(NotKept { oldest: self.oldest_phase() }),
         }
     }
 
-    /// The oldest phase from which on everything is kept.
-    pub(crate) fn oldest_phase(&self) -> Phase {
-        match self.steps.front() {
-            _ if self.first == 0 => Phase::FIRST,
-            Some((phase, _)) => phase.next(),
-            // The phase behind it has not come yet, but some of what led to it is forgotten.
-            None => self.forgotten.map_or(Phase::FIRST, Phase::next).next(),
+    /// The index of the last step that is kept of a phase before this one.
+    fn last_step_before(&self, phase: Phase) -> Option<u64> {
+        let earlier = |recorded: &Recorded| step_of(recorded).is_some_and(|step| step < phase);
+        let mut index = self.first();
+        let mut last = None;
+        for piece in self.all_pieces() {
+            if let Some(step) = piece.last_step {
+                last = (step < phase).then_some((index, piece)).or_else(|| {
+                    let here = piece.events().any(|recorded| earlier(&recorded));
+                    if here { Some((index, piece)) } else { last }
+                });
+                if step >= phase {
+                    break;
+                }
+            }
+            index += u64::from(piece.count);
         }
+        let in_latest = (index..).zip(self.latest()).filter(|(_, recorded)| earlier(recorded)).last();
+        in_latest.map(|(index, _)| index).or_else(|| {
+            let (first, piece) = last?;
+            let steps = (first..).zip(piece.events()).filter(|(_, recorded)| earlier(recorded));
+            steps.last().map(|(index, _)| index)
+        })
     }
 
-    /// At most `limit` events from this index on. `None` if the first of them is not kept any more.
-    pub(crate) fn from(&self, index: u64, limit: usize) -> Option<impl Iterator<Item = &Recorded>> {
-        let skipped = usize::try_from(index.checked_sub(self.first)?).ok()?;
-        Some(self.events.iter().skip(skipped).take(limit))
+    /// The oldest phase from which on everything is kept.
+    fn oldest_phase(&self) -> Phase {
+        if self.first() == 0 {
+            return Phase::FIRST;
+        }
+        let first_step = || {
+            let piece = self.all_pieces().find(|piece| piece.last_step.is_some());
+            match piece {
+                Some(piece) => piece.events().find_map(|recorded| step_of(&recorded)),
+                None => self.latest().find_map(step_of),
+            }
+        };
+        match first_step() {
+            Some(phase) => phase.next(),
+            // The phase behind it has not come yet, but some of what led to it is forgotten.
+            None => self.forgotten().map_or(Phase::FIRST, Phase::next).next(),
+        }
     }
 }
 
@@ -135,7 +402,7 @@ mod tests {
         let record = record(4, 3);
         assert_eq!(record.next_index(), 6);
         assert!(record.from(1, 10).is_none());
-        let kept: Vec<Event> = record.from(2, 10).unwrap().map(|recorded| recorded.event.clone()).collect();
+        let kept: Vec<Event> = record.from(2, 10).unwrap().into_iter().map(|it| it.event).collect();
         assert_eq!(kept, [stepped(2), Event::Finished, stepped(3), Event::Finished]);
     }
 
@@ -146,21 +413,72 @@ mod tests {
         let [mut modest, mut greedy] = [(); 2].map(|()| Record::new(usize::MAX, budget.clone()));
         let grow = |record: &mut Record| {
             record.extend(Time::ZERO, vec![Event::Finished; 10]);
-            record.events.len()
+            record.count
         };
         for _ in 0..20 {
             grow(&mut modest);
         }
-        let kept = modest.events.len();
-        for _ in 0..10_000 {
+        let kept = modest.count;
+        for _ in 0..60_000 {
             grow(&mut greedy);
             assert!(budget.held() <= 2 * LIMIT, "{}", budget.held());
         }
         assert!(greedy.first > 0, "it has forgotten");
-        assert!(greedy.events.len() * size_of::<Recorded>() >= LIMIT / 2 - 1_000, "and has its share");
+        assert!(greedy.holding.bytes() >= LIMIT / 2 - 10_000, "and has its share");
         assert_eq!(grow(&mut modest), kept + 10, "who has less than its share forgets nothing");
         drop(greedy);
-        assert!(budget.held() <= (kept + 10) * size_of::<Recorded>());
+        assert!(budget.held() <= modest.holding.bytes());
+        let past = modest.end(|_| ());
+        drop(modest);
+        assert_eq!(budget.held(), past.size(), "of what has ended the budget knows every byte");
+        drop(past);
+        assert_eq!(budget.held(), 0);
+    }
+
+    /// Events of every index, so that each can be told from the others.
+    fn long(events: u64) -> Record {
+        let mut record = Record::new(usize::MAX, plenty());
+        for index in 0..events {
+            record.extend(Time::from_nanos(index), [stepped(1 + index / 2)]);
+        }
+        record
+    }
+
+    #[test]
+    fn a_record_reads_the_same_packed_ended_and_reopened() {
+        let piece = PIECE as u64;
+        for events in [0, 1, piece - 1, piece, piece + 1, 3 * piece + 7] {
+            let mut record = long(events);
+            let expected: Vec<Recorded> = (0..events)
+                .map(|index| Recorded { at: Time::from_nanos(index), event: stepped(1 + index / 2) })
+                .collect();
+            let check = |what: &dyn Fn(u64, usize) -> Option<Vec<Recorded>>| {
+                assert_eq!(what(0, usize::MAX).unwrap(), expected);
+                for start in [1, piece - 1, piece, piece + 5, 2 * piece] {
+                    let rest = expected.iter().skip(start as usize).take(200);
+                    assert!(what(start, 200).unwrap().iter().eq(rest), "from {start} of {events}");
+                }
+            };
+            check(&|index, limit| record.from(index, limit));
+            let mut past = record.end(|out| out.number(77_u64));
+            check(&|index, limit| past.from(index, limit));
+            assert_eq!(past.next_index(), events);
+            assert_eq!(past.also().number(), Some(77));
+            let reopened = past.reopen(usize::MAX);
+            check(&|index, limit| reopened.from(index, limit));
+            assert_eq!((reopened.next_index(), reopened.count as u64), (events, events));
+        }
+    }
+
+    #[test]
+    fn a_phase_is_found_in_whatever_piece_it_lies() {
+        let mut record = long(5 * PIECE as u64 + 9);
+        for phase in (2..5 * PIECE as u64 / 2).step_by(7) {
+            assert_eq!(record.start_of(Phase::new(phase)), Ok(2 * (phase - 1) - 1));
+        }
+        let past = record.end(|_| ());
+        assert_eq!(past.start_of(Phase::new(100)), Ok(197));
+        assert_eq!(past.start_of(Phase::new(100_000)), Ok(past.next_index() - 1));
     }
 
     #[test]

@@ -6,3 +6,4 @@
 
 pub(crate) mod budget;
 pub(crate) mod memory;
+mod packed;

@@ -1,0 +1,114 @@
+//! The server as a process of its own, and what the system says of it.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use serde::Serialize;
+
+use crate::rig::COORDINATOR;
+
+/// The principal that may look at every instance.
+pub(super) const OBSERVER: &str = "observer";
+
+/// Where the server's program is.
+pub(super) fn find(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let program = match given {
+        Some(given) => given.to_owned(),
+        None => std::env::current_exe()?.with_file_name("stickycas-server"),
+    };
+    if !program.exists() {
+        bail!("{} is missing: cargo build --release -p stickycas-server", program.display());
+    }
+    Ok(program)
+}
+
+/// A server; ends when this is dropped.
+pub(super) struct Program {
+    pub(super) url: String,
+    child: Child,
+}
+
+impl Program {
+    /// Starts it on a free port, with room for so many instances.
+    pub(super) fn start(program: &Path, instances: usize) -> anyhow::Result<Self> {
+        let mut child = Command::new(program)
+            .args(["serve", "--listen", "127.0.0.1:0", "--insecure-principals", "--log", "error"])
+            .args(["--coordinator", COORDINATOR, "--observer", OBSERVER])
+            .args(["--retention", "1h", "--idle-lifetime", "1h"])
+            .args(["--instances", &instances.to_string(), "--instances-per-creator", &instances.to_string()])
+            .args(["--requests-per-second", "100000000", "--instance-memory", "1048576"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| program.display().to_string())?;
+        let mut told = String::new();
+        let out = child.stdout.take().context("no standard output")?;
+        let read = BufReader::new(out).read_line(&mut told);
+        let url = told.trim().strip_prefix("listening on ").map(|address| format!("http://{address}"));
+        // Made before anything can fail, so that it ends in any case.
+        let server = Self { url: url.unwrap_or_default(), child };
+        read?;
+        anyhow::ensure!(!server.url.is_empty(), "the server did not say where it listens");
+        Ok(server)
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing to kill.
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// What a process takes.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Memory {
+    pub(super) rss_bytes: u64,
+    pub(super) pss_bytes: u64,
+}
+
+/// Of this process, once it does not change any more: what was let go of goes back to the system a little later.
+pub(super) async fn memory(pid: u32) -> anyhow::Result<Memory> {
+    const AGAIN: Duration = Duration::from_millis(500);
+    let mut last = look(pid)?;
+    for _ in 0..20 {
+        tokio::time::sleep(AGAIN).await;
+        let next = look(pid)?;
+        if next.rss_bytes.abs_diff(last.rss_bytes) * 1_000 <= last.rss_bytes {
+            return Ok(next);
+        }
+        last = next;
+    }
+    Ok(last)
+}
+
+fn look(pid: u32) -> anyhow::Result<Memory> {
+    let path = format!("/proc/{pid}/smaps_rollup");
+    let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+    let row = |name: &str| -> anyhow::Result<u64> {
+        let row = text.lines().find_map(|line| line.strip_prefix(name));
+        let kib = row
+            .and_then(|row| row.split_whitespace().next())
+            .with_context(|| format!("no {name} in {path}"))?;
+        Ok(kib.parse::<u64>()? * 1024)
+    };
+    Ok(Memory { rss_bytes: row("Rss:")?, pss_bytes: row("Pss:")? })
+}
+
+/// Lets this process, and the servers that it starts, open as many files as it may: each connection is one at either
+/// end.
+pub(super) fn allow_files(wanted: usize) -> anyhow::Result<()> {
+    let allowed = stickycas_server::allow_all_files();
+    let needed = wanted as u64 + 256;
+    if allowed < needed {
+        bail!("{needed} open files are needed and {allowed} may be: raise the hard limit (ulimit -Hn)");
+    }
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! The program, with so little work that figures mean nothing: that all of it works is what is looked at.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn bench(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stickycas-bench"));
+    command.args(arguments);
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn succeeded(output: &Output) {
+    assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
+}
+
+/// The results of a run that succeeds.
+fn results(arguments: &[&str]) -> Value {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("results.json");
+    let output = bench(arguments).arg("--json").arg(&file).output().unwrap();
+    succeeded(&output);
+    serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
+}
+
+fn candidate<'a>(results: &'a Value, name: &str) -> &'a Value {
+    let all = results["candidates"].as_array().unwrap();
+    all.iter().find(|candidate| candidate["name"] == name).unwrap_or_else(|| panic!("no {name} in {results}"))
+}
+
+#[test]
+fn the_wire_is_measured_beside_its_floors_and_every_sample_is_written_down() {
+    let names = "unary-floor,unary,stream-floor/16,attach/16,attach-batch/16";
+    let results = results(&["wire", "--rounds", "2", "--scale", "0.01", "--only", names]);
+    assert_eq!(results["measured"], "wire");
+    for name in ["unary", "attach/16", "attach-batch/16"] {
+        let one = candidate(&results, name);
+        assert_eq!(one["samples"].as_array().unwrap().len(), 2);
+        assert!(one["rate"]["median"].as_f64().unwrap() > 0.0);
+        assert!(one["of_floor"]["median"].as_f64().unwrap() > 0.0);
+    }
+    let sample = &candidate(&results, "unary")["samples"][0];
+    let instances = sample["instances"].as_u64().unwrap();
+    // Each of 32 processes appends and reads in each.
+    assert_eq!(sample["accesses"].as_u64().unwrap(), instances * 64);
+}
+
+#[test]
+fn clients_and_server_may_have_runtimes_or_programs_of_their_own() {
+    for layout in ["two-runtimes", "two-programs"] {
+        let results = results(&[
+            "wire",
+            "--rounds",
+            "1",
+            "--scale",
+            "0.01",
+            "--layout",
+            layout,
+            "--only",
+            "unary-floor,attach/16",
+        ]);
+        assert_eq!(results["layout"], layout);
+        assert!(candidate(&results, "attach/16")["rate"]["median"].as_f64().unwrap() > 0.0);
+    }
+}
+
+#[test]
+fn an_instance_alone_is_told_in_round_trips() {
+    let results = results(&["latency", "--rounds", "1", "--scale", "0.02"]);
+    for (name, alone, at_once) in [
+        ("attach", "message", "messages"),
+        ("attach-ahead", "message", "messages"),
+        ("unary", "call", "calls"),
+    ] {
+        let one = candidate(&results, name);
+        assert_eq!(one["samples_us"][0].as_array().unwrap().len(), 6);
+        assert!(one["of"][alone]["median"].as_f64().unwrap() > 0.0);
+        assert!(one["of"][at_once]["median"].as_f64().unwrap() > 0.0);
+        let with_create = one["with_create_us"]["median"].as_f64().unwrap();
+        assert!(with_create > one["median_us"]["median"].as_f64().unwrap());
+    }
+}
+
+#[test]
+fn without_etcd_its_candidates_are_left_out_with_one_line() {
+    let mut command =
+        bench(&["wire", "--rounds", "1", "--scale", "0.01", "--only", "unary-floor,etcd/16,etcd/64"]);
+    let output = command.env("PATH", "").output().unwrap();
+    succeeded(&output);
+    let told = text(&output.stderr);
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert!(told.starts_with("left out: etcd/16, etcd/64: there is no etcd"), "{told}");
+}
+
+#[test]
+fn an_etcd_that_was_named_and_is_not_there_fails_the_run() {
+    let output = bench(&["wire", "--rounds", "1", "--etcd", "/nowhere/etcd"]).output().unwrap();
+    assert!(!output.status.success());
+    assert!(text(&output.stderr).contains("/nowhere/etcd"));
+}
+
+#[test]
+fn etcd_where_there_is_one_decides_the_same_and_is_gone_afterwards() {
+    let Some(path) = std::env::var_os("PATH") else { return };
+    if !std::env::split_paths(&path).any(|directory| directory.join("etcd").is_file()) {
+        return;
+    }
+    let disk = tempfile::tempdir().unwrap();
+    let disk_text = disk.path().to_str().unwrap();
+    let results = results(&[
+        "wire",
+        "--rounds",
+        "1",
+        "--scale",
+        "0.05",
+        "--disk",
+        disk_text,
+        "--only",
+        "attach/16,etcd/16",
+    ]);
+    assert!(results["programs"]["etcd"].as_str().is_some());
+    assert!(candidate(&results, "attach/16")["of_etcd"]["etcd/16"]["rate"]["median"].as_f64().unwrap() > 0.0);
+    assert!(is_empty(disk.path()), "its data are still there");
+}
+
+fn is_empty(folder: &Path) -> bool {
+    std::fs::read_dir(folder).unwrap().next().is_none()
+}
+
+#[test]
+fn a_candidate_that_does_not_exist_is_refused_with_those_that_do() {
+    let output = bench(&["wire", "--only", "attach/17"]).output().unwrap();
+    assert!(!output.status.success());
+    let told = text(&output.stderr);
+    assert!(told.contains("attach/17") && told.contains("attach/16"), "{told}");
+}

@@ -1,0 +1,228 @@
+//! Numbers and values in few bytes: what keeps many finished instances in little memory.
+//!
+//! A number takes one byte for each seven bits of it (LEB128). A value that was written before is named by its place
+//! among the first ones: processes that agree write the same few values again and again. Whoever reads must
+//! read what was written, in the same order; the bytes do not describe themselves.
+
+use crate::access::Op;
+use crate::types::{AccessNumber, Phase, Position, ProcessId, RawValue, SessionId, Time, Value, WarpId};
+
+/// So many values are remembered by a writer and a reader: the first ones.
+const REMEMBERED: usize = 48;
+
+/// Writes. See the module.
+#[derive(Clone, Debug, Default)]
+pub struct Writer {
+    bytes: Vec<u8>,
+    values: Vec<Value>,
+}
+
+impl Writer {
+    /// What was written.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Forgets everything and keeps its memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.values.clear();
+    }
+
+    /// One byte.
+    pub fn byte(&mut self, byte: u8) {
+        self.bytes.push(byte);
+    }
+
+    /// A number, in few bytes if it is small.
+    pub fn number(&mut self, number: impl Into<u64>) {
+        let mut rest: u64 = number.into();
+        while rest >= 0x80 {
+            self.bytes.push(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        self.bytes.push(rest as u8);
+    }
+
+    /// Bytes, and before them how many.
+    pub fn slice(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// A value: the place at which it is remembered, or 0 and its bytes.
+    pub fn value(&mut self, value: &Value) {
+        match self.values.iter().position(|known| known == value) {
+            Some(place) => self.number(place as u64 + 1),
+            None => {
+                self.number(0_u64);
+                self.slice(value.as_bytes());
+                if self.values.len() < REMEMBERED {
+                    self.values.push(value.clone());
+                }
+            }
+        }
+    }
+
+    /// The values that are remembered, in the order of their places.
+    #[must_use]
+    pub fn remembered(&self) -> &[Value] {
+        &self.values
+    }
+
+    /// An operation.
+    pub fn op(&mut self, op: &Op) {
+        match op {
+            Op::Append(value) => self.value(value),
+            Op::Read { start } => self.number(start.get()),
+        }
+    }
+}
+
+/// Reads what a [`Writer`] wrote. Every method returns `None` if the bytes do not go on like that.
+#[derive(Clone, Debug)]
+pub struct Reader<'a> {
+    bytes: &'a [u8],
+    values: Vec<Value>,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads these bytes from their beginning.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, values: Vec::new() }
+    }
+
+    /// What has not been read.
+    #[must_use]
+    pub fn rest(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// See [`Writer::byte`].
+    #[inline]
+    pub fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.bytes.split_first()?;
+        self.bytes = rest;
+        Some(*first)
+    }
+
+    /// See [`Writer::number`].
+    pub fn number(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..u64::BITS).step_by(7) {
+            let byte = self.byte()?;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    /// A number that fits into 32 bits.
+    pub fn small(&mut self) -> Option<u32> {
+        self.number()?.try_into().ok()
+    }
+
+    /// See [`Writer::slice`].
+    pub fn slice(&mut self) -> Option<&'a [u8]> {
+        let length = usize::try_from(self.number()?).ok()?;
+        let (slice, rest) = self.bytes.split_at_checked(length)?;
+        self.bytes = rest;
+        Some(slice)
+    }
+
+    /// A slice that is text.
+    pub fn text(&mut self) -> Option<&'a str> {
+        std::str::from_utf8(self.slice()?).ok()
+    }
+
+    /// See [`Writer::value`].
+    pub fn value(&mut self) -> Option<Value> {
+        match self.number()?.checked_sub(1) {
+            Some(place) => self.remembered(place).cloned(),
+            None => {
+                let value = RawValue::new(self.slice()?).into_value()?;
+                if self.values.len() < REMEMBERED {
+                    self.values.push(value.clone());
+                }
+                Some(value)
+            }
+        }
+    }
+
+    /// The value remembered at this place.
+    #[must_use]
+    pub fn remembered(&self, place: u64) -> Option<&Value> {
+        self.values.get(usize::try_from(place).ok()?)
+    }
+
+    /// A process.
+    pub fn process(&mut self) -> Option<ProcessId> {
+        ProcessId::new(self.small()?)
+    }
+
+    /// A warp.
+    pub fn warp(&mut self) -> Option<WarpId> {
+        WarpId::new(self.small()?)
+    }
+
+    /// A phase.
+    pub fn phase(&mut self) -> Option<Phase> {
+        Phase::new(self.number()?)
+    }
+
+    /// A position.
+    pub fn position(&mut self) -> Option<Position> {
+        self.small().map(Position::new)
+    }
+
+    /// A session.
+    pub fn session(&mut self) -> Option<SessionId> {
+        SessionId::new(self.small()?)
+    }
+
+    /// An access number.
+    pub fn access_number(&mut self) -> Option<AccessNumber> {
+        AccessNumber::new(self.number()?)
+    }
+
+    /// A moment.
+    pub fn time(&mut self) -> Option<Time> {
+        self.number().map(Time::from_nanos)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_back_and_small_ones_take_one_byte() {
+        let numbers = [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX];
+        let mut writer = Writer::default();
+        numbers.into_iter().for_each(|number| writer.number(number));
+        let mut reader = Reader::new(writer.bytes());
+        assert_eq!(numbers.map(|_| reader.number().unwrap()), numbers);
+        assert!(reader.rest().is_empty() && reader.number().is_none());
+        assert_eq!(writer.bytes().len(), 3 + 2 + 2 + 5 + 10);
+        assert_eq!(Reader::new(&[0xff; 11]).number(), None, "no number is so long");
+    }
+
+    #[test]
+    fn a_value_is_written_once_and_more_of_them_than_are_remembered_read_back() {
+        let value = |number: usize| Value::new(format!("value {number}").as_bytes()).unwrap();
+        let values: Vec<Value> = (0..2 * REMEMBERED).chain([0, 0, REMEMBERED, 3]).map(value).collect();
+        let mut writer = Writer::default();
+        values.iter().for_each(|value| writer.value(value));
+        let length = writer.bytes().len();
+        writer.value(&values[0]);
+        assert_eq!(writer.bytes().len(), length + 1);
+        let mut reader = Reader::new(writer.bytes());
+        let read: Vec<Value> = values.iter().map(|_| reader.value().unwrap()).collect();
+        assert_eq!(read, values);
+        assert_eq!(reader.value().as_ref(), values.first());
+    }
+}
