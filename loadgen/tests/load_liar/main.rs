@@ -24,6 +24,7 @@ in_flight = 4
 instances = 20
 watch_share = 0.0
 stall = "5s"
+hard_stop = "60s"
 "#;
 
 async fn under_load(lie: Lie, transport: &str) -> (Profile, Loaded) {

@@ -105,7 +105,7 @@ impl Lists {
         (phase, result)
     }
 
-    async fn read(&self, instance: &str, process: u64) -> Result<(u64, v1::ReadResult), Refused> {
+    async fn read(&self, instance: &str, process: u64, start: u32) -> Result<(u64, v1::ReadResult), Refused> {
         let list = self.list(instance);
         let mut values = list.subscribe().wait_for(|list| list.len() == 2).await.unwrap().clone();
         let warps = if self.lie.warp_size() == 2 { 1 } else { 2 };
@@ -115,7 +115,7 @@ impl Lists {
         match (self.lie, process) {
             (Lie::Forged, _) | (Lie::TwoLists, 2) => values[0] = other,
             (Lie::Reordered, 2) => values.reverse(),
-            (Lie::ShortRead, 2) => values.truncate(1),
+            (Lie::ShortRead, 2) if start == 0 => values.truncate(1),
             (Lie::Shrunk, 2) => {
                 values.truncate(1);
                 length = 1;
@@ -123,8 +123,10 @@ impl Lists {
             (Lie::ReadRefused, 2) => return Err(Refused::new(RefusalReason::NotAMember, "who are you?")),
             _ => {}
         }
-        let round = if self.lie == Lie::SamePhase && process == 2 { 1 } else { 2 };
-        Ok((self.phase(process, round), v1::ReadResult { start: 0, values, length, sealed: true }))
+        // Whoever needs a second read is told the rest in the round after.
+        let values = values.split_off(values.len().min(start as usize));
+        let round = if self.lie == Lie::SamePhase && process == 2 { 1 } else { 2 + u64::from(start) };
+        Ok((self.phase(process, round), v1::ReadResult { start, values, length, sealed: true }))
     }
 
     fn decide(&self, process: u64) -> Result<(), Refused> {
@@ -157,7 +159,8 @@ impl StickyCasService for Liar {
 
     async fn read(&self, request: Request<v1::ReadRequest>) -> Result<Response<v1::ReadResponse>, Status> {
         let process = process(&request);
-        let (phase, result) = self.0.read(&request.get_ref().instance_id, process).await?;
+        let v1::ReadRequest { instance_id, start, .. } = request.into_inner();
+        let (phase, result) = self.0.read(&instance_id, process, start).await?;
         Ok(Response::new(v1::ReadResponse { phase, result: Some(result) }))
     }
 
@@ -231,7 +234,7 @@ impl Seat {
                 let (phase, result) = self.lists.append(instance, self.process, append.value).await;
                 (phase, v1::answer::Result::Append(result))
             }
-            v1::access::Op::Read(_) => match self.lists.read(instance, self.process).await {
+            v1::access::Op::Read(read) => match self.lists.read(instance, self.process, read.start).await {
                 Ok((phase, result)) => (phase, v1::answer::Result::Read(result)),
                 Err(refused) => return self.send(refused.to_frame(channel, AccessNumber::new(number))),
             },

@@ -16,8 +16,8 @@ use crate::report::load::table::{shown_for, time};
 
 const WIDTH: f64 = 420.0;
 const HEIGHT: f64 = 240.0;
-const FRAME: Frame = Frame { left: 50.0, right: 410.0, top: 30.0, bottom: 200.0 };
-/// Shorter rows have no rate in the plot.
+const FRAME: Frame = Frame { left: 50.0, right: 400.0, top: 30.0, bottom: 200.0 };
+/// Shorter rows have no rate in the plot, unless all are.
 const LEAST_OF_A_SECOND: f64 = 0.5;
 /// The measures of the latency curve, in the order of their series.
 const CURVES: [Measure; 5] =
@@ -161,8 +161,10 @@ fn over(seconds: &[Second], name: &'static str, value: impl Fn(&Second) -> f64) 
 fn rate(measured: &Measured) -> Figure {
     let per_second = |count: u64, second: &Second| count as f64 / second.length.max(1e-3);
     // What is left of a second at the end says little, and its rate anything.
+    let longest = measured.seconds.iter().map(|second| second.length).fold(0.0, f64::max);
+    let least = longest.min(LEAST_OF_A_SECOND);
     let whole: Vec<Second> =
-        measured.seconds.iter().filter(|second| second.length >= LEAST_OF_A_SECOND).cloned().collect();
+        measured.seconds.iter().filter(|second| second.length >= least).cloned().collect();
     let lines = [
         over(&whole, "done", |second| per_second(second.done, second)),
         over(&whole, "begun", |second| per_second(second.planned, second)),
