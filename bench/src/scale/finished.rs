@@ -190,9 +190,7 @@ fn check_history(history: &[Event], played: &Played) -> anyhow::Result<Answered>
     ensure!(decided.clone().count() == processes, "not everybody has decided");
     ensure!(decided.into_iter().all(|it| it[..] == played.decided), "decided otherwise");
     let answer = history.iter().find_map(|it| match &it.what {
-        Some(What::Answered(answered)) if answered.process == 1 && answered.number == 1 => {
-            Some(answered.clone())
-        }
+        Some(What::Answered(answered)) if answered.process == 1 && answered.number == 1 => Some(*answered),
         _ => None,
     });
     answer.context("the first append was not answered")

@@ -79,8 +79,8 @@ impl Machine {
                 out.number(process.get());
                 out.byte(*kind as u8);
                 out.number(*count);
-                out.number(first.number.map_or(0, |number| number.get()));
-                out.number(first.phase.map_or(0, |phase| phase.get()));
+                out.number(first.number.map_or(0, AccessNumber::get));
+                out.number(first.phase.map_or(0, Phase::get));
                 out.slice(first.detail.as_bytes());
             }
         }

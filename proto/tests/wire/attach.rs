@@ -119,7 +119,7 @@ fn mutated(mut message: Vec<u8>, mutations: &[Mutation]) -> Vec<u8> {
         let length = message.len();
         match mutation {
             Mutation::Insert(at, piece) => {
-                drop(message.splice(at.index(length + 1)..at.index(length + 1), piece.clone()))
+                drop(message.splice(at.index(length + 1)..at.index(length + 1), piece.clone()));
             }
             _ if length == 0 => {}
             Mutation::Change(at, byte) => message[at.index(length)] = *byte,

@@ -157,7 +157,7 @@ impl Instances {
         if let Some(existing) = self.place(&living, instance.facts(), seed_given)? {
             return Ok((existing, false));
         }
-        let creator = living.insert(instance.clone(), self.limits());
+        let creator = living.insert(&instance, self.limits());
         instance.belongs_to(Presence::Empty(self.pressure.clone(), creator.clone()));
         Ok((instance, true))
     }
@@ -226,7 +226,7 @@ impl Instances {
 
 impl Living {
     /// Adds an instance. How many of its creator's are under way, without this one.
-    fn insert(&mut self, instance: Arc<Instance>, limits: &Limits) -> &Arc<AtomicUsize> {
+    fn insert(&mut self, instance: &Arc<Instance>, limits: &Limits) -> &Arc<AtomicUsize> {
         let facts = instance.facts();
         let Terms { creator, params, .. } = &*facts.terms;
         if let Some(name) = &facts.name {

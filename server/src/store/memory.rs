@@ -280,7 +280,6 @@ impl Events for Past {
 }
 
 /// What can be read of a record, ended or not.
-
 pub(crate) trait Events {
     /// The index of the oldest event kept.
     fn first(&self) -> u64;
