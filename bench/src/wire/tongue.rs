@@ -1,5 +1,5 @@
 //! The Attach client in two tongues: with the generated types, as anybody's client has it, and with those of
-//! [`attach`](stickycas_proto::attach). On the wire they are the same.
+//! [`stickycas_proto::attach`]. On the wire they are the same.
 //!
 //! The floor is stock on both sides. Ours is measured with its own.
 

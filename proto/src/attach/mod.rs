@@ -2,7 +2,7 @@
 //!
 //! Generated code builds a tree of messages, each value a shared buffer of its own, and walks it twice to write
 //! it. Here a message of a client becomes one list of [`Asked`], and frames of the server are written straight
-//! from where they stand. The wire is the same to the bit: what encoders write is read by hand ([`plain`]), and
+//! from where they stand. The wire is the same to the bit: what encoders write is read by hand (`plain`), and
 //! whatever else protobuf allows (fields twice, in another order, unknown ones) is left to the generated types,
 //! so both accept and refuse the same bytes. `tests/wire/attach.rs` compares the two.
 
