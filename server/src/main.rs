@@ -11,5 +11,14 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[tokio::main]
 async fn main() -> ExitCode {
+    use_small_pages();
     Cli::parse().run().await
+}
+
+/// The allocator asks for huge pages, and the memory of many buffers that are hardly used would then count in full:
+/// half as much again for each connection (docs/performance.md, "Memory").
+fn use_small_pages() {
+    // Where it is refused the server only takes more memory.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
