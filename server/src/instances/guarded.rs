@@ -100,7 +100,8 @@ impl Guarded {
                 self.ended = Some(now);
                 self.presence = Presence::Over;
             }
-            self.record.extend(now, events.drain(..));
+            self.record.extend(now, &events);
+            events.clear();
             self.events = events;
             self.wake_watchers();
         }

@@ -9,9 +9,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use stickycas_model::access::Op;
-use stickycas_model::history::{Event, Recorded};
-
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Budget {
@@ -112,27 +109,4 @@ impl Drop for Holding {
         self.budget.held.fetch_sub(self.told, Ordering::Relaxed);
         self.budget.records.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-/// Bytes of an event, values included though the list may hold them too.
-pub(super) fn size(recorded: &Recorded) -> usize {
-    let beside = match &recorded.event {
-        Event::Accepted { op: Op::Append(value), .. }
-        | Event::Added { value, .. }
-        | Event::Decided { value, .. } => value.as_bytes().len(),
-        Event::Refused { why, .. } => why.len(),
-        Event::Offence(offence) => offence.detail.len(),
-        Event::Accepted { op: Op::Read { .. }, .. }
-        | Event::Joined { .. }
-        | Event::Session { .. }
-        | Event::GatheringEnded { .. }
-        | Event::PatienceSpent { .. }
-        | Event::Stepped { .. }
-        | Event::Answered { .. }
-        | Event::Sealed { .. }
-        | Event::Withdrawn { .. }
-        | Event::Finished
-        | Event::Closed => 0,
-    };
-    size_of::<Recorded>() + beside
 }

@@ -3,9 +3,8 @@
 //! Bounded: when it is full the oldest events make room. Readers hold no place in it, only the index of the
 //! event that they want next, so a slow one costs nothing and notices by itself that it was too slow.
 //!
-//! The latest events stand as they came; those before them are packed, so many in a piece ([`super::packed`]). When an
-//! instance has ended nothing more comes, and its [`Record`] becomes a [`Past`]: pieces only, and behind the last one
-//! what else is to be kept of the instance.
+//! Events are packed as they come, so many in a piece ([`super::packed`]). When an instance has ended nothing more comes,
+//! and its [`Record`] becomes a [`Past`]: behind the last piece stands what else is to be kept of the instance.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use stickycas_model::dense::{Reader, Writer};
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::types::{Phase, Time};
 
-use super::budget::{Budget, Holding, size};
+use super::budget::{Budget, Holding};
 use super::packed::{EventReader, EventWriter};
 
 /// So many events make a piece, unless the record may not hold four of them: what a reader has to pass over.
@@ -25,7 +24,7 @@ const PIECE: usize = 128;
 pub(crate) struct Record {
     pieces: VecDeque<Piece>,
     /// Behind the pieces.
-    latest: VecDeque<Recorded>,
+    open: Open,
     /// The index of the oldest event kept.
     first: u64,
     /// The last phase whose step is not kept any more.
@@ -35,6 +34,35 @@ pub(crate) struct Record {
     /// How many are.
     count: usize,
     holding: Holding,
+}
+
+/// A piece to which events are added.
+#[derive(Debug, Default)]
+struct Open {
+    writer: EventWriter,
+    packed: Writer,
+    count: u32,
+    last_step: Option<Phase>,
+}
+
+impl Open {
+    fn add(&mut self, at: Time, event: &Event) {
+        self.writer.write(at, event, &mut self.packed);
+        self.count += 1;
+        self.last_step = step_of(event).or(self.last_step);
+    }
+
+    fn view(&self) -> View<'_> {
+        View { bytes: self.packed.bytes(), count: self.count, last_step: self.last_step }
+    }
+
+    /// The piece as it is; the next one begins.
+    fn close(&mut self) -> Piece {
+        let piece = Piece { bytes: self.packed.bytes().into(), count: self.count, last_step: self.last_step };
+        self.packed.clear();
+        *self = Self { packed: std::mem::take(&mut self.packed), ..Self::default() };
+        piece
+    }
 }
 
 /// Events that follow each other, in few bytes.
@@ -78,20 +106,9 @@ pub(crate) struct NotKept {
     pub(crate) oldest: Phase,
 }
 
-/// Writes events down; the last phase executed in them.
-fn pack<'a>(events: impl Iterator<Item = &'a Recorded>, out: &mut Writer) -> Option<Phase> {
-    let mut writer = EventWriter::default();
-    let mut last_step = None;
-    for recorded in events {
-        writer.write(recorded, out);
-        last_step = step_of(recorded).or(last_step);
-    }
-    last_step
-}
-
-fn step_of(recorded: &Recorded) -> Option<Phase> {
-    match recorded.event {
-        Event::Stepped { phase, .. } => Some(phase),
+fn step_of(event: &Event) -> Option<Phase> {
+    match event {
+        Event::Stepped { phase, .. } => Some(*phase),
         _ => None,
     }
 }
@@ -101,7 +118,7 @@ impl Record {
     pub(crate) fn new(limit: usize, budget: Arc<Budget>) -> Self {
         Self {
             pieces: VecDeque::new(),
-            latest: VecDeque::new(),
+            open: Open::default(),
             first: 0,
             forgotten: None,
             limit,
@@ -111,15 +128,15 @@ impl Record {
     }
 
     /// Adds what happened at the moment `at`.
-    pub(crate) fn extend(&mut self, at: Time, events: impl IntoIterator<Item = Event>) {
+    pub(crate) fn extend(&mut self, at: Time, events: &[Event]) {
         let piece = PIECE.min(self.limit / 4).max(1);
         for event in events {
-            let recorded = Recorded { at, event };
-            self.holding.add(size(&recorded));
-            self.latest.push_back(recorded);
+            let before = self.open.packed.bytes().len();
+            self.open.add(at, event);
+            self.holding.add(self.open.packed.bytes().len() - before);
             self.count += 1;
-            if self.latest.len() >= piece {
-                self.pack_latest();
+            if self.open.count as usize >= piece {
+                self.close_piece();
             }
             while self.count > self.limit {
                 self.forget_oldest();
@@ -133,47 +150,32 @@ impl Record {
         }
     }
 
-    fn pack_latest(&mut self) {
-        let mut writer = Writer::default();
-        let last_step = pack(self.latest.iter(), &mut writer);
-        let count = u32::try_from(self.latest.len()).expect("a piece has few events");
-        let piece = Piece { bytes: writer.bytes().into(), count, last_step };
-        self.latest.drain(..).for_each(|recorded| self.holding.remove(size(&recorded)));
-        self.holding.add(piece.size());
-        self.pieces.push_back(piece);
+    fn close_piece(&mut self) {
+        self.pieces.push_back(self.open.close());
+        self.holding.add(size_of::<Piece>());
     }
 
     fn forget_oldest(&mut self) {
-        let gone = match self.pieces.pop_front() {
-            Some(piece) => {
-                self.holding.remove(piece.size());
-                self.forgotten = piece.last_step.or(self.forgotten);
-                piece.count as usize
-            }
-            None => {
-                let Some(oldest) = self.latest.pop_front() else { return };
-                self.holding.remove(size(&oldest));
-                self.forgotten = step_of(&oldest).or(self.forgotten);
-                1
-            }
-        };
-        self.first += gone as u64;
-        self.count -= gone;
+        if self.pieces.is_empty() {
+            self.close_piece();
+        }
+        let Some(piece) = self.pieces.pop_front() else { return };
+        self.holding.remove(piece.size());
+        self.forgotten = piece.last_step.or(self.forgotten);
+        self.first += u64::from(piece.count);
+        self.count -= piece.count as usize;
     }
 
     /// Nothing more will happen: takes everything out. Behind the last events `also` writes what else is to be kept.
     pub(crate) fn end(&mut self, also: impl FnOnce(&mut Writer)) -> Past {
-        let mut out = Writer::default();
-        let last_step = pack(self.latest.iter(), &mut out);
-        also(&mut out);
-        let count = u32::try_from(self.latest.len()).expect("a piece has few events");
+        let Open { mut packed, count, last_step, .. } = std::mem::take(&mut self.open);
+        also(&mut packed);
         let earlier = (self.first > 0 || !self.pieces.is_empty()).then(|| {
             let pieces = std::mem::take(&mut self.pieces).into();
             Box::new(Earlier { pieces, first: self.first, forgotten: self.forgotten })
         });
-        self.latest.clear();
         let budget = self.holding.release();
-        let past = Past { packed: out.bytes().into(), count, last_step, earlier, budget };
+        let past = Past { packed: packed.bytes().into(), count, last_step, earlier, budget };
         past.budget.hold(past.size());
         past
     }
@@ -214,7 +216,8 @@ impl Past {
 
     /// A record that goes on from here, of at most `limit` events.
     pub(crate) fn reopen(&mut self, limit: usize) -> Record {
-        let latest: VecDeque<Recorded> = self.last().events().collect();
+        let mut open = Open::default();
+        self.last().events().for_each(|Recorded { at, event }| open.add(at, &event));
         let budget = self.budget.clone();
         self.budget.release(self.size());
         let (pieces, first, forgotten) = match self.earlier.take() {
@@ -222,10 +225,9 @@ impl Past {
             None => (VecDeque::new(), 0, None),
         };
         self.packed = Box::default();
-        let mut record = Record { pieces, latest, first, forgotten, ..Record::new(limit, budget) };
-        record.count =
-            record.all_pieces().map(|piece| piece.count as usize).sum::<usize>() + record.latest.len();
-        let held = record.pieces.iter().map(Piece::size).chain(record.latest.iter().map(size)).sum();
+        let mut record = Record { pieces, open, first, forgotten, ..Record::new(limit, budget) };
+        record.count = record.pieces().map(|piece| piece.count as usize).sum();
+        let held = record.pieces.iter().map(Piece::size).sum::<usize>() + record.open.packed.bytes().len();
         record.holding.add(held);
         record.holding.settle();
         record
@@ -251,12 +253,8 @@ impl Events for Record {
         self.forgotten
     }
 
-    fn all_pieces(&self) -> impl Iterator<Item = View<'_>> {
-        self.pieces.iter().map(Piece::view)
-    }
-
-    fn latest(&self) -> impl Iterator<Item = &Recorded> {
-        self.latest.iter()
+    fn pieces(&self) -> impl Iterator<Item = View<'_>> {
+        self.pieces.iter().map(Piece::view).chain([self.open.view()])
     }
 }
 
@@ -269,13 +267,9 @@ impl Events for Past {
         self.earlier.as_ref().and_then(|earlier| earlier.forgotten)
     }
 
-    fn all_pieces(&self) -> impl Iterator<Item = View<'_>> {
+    fn pieces(&self) -> impl Iterator<Item = View<'_>> {
         let earlier = self.earlier.iter().flat_map(|earlier| &earlier.pieces);
         earlier.map(Piece::view).chain([self.last()])
-    }
-
-    fn latest(&self) -> impl Iterator<Item = &Recorded> {
-        std::iter::empty()
     }
 }
 
@@ -285,33 +279,28 @@ pub(crate) trait Events {
     fn first(&self) -> u64;
     /// The last phase whose step is not kept any more.
     fn forgotten(&self) -> Option<Phase>;
-    /// The oldest events kept, in order.
-    fn all_pieces(&self) -> impl Iterator<Item = View<'_>>;
-    /// Those behind them.
-    fn latest(&self) -> impl Iterator<Item = &Recorded>;
+    /// The events kept, in order.
+    fn pieces(&self) -> impl Iterator<Item = View<'_>>;
 
     /// The index that the next event will have.
     fn next_index(&self) -> u64 {
-        let packed: u64 = self.all_pieces().map(|piece| u64::from(piece.count)).sum();
-        self.first() + packed + self.latest().count() as u64
+        self.first() + self.pieces().map(|piece| u64::from(piece.count)).sum::<u64>()
     }
 
     /// At most `limit` events from this index on. `None` if the first of them is not kept any more.
     fn from(&self, index: u64, limit: usize) -> Option<Vec<Recorded>> {
         let mut skip = usize::try_from(index.checked_sub(self.first())?).ok()?;
         let mut found = Vec::new();
-        for piece in self.all_pieces() {
+        for piece in self.pieces() {
             let count = piece.count as usize;
             if found.len() == limit {
-                return Some(found);
+                break;
             }
             if skip < count {
                 found.extend(piece.events().skip(skip).take(limit - found.len()));
             }
             skip = skip.saturating_sub(count);
         }
-        let room = limit - found.len();
-        found.extend(self.latest().skip(skip).take(room).cloned());
         Some(found)
     }
 
@@ -331,27 +320,29 @@ pub(crate) trait Events {
 
     /// The index of the last step that is kept of a phase before this one.
     fn last_step_before(&self, phase: Phase) -> Option<u64> {
-        let earlier = |recorded: &Recorded| step_of(recorded).is_some_and(|step| step < phase);
         let mut index = self.first();
         let mut last = None;
-        for piece in self.all_pieces() {
-            if let Some(step) = piece.last_step {
-                last = (step < phase).then_some((index, piece)).or_else(|| {
-                    let here = piece.events().any(|recorded| earlier(&recorded));
-                    if here { Some((index, piece)) } else { last }
-                });
-                if step >= phase {
+        for piece in self.pieces() {
+            let steps = || {
+                let numbered = (index..).zip(piece.events());
+                numbered.filter(|(_, recorded)| step_of(&recorded.event).is_some_and(|step| step < phase))
+            };
+            match piece.last_step {
+                // Only of the last such piece it matters which one it is.
+                Some(step) if step < phase => last = Some((index, piece)),
+                Some(_) => {
+                    if let Some((step, _)) = steps().last() {
+                        return Some(step);
+                    }
                     break;
                 }
+                None => {}
             }
             index += u64::from(piece.count);
         }
-        let in_latest = (index..).zip(self.latest()).filter(|(_, recorded)| earlier(recorded)).last();
-        in_latest.map(|(index, _)| index).or_else(|| {
-            let (first, piece) = last?;
-            let steps = (first..).zip(piece.events()).filter(|(_, recorded)| earlier(recorded));
-            steps.last().map(|(index, _)| index)
-        })
+        let (first, piece) = last?;
+        let steps = (first..).zip(piece.events()).filter(|(_, recorded)| step_of(&recorded.event).is_some());
+        steps.last().map(|(index, _)| index)
     }
 
     /// The oldest phase from which on everything is kept.
@@ -359,14 +350,8 @@ pub(crate) trait Events {
         if self.first() == 0 {
             return Phase::FIRST;
         }
-        let first_step = || {
-            let piece = self.all_pieces().find(|piece| piece.last_step.is_some());
-            match piece {
-                Some(piece) => piece.events().find_map(|recorded| step_of(&recorded)),
-                None => self.latest().find_map(step_of),
-            }
-        };
-        match first_step() {
+        let piece = self.pieces().find(|piece| piece.last_step.is_some());
+        match piece.and_then(|piece| piece.events().find_map(|recorded| step_of(&recorded.event))) {
             Some(phase) => phase.next(),
             // The phase behind it has not come yet, but some of what led to it is forgotten.
             None => self.forgotten().map_or(Phase::FIRST, Phase::next).next(),
@@ -391,7 +376,7 @@ mod tests {
     fn record(limit: usize, phases: u64) -> Record {
         let mut record = Record::new(limit, plenty());
         for phase in 1..=phases {
-            record.extend(Time::ZERO, [stepped(phase), Event::Finished]);
+            record.extend(Time::ZERO, &[stepped(phase), Event::Finished]);
         }
         record
     }
@@ -411,7 +396,7 @@ mod tests {
         let budget = Arc::new(Budget::new(LIMIT));
         let [mut modest, mut greedy] = [(); 2].map(|()| Record::new(usize::MAX, budget.clone()));
         let grow = |record: &mut Record| {
-            record.extend(Time::ZERO, vec![Event::Finished; 10]);
+            record.extend(Time::ZERO, &[const { Event::Finished }; 10]);
             record.count
         };
         for _ in 0..20 {
@@ -438,7 +423,7 @@ mod tests {
     fn long(events: u64) -> Record {
         let mut record = Record::new(usize::MAX, plenty());
         for index in 0..events {
-            record.extend(Time::from_nanos(index), [stepped(1 + index / 2)]);
+            record.extend(Time::from_nanos(index), &[stepped(1 + index / 2)]);
         }
         record
     }
@@ -492,7 +477,7 @@ mod tests {
     fn the_oldest_phase_that_a_refusal_names_is_not_refused_even_if_no_step_is_kept() {
         for phases in [0, 3] {
             let mut record = record(4, phases);
-            record.extend(Time::ZERO, vec![Event::Finished; 5]);
+            record.extend(Time::ZERO, &[const { Event::Finished }; 5]);
             let NotKept { oldest } = record.start_of(Phase::new(phases + 1)).unwrap_err();
             assert_eq!(oldest, Phase::new(phases + 2).unwrap());
             assert_eq!(record.start_of(Some(oldest)), Ok(record.next_index() - 4));
