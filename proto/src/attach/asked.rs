@@ -1,6 +1,9 @@
 //! What a client asks for, as it writes it and as the server reads it.
 
+use std::iter;
+
 use prost::Message as _;
+use prost::encoding::{DecodeContext, decode_key, skip_field};
 use stickycas_model::process::RawOp;
 use stickycas_model::types::{Position, RawValue};
 
@@ -41,21 +44,26 @@ pub enum Asked {
     Nothing,
 }
 
-/// One message of a client: its frames, in order.
+/// One message of a client: its frames, in order, [`FRAMES_READ`] of them at most.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request(pub Vec<Asked>);
+
+/// Of one message so many frames are read: a frame takes two bytes on the wire and far more once it is read, so many of
+/// them would fill the memory before anybody could count them.
+pub const FRAMES_READ: usize = 4_096;
 
 const NUMBER: WireType = WireType::Varint;
 const BYTES: WireType = WireType::Bytes;
 
 impl Request {
-    /// Reads an `AttachRequest`.
+    /// Reads an `AttachRequest`. Of one that has too many frames to be read whole, that is all that can be told.
     ///
     /// # Errors
     /// If the bytes are no such message.
     pub fn read(message: &[u8]) -> Result<Self, prost::DecodeError> {
         match Self::read_plain(message) {
             Some(request) => Ok(request),
+            None if has_too_many_frames(message) => Ok(Self(vec![Asked::Nothing; FRAMES_READ])),
             None => v1::AttachRequest::decode(message).map(Self::from),
         }
     }
@@ -67,11 +75,24 @@ impl Request {
         let mut frames = Vec::with_capacity((message.len() / FRAME + 1).min(FEW));
         let mut rest = Plain(message);
         while rest.has(key(1, BYTES)) {
+            if frames.len() == FRAMES_READ {
+                return Some(Self(frames));
+            }
             frames.push(frame(Plain(rest.bytes()?))?);
         }
         rest.end()?;
         Some(Self(frames))
     }
+}
+
+/// Whether a message has more frames than are read.
+fn has_too_many_frames(mut message: &[u8]) -> bool {
+    let mut next = || {
+        let (tag, wire_type) = decode_key(&mut message).ok()?;
+        skip_field(wire_type, tag, &mut message, DecodeContext::default()).ok()?;
+        Some(tag)
+    };
+    iter::from_fn(&mut next).filter(|tag| *tag == 1).nth(FRAMES_READ).is_some()
 }
 
 fn frame(mut frame: Plain<'_>) -> Option<Asked> {

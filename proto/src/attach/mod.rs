@@ -12,7 +12,7 @@ mod heard;
 mod plain;
 mod told;
 
-pub use asked::{Asked, Request, write_access, write_decision, write_hello};
+pub use asked::{Asked, FRAMES_READ, Request, write_access, write_decision, write_hello};
 pub use codec::{CallCodec, ClientCodec, Message, ServerCodec, attach};
 pub use heard::{Heard, Learnt, Values};
 pub use told::{write_answer, write_decided, write_frame, write_welcome};

@@ -12,8 +12,8 @@ use stickycas_model::access::{Answer, AppendAnswer, ReadAnswer};
 use stickycas_model::process::RawOp;
 use stickycas_model::types::{AccessNumber, Phase, Position, RawValue};
 use stickycas_proto::attach::{
-    Asked, Heard, Learnt, Request, write_access, write_answer, write_decided, write_decision, write_frame,
-    write_hello, write_welcome,
+    Asked, FRAMES_READ, Heard, Learnt, Request, write_access, write_answer, write_decided, write_decision,
+    write_frame, write_hello, write_welcome,
 };
 use stickycas_proto::convert::answer::answer_frame;
 use stickycas_proto::v1::{self, client_frame, server_frame};
@@ -275,4 +275,16 @@ fn values_that_stand_in_another_order_are_found() {
     let heard = Heard::read(message.into()).expect("a message");
     let [Learnt::Read { values, length: 2, .. }] = heard.frames() else { panic!("{heard:?}") };
     assert!(heard.values(values).eq([&b"a"[..], b"bc"]));
+}
+
+#[test]
+fn of_a_message_with_very_many_frames_no_more_are_read_than_may_be() {
+    let mut plain = Vec::new();
+    write_decision(&mut plain, 1, b"");
+    let empty = [10, 0];
+    for frame in [&plain[..], &empty] {
+        let read = |count: usize| Request::read(&frame.repeat(count)).unwrap().0.len();
+        assert_eq!(read(FRAMES_READ - 1), FRAMES_READ - 1);
+        assert_eq!(read(100 * FRAMES_READ), FRAMES_READ);
+    }
 }

@@ -148,13 +148,15 @@ impl Instances {
         let terms = self.living().terms.known(terms);
         let (id, seed) = (InstanceId::new(rand::random()), draft.params.spec().seed);
         let facts = Facts::new(id, draft.name, seed, terms);
-        if let Some(existing) = self.place(&self.living(), &facts, seed_given)? {
+        if let Some(existing) = self.place(&self.living(), &facts, seed_given, 0)? {
             return Ok((existing, false));
         }
+        let reserved =
+            self.limits().worst_case(&facts.terms.params) - self.limits().ended_case(&facts.terms.params);
         // A large one takes a while to build, and nobody should wait for that.
         let instance = Arc::new(Instance::new(facts, self.house.clone()));
         let mut living = self.living_mut();
-        if let Some(existing) = self.place(&living, instance.facts(), seed_given)? {
+        if let Some(existing) = self.place(&living, instance.facts(), seed_given, reserved)? {
             return Ok((existing, false));
         }
         let creator = living.insert(&instance, self.limits());
@@ -162,12 +164,14 @@ impl Instances {
         Ok((instance, true))
     }
 
-    /// Whether there is a place for a new instance: `None`, or the equal one of the same name.
+    /// Whether there is a place for a new instance, for which so many bytes are reserved already: `None`, or the equal
+    /// one of the same name.
     fn place(
         &self,
         living: &Living,
         facts: &Facts,
         seed_given: bool,
+        reserved: usize,
     ) -> Result<Option<Arc<Instance>>, Refused> {
         if let Some(name) = &facts.name
             && let Some(existing) = living.by_name.get(name).and_then(|id| living.by_id.get(id))
@@ -179,16 +183,16 @@ impl Instances {
             let why = format!("{name} is the name of a living instance that was created differently");
             return Err(Refused::new(RefusalReason::NameTaken, why));
         }
-        self.check_room(living, &facts.terms)?;
+        self.check_room(living, &facts.terms, reserved)?;
         Ok(None)
     }
 
-    fn check_room(&self, living: &Living, terms: &Terms) -> Result<(), Refused> {
+    fn check_room(&self, living: &Living, terms: &Terms, reserved: usize) -> Result<(), Refused> {
         let (limits, processes) = (self.limits(), terms.params.processes() as usize);
         let creator = living.by_creator.get(&terms.creator);
         let own = creator.map_or(0, |created| created.living);
         let under_way = creator.map_or(0, |created| created.under_way.load(Ordering::Relaxed));
-        let worst_case = living.ended_case + self.house.reserved();
+        let worst_case = living.ended_case + self.house.reserved().saturating_sub(reserved);
         let full = if living.by_id.len() >= limits.instances {
             format!("the server holds {} instances, as many as it may", living.by_id.len())
         } else if own >= limits.instances_per_creator {

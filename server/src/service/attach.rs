@@ -13,7 +13,7 @@ use std::time::Instant;
 use stickycas_model::history::OffenceKind;
 use stickycas_model::process::RawOp;
 use stickycas_model::types::{AccessNumber, ProcessId, RawValue, SessionId};
-use stickycas_proto::attach::{Asked, Message, Request};
+use stickycas_proto::attach::{Asked, FRAMES_READ, Message, Request};
 use stickycas_proto::convert::access::{access_from_asked, value_from_asked};
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::Refused;
@@ -112,16 +112,16 @@ impl AttachStream {
     }
 
     fn take(&mut self, Request(frames): Request) -> Result<(), Status> {
-        let (count, limit) = (frames.len(), self.service.0.limits.frames_per_message);
+        // What comes in one message comes at one moment, and is charged at once. A message without frames costs as
+        // much as one with one.
+        let (count, now) = (frames.len(), Instant::now());
+        let granted = self.caller.account.charge_frames(count.max(1), now);
+        let limit = self.service.0.limits.frames_per_message.min(FRAMES_READ - 1);
         if count > limit {
-            let why = format!("{count} frames in one message: at most {limit} may be");
+            let why = format!("{count} frames or more in one message: at most {limit} may be");
             self.blame(OffenceKind::Oversized, &why);
             return Err(Refused::new(RefusalReason::Malformed, why).into());
         }
-        // What comes in one message comes at one moment, and is charged at once. A message without frames costs as
-        // much as one with one.
-        let now = Instant::now();
-        let granted = self.caller.account.charge_frames(count.max(1), now);
         let mut frames = frames.into_iter();
         frames.by_ref().take(granted).for_each(|asked| self.handle(asked, now));
         if frames.len() > 0 {
