@@ -100,7 +100,7 @@ impl Guarded {
                 self.ended = Some(now);
                 self.presence = Presence::Over;
             }
-            self.record.extend(now, events.drain(..));
+            self.record.extend(now, &mut events);
             self.events = events;
             self.wake_watchers();
         }

@@ -115,8 +115,8 @@ impl Drop for Holding {
 }
 
 /// Bytes of an event, values included though the list may hold them too.
-pub(super) fn size(recorded: &Recorded) -> usize {
-    let beside = match &recorded.event {
+pub(super) fn size(event: &Event) -> usize {
+    let beside = match event {
         Event::Accepted { op: Op::Append(value), .. }
         | Event::Added { value, .. }
         | Event::Decided { value, .. } => value.as_bytes().len(),

@@ -15,6 +15,7 @@ use stickycas_model::history::{Event, Recorded};
 use stickycas_model::types::{Phase, Time};
 
 use super::budget::{Budget, Holding, size};
+use super::latest::Latest;
 use super::packed::{EventReader, EventWriter};
 
 /// So many events make a piece, unless the record may not hold four of them: what a reader has to pass over.
@@ -25,7 +26,7 @@ const PIECE: usize = 128;
 pub(crate) struct Record {
     pieces: VecDeque<Piece>,
     /// Behind the pieces.
-    latest: VecDeque<Recorded>,
+    latest: Latest,
     /// The index of the oldest event kept.
     first: u64,
     /// The last phase whose step is not kept any more.
@@ -79,19 +80,23 @@ pub(crate) struct NotKept {
 }
 
 /// Writes events down; the last phase executed in them.
-fn pack<'a>(events: impl Iterator<Item = &'a Recorded>, out: &mut Writer) -> Option<Phase> {
+fn pack<'a>(events: impl Iterator<Item = (Time, &'a Event)>, out: &mut Writer) -> Option<Phase> {
     let mut writer = EventWriter::default();
     let mut last_step = None;
-    for recorded in events {
-        writer.write(recorded, out);
-        last_step = step_of(recorded).or(last_step);
+    for (at, event) in events {
+        writer.write(at, event, out);
+        last_step = step_of(event).or(last_step);
     }
     last_step
 }
 
-fn step_of(recorded: &Recorded) -> Option<Phase> {
-    match recorded.event {
-        Event::Stepped { phase, .. } => Some(phase),
+fn few(count: usize) -> u32 {
+    u32::try_from(count).expect("a piece has few events")
+}
+
+fn step_of(event: &Event) -> Option<Phase> {
+    match event {
+        Event::Stepped { phase, .. } => Some(*phase),
         _ => None,
     }
 }
@@ -101,7 +106,7 @@ impl Record {
     pub(crate) fn new(limit: usize, budget: Arc<Budget>) -> Self {
         Self {
             pieces: VecDeque::new(),
-            latest: VecDeque::new(),
+            latest: Latest::default(),
             first: 0,
             forgotten: None,
             limit,
@@ -110,20 +115,17 @@ impl Record {
         }
     }
 
-    /// Adds what happened at the moment `at`.
-    pub(crate) fn extend(&mut self, at: Time, events: impl IntoIterator<Item = Event>) {
+    /// Adds what happened at the moment `at`, and leaves `events` empty.
+    pub(crate) fn extend(&mut self, at: Time, events: &mut Vec<Event>) {
+        self.holding.add(events.iter().map(size).sum());
+        self.count += events.len();
+        self.latest.append(at, events);
         let piece = PIECE.min(self.limit / 4).max(1);
-        for event in events {
-            let recorded = Recorded { at, event };
-            self.holding.add(size(&recorded));
-            self.latest.push_back(recorded);
-            self.count += 1;
-            if self.latest.len() >= piece {
-                self.pack_latest();
-            }
-            while self.count > self.limit {
-                self.forget_oldest();
-            }
+        while self.latest.len() >= piece {
+            self.pack_latest(piece);
+        }
+        while self.count > self.limit {
+            self.forget_oldest();
         }
         if self.holding.settle() {
             while self.holding.is_too_much() && self.count > 0 {
@@ -133,12 +135,13 @@ impl Record {
         }
     }
 
-    fn pack_latest(&mut self) {
+    /// Makes a piece of the oldest of the latest events, so many of them.
+    fn pack_latest(&mut self, count: usize) {
         let mut writer = Writer::default();
-        let last_step = pack(self.latest.iter(), &mut writer);
-        let count = u32::try_from(self.latest.len()).expect("a piece has few events");
-        let piece = Piece { bytes: writer.bytes().into(), count, last_step };
-        self.latest.drain(..).for_each(|recorded| self.holding.remove(size(&recorded)));
+        let last_step = pack(self.latest.iter().take(count), &mut writer);
+        let piece = Piece { bytes: writer.bytes().into(), count: few(count), last_step };
+        self.holding.remove(self.latest.iter().take(count).map(|(_, event)| size(event)).sum());
+        self.latest.forget(count);
         self.holding.add(piece.size());
         self.pieces.push_back(piece);
     }
@@ -151,9 +154,10 @@ impl Record {
                 piece.count as usize
             }
             None => {
-                let Some(oldest) = self.latest.pop_front() else { return };
-                self.holding.remove(size(&oldest));
-                self.forgotten = step_of(&oldest).or(self.forgotten);
+                let Some((_, oldest)) = self.latest.iter().next() else { return };
+                self.holding.remove(size(oldest));
+                self.forgotten = step_of(oldest).or(self.forgotten);
+                self.latest.forget(1);
                 1
             }
         };
@@ -166,12 +170,12 @@ impl Record {
         let mut out = Writer::default();
         let last_step = pack(self.latest.iter(), &mut out);
         also(&mut out);
-        let count = u32::try_from(self.latest.len()).expect("a piece has few events");
+        let count = few(self.latest.len());
         let earlier = (self.first > 0 || !self.pieces.is_empty()).then(|| {
             let pieces = std::mem::take(&mut self.pieces).into();
             Box::new(Earlier { pieces, first: self.first, forgotten: self.forgotten })
         });
-        self.latest.clear();
+        self.latest = Latest::default();
         let budget = self.holding.release();
         let past = Past { packed: out.bytes().into(), count, last_step, earlier, budget };
         past.budget.hold(past.size());
@@ -214,7 +218,8 @@ impl Past {
 
     /// A record that goes on from here, of at most `limit` events.
     pub(crate) fn reopen(&mut self, limit: usize) -> Record {
-        let latest: VecDeque<Recorded> = self.last().events().collect();
+        let mut latest = Latest::default();
+        self.last().events().for_each(|Recorded { at, event }| latest.append(at, &mut vec![event]));
         let budget = self.budget.clone();
         self.budget.release(self.size());
         let (pieces, first, forgotten) = match self.earlier.take() {
@@ -225,7 +230,8 @@ impl Past {
         let mut record = Record { pieces, latest, first, forgotten, ..Record::new(limit, budget) };
         record.count =
             record.all_pieces().map(|piece| piece.count as usize).sum::<usize>() + record.latest.len();
-        let held = record.pieces.iter().map(Piece::size).chain(record.latest.iter().map(size)).sum();
+        let held = record.pieces.iter().map(Piece::size);
+        let held = held.chain(record.latest.iter().map(|(_, event)| size(event))).sum();
         record.holding.add(held);
         record.holding.settle();
         record
@@ -255,7 +261,7 @@ impl Events for Record {
         self.pieces.iter().map(Piece::view)
     }
 
-    fn latest(&self) -> impl Iterator<Item = &Recorded> {
+    fn latest(&self) -> impl Iterator<Item = (Time, &Event)> {
         self.latest.iter()
     }
 }
@@ -274,7 +280,7 @@ impl Events for Past {
         earlier.map(Piece::view).chain([self.last()])
     }
 
-    fn latest(&self) -> impl Iterator<Item = &Recorded> {
+    fn latest(&self) -> impl Iterator<Item = (Time, &Event)> {
         std::iter::empty()
     }
 }
@@ -288,7 +294,7 @@ pub(crate) trait Events {
     /// The oldest events kept, in order.
     fn all_pieces(&self) -> impl Iterator<Item = View<'_>>;
     /// Those behind them.
-    fn latest(&self) -> impl Iterator<Item = &Recorded>;
+    fn latest(&self) -> impl Iterator<Item = (Time, &Event)>;
 
     /// The index that the next event will have.
     fn next_index(&self) -> u64 {
@@ -311,7 +317,8 @@ pub(crate) trait Events {
             skip = skip.saturating_sub(count);
         }
         let room = limit - found.len();
-        found.extend(self.latest().skip(skip).take(room).cloned());
+        let latest = self.latest().map(|(at, event)| Recorded { at, event: event.clone() });
+        found.extend(latest.skip(skip).take(room));
         Some(found)
     }
 
@@ -331,13 +338,13 @@ pub(crate) trait Events {
 
     /// The index of the last step that is kept of a phase before this one.
     fn last_step_before(&self, phase: Phase) -> Option<u64> {
-        let earlier = |recorded: &Recorded| step_of(recorded).is_some_and(|step| step < phase);
+        let earlier = |event: &Event| step_of(event).is_some_and(|step| step < phase);
         let mut index = self.first();
         let mut last = None;
         for piece in self.all_pieces() {
             if let Some(step) = piece.last_step {
                 last = (step < phase).then_some((index, piece)).or_else(|| {
-                    let here = piece.events().any(|recorded| earlier(&recorded));
+                    let here = piece.events().any(|recorded| earlier(&recorded.event));
                     if here { Some((index, piece)) } else { last }
                 });
                 if step >= phase {
@@ -346,10 +353,10 @@ pub(crate) trait Events {
             }
             index += u64::from(piece.count);
         }
-        let in_latest = (index..).zip(self.latest()).filter(|(_, recorded)| earlier(recorded)).last();
+        let in_latest = (index..).zip(self.latest()).filter(|(_, (_, event))| earlier(event)).last();
         in_latest.map(|(index, _)| index).or_else(|| {
             let (first, piece) = last?;
-            let steps = (first..).zip(piece.events()).filter(|(_, recorded)| earlier(recorded));
+            let steps = (first..).zip(piece.events()).filter(|(_, recorded)| earlier(&recorded.event));
             steps.last().map(|(index, _)| index)
         })
     }
@@ -362,8 +369,8 @@ pub(crate) trait Events {
         let first_step = || {
             let piece = self.all_pieces().find(|piece| piece.last_step.is_some());
             match piece {
-                Some(piece) => piece.events().find_map(|recorded| step_of(&recorded)),
-                None => self.latest().find_map(step_of),
+                Some(piece) => piece.events().find_map(|recorded| step_of(&recorded.event)),
+                None => self.latest().find_map(|(_, event)| step_of(event)),
             }
         };
         match first_step() {
@@ -391,7 +398,7 @@ mod tests {
     fn record(limit: usize, phases: u64) -> Record {
         let mut record = Record::new(limit, plenty());
         for phase in 1..=phases {
-            record.extend(Time::ZERO, [stepped(phase), Event::Finished]);
+            record.extend(Time::ZERO, &mut vec![stepped(phase), Event::Finished]);
         }
         record
     }
@@ -411,7 +418,7 @@ mod tests {
         let budget = Arc::new(Budget::new(LIMIT));
         let [mut modest, mut greedy] = [(); 2].map(|()| Record::new(usize::MAX, budget.clone()));
         let grow = |record: &mut Record| {
-            record.extend(Time::ZERO, vec![Event::Finished; 10]);
+            record.extend(Time::ZERO, &mut vec![Event::Finished; 10]);
             record.count
         };
         for _ in 0..20 {
@@ -438,7 +445,7 @@ mod tests {
     fn long(events: u64) -> Record {
         let mut record = Record::new(usize::MAX, plenty());
         for index in 0..events {
-            record.extend(Time::from_nanos(index), [stepped(1 + index / 2)]);
+            record.extend(Time::from_nanos(index), &mut vec![stepped(1 + index / 2)]);
         }
         record
     }
@@ -492,7 +499,7 @@ mod tests {
     fn the_oldest_phase_that_a_refusal_names_is_not_refused_even_if_no_step_is_kept() {
         for phases in [0, 3] {
             let mut record = record(4, phases);
-            record.extend(Time::ZERO, vec![Event::Finished; 5]);
+            record.extend(Time::ZERO, &mut vec![Event::Finished; 5]);
             let NotKept { oldest } = record.start_of(Phase::new(phases + 1)).unwrap_err();
             assert_eq!(oldest, Phase::new(phases + 2).unwrap());
             assert_eq!(record.start_of(Some(oldest)), Ok(record.next_index() - 4));

@@ -65,15 +65,15 @@ impl Default for Before {
 pub(super) struct EventWriter(Before);
 
 impl EventWriter {
-    pub(super) fn write(&mut self, Recorded { at, event }: &Recorded, out: &mut Writer) {
+    pub(super) fn write(&mut self, at: Time, event: &Event, out: &mut Writer) {
         let before = &mut self.0;
         let (kind, flags) = before.head(event);
-        let later = *at != before.at;
+        let later = at != before.at;
         out.byte(kind | flags | flag(later, LATER));
         if later {
             // Time never goes back; should it ever, it would read back all the same.
             out.number(at.as_nanos().wrapping_sub(before.at.as_nanos()));
-            before.at = *at;
+            before.at = at;
         }
         before.body(event, flags, out);
         before.note(event);
@@ -460,7 +460,7 @@ mod tests {
         #[test]
         fn what_was_written_down_reads_back(events in vec(recorded(), 0..200)) {
             let (mut events_out, mut out) = (EventWriter::default(), Writer::default());
-            events.iter().for_each(|event| events_out.write(event, &mut out));
+            events.iter().for_each(|Recorded { at, event }| events_out.write(*at, event, &mut out));
             let mut reader = EventReader::new(out.bytes());
             let read: Vec<Recorded> = std::iter::from_fn(|| reader.read()).collect();
             prop_assert_eq!(read, events);
