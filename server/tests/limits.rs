@@ -300,6 +300,23 @@ async fn the_server_holds_no_more_instances_and_processes_than_it_may() {
 }
 
 #[tokio::test]
+async fn an_instance_that_is_refused_for_its_size_takes_none_of_the_room_itself() {
+    // Whatever it may come to take, one of these servers has room for it and for no second one.
+    let mut bytes = 1_024;
+    loop {
+        let server = Server::with(|config| config.limits.instance_bytes = bytes).await;
+        match server.client(COORDINATOR).await.create(create_request(parameters())).await {
+            Ok(_) => return,
+            Err(status) => {
+                told(&status, Code::ResourceExhausted, "TOO_MANY_INSTANCES");
+                assert!(status.message().contains("come to take 0 bytes"), "{bytes}: {}", status.message());
+            }
+        }
+        bytes += bytes / 5;
+    }
+}
+
+#[tokio::test]
 async fn room_comes_back_when_an_instance_has_gone() {
     let server = Server::with(|config| {
         (config.limits.instances, config.limits.retention) = (1, Duration::from_millis(1));

@@ -62,27 +62,54 @@ pub fn write_decided(message: &mut Vec<u8>, channel: u32) {
     write_number(message, key(1, NUMBER), channel.into());
 }
 
-/// Adds a welcome. By its parts, because generated code would go through each of them once for every message that
-/// it stands in, only to learn its length.
-pub fn write_welcome(message: &mut Vec<u8>, welcome: &v1::Welcome) {
-    let v1::Welcome { channel, session, own, parameters } = welcome;
-    let part = |length: Option<usize>| length.map_or(0, bytes_length);
-    let own_length = own.as_ref().map(prost::Message::encoded_len);
-    let parameters_length = parameters.as_ref().map(prost::Message::encoded_len);
-    let numbers = number_length((*channel).into()) + number_length((*session).into());
-    let welcomed = numbers + part(own_length) + part(parameters_length);
+/// The parameters of instances that differ in nothing but their seeds, as a welcome tells them: the same bytes for all
+/// of them but for the seed, which stands in between.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct WrittenParameters {
+    bytes: Box<[u8]>,
+    /// Where the seed stands.
+    seed_at: usize,
+}
+
+impl WrittenParameters {
+    /// Of these parameters, whatever their seed is.
+    #[must_use]
+    pub fn new(parameters: &v1::Parameters) -> Self {
+        let v1::Parameters { processes, warp_size, read_size, order, .. } = *parameters;
+        let before = v1::Parameters { processes, warp_size, read_size, order, ..v1::Parameters::default() };
+        let all = v1::Parameters { seed: None, ..parameters.clone() };
+        Self { bytes: all.encode_to_vec().into(), seed_at: before.encoded_len() }
+    }
+}
+
+/// Adds a welcome.
+pub fn write_welcome(
+    message: &mut Vec<u8>,
+    channel: u32,
+    session: u32,
+    own: &v1::Own,
+    parameters: &WrittenParameters,
+    seed: u64,
+) {
+    let own_length = own.encoded_len();
+    // Unlike other numbers the seed is there even if it is 0.
+    let parameters_length = parameters.bytes.len() + 1 + varint_length(seed);
+    let welcomed = number_length(channel.into())
+        + number_length(session.into())
+        + bytes_length(own_length)
+        + bytes_length(parameters_length);
     write_key(message, FRAME, bytes_length(welcomed));
     write_key(message, key(2, BYTES), welcomed);
-    write_number(message, key(1, NUMBER), (*channel).into());
-    write_number(message, key(2, NUMBER), (*session).into());
-    if let Some((own, length)) = own.as_ref().zip(own_length) {
-        write_key(message, key(3, BYTES), length);
-        own.encode(message).expect("a vector grows");
-    }
-    if let Some((parameters, length)) = parameters.as_ref().zip(parameters_length) {
-        write_key(message, key(4, BYTES), length);
-        parameters.encode(message).expect("a vector grows");
-    }
+    write_number(message, key(1, NUMBER), channel.into());
+    write_number(message, key(2, NUMBER), session.into());
+    write_key(message, key(3, BYTES), own_length);
+    own.encode(message).expect("a vector grows");
+    let (before, behind) = parameters.bytes.split_at(parameters.seed_at);
+    write_key(message, key(4, BYTES), parameters_length);
+    message.extend_from_slice(before);
+    message.push(key(5, NUMBER));
+    write_varint(message, seed);
+    message.extend_from_slice(behind);
 }
 
 /// Adds any frame.

@@ -12,11 +12,11 @@ use stickycas_model::access::{Answer, AppendAnswer, ReadAnswer};
 use stickycas_model::process::RawOp;
 use stickycas_model::types::{AccessNumber, Phase, Position, RawValue};
 use stickycas_proto::attach::{
-    Asked, FRAMES_READ, Heard, Learnt, Request, write_access, write_answer, write_decided, write_decision,
-    write_frame, write_hello, write_welcome,
+    Asked, FRAMES_READ, Heard, Learnt, Request, WrittenParameters, write_access, write_answer, write_decided,
+    write_decision, write_frame, write_hello, write_welcome,
 };
 use stickycas_proto::convert::answer::answer_frame;
-use stickycas_proto::v1::{self, client_frame, server_frame};
+use stickycas_proto::v1::{self, client_frame};
 
 /// Small numbers, at which an encoding changes its length, and any.
 fn number() -> impl Strategy<Value = u64> {
@@ -54,6 +54,24 @@ fn client_frame() -> impl Strategy<Value = v1::ClientFrame> {
     prop_oneof![8 => access, 4 => hello, 4 => decision, 1 => Just(v1::ClientFrame { frame: None })]
 }
 
+fn own() -> impl Strategy<Value = v1::Own> {
+    (short_number(), number(), option::of(bytes())).prop_map(|(process, next_access_number, decided)| {
+        v1::Own { process, next_access_number, decided, ..Default::default() }
+    })
+}
+
+fn parameters() -> impl Strategy<Value = v1::Parameters> {
+    (short_number(), any::<i32>(), option::of(number()), vec(short_number(), 0..3)).prop_map(
+        |(processes, order, seed, priority)| v1::Parameters {
+            processes,
+            order,
+            seed,
+            priority,
+            ..Default::default()
+        },
+    )
+}
+
 fn server_frame() -> impl Strategy<Value = v1::ServerFrame> {
     use v1::answer::Result;
     let append = (any::<i32>(), option::of(short_number()))
@@ -68,15 +86,7 @@ fn server_frame() -> impl Strategy<Value = v1::ServerFrame> {
         .prop_map(|(channel, session)| v1::Replaced { channel, session }.into());
     let refusal = (short_number(), ".{0,9}")
         .prop_map(|(channel, message)| v1::Refusal { channel, message, ..Default::default() }.into());
-    let own = (short_number(), number()).prop_map(|(process, next_access_number)| v1::Own {
-        process,
-        next_access_number,
-        ..Default::default()
-    });
-    let parameters = (short_number(), option::of(number()), vec(short_number(), 0..3)).prop_map(
-        |(processes, seed, priority)| v1::Parameters { processes, seed, priority, ..Default::default() },
-    );
-    let welcome = (short_number(), short_number(), option::of(own), option::of(parameters)).prop_map(
+    let welcome = (short_number(), short_number(), option::of(own()), option::of(parameters())).prop_map(
         |(channel, session, own, parameters)| v1::Welcome { channel, session, own, parameters }.into(),
     );
     let nothing = Just(v1::ServerFrame { frame: None });
@@ -235,11 +245,20 @@ proptest! {
         }
         write_decided(&mut message, channel);
         frames.push(v1::Decided { channel }.into());
-        match &other.frame {
-            Some(server_frame::Frame::Welcome(welcome)) => write_welcome(&mut message, welcome),
-            _ => write_frame(&mut message, &other),
-        }
+        write_frame(&mut message, &other);
         frames.push(other);
+        prop_assert_eq!(message, v1::AttachResponse { frames }.encode_to_vec());
+    }
+
+    #[test]
+    fn both_write_the_same_welcome_whatever_the_seed(
+        (channel, session, seed) in (short_number(), short_number(), number()),
+        (own, parameters) in (own(), parameters()),
+    ) {
+        let mut message = Vec::new();
+        write_welcome(&mut message, channel, session, &own, &WrittenParameters::new(&parameters), seed);
+        let parameters = Some(v1::Parameters { seed: Some(seed), ..parameters });
+        let frames = vec![v1::Welcome { channel, session, own: Some(own), parameters }.into()];
         prop_assert_eq!(message, v1::AttachResponse { frames }.encode_to_vec());
     }
 }

@@ -156,7 +156,7 @@ impl Instance {
             let Reply::Welcome(welcome) = reply else { unreachable!("a hello is answered with a welcome") };
             let session = welcome.session;
             let waiting = welcome.waiting.len();
-            outlet.welcome(process, welcome, core.machine.params());
+            outlet.welcome(process, welcome, &self.facts);
             // What waits is answered to this session, even if the hello itself has just let it be executed.
             let processes = self.params().processes();
             let replaced = core.outlets.open(process, session, outlet.clone(), waiting, processes);

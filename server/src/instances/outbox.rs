@@ -9,10 +9,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
 use stickycas_model::types::AccessNumber;
-use stickycas_proto::attach::{Message, write_answer, write_decided, write_frame, write_welcome};
-use stickycas_proto::v1::{ServerFrame, Welcome};
+use stickycas_proto::attach::{Message, write_answer, write_decided, write_frame};
+use stickycas_proto::v1::ServerFrame;
 
 use super::answered::Answered;
+use super::outlets::Welcoming;
 
 /// See the module.
 #[derive(Debug)]
@@ -29,7 +30,7 @@ pub(crate) enum Parcel {
     /// Any frame. Boxed, because those that come often are below and small.
     Frame(Box<ServerFrame>),
     /// A session is open.
-    Welcome(Box<Welcome>),
+    Welcome(Box<Welcoming>),
     /// The decision on this channel was taken.
     Decided(u32),
     /// The answer to this access on this channel; its entries are looked up when it is sent.
@@ -40,7 +41,7 @@ impl Parcel {
     fn write(&self, message: &mut Vec<u8>) {
         match self {
             Self::Frame(frame) => write_frame(message, frame),
-            Self::Welcome(welcome) => write_welcome(message, welcome),
+            Self::Welcome(welcome) => welcome.write(message),
             Self::Decided(channel) => write_decided(message, *channel),
             Self::Answer(channel, number, answered) => {
                 let Answered { phase, answer, .. } = answered;
@@ -122,7 +123,7 @@ impl Outbox {
     }
 
     /// Puts in that a session is open.
-    pub(super) fn welcome(&self, welcome: Welcome) {
+    pub(super) fn welcome(&self, welcome: Welcoming) {
         self.put(Parcel::Welcome(Box::new(welcome)), 0);
     }
 

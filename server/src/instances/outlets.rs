@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use stickycas_model::access::Refusal;
 use stickycas_model::machine::Welcome;
-use stickycas_model::params::Params;
-use stickycas_model::types::{AccessNumber, ProcessId, SessionId};
-use stickycas_proto::convert::own::{Own, welcome_frame};
+use stickycas_model::types::{AccessNumber, ProcessId, Seed, SessionId};
+use stickycas_proto::attach::write_welcome;
+use stickycas_proto::convert::own::Own;
 use stickycas_proto::status::Refused;
-use stickycas_proto::v1::Replaced;
+use stickycas_proto::v1::{self, Replaced};
 
 use super::answered::Answered;
 use super::outbox::Outbox;
+use super::terms::{Facts, Terms};
 
 /// One channel of one Attach stream.
 #[derive(Clone, Debug)]
@@ -22,10 +23,28 @@ pub(crate) struct Outlet {
 
 impl Outlet {
     /// The session is open.
-    pub(super) fn welcome(&self, process: ProcessId, welcome: Welcome, params: &Params) {
+    pub(super) fn welcome(&self, process: ProcessId, welcome: Welcome, facts: &Facts) {
         let Welcome { session, next, waiting, append, decided } = welcome;
-        let own = Own { process, next, waiting, append, decided };
-        self.outbox.welcome(welcome_frame(self.channel, session, &own, params));
+        let own = v1::Own::from(&Own { process, next, waiting, append, decided });
+        let (terms, seed) = (facts.terms.clone(), facts.seed);
+        self.outbox.welcome(Welcoming { channel: self.channel, session, own, terms, seed });
+    }
+}
+
+/// That a session is open, as it waits to be sent.
+#[derive(Debug)]
+pub(crate) struct Welcoming {
+    channel: u32,
+    session: SessionId,
+    own: v1::Own,
+    terms: Arc<Terms>,
+    seed: Seed,
+}
+
+impl Welcoming {
+    pub(super) fn write(&self, message: &mut Vec<u8>) {
+        let Self { channel, session, own, terms, seed } = self;
+        write_welcome(message, *channel, session.get(), own, &terms.written, seed.get());
     }
 }
 

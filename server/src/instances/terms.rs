@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use stickycas_model::params::Params;
 use stickycas_model::types::{ProcessId, Seed};
+use stickycas_proto::attach::WrittenParameters;
 use stickycas_proto::names::{InstanceId, InstanceName};
 
 use crate::identity::Principal;
@@ -56,11 +57,15 @@ pub(crate) struct Terms {
     /// But for the seed, which stands in [`Facts`].
     pub(crate) params: Params,
     pub(crate) roster: Roster,
+    /// The parameters as every hello is told them.
+    pub(super) written: WrittenParameters,
 }
 
 impl Terms {
     pub(super) fn new(creator: Principal, params: &Params, roster: &[String]) -> Self {
-        Self { creator, params: params.with_seed(Seed::default()), roster: Roster::new(roster) }
+        let params = params.with_seed(Seed::default());
+        let written = WrittenParameters::new(&(&params).into());
+        Self { creator, params, roster: Roster::new(roster), written }
     }
 }
 

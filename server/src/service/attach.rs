@@ -42,8 +42,8 @@ pub(crate) struct AttachStream {
     outbox: Arc<Outbox>,
     taker: Taker,
     drain: Waiting,
-    /// Whether what is in the outbox has waited for its turn already.
-    lingered: bool,
+    /// How many frames were in the outbox when it last let others have their turn before it sent them.
+    lingered: usize,
     /// Whether it is not listened to before its client has read.
     stalled: bool,
     over: bool,
@@ -73,7 +73,7 @@ impl AttachStream {
             outbox,
             taker: Taker::default(),
             drain,
-            lingered: false,
+            lingered: 0,
             stalled: false,
             over: false,
             _reading: reading,
@@ -285,11 +285,13 @@ impl AttachStream {
         let limits = &self.service.0.limits;
         // One answer seldom comes alone: other streams, whose turn is now, complete further phases. What they
         // add goes out in the same message and the same write, and an idle runtime comes back at once.
-        self.lingered = !self.lingered && (1..limits.frames_per_answer).contains(&self.outbox.len());
-        if self.lingered {
+        let waiting = self.outbox.len();
+        if (self.lingered + 1..limits.frames_per_answer).contains(&waiting) {
+            self.lingered = waiting;
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
+        self.lingered = 0;
         match self.outbox.take(&mut self.taker, limits.frames_per_answer, limits.bytes_per_answer, cx) {
             Out::Frames(message) => Poll::Ready(Some(Ok(message))),
             Out::Overfull => {
