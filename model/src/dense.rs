@@ -10,11 +10,23 @@ use crate::types::{AccessNumber, Phase, Position, ProcessId, RawValue, SessionId
 /// So many values are remembered by a writer and a reader: the first ones.
 const REMEMBERED: usize = 48;
 
+/// The first values, by their places, each with its fingerprint: a value may be large, and is looked for often.
+#[derive(Clone, Debug, Default)]
+struct Remembered(Vec<(u32, Value)>);
+
+impl Remembered {
+    fn add(&mut self, fingerprint: u32, value: &Value) {
+        if self.0.len() < REMEMBERED {
+            self.0.push((fingerprint, value.clone()));
+        }
+    }
+}
+
 /// Writes. See the module.
 #[derive(Clone, Debug, Default)]
 pub struct Writer {
     bytes: Vec<u8>,
-    values: Vec<Value>,
+    values: Remembered,
 }
 
 impl Writer {
@@ -27,7 +39,7 @@ impl Writer {
     /// Forgets everything and keeps its memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
-        self.values.clear();
+        self.values.0.clear();
     }
 
     /// One byte.
@@ -53,22 +65,21 @@ impl Writer {
 
     /// A value: the place at which it is remembered, or 0 and its bytes.
     pub fn value(&mut self, value: &Value) {
-        match self.values.iter().position(|known| known == value) {
+        let fingerprint = value.fingerprint();
+        match self.values.0.iter().position(|(print, known)| *print == fingerprint && known == value) {
             Some(place) => self.number(place as u64 + 1),
             None => {
                 self.number(0_u64);
                 self.slice(value.as_bytes());
-                if self.values.len() < REMEMBERED {
-                    self.values.push(value.clone());
-                }
+                self.values.add(fingerprint, value);
             }
         }
     }
 
-    /// The values that are remembered, in the order of their places.
+    /// Where the first value with this fingerprint is remembered.
     #[must_use]
-    pub fn remembered(&self) -> &[Value] {
-        &self.values
+    pub fn place_of(&self, fingerprint: u32) -> Option<u64> {
+        self.values.0.iter().position(|(print, _)| *print == fingerprint).map(|place| place as u64)
     }
 
     /// An operation.
@@ -84,14 +95,14 @@ impl Writer {
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
-    values: Vec<Value>,
+    values: Remembered,
 }
 
 impl<'a> Reader<'a> {
     /// Reads these bytes from their beginning.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, values: Vec::new() }
+        Self { bytes, values: Remembered::default() }
     }
 
     /// What has not been read.
@@ -142,21 +153,23 @@ impl<'a> Reader<'a> {
     /// See [`Writer::value`].
     pub fn value(&mut self) -> Option<Value> {
         match self.number()?.checked_sub(1) {
-            Some(place) => self.remembered(place).cloned(),
+            Some(place) => self.remembered(place).map(|(_, value)| value.clone()),
             None => {
                 let value = RawValue::new(self.slice()?).into_value()?;
-                if self.values.len() < REMEMBERED {
-                    self.values.push(value.clone());
-                }
+                self.values.add(value.fingerprint(), &value);
                 Some(value)
             }
         }
     }
 
-    /// The value remembered at this place.
+    /// The fingerprint of the value that is remembered at this place.
     #[must_use]
-    pub fn remembered(&self, place: u64) -> Option<&Value> {
-        self.values.get(usize::try_from(place).ok()?)
+    pub fn fingerprint_at(&self, place: u64) -> Option<u32> {
+        self.remembered(place).map(|(fingerprint, _)| *fingerprint)
+    }
+
+    fn remembered(&self, place: u64) -> Option<&(u32, Value)> {
+        self.values.0.get(usize::try_from(place).ok()?)
     }
 
     /// A process.

@@ -10,7 +10,7 @@
 //! is one piece of memory, and there is none for numbers that nobody has come to.
 
 use crate::access::{Answer, AppendAnswer, Op};
-use crate::types::{AccessNumber, Phase, Position, ProcessId, Value};
+use crate::types::{AccessNumber, Phase, Position, ProcessId};
 
 use super::Machine;
 use super::member::{Member, Session};
@@ -31,7 +31,7 @@ impl Kept {
 
     fn is_answer_to(&self, op: &Op) -> bool {
         match op {
-            Op::Append(value) => self.append && self.content == fingerprint(value),
+            Op::Append(value) => self.append && self.content == value.fingerprint(),
             Op::Read { start } => !self.append && self.content == start.get(),
         }
     }
@@ -163,18 +163,4 @@ impl Machine {
         }
         low
     }
-}
-
-/// A fingerprint of a value: FNV-1a over words of eight bytes, and of that the lower half.
-pub(super) fn fingerprint(value: &Value) -> u32 {
-    const PRIME: u64 = 0x0000_0100_0000_01b3;
-    let bytes = value.as_bytes();
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ bytes.len() as u64;
-    for chunk in bytes.chunks(8) {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        hash = (hash ^ u64::from_le_bytes(word)).wrapping_mul(PRIME);
-        hash ^= hash >> 32;
-    }
-    hash as u32
 }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::kept::{Kept, fingerprint};
+use super::kept::Kept;
 use super::member::Session;
 use super::{Entry, Machine, OffenceCount, State};
 use crate::access::AppendAnswer;
@@ -238,8 +238,8 @@ fn pack_kept(kept: Kept, out: &mut Writer) {
         return out.number(kept.content);
     }
     // Most often it is the fingerprint of a value that the record has.
-    match out.remembered().iter().position(|value| fingerprint(value) == kept.content) {
-        Some(place) => out.number(place as u64 + 1),
+    match out.place_of(kept.content) {
+        Some(place) => out.number(place + 1),
         None => {
             out.number(0_u64);
             out.number(kept.content);
@@ -254,7 +254,7 @@ fn unpack_kept(packed: &mut Reader<'_>) -> Option<Kept> {
     let content = match packed.number()? {
         start if !append => start.try_into().ok()?,
         0 => packed.small()?,
-        place => fingerprint(packed.remembered(place - 1)?),
+        place => packed.fingerprint_at(place - 1)?,
     };
     Some(Kept { phase, content, session, append })
 }

@@ -6,7 +6,7 @@ use crate::params::{AppendWindow, Arbiter};
 use crate::scheduler::arbiter_hash;
 use crate::types::{AccessNumber, Phase, Position, ProcessId, Time, Value};
 
-use super::kept::{self, Kept};
+use super::kept::Kept;
 use super::member::{Session, Taken};
 use super::queues::Waiting;
 use super::warp::Lines;
@@ -164,7 +164,7 @@ impl Machine {
             }
         }
         for Append { process, number, session, value, answer, .. } in appends.drain(..) {
-            let content = kept::fingerprint(&value);
+            let content = value.fingerprint();
             if let AppendAnswer::Success(position) = answer {
                 note(events, || Event::Added { position, process, phase, value });
             }

@@ -163,6 +163,20 @@ impl Value {
         self.0.as_bytes()
     }
 
+    /// A fingerprint: FNV-1a over words of eight bytes, and of that the lower half.
+    pub(crate) fn fingerprint(&self) -> u32 {
+        const PRIME: u64 = 0x0000_0100_0000_01b3;
+        let bytes = self.as_bytes();
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ bytes.len() as u64;
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            hash = (hash ^ u64::from_le_bytes(word)).wrapping_mul(PRIME);
+            hash ^= hash >> 32;
+        }
+        hash as u32
+    }
+
     /// The bytes, not copied if they are many.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
