@@ -10,21 +10,19 @@ use std::time::{Duration, Instant};
 
 use stickycas_model::access::{Access, Refusal};
 use stickycas_model::history::Offence;
-use stickycas_model::machine::{Entry, Input, Machine, MemberStatus, Reply, State, Status};
+use stickycas_model::machine::{Entry, Input, MemberStatus, Reply, State, Status};
 use stickycas_model::params::Params;
 use stickycas_model::types::{Phase, ProcessId, SessionId, Time, Value};
-use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1;
 
 use super::answered::Answered;
 use super::callers::{Ticket, TooMany};
-use super::ended::{Ended, STAYS_AWAKE};
 use super::guarded::Guarded;
 use super::house::{House, WatcherId};
+use super::life::{Core, Life};
 use super::outlets::Outlet;
 use super::pressure::Presence;
 use super::terms::Facts;
-use super::timers::Alarm;
 use crate::identity::Principal;
 use crate::store::memory::{Events as _, NotKept};
 
@@ -32,25 +30,10 @@ use crate::store::memory::{Events as _, NotKept};
 #[derive(Debug)]
 pub(crate) struct Instance {
     pub(super) facts: Facts,
-    house: Arc<House>,
+    pub(super) house: Arc<House>,
     /// When it was created, by the clock of the house.
-    born: u64,
+    pub(super) born: u64,
     core: Mutex<Core>,
-}
-
-/// What the lock of an instance guards.
-#[derive(Debug)]
-struct Core {
-    alarm: Alarm,
-    /// Its time is over (F10): whoever still holds it finds it gone.
-    expired: bool,
-    life: Life,
-}
-
-#[derive(Debug)]
-enum Life {
-    Awake(Box<Guarded>),
-    Ended(Ended),
 }
 
 /// An access that was taken.
@@ -107,8 +90,7 @@ pub(crate) struct Snapshot {
 
 impl Instance {
     pub(super) fn new(facts: Facts, house: Arc<House>) -> Self {
-        let life = Life::Awake(Box::new(Guarded::new(&facts, &house)));
-        let core = Mutex::new(Core { alarm: Alarm::default(), expired: false, life });
+        let core = Mutex::new(Core::new(Guarded::new(&facts, &house)));
         let born = house.nanos(Instant::now());
         let instance = Self { facts, house, born, core };
         instance.core().set_alarm(&instance);
@@ -356,7 +338,7 @@ impl Instance {
         self.core.lock().expect("no step of a machine panics")
     }
 
-    fn now(&self) -> Time {
+    pub(super) fn now(&self) -> Time {
         self.time(Instant::now())
     }
 
@@ -376,7 +358,7 @@ impl Instance {
     /// As if nobody had come for a while.
     #[cfg(test)]
     pub(super) fn pack_now(&self) {
-        self.core().rest(self.now().after(STAYS_AWAKE));
+        self.core().rest(self.now().after(super::ended::STAYS_AWAKE));
     }
 
     /// Takes one input that came at this moment and delivers all that follows from it.
@@ -398,79 +380,6 @@ impl Instance {
         core.rest(now);
         core.set_alarm(self);
         reply
-    }
-}
-
-impl Core {
-    /// Looks at the machine, which touches the instance.
-    fn look<T>(&mut self, instance: &Instance, look: impl FnOnce(&Machine, Time) -> T) -> T {
-        let now = instance.now();
-        match &mut self.life {
-            Life::Awake(awake) => {
-                awake.touched = now;
-                look(&awake.machine, now)
-            }
-            Life::Ended(ended) => look(&ended.machine(&instance.facts), now),
-        }
-    }
-
-    /// Unpacks an instance that has ended.
-    fn awaken(&mut self, instance: &Instance) -> &mut Guarded {
-        if let Life::Ended(ended) = &mut self.life {
-            self.life = Life::Awake(Box::new(ended.unpack(&instance.facts, &instance.house.limits)));
-        }
-        match &mut self.life {
-            Life::Awake(awake) => awake,
-            Life::Ended(_) => unreachable!("it has just been unpacked"),
-        }
-    }
-
-    /// Packs an instance that has ended: at once when it ends, later when it has been left alone for a while.
-    fn rest(&mut self, now: Time) {
-        let Life::Awake(awake) = &mut self.life else { return };
-        let Some(at) = awake.ended else { return };
-        if awake.reserved.is_none() && now < awake.touched.after(STAYS_AWAKE) {
-            return;
-        }
-        self.life = Life::Ended(Ended::pack(awake, at));
-    }
-
-    /// When the instance expires as things stand (F10).
-    fn expires(&self, instance: &Instance) -> Time {
-        let (retention, idle_lifetime) = instance.lifetimes();
-        match &self.life {
-            Life::Ended(Ended { at, .. }) => at.after(retention),
-            Life::Awake(awake) => match awake.ended {
-                Some(at) => at.after(retention),
-                None => awake.touched.after(idle_lifetime),
-            },
-        }
-    }
-
-    /// Sets the timer if the one that is set comes too late.
-    fn set_alarm(&mut self, instance: &Instance) {
-        let expiry = self.expires(instance);
-        let sooner = match &self.life {
-            Life::Ended(_) => None,
-            Life::Awake(awake) if awake.ended.is_some() => Some(awake.touched.after(STAYS_AWAKE)),
-            Life::Awake(awake) => awake.machine.deadline(),
-        };
-        let due = sooner.map_or(expiry, |sooner| sooner.min(expiry));
-        let due = instance.born.saturating_add(due.as_nanos());
-        self.alarm.set(due, instance.facts.id, &instance.house.timers);
-    }
-
-    /// Its time is over: lets go of everybody who waits, since nothing will happen here any more.
-    fn expire(&mut self, id: InstanceId) {
-        match &mut self.life {
-            Life::Awake(awake) => awake.expire(id),
-            Life::Ended(ended) => {
-                let outlets = ended.outlets.take();
-                outlets.into_iter().flat_map(|mut outlets| outlets.take()).for_each(|(_, outlet)| {
-                    outlet.outbox.free(outlet.channel);
-                });
-            }
-        }
     }
 }
 
@@ -496,6 +405,7 @@ mod tests {
     use stickycas_model::params::{ParamsSpec, Patience};
     use stickycas_model::types::{AccessNumber, Position, Seed};
     use stickycas_proto::attach::Message;
+    use stickycas_proto::names::InstanceId;
     use stickycas_proto::v1::server_frame::Frame;
 
     use super::super::outbox::{Out, Outbox, Taker};

@@ -6,6 +6,7 @@ mod ended;
 mod guarded;
 mod house;
 mod instance;
+mod life;
 mod outbox;
 mod outlets;
 mod pressure;
