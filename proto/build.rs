@@ -1,7 +1,7 @@
 //! Compiles the .proto files with a compiler written in Rust, so that no `protoc` is needed.
 //!
-//! Writes three files to `OUT_DIR`: the generated code, the descriptor set for server reflection, and the server of
-//! `StickyCasService` once more, whose stream has messages and a codec of our own.
+//! Writes three files to `OUT_DIR`: the generated code, the descriptor set for server reflection, and a server of
+//! Attach, whose messages and codec are our own.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -27,30 +27,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// As in `sticky_cas_service.proto`, but for the types of `Attach`.
+/// Of `sticky_cas_service.proto` the stream, in types of our own. The server reads and writes the calls itself.
 fn sticky_cas_service() -> manual::Service {
-    let method = |name, route: &str| manual::Method::builder().name(name).route_name(route);
-    let call = |name, route: &str| {
-        method(name, route)
-            .input_type(format!("crate::v1::{route}Request"))
-            .output_type(format!("crate::v1::{route}Response"))
-            .codec_path("crate::attach::CallCodec")
-            .build()
-    };
-    let attach = method("attach", "Attach")
+    let attach = manual::Method::builder()
+        .name("attach")
+        .route_name("Attach")
         .input_type("crate::attach::Request")
         .output_type("crate::attach::Message")
         .codec_path("crate::attach::ServerCodec")
         .client_streaming()
-        .server_streaming();
-    manual::Service::builder()
-        .name("StickyCasService")
-        .package("stickycas.v1")
-        .method(call("append", "Append"))
-        .method(call("read", "Read"))
-        .method(call("decide", "Decide"))
-        .method(attach.build())
-        .build()
+        .server_streaming()
+        .build();
+    manual::Service::builder().name("StickyCasService").package("stickycas.v1").method(attach).build()
 }
 
 fn sources() -> std::io::Result<Vec<PathBuf>> {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::{Args, Parser, Subcommand};
 use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
 use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -88,6 +89,9 @@ struct Serve {
     /// MiB of history that all instances keep for watchers; above it the longest forget their oldest events.
     #[arg(long, value_name = "MIB", default_value_t = Limits::default().record_bytes / MIB)]
     record_memory: usize,
+    /// Threads that serve; one for each processor if not given. Fewer leave processors to others on the same machine.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: Option<u16>,
     /// Do not tell tools the service definitions (gRPC reflection).
     #[arg(long)]
     no_reflection: bool,
@@ -111,16 +115,26 @@ struct Health {
 
 impl Cli {
     /// Does what the command line says.
-    pub async fn run(self) -> ExitCode {
+    #[must_use]
+    pub fn run(self) -> ExitCode {
         let done = match self.command {
-            Command::Serve(serve) => serve.run().await,
-            Command::Health(health) => health.run().await,
+            Command::Serve(serve) => runtime(serve.workers).and_then(|runtime| runtime.block_on(serve.run())),
+            Command::Health(health) => runtime(Some(1)).and_then(|runtime| runtime.block_on(health.run())),
         };
         done.unwrap_or_else(|error| {
             complain(&format!("error: {error:#}"));
             ExitCode::FAILURE
         })
     }
+}
+
+/// So many threads, or one for each processor.
+fn runtime(workers: Option<u16>) -> anyhow::Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if let Some(workers) = workers {
+        builder.worker_threads(workers.into());
+    }
+    builder.enable_all().build().context("cannot start the threads that serve")
 }
 
 impl Serve {

@@ -25,6 +25,7 @@ pub mod limits;
 mod peer;
 mod principals;
 mod service;
+mod shortcut;
 mod store;
 mod telemetry;
 mod unread;
@@ -51,6 +52,7 @@ use drain::Drain;
 use instances::Instances;
 use principals::Principals;
 use service::Service;
+use shortcut::ShortcutLayer;
 
 /// How a server that was told to stop has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +113,7 @@ pub async fn run(
         .http2_max_header_list_size(Some(limits.header_bytes))
         .max_concurrent_streams(Some(limits.streams_per_connection))
         .layer(DeadlineLayer)
-        .add_service(border.layer(service.sticky_cas()))
+        .layer(ShortcutLayer::to(border.layer(service.sticky_cas())))
         .add_service(border.layer(service.instances()))
         .add_service(border.layer(service.server()))
         .add_service(health_service)

@@ -9,10 +9,9 @@ use stickycas_server::cli::Cli;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     use_small_pages();
-    Cli::parse().run().await
+    Cli::parse().run()
 }
 
 /// The allocator asks for huge pages, and the memory of many buffers that are hardly used would then count in full:

@@ -1,12 +1,9 @@
 //! The messages of Attach as tonic takes them, on either side.
 
-use std::marker::PhantomData;
-
 use bytes::{Buf as _, BufMut as _};
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder, Streaming};
 use tonic::codegen::{Body, Bytes, GrpcMethod, StdError, http};
 use tonic::{IntoStreamingRequest, Response, Status};
-use tonic_prost::{ProstDecoder, ProstEncoder};
 
 use super::{Heard, Request};
 
@@ -18,48 +15,15 @@ pub struct Message(pub Vec<u8>);
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ServerCodec;
 
-/// How the server reads and writes calls: the generated messages, in buffers of their size.
-#[derive(Clone, Copy, Debug)]
-pub struct CallCodec<T, U>(PhantomData<(T, U)>);
-
 /// How a client reads and writes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClientCodec;
-
-/// Bytes of the buffers of one call, which carries a value or a few: tonic's usual 8 KiB, one to read and one to write, cost more
-/// than everything that is done in them.
-const CALL: usize = 512;
 
 /// Bytes of the buffers of one stream, which lie there as long as it is open, whether or not it says anything.
 const STREAM: usize = 1024;
 
 /// As much is handed to the transport in one piece, about. tonic's own figure.
 const PIECE: usize = 32 * 1024;
-
-impl<T, U> Default for CallCodec<T, U> {
-    fn default() -> Self {
-        Self(PhantomData)
-    }
-}
-
-impl<T, U> Codec for CallCodec<T, U>
-where
-    T: prost::Message + Send + 'static,
-    U: prost::Message + Default + Send + 'static,
-{
-    type Encode = T;
-    type Decode = U;
-    type Encoder = ProstEncoder<T>;
-    type Decoder = ProstDecoder<U>;
-
-    fn encoder(&mut self) -> ProstEncoder<T> {
-        ProstEncoder::new(BufferSettings::new(CALL, PIECE))
-    }
-
-    fn decoder(&mut self) -> ProstDecoder<U> {
-        ProstDecoder::new(BufferSettings::new(CALL, PIECE))
-    }
-}
 
 impl Codec for ServerCodec {
     type Encode = Message;

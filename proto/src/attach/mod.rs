@@ -13,11 +13,11 @@ mod plain;
 mod told;
 
 pub use asked::{Asked, FRAMES_READ, Request, write_access, write_decision, write_hello};
-pub use codec::{CallCodec, ClientCodec, Message, ServerCodec, attach};
+pub use codec::{ClientCodec, Message, ServerCodec, attach};
 pub use heard::{Heard, Learnt, Values};
 pub use told::{WrittenParameters, write_answer, write_decided, write_frame, write_welcome};
 
-/// The server of `StickyCasService`, its stream in these types. The calls are as in [`v1`](crate::v1).
+/// The server of `StickyCasService`, as far as its stream: the calls are not in it.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::pedantic, rustdoc::all)]
 mod server {
     include!(concat!(env!("OUT_DIR"), "/stickycas.v1.StickyCasService.rs"));

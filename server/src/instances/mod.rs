@@ -30,6 +30,7 @@ use crate::identity::{Caller, Principal};
 use crate::limits::Limits;
 
 pub(crate) use answered::Answered;
+pub(crate) use callers::Ticket;
 pub(crate) use house::WatcherId;
 pub(crate) use instance::{Instance, Next, NotTaken, Opened, Snapshot, Taken};
 pub(crate) use outbox::{Out, Outbox, Taker, how_many};

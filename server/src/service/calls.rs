@@ -21,51 +21,19 @@ use tonic::{Request, Response, Status, Streaming};
 use super::attach::AttachStream;
 use super::{Service, draining};
 use crate::identity::Caller;
-use crate::instances::{Answered, Instance, NotTaken, Taken};
+use crate::instances::{Answered, Instance, NotTaken, Taken, Ticket};
 use crate::peer::Peer;
 use crate::principals::{Incident, Share};
 
 #[tonic::async_trait]
 impl StickyCasService for Service {
-    async fn append(&self, request: Request<AppendRequest>) -> Result<Response<AppendResponse>, Status> {
-        let caller = self.caller(&request)?;
-        let request = request.into_inner();
-        let read = |process, params: &Params| access_from_append(&request, process, params);
-        let answered = self.call(&caller, &request.instance_id, request.access_number, read).await?;
-        match answered.answer {
-            Answer::Append(answer) => Ok(Response::new(append_response(answered.phase, answer))),
-            Answer::Read(_) => Err(Refused::internal().into()),
-        }
-    }
-
-    async fn read(&self, request: Request<ReadRequest>) -> Result<Response<ReadResponse>, Status> {
-        let caller = self.caller(&request)?;
-        let request = request.into_inner();
-        let read = |process, _: &Params| access_from_read(&request, process);
-        let answered = self.call(&caller, &request.instance_id, request.access_number, read).await?;
-        match &answered.answer {
-            Answer::Read(read) => Ok(Response::new(read_response(answered.phase, read, answered.buffers()))),
-            Answer::Append(_) => Err(Refused::internal().into()),
-        }
-    }
-
-    async fn decide(&self, request: Request<DecideRequest>) -> Result<Response<DecideResponse>, Status> {
-        let caller = self.caller(&request)?;
-        let request = request.into_inner();
-        let (instance, process) = self.member(&caller, request.instance_id.parse().ok())?;
-        let value = value_from_wire("value", &request.value, instance.params())
-            .map_err(|error| refuse_content(&instance, process, None, &error))?;
-        instance.decide(process, None, value, Instant::now()).map_err(|error| self.not_taken(&error))?;
-        Ok(Response::new(DecideResponse {}))
-    }
-
     type AttachStream = AttachStream;
 
     async fn attach(
         &self,
         request: Request<Streaming<attach::Request>>,
     ) -> Result<Response<AttachStream>, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller(request.extensions())?;
         let place = caller.account.take(Share::AttachStreams);
         let place = place
             .inspect_err(|refused| caller.account.blame(OffenceKind::QuotaExceeded, &refused.message))?;
@@ -75,6 +43,48 @@ impl StickyCasService for Service {
 }
 
 impl Service {
+    /// The append is taken when this returns; what it returns waits for the answer, and keeps nothing else.
+    pub(super) fn append(
+        &self,
+        caller: &Caller,
+        request: &AppendRequest,
+    ) -> impl Future<Output = Result<AppendResponse, Status>> + use<> {
+        let read = |process, params: &Params| access_from_append(request, process, params);
+        let answered = self.answered(self.take(caller, &request.instance_id, request.access_number, read));
+        async move {
+            let Answered { phase, answer, .. } = answered.await?;
+            match answer {
+                Answer::Append(answer) => Ok(append_response(phase, answer)),
+                Answer::Read(_) => Err(Refused::internal().into()),
+            }
+        }
+    }
+
+    /// As [`Self::append`].
+    pub(super) fn read(
+        &self,
+        caller: &Caller,
+        request: &ReadRequest,
+    ) -> impl Future<Output = Result<ReadResponse, Status>> + use<> {
+        let read = |process, _: &Params| access_from_read(request, process);
+        let answered = self.answered(self.take(caller, &request.instance_id, request.access_number, read));
+        async move {
+            let answered = answered.await?;
+            match &answered.answer {
+                Answer::Read(read) => Ok(read_response(answered.phase, read, answered.buffers())),
+                Answer::Append(_) => Err(Refused::internal().into()),
+            }
+        }
+    }
+
+    pub(super) fn decide(&self, caller: &Caller, request: &DecideRequest) -> Result<DecideResponse, Status> {
+        let (instance, process) = self.member(caller, request.instance_id.parse().ok())?;
+        let value = value_from_wire("value", &request.value, instance.params())
+            .map_err(|error| refuse_content(&instance, process, None, &error))?;
+        instance.decide(process, None, value, Instant::now()).map_err(|error| self.not_taken(&error))?;
+        Ok(DecideResponse {})
+    }
+
     /// The instance with this id, at which the caller is about to act, and which process of it the caller is.
     /// No id: what was given is none.
     pub(super) fn member(
@@ -101,15 +111,15 @@ impl Service {
         }
     }
 
-    /// One access by a unary call: handed to the instance in one step, then waited for. Whoever hangs up while
-    /// it waits loses the answer and not the access (F8a).
-    async fn call(
+    /// One access by a unary call, handed to the instance in one step. Whoever hangs up while it waits loses the
+    /// answer and not the access (F8a).
+    fn take(
         &self,
         caller: &Caller,
         id: &str,
         number: u64,
         read: impl FnOnce(ProcessId, &Params) -> Result<Access, WireError>,
-    ) -> Result<Answered, Refused> {
+    ) -> Result<Taken<Ticket>, Refused> {
         let (instance, process) = self.member(caller, id.parse().ok())?;
         let access = read(process, instance.params())
             .map_err(|error| refuse_content(&instance, process, AccessNumber::new(number), &error))?;
@@ -124,20 +134,30 @@ impl Service {
         if matches!(taken, Taken::AnsweredBefore(_) | Taken::WaitedBefore(_)) {
             caller.account.note(Incident::AccessRepeated);
         }
-        let ticket = match taken {
-            Taken::Answered(answered) | Taken::AnsweredBefore(answered) => return Ok(answered),
-            Taken::Waits(ticket) | Taken::WaitedBefore(ticket) => ticket,
-        };
-        drop(instance);
-        // Those who wait are told when draining begins; whoever has come in between looks again.
-        if self.0.drain.has_begun() {
-            return Err(draining());
-        }
-        match ticket.await {
-            Ok(outcome) => outcome.map_err(|refusal| Refused::from(&refusal)),
-            // Nobody will answer any more, with the access still waiting.
-            Err(_) if self.0.drain.has_begun() => Err(draining()),
-            Err(_) => Err(expired()),
+        Ok(taken)
+    }
+
+    /// Waits for the answer, if need be.
+    fn answered(
+        &self,
+        taken: Result<Taken<Ticket>, Refused>,
+    ) -> impl Future<Output = Result<Answered, Refused>> + use<> {
+        let drain = self.0.drain.clone();
+        async move {
+            let ticket = match taken? {
+                Taken::Answered(answered) | Taken::AnsweredBefore(answered) => return Ok(answered),
+                Taken::Waits(ticket) | Taken::WaitedBefore(ticket) => ticket,
+            };
+            // Those who wait are told when draining begins; whoever has come in between looks again.
+            if drain.has_begun() {
+                return Err(draining());
+            }
+            match ticket.await {
+                Ok(outcome) => outcome.map_err(|refusal| Refused::from(&refusal)),
+                // Nobody will answer any more, with the access still waiting.
+                Err(_) if drain.has_begun() => Err(draining()),
+                Err(_) => Err(expired()),
+            }
         }
     }
 

@@ -14,7 +14,7 @@ impl ServerService for Service {
         &self,
         request: Request<GetCountsRequest>,
     ) -> Result<Response<GetCountsResponse>, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller(request.extensions())?;
         if !caller.coordinator && !caller.observer {
             let why = format!("{:?} is neither a coordinator nor an observer", caller.principal.as_str());
             return Err(Refused::new(RefusalReason::NotObserver, why).into());

@@ -29,7 +29,7 @@ use crate::principals::Share;
 #[tonic::async_trait]
 impl InstanceService for Service {
     async fn create(&self, request: Request<CreateRequest>) -> Result<Response<CreateResponse>, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller(request.extensions())?;
         if !caller.coordinator {
             let why =
                 format!("{:?} may not create instances: it is no coordinator", caller.principal.as_str());
@@ -46,7 +46,7 @@ impl InstanceService for Service {
     }
 
     async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller(request.extensions())?;
         let which = InstanceRef::try_from(request.get_ref()).map_err(|error| Refused::from(&error))?;
         let instance = self.0.instances.find(&which)?;
         may_look(&caller, &instance)?;
@@ -60,7 +60,7 @@ impl InstanceService for Service {
     }
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller(request.extensions())?;
         let request = request.into_inner();
         let limit = self.0.limits.page;
         let size = match request.page_size as usize {
@@ -85,7 +85,7 @@ impl InstanceService for Service {
     type WatchStream = WatchStream;
 
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<WatchStream>, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller(request.extensions())?;
         let request = request.into_inner();
         let id: InstanceId = request.instance_id.parse().map_err(|error: WireError| Refused::from(&error))?;
         let instance = self.0.instances.get(id)?;
@@ -115,7 +115,7 @@ impl InstanceService for Service {
     }
 
     async fn close(&self, request: Request<CloseRequest>) -> Result<Response<CloseResponse>, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller(request.extensions())?;
         let id: InstanceId =
             request.get_ref().instance_id.parse().map_err(|error: WireError| Refused::from(&error))?;
         let instance = self.0.instances.get(id)?;

@@ -7,16 +7,16 @@ mod counts;
 mod instances;
 mod readers;
 mod status;
+mod unary;
 mod watch;
 
 use std::sync::Arc;
 
-use stickycas_proto::attach::StickyCasServiceServer;
 use stickycas_proto::status::Refused;
 use stickycas_proto::v1::RefusalReason;
 use stickycas_proto::v1::instance_service_server::InstanceServiceServer;
 use stickycas_proto::v1::server_service_server::ServerServiceServer;
-use tonic::{Extensions, Request};
+use tonic::Extensions;
 
 use crate::drain::Drain;
 use crate::identity::Caller;
@@ -25,6 +25,7 @@ use crate::limits::Limits;
 use crate::principals::Principals;
 
 use readers::Readers;
+use unary::StickyCas;
 
 /// What the services need.
 #[derive(Clone, Debug)]
@@ -55,9 +56,8 @@ impl Service {
     }
 
     /// The list itself: append, read, decide, attach.
-    pub(crate) fn sticky_cas(&self) -> StickyCasServiceServer<Self> {
-        let bytes = self.0.limits.message_bytes;
-        StickyCasServiceServer::new(self.clone()).max_decoding_message_size(bytes)
+    pub(crate) fn sticky_cas(&self) -> StickyCas {
+        StickyCas::new(self.clone(), self.0.limits.message_bytes)
     }
 
     /// Instances: create, get, list, watch, close.
@@ -73,11 +73,11 @@ impl Service {
     }
 
     /// Who calls, unless the server takes nothing new.
-    fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Refused> {
+    fn caller(&self, extensions: &Extensions) -> Result<Caller, Refused> {
         if self.0.drain.has_begun() {
             return Err(draining());
         }
-        caller(request.extensions())
+        caller(extensions)
     }
 }
 
