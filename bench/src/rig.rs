@@ -23,7 +23,7 @@ pub(crate) struct Rig {
     /// The instances' ids.
     pub(crate) ids: Vec<String>,
     /// Whether there are instances behind the ids.
-    real: bool,
+    pub(crate) real: bool,
     server: Running,
 }
 
@@ -32,17 +32,15 @@ pub(crate) struct Rig {
 pub(crate) struct Line {
     pub(crate) process: usize,
     pub(crate) channel: Channel,
-    /// Who it says it is; the floor is not told.
-    pub(crate) principal: Option<MetadataValue<Ascii>>,
+    /// Who it says it is. The floor does not listen, but the bytes are the same.
+    principal: MetadataValue<Ascii>,
 }
 
 impl Line {
     /// A request of this process.
     pub(crate) fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
-        if let Some(principal) = &self.principal {
-            request.metadata_mut().insert(PRINCIPAL_KEY, principal.clone());
-        }
+        request.metadata_mut().insert(PRINCIPAL_KEY, self.principal.clone());
         request
     }
 }
@@ -56,6 +54,13 @@ pub(crate) async fn connect(url: &str) -> anyhow::Result<Vec<Channel>> {
     Ok(channels)
 }
 
+/// The same, with who it belongs to.
+async fn lines(url: &str) -> anyhow::Result<Vec<Line>> {
+    let channels = connect(url).await?.into_iter().enumerate();
+    let line = |(process, channel)| Ok(Line { process, channel, principal: principal(process).parse()? });
+    channels.map(line).collect()
+}
+
 impl Rig {
     /// The real server with this many instances.
     pub(crate) async fn server(instances: usize, layout: Layout) -> anyhow::Result<Self> {
@@ -65,20 +70,14 @@ impl Rig {
         for _ in 0..instances {
             ids.push(creator.create().await?);
         }
-        let mut lines = Vec::new();
-        for (process, channel) in connect(&server.url).await?.into_iter().enumerate() {
-            lines.push(Line { process, channel, principal: Some(principal(process).parse()?) });
-        }
-        Ok(Self { lines, ids, real: true, server })
+        Ok(Self { lines: lines(&server.url).await?, ids, real: true, server })
     }
 
     /// A service that does nothing, with instances that nobody has created.
     pub(crate) async fn floor(instances: usize, layout: Layout) -> anyhow::Result<Self> {
         let server = Running::start(Service::Floor, layout).await?;
-        let lines = connect(&server.url).await?.into_iter().enumerate();
-        let lines = lines.map(|(process, channel)| Line { process, channel, principal: None }).collect();
         let ids = (0..instances).map(|number| format!("{number:032x}")).collect();
-        Ok(Self { lines, ids, real: false, server })
+        Ok(Self { lines: lines(&server.url).await?, ids, real: false, server })
     }
 
     /// For instances beyond those that it began with.

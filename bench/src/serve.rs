@@ -34,11 +34,11 @@ pub(crate) enum Service {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Layout {
     /// One runtime of two workers for both.
-    #[default]
     OneRuntime,
     /// A runtime of one worker for each, in one program.
     TwoRuntimes,
-    /// A program for each, with a runtime of one worker.
+    /// A program for each, with a runtime of one worker: as it is used.
+    #[default]
     TwoPrograms,
 }
 

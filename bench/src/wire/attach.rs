@@ -23,7 +23,7 @@ pub(super) async fn run<T: Tongue>(rig: &Rig, in_flight: usize, batch: bool) -> 
     let watch = rig.stopwatch();
     let mut streams = JoinSet::new();
     for line in &rig.lines {
-        streams.spawn(play::<T>(line.clone(), ids.clone(), in_flight, batch));
+        streams.spawn(play::<T>(line.clone(), ids.clone(), rig.real, in_flight, batch));
     }
     let mut saw = vec![Vec::new(); rig.lines.len()];
     while let Some(stream) = streams.join_next().await {
@@ -39,11 +39,12 @@ pub(super) async fn run<T: Tongue>(rig: &Rig, in_flight: usize, batch: bool) -> 
 async fn play<T: Tongue>(
     line: Line,
     ids: Arc<[String]>,
+    real: bool,
     in_flight: usize,
     batch: bool,
 ) -> anyhow::Result<(usize, Vec<Saw>)> {
     let (out, requests) = unbounded_channel();
-    let mut process = Process::<T>::new(&line, ids, out, in_flight, batch);
+    let mut process = Process::<T>::new(line.process, ids, out, real, in_flight, batch);
     for slot in 0..in_flight {
         process.open(slot)?;
     }
@@ -65,8 +66,8 @@ struct Process<T: Tongue> {
     out: UnboundedSender<T::Said>,
     in_flight: usize,
     batch: bool,
-    /// Whether it says nothing but its accesses: the floor knows neither sessions nor decisions.
-    bare: bool,
+    /// Whether it also says hello and what it decides: the floor knows neither sessions nor decisions.
+    real: bool,
     /// The instance that each channel is on.
     channels: Vec<usize>,
     /// To be sent.
@@ -79,20 +80,21 @@ struct Process<T: Tongue> {
 
 impl<T: Tongue> Process<T> {
     fn new(
-        line: &Line,
+        process: usize,
         ids: Arc<[String]>,
         out: UnboundedSender<T::Said>,
+        real: bool,
         in_flight: usize,
         batch: bool,
     ) -> Self {
         Self {
-            process: line.process,
+            process,
             saw: vec![Saw::NOTHING; ids.len()],
             ids,
             out,
             in_flight,
             batch,
-            bare: line.principal.is_none(),
+            real,
             channels: Vec::new(),
             frames: T::default(),
             open: 0,
@@ -109,7 +111,7 @@ impl<T: Tongue> Process<T> {
         self.channels[index] = instance;
         self.open += 1;
         let channel = u32::try_from(index)?;
-        if !self.bare {
+        if self.real {
             self.frames.hello(channel, id);
         }
         self.access(channel, APPEND, Act::Append(proposal(self.process, instance)))
@@ -148,10 +150,10 @@ impl<T: Tongue> Listener for Process<T> {
     ) -> anyhow::Result<()> {
         let instance = self.instance(channel)?;
         let decision = self.saw[instance].read_all(phase, values)?;
-        if self.bare {
-            self.open -= 1;
-        } else {
+        if self.real {
             self.frames.decide(channel, decision.bytes());
+        } else {
+            self.open -= 1;
         }
         self.open(instance + self.in_flight)
     }

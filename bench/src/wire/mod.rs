@@ -8,11 +8,11 @@
 //!
 //! The work is that of [`crate::work`]: half of the accesses are appends and half are reads of 8 entries. Each process is
 //! a principal with one connection of its own, and takes part in several instances at a time. Patience is endless. Server
-//! and clients share one runtime of two workers, on TCP over loopback, unless `--layout` says otherwise.
+//! and clients are a program each, with one worker each, on TCP over loopback, unless `--layout` says otherwise.
 //!
 //! | candidate | what |
 //! | --- | --- |
-//! | `unary-floor` | the unary client against a service that answers at once with a message of the right size: no layers, no identity, no instance |
+//! | `unary-floor` | the unary client, all that it sends, against a service that answers at once with a message of the right size: no layers, no identity, no instance |
 //! | `unary` | the same client against the real server, every layer on |
 //! | `stream-floor/k` | the Attach client, stripped to its accesses, against a stream that echoes: one message out for one in, k accesses in flight |
 //! | `attach/k` | one Attach stream per principal against the real server, k instances in flight, one access per message of the client, which reads and writes as the server does (`stickycas_proto::attach`) |
