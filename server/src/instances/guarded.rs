@@ -18,7 +18,7 @@ use super::callers::Callers;
 use super::house::{House, Reserved, WatcherId};
 use super::instance::Instance;
 use super::outlets::Outlets;
-use super::pressure::Presence;
+use super::pressure::Alive;
 use super::terms::Facts;
 use crate::limits::Limits;
 use crate::store::memory::Record;
@@ -33,7 +33,8 @@ pub(super) struct Guarded {
     /// Watch streams that have sent everything and want to be woken.
     pub(super) watchers: BTreeMap<WatcherId, Waker>,
     pub(super) touched: Time,
-    pub(super) presence: Presence,
+    /// That it counts as live.
+    pub(super) alive: Option<Alive>,
     /// When it finished or was closed.
     pub(super) ended: Option<Time>,
     /// What it may take until it has ended for the first time.
@@ -73,7 +74,7 @@ impl Guarded {
             callers: Callers::new(limits.callers_per_access),
             watchers: BTreeMap::new(),
             touched: at,
-            presence: Presence::Over,
+            alive: None,
             ended: Some(at),
             reserved: None,
             events: Vec::new(),
@@ -98,7 +99,7 @@ impl Guarded {
             }
             if self.ended.is_none() && matches!(self.machine.state(), State::Finished | State::Closed) {
                 self.ended = Some(now);
-                self.presence = Presence::Over;
+                self.alive = None;
             }
             self.record.extend(now, &events);
             events.clear();
@@ -125,14 +126,13 @@ impl Guarded {
                 self.outlets.withdraw(*process, *number, &why);
                 self.callers.withdraw(*process, *number, &why);
             }
-            Event::Joined { .. } => self.presence.joined(),
             event => trace(instance, event),
         }
     }
 
     /// Its time is over: lets go of everybody who waits, since nothing will happen here any more.
     pub(super) fn expire(&mut self, id: InstanceId) {
-        self.presence = Presence::Over;
+        self.alive = None;
         let why = Refused::new(RefusalReason::InstanceUnknown, format!("instance {id} has expired"));
         for (process, outlet) in self.outlets.take() {
             for (number, _) in self.machine.member(process).waiting {

@@ -4,24 +4,25 @@
 //! into the record, answers go to whoever waits for them, a timer is set. Nothing is awaited in between, so a
 //! caller that hangs up can leave nothing half done (SPEC F8a).
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use stickycas_model::access::{Access, Refusal};
 use stickycas_model::history::Offence;
-use stickycas_model::machine::{Entry, Input, MemberStatus, Reply, State, Status};
+use stickycas_model::machine::{Entry, Input, Machine, MemberStatus, Reply, State, Status};
 use stickycas_model::params::Params;
 use stickycas_model::types::{Phase, ProcessId, SessionId, Time, Value};
 use stickycas_proto::v1;
 
 use super::answered::Answered;
 use super::callers::{Ticket, TooMany};
+use super::ended::unpack;
 use super::guarded::Guarded;
 use super::house::{House, WatcherId};
 use super::life::{Core, Life};
 use super::outlets::Outlet;
-use super::pressure::Presence;
+use super::pressure::Alive;
 use super::terms::Facts;
 use crate::identity::Principal;
 use crate::store::memory::{Events as _, NotKept};
@@ -92,16 +93,25 @@ impl Instance {
     pub(super) fn new(facts: Facts, house: Arc<House>) -> Self {
         let core = Mutex::new(Core::new(Guarded::new(&facts, &house)));
         let born = house.nanos(Instant::now());
-        let instance = Self { facts, house, born, core };
-        instance.core().set_alarm(&instance);
-        instance
+        Self { facts, house, born, core }
     }
 
-    /// From the first join on it counts as its creator's. Before it can be found by anybody.
-    pub(super) fn belongs_to(&self, presence: Presence) {
-        if let Life::Awake(awake) = &mut self.core().life {
-            awake.presence = presence;
+    /// It counts as live until it has ended.
+    pub(super) fn counts(&mut self, alive: Alive) {
+        let core = self.core.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Life::Awake(awake) = &mut core.life {
+            awake.alive = Some(alive);
         }
+    }
+
+    /// From now on it is woken when it is time. It can be found by its id.
+    pub(super) fn set_alarm(&self) {
+        self.core().set_alarm(self);
+    }
+
+    /// It never lived.
+    pub(super) fn into_facts(self) -> Facts {
+        self.facts
     }
 
     pub(crate) fn facts(&self) -> &Facts {
@@ -251,7 +261,7 @@ impl Instance {
         if let Life::Awake(awake) = &mut core.life {
             awake.catch_up(self, now);
         }
-        core.rest(now);
+        core.rest(self, now);
         core.expired = core.expires(self) <= now;
         if core.expired {
             core.expire(self.facts.id);
@@ -263,8 +273,21 @@ impl Instance {
 
     /// How it stands (F12), and where a member stands itself (F8e).
     pub(crate) fn status(&self, process: Option<ProcessId>) -> (Status, Option<MemberStatus>) {
-        let core = &mut *self.core();
-        core.look(self, |machine, now| (machine.status(now), process.map(|process| machine.member(process))))
+        self.look(|machine, now, _| (machine.status(now), process.map(|process| machine.member(process))))
+    }
+
+    /// Looks at the machine, which touches the instance; and at the index that the next event will have.
+    fn look<T>(&self, look: impl FnOnce(&Machine, Time, u64) -> T) -> T {
+        let now = self.now();
+        let (also, next_index) = match &mut self.core().life {
+            Life::Awake(awake) => {
+                awake.touched = awake.touched.max(now);
+                return look(&awake.machine, now, awake.record.next_index());
+            }
+            Life::Ended(ended) => (ended.past.also(), ended.past.next_index()),
+        };
+        // The lock is free again: nobody waits until the machine is unpacked.
+        look(&unpack(&also, &self.facts), now, next_index)
     }
 
     /// Where it is in its life.
@@ -277,12 +300,7 @@ impl Instance {
 
     /// How it stands, every entry included, and where its record goes on.
     pub(crate) fn snapshot(&self) -> Snapshot {
-        let core = &mut *self.core();
-        let next_index = match &core.life {
-            Life::Awake(awake) => awake.record.next_index(),
-            Life::Ended(ended) => ended.past.next_index(),
-        };
-        core.look(self, |machine, now| Snapshot {
+        self.look(|machine, now, next_index| Snapshot {
             status: machine.status(now),
             entries: machine.list().iter().cloned().collect(),
             next_index,
@@ -358,7 +376,7 @@ impl Instance {
     /// As if nobody had come for a while.
     #[cfg(test)]
     pub(super) fn pack_now(&self) {
-        self.core().rest(self.now().after(super::ended::STAYS_AWAKE));
+        self.core().rest(self, self.now().after(super::ended::stays_awake(self.params())));
     }
 
     /// Takes one input that came at this moment and delivers all that follows from it.
@@ -377,7 +395,7 @@ impl Instance {
         awake.touched = now;
         let reply = input(awake, now);
         awake.settle(self, now);
-        core.rest(now);
+        core.rest(self, now);
         core.set_alarm(self);
         reply
     }

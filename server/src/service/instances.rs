@@ -37,10 +37,11 @@ impl InstanceService for Service {
             return Err(Refused::new(RefusalReason::NotCoordinator, why).into());
         }
         let draft = draft(request.into_inner(), self.0.limits.principal_bytes)?;
-        let (instance, created) = self.0.instances.create(&caller, draft)?;
+        let (instance, created) = self.0.instances.create(&caller.principal, draft)?;
         let facts = instance.facts();
         if created {
-            tracing::info!(instance = %facts.id, name = ?facts.name, processes = instance.params().processes(), "created");
+            let processes = instance.params().processes();
+            tracing::info!(instance = %facts.id, name = ?facts.name, processes, "created");
         }
         Ok(Response::new(CreateResponse { instance: Some(facts_to_wire(&instance)), created }))
     }
