@@ -10,14 +10,15 @@
 //!
 //! | what | at most |
 //! | --- | --- |
-//! | instances, with all that their parameters let them take (`Limits::worst_case`, `Limits::ended_case`) | `instance_bytes` |
+//! | instances, with all that their parameters let them take (`Limits::worst_case`) | `instance_bytes` |
 //! | their records | `record_bytes` * (1 + ln `instances`), and 4 KiB for each live instance |
-//! | an instance's place: by id and by name, its timer, its roster unless others share it | 512 bytes, twice the roster |
+//! | an instance's place: id, name, timer, its roster unless others share it | 512 bytes, twice the roster |
 //! | an Attach stream: unread frames, each a few numbers | `unread_frames` * 128 bytes |
 //! | and a message on its way in and out | `message_bytes` + `bytes_per_answer` |
 //! | a unary call: what it sends, and its place | `call_bytes` and 4 KiB |
 //! | a principal: counts, shares, where it acted | 2 KiB |
 //!
+//! What an instance may take becomes less when it has ended (`Limits::ended_case`).
 //! In fact an instance takes far less. One of eight correct processes takes some 10 KiB as long as it lives, so that
 //! `live_instances_per_creator` come to some 1.5 GB. One that has finished is packed into some 500 bytes, its history
 //! included, so that a million of them within their retention take less than 1 GiB; `instances` and

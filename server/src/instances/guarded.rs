@@ -19,7 +19,7 @@ use super::house::{House, Reserved, WatcherId};
 use super::instance::Instance;
 use super::outlets::Outlets;
 use super::pressure::Alive;
-use super::terms::Facts;
+use super::terms::Definition;
 use crate::limits::Limits;
 use crate::store::memory::Record;
 
@@ -44,16 +44,16 @@ pub(super) struct Guarded {
 }
 
 /// How many events the instance keeps for its watchers.
-pub(super) fn kept_events(facts: &Facts, limits: &Limits) -> usize {
-    limits.events + limits.events_per_process * facts.terms.params.processes() as usize
+pub(super) fn kept_events(definition: &Definition, limits: &Limits) -> usize {
+    limits.events + limits.events_per_process * definition.terms.params.processes() as usize
 }
 
 impl Guarded {
     /// A new instance, in which nothing has happened.
-    pub(super) fn new(facts: &Facts, house: &Arc<House>) -> Self {
-        let (params, limits) = (facts.params(), &house.limits);
+    pub(super) fn new(definition: &Definition, house: &Arc<House>) -> Self {
+        let (params, limits) = (definition.params(), &house.limits);
         let reserved = house.reserve(limits.worst_case(&params) - limits.ended_case(&params));
-        let record = Record::new(kept_events(facts, limits), house.budget.clone());
+        let record = Record::new(kept_events(definition, limits), house.budget.clone());
         let machine = Machine::new(Arc::new(params));
         let fresh = Self::ended(machine, record, Outlets::default(), limits, Time::ZERO);
         Self { ended: None, reserved: Some(reserved), ..fresh }
@@ -151,7 +151,7 @@ impl Guarded {
 
 /// What is worth telling operators and developers.
 fn trace(instance: &Instance, event: &Event) {
-    let id = instance.facts.id;
+    let id = instance.definition.id;
     match event {
         Event::Offence(offence) => tracing::warn!(
             instance = %id, process = %offence.process, kind = ?offence.kind, detail = ?offence.detail, "offence"

@@ -23,14 +23,14 @@ use super::house::{House, WatcherId};
 use super::life::{Core, Life};
 use super::outlets::Outlet;
 use super::pressure::Alive;
-use super::terms::Facts;
+use super::terms::Definition;
 use crate::identity::Principal;
 use crate::store::memory::{Events as _, NotKept};
 
 /// One living instance. See the module.
 #[derive(Debug)]
 pub(crate) struct Instance {
-    pub(super) facts: Facts,
+    pub(super) definition: Definition,
     pub(super) house: Arc<House>,
     /// When it was created, by the clock of the house.
     pub(super) born: u64,
@@ -90,10 +90,10 @@ pub(crate) struct Snapshot {
 }
 
 impl Instance {
-    pub(super) fn new(facts: Facts, house: Arc<House>) -> Self {
-        let core = Mutex::new(Core::new(Guarded::new(&facts, &house)));
+    pub(super) fn new(definition: Definition, house: Arc<House>) -> Self {
+        let core = Mutex::new(Core::new(Guarded::new(&definition, &house)));
         let born = house.nanos(Instant::now());
-        Self { facts, house, born, core }
+        Self { definition, house, born, core }
     }
 
     /// It counts as live until it has ended.
@@ -110,17 +110,17 @@ impl Instance {
     }
 
     /// It never lived.
-    pub(super) fn into_facts(self) -> Facts {
-        self.facts
+    pub(super) fn into_definition(self) -> Definition {
+        self.definition
     }
 
-    pub(crate) fn facts(&self) -> &Facts {
-        &self.facts
+    pub(crate) fn definition(&self) -> &Definition {
+        &self.definition
     }
 
     /// The parameters, but for the seed.
     pub(crate) fn params(&self) -> &Params {
-        &self.facts.terms.params
+        &self.definition.terms.params
     }
 
     /// How long a finished or closed instance can still be read, and how long one lives that nobody touches (F10).
@@ -130,7 +130,7 @@ impl Instance {
 
     /// Which process of this instance the principal is.
     pub(crate) fn process_of(&self, principal: &Principal) -> Option<ProcessId> {
-        self.facts.terms.roster.process_of(principal.as_str())
+        self.definition.terms.roster.process_of(principal.as_str())
     }
 
     /// Opens a session whose answers go to `outlet` from now on, the welcome first (F8e).
@@ -148,7 +148,7 @@ impl Instance {
             let Reply::Welcome(welcome) = reply else { unreachable!("a hello is answered with a welcome") };
             let session = welcome.session;
             let waiting = welcome.waiting.len();
-            outlet.welcome(process, welcome, &self.facts);
+            outlet.welcome(process, welcome, &self.definition);
             // What waits is answered to this session, even if the hello itself has just let it be executed.
             let processes = self.params().processes();
             let replaced = core.outlets.open(process, session, outlet.clone(), waiting, processes);
@@ -234,7 +234,10 @@ impl Instance {
 
     /// The creator closes the instance (F10).
     pub(crate) fn close(&self) {
-        self.apply(Input::Close);
+        // One that is closed already need not be unpacked for it.
+        if self.state() != State::Closed {
+            self.apply(Input::Close);
+        }
     }
 
     /// An input that the machine never refuses.
@@ -264,7 +267,7 @@ impl Instance {
         core.rest(self, now);
         core.expired = core.expires(self) <= now;
         if core.expired {
-            core.expire(self.facts.id);
+            core.expire(self.definition.id);
         } else {
             core.set_alarm(self);
         }
@@ -287,7 +290,7 @@ impl Instance {
             Life::Ended(ended) => (ended.past.also(), ended.past.next_index()),
         };
         // The lock is free again: nobody waits until the machine is unpacked.
-        look(&unpack(&also, &self.facts), now, next_index)
+        look(&unpack(&also, &self.definition), now, next_index)
     }
 
     /// Where it is in its life.
@@ -438,9 +441,9 @@ mod tests {
         let spec = ParamsSpec { patience, ..ParamsSpec::new(2, 2, 1) };
         let params = Params::try_new(spec).unwrap();
         let terms = Terms::new(Principal::new("creator"), &params, &["p1".to_owned(), "p2".to_owned()]);
-        let facts = Facts::new(InstanceId::new(1), None, Seed::default(), Arc::new(terms));
+        let definition = Definition::new(InstanceId::new(1), None, Seed::default(), Arc::new(terms));
         let (retention, idle_lifetime) = (Duration::MAX, Duration::MAX);
-        Instance::new(facts, House::new(Limits { retention, idle_lifetime, ..Limits::default() }))
+        Instance::new(definition, House::new(Limits { retention, idle_lifetime, ..Limits::default() }))
     }
 
     fn awake(core: &Core) -> &Guarded {
@@ -492,6 +495,17 @@ mod tests {
         assert!(matches!(told[..], [Frame::Welcome(_), Frame::Answer(_), Frame::Replaced(_)]), "{told:?}");
         let welcomed = sent(&newer);
         assert!(matches!(&welcomed[..], [Frame::Welcome(it)] if it.own.as_ref().unwrap().waiting.is_empty()));
+    }
+
+    #[test]
+    fn an_ended_instance_is_looked_at_without_its_lock_and_need_not_be_unpacked_to_be_closed_again() {
+        let instance = instance();
+        let unlocked = || instance.look(|_, _, _| instance.core.try_lock().is_ok());
+        assert!(!unlocked(), "an instance that is live must not change meanwhile");
+        instance.close();
+        assert!(unlocked());
+        instance.close();
+        assert!(instance.packed_size().is_some());
     }
 
     #[test]

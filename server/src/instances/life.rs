@@ -33,7 +33,7 @@ impl Core {
     /// Unpacks an instance that has ended.
     pub(super) fn awaken(&mut self, instance: &Instance) -> &mut Guarded {
         if let Life::Ended(ended) = &mut self.life {
-            self.life = Life::Awake(Box::new(ended.unpack(&instance.facts, &instance.house.limits)));
+            self.life = Life::Awake(Box::new(ended.unpack(&instance.definition, &instance.house.limits)));
         }
         match &mut self.life {
             Life::Awake(awake) => awake,
@@ -75,7 +75,7 @@ impl Core {
         };
         let due = sooner.map_or(expiry, |sooner| sooner.min(expiry));
         let due = instance.born.saturating_add(due.as_nanos());
-        self.alarm.set(due, instance.facts.id, &instance.house.timers);
+        self.alarm.set(due, instance.definition.id, &instance.house.timers);
     }
 
     /// Its time is over: lets go of everybody who waits, since nothing will happen here any more.

@@ -1,7 +1,7 @@
 //! The instances that the server holds, ended ones included, and whether there is room for another.
 //!
-//! All of them stand behind one lock, and nothing that takes long is done under it: terms are hashed and compared before
-//! ([`super::terms`]), machines are built before and dropped behind it, and no instance's own lock is taken.
+//! All of them stand behind one lock, and nothing that takes long is done under it: terms are hashed and compared
+//! before ([`super::terms`]), machines are built before and dropped after, and no instance's own lock is taken.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -75,7 +75,9 @@ impl Living {
         let own_live = created.map_or(0, |created| created.live.load(Ordering::Relaxed));
         let retention = humantime::format_duration(limits.retention);
         Some(if live >= limits.live_instances {
-            format!("the server has {live} instances that have not ended, as many as it may: wait until some have")
+            format!(
+                "the server has {live} instances that have not ended, as many as it may: wait until some have"
+            )
         } else if own_live >= limits.live_instances_per_creator {
             format!(
                 "you have {own_live} instances that have not ended, as many as you may: let some come to their end, or \
@@ -104,7 +106,10 @@ impl Living {
     fn lacks_memory(&self, terms: &Terms, Room { limits, reserved, .. }: Room<'_>) -> Option<String> {
         let worst_case = self.ended_case + reserved;
         Some(if self.processes + terms.params.processes() as usize > limits.processes {
-            format!("the living instances have {} processes, and may have {}", self.processes, limits.processes)
+            format!(
+                "the living instances have {} processes, and may have {}",
+                self.processes, limits.processes
+            )
         } else if worst_case + limits.worst_case(&terms.params) > limits.instance_bytes {
             format!(
                 "the living instances may come to take {worst_case} bytes, and with this one more than the {} that \
@@ -118,28 +123,28 @@ impl Living {
 
     /// Adds an instance, which counts as live from now on.
     pub(super) fn insert(&mut self, mut instance: Instance, room: Room<'_>) -> Arc<Instance> {
-        let terms = instance.facts().terms.clone();
+        let terms = instance.definition().terms.clone();
         let created = self.by_creator.entry(terms.creator.clone()).or_default();
         created.held += 1;
         instance.counts(room.pressure.begins(&created.live));
         let instance = Arc::new(instance);
-        let facts = instance.facts();
-        if let Some(name) = &facts.name {
-            self.by_name.insert(name.clone(), facts.id);
+        let definition = instance.definition();
+        if let Some(name) = &definition.name {
+            self.by_name.insert(name.clone(), definition.id);
         }
         self.processes += terms.params.processes() as usize;
         self.ended_case += room.limits.ended_case(&terms.params);
         self.terms.add(&terms);
-        self.by_id.insert(facts.id, instance.clone());
+        self.by_id.insert(definition.id, instance.clone());
         instance
     }
 
     /// Takes an instance out; to be dropped when nobody waits for it.
     pub(super) fn remove(&mut self, id: InstanceId, limits: &Limits) -> Option<Arc<Instance>> {
         let instance = self.by_id.remove(&id)?;
-        let facts = instance.facts();
-        let Terms { creator, params, .. } = &*facts.terms;
-        if let Some(name) = &facts.name
+        let definition = instance.definition();
+        let Terms { creator, params, .. } = &*definition.terms;
+        if let Some(name) = &definition.name
             && self.by_name.get(name) == Some(&id)
         {
             self.by_name.remove(name);
@@ -152,7 +157,7 @@ impl Living {
         }
         self.processes -= params.processes() as usize;
         self.ended_case -= limits.ended_case(params);
-        self.terms.remove(&facts.terms);
+        self.terms.remove(&definition.terms);
         Some(instance)
     }
 }

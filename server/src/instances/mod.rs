@@ -30,10 +30,10 @@ use crate::limits::Limits;
 pub(crate) use answered::Answered;
 pub(crate) use house::WatcherId;
 pub(crate) use instance::{Instance, Next, NotTaken, Opened, Snapshot, Taken};
-pub(crate) use outbox::{Out, Outbox, Taker, how_many};
+pub(crate) use outbox::{Out, Outbox, Taker};
 pub(crate) use outlets::Outlet;
 pub(crate) use pressure::Pressure;
-pub(crate) use terms::{Facts, Terms};
+pub(crate) use terms::{Definition, Terms};
 
 use house::House;
 use living::{Living, Room};
@@ -70,13 +70,16 @@ impl Instances {
     /// Wakes instances when their time has come and lets go of those that have expired, for ever.
     pub(crate) async fn run_timers(&self) {
         let wake = |id| {
-            let instance = self.living().get(id).cloned();
-            if instance.is_some_and(|instance| instance.wake()) {
+            let Some(instance) = self.living().get(id).cloned() else { return 0 };
+            let processes = instance.params().processes();
+            if instance.wake() {
+                drop(instance);
                 let gone = self.living_mut().remove(id, self.limits());
                 // Only now, when nobody is kept waiting by it.
                 drop(gone);
                 tracing::debug!(instance = %id, "expired");
             }
+            processes
         };
         let sleep = |at| async move {
             match self.house.moment(at) {
@@ -98,7 +101,7 @@ impl Instances {
         loop {
             let some = self.after(after, AT_ONCE);
             let Some(last) = some.last() else { return };
-            after = Some(last.facts().id);
+            after = Some(last.definition().id);
             some.iter().for_each(|instance| instance.dismiss_callers());
         }
     }
@@ -129,24 +132,27 @@ impl Instances {
         let Draft { name, params, seed_given, roster } = draft;
         let terms = self.shared(Terms::new(creator.clone(), &params, &roster));
         let id = InstanceId::new(rand::random());
-        let mut facts = Facts::new(id, name, params.spec().seed, terms);
+        let mut definition = Definition::new(id, name, params.spec().seed, terms);
         loop {
-            let named = facts.name.as_ref().and_then(|name| self.living().named(name).cloned());
+            let named = definition.name.as_ref().and_then(|name| self.living().named(name).cloned());
             let closed = match named {
                 Some(existing) if existing.state() != State::Closed => {
-                    return existing.facts().answers(&facts, seed_given).map(|()| (existing, false));
+                    return existing
+                        .definition()
+                        .answers(&definition, seed_given)
+                        .map(|()| (existing, false));
                 }
-                Some(closed) => Some(closed.facts().id),
+                Some(closed) => Some(closed.definition().id),
                 None => None,
             };
-            self.check_room(&self.living(), &facts.terms, 0)?;
+            self.check_room(&self.living(), &definition.terms, 0)?;
             // A large one takes long to build: the lock of all is not held meanwhile.
-            match self.enter(Instance::new(facts, self.house.clone()), closed)? {
+            match self.enter(Instance::new(definition, self.house.clone()), closed)? {
                 Entered::Lives(instance) => {
                     instance.set_alarm();
                     return Ok((instance, true));
                 }
-                Entered::NameTaken(instance) => facts = instance.into_facts(),
+                Entered::NameTaken(instance) => definition = instance.into_definition(),
             }
         }
     }
@@ -160,11 +166,11 @@ impl Instances {
 
     /// Takes an instance in, if there is room, and if nobody goes by its name but the closed one that did.
     fn enter(&self, instance: Instance, closed: Option<InstanceId>) -> Result<Entered, Refused> {
-        let terms = &instance.facts().terms;
+        let terms = &instance.definition().terms;
         let reserved = self.limits().worst_case(&terms.params) - self.limits().ended_case(&terms.params);
         let mut living = self.living_mut();
-        let named = instance.facts().name.as_ref().and_then(|name| living.named(name));
-        if named.map(|named| named.facts().id) != closed {
+        let named = instance.definition().name.as_ref().and_then(|name| living.named(name));
+        if named.map(|named| named.definition().id) != closed {
             return Ok(Entered::NameTaken(instance));
         }
         self.check_room(&living, terms, reserved)?;
@@ -210,4 +216,61 @@ fn unknown(which: &str) -> Refused {
 /// A seed for an instance whose request gave none (W4).
 pub(crate) fn draw_seed() -> Seed {
     Seed::new(rand::random())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use stickycas_model::params::ParamsSpec;
+
+    use super::*;
+
+    fn draft(name: &str, processes: u32, first: &str) -> Draft {
+        let roster = (2..=processes).map(|number| format!("p{number}"));
+        Draft {
+            name: InstanceName::optional(name).unwrap(),
+            params: Params::try_new(ParamsSpec::new(processes, 1, 1)).unwrap(),
+            seed_given: false,
+            roster: [first.to_owned()].into_iter().chain(roster).collect(),
+        }
+    }
+
+    #[test]
+    fn of_those_who_create_one_name_in_the_same_moment_one_creates_it_and_the_others_find_it() {
+        const THREADS: usize = 4;
+        let instances = Instances::new(Limits::default());
+        for round in 0..20 {
+            let (name, start) = (format!("round-{round}"), Barrier::new(THREADS));
+            let create = || {
+                // It takes a while to build, so that the others are at it too.
+                let draft = draft(&name, 4_096, "p1");
+                start.wait();
+                instances.create(&Principal::new("creator"), draft).unwrap()
+            };
+            let created: Vec<_> = thread::scope(|scope| {
+                let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(create)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(created.iter().filter(|(_, new)| *new).count(), 1);
+            assert!(created.iter().all(|(it, _)| Arc::ptr_eq(it, &created[0].0)));
+            assert_eq!(instances.pressure().live(), round + 1, "the others have left nothing behind");
+        }
+    }
+
+    #[test]
+    fn a_closed_instance_leaves_its_name_to_the_next_and_a_living_one_keeps_it() {
+        let (instances, creator) = (Instances::new(Limits::default()), Principal::new("creator"));
+        let (first, _) = instances.create(&creator, draft("name", 3, "p1")).unwrap();
+        let refused = instances.create(&creator, draft("name", 3, "someone else")).unwrap_err();
+        assert_eq!(refused.reason, RefusalReason::NameTaken);
+        first.close();
+        let (second, new) = instances.create(&creator, draft("name", 3, "someone else")).unwrap();
+        let named = InstanceRef::Name(InstanceName::optional("name").unwrap().unwrap());
+        assert!(new && Arc::ptr_eq(&instances.find(&named).unwrap(), &second));
+        // The name goes on when the one goes that had it first.
+        instances.living_mut().remove(first.definition().id, instances.limits());
+        assert!(Arc::ptr_eq(&instances.find(&named).unwrap(), &second));
+    }
 }

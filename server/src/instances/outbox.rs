@@ -233,26 +233,3 @@ impl Taker {
         Message(message)
     }
 }
-
-/// How many of these sizes make one message: at most `limit`, no more than fit into `bytes`, but one at least.
-pub(crate) fn how_many(sizes: impl Iterator<Item = usize>, limit: usize, bytes: usize) -> usize {
-    let mut sum = 0_usize;
-    let fitting = sizes.take(limit).take_while(|size| {
-        sum += size;
-        sum <= bytes
-    });
-    fitting.count().max(1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_message_holds_what_fits_and_one_at_least() {
-        assert_eq!(how_many([3, 3, 3].into_iter(), 9, 6), 2);
-        assert_eq!(how_many([3, 3, 3].into_iter(), 1, 6), 1);
-        assert_eq!(how_many([7, 3].into_iter(), 9, 6), 1);
-        assert_eq!(how_many([3, 3, 3].into_iter(), 9, 9), 3);
-    }
-}

@@ -11,9 +11,9 @@
 //! [`Limits::instances_when_busy`] live ones gets no more. That is its share as well: what others do cannot have it
 //! refused while it has fewer.
 //!
-//! An instance is live from its creation to its end, whether or not somebody plays at it yet. If only those counted that
-//! somebody has joined, a creator could have any number created before the first join comes, and its share would be
-//! exceeded by all of them. So whoever creates many ahead is held up while there is no rest.
+//! An instance is live from its creation to its end, whether or not somebody plays at it yet. If only those counted
+//! that somebody has joined, a creator could have any number created before the first join comes, and its share would
+//! be exceeded by all of them. So whoever creates many ahead is held up while there is no rest.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};

@@ -17,9 +17,9 @@ use stickycas_proto::v1::RefusalReason;
 
 use crate::identity::Principal;
 
-/// What was fixed when the instance was created.
+/// What was fixed when an instance was created.
 #[derive(Debug)]
-pub(crate) struct Facts {
+pub(crate) struct Definition {
     pub(crate) id: InstanceId,
     pub(crate) name: Option<InstanceName>,
     pub(crate) terms: Arc<Terms>,
@@ -28,7 +28,7 @@ pub(crate) struct Facts {
     created: u64,
 }
 
-impl Facts {
+impl Definition {
     /// Of an instance that is created now.
     pub(super) fn new(id: InstanceId, name: Option<InstanceName>, seed: Seed, terms: Arc<Terms>) -> Self {
         let created = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -46,7 +46,7 @@ impl Facts {
         self.terms.params.with_seed(self.seed)
     }
 
-    /// That a request for an instance with these facts asks for just this one, which lives and has the same name
+    /// That a request for an instance with this definition asks for just this one, which lives and has the same name
     /// (F11). A drawn seed equals any.
     pub(super) fn answers(&self, wanted: &Self, seed_given: bool) -> Result<(), Refused> {
         if self.terms == wanted.terms && (!seed_given || self.seed == wanted.seed) {
@@ -61,11 +61,11 @@ impl Facts {
 /// What instances may have in common.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
-    /// Of everything else here, so that a long roster is hashed once, and not under the lock of all instances. First,
-    /// for it tells most that differ apart.
+    /// Of everything else here, so that a long roster is hashed once, and not under the lock of all instances.
+    /// Compared first, for it tells those that differ apart.
     digest: u64,
     pub(crate) creator: Principal,
-    /// But for the seed, which stands in [`Facts`].
+    /// But for the seed, which stands in [`Definition`].
     pub(crate) params: Params,
     pub(crate) roster: Roster,
     /// The parameters as every hello is told them.
@@ -126,9 +126,10 @@ impl Roster {
     }
 }
 
-/// The terms of all living instances, by digest, and how many instances have them. Of several with one digest only the
-/// first are in here: others that differ, should there ever be any, or equal ones that came in the same moment, are kept
-/// by their instances alone.
+/// The terms of all living instances, by digest, and how many instances have them.
+///
+/// Of several with one digest only the first are in here: others that differ, should there ever be any, or equal ones
+/// that came in the same moment, are kept by their instances alone.
 #[derive(Debug, Default)]
 pub(super) struct AllTerms(HashMap<u64, (Arc<Terms>, usize)>);
 
