@@ -114,9 +114,9 @@ pub struct Limits {
     pub instances: usize,
     /// Instances of one creator among them.
     pub instances_per_creator: usize,
-    /// Processes of all living instances together: what bounds the memory of many large ones.
+    /// Processes of all instances together: what bounds the memory of many large ones.
     pub processes: usize,
-    /// Bytes that all living instances together may come to take if everybody in them does the worst. Far more
+    /// Bytes that all instances together may come to take if everybody in them does the worst. Far more
     /// than they take in fact, for correct processes leave most of their pipelines empty.
     pub instance_bytes: usize,
     /// Instances that have not ended that one creator may have while the server has no time to spare: more than keep

@@ -75,7 +75,8 @@ mod tests {
     use stickycas_proto::v1;
 
     use super::super::house::House;
-    use super::super::instance::{Instance, Next, Taken};
+    use super::super::instance::{Instance, Taken};
+    use super::super::look::Next;
     use super::super::outbox::Outbox;
     use super::super::outlets::Outlet;
     use super::super::terms::Terms;

@@ -5,27 +5,23 @@
 //! caller that hangs up can leave nothing half done (SPEC F8a).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use stickycas_model::access::{Access, Refusal};
 use stickycas_model::history::Offence;
-use stickycas_model::machine::{Entry, Input, Machine, MemberStatus, Reply, State, Status};
+use stickycas_model::machine::{Input, Reply, State};
 use stickycas_model::params::Params;
-use stickycas_model::types::{Phase, ProcessId, SessionId, Time, Value};
-use stickycas_proto::v1;
+use stickycas_model::types::{ProcessId, SessionId, Time, Value};
 
 use super::answered::Answered;
 use super::callers::{Ticket, TooMany};
-use super::ended::unpack;
 use super::guarded::Guarded;
-use super::house::{House, WatcherId};
+use super::house::House;
 use super::life::{Core, Life};
 use super::outlets::Outlet;
 use super::pressure::Alive;
 use super::terms::Definition;
 use crate::identity::Principal;
-use crate::store::memory::{Events as _, NotKept};
 
 /// One living instance. See the module.
 #[derive(Debug)]
@@ -79,14 +75,6 @@ impl From<TooMany> for NotTaken {
     fn from(_: TooMany) -> Self {
         Self::TooManyCallers
     }
-}
-
-/// How an instance stands, and where its record goes on.
-#[derive(Debug)]
-pub(crate) struct Snapshot {
-    pub(crate) status: Status,
-    pub(crate) entries: Vec<Entry>,
-    pub(crate) next_index: u64,
 }
 
 impl Instance {
@@ -274,88 +262,7 @@ impl Instance {
         core.expired
     }
 
-    /// How it stands (F12), and where a member stands itself (F8e).
-    pub(crate) fn status(&self, process: Option<ProcessId>) -> (Status, Option<MemberStatus>) {
-        self.look(|machine, now, _| (machine.status(now), process.map(|process| machine.member(process))))
-    }
-
-    /// Looks at the machine, which touches the instance; and at the index that the next event will have.
-    fn look<T>(&self, look: impl FnOnce(&Machine, Time, u64) -> T) -> T {
-        let now = self.now();
-        let (also, next_index) = match &mut self.core().life {
-            Life::Awake(awake) => {
-                awake.touched = awake.touched.max(now);
-                return look(&awake.machine, now, awake.record.next_index());
-            }
-            Life::Ended(ended) => (ended.past.also(), ended.past.next_index()),
-        };
-        // The lock is free again: nobody waits until the machine is unpacked.
-        look(&unpack(&also, &self.definition), now, next_index)
-    }
-
-    /// Where it is in its life.
-    pub(crate) fn state(&self) -> State {
-        match &self.core().life {
-            Life::Awake(awake) => awake.machine.state(),
-            Life::Ended(ended) => ended.state,
-        }
-    }
-
-    /// How it stands, every entry included, and where its record goes on.
-    pub(crate) fn snapshot(&self) -> Snapshot {
-        self.look(|machine, now, next_index| Snapshot {
-            status: machine.status(now),
-            entries: machine.list().iter().cloned().collect(),
-            next_index,
-        })
-    }
-
-    /// Where in the record a watcher begins that wants everything from `phase` on.
-    pub(crate) fn start_of(&self, phase: Option<Phase>) -> Result<u64, NotKept> {
-        match &self.core().life {
-            Life::Awake(awake) => awake.record.start_of(phase),
-            Life::Ended(ended) => ended.past.start_of(phase),
-        }
-    }
-
-    /// A new watcher.
-    pub(crate) fn watcher(&self) -> WatcherId {
-        self.house.watcher()
-    }
-
-    /// The stream of this watcher is gone.
-    pub(crate) fn forget_watcher(&self, watcher: WatcherId) {
-        if let Life::Awake(awake) = &mut self.core().life {
-            awake.watchers.remove(&watcher);
-        }
-    }
-
-    /// The next events for a watcher, at most `limit`; if there are none yet, `waker` is woken when there are.
-    pub(crate) fn events_from(&self, index: u64, limit: usize, watcher: WatcherId, waker: &Waker) -> Next {
-        let core = &mut *self.core();
-        let events = match &core.life {
-            Life::Awake(awake) => awake.record.from(index, limit).ok_or_else(|| awake.record.oldest_phase()),
-            Life::Ended(ended) => ended.past.from(index, limit).ok_or_else(|| ended.past.oldest_phase()),
-        };
-        let events = match events {
-            Ok(events) => events,
-            Err(oldest) => return Next::TooSlow(oldest),
-        };
-        let events: Vec<v1::Event> = (index..)
-            .zip(&events)
-            .map(|(index, recorded)| stickycas_proto::convert::history::event_to_wire(index, recorded))
-            .collect();
-        match &mut core.life {
-            _ if !events.is_empty() => Next::Events(events),
-            Life::Awake(awake) if awake.ended.is_none() && !core.expired => {
-                awake.watchers.insert(watcher, waker.clone());
-                Next::Nothing
-            }
-            Life::Awake(_) | Life::Ended(_) => Next::End,
-        }
-    }
-
-    fn core(&self) -> MutexGuard<'_, Core> {
+    pub(super) fn core(&self) -> MutexGuard<'_, Core> {
         self.core.lock().expect("no step of a machine panics")
     }
 
@@ -404,22 +311,9 @@ impl Instance {
     }
 }
 
-/// What a watcher finds.
-#[derive(Debug)]
-pub(crate) enum Next {
-    /// What happened next.
-    Events(Vec<v1::Event>),
-    /// Nothing yet.
-    Nothing,
-    /// The instance has ended, and everything was told.
-    End,
-    /// The next event is not kept any more; from this phase on everything is.
-    TooSlow(Phase),
-}
-
 #[cfg(test)]
 mod tests {
-    use std::task::Context;
+    use std::task::{Context, Waker};
 
     use prost::Message as _;
     use stickycas_model::access::Op;
@@ -427,8 +321,10 @@ mod tests {
     use stickycas_model::types::{AccessNumber, Position, Seed};
     use stickycas_proto::attach::Message;
     use stickycas_proto::names::InstanceId;
+    use stickycas_proto::v1;
     use stickycas_proto::v1::server_frame::Frame;
 
+    use super::super::look::Next;
     use super::super::outbox::{Out, Outbox, Taker};
     use super::super::terms::Terms;
     use super::*;

@@ -1,13 +1,14 @@
-//! All living instances: by id, by name, and until when.
+//! All instances that the server holds, live and ended: by id, by name, and until when.
 
 mod answered;
 mod callers;
 mod ended;
 mod guarded;
+mod held;
 mod house;
 mod instance;
 mod life;
-mod living;
+mod look;
 mod outbox;
 mod outlets;
 mod pressure;
@@ -29,14 +30,15 @@ use crate::limits::Limits;
 
 pub(crate) use answered::Answered;
 pub(crate) use house::WatcherId;
-pub(crate) use instance::{Instance, Next, NotTaken, Opened, Snapshot, Taken};
+pub(crate) use instance::{Instance, NotTaken, Opened, Taken};
+pub(crate) use look::{Next, Snapshot};
 pub(crate) use outbox::{Out, Outbox, Taker};
 pub(crate) use outlets::Outlet;
 pub(crate) use pressure::Pressure;
 pub(crate) use terms::{Definition, Terms};
 
+use held::{Held, Room};
 use house::House;
-use living::{Living, Room};
 
 /// What somebody asks to be created; the parameters are checked, the roster fits them.
 #[derive(Debug)]
@@ -48,10 +50,10 @@ pub(crate) struct Draft {
     pub(crate) roster: Vec<String>,
 }
 
-/// All living instances.
+/// See the module.
 #[derive(Debug)]
 pub(crate) struct Instances {
-    living: RwLock<Living>,
+    held: RwLock<Held>,
     house: Arc<House>,
     pressure: Arc<Pressure>,
 }
@@ -59,7 +61,7 @@ pub(crate) struct Instances {
 impl Instances {
     pub(crate) fn new(limits: Limits) -> Self {
         let pressure = Arc::new(Pressure::new(&limits));
-        Self { living: RwLock::default(), house: House::new(limits), pressure }
+        Self { held: RwLock::default(), house: House::new(limits), pressure }
     }
 
     /// Whether the server keeps up.
@@ -70,11 +72,11 @@ impl Instances {
     /// Wakes instances when their time has come and lets go of those that have expired, for ever.
     pub(crate) async fn run_timers(&self) {
         let wake = |id| {
-            let Some(instance) = self.living().get(id).cloned() else { return 0 };
+            let Some(instance) = self.held().get(id).cloned() else { return 0 };
             let processes = instance.params().processes();
             if instance.wake() {
                 drop(instance);
-                let gone = self.living_mut().remove(id, self.limits());
+                let gone = self.held_mut().remove(id, self.limits());
                 // Only now, when nobody is kept waiting by it.
                 drop(gone);
                 tracing::debug!(instance = %id, "expired");
@@ -108,22 +110,20 @@ impl Instances {
 
     /// The instance with this id (F11).
     pub(crate) fn get(&self, id: InstanceId) -> Result<Arc<Instance>, Refused> {
-        self.living().get(id).cloned().ok_or_else(|| unknown(&id.to_string()))
+        self.held().get(id).cloned().ok_or_else(|| unknown(&id.to_string()))
     }
 
     /// The instance that is named so.
     pub(crate) fn find(&self, which: &InstanceRef) -> Result<Arc<Instance>, Refused> {
         match which {
             InstanceRef::Id(id) => self.get(*id),
-            InstanceRef::Name(name) => {
-                self.living().named(name).cloned().ok_or_else(|| unknown(name.as_str()))
-            }
+            InstanceRef::Name(name) => self.held().named(name).cloned().ok_or_else(|| unknown(name.as_str())),
         }
     }
 
     /// At most `limit` instances after this id, in the order of their ids.
     pub(crate) fn after(&self, id: Option<InstanceId>, limit: usize) -> Vec<Arc<Instance>> {
-        self.living().after(id, limit)
+        self.held().after(id, limit)
     }
 
     /// Creates an instance, or finds the equal one of the same name (F11); true if it was created. A closed
@@ -134,7 +134,7 @@ impl Instances {
         let id = InstanceId::new(rand::random());
         let mut definition = Definition::new(id, name, params.spec().seed, terms);
         loop {
-            let named = definition.name.as_ref().and_then(|name| self.living().named(name).cloned());
+            let named = definition.name.as_ref().and_then(|name| self.held().named(name).cloned());
             let closed = match named {
                 Some(existing) if existing.state() != State::Closed => {
                     return existing
@@ -145,7 +145,7 @@ impl Instances {
                 Some(closed) => Some(closed.definition().id),
                 None => None,
             };
-            self.check_room(&self.living(), &definition.terms, 0)?;
+            self.check_room(&self.held(), &definition.terms, 0)?;
             // A large one takes long to build: the lock of all is not held meanwhile.
             match self.enter(Instance::new(definition, self.house.clone()), closed)? {
                 Entered::Lives(instance) => {
@@ -160,7 +160,7 @@ impl Instances {
     /// These terms, or the equal ones that another instance has. They may be long, so they are compared here and not
     /// under the lock of all.
     fn shared(&self, terms: Terms) -> Arc<Terms> {
-        let alike = self.living().terms.alike(&terms);
+        let alike = self.held().terms.alike(&terms);
         alike.filter(|alike| **alike == terms).unwrap_or_else(|| Arc::new(terms))
     }
 
@@ -168,18 +168,18 @@ impl Instances {
     fn enter(&self, instance: Instance, closed: Option<InstanceId>) -> Result<Entered, Refused> {
         let terms = &instance.definition().terms;
         let reserved = self.limits().worst_case(&terms.params) - self.limits().ended_case(&terms.params);
-        let mut living = self.living_mut();
-        let named = instance.definition().name.as_ref().and_then(|name| living.named(name));
+        let mut held = self.held_mut();
+        let named = instance.definition().name.as_ref().and_then(|name| held.named(name));
         if named.map(|named| named.definition().id) != closed {
             return Ok(Entered::NameTaken(instance));
         }
-        self.check_room(&living, terms, reserved)?;
-        Ok(Entered::Lives(living.insert(instance, self.room(reserved))))
+        self.check_room(&held, terms, reserved)?;
+        Ok(Entered::Lives(held.insert(instance, self.room(reserved))))
     }
 
     /// Whether there is room for a new instance with these terms, for which so many bytes are reserved already.
-    fn check_room(&self, living: &Living, terms: &Terms, reserved: usize) -> Result<(), Refused> {
-        living.lacks(terms, self.room(reserved)).map_or(Ok(()), |full| {
+    fn check_room(&self, held: &Held, terms: &Terms, reserved: usize) -> Result<(), Refused> {
+        held.lacks(terms, self.room(reserved)).map_or(Ok(()), |full| {
             let retry_after = self.limits().retry_after;
             Err(Refused::new(RefusalReason::TooManyInstances, full).with_retry_after(retry_after))
         })
@@ -190,12 +190,12 @@ impl Instances {
         Room { limits: self.limits(), pressure: &self.pressure, reserved }
     }
 
-    fn living(&self) -> RwLockReadGuard<'_, Living> {
-        self.living.read().unwrap_or_else(PoisonError::into_inner)
+    fn held(&self) -> RwLockReadGuard<'_, Held> {
+        self.held.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn living_mut(&self) -> RwLockWriteGuard<'_, Living> {
-        self.living.write().unwrap_or_else(PoisonError::into_inner)
+    fn held_mut(&self) -> RwLockWriteGuard<'_, Held> {
+        self.held.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -270,7 +270,7 @@ mod tests {
         let named = InstanceRef::Name(InstanceName::optional("name").unwrap().unwrap());
         assert!(new && Arc::ptr_eq(&instances.find(&named).unwrap(), &second));
         // The name goes on when the one goes that had it first.
-        instances.living_mut().remove(first.definition().id, instances.limits());
+        instances.held_mut().remove(first.definition().id, instances.limits());
         assert!(Arc::ptr_eq(&instances.find(&named).unwrap(), &second));
     }
 }

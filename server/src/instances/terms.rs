@@ -126,7 +126,7 @@ impl Roster {
     }
 }
 
-/// The terms of all living instances, by digest, and how many instances have them.
+/// The terms of all instances, by digest, and how many instances have them.
 ///
 /// Of several with one digest only the first are in here: others that differ, should there ever be any, or equal ones
 /// that came in the same moment, are kept by their instances alone.
@@ -139,7 +139,7 @@ impl AllTerms {
         self.0.get(&terms.digest).map(|(alike, _)| alike.clone())
     }
 
-    /// An instance with these terms begins to live.
+    /// An instance with these terms is held.
     pub(super) fn add(&mut self, terms: &Arc<Terms>) {
         let (first, count) = self.0.entry(terms.digest).or_insert_with(|| (terms.clone(), 0));
         if Arc::ptr_eq(first, terms) {
@@ -147,7 +147,7 @@ impl AllTerms {
         }
     }
 
-    /// It lives no more.
+    /// It is held no more.
     pub(super) fn remove(&mut self, terms: &Arc<Terms>) {
         if let Some((first, count)) = self.0.get_mut(&terms.digest)
             && Arc::ptr_eq(first, terms)

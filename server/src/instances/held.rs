@@ -18,7 +18,7 @@ use crate::limits::Limits;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Living {
+pub(super) struct Held {
     by_id: BTreeMap<InstanceId, Arc<Instance>>,
     by_name: HashMap<InstanceName, InstanceId>,
     by_creator: HashMap<Principal, Created>,
@@ -47,7 +47,7 @@ pub(super) struct Room<'a> {
     pub(super) reserved: usize,
 }
 
-impl Living {
+impl Held {
     pub(super) fn get(&self, id: InstanceId) -> Option<&Arc<Instance>> {
         self.by_id.get(&id)
     }
@@ -107,13 +107,13 @@ impl Living {
         let worst_case = self.ended_case + reserved;
         Some(if self.processes + terms.params.processes() as usize > limits.processes {
             format!(
-                "the living instances have {} processes, and may have {}",
+                "the instances that the server holds have {} processes, and may have {}",
                 self.processes, limits.processes
             )
         } else if worst_case + limits.worst_case(&terms.params) > limits.instance_bytes {
             format!(
-                "the living instances may come to take {worst_case} bytes, and with this one more than the {} that \
-                 they may: a smaller pipeline or smaller values need less",
+                "the instances that the server holds may come to take {worst_case} bytes, and with this one more than \
+                 the {} that they may: a smaller pipeline or smaller values need less",
                 limits.instance_bytes
             )
         } else {
