@@ -169,7 +169,9 @@ async fn serve(service: Service, listener: TcpListener) -> anyhow::Result<()> {
             Server::builder().add_service(floor::service()).serve_with_incoming(connections).await?;
         }
         Service::Stickycas => {
-            let limits = Limits { retention: RETENTION, ..Limits::default() };
+            // All instances of a turn are created before anybody plays.
+            let instances_when_busy = usize::MAX;
+            let limits = Limits { retention: RETENTION, instances_when_busy, ..Limits::default() };
             let config = Config { limits, ..Config::insecure([COORDINATOR.to_owned()]) };
             stickycas_server::run(listener, config, std::future::pending()).await?;
         }

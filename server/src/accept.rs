@@ -230,3 +230,92 @@ impl Drop for Connection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Wake, Waker};
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio_stream::StreamExt as _;
+
+    use super::*;
+
+    /// Counts how often it is woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A connection as the server has it, its client, and what cuts it.
+    async fn connection() -> (Connection, TcpStream, CancellationToken) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (limits, cut) = (Limits::default(), CancellationToken::new());
+        let principals = Principals::new(&limits);
+        let mut accepted = accept(listener, &limits, &principals, CancellationToken::new(), cut.clone());
+        let client = TcpStream::connect(address).await.unwrap();
+        (accepted.next().await.unwrap().unwrap(), client, cut)
+    }
+
+    #[tokio::test]
+    async fn whatever_is_written_comes_to_the_client_in_order() {
+        let (mut connection, mut client, _cut) = connection().await;
+        let (mut written, mut read) = (Vec::new(), Vec::new());
+        for number in 0..20_u8 {
+            let piece = vec![number; 1_000];
+            let done = async {
+                if number % 3 == 0 {
+                    let slices = piece.chunks(300).map(io::IoSlice::new).collect::<Vec<_>>();
+                    assert_eq!(connection.write_vectored(&slices).await.unwrap(), piece.len());
+                } else {
+                    connection.write_all(&piece).await.unwrap();
+                }
+                connection.flush().await.unwrap();
+                client.read_buf(&mut read).await.unwrap();
+            };
+            // What waits for its turn and is not woken would wait for ever.
+            tokio::time::timeout(Duration::from_secs(60), done).await.expect("nothing was written");
+            written.extend(piece);
+        }
+        drop(connection);
+        client.read_to_end(&mut read).await.unwrap();
+        assert_eq!(read, written);
+    }
+
+    #[tokio::test]
+    async fn a_write_lets_others_have_their_turn_and_comes_back_by_itself() {
+        let (mut connection, mut client, _cut) = connection().await;
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(woken.clone());
+        let mut write = |bytes| Pin::new(&mut connection).poll_write(&mut Context::from_waker(&waker), bytes);
+        for turn in 1..=3 {
+            assert!(write(b"abc").is_pending());
+            assert_eq!(woken.0.load(Ordering::Relaxed), turn, "nobody else wakes it");
+            // More has come until then.
+            assert!(matches!(write(b"abcdef"), Poll::Ready(Ok(6))));
+        }
+        let mut read = [0; 18];
+        client.read_exact(&mut read).await.unwrap();
+        assert_eq!(&read, b"abcdefabcdefabcdef");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_cut_writes_nothing_more_even_if_a_write_waits_for_its_turn() {
+        let (mut connection, mut client, cut) = connection().await;
+        let mut write =
+            || Pin::new(&mut connection).poll_write(&mut Context::from_waker(Waker::noop()), b"late");
+        assert!(write().is_pending());
+        cut.cancel();
+        let Poll::Ready(Err(error)) = write() else { panic!("it was written") };
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
+        drop(connection);
+        let mut read = Vec::new();
+        client.read_to_end(&mut read).await.unwrap();
+        assert!(read.is_empty());
+    }
+}

@@ -74,13 +74,19 @@ struct Serve {
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections_per_principal,
           value_parser = clap::value_parser!(u32).range(1..))]
     connections_per_principal: u32,
-    /// Instances that the server may hold: those that live and those that have ended and can still be read.
+    /// Instances that may be live: neither finished nor closed.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().live_instances)]
+    live_instances: usize,
+    /// Instances of one creator among them.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().live_instances_per_creator)]
+    live_instances_per_creator: usize,
+    /// Instances that the server may hold: those that are live and those that have ended and can still be read.
     #[arg(long, value_name = "N", default_value_t = Limits::default().instances)]
     instances: usize,
     /// Instances of one creator among them.
     #[arg(long, value_name = "N", default_value_t = Limits::default().instances_per_creator)]
     instances_per_creator: usize,
-    /// Instances that one creator may have under way while the server has no time to spare.
+    /// Live instances that one creator may have while the server has no time to spare.
     #[arg(long, value_name = "N", default_value_t = Limits::default().instances_when_busy)]
     instances_when_busy: usize,
     /// MiB that all instances may come to take if everybody in them does the worst, records aside.
@@ -183,6 +189,8 @@ impl Serve {
             idle_lifetime: self.idle_lifetime,
             requests_per_second: self.requests_per_second,
             connections_per_principal: self.connections_per_principal,
+            live_instances: self.live_instances,
+            live_instances_per_creator: self.live_instances_per_creator,
             instances: self.instances,
             instances_per_creator: self.instances_per_creator,
             instances_when_busy: self.instances_when_busy,

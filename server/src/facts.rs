@@ -18,7 +18,7 @@ pub(crate) fn facts(pressure: &Pressure) -> v1::ServerFacts {
         cpus: u32::try_from(cpus).unwrap_or(u32::MAX),
         resident_bytes: resident_bytes().unwrap_or_default(),
         busy: pressure.busy(),
-        instances_under_way: pressure.under_way() as u64,
+        instances_under_way: pressure.live() as u64,
     }
 }
 

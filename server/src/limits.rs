@@ -10,16 +10,20 @@
 //!
 //! | what | at most |
 //! | --- | --- |
-//! | instances, as large as their parameters let them become (`Limits::worst_case`), and when they have ended (`Limits::ended_case`) | `instance_bytes` |
-//! | their records | 2 `record_bytes`, and 4 KiB for each instance that has not ended |
-//! | an instance's place: by id and by name, its timer, its roster unless others have the same | 512 bytes, and the roster twice |
-//! | an Attach stream: unread frames, each a few numbers, and a message on its way in and out | `unread_frames` * 128 bytes, and `message_bytes` + `bytes_per_answer` |
+//! | instances, with all that their parameters let them take (`Limits::worst_case`) | `instance_bytes` |
+//! | their records | `record_bytes` * (1 + ln `instances`), and 4 KiB for each live instance |
+//! | an instance's place: id, name, timer, its roster unless others share it | 512 bytes, twice the roster |
+//! | an Attach stream: unread frames, each a few numbers | `unread_frames` * 128 bytes |
+//! | and a message on its way in and out | `message_bytes` + `bytes_per_answer` |
 //! | a unary call: what it sends, and its place | `call_bytes` and 4 KiB |
 //! | a principal: counts, shares, where it acted | 2 KiB |
 //!
-//! In fact an instance takes far less. One of eight correct processes that has finished is packed into some 500 bytes,
-//! its history included, so that a million of them within their retention take less than 1 GiB. `instances` and
-//! `instances_per_creator` allow that many; a server of shorter memory or longer retention is told otherwise by its flags.
+//! What an instance may take becomes less when it has ended (`Limits::ended_case`).
+//! In fact an instance takes far less. One of eight correct processes takes some 10 KiB as long as it lives, so that
+//! `live_instances_per_creator` come to some 1.5 GB. One that has finished is packed into some 500 bytes, its history
+//! included, so that a million of them within their retention take less than 1 GiB; `instances` and
+//! `instances_per_creator` allow that many. A server of shorter memory or longer retention is told otherwise by its
+//! flags.
 //!
 //! One principal can so take its streams (64 of 13 MiB), its calls (1,024 of 132 KiB) and what its processes may have
 //! waiting, and all of it is its own share.
@@ -96,22 +100,28 @@ pub struct Limits {
     /// Further events kept for each process of the instance: one phase of a single large warp must fit.
     pub events_per_process: usize,
     /// Bytes of the events that all instances keep. Above it an instance forgets its oldest ones until it has no
-    /// more than its share, so that all of them never hold more than twice as much.
+    /// more than its share. Those that do not grow keep what they have: k instances never hold more than 1 + ln k
+    /// times as much.
     pub record_bytes: usize,
     /// Unary calls that wait for one and the same access. More than one means retries; each holds memory.
     pub callers_per_access: usize,
-    /// Living instances in all, those that have ended and can still be read included.
+    /// Instances that have not ended, in all. Each has a machine with a place for every process.
+    pub live_instances: usize,
+    /// Instances of one creator among them.
+    pub live_instances_per_creator: usize,
+    /// Instances that the server holds in all, live ones and those that have ended and can still be read. Those that
+    /// have ended are packed, so there may be far more of them.
     pub instances: usize,
-    /// Living instances of one creator.
+    /// Instances of one creator among them.
     pub instances_per_creator: usize,
-    /// Processes of all living instances together: what bounds the memory of many large ones.
+    /// Processes of all instances together: what bounds the memory of many large ones.
     pub processes: usize,
-    /// Bytes that all living instances together may come to take if everybody in them does the worst. Far more
+    /// Bytes that all instances together may come to take if everybody in them does the worst. Far more
     /// than they take in fact, for correct processes leave most of their pipelines empty.
     pub instance_bytes: usize,
-    /// Instances at which somebody plays that one creator may have while the server has no time to spare: more than keep a machine
-    /// busy, so that nothing is lost by refusing the next, and few enough for each to end soon. It is a share that
-    /// others cannot use up.
+    /// Instances that have not ended that one creator may have while the server has no time to spare: more than keep
+    /// a machine busy, so that nothing is lost by refusing the next, and few enough for each to end soon. It is a share
+    /// that others cannot use up.
     pub instances_when_busy: usize,
     /// Bytes of a principal's name.
     pub principal_bytes: usize,
@@ -159,6 +169,8 @@ impl Default for Limits {
             events_per_process: 16,
             record_bytes: 2 * 1024 * 1024 * 1024,
             callers_per_access: 8,
+            live_instances: 200_000,
+            live_instances_per_creator: 150_000,
             instances: 2_000_000,
             instances_per_creator: 1_000_000,
             processes: 16_000_000,

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use stickycas_proto::v1::{Parameters, server_frame::Frame};
+use stickycas_proto::v1::{CreateResponse, Parameters, server_frame::Frame};
 use stickycas_server::PRINCIPAL_KEY;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -13,7 +13,7 @@ use tonic_types::StatusExt as _;
 use crate::harness::game::{self, PROPOSAL, alone, create_request, parameters};
 use crate::harness::raw::{Raw, prefixed};
 use crate::harness::stream::{Stream, append, hello, read};
-use crate::harness::{COORDINATOR, Server, refused, soon, told};
+use crate::harness::{COORDINATOR, Server, soon, told};
 
 /// HTTP/2 frames by hand: what a client says first.
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
@@ -266,8 +266,39 @@ async fn a_process_opens_no_more_sessions_than_it_may_and_its_unary_calls_still_
     game::play(&server, &id, PROPOSAL).await;
 }
 
+/// The refusal of another instance, and what it says to do.
+fn no_room(outcome: Result<tonic::Response<CreateResponse>, tonic::Status>, remedy: &str) {
+    let status = outcome.unwrap_err();
+    told(&status, Code::ResourceExhausted, "TOO_MANY_INSTANCES");
+    assert!(status.message().contains(remedy), "{}", status.message());
+    assert!(status.get_error_details().retry_info().is_some());
+}
+
 #[tokio::test]
-async fn a_creator_has_no_more_instances_than_it_may_and_others_have_their_own() {
+async fn a_creator_has_no_more_live_instances_than_it_may_and_an_end_makes_room() {
+    let server = Server::with(|config| {
+        config.limits.live_instances_per_creator = 2;
+        config.coordinators.insert("rival".to_owned());
+    })
+    .await;
+    let mut boss = server.client(COORDINATOR).await;
+    let id = game::instance(&server).await;
+    let closed = game::instance(&server).await;
+    no_room(boss.create(create_request(parameters())).await, "let some come to their end, or close some");
+    server.client("rival").await.create(create_request(parameters())).await.unwrap();
+    game::play(&server, &id, PROPOSAL).await;
+    boss.create(create_request(parameters())).await.expect("one has finished");
+    no_room(boss.create(create_request(parameters())).await, "let some come to their end, or close some");
+    boss.close(&closed).await.unwrap();
+    let next = boss.create(create_request(parameters())).await.expect("one was closed").into_inner();
+    game::play(&server, &next.instance.unwrap().instance_id, PROPOSAL).await;
+    for id in [&id, &closed] {
+        boss.get(id).await.expect("what has ended can still be read");
+    }
+}
+
+#[tokio::test]
+async fn a_creator_has_no_more_instances_held_than_it_may_and_those_that_have_ended_are_among_them() {
     let server = Server::with(|config| {
         config.limits.instances_per_creator = 2;
         config.coordinators.insert("rival".to_owned());
@@ -275,17 +306,18 @@ async fn a_creator_has_no_more_instances_than_it_may_and_others_have_their_own()
     .await;
     let mut boss = server.client(COORDINATOR).await;
     let id = game::instance(&server).await;
-    game::instance(&server).await;
-    let outcome = boss.create(create_request(parameters())).await;
-    refused(outcome, Code::ResourceExhausted, "TOO_MANY_INSTANCES");
+    let closed = game::instance(&server).await;
+    boss.close(&closed).await.unwrap();
+    no_room(boss.create(create_request(parameters())).await, "each is let go of 10m after its end");
     server.client("rival").await.create(create_request(parameters())).await.unwrap();
     game::play(&server, &id, PROPOSAL).await;
 }
 
 #[tokio::test]
 async fn the_server_holds_no_more_instances_and_processes_than_it_may() {
-    for limit in ["instances", "processes"] {
+    for limit in ["live_instances", "instances", "processes"] {
         let server = Server::with(|config| match limit {
+            "live_instances" => config.limits.live_instances = 2,
             "instances" => config.limits.instances = 2,
             _ => config.limits.processes = 8,
         })
@@ -293,9 +325,10 @@ async fn the_server_holds_no_more_instances_and_processes_than_it_may() {
         let mut boss = server.client(COORDINATOR).await;
         let id = game::instance(&server).await;
         game::instance(&server).await;
-        let outcome = boss.create(create_request(parameters())).await;
-        refused(outcome, Code::ResourceExhausted, "TOO_MANY_INSTANCES");
+        no_room(boss.create(create_request(parameters())).await, "");
         game::play(&server, &id, PROPOSAL).await;
+        let ended = boss.create(create_request(parameters())).await;
+        assert_eq!(ended.is_ok(), limit == "live_instances", "of those that have ended there may be more");
     }
 }
 
@@ -347,9 +380,8 @@ async fn a_server_without_rest_gives_no_more_to_who_has_its_share_and_what_is_un
     .await;
     let mut boss = server.client(COORDINATOR).await;
     let mut rival = server.client("rival").await;
+    // Nobody has joined yet: they count all the same, or any number could be created before the first join.
     let ids = [game::instance(&server).await, game::instance(&server).await];
-    let mut p1 = server.client("p1").await;
-    let _joined = [Stream::open(&mut p1, &ids[0]).await, Stream::open(&mut p1, &ids[1]).await];
     // Somebody is always ready to work on in the one thread that there is.
     let hog = tokio::spawn(async {
         loop {

@@ -39,6 +39,10 @@ impl Program {
             .args(["--coordinator", COORDINATOR, "--observer", OBSERVER])
             .args(["--retention", "1h", "--idle-lifetime", "1h"])
             .args(["--instances", &instances.to_string(), "--instances-per-creator", &instances.to_string()])
+            .args(["--live-instances", &instances.to_string()])
+            .args(["--live-instances-per-creator", &instances.to_string()])
+            // All of them are created before anybody plays.
+            .args(["--instances-when-busy", &instances.to_string()])
             .args(["--requests-per-second", "100000000", "--instance-memory", "1048576"])
             .stdout(Stdio::piped())
             .spawn()

@@ -2,24 +2,29 @@
 //!
 //! Most instances that a server keeps have ended: they live for their retention, and for that they only have to answer
 //! (SPEC F10): Get, Read, Watch, a hello, an answer once more (F8b). So what is kept of them is packed: the record, and
-//! behind it the machine, in one piece of memory. It is looked at as it lies there by those who only look. Whoever
-//! makes a change, a session or an offence, has it unpacked, and it stays so until nobody has come for a while.
+//! behind it the machine, in one piece of memory. Whoever only looks has a copy of that unpacked, and keeps nobody
+//! waiting meanwhile. Whoever calls, even if the call is refused, may leave a trace in the record; so the instance
+//! itself is unpacked, and it stays so until nobody has come for a while.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use stickycas_model::machine::{Machine, State};
+use stickycas_model::params::Params;
 use stickycas_model::types::Time;
 
 use super::guarded::{Guarded, kept_events};
 use super::outlets::Outlets;
-use super::terms::Facts;
+use super::terms::Definition;
 use crate::limits::Limits;
-use crate::store::memory::Past;
+use crate::store::memory::{Also, Past};
 
-/// How long an ended instance stays unpacked after a call: somebody who comes again at once should not have it
-/// unpacked again and again.
-pub(super) const STAYS_AWAKE: Duration = Duration::from_secs(1);
+/// How long an ended instance with these parameters stays unpacked after a call. Whoever comes again at once should not
+/// have it unpacked again and again; and since the time grows with the work, which takes far less than this for each
+/// process, calls that come one by one cannot have a large instance packed and unpacked all the time.
+pub(super) fn stays_awake(params: &Params) -> Duration {
+    Duration::from_secs(1) + Duration::from_millis(params.processes().into())
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -42,19 +47,19 @@ impl Ended {
         Self { past, outlets, at, state: machine.state() }
     }
 
-    /// The machine, to look at.
-    pub(super) fn machine(&self, facts: &Facts) -> Machine {
-        let params = Arc::new(facts.params());
-        Machine::unpack(params, &mut self.past.also()).expect("it was packed with these parameters")
-    }
-
     /// As it was before it was packed.
-    pub(super) fn unpack(&mut self, facts: &Facts, limits: &Limits) -> Guarded {
-        let machine = self.machine(facts);
-        let record = self.past.reopen(kept_events(facts, limits));
+    pub(super) fn unpack(&mut self, definition: &Definition, limits: &Limits) -> Guarded {
+        let machine = unpack(&self.past.also(), definition);
+        let record = self.past.reopen(kept_events(definition, limits));
         let outlets = self.outlets.take().map_or_else(Outlets::default, |outlets| *outlets);
         Guarded::ended(machine, record, outlets, limits, self.at)
     }
+}
+
+/// The machine of the instance that is defined so.
+pub(super) fn unpack(also: &Also, definition: &Definition) -> Machine {
+    let params = Arc::new(definition.params());
+    Machine::unpack(params, &mut also.reader()).expect("it was packed with these parameters")
 }
 
 #[cfg(test)]
@@ -64,13 +69,14 @@ mod tests {
 
     use stickycas_model::access::{Access, Answer, Op};
     use stickycas_model::history::{Offence, OffenceKind};
-    use stickycas_model::params::{Params, ParamsSpec};
+    use stickycas_model::params::ParamsSpec;
     use stickycas_model::types::{AccessNumber, Position, ProcessId, Seed, SessionId, Value};
     use stickycas_proto::names::InstanceId;
     use stickycas_proto::v1;
 
     use super::super::house::House;
-    use super::super::instance::{Instance, Next, Taken};
+    use super::super::instance::{Instance, Taken};
+    use super::super::look::Next;
     use super::super::outbox::Outbox;
     use super::super::outlets::Outlet;
     use super::super::terms::Terms;
@@ -81,8 +87,8 @@ mod tests {
         let params = Params::try_new(ParamsSpec::new(8, 2, 8)).unwrap();
         let roster: Vec<String> = (1..=8).map(|number| format!("p{number}")).collect();
         let terms = Terms::new(Principal::new("creator"), &params, &roster);
-        let facts = Facts::new(InstanceId::new(1), None, Seed::new(5), Arc::new(terms));
-        Arc::new(Instance::new(facts, House::new(Limits::default())))
+        let definition = Definition::new(InstanceId::new(1), None, Seed::new(5), Arc::new(terms));
+        Arc::new(Instance::new(definition, House::new(Limits::default())))
     }
 
     fn access(process: ProcessId, session: Option<SessionId>, number: u64, op: Op) -> Access {

@@ -18,8 +18,8 @@ use super::callers::Callers;
 use super::house::{House, Reserved, WatcherId};
 use super::instance::Instance;
 use super::outlets::Outlets;
-use super::pressure::Presence;
-use super::terms::Facts;
+use super::pressure::Alive;
+use super::terms::Definition;
 use crate::limits::Limits;
 use crate::store::memory::Record;
 
@@ -33,7 +33,8 @@ pub(super) struct Guarded {
     /// Watch streams that have sent everything and want to be woken.
     pub(super) watchers: BTreeMap<WatcherId, Waker>,
     pub(super) touched: Time,
-    pub(super) presence: Presence,
+    /// That it counts as live.
+    pub(super) alive: Option<Alive>,
     /// When it finished or was closed.
     pub(super) ended: Option<Time>,
     /// What it may take until it has ended for the first time.
@@ -43,16 +44,16 @@ pub(super) struct Guarded {
 }
 
 /// How many events the instance keeps for its watchers.
-pub(super) fn kept_events(facts: &Facts, limits: &Limits) -> usize {
-    limits.events + limits.events_per_process * facts.terms.params.processes() as usize
+pub(super) fn kept_events(definition: &Definition, limits: &Limits) -> usize {
+    limits.events + limits.events_per_process * definition.terms.params.processes() as usize
 }
 
 impl Guarded {
     /// A new instance, in which nothing has happened.
-    pub(super) fn new(facts: &Facts, house: &Arc<House>) -> Self {
-        let (params, limits) = (facts.params(), &house.limits);
+    pub(super) fn new(definition: &Definition, house: &Arc<House>) -> Self {
+        let (params, limits) = (definition.params(), &house.limits);
         let reserved = house.reserve(limits.worst_case(&params) - limits.ended_case(&params));
-        let record = Record::new(kept_events(facts, limits), house.budget.clone());
+        let record = Record::new(kept_events(definition, limits), house.budget.clone());
         let machine = Machine::new(Arc::new(params));
         let fresh = Self::ended(machine, record, Outlets::default(), limits, Time::ZERO);
         Self { ended: None, reserved: Some(reserved), ..fresh }
@@ -73,7 +74,7 @@ impl Guarded {
             callers: Callers::new(limits.callers_per_access),
             watchers: BTreeMap::new(),
             touched: at,
-            presence: Presence::Over,
+            alive: None,
             ended: Some(at),
             reserved: None,
             events: Vec::new(),
@@ -98,7 +99,7 @@ impl Guarded {
             }
             if self.ended.is_none() && matches!(self.machine.state(), State::Finished | State::Closed) {
                 self.ended = Some(now);
-                self.presence = Presence::Over;
+                self.alive = None;
             }
             self.record.extend(now, &events);
             events.clear();
@@ -125,14 +126,13 @@ impl Guarded {
                 self.outlets.withdraw(*process, *number, &why);
                 self.callers.withdraw(*process, *number, &why);
             }
-            Event::Joined { .. } => self.presence.joined(),
             event => trace(instance, event),
         }
     }
 
     /// Its time is over: lets go of everybody who waits, since nothing will happen here any more.
     pub(super) fn expire(&mut self, id: InstanceId) {
-        self.presence = Presence::Over;
+        self.alive = None;
         let why = Refused::new(RefusalReason::InstanceUnknown, format!("instance {id} has expired"));
         for (process, outlet) in self.outlets.take() {
             for (number, _) in self.machine.member(process).waiting {
@@ -151,7 +151,7 @@ impl Guarded {
 
 /// What is worth telling operators and developers.
 fn trace(instance: &Instance, event: &Event) {
-    let id = instance.facts.id;
+    let id = instance.definition.id;
     match event {
         Event::Offence(offence) => tracing::warn!(
             instance = %id, process = %offence.process, kind = ?offence.kind, detail = ?offence.detail, "offence"

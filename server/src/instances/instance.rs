@@ -4,32 +4,29 @@
 //! into the record, answers go to whoever waits for them, a timer is set. Nothing is awaited in between, so a
 //! caller that hangs up can leave nothing half done (SPEC F8a).
 
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::Waker;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use stickycas_model::access::{Access, Refusal};
 use stickycas_model::history::Offence;
-use stickycas_model::machine::{Entry, Input, MemberStatus, Reply, State, Status};
+use stickycas_model::machine::{Input, Reply, State};
 use stickycas_model::params::Params;
-use stickycas_model::types::{Phase, ProcessId, SessionId, Time, Value};
-use stickycas_proto::v1;
+use stickycas_model::types::{ProcessId, SessionId, Time, Value};
 
 use super::answered::Answered;
 use super::callers::{Ticket, TooMany};
 use super::guarded::Guarded;
-use super::house::{House, WatcherId};
+use super::house::House;
 use super::life::{Core, Life};
 use super::outlets::Outlet;
-use super::pressure::Presence;
-use super::terms::Facts;
+use super::pressure::Alive;
+use super::terms::Definition;
 use crate::identity::Principal;
-use crate::store::memory::{Events as _, NotKept};
 
 /// One living instance. See the module.
 #[derive(Debug)]
 pub(crate) struct Instance {
-    pub(super) facts: Facts,
+    pub(super) definition: Definition,
     pub(super) house: Arc<House>,
     /// When it was created, by the clock of the house.
     pub(super) born: u64,
@@ -80,37 +77,38 @@ impl From<TooMany> for NotTaken {
     }
 }
 
-/// How an instance stands, and where its record goes on.
-#[derive(Debug)]
-pub(crate) struct Snapshot {
-    pub(crate) status: Status,
-    pub(crate) entries: Vec<Entry>,
-    pub(crate) next_index: u64,
-}
-
 impl Instance {
-    pub(super) fn new(facts: Facts, house: Arc<House>) -> Self {
-        let core = Mutex::new(Core::new(Guarded::new(&facts, &house)));
+    pub(super) fn new(definition: Definition, house: Arc<House>) -> Self {
+        let core = Mutex::new(Core::new(Guarded::new(&definition, &house)));
         let born = house.nanos(Instant::now());
-        let instance = Self { facts, house, born, core };
-        instance.core().set_alarm(&instance);
-        instance
+        Self { definition, house, born, core }
     }
 
-    /// From the first join on it counts as its creator's. Before it can be found by anybody.
-    pub(super) fn belongs_to(&self, presence: Presence) {
-        if let Life::Awake(awake) = &mut self.core().life {
-            awake.presence = presence;
+    /// It counts as live until it has ended.
+    pub(super) fn counts(&mut self, alive: Alive) {
+        let core = self.core.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Life::Awake(awake) = &mut core.life {
+            awake.alive = Some(alive);
         }
     }
 
-    pub(crate) fn facts(&self) -> &Facts {
-        &self.facts
+    /// From now on it is woken when it is time. It can be found by its id.
+    pub(super) fn set_alarm(&self) {
+        self.core().set_alarm(self);
+    }
+
+    /// It never lived.
+    pub(super) fn into_definition(self) -> Definition {
+        self.definition
+    }
+
+    pub(crate) fn definition(&self) -> &Definition {
+        &self.definition
     }
 
     /// The parameters, but for the seed.
     pub(crate) fn params(&self) -> &Params {
-        &self.facts.terms.params
+        &self.definition.terms.params
     }
 
     /// How long a finished or closed instance can still be read, and how long one lives that nobody touches (F10).
@@ -120,7 +118,7 @@ impl Instance {
 
     /// Which process of this instance the principal is.
     pub(crate) fn process_of(&self, principal: &Principal) -> Option<ProcessId> {
-        self.facts.terms.roster.process_of(principal.as_str())
+        self.definition.terms.roster.process_of(principal.as_str())
     }
 
     /// Opens a session whose answers go to `outlet` from now on, the welcome first (F8e).
@@ -138,7 +136,7 @@ impl Instance {
             let Reply::Welcome(welcome) = reply else { unreachable!("a hello is answered with a welcome") };
             let session = welcome.session;
             let waiting = welcome.waiting.len();
-            outlet.welcome(process, welcome, &self.facts);
+            outlet.welcome(process, welcome, &self.definition);
             // What waits is answered to this session, even if the hello itself has just let it be executed.
             let processes = self.params().processes();
             let replaced = core.outlets.open(process, session, outlet.clone(), waiting, processes);
@@ -224,7 +222,10 @@ impl Instance {
 
     /// The creator closes the instance (F10).
     pub(crate) fn close(&self) {
-        self.apply(Input::Close);
+        // One that is closed already need not be unpacked for it.
+        if self.state() != State::Closed {
+            self.apply(Input::Close);
+        }
     }
 
     /// An input that the machine never refuses.
@@ -251,90 +252,17 @@ impl Instance {
         if let Life::Awake(awake) = &mut core.life {
             awake.catch_up(self, now);
         }
-        core.rest(now);
+        core.rest(self, now);
         core.expired = core.expires(self) <= now;
         if core.expired {
-            core.expire(self.facts.id);
+            core.expire(self.definition.id);
         } else {
             core.set_alarm(self);
         }
         core.expired
     }
 
-    /// How it stands (F12), and where a member stands itself (F8e).
-    pub(crate) fn status(&self, process: Option<ProcessId>) -> (Status, Option<MemberStatus>) {
-        let core = &mut *self.core();
-        core.look(self, |machine, now| (machine.status(now), process.map(|process| machine.member(process))))
-    }
-
-    /// Where it is in its life.
-    pub(crate) fn state(&self) -> State {
-        match &self.core().life {
-            Life::Awake(awake) => awake.machine.state(),
-            Life::Ended(ended) => ended.state,
-        }
-    }
-
-    /// How it stands, every entry included, and where its record goes on.
-    pub(crate) fn snapshot(&self) -> Snapshot {
-        let core = &mut *self.core();
-        let next_index = match &core.life {
-            Life::Awake(awake) => awake.record.next_index(),
-            Life::Ended(ended) => ended.past.next_index(),
-        };
-        core.look(self, |machine, now| Snapshot {
-            status: machine.status(now),
-            entries: machine.list().iter().cloned().collect(),
-            next_index,
-        })
-    }
-
-    /// Where in the record a watcher begins that wants everything from `phase` on.
-    pub(crate) fn start_of(&self, phase: Option<Phase>) -> Result<u64, NotKept> {
-        match &self.core().life {
-            Life::Awake(awake) => awake.record.start_of(phase),
-            Life::Ended(ended) => ended.past.start_of(phase),
-        }
-    }
-
-    /// A new watcher.
-    pub(crate) fn watcher(&self) -> WatcherId {
-        self.house.watcher()
-    }
-
-    /// The stream of this watcher is gone.
-    pub(crate) fn forget_watcher(&self, watcher: WatcherId) {
-        if let Life::Awake(awake) = &mut self.core().life {
-            awake.watchers.remove(&watcher);
-        }
-    }
-
-    /// The next events for a watcher, at most `limit`; if there are none yet, `waker` is woken when there are.
-    pub(crate) fn events_from(&self, index: u64, limit: usize, watcher: WatcherId, waker: &Waker) -> Next {
-        let core = &mut *self.core();
-        let events = match &core.life {
-            Life::Awake(awake) => awake.record.from(index, limit).ok_or_else(|| awake.record.oldest_phase()),
-            Life::Ended(ended) => ended.past.from(index, limit).ok_or_else(|| ended.past.oldest_phase()),
-        };
-        let events = match events {
-            Ok(events) => events,
-            Err(oldest) => return Next::TooSlow(oldest),
-        };
-        let events: Vec<v1::Event> = (index..)
-            .zip(&events)
-            .map(|(index, recorded)| stickycas_proto::convert::history::event_to_wire(index, recorded))
-            .collect();
-        match &mut core.life {
-            _ if !events.is_empty() => Next::Events(events),
-            Life::Awake(awake) if awake.ended.is_none() && !core.expired => {
-                awake.watchers.insert(watcher, waker.clone());
-                Next::Nothing
-            }
-            Life::Awake(_) | Life::Ended(_) => Next::End,
-        }
-    }
-
-    fn core(&self) -> MutexGuard<'_, Core> {
+    pub(super) fn core(&self) -> MutexGuard<'_, Core> {
         self.core.lock().expect("no step of a machine panics")
     }
 
@@ -358,7 +286,7 @@ impl Instance {
     /// As if nobody had come for a while.
     #[cfg(test)]
     pub(super) fn pack_now(&self) {
-        self.core().rest(self.now().after(super::ended::STAYS_AWAKE));
+        self.core().rest(self, self.now().after(super::ended::stays_awake(self.params())));
     }
 
     /// Takes one input that came at this moment and delivers all that follows from it.
@@ -377,28 +305,15 @@ impl Instance {
         awake.touched = now;
         let reply = input(awake, now);
         awake.settle(self, now);
-        core.rest(now);
+        core.rest(self, now);
         core.set_alarm(self);
         reply
     }
 }
 
-/// What a watcher finds.
-#[derive(Debug)]
-pub(crate) enum Next {
-    /// What happened next.
-    Events(Vec<v1::Event>),
-    /// Nothing yet.
-    Nothing,
-    /// The instance has ended, and everything was told.
-    End,
-    /// The next event is not kept any more; from this phase on everything is.
-    TooSlow(Phase),
-}
-
 #[cfg(test)]
 mod tests {
-    use std::task::Context;
+    use std::task::{Context, Waker};
 
     use prost::Message as _;
     use stickycas_model::access::Op;
@@ -406,8 +321,10 @@ mod tests {
     use stickycas_model::types::{AccessNumber, Position, Seed};
     use stickycas_proto::attach::Message;
     use stickycas_proto::names::InstanceId;
+    use stickycas_proto::v1;
     use stickycas_proto::v1::server_frame::Frame;
 
+    use super::super::look::Next;
     use super::super::outbox::{Out, Outbox, Taker};
     use super::super::terms::Terms;
     use super::*;
@@ -420,9 +337,9 @@ mod tests {
         let spec = ParamsSpec { patience, ..ParamsSpec::new(2, 2, 1) };
         let params = Params::try_new(spec).unwrap();
         let terms = Terms::new(Principal::new("creator"), &params, &["p1".to_owned(), "p2".to_owned()]);
-        let facts = Facts::new(InstanceId::new(1), None, Seed::default(), Arc::new(terms));
+        let definition = Definition::new(InstanceId::new(1), None, Seed::default(), Arc::new(terms));
         let (retention, idle_lifetime) = (Duration::MAX, Duration::MAX);
-        Instance::new(facts, House::new(Limits { retention, idle_lifetime, ..Limits::default() }))
+        Instance::new(definition, House::new(Limits { retention, idle_lifetime, ..Limits::default() }))
     }
 
     fn awake(core: &Core) -> &Guarded {
@@ -474,6 +391,17 @@ mod tests {
         assert!(matches!(told[..], [Frame::Welcome(_), Frame::Answer(_), Frame::Replaced(_)]), "{told:?}");
         let welcomed = sent(&newer);
         assert!(matches!(&welcomed[..], [Frame::Welcome(it)] if it.own.as_ref().unwrap().waiting.is_empty()));
+    }
+
+    #[test]
+    fn an_ended_instance_is_looked_at_without_its_lock_and_need_not_be_unpacked_to_be_closed_again() {
+        let instance = instance();
+        let unlocked = || instance.look(|_, _, _| instance.core.try_lock().is_ok());
+        assert!(!unlocked(), "an instance that is live must not change meanwhile");
+        instance.close();
+        assert!(unlocked());
+        instance.close();
+        assert!(instance.packed_size().is_some());
     }
 
     #[test]

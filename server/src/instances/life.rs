@@ -1,10 +1,9 @@
 //! How an instance lives: awake, and packed once it has ended; until when; and the one timer that this takes.
 
-use stickycas_model::machine::Machine;
 use stickycas_model::types::Time;
 use stickycas_proto::names::InstanceId;
 
-use super::ended::{Ended, STAYS_AWAKE};
+use super::ended::{Ended, stays_awake};
 use super::guarded::Guarded;
 use super::instance::Instance;
 use super::timers::Alarm;
@@ -31,22 +30,10 @@ impl Core {
         Self { alarm: Alarm::default(), expired: false, life: Life::Awake(Box::new(awake)) }
     }
 
-    /// Looks at the machine, which touches the instance.
-    pub(super) fn look<T>(&mut self, instance: &Instance, look: impl FnOnce(&Machine, Time) -> T) -> T {
-        let now = instance.now();
-        match &mut self.life {
-            Life::Awake(awake) => {
-                awake.touched = now;
-                look(&awake.machine, now)
-            }
-            Life::Ended(ended) => look(&ended.machine(&instance.facts), now),
-        }
-    }
-
     /// Unpacks an instance that has ended.
     pub(super) fn awaken(&mut self, instance: &Instance) -> &mut Guarded {
         if let Life::Ended(ended) = &mut self.life {
-            self.life = Life::Awake(Box::new(ended.unpack(&instance.facts, &instance.house.limits)));
+            self.life = Life::Awake(Box::new(ended.unpack(&instance.definition, &instance.house.limits)));
         }
         match &mut self.life {
             Life::Awake(awake) => awake,
@@ -55,10 +42,10 @@ impl Core {
     }
 
     /// Packs an instance that has ended: at once when it ends, later when it has been left alone for a while.
-    pub(super) fn rest(&mut self, now: Time) {
+    pub(super) fn rest(&mut self, instance: &Instance, now: Time) {
         let Life::Awake(awake) = &mut self.life else { return };
         let Some(at) = awake.ended else { return };
-        if awake.reserved.is_none() && now < awake.touched.after(STAYS_AWAKE) {
+        if awake.reserved.is_none() && now < awake.touched.after(stays_awake(instance.params())) {
             return;
         }
         self.life = Life::Ended(Ended::pack(awake, at));
@@ -81,12 +68,14 @@ impl Core {
         let expiry = self.expires(instance);
         let sooner = match &self.life {
             Life::Ended(_) => None,
-            Life::Awake(awake) if awake.ended.is_some() => Some(awake.touched.after(STAYS_AWAKE)),
+            Life::Awake(awake) if awake.ended.is_some() => {
+                Some(awake.touched.after(stays_awake(instance.params())))
+            }
             Life::Awake(awake) => awake.machine.deadline(),
         };
         let due = sooner.map_or(expiry, |sooner| sooner.min(expiry));
         let due = instance.born.saturating_add(due.as_nanos());
-        self.alarm.set(due, instance.facts.id, &instance.house.timers);
+        self.alarm.set(due, instance.definition.id, &instance.house.timers);
     }
 
     /// Its time is over: lets go of everybody who waits, since nothing will happen here any more.

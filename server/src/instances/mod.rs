@@ -1,21 +1,20 @@
-//! All living instances: by id, by name, and until when.
+//! All instances that the server holds, live and ended: by id, by name, and until when.
 
 mod answered;
 mod callers;
 mod ended;
 mod guarded;
+mod held;
 mod house;
 mod instance;
 mod life;
+mod look;
 mod outbox;
 mod outlets;
 mod pressure;
 mod terms;
 mod timers;
 
-use std::collections::{BTreeMap, HashMap};
-use std::ops::Bound;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
@@ -26,21 +25,21 @@ use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
 use stickycas_proto::status::Refused;
 use stickycas_proto::v1::RefusalReason;
 
-use crate::identity::{Caller, Principal};
+use crate::identity::Principal;
 use crate::limits::Limits;
 
 pub(crate) use answered::Answered;
 pub(crate) use callers::Ticket;
 pub(crate) use house::WatcherId;
-pub(crate) use instance::{Instance, Next, NotTaken, Opened, Snapshot, Taken};
-pub(crate) use outbox::{Out, Outbox, Taker, how_many};
+pub(crate) use instance::{Instance, NotTaken, Opened, Taken};
+pub(crate) use look::{Next, Snapshot};
+pub(crate) use outbox::{Out, Outbox, Taker};
 pub(crate) use outlets::Outlet;
 pub(crate) use pressure::Pressure;
-pub(crate) use terms::{Facts, Terms};
+pub(crate) use terms::{Definition, Terms};
 
+use held::{Held, Room};
 use house::House;
-use pressure::Presence;
-use terms::AllTerms;
 
 /// What somebody asks to be created; the parameters are checked, the roster fits them.
 #[derive(Debug)]
@@ -52,39 +51,18 @@ pub(crate) struct Draft {
     pub(crate) roster: Vec<String>,
 }
 
-/// All living instances.
+/// See the module.
 #[derive(Debug)]
 pub(crate) struct Instances {
-    living: RwLock<Living>,
+    held: RwLock<Held>,
     house: Arc<House>,
     pressure: Arc<Pressure>,
-}
-
-/// Of one creator.
-#[derive(Debug, Default)]
-struct Created {
-    /// Living instances.
-    living: usize,
-    /// Those of them that are under way.
-    under_way: Arc<AtomicUsize>,
-}
-
-#[derive(Debug, Default)]
-struct Living {
-    by_id: BTreeMap<InstanceId, Arc<Instance>>,
-    by_name: HashMap<InstanceName, InstanceId>,
-    by_creator: HashMap<Principal, Created>,
-    terms: AllTerms,
-    /// Processes of all of them together.
-    processes: usize,
-    /// What they may come to take once they have ended, in bytes.
-    ended_case: usize,
 }
 
 impl Instances {
     pub(crate) fn new(limits: Limits) -> Self {
         let pressure = Arc::new(Pressure::new(&limits));
-        Self { living: RwLock::default(), house: House::new(limits), pressure }
+        Self { held: RwLock::default(), house: House::new(limits), pressure }
     }
 
     /// Whether the server keeps up.
@@ -95,11 +73,16 @@ impl Instances {
     /// Wakes instances when their time has come and lets go of those that have expired, for ever.
     pub(crate) async fn run_timers(&self) {
         let wake = |id| {
-            let instance = self.living().by_id.get(&id).cloned();
-            if instance.is_some_and(|instance| instance.wake()) {
-                self.living_mut().remove(id, self.limits());
+            let Some(instance) = self.held().get(id).cloned() else { return 0 };
+            let processes = instance.params().processes();
+            if instance.wake() {
+                drop(instance);
+                let gone = self.held_mut().remove(id, self.limits());
+                // Only now, when nobody is kept waiting by it.
+                drop(gone);
                 tracing::debug!(instance = %id, "expired");
             }
+            processes
         };
         let sleep = |at| async move {
             match self.house.moment(at) {
@@ -116,156 +99,112 @@ impl Instances {
 
     /// The server drains: unary calls that wait find that nobody will answer them. Their accesses stay.
     pub(crate) fn dismiss_callers(&self) {
-        self.living().by_id.values().for_each(|instance| instance.dismiss_callers());
+        const AT_ONCE: usize = 1_024;
+        let mut after = None;
+        loop {
+            let some = self.after(after, AT_ONCE);
+            let Some(last) = some.last() else { return };
+            after = Some(last.definition().id);
+            some.iter().for_each(|instance| instance.dismiss_callers());
+        }
     }
 
     /// The instance with this id (F11).
     pub(crate) fn get(&self, id: InstanceId) -> Result<Arc<Instance>, Refused> {
-        self.living().by_id.get(&id).cloned().ok_or_else(|| unknown(&id.to_string()))
+        self.held().get(id).cloned().ok_or_else(|| unknown(&id.to_string()))
     }
 
     /// The instance that is named so.
     pub(crate) fn find(&self, which: &InstanceRef) -> Result<Arc<Instance>, Refused> {
         match which {
             InstanceRef::Id(id) => self.get(*id),
-            InstanceRef::Name(name) => {
-                let living = self.living();
-                let id = living.by_name.get(name);
-                id.and_then(|id| living.by_id.get(id)).cloned().ok_or_else(|| unknown(name.as_str()))
-            }
+            InstanceRef::Name(name) => self.held().named(name).cloned().ok_or_else(|| unknown(name.as_str())),
         }
     }
 
     /// At most `limit` instances after this id, in the order of their ids.
     pub(crate) fn after(&self, id: Option<InstanceId>, limit: usize) -> Vec<Arc<Instance>> {
-        let from = id.map_or(Bound::Unbounded, Bound::Excluded);
-        self.living().by_id.range((from, Bound::Unbounded)).take(limit).map(|(_, it)| it.clone()).collect()
+        self.held().after(id, limit)
     }
 
     /// Creates an instance, or finds the equal one of the same name (F11); true if it was created. A closed
     /// instance goes by its name until another takes it.
-    pub(crate) fn create(&self, caller: &Caller, draft: Draft) -> Result<(Arc<Instance>, bool), Refused> {
-        let seed_given = draft.seed_given;
-        let terms = Terms::new(caller.principal.clone(), &draft.params, &draft.roster);
-        let terms = self.living().terms.known(terms);
-        let (id, seed) = (InstanceId::new(rand::random()), draft.params.spec().seed);
-        let facts = Facts::new(id, draft.name, seed, terms);
-        if let Some(existing) = self.place(&self.living(), &facts, seed_given, 0)? {
-            return Ok((existing, false));
-        }
-        let reserved =
-            self.limits().worst_case(&facts.terms.params) - self.limits().ended_case(&facts.terms.params);
-        // A large one takes a while to build, and nobody should wait for that.
-        let instance = Arc::new(Instance::new(facts, self.house.clone()));
-        let mut living = self.living_mut();
-        if let Some(existing) = self.place(&living, instance.facts(), seed_given, reserved)? {
-            return Ok((existing, false));
-        }
-        let creator = living.insert(&instance, self.limits());
-        instance.belongs_to(Presence::Empty(self.pressure.clone(), creator.clone()));
-        Ok((instance, true))
-    }
-
-    /// Whether there is a place for a new instance, for which so many bytes are reserved already: `None`, or the equal
-    /// one of the same name.
-    fn place(
-        &self,
-        living: &Living,
-        facts: &Facts,
-        seed_given: bool,
-        reserved: usize,
-    ) -> Result<Option<Arc<Instance>>, Refused> {
-        if let Some(name) = &facts.name
-            && let Some(existing) = living.by_name.get(name).and_then(|id| living.by_id.get(id))
-            && existing.state() != State::Closed
-        {
-            if existing.facts().answers(facts, seed_given) {
-                return Ok(Some(existing.clone()));
+    pub(crate) fn create(&self, creator: &Principal, draft: Draft) -> Result<(Arc<Instance>, bool), Refused> {
+        let Draft { name, params, seed_given, roster } = draft;
+        let terms = self.shared(Terms::new(creator.clone(), &params, &roster));
+        let id = InstanceId::new(rand::random());
+        let mut definition = Definition::new(id, name, params.spec().seed, terms);
+        loop {
+            let named = definition.name.as_ref().and_then(|name| self.held().named(name).cloned());
+            let closed = match named {
+                Some(existing) if existing.state() != State::Closed => {
+                    return existing
+                        .definition()
+                        .answers(&definition, seed_given)
+                        .map(|()| (existing, false));
+                }
+                Some(closed) => Some(closed.definition().id),
+                None => None,
+            };
+            self.check_room(&self.held(), &definition.terms, 0)?;
+            // A large one takes long to build: the lock of all is not held meanwhile.
+            match self.enter(Instance::new(definition, self.house.clone()), closed)? {
+                Entered::Lives(instance) => {
+                    instance.set_alarm();
+                    return Ok((instance, true));
+                }
+                Entered::NameTaken(instance) => definition = instance.into_definition(),
             }
-            let why = format!("{name} is the name of a living instance that was created differently");
-            return Err(Refused::new(RefusalReason::NameTaken, why));
         }
-        self.check_room(living, &facts.terms, reserved)?;
-        Ok(None)
     }
 
-    fn check_room(&self, living: &Living, terms: &Terms, reserved: usize) -> Result<(), Refused> {
-        let (limits, processes) = (self.limits(), terms.params.processes() as usize);
-        let creator = living.by_creator.get(&terms.creator);
-        let own = creator.map_or(0, |created| created.living);
-        let under_way = creator.map_or(0, |created| created.under_way.load(Ordering::Relaxed));
-        let worst_case = living.ended_case + self.house.reserved().saturating_sub(reserved);
-        let full = if living.by_id.len() >= limits.instances {
-            format!("the server holds {} instances, as many as it may", living.by_id.len())
-        } else if own >= limits.instances_per_creator {
-            format!("you have {own} living instances, as many as you may: close some")
-        } else if living.processes + processes > limits.processes {
-            format!(
-                "the living instances have {} processes, and may have {}",
-                living.processes, limits.processes
-            )
-        } else if worst_case + limits.worst_case(&terms.params) > limits.instance_bytes {
-            format!(
-                "the living instances may come to take {worst_case} bytes, and with this one more than the {} that \
-                 they may: a smaller pipeline or smaller values need less",
-                limits.instance_bytes
-            )
-        } else if self.pressure.refuses(under_way) {
-            format!(
-                "the server has all the work that it can do, and you have {under_way} instances under way: let some \
-                 come to their end"
-            )
-        } else {
-            return Ok(());
-        };
-        Err(Refused::new(RefusalReason::TooManyInstances, full).with_retry_after(limits.retry_after))
+    /// These terms, or the equal ones that another instance has. They may be long, so they are compared here and not
+    /// under the lock of all.
+    fn shared(&self, terms: Terms) -> Arc<Terms> {
+        let alike = self.held().terms.alike(&terms);
+        alike.filter(|alike| **alike == terms).unwrap_or_else(|| Arc::new(terms))
     }
 
-    fn living(&self) -> RwLockReadGuard<'_, Living> {
-        self.living.read().unwrap_or_else(PoisonError::into_inner)
+    /// Takes an instance in, if there is room, and if nobody goes by its name but the closed one that did.
+    fn enter(&self, instance: Instance, closed: Option<InstanceId>) -> Result<Entered, Refused> {
+        let terms = &instance.definition().terms;
+        let reserved = self.limits().worst_case(&terms.params) - self.limits().ended_case(&terms.params);
+        let mut held = self.held_mut();
+        let named = instance.definition().name.as_ref().and_then(|name| held.named(name));
+        if named.map(|named| named.definition().id) != closed {
+            return Ok(Entered::NameTaken(instance));
+        }
+        self.check_room(&held, terms, reserved)?;
+        Ok(Entered::Lives(held.insert(instance, self.room(reserved))))
     }
 
-    fn living_mut(&self) -> RwLockWriteGuard<'_, Living> {
-        self.living.write().unwrap_or_else(PoisonError::into_inner)
+    /// Whether there is room for a new instance with these terms, for which so many bytes are reserved already.
+    fn check_room(&self, held: &Held, terms: &Terms, reserved: usize) -> Result<(), Refused> {
+        held.lacks(terms, self.room(reserved)).map_or(Ok(()), |full| {
+            let retry_after = self.limits().retry_after;
+            Err(Refused::new(RefusalReason::TooManyInstances, full).with_retry_after(retry_after))
+        })
+    }
+
+    fn room(&self, reserved: usize) -> Room<'_> {
+        let reserved = self.house.reserved().saturating_sub(reserved);
+        Room { limits: self.limits(), pressure: &self.pressure, reserved }
+    }
+
+    fn held(&self) -> RwLockReadGuard<'_, Held> {
+        self.held.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn held_mut(&self) -> RwLockWriteGuard<'_, Held> {
+        self.held.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Living {
-    /// Adds an instance. How many of its creator's are under way, without this one.
-    fn insert(&mut self, instance: &Arc<Instance>, limits: &Limits) -> &Arc<AtomicUsize> {
-        let facts = instance.facts();
-        let Terms { creator, params, .. } = &*facts.terms;
-        if let Some(name) = &facts.name {
-            self.by_name.insert(name.clone(), facts.id);
-        }
-        self.processes += params.processes() as usize;
-        self.ended_case += limits.ended_case(params);
-        self.terms.add(&facts.terms);
-        let created = self.by_creator.entry(creator.clone()).or_default();
-        created.living += 1;
-        self.by_id.insert(facts.id, instance.clone());
-        &created.under_way
-    }
-
-    fn remove(&mut self, id: InstanceId, limits: &Limits) {
-        let Some(instance) = self.by_id.remove(&id) else { return };
-        let facts = instance.facts();
-        let Terms { creator, params, .. } = &*facts.terms;
-        if let Some(name) = &facts.name
-            && self.by_name.get(name) == Some(&id)
-        {
-            self.by_name.remove(name);
-        }
-        if let Some(created) = self.by_creator.get_mut(creator) {
-            created.living -= 1;
-            if created.living == 0 {
-                self.by_creator.remove(creator);
-            }
-        }
-        self.processes -= params.processes() as usize;
-        self.ended_case -= limits.ended_case(params);
-        self.terms.remove(&facts.terms);
-    }
+/// What becomes of a new instance.
+enum Entered {
+    Lives(Arc<Instance>),
+    /// Another has taken its name in the meantime.
+    NameTaken(Instance),
 }
 
 fn unknown(which: &str) -> Refused {
@@ -278,4 +217,61 @@ fn unknown(which: &str) -> Refused {
 /// A seed for an instance whose request gave none (W4).
 pub(crate) fn draw_seed() -> Seed {
     Seed::new(rand::random())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use stickycas_model::params::ParamsSpec;
+
+    use super::*;
+
+    fn draft(name: &str, processes: u32, first: &str) -> Draft {
+        let roster = (2..=processes).map(|number| format!("p{number}"));
+        Draft {
+            name: InstanceName::optional(name).unwrap(),
+            params: Params::try_new(ParamsSpec::new(processes, 1, 1)).unwrap(),
+            seed_given: false,
+            roster: [first.to_owned()].into_iter().chain(roster).collect(),
+        }
+    }
+
+    #[test]
+    fn of_those_who_create_one_name_in_the_same_moment_one_creates_it_and_the_others_find_it() {
+        const THREADS: usize = 4;
+        let instances = Instances::new(Limits::default());
+        for round in 0..20 {
+            let (name, start) = (format!("round-{round}"), Barrier::new(THREADS));
+            let create = || {
+                // It takes a while to build, so that the others are at it too.
+                let draft = draft(&name, 4_096, "p1");
+                start.wait();
+                instances.create(&Principal::new("creator"), draft).unwrap()
+            };
+            let created: Vec<_> = thread::scope(|scope| {
+                let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(create)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(created.iter().filter(|(_, new)| *new).count(), 1);
+            assert!(created.iter().all(|(it, _)| Arc::ptr_eq(it, &created[0].0)));
+            assert_eq!(instances.pressure().live(), round + 1, "the others have left nothing behind");
+        }
+    }
+
+    #[test]
+    fn a_closed_instance_leaves_its_name_to_the_next_and_a_living_one_keeps_it() {
+        let (instances, creator) = (Instances::new(Limits::default()), Principal::new("creator"));
+        let (first, _) = instances.create(&creator, draft("name", 3, "p1")).unwrap();
+        let refused = instances.create(&creator, draft("name", 3, "someone else")).unwrap_err();
+        assert_eq!(refused.reason, RefusalReason::NameTaken);
+        first.close();
+        let (second, new) = instances.create(&creator, draft("name", 3, "someone else")).unwrap();
+        let named = InstanceRef::Name(InstanceName::optional("name").unwrap().unwrap());
+        assert!(new && Arc::ptr_eq(&instances.find(&named).unwrap(), &second));
+        // The name goes on when the one goes that had it first.
+        instances.held_mut().remove(first.definition().id, instances.limits());
+        assert!(Arc::ptr_eq(&instances.find(&named).unwrap(), &second));
+    }
 }

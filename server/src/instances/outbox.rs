@@ -234,25 +234,190 @@ impl Taker {
     }
 }
 
-/// How many of these sizes make one message: at most `limit`, no more than fit into `bytes`, but one at least.
-pub(crate) fn how_many(sizes: impl Iterator<Item = usize>, limit: usize, bytes: usize) -> usize {
-    let mut sum = 0_usize;
-    let fitting = sizes.take(limit).take_while(|size| {
-        sum += size;
-        sum <= bytes
-    });
-    fitting.count().max(1)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, mpsc};
+    use std::task::Wake;
+    use std::thread;
+    use std::time::Duration;
+
+    use prost::Message as _;
+    use stickycas_proto::v1::server_frame::Frame;
+    use stickycas_proto::v1::{AttachResponse, Replaced};
+
     use super::*;
 
+    /// Counts how often it is woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Rings when it is woken.
+    struct Bell(mpsc::Sender<()>);
+
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            self.0.send(()).unwrap();
+        }
+    }
+
+    impl Woken {
+        fn times(&self) -> usize {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    /// The channels of which the frames in a message speak.
+    fn channels(Message(bytes): &Message) -> Vec<u32> {
+        let frames = AttachResponse::decode(&**bytes).unwrap().frames;
+        let channel = |frame| match frame {
+            Some(Frame::Decided(decided)) => decided.channel,
+            Some(Frame::Replaced(replaced)) => replaced.channel,
+            other => panic!("{other:?}"),
+        };
+        frames.into_iter().map(|frame| channel(frame.frame)).collect()
+    }
+
+    /// Takes out what is there.
+    fn take(outbox: &Outbox, taker: &mut Taker, limit: usize, bytes: usize) -> Option<Vec<u32>> {
+        match outbox.take(taker, limit, bytes, &Context::from_waker(Waker::noop())) {
+            Out::Frames(message) => Some(channels(&message)),
+            Out::Idle | Out::Nothing => None,
+            Out::Overfull => panic!("it holds too much"),
+        }
+    }
+
     #[test]
-    fn a_message_holds_what_fits_and_one_at_least() {
-        assert_eq!(how_many([3, 3, 3].into_iter(), 9, 6), 2);
-        assert_eq!(how_many([3, 3, 3].into_iter(), 1, 6), 1);
-        assert_eq!(how_many([7, 3].into_iter(), 9, 6), 1);
-        assert_eq!(how_many([3, 3, 3].into_iter(), 9, 9), 3);
+    fn a_stream_that_waits_is_woken_once_whatever_comes_and_again_when_it_waits_again() {
+        let (outbox, mut taker, woken) = (Outbox::new(100), Taker::default(), Arc::new(Woken::default()));
+        let waker = Waker::from(woken.clone());
+        let cx = Context::from_waker(&waker);
+        for round in 1..=3 {
+            // To ask more often changes nothing.
+            for _ in 0..round {
+                assert!(matches!(outbox.take(&mut taker, 9, 999, &cx), Out::Idle));
+            }
+            assert_eq!(woken.times(), round - 1);
+            outbox.push(Replaced { channel: 1, session: 1 });
+            outbox.push_decided(2);
+            assert_eq!(woken.times(), round);
+            let Out::Frames(message) = outbox.take(&mut taker, 9, 999, &cx) else { panic!() };
+            assert_eq!(channels(&message), [1, 2]);
+        }
+    }
+
+    #[test]
+    fn who_asked_last_is_woken() {
+        let (outbox, mut taker) = (Outbox::new(100), Taker::default());
+        let tasks: [Arc<Woken>; 2] = Default::default();
+        for task in &tasks {
+            let waker = Waker::from(task.clone());
+            let out = outbox.take(&mut taker, 9, 999, &Context::from_waker(&waker));
+            assert!(matches!(out, Out::Idle));
+        }
+        outbox.push_decided(0);
+        assert_eq!(tasks.map(|task| task.times()), [0, 1]);
+    }
+
+    #[test]
+    fn frames_come_out_in_the_order_in_which_they_were_put_in_however_few_fit() {
+        for (limit, bytes) in
+            [(1, usize::MAX), (3, usize::MAX), (100, usize::MAX), (100, 1), (4, 20), (7, 13)]
+        {
+            let (outbox, mut taker, mut taken) = (Outbox::new(1_000), Taker::default(), Vec::new());
+            for put in 0..40 {
+                (0..3).for_each(|more| outbox.push_decided(3 * put + more));
+                let some = take(&outbox, &mut taker, limit, bytes).unwrap();
+                assert!((1..=limit).contains(&some.len()), "{some:?}");
+                taken.extend(some);
+                assert_eq!(outbox.len() + taken.len(), 3 * put as usize + 3);
+            }
+            while let Some(rest) = take(&outbox, &mut taker, limit, bytes) {
+                taken.extend(rest);
+            }
+            assert!(taken.iter().copied().eq(0..120), "limit {limit}, {bytes} bytes: {taken:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_lost_and_no_order_changes_while_others_put_in() {
+        const EACH: u32 = 20_000;
+        const THREADS: u32 = 3;
+        for (limit, bytes) in [(100, usize::MAX), (5, 12)] {
+            let outbox = Arc::new(Outbox::new(usize::MAX));
+            let threads = (0..THREADS).map(|thread| {
+                let outbox = outbox.clone();
+                thread::spawn(move || {
+                    for number in 0..EACH {
+                        outbox.push_decided(thread * EACH + number);
+                        // So that the stream finds nothing now and then, and waits.
+                        if number % 64 == 0 {
+                            thread::yield_now();
+                        }
+                    }
+                })
+            });
+            let threads: Vec<_> = threads.collect();
+            let (bell, rings) = mpsc::channel();
+            let waker = Waker::from(Arc::new(Bell(bell)));
+            let (mut taker, mut next) = (Taker::default(), [0; THREADS as usize]);
+            while next != [EACH; THREADS as usize] {
+                let some = match outbox.take(&mut taker, limit, bytes, &Context::from_waker(&waker)) {
+                    Out::Frames(message) => channels(&message),
+                    // Woken by nobody, it would wait for ever.
+                    Out::Idle => {
+                        rings.recv_timeout(Duration::from_secs(60)).expect("the stream was not woken");
+                        continue;
+                    }
+                    other => panic!("{other:?}"),
+                };
+                for channel in some {
+                    let (thread, number) = ((channel / EACH) as usize, channel % EACH);
+                    assert_eq!(number, next[thread], "of thread {thread}");
+                    next[thread] += 1;
+                }
+            }
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+        }
+    }
+
+    #[test]
+    fn a_stream_is_idle_only_if_no_answer_is_still_to_come() {
+        let (outbox, mut taker) = (Outbox::new(100), Taker::default());
+        let mut out = |accepted| {
+            taker.accepted += accepted;
+            outbox.take(&mut taker, 9, 999, &Context::from_waker(Waker::noop()))
+        };
+        let refused = || Replaced { channel: 1, session: 1 };
+        assert!(matches!(out(0), Out::Idle));
+        assert!(matches!(out(1), Out::Nothing), "the stream has asked for one");
+        outbox.expect(2);
+        outbox.expect_no_more(1);
+        for _ in 0..2 {
+            assert!(matches!(out(0), Out::Nothing));
+            outbox.withdraw(refused());
+            assert!(matches!(out(0), Out::Frames(_)));
+        }
+        assert!(matches!(out(0), Out::Idle));
+        // An answer may come before the stream tells that it has asked.
+        outbox.withdraw(refused());
+        assert!(matches!(out(1), Out::Frames(_)));
+        assert!(matches!(out(0), Out::Idle));
+    }
+
+    #[test]
+    fn an_outbox_that_is_too_full_wakes_its_stream_to_tell_it_and_holds_nothing() {
+        let (outbox, mut taker, woken) = (Outbox::new(2), Taker::default(), Arc::new(Woken::default()));
+        let waker = Waker::from(woken.clone());
+        let mut out = || outbox.take(&mut taker, 9, 999, &Context::from_waker(&waker));
+        assert!(matches!(out(), Out::Idle));
+        (0..5).for_each(|channel| outbox.push_decided(channel));
+        assert_eq!((woken.times(), outbox.len()), (1, 0));
+        assert!(matches!(out(), Out::Overfull));
     }
 }

@@ -12,7 +12,7 @@ use stickycas_proto::v1::{self, Replaced};
 
 use super::answered::Answered;
 use super::outbox::Outbox;
-use super::terms::{Facts, Terms};
+use super::terms::{Definition, Terms};
 
 /// One channel of one Attach stream.
 #[derive(Clone, Debug)]
@@ -23,10 +23,10 @@ pub(crate) struct Outlet {
 
 impl Outlet {
     /// The session is open.
-    pub(super) fn welcome(&self, process: ProcessId, welcome: Welcome, facts: &Facts) {
+    pub(super) fn welcome(&self, process: ProcessId, welcome: Welcome, definition: &Definition) {
         let Welcome { session, next, waiting, append, decided } = welcome;
         let own = v1::Own::from(&Own { process, next, waiting, append, decided });
-        let (terms, seed) = (facts.terms.clone(), facts.seed);
+        let (terms, seed) = (definition.terms.clone(), definition.seed);
         self.outbox.welcome(Welcoming { channel: self.channel, session, own, terms, seed });
     }
 }

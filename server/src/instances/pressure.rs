@@ -8,8 +8,12 @@
 //! measured: for which share of their time the runtime's threads had work. Threads that never rest are no harm by
 //! themselves, and a loop of few instances keeps them so; but whoever has as many under way as keep the machine busy
 //! gains nothing by another, for all of them only wait longer. So while there is no rest, a creator with
-//! [`Limits::instances_when_busy`] under way gets no more. That is its share as well: what others do cannot have it
+//! [`Limits::instances_when_busy`] live ones gets no more. That is its share as well: what others do cannot have it
 //! refused while it has fewer.
+//!
+//! An instance is live from its creation to its end, whether or not somebody plays at it yet. If only those counted
+//! that somebody has joined, a creator could have any number created before the first join comes, and its share would
+//! be exceeded by all of them. So whoever creates many ahead is held up while there is no rest.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -31,8 +35,8 @@ const NO_REST: u32 = 950;
 pub(crate) struct Pressure {
     /// Parts of a thousand of their time for which threads had work.
     busy: AtomicU32,
-    /// Instances under way, whoever's.
-    under_way: Arc<AtomicUsize>,
+    /// Instances that have not ended, whoever's.
+    live: Arc<AtomicUsize>,
     /// Woken when there are so many that it is worth measuring.
     worth: Notify,
     share: usize,
@@ -41,14 +45,14 @@ pub(crate) struct Pressure {
 impl Pressure {
     pub(crate) fn new(limits: &Limits) -> Self {
         let share = limits.instances_when_busy;
-        Self { busy: AtomicU32::new(0), under_way: Arc::default(), worth: Notify::new(), share }
+        Self { busy: AtomicU32::new(0), live: Arc::default(), worth: Notify::new(), share }
     }
 
     /// Measures for ever; not while there is so little to do that nobody would be refused.
     pub(crate) async fn run(&self) {
         let metrics = Handle::current().metrics();
         loop {
-            if self.under_way() < self.share {
+            if self.live() < self.share {
                 self.found(0);
                 self.worth.notified().await;
             }
@@ -69,28 +73,28 @@ impl Pressure {
         self.busy.store(busy, Ordering::Relaxed);
     }
 
-    /// For which share of their time the threads have lately had work; 0 if too little is under way to measure it.
+    /// For which share of their time the threads have lately had work; 0 if too few are live to measure it.
     pub(crate) fn busy(&self) -> f64 {
         f64::from(self.busy.load(Ordering::Relaxed)) / 1_000.0
     }
 
-    /// Instances at which somebody has joined and that are neither finished nor closed nor expired.
-    pub(crate) fn under_way(&self) -> usize {
-        self.under_way.load(Ordering::Relaxed)
+    /// Instances that are neither finished nor closed nor expired.
+    pub(crate) fn live(&self) -> usize {
+        self.live.load(Ordering::Relaxed)
     }
 
-    /// Whether a creator with so many instances under way may not have another now.
+    /// Whether a creator with so many live instances may not have another now.
     pub(super) fn refuses(&self, own: usize) -> bool {
         own >= self.share && self.busy.load(Ordering::Relaxed) >= NO_REST
     }
 
-    /// An instance of this creator is under way from now on.
-    fn begins(&self, creator: &Arc<AtomicUsize>) -> UnderWay {
+    /// An instance of this creator is live from now on.
+    pub(super) fn begins(&self, creator: &Arc<AtomicUsize>) -> Alive {
         creator.fetch_add(1, Ordering::Relaxed);
-        if self.under_way.fetch_add(1, Ordering::Relaxed) + 1 >= self.share {
+        if self.live.fetch_add(1, Ordering::Relaxed) + 1 >= self.share {
             self.worth.notify_one();
         }
-        UnderWay([Arc::clone(creator), Arc::clone(&self.under_way)])
+        Alive([Arc::clone(creator), Arc::clone(&self.live)])
     }
 }
 
@@ -99,31 +103,11 @@ fn worked(metrics: &RuntimeMetrics) -> Duration {
     (0..metrics.num_workers()).map(|worker| metrics.worker_total_busy_duration(worker)).sum()
 }
 
-/// Whether an instance counts as under way: from the first join on, for one at which nobody plays is no work.
+/// An instance that counts as live until this is dropped.
 #[derive(Debug)]
-pub(super) enum Presence {
-    /// Nobody has joined yet.
-    Empty(Arc<Pressure>, Arc<AtomicUsize>),
-    /// It counts.
-    Played(#[expect(dead_code, reason = "what it does, it does when it is dropped")] UnderWay),
-    /// It has ended.
-    Over,
-}
+pub(super) struct Alive([Arc<AtomicUsize>; 2]);
 
-impl Presence {
-    /// Somebody has joined.
-    pub(super) fn joined(&mut self) {
-        if let Self::Empty(pressure, creator) = self {
-            *self = Self::Played(pressure.begins(creator));
-        }
-    }
-}
-
-/// An instance that counts as under way until this is dropped.
-#[derive(Debug)]
-pub(super) struct UnderWay([Arc<AtomicUsize>; 2]);
-
-impl Drop for UnderWay {
+impl Drop for Alive {
     fn drop(&mut self) {
         for count in &self.0 {
             count.fetch_sub(1, Ordering::Relaxed);
@@ -140,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_has_its_share_under_way_is_refused_and_only_while_there_is_no_rest() {
+    fn only_who_has_its_share_live_is_refused_and_only_while_there_is_no_rest() {
         let pressure = pressure(3);
         assert!(!pressure.refuses(1_000));
         pressure.found(NO_REST - 1);
@@ -154,24 +138,11 @@ mod tests {
         let (pressure, one, other) = (pressure(3), Arc::default(), Arc::default());
         let first = pressure.begins(&one);
         let second = pressure.begins(&other);
-        assert_eq!((pressure.under_way(), one.load(Ordering::Relaxed)), (2, 1));
+        assert_eq!((pressure.live(), one.load(Ordering::Relaxed)), (2, 1));
         drop(first);
-        assert_eq!((pressure.under_way(), one.load(Ordering::Relaxed)), (1, 0));
+        assert_eq!((pressure.live(), one.load(Ordering::Relaxed)), (1, 0));
         drop(second);
-        assert_eq!(pressure.under_way(), 0);
-    }
-
-    #[test]
-    fn an_instance_counts_once_from_the_first_join_on() {
-        let (pressure, creator) = (Arc::new(pressure(3)), Arc::default());
-        let mut presence = Presence::Empty(Arc::clone(&pressure), creator);
-        assert_eq!(pressure.under_way(), 0);
-        presence.joined();
-        presence.joined();
-        assert_eq!(pressure.under_way(), 1);
-        presence = Presence::Over;
-        presence.joined();
-        assert_eq!(pressure.under_way(), 0);
+        assert_eq!(pressure.live(), 0);
     }
 
     #[tokio::test]
@@ -195,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_little_is_under_way_nothing_is_measured() {
+    async fn where_little_is_live_nothing_is_measured() {
         let pressure = Arc::new(pressure(2));
         let _instance = pressure.begins(&Arc::default());
         pressure.found(1_000);

@@ -4,19 +4,22 @@
 //! kept once for all of them, and of each instance only what is its own.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 
 use stickycas_model::params::Params;
 use stickycas_model::types::{ProcessId, Seed};
 use stickycas_proto::attach::WrittenParameters;
 use stickycas_proto::names::{InstanceId, InstanceName};
+use stickycas_proto::status::Refused;
+use stickycas_proto::v1::RefusalReason;
 
 use crate::identity::Principal;
 
-/// What was fixed when the instance was created.
+/// What was fixed when an instance was created.
 #[derive(Debug)]
-pub(crate) struct Facts {
+pub(crate) struct Definition {
     pub(crate) id: InstanceId,
     pub(crate) name: Option<InstanceName>,
     pub(crate) terms: Arc<Terms>,
@@ -25,7 +28,7 @@ pub(crate) struct Facts {
     created: u64,
 }
 
-impl Facts {
+impl Definition {
     /// Of an instance that is created now.
     pub(super) fn new(id: InstanceId, name: Option<InstanceName>, seed: Seed, terms: Arc<Terms>) -> Self {
         let created = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -43,29 +46,42 @@ impl Facts {
         self.terms.params.with_seed(self.seed)
     }
 
-    /// Whether a request for an instance with these facts asks for just this one (F11). A drawn seed equals
-    /// any.
-    pub(super) fn answers(&self, wanted: &Self, seed_given: bool) -> bool {
-        self.terms == wanted.terms && (!seed_given || self.seed == wanted.seed)
+    /// That a request for an instance with this definition asks for just this one, which lives and has the same name
+    /// (F11). A drawn seed equals any.
+    pub(super) fn answers(&self, wanted: &Self, seed_given: bool) -> Result<(), Refused> {
+        if self.terms == wanted.terms && (!seed_given || self.seed == wanted.seed) {
+            return Ok(());
+        }
+        let name = self.name.as_ref().map_or("", InstanceName::as_str);
+        let why = format!("{name} is the name of a living instance that was created differently");
+        Err(Refused::new(RefusalReason::NameTaken, why))
     }
 }
 
 /// What instances may have in common.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
+    /// Of everything else here, so that a long roster is hashed once, and not under the lock of all instances.
+    /// Compared first, for it tells those that differ apart.
+    digest: u64,
     pub(crate) creator: Principal,
-    /// But for the seed, which stands in [`Facts`].
+    /// But for the seed, which stands in [`Definition`].
     pub(crate) params: Params,
     pub(crate) roster: Roster,
     /// The parameters as every hello is told them.
     pub(super) written: WrittenParameters,
 }
 
+/// Of the digests. Random, so that nobody can choose rosters whose digests are the same.
+static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
 impl Terms {
     pub(super) fn new(creator: Principal, params: &Params, roster: &[String]) -> Self {
         let params = params.with_seed(Seed::default());
         let written = WrittenParameters::new(&(&params).into());
-        Self { creator, params, roster: Roster::new(roster), written }
+        let roster = Roster::new(roster);
+        let digest = KEYS.hash_one((&creator, &params, &roster));
+        Self { digest, creator, params, roster, written }
     }
 }
 
@@ -110,27 +126,35 @@ impl Roster {
     }
 }
 
-/// The terms of all living instances, each once.
+/// The terms of all instances, by digest, and how many instances have them.
+///
+/// Of several with one digest only the first are in here: others that differ, should there ever be any, or equal ones
+/// that came in the same moment, are kept by their instances alone.
 #[derive(Debug, Default)]
-pub(super) struct AllTerms(HashMap<Arc<Terms>, usize>);
+pub(super) struct AllTerms(HashMap<u64, (Arc<Terms>, usize)>);
 
 impl AllTerms {
-    /// These, or the equal ones that another instance has.
-    pub(super) fn known(&self, terms: Terms) -> Arc<Terms> {
-        self.0.get_key_value(&terms).map_or_else(|| Arc::new(terms), |(known, _)| known.clone())
+    /// Those of other instances that are most likely equal to these.
+    pub(super) fn alike(&self, terms: &Terms) -> Option<Arc<Terms>> {
+        self.0.get(&terms.digest).map(|(alike, _)| alike.clone())
     }
 
-    /// An instance with these terms begins to live.
+    /// An instance with these terms is held.
     pub(super) fn add(&mut self, terms: &Arc<Terms>) {
-        *self.0.entry(terms.clone()).or_default() += 1;
+        let (first, count) = self.0.entry(terms.digest).or_insert_with(|| (terms.clone(), 0));
+        if Arc::ptr_eq(first, terms) {
+            *count += 1;
+        }
     }
 
-    /// It lives no more.
+    /// It is held no more.
     pub(super) fn remove(&mut self, terms: &Arc<Terms>) {
-        if let Some(count) = self.0.get_mut(terms) {
+        if let Some((first, count)) = self.0.get_mut(&terms.digest)
+            && Arc::ptr_eq(first, terms)
+        {
             *count -= 1;
             if *count == 0 {
-                self.0.remove(terms);
+                self.0.remove(&terms.digest);
             }
         }
     }
@@ -166,20 +190,40 @@ mod tests {
         }
     }
 
+    fn known(all: &AllTerms, terms: Terms) -> Arc<Terms> {
+        all.alike(&terms).filter(|alike| **alike == terms).unwrap_or_else(|| Arc::new(terms))
+    }
+
     #[test]
     fn equal_terms_are_kept_once_and_only_as_long_as_somebody_has_them() {
         let mut all = AllTerms::default();
-        let first = all.known(terms(&["a", "b", "c"]));
+        let first = known(&all, terms(&["a", "b", "c"]));
         all.add(&first);
-        let second = all.known(terms(&["a", "b", "c"]));
+        let second = known(&all, terms(&["a", "b", "c"]));
         all.add(&second);
-        let other = all.known(terms(&["a", "c", "b"]));
+        let other = known(&all, terms(&["a", "c", "b"]));
         all.add(&other);
         assert!(Arc::ptr_eq(&first, &second) && !Arc::ptr_eq(&first, &other));
         all.remove(&first);
         all.remove(&other);
         assert_eq!(all.len(), 1);
         all.remove(&second);
+        assert_eq!(all.len(), 0);
+    }
+
+    #[test]
+    fn terms_that_share_no_more_than_a_digest_are_not_taken_for_each_other() {
+        let mut all = AllTerms::default();
+        let first = Arc::new(terms(&["a", "b", "c"]));
+        all.add(&first);
+        let other = Terms { digest: first.digest, ..terms(&["a", "c", "b"]) };
+        assert_eq!(all.alike(&other).as_deref(), Some(&*first));
+        assert_ne!(*first, other);
+        let other = Arc::new(other);
+        all.add(&other);
+        all.remove(&other);
+        assert_eq!(all.alike(&other).as_deref(), Some(&*first), "who was not in here takes nothing out");
+        all.remove(&first);
         assert_eq!(all.len(), 0);
     }
 }

@@ -74,17 +74,25 @@ impl Timers {
         }
     }
 
-    /// Wakes instances when their time has come, for ever. `now` tells the time; `sleep` sleeps until then.
+    /// Wakes instances when their time has come, for ever. `now` tells the time; `sleep` sleeps until then; `wake`
+    /// tells how many processes the instance has: so much work it may have been to pack it.
     pub(super) async fn run<S: Future>(
         &self,
         now: impl Fn() -> u64,
         sleep: impl Fn(u64) -> S,
-        wake: impl Fn(InstanceId),
+        wake: impl Fn(InstanceId) -> u32,
     ) {
         loop {
             let next = match self.take_due(now()) {
                 Ok(due) => {
-                    due.into_iter().for_each(&wake);
+                    let mut processes = 0_u32;
+                    for id in due {
+                        processes = processes.saturating_add(wake(id));
+                        if processes >= PROCESSES_AT_ONCE {
+                            processes = 0;
+                            tokio::task::yield_now().await;
+                        }
+                    }
                     tokio::task::yield_now().await;
                     continue;
                 }
@@ -117,6 +125,8 @@ impl Timers {
 
 /// Instances that are woken before others have their turn.
 const AT_ONCE: usize = 256;
+/// Processes of the instances that are woken before others have their turn; one instance may have more.
+const PROCESSES_AT_ONCE: u32 = 4_096;
 
 fn pop_due(set: &mut BTreeSet<Timer>, now: u64) -> Option<Timer> {
     if set.first()?.0 > now { None } else { set.pop_first() }
@@ -124,6 +134,8 @@ fn pop_due(set: &mut BTreeSet<Timer>, now: u64) -> Option<Timer> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     const ID: InstanceId = InstanceId::new(3 << 64 | 5);
@@ -141,6 +153,34 @@ mod tests {
         alarm.fired(3);
         alarm.set(7, ID, &timers);
         assert_eq!(timers.take_due(7), Ok(vec![ID]));
+    }
+
+    #[tokio::test]
+    async fn after_large_instances_others_have_their_turn() {
+        for (processes, at_once) in [(PROCESSES_AT_ONCE, 1), (PROCESSES_AT_ONCE / 2, 2)] {
+            let (timers, woken) = (Timers::default(), Cell::new(0));
+            for id in 1..=6 {
+                Alarm::default().set(id, InstanceId::new(id.into()), &timers);
+            }
+            let wake = |_| {
+                woken.set(woken.get() + 1);
+                processes
+            };
+            let others = async {
+                let mut seen = vec![0];
+                while seen.last() != Some(&6) {
+                    seen.push(woken.get());
+                    tokio::task::yield_now().await;
+                }
+                seen
+            };
+            let seen = tokio::select! {
+                biased;
+                () = timers.run(|| 10, |_| std::future::pending::<()>(), wake) => unreachable!("it runs for ever"),
+                seen = others => seen,
+            };
+            assert!(seen.is_sorted_by(|before, after| after - before <= at_once), "{seen:?}");
+        }
     }
 
     #[test]

@@ -37,12 +37,13 @@ impl InstanceService for Service {
             return Err(Refused::new(RefusalReason::NotCoordinator, why).into());
         }
         let draft = draft(request.into_inner(), self.0.limits.principal_bytes)?;
-        let (instance, created) = self.0.instances.create(&caller, draft)?;
-        let facts = instance.facts();
+        let (instance, created) = self.0.instances.create(&caller.principal, draft)?;
+        let definition = instance.definition();
         if created {
-            tracing::info!(instance = %facts.id, name = ?facts.name, processes = instance.params().processes(), "created");
+            let processes = instance.params().processes();
+            tracing::info!(instance = %definition.id, name = ?definition.name, processes, "created");
         }
-        Ok(Response::new(CreateResponse { instance: Some(facts_to_wire(&instance)), created }))
+        Ok(Response::new(CreateResponse { instance: Some(instance_to_wire(&instance)), created }))
     }
 
     async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
@@ -53,7 +54,7 @@ impl InstanceService for Service {
         let process = instance.process_of(&caller.principal);
         let (status, own) = instance.status(process);
         Ok(Response::new(GetResponse {
-            instance: Some(facts_to_wire(&instance)),
+            instance: Some(instance_to_wire(&instance)),
             status: Some(status_to_wire(&status, self.0.limits.status_rows)),
             own: process.zip(own).map(|(process, own)| own_to_wire(process, own)),
         }))
@@ -75,7 +76,7 @@ impl InstanceService for Service {
         };
         let page = self.0.instances.after(after, size);
         let next_page_token = match page.last() {
-            Some(last) if page.len() == size => last.facts().id.to_string(),
+            Some(last) if page.len() == size => last.definition().id.to_string(),
             _ => String::new(),
         };
         let visible = page.iter().filter(|instance| may_look(&caller, instance).is_ok());
@@ -119,7 +120,7 @@ impl InstanceService for Service {
         let id: InstanceId =
             request.get_ref().instance_id.parse().map_err(|error: WireError| Refused::from(&error))?;
         let instance = self.0.instances.get(id)?;
-        if instance.facts().terms.creator != caller.principal {
+        if instance.definition().terms.creator != caller.principal {
             let why = format!("only its creator closes instance {id}");
             let refused = Refused::new(RefusalReason::NotCreator, why);
             accuse(&caller, &instance, OffenceKind::ForeignIdentity, &refused);
@@ -144,9 +145,9 @@ fn accuse(caller: &Caller, instance: &Instance, kind: OffenceKind, refused: &Ref
 
 /// Members, the creator and observers may look (F13).
 fn may_look(caller: &Caller, instance: &Instance) -> Result<(), Refused> {
-    let facts = instance.facts();
+    let definition = instance.definition();
     if caller.observer
-        || facts.terms.creator == caller.principal
+        || definition.terms.creator == caller.principal
         || instance.process_of(&caller.principal).is_some()
     {
         return Ok(());
@@ -154,7 +155,7 @@ fn may_look(caller: &Caller, instance: &Instance) -> Result<(), Refused> {
     let why = format!(
         "{:?} is neither a process nor the creator of instance {}, nor an observer",
         caller.principal.as_str(),
-        facts.id
+        definition.id
     );
     Err(Refused::new(RefusalReason::NotAMember, why))
 }
@@ -188,30 +189,30 @@ fn check_roster(roster: &[String], processes: u32, principal_bytes: usize) -> Re
     Ok(())
 }
 
-fn facts_to_wire(instance: &Instance) -> v1::Instance {
-    let facts = instance.facts();
+fn instance_to_wire(instance: &Instance) -> v1::Instance {
+    let definition = instance.definition();
     let (retention, idle_lifetime) = instance.lifetimes();
     v1::Instance {
-        instance_id: facts.id.to_string(),
-        name: facts.name.as_ref().map_or(String::new(), ToString::to_string),
-        creator: facts.terms.creator.as_str().to_owned(),
-        parameters: Some((&facts.params()).into()),
-        roster: facts.terms.roster.to_vec(),
+        instance_id: definition.id.to_string(),
+        name: definition.name.as_ref().map_or(String::new(), ToString::to_string),
+        creator: definition.terms.creator.as_str().to_owned(),
+        parameters: Some((&definition.params()).into()),
+        roster: definition.terms.roster.to_vec(),
         retention: Some(duration_to_wire(retention)),
         idle_lifetime: Some(duration_to_wire(idle_lifetime)),
-        create_time: Some(Timestamp::from(facts.created())),
+        create_time: Some(Timestamp::from(definition.created())),
     }
 }
 
 fn summary(instance: &Arc<Instance>) -> v1::InstanceSummary {
-    let facts = instance.facts();
+    let definition = instance.definition();
     let state: State = instance.state();
     v1::InstanceSummary {
-        instance_id: facts.id.to_string(),
-        name: facts.name.as_ref().map_or(String::new(), ToString::to_string),
-        creator: facts.terms.creator.as_str().to_owned(),
-        processes: facts.terms.params.processes(),
+        instance_id: definition.id.to_string(),
+        name: definition.name.as_ref().map_or(String::new(), ToString::to_string),
+        creator: definition.terms.creator.as_str().to_owned(),
+        processes: definition.terms.params.processes(),
         state: state_to_wire(state).into(),
-        create_time: Some(Timestamp::from(facts.created())),
+        create_time: Some(Timestamp::from(definition.created())),
     }
 }

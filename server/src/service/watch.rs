@@ -19,7 +19,7 @@ use tonic::Status;
 use super::status::status_to_wire;
 use super::{Service, draining};
 use crate::drain::Waiting;
-use crate::instances::{Instance, Next, Snapshot, WatcherId, how_many};
+use crate::instances::{Instance, Next, Snapshot, WatcherId};
 use crate::limits::Limits;
 use crate::principals::Place;
 
@@ -134,4 +134,27 @@ fn snapshot_to_wire(snapshot: &Snapshot, limits: &Limits) -> Vec<v1::Snapshot> {
 
 fn entry_to_wire(entry: &Entry) -> v1::Entry {
     v1::Entry { value: entry.value.to_bytes(), process: entry.process.get(), phase: entry.phase.get() }
+}
+
+/// How many of these sizes make one message: at most `limit`, no more than fit into `bytes`, but one at least.
+fn how_many(sizes: impl Iterator<Item = usize>, limit: usize, bytes: usize) -> usize {
+    let mut sum = 0_usize;
+    let fitting = sizes.take(limit).take_while(|size| {
+        sum += size;
+        sum <= bytes
+    });
+    fitting.count().max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_holds_what_fits_and_one_at_least() {
+        assert_eq!(how_many([3, 3, 3].into_iter(), 9, 6), 2);
+        assert_eq!(how_many([3, 3, 3].into_iter(), 1, 6), 1);
+        assert_eq!(how_many([7, 3].into_iter(), 9, 6), 1);
+        assert_eq!(how_many([3, 3, 3].into_iter(), 9, 9), 3);
+    }
 }

@@ -3,8 +3,11 @@
 //! Each record has a bound of its own in events, but a server has many instances and values differ in size. So the
 //! bytes of all of them are counted too. Above the budget a record that grows forgets its own oldest events until it
 //! holds no more than its share, the budget divided by the number of records: nobody's history is cut short because
-//! of somebody else's, unless it is longer than what everybody may have. Those that do not grow any more keep what
-//! they have, which was within the budget once; so all of them never hold more than twice the budget.
+//! of somebody else's, unless it is longer than what everybody may have.
+//!
+//! Those that do not grow any more keep what they have, which was a share of fewer. So in the worst case they hold, one
+//! after the other, the budget, a half of it, a third, ...: k records at most 1 + ln k times the budget, which is 16
+//! times for two million of them. To hold more than the budget at all takes somebody who fills it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,10 +38,20 @@ impl Budget {
         self.records.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Such a record is gone.
-    pub(super) fn release(&self, bytes: usize) {
+    /// Such a record holds so many bytes less.
+    pub(super) fn shrink(&self, bytes: usize) {
         self.held.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Such a record is gone, and what it held.
+    pub(super) fn release(&self, bytes: usize) {
+        self.shrink(bytes);
         self.records.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    pub(super) fn records(&self) -> usize {
+        self.records.load(Ordering::Relaxed)
     }
 
     #[cfg(test)]

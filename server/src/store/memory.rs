@@ -3,8 +3,9 @@
 //! Bounded: when it is full the oldest events make room. Readers hold no place in it, only the index of the
 //! event that they want next, so a slow one costs nothing and notices by itself that it was too slow.
 //!
-//! Events are packed as they come, so many in a piece ([`super::packed`]). When an instance has ended nothing more comes,
-//! and its [`Record`] becomes a [`Past`]: behind the last piece stands what else is to be kept of the instance.
+//! Events are packed as they come, so many in a piece ([`super::packed`]). When an instance has ended nothing more
+//! comes, and its [`Record`] becomes a [`Past`]: behind the last piece stands what else is to be kept of the instance.
+//! That is no part of the record, and the budget of all records does not know of it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use stickycas_model::history::{Event, Recorded};
 use stickycas_model::types::{Phase, Time};
 
 use super::budget::{Budget, Holding};
+use super::events::{Events, View, step_of};
 use super::packed::{EventReader, EventWriter};
 
 /// So many events make a piece, unless the record may not hold four of them: what a reader has to pass over.
@@ -84,35 +86,6 @@ impl Piece {
     }
 }
 
-/// A piece as its readers see it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct View<'a> {
-    bytes: &'a [u8],
-    count: u32,
-    last_step: Option<Phase>,
-}
-
-impl View<'_> {
-    fn events(self) -> impl Iterator<Item = Recorded> {
-        let mut reader = EventReader::new(self.bytes);
-        (0..self.count).map(move |_| reader.read().expect("a piece holds as many events as it says"))
-    }
-}
-
-/// The wanted events are not kept any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NotKept {
-    /// The oldest phase from which on everything is kept.
-    pub(crate) oldest: Phase,
-}
-
-fn step_of(event: &Event) -> Option<Phase> {
-    match event {
-        Event::Stepped { phase, .. } => Some(*phase),
-        _ => None,
-    }
-}
-
 impl Record {
     /// An empty record that keeps at most `limit` events, and what it may of `budget`.
     pub(crate) fn new(limit: usize, budget: Arc<Budget>) -> Self {
@@ -169,14 +142,15 @@ impl Record {
     /// Nothing more will happen: takes everything out. Behind the last events `also` writes what else is to be kept.
     pub(crate) fn end(&mut self, also: impl FnOnce(&mut Writer)) -> Past {
         let Open { mut packed, count, last_step, .. } = std::mem::take(&mut self.open);
+        let events = u32::try_from(packed.bytes().len()).expect("a piece of events takes less than 4 GiB");
         also(&mut packed);
         let earlier = (self.first > 0 || !self.pieces.is_empty()).then(|| {
             let pieces = std::mem::take(&mut self.pieces).into();
             Box::new(Earlier { pieces, first: self.first, forgotten: self.forgotten })
         });
         let budget = self.holding.release();
-        let past = Past { packed: packed.bytes().into(), count, last_step, earlier, budget };
-        past.budget.hold(past.size());
+        let past = Past { packed: packed.bytes().into(), events, count, last_step, earlier, budget };
+        past.budget.hold(past.held());
         past
     }
 }
@@ -186,6 +160,9 @@ impl Record {
 pub(crate) struct Past {
     /// The last piece, and what was written behind it.
     packed: Box<[u8]>,
+    /// Bytes of the piece.
+    events: u32,
+    /// Events in it.
     count: u32,
     last_step: Option<Phase>,
     /// `None` if the last piece is all there ever was.
@@ -201,17 +178,21 @@ struct Earlier {
 }
 
 impl Past {
-    /// Bytes that it takes.
+    /// Bytes that it takes, with what else is kept.
+    #[cfg(test)]
     pub(crate) fn size(&self) -> usize {
-        let earlier = self.earlier.iter().flat_map(|earlier| &earlier.pieces).map(Piece::size);
-        self.packed.len() + earlier.sum::<usize>()
+        self.packed.len() - self.events as usize + self.held()
     }
 
-    /// What was written behind the events.
-    pub(crate) fn also(&self) -> Reader<'_> {
-        let mut events = EventReader::new(&self.packed);
-        (0..self.count).for_each(|_| drop(events.read()));
-        events.into_rest()
+    /// Bytes that its events take.
+    fn held(&self) -> usize {
+        let earlier = self.earlier.iter().flat_map(|earlier| &earlier.pieces).map(Piece::size);
+        self.events as usize + earlier.sum::<usize>()
+    }
+
+    /// What was written behind the events, for whoever reads it while this goes on.
+    pub(crate) fn also(&self) -> Also {
+        Also { packed: self.packed.clone(), count: self.count }
     }
 
     /// A record that goes on from here, of at most `limit` events.
@@ -219,12 +200,13 @@ impl Past {
         let mut open = Open::default();
         self.last().events().for_each(|Recorded { at, event }| open.add(at, &event));
         let budget = self.budget.clone();
-        self.budget.release(self.size());
+        // One record less there is only when this is dropped, in whose place the new one is.
+        self.budget.shrink(self.held());
         let (pieces, first, forgotten) = match self.earlier.take() {
             Some(earlier) => (earlier.pieces.into(), earlier.first, earlier.forgotten),
             None => (VecDeque::new(), 0, None),
         };
-        self.packed = Box::default();
+        (self.packed, self.events) = (Box::default(), 0);
         let mut record = Record { pieces, open, first, forgotten, ..Record::new(limit, budget) };
         record.count = record.pieces().map(|piece| piece.count as usize).sum();
         let held = record.pieces.iter().map(Piece::size).sum::<usize>() + record.open.packed.bytes().len();
@@ -238,9 +220,26 @@ impl Past {
     }
 }
 
+/// What was written behind the events of a [`Past`].
+#[derive(Debug)]
+pub(crate) struct Also {
+    packed: Box<[u8]>,
+    /// Events that come before it.
+    count: u32,
+}
+
+impl Also {
+    /// From its beginning, for whoever wrote it with the same writer.
+    pub(crate) fn reader(&self) -> Reader<'_> {
+        let mut events = EventReader::new(&self.packed);
+        (0..self.count).for_each(|_| drop(events.read()));
+        events.into_rest()
+    }
+}
+
 impl Drop for Past {
     fn drop(&mut self) {
-        self.budget.release(self.size());
+        self.budget.release(self.held());
     }
 }
 
@@ -273,94 +272,9 @@ impl Events for Past {
     }
 }
 
-/// What can be read of a record, ended or not.
-pub(crate) trait Events {
-    /// The index of the oldest event kept.
-    fn first(&self) -> u64;
-    /// The last phase whose step is not kept any more.
-    fn forgotten(&self) -> Option<Phase>;
-    /// The events kept, in order.
-    fn pieces(&self) -> impl Iterator<Item = View<'_>>;
-
-    /// The index that the next event will have.
-    fn next_index(&self) -> u64 {
-        self.first() + self.pieces().map(|piece| u64::from(piece.count)).sum::<u64>()
-    }
-
-    /// At most `limit` events from this index on. `None` if the first of them is not kept any more.
-    fn from(&self, index: u64, limit: usize) -> Option<Vec<Recorded>> {
-        let mut skip = usize::try_from(index.checked_sub(self.first())?).ok()?;
-        let mut found = Vec::new();
-        for piece in self.pieces() {
-            let count = piece.count as usize;
-            if found.len() == limit {
-                break;
-            }
-            if skip < count {
-                found.extend(piece.events().skip(skip).take(limit - found.len()));
-            }
-            skip = skip.saturating_sub(count);
-        }
-        Some(found)
-    }
-
-    /// Where a reader begins that wants everything from `phase` on: behind the record of the last phase
-    /// before it. `None` for everything that is kept.
-    fn start_of(&self, phase: Option<Phase>) -> Result<u64, NotKept> {
-        let Some(phase) = phase else { return Ok(self.first()) };
-        match self.last_step_before(phase) {
-            // The record of that phase ends somewhere before the next step; its reader has it already and
-            // tells by the indices.
-            Some(before) => Ok(before),
-            // Of a phase that is still to come nothing is lost.
-            None if phase >= self.oldest_phase() => Ok(self.first()),
-            None => Err(NotKept { oldest: self.oldest_phase() }),
-        }
-    }
-
-    /// The index of the last step that is kept of a phase before this one.
-    fn last_step_before(&self, phase: Phase) -> Option<u64> {
-        let mut index = self.first();
-        let mut last = None;
-        for piece in self.pieces() {
-            let steps = || {
-                let numbered = (index..).zip(piece.events());
-                numbered.filter(|(_, recorded)| step_of(&recorded.event).is_some_and(|step| step < phase))
-            };
-            match piece.last_step {
-                // Only of the last such piece it matters which one it is.
-                Some(step) if step < phase => last = Some((index, piece)),
-                Some(_) => {
-                    if let Some((step, _)) = steps().last() {
-                        return Some(step);
-                    }
-                    break;
-                }
-                None => {}
-            }
-            index += u64::from(piece.count);
-        }
-        let (first, piece) = last?;
-        let steps = (first..).zip(piece.events()).filter(|(_, recorded)| step_of(&recorded.event).is_some());
-        steps.last().map(|(index, _)| index)
-    }
-
-    /// The oldest phase from which on everything is kept.
-    fn oldest_phase(&self) -> Phase {
-        if self.first() == 0 {
-            return Phase::FIRST;
-        }
-        let piece = self.pieces().find(|piece| piece.last_step.is_some());
-        match piece.and_then(|piece| piece.events().find_map(|recorded| step_of(&recorded.event))) {
-            Some(phase) => phase.next(),
-            // The phase behind it has not come yet, but some of what led to it is forgotten.
-            None => self.forgotten().map_or(Phase::FIRST, Phase::next).next(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::events::NotKept;
     use stickycas_model::types::WarpId;
 
     use super::*;
@@ -412,11 +326,45 @@ mod tests {
         assert_eq!(grow(&mut modest), kept + 10, "who has less than its share forgets nothing");
         drop(greedy);
         assert!(budget.held() <= modest.holding.bytes());
-        let past = modest.end(|_| ());
+        let past = modest.end(|out| out.slice(&[0; 100]));
         drop(modest);
-        assert_eq!(budget.held(), past.size(), "of what has ended the budget knows every byte");
+        assert_eq!(budget.held(), past.held(), "of what has ended the budget knows every byte");
+        assert_eq!(past.size(), past.held() + 101, "but not of what is no record");
         drop(past);
-        assert_eq!(budget.held(), 0);
+        assert_eq!((budget.held(), budget.records()), (0, 0));
+    }
+
+    #[test]
+    fn a_record_that_ends_and_is_reopened_counts_once() {
+        let budget = Arc::new(Budget::new(usize::MAX));
+        let mut record = Record::new(usize::MAX, budget.clone());
+        for _ in 0..3 {
+            record.extend(Time::ZERO, &[const { Event::Finished }; 300]);
+            let mut past = record.end(|_| ());
+            record = past.reopen(usize::MAX);
+            drop(past);
+            assert_eq!(budget.records(), 1);
+        }
+        drop(record);
+        assert_eq!((budget.held(), budget.records()), (0, 0));
+    }
+
+    #[test]
+    fn records_that_grow_one_after_the_other_hold_a_share_each_that_becomes_less() {
+        const LIMIT: usize = 1_000_000;
+        const RECORDS: usize = 40;
+        let budget = Arc::new(Budget::new(LIMIT));
+        let mut records = Vec::new();
+        for number in 1..=RECORDS {
+            let mut record = Record::new(usize::MAX, budget.clone());
+            while record.first == 0 && record.holding.bytes() <= LIMIT {
+                record.extend(Time::ZERO, &[const { Event::Finished }; 1_000]);
+            }
+            assert!(record.holding.bytes() <= LIMIT / number + 10_000, "record {number}");
+            records.push(record);
+        }
+        let most = LIMIT as f64 * (1.0 + (RECORDS as f64).ln()) + RECORDS as f64 * 10_000.0;
+        assert!(2 * LIMIT < budget.held() && budget.held() as f64 <= most, "{}", budget.held());
     }
 
     /// Events of every index, so that each can be told from the others.
@@ -447,7 +395,7 @@ mod tests {
             let mut past = record.end(|out| out.number(77_u64));
             check(&|index, limit| past.from(index, limit));
             assert_eq!(past.next_index(), events);
-            assert_eq!(past.also().number(), Some(77));
+            assert_eq!(past.also().reader().number(), Some(77));
             let reopened = past.reopen(usize::MAX);
             check(&|index, limit| reopened.from(index, limit));
             assert_eq!((reopened.next_index(), reopened.count as u64), (events, events));

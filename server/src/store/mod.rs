@@ -5,5 +5,6 @@
 //! instances with it (SPEC F11 makes that a definite answer for every client).
 
 pub(crate) mod budget;
+pub(crate) mod events;
 pub(crate) mod memory;
 mod packed;
