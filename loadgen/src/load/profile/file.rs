@@ -69,6 +69,7 @@ pub(super) struct Load {
     pub(super) hard_stop: Option<Spanned<String>>,
     pub(super) stall: Option<Spanned<String>>,
     pub(super) watch_share: Option<Spanned<f64>>,
+    pub(super) most_errors: Option<Spanned<f64>>,
 }
 
 /// `ramp = { from = 100, to = 1000 }`: instances per second at the beginning and at the end.

@@ -97,6 +97,10 @@ pub struct Flags {
     /// The share of instances of which the server's whole history is judged too
     #[arg(long, value_name = "SHARE")]
     pub watch_share: Option<f64>,
+    /// A larger share of instances that fail or are refused fails the run [default: 0.01, or what the profile's own
+    /// conditions say of errors]
+    #[arg(long, value_name = "SHARE")]
+    pub most_errors: Option<f64>,
     /// Any key of the profile, such as order=descending or load.principal=a; repeat for several
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
@@ -289,5 +293,6 @@ impl Flags {
         line.replace("hard-stop", self.hard_stop.as_ref(), &mut load.hard_stop);
         line.replace("stall", self.stall.as_ref(), &mut load.stall);
         line.replace("watch-share", self.watch_share.as_ref(), &mut load.watch_share);
+        line.replace("most-errors", self.most_errors.as_ref(), &mut load.most_errors);
     }
 }

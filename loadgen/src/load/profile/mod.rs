@@ -61,9 +61,11 @@ read_size = 4
 
 [load]
 in_flight = 16
-warm_up = "1s"
 duration = "10s"
 "#;
+
+/// The warm-up of [`DEFAULT`], unless a tenth of the duration is less. A profile of one's own has none by default.
+const DEFAULT_WARM_UP: Duration = Duration::from_secs(1);
 
 /// A load that can be put on a server.
 #[derive(Clone, Debug, PartialEq)]
@@ -128,6 +130,8 @@ pub struct Load {
     pub stall: Duration,
     /// Of which share of instances the server's whole history is judged too.
     pub watch_share: f64,
+    /// The largest share of instances that may fail or be refused; above it, the run has failed.
+    pub most_errors: f64,
 }
 
 /// When instances begin.
@@ -174,7 +178,9 @@ impl Profile {
     /// # Errors
     /// The file cannot be read, or the first thing in it or in the flags that is wrong.
     pub fn load(path: Option<&Path>, flags: &Flags) -> Result<Self, ScenarioError> {
-        let Some(path) = path else { return Self::parse("the default profile", DEFAULT, flags) };
+        let Some(path) = path else {
+            return Self::parse_with("the default profile", DEFAULT, flags, DEFAULT_WARM_UP);
+        };
         let text = std::fs::read_to_string(path)
             .map_err(|error| ScenarioError::Unreadable { path: path.to_owned(), error })?;
         Self::parse(&path.display().to_string(), &text, flags)
@@ -185,6 +191,11 @@ impl Profile {
     /// # Errors
     /// The first thing that is wrong, with its line.
     pub fn parse(file: &str, text: &str, flags: &Flags) -> Result<Self, ScenarioError> {
+        Self::parse_with(file, text, flags, Duration::ZERO)
+    }
+
+    /// `warm_up`: the longest one if none is given.
+    fn parse_with(file: &str, text: &str, flags: &Flags, warm_up: Duration) -> Result<Self, ScenarioError> {
         if !flags.set.is_empty() && file::read(text).is_ok() {
             let text = set::set(text, &flags.set).map_err(|why| {
                 ScenarioError::Invalid(Problem::new(
@@ -194,14 +205,14 @@ impl Profile {
                 ))
             })?;
             let flags = Flags { set: Vec::new(), ..flags.clone() };
-            return Self::parse(&format!("{file} with --set"), &text, &flags);
+            return Self::parse_with(&format!("{file} with --set"), &text, &flags, warm_up);
         }
         let invalid = |file: &str, text: &str, fault| ScenarioError::Invalid(Problem::new(file, text, fault));
         let mut written = file::read(text).map_err(|fault| invalid(file, text, fault))?;
         // What flags give stands behind the file's text.
         let behind = text.len() + 1;
         let line = flags.apply(&mut written, behind);
-        check::check(&written).map_err(|Fault { span, reason }| {
+        check::check(&written, warm_up).map_err(|Fault { span, reason }| {
             if span.start < behind {
                 return invalid(file, text, Fault { span, reason });
             }

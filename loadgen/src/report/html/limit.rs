@@ -49,7 +49,10 @@ fn verdict(limit: &Limit) -> Markup {
     };
     html! {
         div class=(class) {
-            p class="big" { span { (limit.verdict) } " " (counted(limit.judged.instances(), "instance")) " judged" }
+            p class="big" {
+                span { (limit.verdict) } " " (grouped(limit.judged.instances())) " of "
+                (counted(limit.judged.started(), "started instance")) " judged"
+            }
             ul {
                 li { (found(limit)) }
                 @for doubt in doubts(limit) { li { (doubt) } }

@@ -24,7 +24,7 @@ pub fn text(limit: &Limit) -> String {
 
 fn write(text: &mut String, limit: &Limit) -> std::fmt::Result {
     let judged = &limit.judged;
-    writeln!(text, "verdict: {}: {} instances judged", limit.verdict, judged.instances())?;
+    writeln!(text, "verdict: {}: {}", limit.verdict, judged.line())?;
     judged.reasons.iter().try_for_each(|reason| writeln!(text, "  - {reason}"))?;
     for probe in &limit.probes {
         writeln!(text, "  {}", line(probe))?;
