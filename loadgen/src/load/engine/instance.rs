@@ -53,8 +53,8 @@ pub(super) async fn run(engine: &Arc<Engine>, number: u64, planned: Instant) {
     }
 }
 
-/// In a closed loop, a place that was refused stays empty for a moment, as it would if somebody waited to try again: else
-/// the loop would spin on refusals. An open loop goes by its schedule.
+/// In a closed loop, a place that was refused stays empty for a moment, as it would if somebody waited to try again:
+/// else the loop would spin on refusals. An open loop goes by its schedule.
 async fn hold_back(engine: &Engine, ended: Ended) {
     let closed = matches!(engine.profile.load.pacing, Pacing::Closed { .. });
     if closed && matches!(ended, Ended::Refused(_)) {

@@ -1,5 +1,5 @@
-//! Whether results that are to be merged belong together: the time in which all of them measured, the rates in that time,
-//! and whether they are of the same work.
+//! Whether results that are to be merged belong together: the time in which all of them measured, the rates in that
+//! time, and whether they are of the same work.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;

@@ -42,7 +42,8 @@ pub fn found(limit: &Limit) -> String {
     let conditions = limit.conditions.join(" and ");
     match (limit.rate, limit.between) {
         (Some(rate), Some([low, high])) => format!(
-            "limit for {conditions}: {rate:.0} instances/s, between {low:.0} and {high:.0} ({:.1} % confidence, {} searches)",
+            "limit for {conditions}: {rate:.0} instances/s, between {low:.0} and {high:.0} ({:.1} % confidence, \
+             {} searches)",
             100.0 * limit.confidence,
             limit.searches.len()
         ),
