@@ -310,7 +310,8 @@ mod tests {
                 Flags { rate: Some(50.0), fail_if: vec!["missed > 0".to_owned()], ..Flags::default() };
             let profile = Profile::load(None, &flags).unwrap();
             let wanted = Wanted { conditions: vec![condition.parse().unwrap()], repeats: 1, precision: 0.05 };
-            let counts = Counts { begun: 100, done: 97, refused: 3, late: 1, ..Counts::default() };
+            let counts =
+                Counts { planned: 50, late: 1, begun: 100, done: 97, refused: 3, ..Counts::default() };
             let figures = Figures { rate: 40.0, counts, ..Figures::default() };
             judge(&profile, &wanted, 1, 50.0, &Probed { figures, judged: Judged::default() }).broke
         };

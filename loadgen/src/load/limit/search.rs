@@ -12,7 +12,7 @@
 //! Where noise makes a rate hold only sometimes, the first pass favours holding, since it gives a second chance to one
 //! side only. Best of three favours neither, so the search ends about where a single try holds as often as not.
 
-/// As many tries has a search.
+/// As many tries has a search, and once more as many if it has just taken back whatever held.
 const MOST_TRIES: u32 = 40;
 /// By which factor at most a search leaves ends that it had found once, which were near.
 const NEAR_FACTOR: f64 = 1.2;
@@ -29,6 +29,8 @@ pub struct Search {
     /// The ends are near when they differ by no more than this factor.
     near: f64,
     tries: u32,
+    /// Whether any rate has held.
+    has_held: bool,
     /// The rate on which there is no judgement yet, and what its tries said.
     pending: Option<Pending>,
 }
@@ -53,13 +55,14 @@ impl Search {
     /// From this rate on, raising or lowering it by this factor, until known as exactly as `near` says.
     #[must_use]
     pub fn new(start: f64, factor: f64, near: f64) -> Self {
-        Self { low: None, high: None, start, factor, near, tries: 0, pending: None }
+        Self { low: None, high: None, start, factor, near, tries: 0, has_held: false, pending: None }
     }
 
     /// The next rate to be tried; `None` when it is over.
     #[must_use]
     pub fn next(&self) -> Option<f64> {
-        if self.tries >= MOST_TRIES {
+        let taken_back = self.has_held && self.low.is_none();
+        if self.tries >= if taken_back { 2 * MOST_TRIES } else { MOST_TRIES } {
             return None;
         }
         if let Some(pending) = self.pending {
@@ -95,6 +98,7 @@ impl Search {
         }
         let before = if held { self.low } else { self.high };
         let end = Some(End { rate, confirmed: near && before.is_some_and(|before| before.rate == rate) });
+        self.has_held |= held;
         if held {
             self.low = end;
             self.high = self.high.filter(|high| high.rate > rate);
