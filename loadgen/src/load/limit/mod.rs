@@ -252,6 +252,8 @@ fn confidence(searches: &[Found]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use stickycas_model::random::SplitMix64;
+
     use super::super::figures::Counts;
     use super::super::profile::Flags;
     use super::*;
@@ -301,6 +303,29 @@ mod tests {
         );
         assert_eq!(limit.verdict, Outcome::Valid);
         assert!(limit.probes.iter().any(|probe| probe.broke == ["1 errors"]));
+    }
+
+    #[tokio::test]
+    async fn the_interval_holds_what_is_looked_for_about_as_often_as_its_confidence_says() {
+        let wanted = Wanted { conditions: vec!["rate > 10".parse().unwrap()], repeats: 5, precision: 0.05 };
+        let (mut held, loads) = (0, 200);
+        for seed in 0..loads {
+            let flags = Flags { rate: Some(100.0), seed: Some(seed), ..Flags::default() };
+            let profile = Profile::load(None, &flags).unwrap();
+            let mut random = SplitMix64::new(seed);
+            // From 9 in 10 at 880 down to 1 in 10 at 1,140.
+            let probe = |profile: Profile| {
+                let chance = 1.0 / (1.0 + (rate_of(&profile) / 1_000.0).powf(1.0 / 0.06));
+                let holds = (random.index(1_000_000) as f64) < 1e6 * chance;
+                let figures = Figures { rate: if holds { 20.0 } else { 1.0 }, ..Figures::default() };
+                std::future::ready(Ok(Some(Probed { figures, judged: Judged::default() })))
+            };
+            let limit = find(&profile, &wanted, probe, |_| {}).await.unwrap();
+            let [low, high] = limit.between.unwrap();
+            held += u32::from((low..=high).contains(&1_000.0));
+        }
+        // 93.75 % are claimed; three standard deviations are 5 %.
+        assert!(f64::from(held) >= 0.885 * loads as f64, "{held} of {loads}");
     }
 
     #[test]

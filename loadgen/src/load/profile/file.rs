@@ -6,7 +6,6 @@ use toml::Spanned;
 use super::Transport;
 use crate::fault_plan::Placement;
 use crate::load::arrivals::Spacing;
-use crate::scenario::Fault;
 use crate::scenario::file::Instance;
 
 /// The whole file.
@@ -87,10 +86,4 @@ pub(super) struct Step {
     pub(super) rate: Spanned<f64>,
     #[serde(rename = "for")]
     pub(super) lasts: Spanned<String>,
-}
-
-/// Reads the text of a file.
-pub(super) fn read(text: &str) -> Result<File, Fault> {
-    toml::from_str(text)
-        .map_err(|error: toml::de::Error| Fault::new(error.span().unwrap_or_default(), error.message()))
 }

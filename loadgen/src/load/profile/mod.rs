@@ -40,6 +40,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use stickycas_model::byzantine::Strategy;
 use stickycas_model::params::Params;
@@ -48,7 +49,7 @@ pub use self::flags::Flags;
 use super::arrivals::{Arrivals, Piece, Spacing};
 use super::threshold::Threshold;
 use crate::fault_plan::{FaultPlan, Placement};
-use crate::scenario::{Fault, Problem, ScenarioError};
+use crate::scenario::{Fault, Problem, ScenarioError, read_toml};
 
 /// The load without a file: a closed loop of small instances, for ten seconds.
 pub const DEFAULT: &str = r#"name = "load"
@@ -162,13 +163,13 @@ pub struct Open {
 }
 
 /// How processes speak to the server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
-    /// One Attach stream for each principal, with all its instances on it.
+    /// One Attach stream for each principal, with all its instances on it
     #[default]
     Attach,
-    /// A unary call for each access and each decision.
+    /// A unary call for each access and each decision
     Unary,
 }
 
@@ -196,7 +197,7 @@ impl Profile {
 
     /// `warm_up`: the longest one if none is given.
     fn parse_with(file: &str, text: &str, flags: &Flags, warm_up: Duration) -> Result<Self, ScenarioError> {
-        if !flags.set.is_empty() && file::read(text).is_ok() {
+        if !flags.set.is_empty() && read_toml::<file::File>(text).is_ok() {
             let text = set::set(text, &flags.set).map_err(|why| {
                 ScenarioError::Invalid(Problem::new(
                     "command line",
@@ -208,7 +209,7 @@ impl Profile {
             return Self::parse_with(&format!("{file} with --set"), &text, &flags, warm_up);
         }
         let invalid = |file: &str, text: &str, fault| ScenarioError::Invalid(Problem::new(file, text, fault));
-        let mut written = file::read(text).map_err(|fault| invalid(file, text, fault))?;
+        let mut written = read_toml::<file::File>(text).map_err(|fault| invalid(file, text, fault))?;
         // What flags give stands behind the file's text.
         let behind = text.len() + 1;
         let line = flags.apply(&mut written, behind);

@@ -86,7 +86,7 @@ use stickycas_model::judge::{Outcome, Property};
 use stickycas_model::types::{AccessNumber, Phase, ProcessId};
 
 pub use self::service::{NoService, Service};
-use crate::scenario::{Overrides, Problem, Scenario, ScenarioError};
+use crate::scenario::{Overrides, Problem, Scenario, ScenarioError, read_toml};
 
 /// A plan that can be carried out. See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -209,7 +209,7 @@ impl Plan {
     /// # Errors
     /// The first thing that is wrong, with its line.
     pub fn parse(file: &str, text: &str) -> Result<Self, ScenarioError> {
-        file::read(text)
+        read_toml::<file::File>(text)
             .and_then(|written| check::check(written, file, text))
             .map_err(|fault| ScenarioError::Invalid(Problem::new(file, text, fault)))
     }
