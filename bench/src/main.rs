@@ -1,7 +1,7 @@
 //! `stickycas-bench`: what StickyCAS costs, beside the least that could do the work, in one run.
 //!
 //! ```text
-//! cargo run --release -p stickycas-bench -- wire       the service over the wire, beside one that does nothing, and etcd
+//! cargo run --release -p stickycas-bench -- wire       the service over the wire, beside one that does nothing
 //! cargo run --release -p stickycas-bench -- latency    one instance alone, in round trips
 //! target/release/stickycas-bench scale --finished 1000000    memory for each of them, see its header
 //! cargo run --release -p stickycas-bench -- help

@@ -11,9 +11,9 @@
 //!
 //! The server is the real program, `stickycas-server`, in a process of its own; the one that does nothing is `serve
 //! floor` of this program. Memory is what the system says of that process (`Rss` of `/proc/PID/smaps_rollup`, and
-//! `Pss`, which leaves out what others share) after less what it said before, divided by the count: allocator, kernel's
-//! page size and fragmentation included. What the kernel itself holds for a socket is in neither. Everything goes over TCP on
-//! loopback.
+//! `Pss`, which leaves out what others share) after less what it said before, divided by the count: allocator,
+//! kernel's page size and fragmentation included. What the kernel itself holds for a socket is in neither. Everything
+//! goes over TCP on loopback.
 //!
 //! **Limits of the server are lifted**: on instances, on instances of one creator, on requests per second and on the
 //! memory of an instance; retention and idle lifetime are an hour. What the server does at its limits is not measured

@@ -59,7 +59,7 @@ pub(super) struct LoadArgs {
     /// With --baseline: differences up to this share are noise
     #[arg(long, value_name = "SHARE", default_value_t = 0.1)]
     noise: f64,
-    /// Search for the highest rate of an open loop at which this holds, such as 'instance_p99 < 20ms'; repeat for
+    /// Search for the highest rate of an open loop at which this holds, such as 'instance_p99<20ms'; repeat for
     /// several. The profile's rate is where it begins, and its duration that of each probe
     #[arg(long, value_name = "CONDITION", conflicts_with_all = ["baseline", "in_flight", "ramp", "steps"])]
     find_limit: Vec<Threshold>,

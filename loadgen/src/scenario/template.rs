@@ -1,7 +1,7 @@
 //! A scenario for many runs, which differ by their seed and by what is drawn from it.
 //!
-//! The file is read and checked once. Then [`Template::redraw`] makes of the plan of one run that of another, exactly as
-//! if the file had been read with that seed, but does again only what the seed has a say in.
+//! The file is read and checked once. Then [`Template::redraw`] makes of the plan of one run that of another, exactly
+//! as if the file had been read with that seed, but does again only what the seed has a say in.
 
 use std::path::Path;
 use std::sync::Arc;

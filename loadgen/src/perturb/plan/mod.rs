@@ -36,10 +36,10 @@
 //! | `{ gathered = true }` | gathering has ended, phase 1 may open (F5) |
 //! | `{ phase = 9 }` | phase 9 has come |
 //! | `{ joined = 6 }` | process 6 has joined |
-//! | `{ accepted = 6, access = 1 }` | access 1 of process 6 is accepted and waits for its phase; `access` is 1 if not given |
+//! | `{ accepted = 6, access = 1 }` | access 1 (the default) of process 6 is accepted and waits for its phase |
 //! | `{ answered = 6, access = 1 }` | access 1 of process 6 was executed |
 //! | `{ decided = 6 }` | process 6 has reported its decision |
-//! | `{ after = "3s" }` | so long after the step before; for when there is no event to wait for: a server that is down has none |
+//! | `{ after = "3s" }` | so long after the step before; a server that is down has no event to wait for |
 //!
 //! All but the first and the last are events of the instance, seen on its watch. `by` is such an event too: if it
 //! is seen before the step is done, the step came too late, and the plan did not do what it was to do.
@@ -67,7 +67,7 @@
 //! | `appends = { 7 = 1 }` | exactly so many of its appends were executed |
 //! | `still = "2s"` | between two neighbouring events nothing happened for so long, or longer |
 //! | `told_unknown = 16` | so many processes were told that the instance is unknown (F11) |
-//! | `missing = { strong_validity = "f = 4" }` | the property was not promised, and the premise that the verdict names has these words |
+//! | `missing = { strong_validity = "f = 4" }` | it was not promised, for a premise that the verdict names so |
 //!
 //! Who is late is compared with the plan by the judge; so is whether the attacks of Byzantine processes fired.
 

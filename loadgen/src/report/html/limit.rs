@@ -150,7 +150,8 @@ fn course(limit: &Limit) -> Figure {
         head: vec!["probe", "search", "asked for", "done", "p50", "p99", "says"],
         rows: probes.iter().map(row).collect(),
     };
-    let caption = "The rates in the order in which they were tried. Each search begins near the limit of the one before.";
+    let caption = "The rates in the order in which they were tried. Each search begins near the limit of the one \
+                   before.";
     figure("course", "Probe by probe", caption, &legend, &content, table)
 }
 
