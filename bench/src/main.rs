@@ -1,9 +1,9 @@
 //! `stickycas-bench`: what StickyCAS costs, beside the least that could do the work, in one run.
 //!
 //! ```text
-//! cargo run --release -p stickycas-bench -- wire           the service over the wire, against one that does nothing, and etcd
-//! cargo run --release -p stickycas-bench -- latency        one instance alone, in round trips
-//! target/release/stickycas-bench scale --finished 1000000      memory for each of them, see its header
+//! cargo run --release -p stickycas-bench -- wire       the service over the wire, beside one that does nothing
+//! cargo run --release -p stickycas-bench -- latency    one instance alone, in round trips
+//! target/release/stickycas-bench scale --finished 1000000    memory for each of them, see its header
 //! cargo run --release -p stickycas-bench -- help
 //! ```
 //!
@@ -29,6 +29,7 @@ mod turns;
 mod wire;
 mod work;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -37,6 +38,10 @@ use clap::Parser as _;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-fn main() -> anyhow::Result<ExitCode> {
-    cli::Cli::parse().run()
+fn main() -> ExitCode {
+    cli::Cli::parse().run().unwrap_or_else(|error| {
+        // Where nobody can be told, the exit code tells.
+        let _told = writeln!(std::io::stderr(), "error: {error:#}");
+        ExitCode::FAILURE
+    })
 }

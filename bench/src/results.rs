@@ -2,15 +2,15 @@
 //!
 //! | key | what |
 //! | --- | --- |
-//! | `format`, `version` | `stickycas-bench` and the version of this form, a number that grows when a key changes its meaning or goes |
-//! | `measured` | the subcommand; what stands under the keys that are not in this table is told in its header |
+//! | `format`, `version` | `stickycas-bench`, and a number that grows when a key changes its meaning or goes |
+//! | `measured` | the subcommand; keys that are not in this table are told in its header |
 //! | `at` | when the run ended, UTC |
 //! | `host` | the machine, and the version and command line of this program; as in the results of loads |
 //! | `rustc` | the compiler |
 //! | `programs` | other programs that took part, by name, with their versions |
 //!
-//! Units stand at the end of names: `_s` seconds, `_us` microseconds, `_bytes`; rates are per second. Samples come in the
-//! order in which they were taken, with nothing left out but the turn that warms up.
+//! Units stand at the end of names: `_s` seconds, `_us` microseconds, `_bytes`; rates are per second. Samples come in
+//! the order in which they were taken, with nothing left out but what warms up.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -66,7 +66,8 @@ pub(crate) fn write<T: Serialize>(
         .with_context(|| path.display().to_string())
 }
 
-/// A line for each key and none for each element: thousands of samples in a row stay readable, and comparable by `diff`.
+/// A line for each key and none for each element: thousands of samples in a row stay readable, and comparable by
+/// `diff`.
 struct Layout(PrettyFormatter<'static>);
 
 impl Formatter for Layout {

@@ -4,7 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// How often, how much, and where to.
+use crate::serve::Layout;
+
+/// The largest number that may multiply the instances of a turn: they all stand in memory.
+const LARGEST_SCALE: f64 = 1_000.0;
+
+/// How often, how much, where, and where to.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Turns {
     /// How often each candidate has its turn, after one turn that does not count.
@@ -14,11 +19,19 @@ pub(crate) struct Turns {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Multiplies the number of instances in each turn.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, value_parser = scale)]
     scale: f64,
+    /// How clients and server share the processors; etcd, where it takes part, is always a program of its own.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) layout: Layout,
     /// Write every sample there, as JSON.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+}
+
+fn scale(text: &str) -> Result<f64, String> {
+    let scale = text.parse().ok().filter(|scale| *scale > 0.0 && *scale <= LARGEST_SCALE);
+    scale.ok_or_else(|| format!("give a number above 0 and up to {LARGEST_SCALE}"))
 }
 
 impl Turns {
@@ -40,5 +53,43 @@ impl Turns {
             anyhow::ensure!(known, "--only: no candidate '{only}'; there are: {}", names.join(", "));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(flatten)]
+        turns: Turns,
+    }
+
+    fn parsed(arguments: &str) -> Result<Turns, String> {
+        let words = std::iter::once("program").chain(arguments.split_whitespace());
+        Program::try_parse_from(words).map(|program| program.turns).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_turn_has_as_many_instances_as_its_scale_says_and_never_none() {
+        let instances = |scale: &str| parsed(&format!("--scale {scale}")).unwrap().scaled(300);
+        assert_eq!((instances("1"), instances("2.5"), instances("0.001")), (300, 750, 1));
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_refused_with_what_can() {
+        for scale in ["0", "-1", "NaN", "inf", "1e300", "much"] {
+            let error = parsed(&format!("--scale={scale}")).unwrap_err();
+            assert!(error.contains("give a number above 0 and up to 1000"), "{error}");
+        }
+        assert!(parsed("--rounds 0").is_err());
+        let names = ["unary".to_owned(), "attach/1".to_owned()];
+        let turns = parsed("--only attach/1,nobody").unwrap();
+        assert!(turns.wants("attach/1") && !turns.wants("unary") && parsed("").unwrap().wants("unary"));
+        let error = turns.check(&names).unwrap_err().to_string();
+        assert_eq!(error, "--only: no candidate 'nobody'; there are: unary, attach/1");
     }
 }

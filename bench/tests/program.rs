@@ -140,3 +140,44 @@ fn a_candidate_that_does_not_exist_is_refused_with_those_that_do() {
     let told = text(&output.stderr);
     assert!(told.contains("attach/17") && told.contains("attach/16"), "{told}");
 }
+
+#[test]
+fn what_cannot_be_measured_is_refused_with_what_can_and_without_a_backtrace() {
+    for (arguments, hint) in [
+        (&["scale", "--cost", "10,0"][..], "0 is not in 1.."),
+        (&["scale", "--principals", "3"], "give a multiple of 8"),
+        (&["scale", "--principals", "0"], "give a multiple of 8"),
+        (&["scale", "--finished", "0"], "0 is not in 1.."),
+        (&["scale", "--live", "0"], "0 is not in 1.."),
+        (&["scale", "--own-rosters"], "--finished"),
+        (&["scale"], "error: say what to measure: --principals, --finished, --live, --cost"),
+        (
+            &["scale", "--cost", "1", "--server", "/nowhere/server"],
+            "error: /nowhere/server is missing: cargo build",
+        ),
+        (&["wire", "--scale", "0"], "give a number above 0"),
+        (&["latency", "--rounds", "0"], "0 is not in 1.."),
+        (&["latency", "--only", "nobody"], "error: --only: no candidate 'nobody'; there are: message"),
+    ] {
+        let output = bench(arguments).env("RUST_BACKTRACE", "1").output().unwrap();
+        let told = text(&output.stderr);
+        assert!(!output.status.success() && output.stdout.is_empty(), "{arguments:?}");
+        assert!(told.contains(hint), "{arguments:?}: {told}");
+        assert!(!told.contains("backtrace") && !told.contains("panicked"), "{arguments:?}: {told}");
+    }
+}
+
+/// The server's program, if it has been built beside this one.
+#[test]
+fn what_a_server_holds_is_measured_and_every_instance_that_ends_is_judged() {
+    let server = Path::new(env!("CARGO_BIN_EXE_stickycas-bench")).with_file_name("stickycas-server");
+    if !server.is_file() {
+        return;
+    }
+    let results = results(&["scale", "--principals", "16", "--finished", "24", "--live", "8"]);
+    let arguments = results["server_arguments"].as_array().unwrap();
+    assert!(arguments.iter().any(|it| it == "--requests-per-second"), "{results}");
+    let counts: Vec<u64> =
+        results["measurements"].as_array().unwrap().iter().map(|it| it["count"].as_u64().unwrap()).collect();
+    assert_eq!(counts, [16, 16, 24, 8]);
+}

@@ -93,7 +93,8 @@ impl fmt::Display for Replayed {
             let events = self.events;
             return writeln!(
                 out,
-                "replay: the same: {events} events came out again one by one, and the verdict is the same in every field"
+                "replay: the same: {events} events came out again one by one, and the verdict is the same in every \
+                 field"
             );
         }
         writeln!(out, "replay: different")?;

@@ -20,6 +20,7 @@ use stickycas_loadgen::load::limit::Limit;
 use stickycas_loadgen::load::measure::{Ended, Label, Measure};
 use stickycas_loadgen::run::OwnServer;
 use stickycas_model::judge::Outcome;
+use stickycas_server::limits::Limits;
 
 const QUICK: [&str; 7] = ["load", "--instances", "60", "--duration", "1h", "--warm-up", "0s"];
 
@@ -48,7 +49,10 @@ fn a_load_leaves_a_folder_and_its_first_line_is_the_verdict() {
     let output = loadgen(folder, &QUICK, &["--seed", "7", "--watch-share", "1"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let shown = text(&output.stdout);
-    assert!(shown.starts_with("verdict: valid: 60 instances judged; the whole history of 60\n"), "{shown}");
+    assert!(
+        shown.starts_with("verdict: valid: 60 of 60 started instances judged; the whole history of 60\n"),
+        "{shown}"
+    );
     assert!(text(&output.stderr).starts_with("seed 7\n"));
 
     let run = folder.join("runs/load-7");
@@ -84,7 +88,11 @@ fn the_result_is_what_its_schema_says_and_the_histograms_say_the_same() {
     let folder = temporary.path();
     let output = loadgen(folder, &QUICK, &["--json", "--out", "here", "--fail-if", "read_p50 > 0ns"]);
     assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("failed: read_p50 > 0ns: "), "{}", text(&output.stderr));
+    let told = text(&output.stderr);
+    assert!(
+        told.contains("failed: read_p50 > 0ns: ") && told.contains("; FAILED: read_p50 > 0ns\n"),
+        "{told}"
+    );
     assert!(
         text(&output.stderr).contains("to repeat it: stickycas-loadgen load --profile here/profile.toml")
     );
@@ -134,7 +142,12 @@ fn what_is_wrong_with_a_profile_or_a_flag_is_said_with_its_place() {
     fs::create_dir(folder.join("taken")).unwrap();
     fs::write(folder.join("taken/file"), "").unwrap();
     assert!(wrong(&["--out", "taken"]).contains("taken exists already: give another --out"));
-    assert!(wrong(&["--server", "http://127.0.0.1:1"]).contains("127.0.0.1:1"));
+    let nobody = wrong(&["--server", "http://127.0.0.1:1"]);
+    assert!(nobody.contains("no answer from http://127.0.0.1:1"), "{nobody}");
+    assert!(
+        nobody.contains("stickycas-server serve --insecure-principals --coordinator loadgen"),
+        "{nobody}"
+    );
 }
 
 #[test]
@@ -173,6 +186,69 @@ async fn a_server_elsewhere_is_loaded_by_its_address() {
     assert_eq!(result.hosts[0].server.as_deref(), Some(url.as_str()));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_that_was_mostly_refused_has_failed_and_says_so_on_its_first_line() {
+    let server =
+        OwnServer::start_with(Limits { instances_per_creator: 3, ..Limits::default() }).await.unwrap();
+    let url = server.url().to_owned();
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path().to_owned();
+    tokio::task::spawn_blocking(move || {
+        let out = |more: &[&str]| loadgen(&folder, &[&QUICK[..], &["--server", &url]].concat(), more);
+        let output = out(&["--out", "refused", "--json"]);
+        assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
+        let told = text(&output.stderr);
+        let first = told.lines().find(|line| line.starts_with("verdict: ")).unwrap();
+        assert!(first.starts_with("verdict: valid: 3 of 60 started instances judged"), "{first}");
+        assert!(first.ends_with("; FAILED: error_rate > 0.01"), "{first}");
+        assert!(told.contains("failed: error_rate > 0.01: 0.9500"), "{told}");
+        let json: Json = serde_json::from_slice(&output.stdout).unwrap();
+        let schema = schema();
+        assert_eq!(json_schema::faults(&schema, &schema, &json, ""), [""; 0]);
+        // What the server said of the first, wherever one looks.
+        let message = json["messages"]["TOO_MANY_INSTANCES"].as_str().unwrap().to_owned();
+        assert!(!message.is_empty() && !message.contains("TOO_MANY_INSTANCES"), "{message}");
+        assert!(told.contains(&format!("the first TOO_MANY_INSTANCES: {message}")), "{told}");
+        let page = fs::read_to_string(folder.join("refused/report.html")).unwrap();
+        assert!(page.contains(&message.replace('"', "&quot;")), "{message}");
+        // Who expects refusals says so.
+        assert_eq!(
+            out(&["--most-errors", "1", "--out", "expected"]).status.code(),
+            Some(2),
+            "nothing is left"
+        );
+        let own = out(&["--fail-if", "errors > 60", "--out", "own"]);
+        assert!(!text(&own.stdout).contains("FAILED"), "{}", text(&own.stdout));
+    })
+    .await
+    .unwrap();
+}
+
+#[test]
+fn a_short_load_has_a_short_warm_up_unless_it_was_asked_for() {
+    let temporary = tempfile::tempdir().unwrap();
+    let output = loadgen(temporary.path(), &["load", "--duration", "200ms", "--out", "short"], &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let profile = fs::read_to_string(temporary.path().join("short/profile.toml")).unwrap();
+    assert!(profile.contains("warm_up = \"20ms\""), "{profile}");
+    let output = loadgen(temporary.path(), &["load", "--duration", "200ms", "--warm-up", "1s"], &[]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stderr).contains("give less than the whole 200ms"), "{}", text(&output.stderr));
+}
+
+/// As if they had been made at the same time, as on several machines.
+fn at_the_same_time(folder: &Path, names: &[&str]) {
+    let file = |name: &str| folder.join(name).join("result.json");
+    let read = |name: &str| -> Json { serde_json::from_slice(&fs::read(file(name)).unwrap()).unwrap() };
+    let first = read(names[0]);
+    for name in names {
+        let mut result = read(name);
+        result["began"] = first["began"].clone();
+        result["figures"]["seconds"] = first["figures"]["seconds"].clone();
+        fs::write(file(name), result.to_string()).unwrap();
+    }
+}
+
 #[test]
 fn results_of_several_generators_are_merged_into_one() {
     let temporary = tempfile::tempdir().unwrap();
@@ -181,6 +257,10 @@ fn results_of_several_generators_are_merged_into_one() {
         let output = loadgen(folder, &QUICK, &["--seed", seed, "--out", name, "--fail-if", "errors > 0"]);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     }
+    let apart = loadgen(folder, &["report", "merge", "two", "one", "three", "--out", "all"], &[]);
+    assert_eq!(apart.status.code(), Some(3));
+    assert!(text(&apart.stderr).contains("rates add up only if all measure"), "{}", text(&apart.stderr));
+    at_the_same_time(folder, &["one", "two", "three"]);
     let merged = loadgen(folder, &["report", "merge", "two", "one", "three", "--out", "all", "--json"], &[]);
     assert_eq!(merged.status.code(), Some(0), "{}", text(&merged.stderr));
     let json: Json = serde_json::from_slice(&merged.stdout).unwrap();
@@ -192,7 +272,9 @@ fn results_of_several_generators_are_merged_into_one() {
     };
     let parts = [read("one"), read("two"), read("three")];
     assert_eq!((all.judged.valid, all.figures.counts.done, all.hosts.len()), (180, 180, 3));
-    assert_eq!((&all.began, all.seed), (&parts[0].began, 1), "the first to begin comes first");
+    assert_eq!(all.began, parts[0].began);
+    let rates: f64 = parts.iter().map(|part| part.figures.rate).sum();
+    assert!((all.figures.rate / rates - 1.0).abs() < 1e-9, "{} and {rates}", all.figures.rate);
     for measure in [Measure::Instance, Measure::Append, Measure::Read] {
         let latency = all.figures.latency(measure).unwrap();
         let of_parts = parts.iter().map(|part| part.figures.latency(measure).unwrap());
@@ -269,7 +351,7 @@ fn instances_that_are_not_valid_are_kept_as_run_folders() {
     let output = loadgen(folder, &["load", "--profile", "over.toml"], &[]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let shown = text(&output.stdout);
-    assert!(shown.starts_with("verdict: outside: 20 instances judged, 20 outside"), "{shown}");
+    assert!(shown.starts_with("verdict: outside: 20 of 20 started instances judged, 20 outside"), "{shown}");
     assert!(shown.contains("strong validity"), "{shown}");
     let kept = fs::read_dir(folder.join("runs/over-4/instances")).unwrap().map(|entry| entry.unwrap().path());
     let (kept, seen): (Vec<_>, Vec<_>) = kept.partition(|path| path.is_dir());

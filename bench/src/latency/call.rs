@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use super::Took;
 use crate::rig::Rig;
 use crate::wire::unary::{Client, append, propose};
-use crate::work::{self, Saw};
+use crate::work::Saw;
 
 /// The id of an instance that does not exist, as long as one that does.
 const NOBODYS: &str = "00000000000000000000000000000000";
@@ -34,33 +34,28 @@ pub(super) async fn round_trips(rig: &Rig, times: usize, many: usize) -> anyhow:
     Ok(took)
 }
 
-/// So many instances, one after the other, each created just before it is played.
-pub(super) async fn instances(rig: &Rig, times: usize) -> anyhow::Result<Vec<Took>> {
-    let mut creator = rig.creator().await?;
-    let mut took = Vec::new();
-    let mut all = vec![Vec::new(); rig.lines.len()];
-    for instance in 0..times {
-        let created = Instant::now();
-        let id = creator.create().await?;
-        let create = created.elapsed();
+/// Instances by unary calls.
+pub(super) struct Player<'a>(pub(super) &'a Rig);
+
+impl super::Player for Player<'_> {
+    async fn play(&mut self, id: &str, instance: usize) -> anyhow::Result<(Vec<Saw>, Duration)> {
+        let lines = &self.0.lines;
         let started = Instant::now();
         let mut processes = JoinSet::new();
-        for line in rig.lines.iter().cloned() {
-            let id = id.clone();
+        for line in lines.iter().cloned() {
+            let id = id.to_owned();
             processes.spawn(async move {
                 let mut client = Client::new(line.channel.clone());
                 let saw = propose(&mut client, &line, &id, instance).await?;
                 anyhow::Ok((line.process, saw, Instant::now()))
             });
         }
-        let mut last = started;
+        let (mut all, mut last) = (vec![Saw::NOTHING; lines.len()], started);
         while let Some(process) = processes.join_next().await {
             let (process, saw, decided) = process??;
-            all[process].push(saw);
+            all[process] = saw;
             last = last.max(decided);
         }
-        took.push(Took { create, decide: last - started });
+        Ok((all, last - started))
     }
-    work::judge(&all, times)?;
-    Ok(took)
 }

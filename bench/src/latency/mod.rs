@@ -15,8 +15,11 @@
 //! | `messages` | 32 of them at once, on 32 streams, until the last one is back |
 //! | `call`, `calls` | the same with unary calls of a service that answers at once |
 //! | `attach` | one instance: a hello and the append as one message, then the read, as one more |
-//! | `attach-ahead` | the same, and the read goes out together with the append (F7): it is the same whatever the append comes to (D1) |
+//! | `attach-ahead` | the same, and the read goes out together with the append (F7, D1) |
 //! | `unary` | one instance: an append, then a read |
+//!
+//! A read may go ahead because it is the same whatever the append comes to. The first of each turn does not count: it
+//! opens connections and streams.
 //!
 //! `message` is what one process would wait alone, `messages` what 32 wait who share the processors with each other and
 //! with the server: no instance of 32 processes can be done before 32 messages went there and back.
@@ -31,7 +34,7 @@ mod stream;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -41,15 +44,13 @@ use crate::results;
 use crate::rig::Rig;
 use crate::serve::{self, Layout};
 use crate::turns::Turns;
+use crate::work::{self, Saw};
 
 /// How to measure an instance alone.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     turns: Turns,
-    /// How clients and server share the processors.
-    #[arg(long, value_enum, default_value_t)]
-    layout: Layout,
 }
 
 /// Instances, or round trips, in one turn.
@@ -102,17 +103,54 @@ impl Candidate {
         }
     }
 
-    /// One turn, on a server of its own.
+    /// One turn, on a server of its own: so many, after a first one that does not count.
     async fn turn(self, times: usize, layout: Layout) -> anyhow::Result<Vec<Took>> {
-        match self {
+        let times = times + 1;
+        let took = match self {
             Message => stream::round_trips(&Rig::floor(0, layout).await?, times, 1).await,
             Messages => stream::round_trips(&Rig::floor(0, layout).await?, times, usize::MAX).await,
             Call => call::round_trips(&Rig::floor(0, layout).await?, times, 1).await,
             Calls => call::round_trips(&Rig::floor(0, layout).await?, times, usize::MAX).await,
-            Attach { ahead } => stream::instances(&Rig::server(0, layout).await?, times, ahead).await,
-            Unary => call::instances(&Rig::server(0, layout).await?, times).await,
-        }
+            Attach { ahead } => {
+                let rig = Rig::server(0, layout).await?;
+                instances(&rig, times, &mut stream::Player::new(&rig, ahead)).await
+            }
+            Unary => {
+                let rig = Rig::server(0, layout).await?;
+                instances(&rig, times, &mut call::Player(&rig)).await
+            }
+        };
+        took.map(|took| took.into_iter().skip(1).collect())
     }
+}
+
+/// Plays all processes of one instance.
+trait Player {
+    /// What they saw, by process, and how long it took from the first message to the last decision.
+    fn play(
+        &mut self,
+        id: &str,
+        instance: usize,
+    ) -> impl Future<Output = anyhow::Result<(Vec<Saw>, Duration)>> + Send;
+}
+
+/// So many instances, one after the other, each created just before it is played; all of them judged.
+async fn instances(rig: &Rig, times: usize, player: &mut impl Player) -> anyhow::Result<Vec<Took>> {
+    let mut creator = rig.creator().await?;
+    let mut took = Vec::new();
+    let mut all = vec![Vec::new(); rig.lines.len()];
+    for instance in 0..times {
+        let created = Instant::now();
+        let id = creator.create().await?;
+        let create = created.elapsed();
+        let (saw, decide) = player.play(&id, instance).await?;
+        for (all, saw) in all.iter_mut().zip(saw) {
+            all.push(saw);
+        }
+        took.push(Took { create, decide });
+    }
+    work::judge(&all, times)?;
+    Ok(took)
 }
 
 /// Measures, and prints what came of it.
@@ -121,17 +159,18 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     options.turns.check(&names)?;
     let wanted = CANDIDATES.into_iter().filter(|candidate| options.turns.wants(candidate.name()));
     let mut series: Vec<Series> = wanted.map(Series::new).collect();
-    let runtime = serve::runtime(options.layout.workers())?;
+    let layout = options.turns.layout;
+    let runtime = serve::runtime(layout.workers())?;
     for round in 0..=options.turns.rounds {
         for series in &mut series {
-            let turn = runtime.spawn(series.candidate.turn(options.turns.scaled(INSTANCES), options.layout));
+            let turn = runtime.spawn(series.candidate.turn(options.turns.scaled(INSTANCES), layout));
             let took = runtime.block_on(turn)?.with_context(|| series.candidate.name())?;
             if round > 0 {
                 series.rounds.push(took);
             }
         }
     }
-    let results = Results::new(options.layout, options.turns.rounds, &series);
+    let results = Results::new(layout, options.turns.rounds, &series);
     results.print()?;
     if let Some(json) = &options.turns.json {
         results::write(json, "latency", &BTreeMap::new(), &results)?;

@@ -148,6 +148,29 @@ impl Results {
 mod tests {
     use super::*;
 
+    fn series(candidate: Candidate, rounds: &[[u64; 3]]) -> Series {
+        let took = |micros: &u64| Took {
+            create: Duration::from_micros(10 * micros),
+            decide: Duration::from_micros(*micros),
+        };
+        Series { candidate, rounds: rounds.iter().map(|round| round.iter().map(took).collect()).collect() }
+    }
+
+    #[test]
+    fn a_ratio_is_taken_within_its_round() {
+        // The machine was ten times as slow in the second round, for everybody.
+        let floor = series(Candidate::Message, &[[10, 10, 99], [100, 100, 999]]);
+        let ours = series(Candidate::Attach { ahead: false }, &[[30, 1, 30], [400, 1, 400]]);
+        let all = [floor, ours];
+        let row = Row::new(&all[1], &all);
+        assert_eq!(row.of["message"], Spread { median: 3.5, min: 3.0, max: 4.0 });
+        assert_eq!(row.median_us, Some(Spread { median: 215.0, min: 30.0, max: 400.0 }));
+        assert_eq!(row.with_create_us.map(|spread| spread.max), Some(4_400.0));
+        assert_eq!(row.samples_us, [[30.0, 1.0, 30.0], [400.0, 1.0, 400.0]]);
+        let floor = Row::new(&all[0], &all);
+        assert!(floor.of.is_empty() && floor.with_create_us.is_none(), "a floor is measured against nothing");
+    }
+
     #[test]
     fn a_quantile_is_one_of_the_samples() {
         let samples: Vec<_> = (1..=200).map(Duration::from_micros).collect();

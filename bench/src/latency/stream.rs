@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
 use stickycas_proto::v1::{
     Access, Append, AttachRequest, ClientFrame, Decision, Hello, Read, access, answer, server_frame,
@@ -13,7 +13,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::Took;
 use crate::rig::{Line, Rig};
-use crate::work::{self, Saw, proposal};
+use crate::work::{Saw, proposal};
 
 /// Every instance has the same: it is free again before the next one begins.
 const CHANNEL: u32 = 0;
@@ -34,7 +34,7 @@ struct Streams {
 }
 
 impl Streams {
-    /// Opens them. `ahead`: a read has been sent with the append, and needs no sending.
+    /// Opens them.
     fn open(rig: &Rig, conduct: Conduct) -> Self {
         let (tell, left) = unbounded_channel();
         let mut readers = JoinSet::new();
@@ -157,31 +157,30 @@ pub(super) async fn round_trips(rig: &Rig, times: usize, many: usize) -> anyhow:
     Ok(took)
 }
 
-/// So many instances, one after the other, each created just before it is played.
-pub(super) async fn instances(rig: &Rig, times: usize, ahead: bool) -> anyhow::Result<Vec<Took>> {
-    let mut streams = Streams::open(rig, if ahead { Conduct::Ahead } else { Conduct::Wait });
-    let mut creator = rig.creator().await?;
-    let mut took = Vec::new();
-    let mut all = vec![Vec::new(); rig.lines.len()];
-    for instance in 0..times {
-        let created = Instant::now();
-        let id = creator.create().await?;
-        let create = created.elapsed();
+/// Instances on Attach.
+pub(super) struct Player {
+    streams: Streams,
+    /// Whether reads go out together with the appends.
+    ahead: bool,
+}
+
+impl Player {
+    pub(super) fn new(rig: &Rig, ahead: bool) -> Self {
+        Self { streams: Streams::open(rig, if ahead { Conduct::Ahead } else { Conduct::Wait }), ahead }
+    }
+}
+
+impl super::Player for Player {
+    async fn play(&mut self, id: &str, instance: usize) -> anyhow::Result<(Vec<Saw>, Duration)> {
+        let ahead = self.ahead;
         let message = |process| {
-            let hello = Hello { channel: CHANNEL, instance_id: id.clone(), incarnation: 1 };
+            let hello = Hello { channel: CHANNEL, instance_id: id.to_owned(), incarnation: 1 };
             let mut frames = vec![hello.into(), append(process, instance).into()];
             if ahead {
                 frames.push(read().into());
             }
             AttachRequest { frames }
         };
-        let (saw, decide) = streams.once(usize::MAX, message).await?;
-        for (all, saw) in all.iter_mut().zip(saw) {
-            all.push(saw);
-        }
-        took.push(Took { create, decide });
+        self.streams.once(usize::MAX, message).await
     }
-    work::judge(&all, times)?;
-    ensure!(took.len() == times, "{} instances instead of {times}", took.len());
-    Ok(took)
 }

@@ -1,7 +1,7 @@
 //! What an access costs while many instances live.
 //!
-//! The same work whatever their number: every message of a client holds 64 accesses, each a read, all eight processes of
-//! an instance send theirs at the same time, and every phase answers two of them. With one instance all 64 are sent
+//! The same work whatever their number: every message of a client holds 64 accesses, each a read, all eight processes
+//! of an instance send theirs at the same time, and every phase answers two of them. With one instance all 64 are sent
 //! ahead to that one; with 64 and more, each goes to another instance, and the rounds go on through all that live, so
 //! that none is met again before all others were. Groups of principals take turns.
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
+use bytes::Bytes;
 use stickycas_proto::v1::event::{Answered, What, answered};
 use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
 use stickycas_proto::v1::server_frame::Frame;
@@ -14,9 +15,10 @@ use stickycas_proto::v1::{AppendRequest, Event, GetRequest, ReadRequest, State, 
 use tokio::task::JoinSet;
 
 use super::Measurement;
-use super::play::{Decisions, Line, hello, play, proposal};
+use super::play::{Line, hello, play, proposal};
 use super::program::memory;
 use super::town::{PROCESSES, Principal, Town, WARPS};
+use super::verdict;
 
 /// Instances that each principal plays at a time.
 const IN_FLIGHT: usize = 128;
@@ -60,10 +62,10 @@ struct Played {
     /// Within its portion.
     number: usize,
     roster: Vec<usize>,
-    decided: [u8; 8],
+    decided: Bytes,
 }
 
-/// Creates and plays some instances.
+/// Creates, plays and judges some instances.
 async fn portion(
     town: &Arc<Town>,
     numbers: std::ops::Range<usize>,
@@ -71,27 +73,29 @@ async fn portion(
 ) -> anyhow::Result<Vec<Played>> {
     let rosters: Vec<Vec<usize>> = numbers.map(|number| roster(number, own_rosters)).collect();
     let ids: Arc<[String]> = town.create(rosters.clone(), 16).await?.into();
-    let decisions = Decisions::new(ids.len());
     let mut playing = JoinSet::new();
     for number in 0..town.principals.len() {
         let mine: Vec<usize> =
             (0..ids.len()).filter(|instance| rosters[*instance].contains(&number)).collect();
-        let (town, ids, decisions) = (town.clone(), ids.clone(), decisions.clone());
+        let (town, ids) = (town.clone(), ids.clone());
         playing.spawn(async move {
-            play(&town.principals[number], number, &ids, &mine, IN_FLIGHT, &decisions).await.map(drop)
+            let (_line, played) = play(&town.principals[number], number, &ids, &mine, IN_FLIGHT).await?;
+            anyhow::Ok((number, played))
         });
     }
-    while let Some(played) = playing.join_next().await {
-        played??;
+    let mut played = Vec::new();
+    while let Some(one) = playing.join_next().await {
+        played.push(one??);
     }
-    let played = rosters.into_iter().enumerate();
-    let played = played.map(|(number, roster)| Played {
+    let decided = verdict::judge(&rosters, played)?;
+    let all = rosters.into_iter().zip(decided).enumerate();
+    let all = all.map(|(number, (roster, decided))| Played {
         id: ids[number].clone(),
         number,
         roster,
-        decided: decisions.of(number),
+        decided: decided.to_bytes(),
     });
-    Ok(played.collect())
+    Ok(all.collect())
 }
 
 /// The members of an instance, by process: all principals, or some of them in an order that is hardly ever the same.

@@ -1,23 +1,32 @@
-//! How much one server holds: memory for each connected principal, each instance that has finished and each that lives,
-//! and what an access costs when many live.
+//! How much one server holds: memory for each connected principal, each instance that has finished and each that
+//! lives, and what an access costs when many live.
 //!
 //! ```text
 //! cargo build --release -p stickycas-server -p stickycas-bench
-//! target/release/stickycas-bench scale --principals 10000     connected, used and idle; beside a server that does nothing
-//! target/release/stickycas-bench scale --finished 1000000     within their retention, and what they still answer
-//! target/release/stickycas-bench scale --live 100000          everybody has joined, half of the warps have appended
-//! target/release/stickycas-bench scale --cost 1,100,10000     processor time of an access with so many instances alive
+//! target/release/stickycas-bench scale --principals 10000    connected, used and idle; beside one that does nothing
+//! target/release/stickycas-bench scale --finished 1000000    within their retention, and what they still answer
+//! target/release/stickycas-bench scale --live 100000         everybody has joined, half of the warps have appended
+//! target/release/stickycas-bench scale --cost 1,100,10000    processor time of an access with so many alive
 //! ```
 //!
 //! The server is the real program, `stickycas-server`, in a process of its own; the one that does nothing is `serve
-//! floor` of this program. Memory is what the system says of that process (`Rss` of `/proc/PID/smaps_rollup`, and `Pss`,
-//! which leaves out what others share) after less what it said before, divided by the count: allocator, kernel's page
-//! size and fragmentation included. What the kernel itself holds for a socket is in neither. Everything goes over TCP on loopback.
+//! floor` of this program. Memory is what the system says of that process (`Rss` of `/proc/PID/smaps_rollup`, and
+//! `Pss`, which leaves out what others share) after less what it said before, divided by the count: allocator,
+//! kernel's page size and fragmentation included. What the kernel itself holds for a socket is in neither. Everything
+//! goes over TCP on loopback.
+//!
+//! **Limits of the server are lifted**: on instances, on instances of one creator, on requests per second and on the
+//! memory of an instance; retention and idle lifetime are an hour. What the server does at its limits is not measured
+//! here. The command line of the server stands in the results.
+//!
+//! Every instance that is played to its end is judged, from what all of its processes saw; one that is not valid fails
+//! the measurement. That the instances of `--live` and `--cost` are not judged is because they do not end.
 //!
 //! Each principal has one connection and one Attach stream. Instances have n = 8, p = 2, r = 8, values of 8 bytes and
 //! patience without end: a process appends once, reads once and decides.
 //!
 //! # Keys of the raw results
+//! `server_arguments`: the server's command line, in which N stands for as many instances as a measurement needs.
 //! `measurements`: of each `what`, `count`, `before` and `after` (`rss_bytes`, `pss_bytes`), `bytes_each`, `wall_s`.
 //! `costs`: of each number of `live` instances, `accesses`, `server_us` (processor time of the server for an access).
 
@@ -28,6 +37,7 @@ mod play;
 mod principals;
 mod program;
 mod town;
+mod verdict;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -35,6 +45,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use serde::Serialize;
 
 use crate::results;
@@ -46,20 +57,20 @@ use program::Memory;
 /// What to count, and how many of it.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Principals that are connected.
-    #[arg(long, value_name = "N")]
+    /// Principals that are connected; a multiple of 8, for they play in groups of as many.
+    #[arg(long, value_name = "N", value_parser = principals)]
     principals: Option<usize>,
     /// Instances that have finished.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
     finished: Option<usize>,
     /// Instances that live.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
     live: Option<usize>,
     /// Instances that live while accesses are timed; several counts, each on a server of its own.
-    #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = at_least_one())]
     cost: Vec<usize>,
     /// Gives every finished instance a roster of its own: eight of sixteen principals, in some order.
-    #[arg(long)]
+    #[arg(long, requires = "finished")]
     own_rosters: bool,
     /// The server's program; by default beside this one.
     #[arg(long, value_name = "FILE")]
@@ -67,6 +78,18 @@ pub(crate) struct Options {
     /// Writes the raw results to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+fn at_least_one() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..)
+}
+
+fn principals(text: &str) -> Result<usize, String> {
+    let count = text
+        .parse()
+        .ok()
+        .filter(|count: &usize| *count > 0 && count.is_multiple_of(town::PROCESSES as usize));
+    count.ok_or_else(|| format!("give a multiple of {}, such as 10000", town::PROCESSES))
 }
 
 /// What so many of something take.
@@ -87,8 +110,9 @@ impl Measurement {
     }
 }
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 struct Findings {
+    server_arguments: Vec<String>,
     measurements: Vec<Measurement>,
     costs: Vec<Cost>,
 }
@@ -105,30 +129,33 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
 }
 
 async fn measure(options: &Options) -> anyhow::Result<Findings> {
+    let Options { principals, finished, live, cost, .. } = options;
+    anyhow::ensure!(
+        principals.is_some() || finished.is_some() || live.is_some() || !cost.is_empty(),
+        "say what to measure: --principals, --finished, --live, --cost"
+    );
     let program = program::find(options.server.as_deref())?;
-    let mut findings = Findings::default();
-    if let Some(count) = options.principals {
+    let mut findings =
+        Findings { server_arguments: program::arguments("N"), measurements: Vec::new(), costs: Vec::new() };
+    if let Some(count) = *principals {
         findings.measurements.push(principals::floor(count).await?);
         findings.measurements.push(principals::server(&program, count).await?);
     }
-    if let Some(count) = options.finished {
+    if let Some(count) = *finished {
         findings.measurements.push(finished::measure(&program, count, options.own_rosters).await?);
     }
-    if let Some(count) = options.live {
+    if let Some(count) = *live {
         findings.measurements.push(live::measure(&program, count).await?);
     }
-    for &live in &options.cost {
+    for &live in cost {
         findings.costs.push(cost::measure(&program, live).await?);
     }
-    anyhow::ensure!(
-        !findings.measurements.is_empty() || !findings.costs.is_empty(),
-        "say what to measure: --principals, --finished, --live, --cost"
-    );
     Ok(findings)
 }
 
 fn print(findings: &Findings) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
+    writeln!(out, "server, its limits lifted: stickycas-server {}", findings.server_arguments.join(" "))?;
     if !findings.measurements.is_empty() {
         let head = ["what", "count", "bytes each", "MiB before", "MiB after", "seconds"];
         let rows = findings.measurements.iter().map(|it| {

@@ -1,10 +1,10 @@
 //! Correct processes on Attach streams, one stream for each principal, many instances in flight.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
+use stickycas_loadgen::load::seen::Answered;
+use stickycas_model::access::{AppendAnswer, ReadAnswer};
+use stickycas_model::types::{Phase, Position, Value};
 use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
 use stickycas_proto::v1::{
     Access, Append, AttachRequest, AttachResponse, ClientFrame, Decision, Hello, Read, ReadResult, access,
@@ -71,40 +71,23 @@ pub(super) fn proposal(principal: usize, instance: usize) -> Bytes {
     Bytes::from(format!("value {:02}", (principal * 7 + instance) % 100))
 }
 
-/// The decisions of many instances: the first is noted, all others must equal it.
-#[derive(Clone)]
-pub(super) struct Decisions(Arc<[AtomicU64]>);
-
-impl Decisions {
-    pub(super) fn new(instances: usize) -> Self {
-        Self((0..instances).map(|_| AtomicU64::new(0)).collect())
-    }
-
-    fn note(&self, instance: usize, value: &[u8]) -> anyhow::Result<()> {
-        let word = u64::from_be_bytes(value.try_into().context("a value has 8 bytes")?);
-        match self.0[instance].compare_exchange(0, word, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => Ok(()),
-            Err(first) if first == word => Ok(()),
-            Err(first) => bail!("instance {instance}: decided {first:x} and {word:x}"),
-        }
-    }
-
-    /// What was decided there.
-    pub(super) fn of(&self, instance: usize) -> [u8; 8] {
-        self.0[instance].load(Ordering::Relaxed).to_be_bytes()
-    }
+/// What a principal saw of one instance.
+pub(super) struct Played {
+    /// Its number among the ids.
+    pub(super) instance: usize,
+    pub(super) accesses: Vec<Answered>,
+    pub(super) decision: Bytes,
 }
 
 /// One principal through all its instances, `in_flight` of them at a time: says hello, appends, reads and decides.
-/// `mine`: the instances by number, in ascending order. The stream stays open.
+/// `mine`: the instances by number, in ascending order. The stream stays open. What it saw is not judged here.
 pub(super) async fn play(
     principal: &Principal,
     number: usize,
     ids: &[String],
     mine: &[usize],
     in_flight: usize,
-    decisions: &Decisions,
-) -> anyhow::Result<Line> {
+) -> anyhow::Result<(Line, Vec<Played>)> {
     let begin = |place: usize| {
         let (channel, instance) = (place % in_flight, mine[place]);
         let value = proposal(number, instance);
@@ -114,18 +97,34 @@ pub(super) async fn play(
     let mut line = Line::open(principal, first).await?;
     // Where each channel is among the instances.
     let mut places: Vec<usize> = (0..in_flight).collect();
-    let mut over = 0;
+    let mut appended: Vec<Option<Answered>> = vec![None; in_flight];
+    let (mut played, mut over) = (Vec::with_capacity(mine.len()), 0);
     while over < mine.len() {
         let mut frames = Vec::new();
         for frame in line.hear().await? {
             match frame {
                 server_frame::Frame::Decided(_) => over += 1,
                 server_frame::Frame::Answer(answer) => {
-                    let Some(answer::Result::Read(result)) = answer.result else { continue };
-                    let place = &mut places[answer.channel as usize];
-                    let value = mode(&result)?;
-                    decisions.note(mine[*place], &value)?;
-                    frames.push(Decision { channel: answer.channel, value }.into());
+                    let channel = answer.channel as usize;
+                    let phase = Phase::new(answer.phase).context("answered in no phase")?;
+                    let result = match answer.result.context("an answer without a result")? {
+                        answer::Result::Append(append) => {
+                            let answer = AppendAnswer::try_from(&append)?;
+                            appended[channel] = Some(Answered::Append { phase, answer });
+                            continue;
+                        }
+                        answer::Result::Read(read) => read,
+                    };
+                    let append =
+                        appended[channel].take().context("the read was answered before the append")?;
+                    let place = &mut places[channel];
+                    let decision = mode(&result)?;
+                    played.push(Played {
+                        instance: mine[*place],
+                        accesses: vec![append, whole_list(phase, &result)?],
+                        decision: decision.clone(),
+                    });
+                    frames.push(Decision { channel: answer.channel, value: decision }.into());
                     *place += in_flight;
                     if *place < mine.len() {
                         frames.extend(begin(*place));
@@ -136,7 +135,16 @@ pub(super) async fn play(
         }
         line.say(frames)?;
     }
-    Ok(line)
+    Ok((line, played))
+}
+
+/// A read as the judge wants to be told.
+fn whole_list(phase: Phase, read: &ReadResult) -> anyhow::Result<Answered> {
+    let ReadResult { start, values, length, sealed } = read;
+    let count = u32::try_from(values.len())?;
+    let answer = ReadAnswer { start: Position::new(*start), count, length: *length, sealed: *sealed };
+    let entries = values.iter().map(|value| Value::new(value).context("an empty value"));
+    Ok(Answered::Read { phase: Some(phase), answer, entries: entries.collect::<anyhow::Result<_>>()? })
 }
 
 /// The most frequent value of a whole list, of equals the smallest.

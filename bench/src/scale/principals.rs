@@ -6,9 +6,10 @@ use std::time::Instant;
 use tokio::task::JoinSet;
 
 use super::Measurement;
-use super::play::{Decisions, Line, append, play};
+use super::play::{Line, append, play};
 use super::program::{allow_files, memory};
 use super::town::{PROCESSES, Principal, Town, connect, group, name};
+use super::verdict;
 use crate::serve::{Layout, Running, Service};
 
 /// Connected to a server that echoes: each has sent one access and got its answer.
@@ -39,7 +40,6 @@ async fn used(principal: &Principal) -> anyhow::Result<Line> {
 /// Connected to the real server: each has taken part in an instance, with seven others.
 pub(super) async fn server(program: &Path, count: usize) -> anyhow::Result<Measurement> {
     let groups = count / PROCESSES as usize;
-    let count = groups * PROCESSES as usize;
     allow_files(count)?;
     let mut town = Town::found(program, 2 * groups + 8, 0).await?;
     // A first group that does not count: what a server sets up once is not what a principal takes.
@@ -64,17 +64,19 @@ pub(super) async fn server(program: &Path, count: usize) -> anyhow::Result<Measu
     Ok(Measurement::new("connected principals", count, before, after, started.elapsed()))
 }
 
-/// These principals, the first of whom has this number, play one instance; their streams.
+/// These principals, the first of whom has this number, play one instance, which is judged; their streams.
 async fn take_part(principals: &[Principal], first: usize, id: &[String]) -> anyhow::Result<Vec<Line>> {
-    let decisions = Decisions::new(1);
     let mut playing = JoinSet::new();
     for (number, principal) in (first..).zip(principals.iter().cloned()) {
-        let (id, decisions) = (id.to_vec(), decisions.clone());
-        playing.spawn(async move { play(&principal, number, &id, &[0], 1, &decisions).await });
+        let id = id.to_vec();
+        playing.spawn(async move { anyhow::Ok((number, play(&principal, number, &id, &[0], 1).await?)) });
     }
-    let mut lines = Vec::new();
-    while let Some(line) = playing.join_next().await {
-        lines.push(line??);
+    let (mut lines, mut played) = (Vec::new(), Vec::new());
+    while let Some(one) = playing.join_next().await {
+        let (number, (line, saw)) = one??;
+        lines.push(line);
+        played.push((number, saw));
     }
+    verdict::judge(&[(first..first + principals.len()).collect()], played)?;
     Ok(lines)
 }

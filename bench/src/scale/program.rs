@@ -25,6 +25,22 @@ pub(super) fn find(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     Ok(program)
 }
 
+/// How it is started: with room for so many instances, and none of the limits that would stop the measurement.
+pub(super) fn arguments(instances: &str) -> Vec<String> {
+    let arguments = [
+        ["serve", "--insecure-principals"].as_slice(),
+        &["--listen", "127.0.0.1:0", "--log", "error"],
+        &["--coordinator", COORDINATOR, "--observer", OBSERVER],
+        &["--retention", "1h", "--idle-lifetime", "1h"],
+        &["--instances", instances, "--instances-per-creator", instances],
+        &["--live-instances", instances, "--live-instances-per-creator", instances],
+        // All of them are created before anybody plays.
+        &["--instances-when-busy", instances],
+        &["--requests-per-second", "100000000", "--instance-memory", "1048576"],
+    ];
+    arguments.concat().into_iter().map(str::to_owned).collect()
+}
+
 /// A server; ends when this is dropped.
 pub(super) struct Program {
     pub(super) url: String,
@@ -35,15 +51,7 @@ impl Program {
     /// Starts it on a free port, with room for so many instances.
     pub(super) fn start(program: &Path, instances: usize) -> anyhow::Result<Self> {
         let mut child = Command::new(program)
-            .args(["serve", "--listen", "127.0.0.1:0", "--insecure-principals", "--log", "error"])
-            .args(["--coordinator", COORDINATOR, "--observer", OBSERVER])
-            .args(["--retention", "1h", "--idle-lifetime", "1h"])
-            .args(["--instances", &instances.to_string(), "--instances-per-creator", &instances.to_string()])
-            .args(["--live-instances", &instances.to_string()])
-            .args(["--live-instances-per-creator", &instances.to_string()])
-            // All of them are created before anybody plays.
-            .args(["--instances-when-busy", &instances.to_string()])
-            .args(["--requests-per-second", "100000000", "--instance-memory", "1048576"])
+            .args(arguments(&instances.to_string()))
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| program.display().to_string())?;

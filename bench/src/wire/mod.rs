@@ -54,7 +54,7 @@ use self::candidate::CANDIDATES;
 use self::report::{Conditions, Series};
 use crate::etcd::Program;
 use crate::results;
-use crate::serve::{self, Layout};
+use crate::serve;
 use crate::turns::Turns;
 use crate::work::{PROCESSES, Saw};
 
@@ -63,9 +63,6 @@ use crate::work::{PROCESSES, Saw};
 pub(crate) struct Options {
     #[command(flatten)]
     turns: Turns,
-    /// How clients and server share the processors; etcd is always a program of its own.
-    #[arg(long, value_enum, default_value_t)]
-    layout: Layout,
     /// etcd's program; the one in PATH if not given.
     #[arg(long, value_name = "PATH")]
     etcd: Option<PathBuf>,
@@ -100,13 +97,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let disk = options.disk.clone().unwrap_or_else(std::env::temp_dir);
     let etcd = Program::find(options.etcd.as_deref(), &disk)?;
     let mut series = candidates(options, etcd.as_ref())?;
-    let runtime = serve::runtime(options.layout.workers())?;
+    let layout = options.turns.layout;
+    let runtime = serve::runtime(layout.workers())?;
     for round in 0..=options.turns.rounds {
         for series in &mut series {
             let candidate = series.candidate;
             let instances = options.turns.scaled(candidate.instances());
             // Spawned, so that it runs on the workers and not beside them.
-            let turn = runtime.spawn(candidate.turn(instances, options.layout, etcd.clone()));
+            let turn = runtime.spawn(candidate.turn(instances, layout, etcd.clone()));
             let sample = runtime.block_on(turn)?.with_context(|| candidate.name())?;
             if round > 0 {
                 series.samples.push(sample);
@@ -114,7 +112,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         }
     }
     let conditions = Conditions {
-        layout: options.layout,
+        layout,
         rounds: options.turns.rounds,
         disk: etcd.as_ref().and_then(|_| results::file_system(&disk)),
     };

@@ -7,7 +7,6 @@ use toml::Spanned;
 use super::axis::{Numbers, Texts};
 use super::cell::{ArbiterKind, Figure};
 use crate::fault_plan::Placement;
-use crate::scenario::Fault;
 use crate::scenario::file::Instance as ScenarioInstance;
 
 /// The whole file.
@@ -108,10 +107,4 @@ impl Axes {
             window: self.window.or_else(|| others.window.clone()),
         }
     }
-}
-
-/// Reads the text of a file.
-pub(super) fn read(text: &str) -> Result<File, Fault> {
-    toml::from_str(text)
-        .map_err(|error: toml::de::Error| Fault::new(error.span().unwrap_or_default(), error.message()))
 }

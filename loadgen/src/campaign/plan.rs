@@ -11,7 +11,7 @@ use super::cell::{ArbiterKind, Figure, Point};
 use super::{check, file};
 use crate::fault_plan::Placement;
 use crate::scenario::write::Instance;
-use crate::scenario::{Problem, ScenarioError, Template};
+use crate::scenario::{Problem, ScenarioError, Template, read_toml};
 
 /// A campaign that can be run. Equal campaigns make the same runs and give the same results.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl Campaign {
     /// # Errors
     /// The first thing that is wrong, with its line.
     pub fn parse(file: &str, text: &str, seed: Option<u64>) -> Result<(Self, Wishes), ScenarioError> {
-        file::read(text)
+        read_toml::<file::File>(text)
             .and_then(|written| check::check(written, seed))
             .map_err(|fault| ScenarioError::Invalid(Problem::new(file, text, fault)))
     }

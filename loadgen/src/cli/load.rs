@@ -59,7 +59,7 @@ pub(super) struct LoadArgs {
     /// With --baseline: differences up to this share are noise
     #[arg(long, value_name = "SHARE", default_value_t = 0.1)]
     noise: f64,
-    /// Search for the highest rate of an open loop at which this holds, such as 'instance_p99 < 20ms'; repeat for
+    /// Search for the highest rate of an open loop at which this holds, such as 'instance_p99<20ms'; repeat for
     /// several. The profile's rate is where it begins, and its duration that of each probe
     #[arg(long, value_name = "CONDITION", conflicts_with_all = ["baseline", "in_flight", "ramp", "steps"])]
     find_limit: Vec<Threshold>,
@@ -74,9 +74,14 @@ pub(super) struct LoadArgs {
 }
 
 const AFTER_HELP: &str = "\
-Exit codes: 0 the verdict is valid or outside and no condition failed, 1 violation, 2 unknown, 3 the load could not be
-put on or was interrupted, 4 a condition failed it, or there
-is no limit to be found. An interrupt ends it early and shows what there is.";
+Exit codes:
+  0  the verdict is valid or outside, and no condition failed
+  1  violation
+  2  unknown: no instance proves anything
+  3  the load could not be put on, or was interrupted
+  4  nothing is wrong but a condition failed the load, or there is no limit to be found
+A load fails if more than 1 % of its instances failed or were refused (--most-errors), and an open one if more than
+1 % of its starts were late or dropped (--most-missed). An interrupt ends it early and shows what there is.";
 
 pub(super) fn run(args: &LoadArgs) -> anyhow::Result<u8> {
     let mut flags = args.flags.clone();
@@ -137,7 +142,8 @@ async fn on_some_server<T>(
     act: impl AsyncFnOnce(&Site) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     if let Some(url) = &args.server {
-        return act(&Site::open(url, &args.principal).await?).await;
+        let site = Site::open(url, &args.principal).await.with_context(|| nobody_there(&args.principal))?;
+        return act(&site).await;
     }
     let limits = Limits { retention: RETENTION, instances_per_creator: usize::MAX, ..Limits::default() };
     let server = OwnServer::start_with(limits).await?;
@@ -146,6 +152,14 @@ async fn on_some_server<T>(
     drop(site);
     server.stop().await?;
     done
+}
+
+/// What to do about a server that does not answer.
+fn nobody_there(principal: &str) -> String {
+    format!(
+        "the server of --server cannot be loaded (to start one: stickycas-server serve --insecure-principals \
+         --coordinator {principal} --retention 3s; without --server, load starts one itself)"
+    )
 }
 
 async fn put_on(site: &Site, profile: &Profile) -> anyhow::Result<Loaded> {

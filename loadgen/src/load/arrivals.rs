@@ -36,13 +36,15 @@ impl Piece {
 }
 
 /// How regularly instances begin.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, clap::ValueEnum,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Spacing {
-    /// Evenly, as the rate says.
+    /// Evenly, as the rate says
     #[default]
     Fixed,
-    /// Independently of each other: a Poisson process of that rate.
+    /// Independently of each other: a Poisson process of that rate
     Poisson,
 }
 

@@ -305,6 +305,12 @@ impl Figure {
         matches!(self, Self::Latency(..))
     }
 
+    /// Whether it says how many instances came to no end.
+    #[must_use]
+    pub const fn is_of_errors(self) -> bool {
+        matches!(self, Self::Errors | Self::ErrorRate)
+    }
+
     /// Whether more of it is better.
     #[must_use]
     pub const fn more_is_better(self) -> bool {

@@ -96,6 +96,9 @@ pub struct Judged {
     pub violation: u64,
     /// Which prove nothing: not every correct process came to its end, or the history is incomplete.
     pub unknown: u64,
+    /// Which were started and never created, so that there was nothing to judge: mostly refused.
+    #[serde(default)]
+    pub not_created: u64,
     /// Of how many the whole history was judged too.
     pub histories: u64,
     /// Of how many it should have been, and could not be collected before the server let go of it.
@@ -123,6 +126,26 @@ impl Judged {
         self.valid + self.outside + self.violation + self.unknown
     }
 
+    /// How many were started, the warm-up included.
+    #[must_use]
+    pub fn started(&self) -> u64 {
+        self.instances() + self.not_created
+    }
+
+    /// In words: how many of those that were started could be judged, and how many of these are not valid.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let mut line = format!("{} of {} started instances judged", self.instances(), self.started());
+        for (count, what) in
+            [(self.violation, "violations"), (self.outside, "outside"), (self.unknown, "prove nothing")]
+        {
+            if count > 0 {
+                line += &format!(", {count} {what}");
+            }
+        }
+        line
+    }
+
     fn count(&mut self, outcome: Outcome) -> &mut u64 {
         match outcome {
             Outcome::Valid => &mut self.valid,
@@ -138,6 +161,7 @@ impl Judged {
         self.outside += other.outside;
         self.violation += other.violation;
         self.unknown += other.unknown;
+        self.not_created += other.not_created;
         self.histories += other.histories;
         self.histories_lost += other.histories_lost;
         self.reasons.extend(other.reasons.iter().cloned());
@@ -296,9 +320,10 @@ mod tests {
 
     #[test]
     fn results_of_several_generators_add_up() {
-        let mut one = Judged { valid: 5, unknown: 1, ..Judged::default() };
-        one.merge(&Judged { valid: 2, violation: 1, histories: 3, ..Judged::default() });
+        let mut one = Judged { valid: 5, unknown: 1, not_created: 2, ..Judged::default() };
+        one.merge(&Judged { valid: 2, violation: 1, histories: 3, not_created: 4, ..Judged::default() });
         assert_eq!((one.valid, one.violation, one.histories), (7, 1, 3));
+        assert_eq!(one.line(), "9 of 15 started instances judged, 1 violations, 1 prove nothing");
         assert_eq!(one.verdict(), Outcome::Violation);
     }
 }

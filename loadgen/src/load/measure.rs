@@ -214,6 +214,22 @@ impl FromStr for Label {
 /// Histograms of nanoseconds, by label.
 pub type Histograms = BTreeMap<Label, Histogram<u64>>;
 
+/// Of each way to be refused or to fail, what was said of the first.
+pub type Messages = BTreeMap<Ended, String>;
+
+/// So many characters of a message are kept.
+const MESSAGE: usize = 300;
+
+/// A message as it may be shown: a server may write anything, and a terminal obeys some of it.
+fn printable(message: &str) -> String {
+    let shown = message.chars().map(|it| if it.is_control() { ' ' } else { it });
+    let mut text: String = shown.clone().take(MESSAGE).collect();
+    if shown.count() > MESSAGE {
+        text.push('\u{2026}');
+    }
+    text
+}
+
 /// Adds one measured value to histograms.
 pub fn record(histograms: &mut Histograms, label: Label, latency: Duration) {
     let nanos = u64::try_from(latency.as_nanos()).unwrap_or(LONGEST);
@@ -249,6 +265,8 @@ pub(super) struct Meter {
     phase: AtomicU64,
     /// Whom the server has refused for sending more than they may.
     over_quota: Mutex<HashSet<Who>>,
+    /// Whether it counts in figures or not.
+    messages: Mutex<Messages>,
 }
 
 impl Meter {
@@ -261,6 +279,7 @@ impl Meter {
             accesses: AtomicU64::new(0),
             phase: AtomicU64::new(0),
             over_quota: Mutex::default(),
+            messages: Mutex::default(),
         }
     }
 
@@ -309,6 +328,17 @@ impl Meter {
         if matches!(reason, RateExceeded | TooManyConnections | TooManyStreams | TooManyWaiting) {
             self.over_quota.lock().expect("nobody panics while holding it").insert(who);
         }
+    }
+
+    /// Something ended so, with these words. Of each way to end, the first are kept.
+    pub(super) fn said(&self, ended: Ended, message: &str) {
+        let mut messages = self.messages.lock().expect("nobody panics while holding it");
+        messages.entry(ended).or_insert_with(|| printable(message));
+    }
+
+    /// What was said until now.
+    pub(super) fn messages(&self) -> Messages {
+        self.messages.lock().expect("nobody panics while holding it").clone()
     }
 
     /// Whom the server has refused until now for sending more than they may, which is an offence (B2).
@@ -371,6 +401,19 @@ mod tests {
         assert_eq!(histograms[&WON].len(), 4);
         let day = histograms[&WON].value_at_quantile(0.75) as f64 / 86.4e12;
         assert!((day - 1.0).abs() < 1e-3, "{day}");
+    }
+
+    #[test]
+    fn of_each_end_the_first_words_are_kept_and_none_that_a_terminal_obeys() {
+        let meter = Meter::new(1);
+        let refused = Ended::Refused(RefusalReason::RateExceeded);
+        meter.said(refused, "no more than 10\u{1b}[2J\n");
+        meter.said(refused, "another");
+        meter.said(Ended::Failed(Fault::Unreachable), &"x".repeat(MESSAGE + 1));
+        let messages = meter.messages();
+        assert_eq!(messages[&refused], "no more than 10 [2J ");
+        let long = &messages[&Ended::Failed(Fault::Unreachable)];
+        assert!(long.chars().count() == MESSAGE + 1 && long.ends_with('\u{2026}'), "{long}");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The result of a load: the one record that all formats start from, `result.json` in its folder. Its schema is
 //! `docs/schema/load-result.schema.json`.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use stickycas_model::judge::Outcome;
 
@@ -9,7 +11,7 @@ use super::engine::{CutShort, Loaded};
 use super::figures::{Figure, Figures};
 use super::host::Host;
 use super::judged::Judged;
-use super::measure::Histograms;
+use super::measure::{Histograms, Messages};
 use super::profile::{Pacing, Profile};
 use super::recorder::Second;
 use super::server::ServerSide;
@@ -42,8 +44,17 @@ pub struct LoadResult {
     pub seed: u64,
     /// When it began, in UTC, RFC 3339.
     pub began: String,
+    /// Seconds from there to the beginning of the time in which rates count.
+    #[serde(default)]
+    pub measured_from: f64,
     /// Everything that was measured.
     pub figures: Figures,
+    /// Of each way to be refused or to fail, what was said of the first, in the warm-up or after it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub messages: Messages,
+    /// Why its figures may say less than they seem to, if results were merged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// Beside an earlier result, if one was given.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub baseline: Vec<Compared>,
@@ -83,7 +94,7 @@ impl Measured {
     #[must_use]
     pub fn of(profile: &Profile, loaded: Loaded, server: Option<String>) -> Self {
         let figures = loaded.figures();
-        let Loaded { recorder, judged, began, cut_short, server: side, .. } = loaded;
+        let Loaded { recorder, judged, messages, began, cut_short, server: side, .. } = loaded;
         let result = LoadResult {
             version: RESULT_VERSION,
             verdict: judged.verdict(),
@@ -93,7 +104,10 @@ impl Measured {
             name: profile.name.clone(),
             seed: profile.seed,
             began: humantime::format_rfc3339_millis(began).to_string(),
+            measured_from: profile.load.warm_up.as_secs_f64(),
             figures,
+            messages,
+            warnings: Vec::new(),
             baseline: Vec::new(),
             hosts: vec![Host::here(server)],
             servers: side.into_iter().collect(),
@@ -103,12 +117,19 @@ impl Measured {
     }
 }
 
-/// The conditions of a profile, and of an open loop that it kept its schedule.
+/// The conditions of a profile; that hardly any instance failed or was refused; and of an open loop, that it kept its
+/// schedule. Who allows all of them to fail has no such condition.
 pub(super) fn conditions(profile: &Profile) -> Vec<Threshold> {
     let mut conditions = profile.fail_if.clone();
+    let mut at_most = |figure: Figure, share: f64| {
+        if share < 1.0 {
+            let condition = format!("{figure} > {share}");
+            conditions.push(condition.parse().expect("it names a figure and a number"));
+        }
+    };
+    at_most(Figure::ErrorRate, profile.load.most_errors);
     if let Pacing::Open(open) = &profile.load.pacing {
-        let missed = format!("{} > {}", Figure::MissedRate, open.most_missed);
-        conditions.push(missed.parse().expect("it names a figure and a number"));
+        at_most(Figure::MissedRate, open.most_missed);
     }
     conditions
 }
@@ -165,6 +186,26 @@ mod tests {
     }
 
     #[test]
+    fn more_errors_than_a_few_fail_a_load_unless_it_says_itself_how_many_it_may_have() {
+        let with = |change: &dyn Fn(&mut Flags)| {
+            let mut flags = Flags::default();
+            change(&mut flags);
+            let conditions = conditions(&Profile::load(None, &flags).unwrap());
+            let counts = Counts { begun: 1_000, done: 989, refused: 11, ..Counts::default() };
+            let figures = Figures { rate: 90.0, counts, ..Figures::default() };
+            failed(&conditions, &figures).into_iter().map(|it| it.condition).collect::<Vec<_>>()
+        };
+        assert_eq!(with(&|_| ()), ["error_rate > 0.01"]);
+        assert_eq!(with(&|flags| flags.most_errors = Some(0.02)), [""; 0]);
+        assert_eq!(with(&|flags| flags.fail_if = vec!["errors > 11".to_owned()]), [""; 0]);
+        assert_eq!(with(&|flags| flags.fail_if = vec!["error_rate > 1%".to_owned()]), ["error_rate > 1%"]);
+        let both = |flags: &mut Flags| {
+            (flags.fail_if, flags.most_errors) = (vec!["errors > 11".to_owned()], Some(0.01));
+        };
+        assert_eq!(with(&both), ["error_rate > 0.01"], "who asks for both gets both");
+    }
+
+    #[test]
     fn the_worst_that_happened_is_the_exit_code() {
         let code = |verdict, cut_short, failed: &[Failed]| {
             let result = LoadResult {
@@ -176,7 +217,10 @@ mod tests {
                 name: "a".to_owned(),
                 seed: 1,
                 began: String::new(),
+                measured_from: 0.0,
                 figures: Figures::default(),
+                messages: Messages::new(),
+                warnings: Vec::new(),
                 baseline: Vec::new(),
                 hosts: Vec::new(),
                 servers: Vec::new(),

@@ -55,8 +55,9 @@ pub struct Stage {
     pub timeout: Duration,
 }
 
-/// Carries out the plan of a file, unless `stop` resolves first. Whatever comes of it, everything is put back as
-/// it was before this returns; a judge whose plan was not carried out to its end is stopped. `tell` takes what people want to know on the way, line by line.
+/// Carries out the plan of a file, unless `stop` resolves first. Whatever comes of it, everything is put back as it was
+/// before this returns; a judge whose plan was not carried out to its end is stopped. `tell` takes what people want to
+/// know on the way, line by line.
 ///
 /// # Errors
 /// It could not be carried out or its outcome not be seen, or not everything could be put back.
@@ -76,7 +77,8 @@ pub async fn perturb(
             () = stop => Err(anyhow!("interrupted")),
             done = whole => done.unwrap_or_else(|_| {
                 let time = humantime::format_duration(stage.timeout);
-                Err(anyhow!("it has not come to its end in {time}: see docker logs of the judge, or give more --timeout"))
+                let what = "see docker logs of the judge, or give more --timeout";
+                Err(anyhow!("it has not come to its end in {time}: {what}"))
             }),
         }
     };

@@ -1,10 +1,10 @@
 //! Perturbations: what is done from outside to the containers of a run that goes on, and what comes of it.
 //!
 //! A [`Plan`] says what is done to which containers and when, which verdict is expected, and what of the record shows
-//! that it hit. [`perturb`](fn@perturb) carries it out beside a compose project that is up: it has the judge's container
-//! made anew for the plan, follows the judge's instance as an observer, does each step when its moment has
-//! come, waits for the verdict, and puts everything back. What is judged is judged by the judge, which reads the same plan:
-//! it knows from it who is faulty, who is late, and for whom nobody need wait.
+//! that it hit. [`perturb`](fn@perturb) carries it out beside a compose project that is up: it has the judge's
+//! container made anew for the plan, follows the judge's instance as an observer, does each step when its moment has
+//! come, waits for the verdict, and puts everything back. What is judged is judged by the judge, which reads the same
+//! plan: it knows from it who is faulty, who is late, and for whom nobody need wait.
 
 mod agenda;
 mod conductor;

@@ -62,7 +62,8 @@ impl Batch<'_> {
         let Tally { culprits, named, blamed, accused_correct, .. } = tally;
         writeln!(
             text,
-            "offences: {named} of {culprits} culprits named, {blamed} processes blamed, {accused_correct} of them correct"
+            "offences: {named} of {culprits} culprits named, {blamed} processes blamed, {accused_correct} of them \
+             correct"
         )?;
         self.commands(text)
     }

@@ -135,7 +135,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_child_that_reports_is_believed_whatever_its_exit_code() {
-        let line = r#"{"instance":"0","principal":"p","strategy":"correct","process":3,"from":["a"],"ended":"decided","decision":"a","phase":2,"accesses":2,"reconnections":0}"#;
+        let line = concat!(
+            r#"{"instance":"0","principal":"p","strategy":"correct","process":3,"from":["a"],"#,
+            r#""ended":"decided","decision":"a","phase":2,"accesses":2,"reconnections":0}"#
+        );
         let (report, trouble) = shell(&format!("echo '{line}'; exit 1")).await;
         assert_eq!(report.unwrap().process.get(), 3);
         assert_eq!(trouble, None);

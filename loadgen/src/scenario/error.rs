@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use serde::de::DeserializeOwned;
 use stickycas_model::byzantine::WireAttack;
 
 use super::overrides::OverrideError;
@@ -73,4 +74,10 @@ impl Fault {
     pub(crate) fn new(span: Range<usize>, reason: impl fmt::Display) -> Self {
         Self { span, reason: reason.to_string() }
     }
+}
+
+/// Reads a file as it is written from its text.
+pub(crate) fn read_toml<T: DeserializeOwned>(text: &str) -> Result<T, Fault> {
+    toml::from_str(text)
+        .map_err(|error: toml::de::Error| Fault::new(error.span().unwrap_or_default(), error.message()))
 }

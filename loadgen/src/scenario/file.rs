@@ -6,7 +6,6 @@ use stickycas_model::params::{AppendWindow, Order};
 use stickycas_model::types::ProcessId;
 use toml::Spanned;
 
-use super::error::Fault;
 use crate::fault_plan::Placement;
 
 /// The whole file.
@@ -107,10 +106,4 @@ impl Faults {
         let is_placed = self.processes.is_some() || placement != Placement::Random;
         self.seed.is_some() || (is_placed && self.corrupted_in.is_none())
     }
-}
-
-/// Reads the text of a file.
-pub(super) fn read(text: &str) -> Result<File, Fault> {
-    toml::from_str(text)
-        .map_err(|error: toml::de::Error| Fault::new(error.span().unwrap_or_default(), error.message()))
 }

@@ -20,7 +20,7 @@ use stickycas_model::judge::Outcome;
 use stickycas_model::params::Params;
 use stickycas_model::sim;
 
-pub(crate) use self::error::Fault;
+pub(crate) use self::error::{Fault, read_toml};
 pub use self::error::{NeedsNetwork, Problem, ScenarioError};
 pub use self::overrides::{OverrideError, Overrides};
 pub use self::template::Template;
@@ -83,7 +83,7 @@ impl Scenario {
         seed: Option<u64>,
         overrides: &Overrides,
     ) -> Result<Self, ScenarioError> {
-        let checked = file::read(text).and_then(|mut written| {
+        let checked = read_toml::<file::File>(text).and_then(|mut written| {
             overrides.apply(&mut written, text.len())?;
             check::check(&written, seed)
         });

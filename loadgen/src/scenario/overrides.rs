@@ -11,7 +11,7 @@ use stickycas_model::params::{AppendWindow, Order};
 use stickycas_model::types::ProcessId;
 use toml::Spanned;
 
-use super::error::Fault;
+use super::error::{Fault, read_toml};
 use super::file::{Arbiter, File, Instance};
 
 /// Values that take the place of a scenario's. Of two for one key the later one holds.
@@ -81,7 +81,7 @@ impl Overrides {
 
     fn put(&mut self, origin: &str, key: &str, value: &toml::Value) -> Result<(), Fault> {
         let line = format!("{key} = {value}\n");
-        read(&line)?;
+        read_toml::<Given>(&line)?;
         self.0.retain(|other| other.key != key);
         self.0.push(Override { origin: origin.to_owned(), key: key.to_owned(), line });
         Ok(())
@@ -102,7 +102,7 @@ impl Overrides {
         }
         let mut text = " ".repeat(behind(text_len));
         text.extend(self.0.iter().map(|given| given.line.as_str()));
-        read(&text)?.put_into(file);
+        read_toml::<Given>(&text)?.put_into(file);
         Ok(())
     }
 
@@ -128,11 +128,6 @@ fn quoted(key: &str) -> impl fmt::Display + '_ {
     let bare = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let is_bare = !key.is_empty() && key.bytes().all(bare);
     if is_bare { key.to_owned() } else { toml::Value::String(key.to_owned()).to_string() }
-}
-
-fn read(text: &str) -> Result<Given, Fault> {
-    toml::from_str(text)
-        .map_err(|error: toml::de::Error| Fault::new(error.span().unwrap_or_default(), error.message()))
 }
 
 /// Every key that there is.

@@ -1,7 +1,7 @@
 //! A scenario for many runs, which differ by their seed and by what is drawn from it.
 //!
-//! The file is read and checked once. Then [`Template::redraw`] makes of the plan of one run that of another, exactly as
-//! if the file had been read with that seed, but does again only what the seed has a say in.
+//! The file is read and checked once. Then [`Template::redraw`] makes of the plan of one run that of another, exactly
+//! as if the file had been read with that seed, but does again only what the seed has a say in.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use std::sync::Arc;
 use stickycas_model::sim;
 use stickycas_model::types::Seed;
 
-use super::error::Fault;
+use super::error::{Fault, read_toml};
 use super::file::File;
-use super::{Problem, Scenario, ScenarioError, check, file};
+use super::{Problem, Scenario, ScenarioError, check};
 use crate::fault_plan::FaultPlan;
 
 /// A scenario to be run with many seeds. See the module.
@@ -41,7 +41,7 @@ impl Template {
     /// # Errors
     /// The first thing that is wrong, with its line.
     pub fn parse(file: &str, text: &str, seed: Option<u64>) -> Result<Self, ScenarioError> {
-        let checked = file::read(text).and_then(|written| {
+        let checked = read_toml::<File>(text).and_then(|written| {
             let scenario = check::check(&written, seed)?;
             let faults = check::fault_plan(&written.faults, &scenario.params, scenario.seed)?;
             Ok((written, scenario, faults))

@@ -21,8 +21,8 @@ use super::super::judged::{Excused, Judgement, Witnessed};
 use super::super::measure::{Ended, Fault, Label, Measure, Party, record};
 use super::super::profile::Pacing;
 use super::super::seen;
+use super::Engine;
 use super::table::{Ending, Table};
-use super::{Engine, fault_of};
 use crate::Scenario;
 use crate::record::{How, Record};
 
@@ -46,14 +46,15 @@ pub(super) async fn run(engine: &Arc<Engine>, number: u64, planned: Instant) {
             play(engine, table, Start { planned, begun }).await;
         }
         Err(ended) => {
+            engine.not_created();
             Start { planned, begun }.ended(engine, number, measured, ended, Instant::now());
             hold_back(engine, ended).await;
         }
     }
 }
 
-/// In a closed loop, a place that was refused stays empty for a moment, as it would if somebody waited to try again: else
-/// the loop would spin on refusals. An open loop goes by its schedule.
+/// In a closed loop, a place that was refused stays empty for a moment, as it would if somebody waited to try again:
+/// else the loop would spin on refusals. An open loop goes by its schedule.
 async fn hold_back(engine: &Engine, ended: Ended) {
     let closed = matches!(engine.profile.load.pacing, Pacing::Closed { .. });
     if closed && matches!(ended, Ended::Refused(_)) {
@@ -110,7 +111,7 @@ async fn create(engine: &Engine, number: u64, drawn: &Drawn, measured: bool) -> 
             let id = response.into_inner().instance.and_then(|instance| instance.instance_id.parse().ok());
             id.ok_or(Ended::Failed(Fault::Protocol))
         }
-        Ok(Err(status)) => Err(fault_of(&connection.error(&status))),
+        Ok(Err(status)) => Err(engine.shared.ended_by(&connection.error(&status))),
         Err(_) => Err(Ended::Failed(Fault::Stalled)),
     };
     if measured {

@@ -34,7 +34,7 @@ pub(super) use self::crowd::Who;
 use self::pacer::Pacer;
 use super::figures::{Counts, Figures};
 use super::judged::{Bench, Evidence, Judged, Judgement};
-use super::measure::{Ended, Fault, Label, Measure, Meter, record};
+use super::measure::{Ended, Fault, Label, Measure, Messages, Meter, record};
 use super::profile::{Open, Pacing, Profile};
 use super::recorder::{Recorder, Starts};
 use super::server::{Observer, ServerSide};
@@ -49,6 +49,20 @@ const LAST_ACTS: Duration = Duration::from_secs(3);
 pub(super) struct Shared {
     pub(super) meter: Meter,
     pub(super) stall: Duration,
+}
+
+impl Shared {
+    /// What an error counts as; of each kind, the first is kept in its words.
+    pub(super) fn ended_by(&self, error: &Error) -> Ended {
+        let ended = fault_of(error);
+        // A refusal is its kind already.
+        let said = match error {
+            Error::Refused(refused) => refused.message.clone(),
+            _ => error.to_string(),
+        };
+        self.meter.said(ended, &said);
+        ended
+    }
 }
 
 /// See the module.
@@ -102,6 +116,8 @@ pub struct Loaded {
     pub window: (f64, (u64, u64)),
     /// What was found of the instances.
     pub judged: Judged,
+    /// Of each way to be refused or to fail, the first in the words of whoever told.
+    pub messages: Messages,
     /// Some of those that were not valid.
     pub evidence: Vec<Evidence>,
     /// What the server told of itself; `None` if it does not.
@@ -213,6 +229,11 @@ impl Engine {
             self.late.fetch_add(u64::from(lag > *late_after), Ordering::Relaxed);
             record(&mut self.shared.meter.shard(0), Label::own(Measure::StartLag, Ended::Done), lag);
         }
+    }
+
+    /// An instance was started, and there is nothing to judge.
+    fn not_created(&self) {
+        self.bench.lock().expect("nobody panics while holding it").judged.not_created += 1;
     }
 
     fn judged(&self, judgement: Judgement) {
@@ -383,6 +404,7 @@ impl<L: FnMut(&Progress<'_>)> Conduct<'_, L> {
             counts: Counts { planned, late, dropped, ..Counts::default() },
             window: (counted.as_secs_f64(), self.engine.shared.meter.counted()),
             judged,
+            messages: self.engine.shared.meter.messages(),
             evidence,
             server: None,
             began,

@@ -22,7 +22,7 @@ use tonic::Streaming;
 use super::super::measure::{Ended, Fault, Histograms, Party};
 use super::crowd::Who;
 use super::part::{Part, Then};
-use super::{Shared, fault_of, until};
+use super::{Shared, until};
 
 /// Frames of one message: within the server's limit.
 const FRAMES: usize = 512;
@@ -71,7 +71,8 @@ impl Handle {
                 Err(_) => stickycas_client::Error::Protocol("no answer to Attach in time".to_owned()),
             };
             let _ = opened.send(Err(error.to_string()));
-            stream.give_up(fault_of(&error), given);
+            let fault = stream.shared.ended_by(&error);
+            stream.give_up(fault, given);
         });
         (handle, is_open)
     }
@@ -153,7 +154,7 @@ impl Stream {
                 message = answers.message() => match message {
                     Ok(Some(message)) => self.take(&message),
                     Ok(None) => break Ended::Failed(Fault::Unreachable),
-                    Err(status) => break fault_of(&connection.error(&status)),
+                    Err(status) => break self.shared.ended_by(&connection.error(&status)),
                 },
                 () = until(next) => self.send_held(),
             }
@@ -314,7 +315,10 @@ impl Stream {
                 part.answered(number, received, now, into);
                 self.perform(channel, now);
             }
-            Err(_) => self.fail(channel, Ended::Failed(Fault::Protocol), now, into),
+            Err(error) => {
+                self.shared.meter.said(Ended::Failed(Fault::Protocol), &error.to_string());
+                self.fail(channel, Ended::Failed(Fault::Protocol), now, into);
+            }
         }
     }
 
@@ -328,6 +332,7 @@ impl Stream {
     fn refusal(&mut self, refusal: &v1::Refusal, now: Instant, into: &mut Histograms) {
         let Refused { reason, message, .. } = Refused::from_frame(refusal);
         self.shared.meter.refused(self.who, reason);
+        self.shared.meter.said(Ended::Refused(reason), &message);
         let Some(part) = self.part(refusal.channel) else { return };
         match part.refused(AccessNumber::new(refusal.access_number), reason, &message, now, into) {
             Then::GoesOn => self.perform(refusal.channel, now),

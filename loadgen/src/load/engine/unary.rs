@@ -11,9 +11,9 @@ use stickycas_proto::v1;
 use tokio::time::{Instant, sleep};
 
 use super::super::measure::{Ended, Fault, Party};
+use super::Shared;
 use super::crowd::Who;
 use super::part::{Part, Then};
-use super::{Shared, fault_of};
 
 /// Plays until the process has ended or the table is over.
 pub(super) async fn play(mut part: Part, connection: Connection, shared: Arc<Shared>, who: Who) {
@@ -47,7 +47,8 @@ async fn drive(part: &mut Part, connection: &Connection, shared: &Shared, who: W
                     Ok(_) => part.taken(now, &mut shared.meter.shard(who.near())),
                     Err(status) => {
                         let error = connection.error(&status);
-                        let Some(reason) = error.reason() else { return fault_of(&error) };
+                        let ended = shared.ended_by(&error);
+                        let Some(reason) = error.reason() else { return ended };
                         shared.meter.refused(who, reason);
                         let shard = &mut shared.meter.shard(who.near());
                         match part.refused(None, reason, &error.to_string(), now, shard) {
@@ -98,15 +99,20 @@ async fn access(
             part.answered(number, received, now, &mut shard);
             Then::GoesOn
         }
-        Ok(Err(_)) => Then::Ends(Ended::Failed(Fault::Protocol)),
+        Ok(Err(error)) => {
+            let ended = Ended::Failed(Fault::Protocol);
+            shared.meter.said(ended, &error.to_string());
+            Then::Ends(ended)
+        }
         Err(status) => {
             let error = connection.error(&status);
+            let ended = shared.ended_by(&error);
             match error.reason() {
                 Some(reason) => {
                     shared.meter.refused(who, reason);
                     part.refused(Some(number), reason, &error.to_string(), now, &mut shard)
                 }
-                None => Then::Ends(fault_of(&error)),
+                None => Then::Ends(ended),
             }
         }
     }

@@ -23,6 +23,7 @@ const DEFAULT_DISTINCT: u32 = 3;
 const DEFAULT_VALUE_BYTES: u32 = 8;
 const DEFAULT_LATE_AFTER: Duration = Duration::from_millis(10);
 const DEFAULT_MOST_MISSED: f64 = 0.01;
+const DEFAULT_MOST_ERRORS: f64 = 0.01;
 const DEFAULT_DRAIN: Duration = Duration::from_secs(30);
 const DEFAULT_STALL: Duration = Duration::from_secs(10);
 const DEFAULT_WATCH_SHARE: f64 = 0.01;
@@ -33,7 +34,11 @@ const MOST_IN_FLIGHT: u32 = 2_048;
 /// The highest rate, in instances per second.
 const HIGHEST_RATE: f64 = 1e6;
 
-pub(super) fn check(file: &File) -> Result<Profile, Fault> {
+/// One part in so many of the duration is the longest warm-up that is not asked for.
+const SHARE_OF_WARM_UP: u32 = 10;
+
+/// `warm_up`: the longest one if none is given.
+pub(super) fn check(file: &File, warm_up: Duration) -> Result<Profile, Fault> {
     let name = name(&file.name)?;
     let seed = seed_or(file.seed.as_ref(), draw_seed)?;
     if let Some(given) = &file.instance.get_ref().seed {
@@ -44,8 +49,12 @@ pub(super) fn check(file: &File) -> Result<Profile, Fault> {
     let (byzantine, faults) = byzantine(file.byzantine.as_ref(), &params, seed)?;
     let params = with_arbiter(params, &file.instance, &faults)?;
     let (distinct, value_bytes) = proposed(&file.proposals, &params, &faults, seed)?;
-    let fail_if = file.fail_if.iter().map(threshold).collect::<Result<_, _>>()?;
-    let load = load(&file.load)?;
+    let fail_if = file.fail_if.iter().map(threshold).collect::<Result<Vec<_>, _>>()?;
+    let mut load = load(&file.load, warm_up)?;
+    if file.load.get_ref().most_errors.is_none() && fail_if.iter().any(|it| it.figure.is_of_errors()) {
+        // The profile says itself how many are too many.
+        load.most_errors = 1.0;
+    }
     let principals = u64::from(load.groups) * u64::from(params.processes());
     if principals > MOST_PRINCIPALS {
         let reason = format!("{principals} principals in all groups: at most {MOST_PRINCIPALS} may be");
@@ -133,11 +142,13 @@ fn proposed(
     Ok((distinct, value_bytes))
 }
 
-fn load(written: &Spanned<file::Load>) -> Result<Load, Fault> {
+fn load(written: &Spanned<file::Load>, most_warm_up: Duration) -> Result<Load, Fault> {
     let given = written.get_ref();
-    let warm_up = optional_duration("warm_up", given.warm_up.as_ref())?.unwrap_or_default();
     let groups = at_least_one("groups", given.groups.as_ref(), 1)?;
     let (pacing, duration) = pacing(written, groups)?;
+    let warm_up = optional_duration("warm_up", given.warm_up.as_ref())?.unwrap_or_else(|| {
+        duration.map_or(Duration::ZERO, |whole| (whole / SHARE_OF_WARM_UP).min(most_warm_up))
+    });
     if let (Some(duration), Some(text)) = (duration, &given.warm_up)
         && warm_up >= duration
     {
@@ -166,6 +177,7 @@ fn load(written: &Spanned<file::Load>) -> Result<Load, Fault> {
         hard_stop: optional_duration("hard_stop", given.hard_stop.as_ref())?,
         stall,
         watch_share: share("watch_share", given.watch_share.as_ref(), DEFAULT_WATCH_SHARE)?,
+        most_errors: share("most_errors", given.most_errors.as_ref(), DEFAULT_MOST_ERRORS)?,
     })
 }
 

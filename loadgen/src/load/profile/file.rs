@@ -6,7 +6,6 @@ use toml::Spanned;
 use super::Transport;
 use crate::fault_plan::Placement;
 use crate::load::arrivals::Spacing;
-use crate::scenario::Fault;
 use crate::scenario::file::Instance;
 
 /// The whole file.
@@ -69,6 +68,7 @@ pub(super) struct Load {
     pub(super) hard_stop: Option<Spanned<String>>,
     pub(super) stall: Option<Spanned<String>>,
     pub(super) watch_share: Option<Spanned<f64>>,
+    pub(super) most_errors: Option<Spanned<f64>>,
 }
 
 /// `ramp = { from = 100, to = 1000 }`: instances per second at the beginning and at the end.
@@ -86,10 +86,4 @@ pub(super) struct Step {
     pub(super) rate: Spanned<f64>,
     #[serde(rename = "for")]
     pub(super) lasts: Spanned<String>,
-}
-
-/// Reads the text of a file.
-pub(super) fn read(text: &str) -> Result<File, Fault> {
-    toml::from_str(text)
-        .map_err(|error: toml::de::Error| Fault::new(error.span().unwrap_or_default(), error.message()))
 }

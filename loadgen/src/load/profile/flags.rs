@@ -2,9 +2,8 @@
 
 use std::fmt::{Display, Write as _};
 use std::ops::Range;
-use std::str::FromStr;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use toml::Spanned;
 
 use super::Transport;
@@ -43,9 +42,9 @@ pub struct Flags {
     /// What Byzantine processes do, as in scenarios: 'collude(value=0)'
     #[arg(long, value_name = "STRATEGY")]
     pub strategy: Option<String>,
-    /// How processes speak to the server: attach or unary
-    #[arg(long, value_name = "TRANSPORT")]
-    pub transport: Option<TransportFlag>,
+    /// How processes speak to the server
+    #[arg(long, value_name = "TRANSPORT", value_enum)]
+    pub transport: Option<Transport>,
     /// Crowds of n principals each
     #[arg(long, value_name = "N")]
     pub groups: Option<u32>,
@@ -64,9 +63,9 @@ pub struct Flags {
     /// Open loop: one rate after the other, as RATE:DURATION,RATE:DURATION
     #[arg(long, value_name = "STEPS", group = "pacing", value_parser = steps)]
     pub steps: Option<Steps>,
-    /// Open loop: fixed or poisson
-    #[arg(long, value_name = "SPACING")]
-    pub arrivals: Option<SpacingFlag>,
+    /// Open loop: how regularly instances begin
+    #[arg(long, value_name = "SPACING", value_enum)]
+    pub arrivals: Option<Spacing>,
     /// Open loop: starts that would be one more under way are missed
     #[arg(long, value_name = "N")]
     pub most_in_flight: Option<u32>,
@@ -97,62 +96,16 @@ pub struct Flags {
     /// The share of instances of which the server's whole history is judged too
     #[arg(long, value_name = "SHARE")]
     pub watch_share: Option<f64>,
+    /// A larger share of instances that fail or are refused fails the run [default: 0.01, or what the profile's own
+    /// conditions say of errors]
+    #[arg(long, value_name = "SHARE")]
+    pub most_errors: Option<f64>,
     /// Any key of the profile, such as order=descending or load.principal=a; repeat for several
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Fail the run if this holds, such as 'instance_p99 > 50ms'; repeat for several
     #[arg(long, value_name = "CONDITION")]
     pub fail_if: Vec<String>,
-}
-
-/// [`Transport`] as a word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TransportFlag(Transport);
-
-impl FromStr for TransportFlag {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "attach" => Ok(Self(Transport::Attach)),
-            "unary" => Ok(Self(Transport::Unary)),
-            _ => Err("give attach or unary"),
-        }
-    }
-}
-
-impl Display for TransportFlag {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self.0 {
-            Transport::Attach => "attach",
-            Transport::Unary => "unary",
-        })
-    }
-}
-
-/// [`Spacing`] as a word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SpacingFlag(Spacing);
-
-impl FromStr for SpacingFlag {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "fixed" => Ok(Self(Spacing::Fixed)),
-            "poisson" => Ok(Self(Spacing::Poisson)),
-            _ => Err("give fixed or poisson"),
-        }
-    }
-}
-
-impl Display for SpacingFlag {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self.0 {
-            Spacing::Fixed => "fixed",
-            Spacing::Poisson => "poisson",
-        })
-    }
 }
 
 /// Rates, each with how long it lasts.
@@ -171,6 +124,11 @@ fn steps(text: &str) -> Result<Steps, String> {
     };
     let steps: Option<Vec<_>> = text.split(',').map(step).collect();
     steps.map(Steps).ok_or_else(|| "give RATE:DURATION,..., such as 100:10s,200:10s".to_owned())
+}
+
+/// A value of a flag as it is given.
+fn word(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// Flags as they are given, one after the other, and where each value stands.
@@ -263,8 +221,8 @@ impl Flags {
             (load.arrivals, load.most_in_flight, load.late_after, load.most_missed) =
                 (None, None, None, None);
         }
-        if let Some(flag) = self.arrivals {
-            load.arrivals = Some(line.put("arrivals", flag, flag.0));
+        if let Some(spacing) = self.arrivals {
+            load.arrivals = Some(line.put("arrivals", word(&spacing), spacing));
         }
         line.replace("most-in-flight", self.most_in_flight.as_ref(), &mut load.most_in_flight);
         line.replace("late-after", self.late_after.as_ref(), &mut load.late_after);
@@ -273,8 +231,8 @@ impl Flags {
 
     fn apply_load(&self, line: &mut Line, file: &mut File) {
         let load = file.load.as_mut();
-        if let Some(flag) = self.transport {
-            load.transport = line.put("transport", flag, flag.0).into_inner();
+        if let Some(transport) = self.transport {
+            load.transport = line.put("transport", word(&transport), transport).into_inner();
         }
         line.replace("groups", self.groups.as_ref(), &mut load.groups);
         line.replace(
@@ -289,5 +247,6 @@ impl Flags {
         line.replace("hard-stop", self.hard_stop.as_ref(), &mut load.hard_stop);
         line.replace("stall", self.stall.as_ref(), &mut load.stall);
         line.replace("watch-share", self.watch_share.as_ref(), &mut load.watch_share);
+        line.replace("most-errors", self.most_errors.as_ref(), &mut load.most_errors);
     }
 }

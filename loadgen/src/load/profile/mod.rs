@@ -40,6 +40,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use stickycas_model::byzantine::Strategy;
 use stickycas_model::params::Params;
@@ -48,7 +49,7 @@ pub use self::flags::Flags;
 use super::arrivals::{Arrivals, Piece, Spacing};
 use super::threshold::Threshold;
 use crate::fault_plan::{FaultPlan, Placement};
-use crate::scenario::{Fault, Problem, ScenarioError};
+use crate::scenario::{Fault, Problem, ScenarioError, read_toml};
 
 /// The load without a file: a closed loop of small instances, for ten seconds.
 pub const DEFAULT: &str = r#"name = "load"
@@ -61,9 +62,11 @@ read_size = 4
 
 [load]
 in_flight = 16
-warm_up = "1s"
 duration = "10s"
 "#;
+
+/// The warm-up of [`DEFAULT`], unless a tenth of the duration is less. A profile of one's own has none by default.
+const DEFAULT_WARM_UP: Duration = Duration::from_secs(1);
 
 /// A load that can be put on a server.
 #[derive(Clone, Debug, PartialEq)]
@@ -128,6 +131,8 @@ pub struct Load {
     pub stall: Duration,
     /// Of which share of instances the server's whole history is judged too.
     pub watch_share: f64,
+    /// The largest share of instances that may fail or be refused; above it, the run has failed.
+    pub most_errors: f64,
 }
 
 /// When instances begin.
@@ -158,13 +163,13 @@ pub struct Open {
 }
 
 /// How processes speak to the server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
-    /// One Attach stream for each principal, with all its instances on it.
+    /// One Attach stream for each principal, with all its instances on it
     #[default]
     Attach,
-    /// A unary call for each access and each decision.
+    /// A unary call for each access and each decision
     Unary,
 }
 
@@ -174,7 +179,9 @@ impl Profile {
     /// # Errors
     /// The file cannot be read, or the first thing in it or in the flags that is wrong.
     pub fn load(path: Option<&Path>, flags: &Flags) -> Result<Self, ScenarioError> {
-        let Some(path) = path else { return Self::parse("the default profile", DEFAULT, flags) };
+        let Some(path) = path else {
+            return Self::parse_with("the default profile", DEFAULT, flags, DEFAULT_WARM_UP);
+        };
         let text = std::fs::read_to_string(path)
             .map_err(|error| ScenarioError::Unreadable { path: path.to_owned(), error })?;
         Self::parse(&path.display().to_string(), &text, flags)
@@ -185,7 +192,12 @@ impl Profile {
     /// # Errors
     /// The first thing that is wrong, with its line.
     pub fn parse(file: &str, text: &str, flags: &Flags) -> Result<Self, ScenarioError> {
-        if !flags.set.is_empty() && file::read(text).is_ok() {
+        Self::parse_with(file, text, flags, Duration::ZERO)
+    }
+
+    /// `warm_up`: the longest one if none is given.
+    fn parse_with(file: &str, text: &str, flags: &Flags, warm_up: Duration) -> Result<Self, ScenarioError> {
+        if !flags.set.is_empty() && read_toml::<file::File>(text).is_ok() {
             let text = set::set(text, &flags.set).map_err(|why| {
                 ScenarioError::Invalid(Problem::new(
                     "command line",
@@ -194,14 +206,14 @@ impl Profile {
                 ))
             })?;
             let flags = Flags { set: Vec::new(), ..flags.clone() };
-            return Self::parse(&format!("{file} with --set"), &text, &flags);
+            return Self::parse_with(&format!("{file} with --set"), &text, &flags, warm_up);
         }
         let invalid = |file: &str, text: &str, fault| ScenarioError::Invalid(Problem::new(file, text, fault));
-        let mut written = file::read(text).map_err(|fault| invalid(file, text, fault))?;
+        let mut written = read_toml::<file::File>(text).map_err(|fault| invalid(file, text, fault))?;
         // What flags give stands behind the file's text.
         let behind = text.len() + 1;
         let line = flags.apply(&mut written, behind);
-        check::check(&written).map_err(|Fault { span, reason }| {
+        check::check(&written, warm_up).map_err(|Fault { span, reason }| {
             if span.start < behind {
                 return invalid(file, text, Fault { span, reason });
             }

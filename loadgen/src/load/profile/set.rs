@@ -3,11 +3,12 @@
 
 use toml::{Table, Value};
 
-/// The text of a profile with these keys set, such as `order=descending`, `load.principal=a`. A value is read as TOML; what is none
-/// is text. Keys and values are checked with the rest of the profile.
+/// The text of a profile with these keys set, such as `order=descending`, `load.principal=a`. A value is read as TOML;
+/// what is none is text. Keys and values are checked with the rest of the profile.
 ///
 /// # Errors
-/// The first of them that is no `KEY=VALUE`, in words; or that the text is no TOML, which whoever reads it tells better.
+/// The first of them that is no `KEY=VALUE`, in words; or that the text is no TOML, which whoever reads it tells
+/// better.
 pub(super) fn set(text: &str, settings: &[String]) -> Result<String, String> {
     let mut table: Table = text.parse().map_err(|_| "the profile is no TOML".to_owned())?;
     for setting in settings {

@@ -53,6 +53,7 @@ struct Load<'a> {
     hard_stop: Option<String>,
     stall: String,
     watch_share: f64,
+    most_errors: f64,
 }
 
 #[derive(Default, Serialize)]
@@ -127,6 +128,7 @@ fn load(profile: &Profile) -> Load<'_> {
         hard_stop: load.hard_stop.map(duration),
         stall: duration(load.stall),
         watch_share: load.watch_share,
+        most_errors: load.most_errors,
     }
 }
 

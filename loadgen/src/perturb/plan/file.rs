@@ -11,7 +11,6 @@ use stickycas_model::types::{AccessNumber, Phase, ProcessId};
 use toml::Spanned;
 
 use super::Action;
-use crate::scenario::Fault;
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -110,10 +109,4 @@ impl<'de> Deserialize<'de> for When {
 
         deserializer.deserialize_any(Given)
     }
-}
-
-/// Reads the text of a file.
-pub(super) fn read(text: &str) -> Result<File, Fault> {
-    toml::from_str(text)
-        .map_err(|error: toml::de::Error| Fault::new(error.span().unwrap_or_default(), error.message()))
 }

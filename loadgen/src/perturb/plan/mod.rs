@@ -36,10 +36,10 @@
 //! | `{ gathered = true }` | gathering has ended, phase 1 may open (F5) |
 //! | `{ phase = 9 }` | phase 9 has come |
 //! | `{ joined = 6 }` | process 6 has joined |
-//! | `{ accepted = 6, access = 1 }` | access 1 of process 6 is accepted and waits for its phase; `access` is 1 if not given |
+//! | `{ accepted = 6, access = 1 }` | access 1 (the default) of process 6 is accepted and waits for its phase |
 //! | `{ answered = 6, access = 1 }` | access 1 of process 6 was executed |
 //! | `{ decided = 6 }` | process 6 has reported its decision |
-//! | `{ after = "3s" }` | so long after the step before; for when there is no event to wait for: a server that is down has none |
+//! | `{ after = "3s" }` | so long after the step before; a server that is down has no event to wait for |
 //!
 //! All but the first and the last are events of the instance, seen on its watch. `by` is such an event too: if it
 //! is seen before the step is done, the step came too late, and the plan did not do what it was to do.
@@ -67,7 +67,7 @@
 //! | `appends = { 7 = 1 }` | exactly so many of its appends were executed |
 //! | `still = "2s"` | between two neighbouring events nothing happened for so long, or longer |
 //! | `told_unknown = 16` | so many processes were told that the instance is unknown (F11) |
-//! | `missing = { strong_validity = "f = 4" }` | the property was not promised, and the premise that the verdict names has these words |
+//! | `missing = { strong_validity = "f = 4" }` | it was not promised, for a premise that the verdict names so |
 //!
 //! Who is late is compared with the plan by the judge; so is whether the attacks of Byzantine processes fired.
 
@@ -86,7 +86,7 @@ use stickycas_model::judge::{Outcome, Property};
 use stickycas_model::types::{AccessNumber, Phase, ProcessId};
 
 pub use self::service::{NoService, Service};
-use crate::scenario::{Overrides, Problem, Scenario, ScenarioError};
+use crate::scenario::{Overrides, Problem, Scenario, ScenarioError, read_toml};
 
 /// A plan that can be carried out. See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -209,7 +209,7 @@ impl Plan {
     /// # Errors
     /// The first thing that is wrong, with its line.
     pub fn parse(file: &str, text: &str) -> Result<Self, ScenarioError> {
-        file::read(text)
+        read_toml::<file::File>(text)
             .and_then(|written| check::check(written, file, text))
             .map_err(|fault| ScenarioError::Invalid(Problem::new(file, text, fault)))
     }

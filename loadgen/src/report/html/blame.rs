@@ -127,10 +127,11 @@ fn caption(sweep: &Sweep, strategies: &BTreeMap<&str, Blame>) -> Markup {
     let cells: Vec<&Cell> = sweep.cells.iter().collect();
     html! {
         p {
-            "An offence is something that the server can prove from what it saw: a late or repeated append, a malformed "
-            "value, a false report. To append a wrong value, or to say nothing, is none. " i { "Recall" } ": of the "
-            "Byzantine processes whose strategy commits an offence, how many are named. " i { "Precision" } ": of all that "
-            "are named, how many are Byzantine. In all cells: " (in_common(&cells).join(", ")) "."
+            "An offence is something that the server can prove from what it saw: a late or repeated append, a "
+            "malformed value, a false report. To append a wrong value, or to say nothing, is "
+            "none. " i { "Recall" } ": of the "
+            "Byzantine processes whose strategy commits an offence, how many are named. " i { "Precision" } ": of all "
+            "that are named, how many are Byzantine. In all cells: " (in_common(&cells).join(", ")) "."
         }
         p {
             (with) " strategies, " (counted(all.runs, "run")) ": "

@@ -129,8 +129,8 @@ fn panel(id: &str, facet: &Facet<'_>, values: &[u32]) -> Markup {
     let height = FRAME.bottom + 46.0 + PROMISE * values.len() as f64;
     let title = format!("Breaks of strong validity against f, {}", facet.label);
     let description = "A line for each number of values |Vc|: the computed probability. Points: the share that was \
-                       counted, with its 99 % interval. Lines below the axis: up to which f the theorem promises that it holds. \
-                       The numbers are in the table below the figure.";
+                       counted, with its 99 % interval. Lines below the axis: up to which f the theorem promises \
+                       that it holds. The numbers are in the table below the figure.";
     Drawing { id, title: &title, description, width: WIDTH, height }.svg(&content)
 }
 
@@ -195,18 +195,20 @@ fn caption(cells: &[&Cell]) -> Markup {
     let agree = judged.iter().filter(|agrees| **agrees).count();
     html! {
         p {
-            "The paper's proof lets a Byzantine process win every warp that it is in; its Remarks suggest \u{201c}a more "
-            "optimistic probabilistic fault model, where, e.g., all threads have equal chances of success\u{201d}. This is "
-            "that model. " i { "Lines" } ": the probability of a break, computed in closed form, averaged over the draws of "
-            "proposals. " i { "Points" } ": the share of runs that broke, with its 99 % interval (Wilson). "
+            "The paper's proof lets a Byzantine process win every warp that it is in; its Remarks suggest \u{201c}a "
+            "more optimistic probabilistic fault model, where, e.g., all threads have equal chances of "
+            "success\u{201d}. This is "
+            "that model. " i { "Lines" } ": the probability of a break, computed in closed form, averaged over the "
+            "draws of proposals. " i { "Points" } ": the share of runs that broke, with its 99 % interval (Wilson). "
             i { "Below the axis" } ": up to which f strong validity is promised, whoever wins. "
             "In all cells: " (in_common(cells).join(", ")) "."
         }
         @if !judged.is_empty() {
             p {
-                "The closed form lies within the interval at " strong { (agree) " of " (counted(judged.len() as u64, "point")) }
-                "; with 99 % intervals, " (format!("{:.1}", judged.len() as f64 / 100.0)) " of them are expected to miss it. "
-                "Derivation: docs/chance.md."
+                "The closed form lies within the interval "
+                "at " strong { (agree) " of " (counted(judged.len() as u64, "point")) }
+                "; with 99 % intervals, " (format!("{:.1}", judged.len() as f64 / 100.0)) " of them are expected to "
+                "miss it. Derivation: docs/chance.md."
             }
         }
     }

@@ -9,7 +9,7 @@ use super::figure::{Figure, Panel, Table};
 use super::load::profiles;
 use super::words::{counted, grouped};
 use crate::load::limit::{Limit, Probe};
-use crate::report::load::limit::{doubts, found};
+use crate::report::load::limit::{doubts, found, line as told};
 use crate::report::load::table::time;
 
 const WIDTH: f64 = 420.0;
@@ -33,9 +33,9 @@ pub(super) fn page(limit: &Limit, name: &str) -> Markup {
             (profiles(std::slice::from_ref(&limit.profile)))
         },
         footer: html! {
-            "A rate holds if the conditions do, nothing failed and the schedule was kept; one that does not is tried once "
-            "more. A search ends when both of its ends have said the same again. Latency counts from the planned start. The "
-            "same data are in limit.json and probes.csv beside this file."
+            "A rate holds if the conditions do, nothing failed and the schedule was kept; one that does not is tried "
+            "once more. A search ends when both of its ends have said the same again, best of three. Latency counts "
+            "from the planned start. The same data are in limit.json and probes.csv beside this file."
         },
     }
     .markup()
@@ -49,7 +49,10 @@ fn verdict(limit: &Limit) -> Markup {
     };
     html! {
         div class=(class) {
-            p class="big" { span { (limit.verdict) } " " (counted(limit.judged.instances(), "instance")) " judged" }
+            p class="big" {
+                span { (limit.verdict) } " " (grouped(limit.judged.instances())) " of "
+                (counted(limit.judged.started(), "started instance")) " judged"
+            }
             ul {
                 li { (found(limit)) }
                 @for doubt in doubts(limit) { li { (doubt) } }
@@ -66,7 +69,9 @@ fn totals(limit: &Limit) -> Markup {
     html! {
         dl class="totals" {
             @if let Some(found) = limit.rate { (total("instances a second", rate(found))) }
-            @if let Some([low, high]) = limit.between { (total("between", format!("{} \u{2013} {}", rate(low), rate(high)))) }
+            @if let Some([low, high]) = limit.between {
+                (total("between", format!("{} \u{2013} {}", rate(low), rate(high))))
+            }
             (total("confidence", format!("{:.1} %", 100.0 * limit.confidence)))
             (total("searches", grouped(limit.searches.len() as u64)))
             (total("not settled", grouped(limit.unsettled() as u64)))
@@ -97,8 +102,13 @@ fn latencies(limit: &Limit) -> Figure {
         (left_axis(FRAME, &y.whole_ticks(6), "latency (us)"))
         (bottom_axis(FRAME, &x.whole_ticks(8), "instances/s asked for"))
         @for (probe, p50, p99) in &measured {
-            (point((x.at(probe.rate), y.at(*p50)), Series(0), &format!("p50 {} at {:.1}/s", time(p50 * 1e3), probe.rate)))
-            (point((x.at(probe.rate), y.at(*p99)), Series(1), &format!("p99 {} at {:.1}/s", time(p99 * 1e3), probe.rate)))
+            @for (series, name, micros) in [(0, "p50", p50), (1, "p99", p99)] {
+                (point(
+                    (x.at(probe.rate), y.at(*micros)),
+                    Series(series),
+                    &format!("{name} {} at {:.1}/s", time(micros * 1e3), probe.rate),
+                ))
+            }
         }
     };
     let legend = [(Series(0), "p50"), (Series(1), "p99")];
@@ -120,7 +130,7 @@ fn course(limit: &Limit) -> Figure {
             (line(&[(FRAME.left, y.at(rate)), (FRAME.right, y.at(rate))], Series(0)))
         }
         @for (number, probe) in &probes {
-            (point((x.at(*number), y.at(probe.rate)), series(probe), &crate::report::load::limit::line(probe)))
+            (point((x.at(*number), y.at(probe.rate)), series(probe), &told(probe)))
         }
     };
     let legend = [(HELD, "holds"), (BROKE, "does not hold"), (Series(0), "the limit")];
@@ -140,7 +150,8 @@ fn course(limit: &Limit) -> Figure {
         head: vec!["probe", "search", "asked for", "done", "p50", "p99", "says"],
         rows: probes.iter().map(row).collect(),
     };
-    let caption = "The rates in the order in which they were tried. Each search begins near the limit of the one before.";
+    let caption = "The rates in the order in which they were tried. Each search begins near the limit of the one \
+                   before.";
     figure("course", "Probe by probe", caption, &legend, &content, table)
 }
 

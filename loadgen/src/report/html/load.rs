@@ -46,8 +46,8 @@ pub(super) fn page(measured: &Measured) -> Markup {
         },
         footer: html! {
             "Instance latency counts from the planned start of an instance to the last decision of a correct process; "
-            "service time from its actual start. The same data are in result.json, seconds.csv and latencies.hlog beside "
-            "this file."
+            "service time from its actual start. The same data are in result.json, seconds.csv and latencies.hlog "
+            "beside this file."
         },
     }
     .markup()
@@ -65,6 +65,7 @@ pub(super) fn profiles(profiles: &[String]) -> Markup {
 
 fn verdict(result: &LoadResult) -> Markup {
     let judged = &result.judged;
+    let started = counted(judged.started(), "started instance");
     let class = match (result.verdict, result.failed.is_empty()) {
         (Outcome::Valid, true) => "verdict good",
         (Outcome::Violation, _) | (_, false) => "verdict bad",
@@ -72,12 +73,16 @@ fn verdict(result: &LoadResult) -> Markup {
     };
     html! {
         div class=(class) {
-            p class="big" { span { (result.verdict) } " " (counted(judged.instances(), "instance")) " judged" }
+            p class="big" { span { (result.verdict) } " " (grouped(judged.instances())) " of " (started) " judged" }
             ul {
+                @for warning in &result.warnings { li { (warning) } }
                 @for failed in &result.failed {
                     li {
                         "condition failed: " code { (failed.condition) } ", "
-                        @match failed.value { Some(value) => (shown_for(&failed.condition, value)), None => "nothing was measured" }
+                        @match failed.value {
+                            Some(value) => (shown_for(&failed.condition, value)),
+                            None => "nothing was measured",
+                        }
                     }
                 }
                 @for reason in &judged.reasons { li { (reason) } }
@@ -144,10 +149,11 @@ fn latencies(result: &LoadResult) -> Table {
 
 fn failures(result: &LoadResult) -> Table {
     let row = |(label, count): (crate::load::measure::Label, u64)| {
-        vec![label.measure.name().to_owned(), label.ended.to_string(), grouped(count)]
+        let first = result.messages.get(&label.ended).cloned().unwrap_or_default();
+        vec![label.measure.name().to_owned(), label.ended.to_string(), grouped(count), first]
     };
     let rows = result.figures.failures().into_iter().map(row).collect();
-    Table { head: vec!["of", "why", "how often"], rows }
+    Table { head: vec!["of", "why", "how often", "the first, in words"], rows }
 }
 
 /// A line with its name and its points.

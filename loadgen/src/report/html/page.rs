@@ -100,7 +100,10 @@ fn summary(results: &Results, totals: &Totals) -> Markup {
             @if counts.violation > 0 {
                 ul {
                     @for cell in bad.take(10) {
-                        li { (counted(cell.counts.violation, "run")) " of cell " (cell.number) ": " code { (cell.command) } }
+                        li {
+                            (counted(cell.counts.violation, "run")) " of cell " (cell.number) ": "
+                            code { (cell.command) }
+                        }
                     }
                 }
             }
@@ -166,9 +169,14 @@ fn what_held(results: &Results, totals: &Totals) -> Markup {
                     tbody {
                         tr { th scope="row" { "agreement" } td { (always) } td { (grouped(counts.agreement_broken)) }
                             td { "always under the window first_access" @if open { "; never under open" } } }
-                        tr { th scope="row" { "termination" } td { (always) } td { (grouped(counts.termination_broken)) }
-                            td { "some correct process was punctual" } }
-                        tr { th scope="row" { "weak validity" } td { (always) } td { (grouped(counts.weak_broken)) } td { "always" } }
+                        tr {
+                            th scope="row" { "termination" } td { (always) }
+                            td { (grouped(counts.termination_broken)) } td { "some correct process was punctual" }
+                        }
+                        tr {
+                            th scope="row" { "weak validity" } td { (always) }
+                            td { (grouped(counts.weak_broken)) } td { "always" }
+                        }
                         tr { th scope="row" { "common-value validity" } td { (of_promised(totals.common)) }
                             td { (grouped(counts.common_broken)) } td { "2 f p < n" } }
                         tr { th scope="row" { "strong validity" } td { (of_promised(totals.strong)) }
@@ -247,13 +255,15 @@ fn words_used() -> Markup {
             dl {
                 dt { i { "n" } } dd { "processes" }
                 dt { i { "p" } } dd { "processes in a warp; " i { "W" } " = \u{2308}" i { "n/p" } "\u{2309} warps" }
-                dt { i { "r" } } dd { "entries that one read returns; " i { "c" } " = \u{2308}" i { "W/r" } "\u{2309} reads" }
+                dt { i { "r" } }
+                dd { "entries that one read returns; " i { "c" } " = \u{2308}" i { "W/r" } "\u{2309} reads" }
                 dt { i { "f" } } dd { "Byzantine processes, and correct ones that missed their first phase" }
                 dt { "|" i { "V" sub { "c" } } "|" } dd { "different values that correct processes propose" }
                 dt { "phase" } dd { "one step of the scheduler: one warp, at most one new entry" }
                 dt { "arbiter" } dd {
-                    "who wins among the appends of a phase: " code { "first_come" } " whoever arrived first, " code { "uniform" }
-                    " each with the same chance, " code { "priority" } " Byzantine processes, the paper\u{2019}s worst case"
+                    "who wins among the appends of a phase: " code { "first_come" } " whoever arrived first, "
+                    code { "uniform" } " each with the same chance, "
+                    code { "priority" } " Byzantine processes, the paper\u{2019}s worst case"
                 }
                 dt { "outside" } dd { "a property broke in a run that nobody promised it for" }
                 dt { "violation" } dd { "a promised property broke, or a rule of the specification" }

@@ -136,10 +136,12 @@ fn caption(cells: &[&Cell]) -> Markup {
     let at = ended.iter().filter(|(last, bound)| last == bound).count();
     html! {
         p {
-            i { "Lines" } ": the bound " i { "W" } " (1 + " i { "c" } ") with " i { "W" } " = \u{2308}" i { "n/p" } "\u{2309} warps and "
-            i { "c" } " = \u{2308}" i { "W/r" } "\u{2309} reads, which is the paper\u{2019}s \u{398}(" i { "n" } "\u{b2}/(" i { "p" } "\u{b2}" i { "r" } ")) "
-            "without its constant (Theorem 1, Termination). " i { "Points" } ": the latest phase in which any run had its last "
-            "decision; whiskers lead down to the earliest. Both axes are logarithmic. "
+            i { "Lines" } ": the bound " i { "W" } " (1 + " i { "c" } ") with " i { "W" } " = "
+            "\u{2308}" i { "n/p" } "\u{2309} warps and "
+            i { "c" } " = \u{2308}" i { "W/r" } "\u{2309} reads, which is the paper\u{2019}s "
+            "\u{398}(" i { "n" } "\u{b2}/(" i { "p" } "\u{b2}" i { "r" } ")) "
+            "without its constant (Theorem 1, Termination). " i { "Points" } ": the latest phase in which any run had "
+            "its last decision; whiskers lead down to the earliest. Both axes are logarithmic. "
             "In all cells: " (in_common(cells).join(", ")) "."
         }
         p {

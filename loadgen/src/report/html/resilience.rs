@@ -128,14 +128,16 @@ impl Map<'_> {
         html! {
             p {
                 "Share of runs, in percent, in which the decision was the proposal of a correct process. A row is a "
-                "warp size " i { "p" } " with a number |" i { "V" sub { "c" } } "| of values that correct processes propose, a column "
+                "warp size " i { "p" } " with a number |" i { "V" sub { "c" } }
+                "| of values that correct processes propose, a column "
                 "a number " i { "f" } " of Byzantine processes. A cell without a number: all runs. "
                 "In all cells: " (in_common(&self.cells).join(", ")) "."
             }
             p {
                 "Theorem 1 promises strong validity while " (bound()) ", left of the line. "
                 @if sums.inside > 0 {
-                    "There it broke in " strong { (grouped(sums.broken_inside)) " of " (counted(sums.inside, "run")) } ". "
+                    "There it broke in "
+                    strong { (grouped(sums.broken_inside)) " of " (counted(sums.inside, "run")) } ". "
                 }
                 @if sums.beyond > 0 {
                     "Right of it nothing is promised: it broke in " (grouped(sums.broken_beyond)) " of "

@@ -7,7 +7,10 @@
 //! | `seconds.csv` | second by second: starts, ends, rates, instance latency |
 //! | `latencies.hlog` | an HDR log, version 2: every histogram of every second, tagged `measure.party.end` |
 //! | `report.txt`, `report.html` | the same for people |
-//! | `instances/` | of some instances that were not valid: `NUMBER.seen.json`, what correct processes were answered; and, where the history could be collected, the folder `NUMBER` as `run` leaves it |
+//! | `instances/` | of some instances that were not valid, see below |
+//!
+//! Of an instance that was not valid, `NUMBER.seen.json` has what its correct processes were answered; where the
+//! history could be collected, the folder `NUMBER` is as `run` leaves it.
 //!
 //! It is written beside its place and then moved there, so a folder that exists is whole. Of several generators
 //! there is one folder each, which `report merge` makes into one.

@@ -24,7 +24,7 @@ pub fn text(limit: &Limit) -> String {
 
 fn write(text: &mut String, limit: &Limit) -> std::fmt::Result {
     let judged = &limit.judged;
-    writeln!(text, "verdict: {}: {} instances judged", limit.verdict, judged.instances())?;
+    writeln!(text, "verdict: {}: {}", limit.verdict, judged.line())?;
     judged.reasons.iter().try_for_each(|reason| writeln!(text, "  - {reason}"))?;
     for probe in &limit.probes {
         writeln!(text, "  {}", line(probe))?;
@@ -42,7 +42,8 @@ pub fn found(limit: &Limit) -> String {
     let conditions = limit.conditions.join(" and ");
     match (limit.rate, limit.between) {
         (Some(rate), Some([low, high])) => format!(
-            "limit for {conditions}: {rate:.0} instances/s, between {low:.0} and {high:.0} ({:.1} % confidence, {} searches)",
+            "limit for {conditions}: {rate:.0} instances/s, between {low:.0} and {high:.0} ({:.1} % confidence, \
+             {} searches)",
             100.0 * limit.confidence,
             limit.searches.len()
         ),

@@ -44,25 +44,18 @@ fn write(result: &LoadResult, emphasis: Style) -> String {
 
 fn verdict(text: &mut String, result: &LoadResult, emphasis: Style) -> std::fmt::Result {
     let judged = &result.judged;
-    write!(
-        text,
-        "verdict: {emphasis}{}{emphasis:#}: {} instances judged",
-        result.verdict,
-        judged.instances()
-    )?;
-    for (count, what) in
-        [(judged.violation, "violations"), (judged.outside, "outside"), (judged.unknown, "prove nothing")]
-    {
-        if count > 0 {
-            write!(text, ", {count} {what}")?;
-        }
-    }
+    write!(text, "verdict: {emphasis}{}{emphasis:#}: {}", result.verdict, judged.line())?;
     write!(text, "; the whole history of {}", judged.histories)?;
     if judged.histories_lost > 0 {
         write!(text, ", {} histories lost", judged.histories_lost)?;
     }
+    let failed: Vec<&str> = result.failed.iter().map(|failed| failed.condition.as_str()).collect();
+    if !failed.is_empty() {
+        write!(text, "; FAILED: {}", failed.join(", "))?;
+    }
     writeln!(text)?;
     judged.reasons.iter().try_for_each(|reason| writeln!(text, "  - {reason}"))?;
+    result.warnings.iter().try_for_each(|warning| writeln!(text, "warning: {warning}"))?;
     writeln!(text, "{} (seed {}), began {}", result.name, result.seed, result.began)?;
     for host in &result.hosts {
         writeln!(text, "{}", host.line())?;
@@ -120,13 +113,16 @@ fn latencies(text: &mut String, result: &LoadResult) -> std::fmt::Result {
 
 fn failures(text: &mut String, result: &LoadResult) -> std::fmt::Result {
     let failures = result.figures.failures();
-    if failures.is_empty() {
+    if failures.is_empty() && result.messages.is_empty() {
         return Ok(());
     }
     writeln!(text, "refused and failed:")?;
     for (label, count) in &failures {
         let by = if label.party == Party::Byzantine { " (Byzantine)" } else { "" };
         writeln!(text, "  {count:>10}  {}{by}: {}", label.measure.name(), label.ended)?;
+    }
+    for (ended, message) in &result.messages {
+        writeln!(text, "  the first {ended}: {message}")?;
     }
     let mut told: Vec<&str> = failures.iter().filter_map(|(label, _)| advice(label.ended)).collect();
     told.dedup();
@@ -145,8 +141,8 @@ fn failures(text: &mut String, result: &LoadResult) -> std::fmt::Result {
 fn advice(ended: Ended) -> Option<&'static str> {
     match ended {
         Ended::Refused(RefusalReason::TooManyInstances) => Some(
-            "either the server had no time to spare, and sheds what it cannot do; or too many live: finished instances count \
-             until their retention ends, so start the server with a short --retention",
+            "either the server had no time to spare, and sheds what it cannot do; or too many live: finished \
+             instances count until their retention ends, so start the server with a short --retention",
         ),
         Ended::Refused(RefusalReason::RateExceeded) => Some(
             "a principal may send only so much: give more groups, or start the server with more \

@@ -4,6 +4,11 @@
 //! histogram of every second with the clock time at which it was taken; so they are laid side by side by their
 //! clocks, second by second, and recorded again as if one generator had measured all of it. Percentiles are those of
 //! the merged histograms: nothing is averaged.
+//!
+//! Rates add up only where everybody measured at the same time: `together` finds that time, and says what makes the sum
+//! mean less than it seems.
+
+mod together;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,6 +21,7 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogHistogram, IntervalLogIterator, LogEntry};
 
+use self::together::Together;
 use super::figures::{Counts, Figures};
 use super::measure::{Histograms, Label, empty};
 use super::profile::{Flags, Profile};
@@ -29,11 +35,19 @@ const LONGEST: f64 = 7.0 * 24.0 * 3600.0;
 /// A result folder, read back.
 #[derive(Debug)]
 struct Part {
+    folder: PathBuf,
     result: LoadResult,
     began: SystemTime,
     seconds: Vec<Second>,
     /// Seconds since 1970, and what was recorded from then on.
     intervals: Vec<(f64, Label, Histogram<u64>)>,
+}
+
+impl Part {
+    /// How many seconds after this moment it began.
+    fn offset(&self, began: SystemTime) -> f64 {
+        self.began.duration_since(began).unwrap_or_default().as_secs_f64()
+    }
 }
 
 /// The result in a folder, or in a file of its own.
@@ -57,8 +71,18 @@ pub fn read_result(path: &Path) -> anyhow::Result<LoadResult> {
 /// The results of these folders, as one.
 ///
 /// # Errors
-/// One cannot be read, or there is none.
+/// One cannot be read or is named twice, there is none, or they did not measure at the same time.
 pub fn merge(folders: &[PathBuf]) -> anyhow::Result<Measured> {
+    for (place, folder) in folders.iter().enumerate() {
+        let same = |other: &PathBuf| {
+            folder.canonicalize().ok().is_some_and(|it| other.canonicalize().ok() == Some(it))
+        };
+        ensure!(
+            !folders[..place].iter().any(same),
+            "{} is named twice: name each result once",
+            folder.display()
+        );
+    }
     let parts = folders.iter().map(|folder| read(folder)).collect::<anyhow::Result<Vec<Part>>>()?;
     let first = parts.iter().min_by_key(|part| part.began).context("name the folders to be merged")?;
     let last = parts.iter().map(|part| part.began).max().unwrap_or(first.began);
@@ -67,25 +91,28 @@ pub fn merge(folders: &[PathBuf]) -> anyhow::Result<Measured> {
         apart.as_secs_f64() < LONGEST,
         "these results began {apart:.0?} apart: merge those of one load only"
     );
+    let together = Together::of(&parts, first.began)?;
     let recorder = recorded(&parts, first.began);
 
     let mut judged = first.result.judged.clone();
+    let mut messages = first.result.messages.clone();
     let others = || parts.iter().filter(|part| !std::ptr::eq(*part, first)).map(|part| &part.result);
     let mut counts = starts(&first.result);
     for result in others() {
         judged.merge(&result.judged);
+        for (ended, message) in &result.messages {
+            messages.entry(*ended).or_insert_with(|| message.clone());
+        }
         let more = starts(result);
         counts.planned += more.planned;
         counts.late += more.late;
         counts.dropped += more.dropped;
     }
     let all = || std::iter::once(&first.result).chain(others());
-    let seconds = all().map(|result| result.figures.seconds).fold(0.0, f64::max);
-    // Rates add up, whatever each of them was measured over.
     let figures = Figures {
-        rate: all().map(|result| result.figures.rate).sum(),
-        access_rate: all().map(|result| result.figures.access_rate).sum(),
-        ..Figures::of(&recorder.histograms, counts, seconds, (0, 0))
+        rate: together.rate,
+        access_rate: together.access_rate,
+        ..Figures::of(&recorder.histograms, counts, together.seconds, (0, 0))
     };
     let profiles: Vec<String> = all().flat_map(|result| result.profiles.clone()).collect();
     let result = LoadResult {
@@ -97,7 +124,10 @@ pub fn merge(folders: &[PathBuf]) -> anyhow::Result<Measured> {
         name: first.result.name.clone(),
         seed: first.result.seed,
         began: first.result.began.clone(),
+        measured_from: together.from,
         figures,
+        messages,
+        warnings: together.warnings,
         baseline: Vec::new(),
         hosts: all().flat_map(|result| result.hosts.clone()).collect(),
         servers: all().flat_map(|result| result.servers.clone()).collect(),
@@ -138,7 +168,7 @@ fn read(folder: &Path) -> anyhow::Result<Part> {
     let log = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
     let intervals =
         intervals(&log).with_context(|| format!("{} is not what a load writes", file.display()))?;
-    Ok(Part { result, began, seconds, intervals })
+    Ok(Part { folder: folder.to_owned(), result, began, seconds, intervals })
 }
 
 fn intervals(log: &[u8]) -> anyhow::Result<Vec<(f64, Label, Histogram<u64>)>> {
@@ -172,7 +202,7 @@ fn recorded(parts: &[Part], began: SystemTime) -> Recorder {
     let mut slots: Vec<Slot> = Vec::new();
     let zero = began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     for part in parts {
-        let offset = part.began.duration_since(began).unwrap_or_default().as_secs_f64();
+        let offset = part.offset(began);
         for row in &part.seconds {
             let slot = slot(&mut slots, offset + row.second - row.length);
             slot.starts.planned += row.planned;
@@ -204,3 +234,6 @@ fn slot(slots: &mut Vec<Slot>, seconds: f64) -> &mut Slot {
     }
     &mut slots[place]
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! Puts the instances that were played before the judge of loads.
+
+use anyhow::{Context as _, bail};
+use stickycas_loadgen::load::seen::{self, Seen};
+use stickycas_model::cast::{Cast, Part, Role};
+use stickycas_model::judge::Outcome;
+use stickycas_model::params::{Params, ParamsSpec, Patience};
+use stickycas_model::types::{ProcessId, Value};
+
+use super::play::{Played, proposal};
+use super::town::{PROCESSES, WARP_SIZE};
+
+/// Judges all instances, and fails unless each of them is valid. `rosters`: the principals of each instance, by
+/// process. `played`: of each principal by number, what it saw. What was decided, by instance.
+pub(super) fn judge(rosters: &[Vec<usize>], played: Vec<(usize, Vec<Played>)>) -> anyhow::Result<Vec<Value>> {
+    let spec = ParamsSpec { patience: Patience::Endless, ..ParamsSpec::new(PROCESSES, WARP_SIZE, PROCESSES) };
+    let params = Params::try_new(spec)?;
+    let mut seen: Vec<Vec<Seen>> = rosters.iter().map(|_| Vec::with_capacity(PROCESSES as usize)).collect();
+    for (principal, played) in played {
+        for Played { instance, accesses, decision } in played {
+            let process = ProcessId::all(PROCESSES).zip(&rosters[instance]).find(|(_, it)| **it == principal);
+            let (process, _) = process.context("somebody played who is not in the roster")?;
+            let decision = Some(Value::new(&decision).context("an empty decision")?);
+            seen[instance].push(Seen { process, accesses, decision, refused: None });
+        }
+    }
+    let all = rosters.iter().zip(&seen).enumerate();
+    all.map(|(instance, (roster, seen))| {
+        let part = |principal: &usize| {
+            let proposal = Value::new(&proposal(*principal, instance)).context("an empty proposal")?;
+            Ok(Part { role: Role::Correct, proposal })
+        };
+        let cast = Cast::new(roster.iter().map(part).collect::<anyhow::Result<_>>()?);
+        let finding = seen::judge(&params, &cast, seen);
+        if finding.outcome != Outcome::Valid {
+            bail!("instance {instance} is not valid: {}", finding.reasons.join("; "));
+        }
+        seen.first().and_then(|seen| seen.decision.clone()).context("nobody decided")
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use stickycas_loadgen::load::seen::Answered;
+    use stickycas_model::access::{AppendAnswer, ReadAnswer};
+    use stickycas_model::types::{Phase, Position};
+
+    use super::super::town::WARPS;
+    use super::*;
+
+    const ROSTER: [usize; PROCESSES as usize] = [3, 1, 4, 15, 9, 2, 6, 5];
+
+    /// In lock step: the first of each warp wins, and everybody decides for the smallest value of four different ones.
+    fn run() -> Vec<(usize, Vec<Played>)> {
+        let winners = ROSTER.iter().step_by(WARP_SIZE as usize);
+        let list: Vec<Value> = winners.map(|it| Value::new(&proposal(*it, 0)).unwrap()).collect();
+        let smallest = list.iter().min().unwrap().to_bytes();
+        let one = |(place, principal): (u32, &usize)| {
+            let (warp, member) = (place / WARP_SIZE, place % WARP_SIZE);
+            let won = AppendAnswer::Success(Position::new(warp));
+            let answer = if member == 0 { won } else { AppendAnswer::Failed };
+            let append = Answered::Append { phase: Phase::new(u64::from(warp) + 1).unwrap(), answer };
+            let read = Answered::Read {
+                phase: Phase::new(u64::from(WARPS + warp) + 1),
+                answer: ReadAnswer { start: Position::new(0), count: WARPS, length: WARPS, sealed: true },
+                entries: list.clone(),
+            };
+            let decision = smallest.clone();
+            (*principal, vec![Played { instance: 0, accesses: vec![append, read], decision }])
+        };
+        (0..).zip(&ROSTER).map(one).collect()
+    }
+
+    fn judged(change: impl FnOnce(&mut Vec<(usize, Vec<Played>)>)) -> Result<Vec<Value>, String> {
+        let mut played = run();
+        change(&mut played);
+        judge(&[ROSTER.to_vec()], played).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_run_in_lock_step_is_valid_and_tells_what_was_decided() {
+        let decided = judged(|_| ()).unwrap();
+        assert_eq!(decided[0].to_bytes(), run()[0].1[0].decision);
+    }
+
+    #[test]
+    fn whatever_is_wrong_with_an_instance_fails_the_measurement() {
+        let other = proposal(ROSTER[2], 0);
+        assert_ne!(other, run()[0].1[0].decision);
+        let error = judged(|played| played[5].1[0].decision = other).unwrap_err();
+        assert!(error.starts_with("instance 0 is not valid: "), "{error}");
+        let error = judged(|played| {
+            let append = &mut played[1].1[0].accesses[0];
+            if let Answered::Append { answer, .. } = append {
+                *answer = AppendAnswer::Success(Position::new(0));
+            }
+        })
+        .unwrap_err();
+        assert!(error.contains("A1"), "two winners: {error}");
+        let missing = judged(|played| drop(played.remove(4))).unwrap_err();
+        assert!(missing.contains("is not valid"), "somebody saw nothing: {missing}");
+        let stranger = judged(|played| played[0].0 = 7).unwrap_err();
+        assert!(stranger.contains("not in the roster"), "{stranger}");
+    }
+}
