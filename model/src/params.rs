@@ -15,7 +15,7 @@ use crate::types::{ProcessId, RawValue, Seed, Value, WarpId};
 pub const MAX_PROCESSES: u32 = 65_536;
 /// Default for the most bytes of a value (P3).
 pub const DEFAULT_MAX_VALUE_BYTES: u32 = 1024;
-/// The largest `max_value_bytes` that can be asked for: a phase of reads must fit the message limits.
+/// The largest `max_value_bytes` that can be asked for.
 pub const LARGEST_MAX_VALUE_BYTES: u32 = 64 * 1024;
 /// Default for a process's patience (F3).
 pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(1);

@@ -65,10 +65,10 @@ impl Gate {
 impl Gate {
     /// Bytes that a call of this method may send. What is large by nature is so only for those who may make the call.
     fn bytes_of(&self, path: &str, caller: &Caller) -> usize {
-        match path.rsplit('/').next() {
+        match method(path) {
             // As long as it likes, in messages that tonic bounds one by one.
-            Some("Attach") => usize::MAX,
-            Some("Create") if caller.coordinator => usize::MAX,
+            "Attach" => usize::MAX,
+            "Create" if caller.coordinator => usize::MAX,
             _ => self.call_bytes,
         }
     }
@@ -76,7 +76,13 @@ impl Gate {
 
 /// Whether the method answers with a stream, which has a share of its own.
 fn is_stream(path: &str) -> bool {
-    matches!(path.rsplit('/').next(), Some("Attach" | "Watch"))
+    matches!(method(path), "Attach" | "Watch")
+}
+
+/// What comes behind the service in a path.
+fn method(path: &str) -> &str {
+    let path = path.strip_prefix('/').unwrap_or_default();
+    path.split_once('/').map_or("", |(_, method)| method)
 }
 
 /// Whether the principal may make this call and have this connection. What is refused is paid for like any other.
@@ -202,5 +208,25 @@ impl Call {
     /// The answer takes the call's place until it is gone.
     fn hold(self, response: Response<Body>) -> Response<Body> {
         response.map(|body| Body::new(Unread::new(body, self.place)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_known_by_its_whole_path() {
+        assert!(is_stream("/stickycas.v1.StickyCasService/Attach"));
+        assert!(is_stream("/stickycas.v1.InstanceService/Watch"));
+        for other in [
+            "/stickycas.v1.StickyCasService/Append",
+            "/stickycas.v1.StickyCasService/x/Attach",
+            "/Attach",
+            "Attach",
+            "",
+        ] {
+            assert!(!is_stream(other), "{other}");
+        }
     }
 }

@@ -14,8 +14,8 @@
 //! | their records | `record_bytes` * (1 + ln `instances`), and 4 KiB for each live instance |
 //! | an instance's place: id, name, timer, its roster unless others share it | 512 bytes, twice the roster |
 //! | an Attach stream: unread frames, each a few numbers | `unread_frames` * 128 bytes |
-//! | and a message on its way in and out | `message_bytes` + `bytes_per_answer` |
-//! | a unary call: what it sends, and its place | `call_bytes` and 4 KiB |
+//! | and a message on its way in and out | `message_bytes` + `bytes_per_answer`, or one read of `read_bytes` |
+//! | a unary call: what it sends, its place, a piece of its answer | `call_bytes` and 20 KiB, a value |
 //! | a principal: counts, shares, where it acted | 2 KiB |
 //!
 //! What an instance may take becomes less when it has ended (`Limits::ended_case`).
@@ -25,7 +25,7 @@
 //! `instances_per_creator` allow that many. A server of shorter memory or longer retention is told otherwise by its
 //! flags.
 //!
-//! One principal can so take its streams (64 of 13 MiB), its calls (1,024 of 132 KiB) and what its processes may have
+//! One principal can so take its streams (64 of 13 MiB), its calls (1,024 of 212 KiB) and what its processes may have
 //! waiting, and all of it is its own share.
 
 use std::time::Duration;
@@ -61,6 +61,9 @@ pub struct Limits {
     /// Bytes that a unary call may send: a value and a little more. Only a Create of a coordinator may send a whole
     /// message.
     pub call_bytes: usize,
+    /// Bytes of the values that one read may return, as the parameters of its instance have it: an answer on Attach is one
+    /// frame, and is written as one.
+    pub read_bytes: usize,
     /// Frames in one message on Attach: what is handled before others have their turn.
     pub frames_per_message: usize,
     /// Frames in one message that the server sends on Attach.
@@ -151,6 +154,7 @@ impl Default for Limits {
             header_bytes: 16 * 1024,
             message_bytes: 4 * 1024 * 1024,
             call_bytes: 128 * 1024,
+            read_bytes: 64 * 1024 * 1024,
             frames_per_message: 1_024,
             frames_per_answer: 256,
             bytes_per_answer: 1024 * 1024,

@@ -1,9 +1,9 @@
 //! Messages that are none, and how they are told from those that merely broke off.
 //!
 //! tonic refuses what it cannot decode before a handler sees it: with INTERNAL, which would tell the caller of
-//! a bug of ours, or with OUT_OF_RANGE if it is too large, and without details. For either the rules know
-//! INVALID_ARGUMENT (SPEC section 11), and an offence (B2). What our handlers refuse carries details, so the two are
-//! told apart.
+//! a bug of ours, or with OUT_OF_RANGE if it is too large, and without details; where we decode ourselves we do
+//! likewise ([`undecodable`], [`oversized`]). For either the rules know INVALID_ARGUMENT (SPEC section 11), and an
+//! offence (B2). What our handlers refuse carries details, so the two are told apart.
 //!
 //! A client that goes in the middle of a message leaves just such a message behind, and that is no offence. So the
 //! request's body is watched: only what came to an end of its own accord is judged by its content.
@@ -24,6 +24,16 @@ use stickycas_proto::v1::RefusalReason;
 use tonic::{Code, Status};
 
 use crate::principals::Incident;
+
+/// A message whose bytes do not decode, for the border to refuse.
+pub(crate) fn undecodable(why: impl Into<String>) -> Status {
+    Status::internal(why)
+}
+
+/// A message that is too large, for the border to refuse.
+pub(crate) fn oversized(why: impl Into<String>) -> Status {
+    Status::out_of_range(why)
+}
 
 /// Why a message cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +133,7 @@ impl<B: Body + Unpin> Body for Watched<B> {
                 };
                 self.left = left;
             }
-            // hyper takes a stream that was reset with CANCEL or NO_ERROR for one that is at its end.
+            // hyper takes a stream that was reset with NO_ERROR for one that is at its end.
             None if self.body.is_end_stream() => {}
             Some(Err(_)) | None => self.end.broken.store(true, Ordering::Relaxed),
         }

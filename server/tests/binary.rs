@@ -66,6 +66,20 @@ async fn it_does_not_start_without_the_flag_that_says_what_it_believes() {
 }
 
 #[tokio::test]
+async fn it_serves_on_as_many_threads_as_it_is_told() {
+    let (mut server, address) = serve(&["--workers", "1"]).await;
+    let probe = output(&["health", "--server", &format!("http://{address}"), "--timeout", "1min"]).await;
+    assert_eq!(String::from_utf8_lossy(&probe.stdout), "SERVING\n");
+    signal(&server, "-TERM").await;
+    assert_eq!(soon(server.wait()).await.unwrap().code(), Some(0));
+    for nonsense in ["0", "1025", "many"] {
+        let refused = output(&["serve", "--insecure-principals", "--workers", nonsense]).await;
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("--workers"), "{refused:?}");
+    }
+}
+
+#[tokio::test]
 async fn it_listens_for_other_machines_only_if_told_so_twice() {
     let arguments = ["serve", "--listen", "0.0.0.0:0", "--insecure-principals"];
     let refused = output(&arguments).await;

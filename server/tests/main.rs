@@ -7,6 +7,7 @@ mod harness;
 
 mod attach;
 mod binary;
+mod calls;
 mod counts;
 mod limits;
 mod living;

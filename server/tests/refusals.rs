@@ -54,6 +54,16 @@ async fn bytes_that_are_no_message_are_refused_as_malformed() {
 }
 
 #[tokio::test]
+async fn an_instance_whose_reads_could_be_too_long_is_refused() {
+    // r = 3, and values of 64 bytes.
+    let server = Server::with(|config| config.limits.read_bytes = 3 * 64 - 1).await;
+    let mut boss = server.client(COORDINATOR).await;
+    refused(boss.create(create_request(parameters())).await, Code::InvalidArgument, "BAD_PARAMETERS");
+    let smaller = Parameters { max_value_bytes: 63, ..parameters() };
+    boss.create(create_request(smaller)).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_message_that_is_too_large_is_refused_as_malformed() {
     let server = Server::with(|config| config.limits.message_bytes = 1_000).await;
     let id = game::instance(&server).await;

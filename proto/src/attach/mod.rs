@@ -15,7 +15,7 @@ mod told;
 pub use asked::{Asked, FRAMES_READ, Request, write_access, write_decision, write_hello};
 pub use codec::{ClientCodec, Message, ServerCodec, attach};
 pub use heard::{Heard, Learnt, Values};
-pub use told::{WrittenParameters, write_answer, write_decided, write_frame, write_welcome};
+pub use told::{ReadResponse, WrittenParameters, write_answer, write_decided, write_frame, write_welcome};
 
 /// The server of `StickyCasService`, as far as its stream: the calls are not in it.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::pedantic, rustdoc::all)]

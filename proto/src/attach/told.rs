@@ -49,8 +49,49 @@ pub fn write_answer<'a>(
         }
         Answer::Read(read) => {
             write_key(message, key(5, BYTES), result);
-            write_read(message, read, values);
+            begin_read(message, read);
+            values.for_each(|value| write_value(message, value));
+            end_read(message, read);
         }
+    }
+}
+
+/// The response of a unary read, written in pieces: its beginning, its values one after the other, its end.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadResponse {
+    phase: u64,
+    read: ReadAnswer,
+    /// Bytes of what was read.
+    result: usize,
+}
+
+impl ReadResponse {
+    /// With this answer, and these values in it, as many as it counts. No phase: answered outside phases (F10).
+    pub fn new<'a>(phase: Option<Phase>, read: ReadAnswer, values: impl Iterator<Item = &'a [u8]>) -> Self {
+        Self { phase: phase.map_or(0, Phase::get), read, result: read_length(&read, values) }
+    }
+
+    /// Bytes of the whole message.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        number_length(self.phase) + bytes_length(self.result)
+    }
+
+    /// Adds what comes before the values.
+    pub fn begin(&self, message: &mut Vec<u8>) {
+        write_number(message, key(1, NUMBER), self.phase);
+        write_key(message, key(2, BYTES), self.result);
+        begin_read(message, &self.read);
+    }
+
+    /// Adds the next value.
+    pub fn value(message: &mut Vec<u8>, value: &[u8]) {
+        write_value(message, value);
+    }
+
+    /// Adds what comes behind the values.
+    pub fn end(&self, message: &mut Vec<u8>) {
+        end_read(message, &self.read);
     }
 }
 
@@ -149,11 +190,15 @@ fn read_length<'a>(read: &ReadAnswer, values: impl Iterator<Item = &'a [u8]>) ->
     start + values + number_length(read.length.into()) + number_length(read.sealed.into())
 }
 
-fn write_read<'a>(message: &mut Vec<u8>, read: &ReadAnswer, values: impl Iterator<Item = &'a [u8]>) {
+fn begin_read(message: &mut Vec<u8>, read: &ReadAnswer) {
     write_number(message, key(1, NUMBER), read.start.get().into());
-    for value in values {
-        write_bytes(message, key(2, BYTES), value);
-    }
+}
+
+fn write_value(message: &mut Vec<u8>, value: &[u8]) {
+    write_bytes(message, key(2, BYTES), value);
+}
+
+fn end_read(message: &mut Vec<u8>, read: &ReadAnswer) {
     write_number(message, key(3, NUMBER), read.length.into());
     write_number(message, key(4, NUMBER), read.sealed.into());
 }

@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use stickycas_model::access::Answer;
 use stickycas_model::machine::Entry;
 use stickycas_model::sticky_cas::StickyCas;
@@ -24,26 +23,25 @@ pub(crate) struct Answered {
 
 impl Answered {
     /// An executed access of the instance with this list.
-    pub(super) fn new(phase: Option<Phase>, answer: Answer, list: &Arc<StickyCas<Entry>>) -> Self {
+    pub(crate) fn new(phase: Option<Phase>, answer: Answer, list: &Arc<StickyCas<Entry>>) -> Self {
         let list = matches!(answer, Answer::Read(_)).then(|| list.clone());
         Self { phase, answer, list }
     }
 
     /// The values that it returns.
     pub(crate) fn values(&self) -> impl Iterator<Item = &[u8]> + Clone {
-        self.entries().map(|entry| entry.value.as_bytes())
+        self.values_after(0)
     }
 
-    /// The same in buffers of their own.
-    pub(crate) fn buffers(&self) -> impl Iterator<Item = Bytes> {
-        self.entries().map(|entry| entry.value.to_bytes())
-    }
-
-    fn entries(&self) -> impl Iterator<Item = &Entry> + Clone {
+    /// The same without the first ones.
+    pub(crate) fn values_after(&self, skipped: u32) -> impl Iterator<Item = &[u8]> + Clone {
         let (start, count) = match self.answer {
-            Answer::Read(read) => (read.start, read.count),
-            Answer::Append(_) => (Position::new(0), 0),
+            Answer::Read(read) => {
+                (read.start.get().saturating_add(skipped), read.count.saturating_sub(skipped))
+            }
+            Answer::Append(_) => (0, 0),
         };
-        self.list.iter().flat_map(move |list| list.range(start, count))
+        let entries = self.list.iter().flat_map(move |list| list.range(Position::new(start), count));
+        entries.map(|entry| entry.value.as_bytes())
     }
 }

@@ -239,14 +239,18 @@ impl Instance {
 
     /// See [`super::callers::Callers::dismiss`].
     pub(super) fn dismiss_callers(&self) {
-        if let Life::Awake(awake) = &mut self.core().life {
+        if let Ok(core) = &mut self.core.lock()
+            && let Life::Awake(awake) = &mut core.life
+        {
             awake.callers.dismiss();
         }
     }
 
-    /// The timer fired. True if the instance has expired (F10).
+    /// The timer fired. True if the instance has expired (F10), or if a step of it has panicked: then it is gone too, and
+    /// the timers of all others go on.
     pub(super) fn wake(&self) -> bool {
-        let core = &mut *self.core();
+        let Ok(mut core) = self.core.lock() else { return true };
+        let core = &mut *core;
         let now = self.now();
         core.alarm.fired(self.born.saturating_add(now.as_nanos()));
         if let Life::Awake(awake) = &mut core.life {

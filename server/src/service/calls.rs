@@ -10,11 +10,11 @@ use stickycas_model::types::{AccessNumber, ProcessId};
 use stickycas_proto::attach::{self, StickyCasService};
 use stickycas_proto::convert::WireError;
 use stickycas_proto::convert::access::{access_from_append, access_from_read, value_from_wire};
-use stickycas_proto::convert::answer::{append_response, read_response};
+use stickycas_proto::convert::answer::append_response;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::Refused;
 use stickycas_proto::v1::{
-    AppendRequest, AppendResponse, DecideRequest, DecideResponse, ReadRequest, ReadResponse, RefusalReason,
+    AppendRequest, AppendResponse, DecideRequest, DecideResponse, ReadRequest, RefusalReason,
 };
 use tonic::{Request, Response, Status, Streaming};
 
@@ -65,16 +65,9 @@ impl Service {
         &self,
         caller: &Caller,
         request: &ReadRequest,
-    ) -> impl Future<Output = Result<ReadResponse, Status>> + use<> {
+    ) -> impl Future<Output = Result<Answered, Refused>> + use<> {
         let read = |process, _: &Params| access_from_read(request, process);
-        let answered = self.answered(self.take(caller, &request.instance_id, request.access_number, read));
-        async move {
-            let answered = answered.await?;
-            match &answered.answer {
-                Answer::Read(read) => Ok(read_response(answered.phase, read, answered.buffers())),
-                Answer::Append(_) => Err(Refused::internal().into()),
-            }
-        }
+        self.answered(self.take(caller, &request.instance_id, request.access_number, read))
     }
 
     pub(super) fn decide(&self, caller: &Caller, request: &DecideRequest) -> Result<DecideResponse, Status> {

@@ -24,6 +24,7 @@ use super::status::{own_to_wire, state_to_wire, status_to_wire};
 use super::watch::WatchStream;
 use crate::identity::Caller;
 use crate::instances::{Draft, Instance, draw_seed};
+use crate::limits::Limits;
 use crate::principals::Share;
 
 #[tonic::async_trait]
@@ -36,7 +37,7 @@ impl InstanceService for Service {
             caller.account.blame(OffenceKind::ForeignIdentity, &why);
             return Err(Refused::new(RefusalReason::NotCoordinator, why).into());
         }
-        let draft = draft(request.into_inner(), self.0.limits.principal_bytes)?;
+        let draft = draft(request.into_inner(), &self.0.limits)?;
         let (instance, created) = self.0.instances.create(&caller.principal, draft)?;
         let definition = instance.definition();
         if created {
@@ -161,14 +162,28 @@ fn may_look(caller: &Caller, instance: &Instance) -> Result<(), Refused> {
 }
 
 /// What a Create asks for, checked.
-fn draft(request: CreateRequest, principal_bytes: usize) -> Result<Draft, Refused> {
+fn draft(request: CreateRequest, limits: &Limits) -> Result<Draft, Refused> {
     let name = InstanceName::optional(&request.name).map_err(|error| Refused::from(&error))?;
     let missing = || Refused::from(&WireError::Missing("parameters"));
     let wire = request.parameters.ok_or_else(missing)?;
     let spec = spec_from_wire(&wire, draw_seed()).map_err(|error| Refused::from(&error))?;
     let params = Params::try_new(spec).map_err(|error| Refused::from(&error))?;
-    check_roster(&request.roster, params.processes(), principal_bytes)?;
+    check_reads(&params, limits.read_bytes)?;
+    check_roster(&request.roster, params.processes(), limits.principal_bytes)?;
     Ok(Draft { name, params, seed_given: wire.seed.is_some(), roster: request.roster })
+}
+
+/// An answer to a read must be short enough to be sent.
+fn check_reads(params: &Params, limit: usize) -> Result<(), Refused> {
+    let values = params.read_size().min(params.warps()) as usize;
+    let longest = values.saturating_mul(params.spec().max_value_bytes as usize);
+    if longest > limit {
+        let why = format!(
+            "a read could return {longest} bytes (read_size * max_value_bytes), and {limit} are the most: give less of either"
+        );
+        return Err(Refused::new(RefusalReason::BadParameters, why));
+    }
+    Ok(())
 }
 
 /// n different principals (P1).

@@ -57,7 +57,7 @@ impl Service {
 
     /// The list itself: append, read, decide, attach.
     pub(crate) fn sticky_cas(&self) -> StickyCas {
-        StickyCas::new(self.clone(), self.0.limits.message_bytes)
+        StickyCas::new(self.clone(), &self.0.limits)
     }
 
     /// Instances: create, get, list, watch, close.
@@ -74,10 +74,13 @@ impl Service {
 
     /// Who calls, unless the server takes nothing new.
     fn caller(&self, extensions: &Extensions) -> Result<Caller, Refused> {
-        if self.0.drain.has_begun() {
-            return Err(draining());
-        }
+        self.check_serving()?;
         caller(extensions)
+    }
+
+    /// Fails once the server takes nothing new.
+    fn check_serving(&self) -> Result<(), Refused> {
+        if self.0.drain.has_begun() { Err(draining()) } else { Ok(()) }
     }
 }
 

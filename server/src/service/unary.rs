@@ -2,8 +2,8 @@
 //!
 //! tonic gives every call a decoder, an encoder, a buffer for each and a box around each, and a call that waits for its
 //! phase would keep most of them. A call of ours is one message in and one message out, so it keeps where its answer will
-//! come from and nothing else. On the wire, and in what is refused, nothing differs: what cannot be read is refused with
-//! tonic's statuses, of which the [border](crate::border) makes ours.
+//! come from and little else. An answer is written as it is taken: one that nobody takes is never more than a piece.
+//! On the wire nothing differs.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -13,15 +13,20 @@ use std::task::{Context, Poll};
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Request, Response};
-use http_body::{Frame, SizeHint};
+use http_body::Frame;
 use prost::Message;
-use stickycas_proto::attach::StickyCasServiceServer;
+use stickycas_model::access;
+use stickycas_proto::attach::{ReadResponse, StickyCasServiceServer};
+use stickycas_proto::status::Refused;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
 
 use super::Service;
 use crate::identity::Caller;
+use crate::instances::Answered;
+use crate::limits::Limits;
+use crate::unreadable::{oversized, undecodable};
 
 /// The whole of `StickyCasService`. See the module.
 #[derive(Clone, Debug)]
@@ -29,14 +34,15 @@ pub(crate) struct StickyCas {
     service: Service,
     /// Who serves Attach, and refuses methods that there are not.
     others: StickyCasServiceServer<Service>,
-    /// Bytes that a message may have.
+    /// Bytes that the message of a call may have.
     limit: usize,
 }
 
 impl StickyCas {
-    pub(super) fn new(service: Service, limit: usize) -> Self {
-        let others = StickyCasServiceServer::new(service.clone()).max_decoding_message_size(limit);
-        Self { service, others, limit }
+    pub(super) fn new(service: Service, limits: &Limits) -> Self {
+        let others = StickyCasServiceServer::new(service.clone());
+        let others = others.max_decoding_message_size(limits.message_bytes);
+        Self { service, others, limit: limits.call_bytes.saturating_sub(PREFIX).min(limits.message_bytes) }
     }
 }
 
@@ -58,39 +64,37 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (service, limit) = (self.service.clone(), self.limit);
-        match request.uri().path().rsplit('/').next() {
-            Some("Append") => Box::pin(async move {
-                let asked = read(request, &service, limit).await;
-                answer(asked, |(caller, message)| service.append(&caller, &message)).await
-            }),
-            Some("Read") => Box::pin(async move {
-                let asked = read(request, &service, limit).await;
-                answer(asked, |(caller, message)| service.read(&caller, &message)).await
-            }),
-            Some("Decide") => Box::pin(async move {
-                let asked = read(request, &service, limit).await;
-                answer(asked, |(caller, message)| std::future::ready(service.decide(&caller, &message))).await
-            }),
+        // What was asked for is let go of before the answer is waited for.
+        match request.uri().path() {
+            "/stickycas.v1.StickyCasService/Append" => Box::pin(respond(async move {
+                let (caller, message) = read(request, &service, limit).await?;
+                let answer = service.append(&caller, &message);
+                drop((caller, message));
+                Ok(Answer::message(&answer.await?))
+            })),
+            "/stickycas.v1.StickyCasService/Read" => Box::pin(respond(async move {
+                let (caller, message) = read(request, &service, limit).await?;
+                let answered = service.read(&caller, &message);
+                drop((caller, message));
+                Answer::read(answered.await?)
+            })),
+            "/stickycas.v1.StickyCasService/Decide" => Box::pin(respond(async move {
+                let (caller, message) = read(request, &service, limit).await?;
+                Ok(Answer::message(&service.decide(&caller, &message)?))
+            })),
             _ => self.others.call(request),
         }
     }
 }
 
-/// What `handle` makes of what was asked for, or why it was not read, as a response.
-async fn answer<T, U, F>(
-    asked: Result<T, Status>,
-    handle: impl FnOnce(T) -> F,
-) -> Result<Response<Body>, Infallible>
-where
-    U: Message,
-    F: Future<Output = Result<U, Status>>,
-{
-    let answer = match asked {
-        Ok(asked) => handle(asked).await,
-        Err(status) => Err(status),
-    };
-    Ok(match answer {
-        Ok(message) => respond(&message),
+/// The response to a call that comes to this.
+async fn respond(answer: impl Future<Output = Result<Answer, Status>>) -> Result<Response<Body>, Infallible> {
+    Ok(match answer.await {
+        Ok(answer) => {
+            let mut response = Response::new(Body::new(answer));
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+            response
+        }
         Err(status) => status.into_http(),
     })
 }
@@ -106,7 +110,9 @@ where
     let caller = service.caller(&parts.extensions)?;
     drop(parts);
     let message = whole(body, limit).await?;
-    let message = T::decode(message).map_err(|error| Status::internal(error.to_string()))?;
+    // Draining may have begun in between, and what is refused for it must not have happened.
+    service.check_serving()?;
+    let message = T::decode(message).map_err(|error| undecodable(error.to_string()))?;
     Ok((caller, message))
 }
 
@@ -128,7 +134,8 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), Status> {
 /// Bytes before each message: whether it is compressed, and its length (the gRPC protocol over HTTP/2).
 const PREFIX: usize = 5;
 
-/// The bytes of the only message of a body, which mostly comes in one piece.
+/// The bytes of the first message of a body, which mostly comes in one piece and is mostly all there is. What comes behind
+/// it is not looked at, as tonic does not.
 async fn whole<B>(mut body: B, limit: usize) -> Result<Bytes, Status>
 where
     B: http_body::Body<Data = Bytes, Error = Status> + Unpin,
@@ -138,12 +145,10 @@ where
     let mut all = BytesMut::new();
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
         let Ok(piece) = frame?.into_data() else { continue };
-        if first.is_empty() {
+        if first.is_empty() && all.is_empty() {
             first = piece;
         } else {
-            if all.is_empty() {
-                all.extend_from_slice(&first);
-            }
+            all.extend_from_slice(&std::mem::take(&mut first));
             all.extend_from_slice(&piece);
         }
         // Not waited for if it cannot be taken.
@@ -151,14 +156,8 @@ where
     }
     let mut bytes = if all.is_empty() { first } else { all.freeze() };
     match length(&bytes, limit)? {
-        Some(length) if bytes.len() == PREFIX + length => {
-            bytes.advance(PREFIX);
-            Ok(bytes)
-        }
-        Some(length) if bytes.len() > PREFIX + length => {
-            Err(Status::internal("a call has one message, and more came"))
-        }
-        Some(_) | None => Err(Status::internal("the message broke off")),
+        Some(length) if bytes.len() >= PREFIX + length => Ok(bytes.split_off(PREFIX).split_to(length)),
+        Some(_) | None => Err(undecodable("the message broke off")),
     }
 }
 
@@ -166,9 +165,7 @@ where
 fn length(mut bytes: &[u8], limit: usize) -> Result<Option<usize>, Status> {
     let Some(&compressed) = bytes.first() else { return Ok(None) };
     if compressed != 0 {
-        return Err(Status::internal(
-            "the message says that it is compressed, and its headers do not say how",
-        ));
+        return Err(undecodable("the message says that it is compressed, and its headers do not say how"));
     }
     if bytes.len() < PREFIX {
         return Ok(None);
@@ -176,28 +173,74 @@ fn length(mut bytes: &[u8], limit: usize) -> Result<Option<usize>, Status> {
     bytes.advance(1);
     let length = bytes.get_u32() as usize;
     if length > limit {
-        return Err(Status::out_of_range(format!("the message has {length} bytes: at most {limit} may be")));
+        return Err(oversized(format!("the message has {length} bytes: at most {limit} may be")));
     }
     Ok(Some(length))
 }
 
-/// A call that succeeded, with this message.
-fn respond(message: &impl Message) -> Response<Body> {
-    let length = message.encoded_len();
-    let mut bytes = BytesMut::with_capacity(PREFIX + length);
-    bytes.put_u8(0);
-    // Never longer: an answer is within the limits of its instance.
-    bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
-    message.encode_raw(&mut bytes);
-    let mut response = Response::new(Body::new(Answer { message: Some(bytes.freeze()), over: false }));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    response
-}
-
 /// The body of an answer: its message, then that all is well.
 struct Answer {
-    message: Option<Bytes>,
+    /// What comes next; empty if that has to be written first.
+    piece: Bytes,
+    /// Of a read, what is still to be written.
+    rest: Option<Values>,
     over: bool,
+}
+
+/// Values of a read that are still to be written, and what comes behind them.
+struct Values {
+    response: ReadResponse,
+    answered: Answered,
+    /// How many were written.
+    written: u32,
+}
+
+/// A piece of an answer ends with the value with which it is as long.
+const PIECE: usize = 16 * 1024;
+
+impl Answer {
+    /// With this message.
+    fn message(message: &impl Message) -> Self {
+        let mut piece = prefix(message.encoded_len());
+        message.encode_raw(&mut piece);
+        Self { piece: piece.into(), rest: None, over: false }
+    }
+
+    /// With what a read has read.
+    fn read(answered: Answered) -> Result<Self, Status> {
+        let access::Answer::Read(read) = answered.answer else { return Err(Refused::internal().into()) };
+        let response = ReadResponse::new(answered.phase, read, answered.values());
+        let mut piece = prefix(response.encoded_len());
+        response.begin(&mut piece);
+        let rest = Values { response, answered, written: 0 }.write(&mut piece);
+        Ok(Self { piece: piece.into(), rest, over: false })
+    }
+}
+
+/// The beginning of a message of this length.
+fn prefix(length: usize) -> Vec<u8> {
+    let mut piece = Vec::with_capacity(PREFIX + length.min(PIECE));
+    piece.put_u8(0);
+    // No answer is longer: see `Limits::read_bytes`.
+    piece.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+    piece
+}
+
+impl Values {
+    /// Adds as many as fit into a piece; what is then left.
+    fn write(mut self, piece: &mut Vec<u8>) -> Option<Self> {
+        let mut values = self.answered.values_after(self.written);
+        while piece.len() < PIECE {
+            let Some(value) = values.next() else {
+                self.response.end(piece);
+                return None;
+            };
+            ReadResponse::value(piece, value);
+            self.written += 1;
+        }
+        drop(values);
+        Some(self)
+    }
 }
 
 impl http_body::Body for Answer {
@@ -208,15 +251,22 @@ impl http_body::Body for Answer {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = match self.message.take() {
-            Some(message) => Some(Frame::data(message)),
-            None if self.over => None,
-            None => {
-                self.over = true;
-                let mut trailers = HeaderMap::with_capacity(1);
-                trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
-                Some(Frame::trailers(trailers))
-            }
+        if self.piece.is_empty()
+            && let Some(rest) = self.rest.take()
+        {
+            let mut piece = Vec::with_capacity(PIECE);
+            self.rest = rest.write(&mut piece);
+            self.piece = piece.into();
+        }
+        let frame = if !self.piece.is_empty() {
+            Some(Frame::data(std::mem::take(&mut self.piece)))
+        } else if self.over {
+            None
+        } else {
+            self.over = true;
+            let mut trailers = HeaderMap::with_capacity(1);
+            trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
+            Some(Frame::trailers(trailers))
         };
         Poll::Ready(frame.map(Ok))
     }
@@ -224,16 +274,18 @@ impl http_body::Body for Answer {
     fn is_end_stream(&self) -> bool {
         self.over
     }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.message.as_ref().map_or(0, Bytes::len) as u64)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
+    use std::sync::Arc;
 
+    use stickycas_model::access::{AppendAnswer, ReadAnswer};
+    use stickycas_model::machine::Entry;
+    use stickycas_model::sticky_cas::StickyCas;
+    use stickycas_model::types::{Phase, Position, ProcessId, Value};
+    use stickycas_proto::convert::answer::{append_response, read_response};
     use tonic::Code;
 
     use super::*;
@@ -260,19 +312,23 @@ mod tests {
 
     #[tokio::test]
     async fn a_message_is_read_however_it_is_cut() {
-        for piece in 1..=8 {
+        for piece in 1..=12 {
             assert_eq!(gather(b"\0\0\0\0\x03abc", piece).await, Ok(Bytes::from_static(b"abc")), "{piece}");
             assert_eq!(gather(b"\0\0\0\0\0", piece).await, Ok(Bytes::new()), "{piece}");
+            let followed = gather(b"\0\0\0\0\x03abc\x01def", piece).await;
+            assert_eq!(followed, Ok(Bytes::from_static(b"abc")), "{piece}");
         }
+        let empty_ones = ["", "\0\0", "", "\0\0\x03a", "", "bc", ""];
+        let pieces = Pieces(empty_ones.iter().map(|piece| Bytes::from_static(piece.as_bytes())).collect());
+        assert_eq!(whole(pieces, 8).await.unwrap(), "abc");
     }
 
     #[tokio::test]
     async fn what_is_no_message_is_refused() {
-        let bodies: [(&[u8], Code); 6] = [
+        let bodies: [(&[u8], Code); 5] = [
             (b"", Code::Internal),
             (b"\0\0\0\0", Code::Internal),
             (b"\0\0\0\0\x03ab", Code::Internal),
-            (b"\0\0\0\0\x03abcd", Code::Internal),
             (b"\x01\0\0\0\x03abc", Code::Internal),
             // Before it has come.
             (b"\0\0\0\0\x09", Code::OutOfRange),
@@ -284,16 +340,54 @@ mod tests {
         }
     }
 
+    /// The bytes of an answer, piece by piece, and its trailers.
+    async fn taken(mut answer: Answer) -> (Vec<Bytes>, HeaderMap) {
+        let mut pieces = Vec::new();
+        loop {
+            let next = poll_fn(|cx| http_body::Body::poll_frame(Pin::new(&mut answer), cx)).await;
+            match next.unwrap().unwrap().into_data() {
+                Ok(piece) => pieces.push(piece),
+                Err(frame) => {
+                    let after = poll_fn(|cx| http_body::Body::poll_frame(Pin::new(&mut answer), cx)).await;
+                    assert!(after.is_none());
+                    return (pieces, frame.into_trailers().unwrap());
+                }
+            }
+        }
+    }
+
     #[tokio::test]
     async fn an_answer_is_its_message_and_that_all_is_well() {
-        let message = stickycas_proto::v1::ReadRequest { access_number: 7, ..Default::default() };
-        let mut body = respond(&message).into_body();
-        let mut next = async || poll_fn(|cx| http_body::Body::poll_frame(Pin::new(&mut body), cx)).await;
-        let data = next().await.unwrap().unwrap().into_data().unwrap();
-        assert_eq!(whole(Pieces([data].into()), 8).await.unwrap(), message.encode_to_vec());
-        let trailers = next().await.unwrap().unwrap().into_trailers().unwrap();
+        let message = append_response(Some(Phase::FIRST), AppendAnswer::Success(Position::new(0)));
+        let (pieces, trailers) = taken(Answer::message(&message)).await;
+        assert_eq!(whole(Pieces(pieces.into()), 64).await.unwrap(), message.encode_to_vec());
         assert_eq!(trailers.get("grpc-status").unwrap(), "0");
-        assert!(next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_long_answer_is_written_in_pieces() {
+        const VALUE: usize = 1_000;
+        for count in [0, 1, 16, 17, 40_u8] {
+            let values: Vec<Value> = (0..count).map(|value| Value::new(&[value; VALUE]).unwrap()).collect();
+            let list = StickyCas::with_limit(40);
+            for value in &values {
+                let process = ProcessId::from_index(0).unwrap();
+                list.turn().append(Entry { value: value.clone(), process, phase: Phase::FIRST });
+            }
+            let read = ReadAnswer {
+                start: Position::new(0),
+                count: count.into(),
+                length: count.into(),
+                sealed: count == 40,
+            };
+            let answered = Answered::new(Some(Phase::FIRST), access::Answer::Read(read), &Arc::new(list));
+            let expected = read_response(Some(Phase::FIRST), &read, values.iter().map(Value::to_bytes));
+            let (pieces, trailers) = taken(Answer::read(answered).unwrap()).await;
+            assert!(pieces.iter().all(|piece| piece.len() < PIECE + 2 * VALUE));
+            assert_eq!(pieces.len(), 1 + usize::from(count) * VALUE / PIECE, "{count}");
+            assert_eq!(whole(Pieces(pieces.into()), 1 << 20).await.unwrap(), expected.encode_to_vec());
+            assert_eq!(trailers.get("grpc-status").unwrap(), "0");
+        }
     }
 
     #[test]
