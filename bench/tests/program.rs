@@ -53,7 +53,7 @@ fn the_wire_is_measured_beside_its_floors_and_every_sample_is_written_down() {
 
 #[test]
 fn clients_and_server_may_have_runtimes_or_programs_of_their_own() {
-    for layout in ["two-runtimes", "two-programs"] {
+    for layout in ["one-runtime", "two-runtimes", "two-programs"] {
         let results = results(&[
             "wire",
             "--rounds",

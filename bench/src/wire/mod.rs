@@ -19,6 +19,9 @@
 //! | `attach-batch/k` | the same; what follows from one message of the server goes out as one message |
 //! | `etcd/k`, `etcd-no-fsync/k` | the same consensus on etcd, k instances in flight: see `etcd/play`. Left out where there is no etcd |
 //!
+//! The real server has every limit on but two: how long a finished instance is kept, so that finished ones go while others
+//! run, and how many instances one creator may have while there is no time to spare, for all are created ahead.
+//!
 //! Only accesses are counted. On Attach the Hello of each instance and the Decision that ends it are sent and
 //! waited for inside the measured time, and count nothing: per access the real server handles two frames, the
 //! floor one. The unary calls do not report decisions. Creating the instances is outside the measured time;
