@@ -56,7 +56,7 @@ where
 {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+    type Future = Responding;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -64,43 +64,58 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (service, limit) = (self.service.clone(), self.limit);
-        // What was asked for is let go of before the answer is waited for.
+        // What was asked for is let go of before the answer is waited for: with the box in which it is read.
         match request.uri().path() {
-            "/stickycas.v1.StickyCasService/Append" => Box::pin(respond(async move {
-                let (caller, message) = read(request, &service, limit).await?;
-                let answer = service.append(&caller, &message);
-                drop((caller, message));
-                Ok(Answer::message(&answer.await?))
-            })),
-            "/stickycas.v1.StickyCasService/Read" => Box::pin(respond(async move {
-                let (caller, message) = read(request, &service, limit).await?;
-                let answered = service.read(&caller, &message);
-                drop((caller, message));
-                Answer::read(answered.await?)
-            })),
-            "/stickycas.v1.StickyCasService/Decide" => Box::pin(respond(async move {
-                let (caller, message) = read(request, &service, limit).await?;
-                Ok(Answer::message(&service.decide(&caller, &message)?))
-            })),
+            "/stickycas.v1.StickyCasService/Append" => {
+                let asked = Box::pin(read(request, service.clone(), limit));
+                answer(async move {
+                    let (caller, message) = asked.await?;
+                    let answer = service.append(&caller, &message);
+                    drop((caller, message));
+                    Ok(Answer::message(&answer.await?))
+                })
+            }
+            "/stickycas.v1.StickyCasService/Read" => {
+                let asked = Box::pin(read(request, service.clone(), limit));
+                answer(async move {
+                    let (caller, message) = asked.await?;
+                    let answered = service.read(&caller, &message);
+                    drop((caller, message));
+                    Answer::read(answered.await?)
+                })
+            }
+            "/stickycas.v1.StickyCasService/Decide" => {
+                let asked = Box::pin(read(request, service.clone(), limit));
+                answer(async move {
+                    let (caller, message) = asked.await?;
+                    Ok(Answer::message(&service.decide(&caller, &message)?))
+                })
+            }
             _ => self.others.call(request),
         }
     }
 }
 
-/// The response to a call that comes to this.
-async fn respond(answer: impl Future<Output = Result<Answer, Status>>) -> Result<Response<Body>, Infallible> {
-    Ok(match answer.await {
+type Responding = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+/// Responds with what this comes to.
+fn answer(answer: impl Future<Output = Result<Answer, Status>> + Send + 'static) -> Responding {
+    Box::pin(async move { Ok(respond(answer.await)) })
+}
+
+fn respond(answer: Result<Answer, Status>) -> Response<Body> {
+    match answer {
         Ok(answer) => {
             let mut response = Response::new(Body::new(answer));
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
             response
         }
         Err(status) => status.into_http(),
-    })
+    }
 }
 
 /// Who calls, and the one message of the call.
-async fn read<T, B>(request: Request<B>, service: &Service, limit: usize) -> Result<(Caller, T), Status>
+async fn read<T, B>(request: Request<B>, service: Service, limit: usize) -> Result<(Caller, T), Status>
 where
     T: Message + Default,
     B: http_body::Body<Data = Bytes, Error = Status> + Unpin,
@@ -289,6 +304,10 @@ mod tests {
     use tonic::Code;
 
     use super::*;
+    use crate::drain::Drain;
+    use crate::instances::Instances;
+    use crate::principals::Principals;
+    use crate::unreadable::Watched;
 
     /// A body in these pieces.
     struct Pieces(VecDeque<Bytes>);
@@ -387,6 +406,22 @@ mod tests {
             assert_eq!(pieces.len(), 1 + usize::from(count) * VALUE / PIECE, "{count}");
             assert_eq!(whole(Pieces(pieces.into()), 1 << 20).await.unwrap(), expected.encode_to_vec());
             assert_eq!(trailers.get("grpc-status").unwrap(), "0");
+        }
+    }
+
+    /// tonic's own takes 1,888 bytes, in a box beside those of its body, its decoder and its handler.
+    #[tokio::test]
+    async fn a_call_that_waits_keeps_little() {
+        let limits = Limits::default();
+        let principals = Principals::new(&limits);
+        let instances = Arc::new(Instances::new(limits.clone()));
+        let mut calls = Service::new(instances, limits, Drain::default(), principals).sticky_cas();
+        for method in ["Append", "Read", "Decide"] {
+            let uri = format!("/stickycas.v1.StickyCasService/{method}");
+            let request =
+                Request::builder().uri(uri).body(Watched::new(Body::empty(), Arc::default(), 1)).unwrap();
+            let call = tower::Service::call(&mut calls, request);
+            assert!(size_of_val(&*call) <= 800, "{method}: {}", size_of_val(&*call));
         }
     }
 
