@@ -15,7 +15,7 @@
 //! | an instance's place: id, name, timer, its roster unless others share it | 512 bytes, twice the roster |
 //! | an Attach stream: unread frames, each a few numbers | `unread_frames` * 128 bytes |
 //! | and a message on its way in and out | `message_bytes` + `bytes_per_answer`, or one read of `read_bytes` |
-//! | a unary call: what it sends, its place, a piece of its answer | `call_bytes` and 20 KiB, a value |
+//! | a unary call: what it sends, its place, a piece of its answer | `call_bytes` and 20 KiB, a value; while its answer is longer than a piece, the list that it reads |
 //! | a principal: counts, shares, where it acted | 2 KiB |
 //!
 //! What an instance may take becomes less when it has ended (`Limits::ended_case`).
@@ -25,7 +25,8 @@
 //! `instances_per_creator` allow that many. A server of shorter memory or longer retention is told otherwise by its
 //! flags.
 //!
-//! One principal can so take its streams (64 of 13 MiB), its calls (1,024 of 212 KiB) and what its processes may have
+//! One principal can so take its streams (64 of 13 MiB, or of 76 MiB while it is sent the longest
+//! read that there may be), its calls (1,024 of 212 KiB) and what its processes may have
 //! waiting, and all of it is its own share.
 
 use std::time::Duration;

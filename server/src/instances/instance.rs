@@ -30,7 +30,7 @@ pub(crate) struct Instance {
     pub(super) house: Arc<House>,
     /// When it was created, by the clock of the house.
     pub(super) born: u64,
-    core: Mutex<Core>,
+    pub(super) core: Mutex<Core>,
 }
 
 /// An access that was taken.
@@ -146,7 +146,8 @@ impl Instance {
 
     /// The stream of this session is gone. Its accesses stay (F8a).
     pub(crate) fn hang_up(&self, process: ProcessId, session: SessionId) {
-        let core = &mut *self.core();
+        // Also called while a panic unwinds, and a second one would end the server.
+        let Ok(mut core) = self.core.lock() else { return };
         match &mut core.life {
             Life::Awake(awake) => awake.outlets.close(process, session),
             Life::Ended(ended) => {
@@ -246,8 +247,7 @@ impl Instance {
         }
     }
 
-    /// The timer fired. True if the instance has expired (F10), or if a step of it has panicked: then it is gone too, and
-    /// the timers of all others go on.
+    /// The timer fired. True if the instance has expired (F10), or if an earlier step of it has panicked: it is gone then.
     pub(super) fn wake(&self) -> bool {
         let Ok(mut core) = self.core.lock() else { return true };
         let core = &mut *core;
@@ -366,6 +366,21 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn who_goes_after_a_step_has_panicked_goes_in_peace_and_so_does_the_instance() {
+        let instance = instance();
+        let (process, watcher) = (ProcessId::FIRST, instance.watcher());
+        let session = instance.hello(process, 0, &outlet(), Instant::now()).unwrap().session;
+        std::thread::scope(|scope| {
+            let step = || instance.step(Instant::now(), |_, _| -> Result<(), NotTaken> { panic!("a bug") });
+            scope.spawn(step).join().unwrap_err();
+        });
+        instance.hang_up(process, session);
+        instance.forget_watcher(watcher);
+        instance.dismiss_callers();
+        assert!(instance.wake());
     }
 
     #[test]

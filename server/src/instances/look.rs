@@ -85,7 +85,10 @@ impl Instance {
 
     /// The stream of this watcher is gone.
     pub(crate) fn forget_watcher(&self, watcher: WatcherId) {
-        if let Life::Awake(awake) = &mut self.core().life {
+        // Also called while a panic unwinds, and a second one would end the server.
+        if let Ok(core) = &mut self.core.lock()
+            && let Life::Awake(awake) = &mut core.life
+        {
             awake.watchers.remove(&watcher);
         }
     }

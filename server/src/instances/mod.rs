@@ -15,6 +15,7 @@ mod pressure;
 mod terms;
 mod timers;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
@@ -75,7 +76,9 @@ impl Instances {
         let wake = |id| {
             let Some(instance) = self.held().get(id).cloned() else { return 0 };
             let processes = instance.params().processes();
-            if instance.wake() {
+            // A panic in its step is the end of this instance, and must not be that of all timers.
+            let over = catch_unwind(AssertUnwindSafe(|| instance.wake())).unwrap_or(true);
+            if over {
                 drop(instance);
                 let gone = self.held_mut().remove(id, self.limits());
                 // Only now, when nobody is kept waiting by it.

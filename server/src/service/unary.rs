@@ -125,7 +125,7 @@ where
     let caller = service.caller(&parts.extensions)?;
     drop(parts);
     let message = whole(body, limit).await?;
-    // Draining may have begun in between, and what is refused for it must not have happened.
+    // Draining may have begun in between: what has not been taken is not taken any more.
     service.check_serving()?;
     let message = T::decode(message).map_err(|error| undecodable(error.to_string()))?;
     Ok((caller, message))
