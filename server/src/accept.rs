@@ -233,23 +233,13 @@ impl Drop for Connection {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::{Wake, Waker};
+    use std::task::Waker;
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio_stream::StreamExt as _;
 
     use super::*;
-
-    /// Counts how often it is woken.
-    #[derive(Default)]
-    struct Woken(AtomicUsize);
-
-    impl Wake for Woken {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
+    use crate::woken::Woken;
 
     /// A connection as the server has it, its client, and what cuts it.
     async fn connection() -> (Connection, TcpStream, CancellationToken) {
@@ -295,7 +285,7 @@ mod tests {
         let mut write = |bytes| Pin::new(&mut connection).poll_write(&mut Context::from_waker(&waker), bytes);
         for turn in 1..=3 {
             assert!(write(b"abc").is_pending());
-            assert_eq!(woken.0.load(Ordering::Relaxed), turn, "nobody else wakes it");
+            assert_eq!(woken.times(), turn, "nobody else wakes it");
             // More has come until then.
             assert!(matches!(write(b"abcdef"), Poll::Ready(Ok(6))));
         }

@@ -30,6 +30,8 @@ mod store;
 mod telemetry;
 mod unread;
 mod unreadable;
+#[cfg(test)]
+mod woken;
 
 use std::sync::Arc;
 

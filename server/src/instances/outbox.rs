@@ -246,16 +246,7 @@ mod tests {
     use stickycas_proto::v1::{AttachResponse, Replaced};
 
     use super::*;
-
-    /// Counts how often it is woken.
-    #[derive(Default)]
-    struct Woken(AtomicUsize);
-
-    impl Wake for Woken {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
+    use crate::woken::Woken;
 
     /// Rings when it is woken.
     struct Bell(mpsc::Sender<()>);
@@ -263,12 +254,6 @@ mod tests {
     impl Wake for Bell {
         fn wake(self: Arc<Self>) {
             self.0.send(()).unwrap();
-        }
-    }
-
-    impl Woken {
-        fn times(&self) -> usize {
-            self.0.load(Ordering::Relaxed)
         }
     }
 
