@@ -11,6 +11,14 @@ use crate::harness::{Server, refused, soon, told};
 
 const P1: [(&str, &str); 1] = [(PRINCIPAL_KEY, "p1")];
 
+/// A server, an instance of one process on it, and a connection to it.
+async fn start() -> (Server, String, Raw) {
+    let server = Server::start().await;
+    let id = game::instance_with(&server, alone()).await;
+    let raw = Raw::connect(server.address).await;
+    (server, id, raw)
+}
+
 /// An append, with its prefix.
 fn an_append(id: &str) -> Bytes {
     framed(&append(id, 1, "mine"))
@@ -18,9 +26,7 @@ fn an_append(id: &str) -> Bytes {
 
 #[tokio::test]
 async fn a_message_may_come_in_pieces_and_with_trailers() {
-    let server = Server::start().await;
-    let id = game::instance_with(&server, alone()).await;
-    let mut raw = Raw::connect(server.address).await;
+    let (_server, id, mut raw) = start().await;
     let (response, mut send) = raw.begin("StickyCasService/Append", &P1).await;
     for byte in an_append(&id).chunks(1) {
         send.send_data(Bytes::copy_from_slice(byte), false).unwrap();
@@ -32,9 +38,7 @@ async fn a_message_may_come_in_pieces_and_with_trailers() {
 
 #[tokio::test]
 async fn what_comes_behind_a_message_is_not_looked_at() {
-    let server = Server::start().await;
-    let id = game::instance_with(&server, alone()).await;
-    let mut raw = Raw::connect(server.address).await;
+    let (_server, id, mut raw) = start().await;
     let body = [an_append(&id), prefixed(b"more")].concat().into();
     assert_eq!(raw.call_as("p1", "StickyCasService/Append", body).await.status.unwrap().code(), Code::Ok);
 }
@@ -50,9 +54,7 @@ async fn a_message_that_is_announced_as_too_long_is_not_waited_for() {
 
 #[tokio::test]
 async fn a_compressed_message_is_not_implemented_and_what_is_is_told() {
-    let server = Server::start().await;
-    let id = game::instance_with(&server, alone()).await;
-    let mut raw = Raw::connect(server.address).await;
+    let (server, id, mut raw) = start().await;
     let headers = [P1[0], ("grpc-encoding", "gzip")];
     let (response, mut send) = raw.begin("StickyCasService/Append", &headers).await;
     send.send_data(an_append(&id), true).unwrap();
@@ -65,9 +67,7 @@ async fn a_compressed_message_is_not_implemented_and_what_is_is_told() {
 
 #[tokio::test]
 async fn a_path_is_taken_whole() {
-    let server = Server::start().await;
-    let id = game::instance_with(&server, alone()).await;
-    let mut raw = Raw::connect(server.address).await;
+    let (server, id, mut raw) = start().await;
     let longer = raw.call_as("p1", "StickyCasService/x/Append", an_append(&id)).await;
     assert_eq!(longer.status.unwrap().code(), Code::Unimplemented);
     server.client("p1").await.append(&id, 1, "another").await.unwrap();
@@ -75,9 +75,7 @@ async fn a_path_is_taken_whole() {
 
 #[tokio::test]
 async fn an_answer_has_the_headers_of_grpc_and_no_others() {
-    let server = Server::start().await;
-    let id = game::instance_with(&server, alone()).await;
-    let mut raw = Raw::connect(server.address).await;
+    let (_server, id, mut raw) = start().await;
     let (response, mut send) = raw.begin("StickyCasService/Append", &P1).await;
     send.send_data(an_append(&id), true).unwrap();
     let response = soon(response).await.unwrap();

@@ -3,7 +3,7 @@
 //! tonic gives every call a decoder, an encoder, a buffer for each and a box around each, and a call that waits for its
 //! phase would keep most of them. A call of ours is one message in and one message out, so it keeps where its answer will
 //! come from and little else. An answer is written as it is taken: one that nobody takes is never more than a piece.
-//! On the wire nothing differs.
+//! On the wire nothing differs, but that a call which is reset before its end is not taken.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
