@@ -184,7 +184,7 @@ fn what_cannot_be_measured_is_refused_with_what_can_and_without_a_backtrace() {
         (&["scale", "--finished", "0"], "0 is not in 1.."),
         (&["scale", "--live", "0"], "0 is not in 1.."),
         (&["scale", "--own-rosters"], "--finished"),
-        (&["scale"], "error: say what to measure: --principals, --finished, --live, --cost"),
+        (&["scale"], "error: say what to measure: --principals, --finished, --live, --waiting, --cost"),
         (
             &["scale", "--cost", "1", "--server", "/nowhere/server"],
             "error: /nowhere/server is missing: cargo build",
@@ -213,10 +213,11 @@ fn what_a_server_holds_is_measured_and_every_instance_that_ends_is_judged() {
     if !server.is_file() {
         return;
     }
-    let results = results(&["scale", "--principals", "16", "--finished", "24", "--live", "8"]);
+    let results =
+        results(&["scale", "--principals", "16", "--finished", "24", "--live", "8", "--waiting", "9"]);
     let arguments = results["server_arguments"].as_array().unwrap();
     assert!(arguments.iter().any(|it| it == "--requests-per-second"), "{results}");
     let counts: Vec<u64> =
         results["measurements"].as_array().unwrap().iter().map(|it| it["count"].as_u64().unwrap()).collect();
-    assert_eq!(counts, [16, 16, 24, 8]);
+    assert_eq!(counts, [16, 16, 24, 8, 6_720]);
 }
