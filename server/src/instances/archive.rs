@@ -1,10 +1,10 @@
 //! An instance that has ended, in little memory.
 //!
-//! Most instances that a server keeps have ended: they live for their retention, and for that they only have to answer
-//! (SPEC F10): Get, Read, Watch, a hello, an answer once more (F8b). So what is kept of them is packed: the record, and
-//! behind it the machine, in one piece of memory. Whoever only looks has a copy of that unpacked, and keeps nobody
-//! waiting meanwhile. Whoever calls, even if the call is refused, may leave a trace in the record; so the instance
-//! itself is unpacked, and it stays so until nobody has come for a while.
+//! Most instances that a server holds have ended. For their retention they only have to answer (SPEC F10): Get, Read,
+//! Watch, a hello, a repeated access (F8b). So an archived instance is its events, and behind them a snapshot of its
+//! machine, in one allocation. A view decodes a copy of the snapshot, without holding up other callers. A call, even
+//! one that is refused, may leave an event; so it restores the whole instance, which stays restored until no call has
+//! come for a while.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,53 +13,53 @@ use stickycas_model::machine::{Machine, State};
 use stickycas_model::params::Params;
 use stickycas_model::types::Time;
 
-use super::guarded::{Guarded, kept_events};
-use super::outlets::Outlets;
-use super::terms::Definition;
+use super::config::InstanceConfig;
+use super::live::{Live, event_limit};
+use super::sessions::Sessions;
+use crate::event_log::{SealedLog, Trailer};
 use crate::limits::Limits;
-use crate::store::memory::{Also, Past};
 
-/// How long an ended instance with these parameters stays unpacked after a call. Whoever comes again at once should not
-/// have it unpacked again and again; and since the time grows with the work, which takes far less than this for each
-/// process, calls that come one by one cannot have a large instance packed and unpacked all the time.
-pub(super) fn stays_awake(params: &Params) -> Duration {
+/// How long an ended instance with these parameters stays restored after a call, so that calls that follow each other
+/// at once do not restore it again and again. The time grows with the work of restoring, which takes far less than this
+/// for each process: calls that come one by one cannot have a large instance archived and restored all the time.
+pub(super) fn restored_for(params: &Params) -> Duration {
     Duration::from_secs(1) + Duration::from_millis(params.processes().into())
 }
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) past: Past,
-    /// Sessions that are still open: they are told if others replace them (F8f).
-    pub(super) outlets: Option<Box<Outlets>>,
-    /// When it ended.
-    pub(super) at: Time,
+pub(super) struct Archived {
+    pub(super) events: SealedLog,
+    /// Sessions that are still open: they are told if a newer one replaces them (F8f).
+    pub(super) sessions: Option<Box<Sessions>>,
+    /// When the instance ended.
+    pub(super) ended: Time,
     pub(super) state: State,
 }
 
-impl Ended {
-    /// What is kept of an instance that has ended at this time.
-    pub(super) fn pack(awake: &mut Guarded, at: Time) -> Self {
-        let Guarded { machine, record, outlets, .. } = awake;
-        let past = record.end(|out| machine.pack(out));
-        let outlets = std::mem::take(outlets);
-        let outlets = (!outlets.is_empty()).then(|| Box::new(outlets));
-        Self { past, outlets, at, state: machine.state() }
+impl Archived {
+    /// What is kept of an instance that ended at this time and of which every step is committed.
+    pub(super) fn new(live: &mut Live, ended: Time) -> Self {
+        let Live { machine, events, sessions, .. } = live;
+        let events = events.end(|out| machine.pack(out));
+        let sessions = std::mem::take(sessions);
+        let sessions = (!sessions.is_empty()).then(|| Box::new(sessions));
+        Self { events, sessions, ended, state: machine.state() }
     }
 
-    /// As it was before it was packed.
-    pub(super) fn unpack(&mut self, definition: &Definition, limits: &Limits) -> Guarded {
-        let machine = unpack(&self.past.also(), definition);
-        let record = self.past.reopen(kept_events(definition, limits));
-        let outlets = self.outlets.take().map_or_else(Outlets::default, |outlets| *outlets);
-        Guarded::ended(machine, record, outlets, limits, self.at)
+    /// The instance as it was before it was archived.
+    pub(super) fn restore(&mut self, config: &InstanceConfig, limits: &Limits) -> Live {
+        let machine = restore_machine(&self.events.trailer(), config);
+        let events = self.events.reopen(event_limit(config, limits));
+        let sessions = self.sessions.take().map_or_else(Sessions::default, |sessions| *sessions);
+        Live::unarchived(machine, events, sessions, limits, self.ended)
     }
 }
 
-/// The machine of the instance that is defined so.
-pub(super) fn unpack(also: &Also, definition: &Definition) -> Machine {
-    let params = Arc::new(definition.params());
-    Machine::unpack(params, &mut also.reader()).expect("it was packed with these parameters")
+/// The machine of the instance with this configuration.
+pub(super) fn restore_machine(trailer: &Trailer, config: &InstanceConfig) -> Machine {
+    let params = Arc::new(config.params());
+    Machine::unpack(params, &mut trailer.reader()).expect("it was encoded with these parameters")
 }
 
 #[cfg(test)]

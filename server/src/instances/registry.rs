@@ -1,7 +1,8 @@
-//! The instances that the server holds, ended ones included, and whether there is room for another.
+//! The instances that the server holds, ended ones included: by id, by name (SPEC F11), by creator; and whether there
+//! is capacity for another.
 //!
-//! All of them stand behind one lock, and nothing that takes long is done under it: terms are hashed and compared
-//! before ([`super::terms`]), machines are built before and dropped after, and no instance's own lock is taken.
+//! The registry stands behind one lock, under which nothing is done that takes long: configurations are hashed and
+//! compared before ([`super::config`]), machines are built before and dropped after, and no instance is locked.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -10,49 +11,49 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use stickycas_proto::names::{InstanceId, InstanceName};
 
+use super::config::{Interner, SharedConfig};
 use super::instance::Instance;
-use super::pressure::Pressure;
-use super::terms::{AllTerms, Terms};
+use super::load_monitor::LoadMonitor;
 use crate::identity::Principal;
 use crate::limits::Limits;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct Registry {
     by_id: BTreeMap<InstanceId, Arc<Instance>>,
     by_name: HashMap<InstanceName, InstanceId>,
-    by_creator: HashMap<Principal, Created>,
-    pub(super) terms: AllTerms,
-    /// Processes of all of them together.
+    by_creator: HashMap<Principal, CreatorUsage>,
+    pub(super) configs: Interner,
+    /// Processes of all instances together.
     processes: usize,
-    /// What they may come to take once they have ended, in bytes.
+    /// Bytes that all instances may come to take once they have ended.
     ended_case: usize,
 }
 
-/// Of one creator.
+/// The instances of one creator.
 #[derive(Debug, Default)]
-struct Created {
+struct CreatorUsage {
     /// Instances held, ended ones included.
     held: usize,
-    /// Those of them that have not ended.
+    /// Instances that have not ended.
     live: Arc<AtomicUsize>,
 }
 
-/// How the server stands beside the instances themselves.
+/// What decides whether there is capacity, beside the registry itself.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room<'a> {
+pub(super) struct Capacity<'a> {
     pub(super) limits: &'a Limits,
-    pub(super) pressure: &'a Pressure,
-    /// Bytes that those who have not ended may come to take beyond what they may take then.
+    pub(super) load: &'a LoadMonitor,
+    /// Bytes that live instances may come to take beyond what they may take once they have ended.
     pub(super) reserved: usize,
 }
 
-impl Held {
+impl Registry {
     pub(super) fn get(&self, id: InstanceId) -> Option<&Arc<Instance>> {
         self.by_id.get(&id)
     }
 
-    /// Which instance goes by this name.
+    /// The instance with this name.
     pub(super) fn named(&self, name: &InstanceName) -> Option<&Arc<Instance>> {
         self.get(*self.by_name.get(name)?)
     }
@@ -63,13 +64,13 @@ impl Held {
         self.by_id.range((from, Bound::Unbounded)).take(limit).map(|(_, it)| it.clone()).collect()
     }
 
-    /// Why there is no room for an instance with these terms; `None` if there is.
-    pub(super) fn lacks(&self, terms: &Terms, room: Room<'_>) -> Option<String> {
-        self.lacks_places(&terms.creator, room).or_else(|| self.lacks_memory(terms, room))
+    /// Why there is no capacity for an instance with this configuration; `None` if there is.
+    pub(super) fn shortage(&self, config: &SharedConfig, capacity: Capacity<'_>) -> Option<String> {
+        self.count_shortage(&config.creator, capacity).or_else(|| self.memory_shortage(config, capacity))
     }
 
-    fn lacks_places(&self, creator: &Principal, Room { limits, pressure, .. }: Room<'_>) -> Option<String> {
-        let (held, live) = (self.by_id.len(), pressure.live());
+    fn count_shortage(&self, creator: &Principal, Capacity { limits, load, .. }: Capacity<'_>) -> Option<String> {
+        let (held, live) = (self.by_id.len(), load.live());
         let created = self.by_creator.get(creator);
         let own_held = created.map_or(0, |created| created.held);
         let own_live = created.map_or(0, |created| created.live.load(Ordering::Relaxed));
@@ -93,7 +94,7 @@ impl Held {
                 "the server holds {own_held} instances of yours, ended ones included, as many as it may: each is let \
                  go of {retention} after its end"
             )
-        } else if pressure.refuses(own_live) {
+        } else if load.refuses(own_live) {
             format!(
                 "the server has all the work that it can do, and you have {own_live} instances that have not ended: \
                  let some come to their end"
@@ -103,14 +104,14 @@ impl Held {
         })
     }
 
-    fn lacks_memory(&self, terms: &Terms, Room { limits, reserved, .. }: Room<'_>) -> Option<String> {
+    fn memory_shortage(&self, config: &SharedConfig, Capacity { limits, reserved, .. }: Capacity<'_>) -> Option<String> {
         let worst_case = self.ended_case + reserved;
-        Some(if self.processes + terms.params.processes() as usize > limits.processes {
+        Some(if self.processes + config.params.processes() as usize > limits.processes {
             format!(
                 "the instances that the server holds have {} processes, and may have {}",
                 self.processes, limits.processes
             )
-        } else if worst_case + limits.worst_case(&terms.params) > limits.instance_bytes {
+        } else if worst_case + limits.worst_case(&config.params) > limits.instance_bytes {
             format!(
                 "the instances that the server holds may come to take {worst_case} bytes, and with this one more than \
                  the {} that they may: a smaller pipeline or smaller values need less",
@@ -122,29 +123,29 @@ impl Held {
     }
 
     /// Adds an instance, which counts as live from now on.
-    pub(super) fn insert(&mut self, mut instance: Instance, room: Room<'_>) -> Arc<Instance> {
-        let terms = instance.definition().terms.clone();
-        let created = self.by_creator.entry(terms.creator.clone()).or_default();
+    pub(super) fn insert(&mut self, mut instance: Instance, capacity: Capacity<'_>) -> Arc<Instance> {
+        let shared = instance.config().shared.clone();
+        let created = self.by_creator.entry(shared.creator.clone()).or_default();
         created.held += 1;
-        instance.counts(room.pressure.begins(&created.live));
+        instance.set_live_guard(capacity.load.track(&created.live));
         let instance = Arc::new(instance);
-        let definition = instance.definition();
-        if let Some(name) = &definition.name {
-            self.by_name.insert(name.clone(), definition.id);
+        let config = instance.config();
+        if let Some(name) = &config.name {
+            self.by_name.insert(name.clone(), config.id);
         }
-        self.processes += terms.params.processes() as usize;
-        self.ended_case += room.limits.ended_case(&terms.params);
-        self.terms.add(&terms);
-        self.by_id.insert(definition.id, instance.clone());
+        self.processes += shared.params.processes() as usize;
+        self.ended_case += capacity.limits.ended_case(&shared.params);
+        self.configs.add(&shared);
+        self.by_id.insert(config.id, instance.clone());
         instance
     }
 
-    /// Takes an instance out; to be dropped when nobody waits for it.
+    /// Removes an instance. The caller drops it when the lock of the registry is free again.
     pub(super) fn remove(&mut self, id: InstanceId, limits: &Limits) -> Option<Arc<Instance>> {
         let instance = self.by_id.remove(&id)?;
-        let definition = instance.definition();
-        let Terms { creator, params, .. } = &*definition.terms;
-        if let Some(name) = &definition.name
+        let config = instance.config();
+        let SharedConfig { creator, params, .. } = &*config.shared;
+        if let Some(name) = &config.name
             && self.by_name.get(name) == Some(&id)
         {
             self.by_name.remove(name);
@@ -157,7 +158,7 @@ impl Held {
         }
         self.processes -= params.processes() as usize;
         self.ended_case -= limits.ended_case(params);
-        self.terms.remove(&definition.terms);
+        self.configs.remove(&config.shared);
         Some(instance)
     }
 }

@@ -3,8 +3,8 @@
 //! Bounded: when it is full the oldest events make room. Readers hold no place in it, only the index of the
 //! event that they want next, so a slow one costs nothing and notices by itself that it was too slow.
 //!
-//! Events are packed as they come, so many in a piece ([`super::packed`]). When an instance has ended nothing more
-//! comes, and its [`Record`] becomes a [`Past`]: behind the last piece stands what else is to be kept of the instance.
+//! ReadEvents are packed as they come, so many in a segment ([`super::codec`]). When an instance has ended nothing more
+//! comes, and its [`EventLog`] becomes a [`SealedLog`]: behind the last segment stands what else is to be kept of the instance.
 //! That is no part of the record, and the budget of all records does not know of it.
 
 use std::collections::VecDeque;
@@ -15,18 +15,18 @@ use stickycas_model::history::{Event, Recorded};
 use stickycas_model::types::{Phase, Time};
 
 use super::budget::{Budget, Holding};
-use super::events::{Events, View, step_of};
-use super::packed::{EventReader, EventWriter};
+use super::read::{ReadEvents, SegmentView, step_of};
+use super::codec::{EventReader, EventWriter};
 
-/// So many events make a piece, unless the record may not hold four of them: what a reader has to pass over.
-const PIECE: usize = 128;
+/// So many events make a segment, unless the record may not hold four of them: what a reader has to pass over.
+const SEGMENT: usize = 128;
 
 /// The latest events of one instance.
 #[derive(Debug)]
-pub(crate) struct Record {
-    pieces: VecDeque<Piece>,
-    /// Behind the pieces.
-    open: Open,
+pub(crate) struct EventLog {
+    segments: VecDeque<Segment>,
+    /// Behind the segments.
+    open: OpenSegment,
     /// The index of the oldest event kept.
     first: u64,
     /// The last phase whose step is not kept any more.
@@ -38,47 +38,47 @@ pub(crate) struct Record {
     holding: Holding,
 }
 
-/// A piece to which events are added.
+/// A segment to which events are added.
 #[derive(Debug, Default)]
-struct Open {
+struct OpenSegment {
     writer: EventWriter,
     packed: Writer,
     count: u32,
     last_step: Option<Phase>,
 }
 
-impl Open {
+impl OpenSegment {
     fn add(&mut self, at: Time, event: &Event) {
         self.writer.write(at, event, &mut self.packed);
         self.count += 1;
         self.last_step = step_of(event).or(self.last_step);
     }
 
-    fn view(&self) -> View<'_> {
-        View { bytes: self.packed.bytes(), count: self.count, last_step: self.last_step }
+    fn view(&self) -> SegmentView<'_> {
+        SegmentView { bytes: self.packed.bytes(), count: self.count, last_step: self.last_step }
     }
 
-    /// The piece as it is; the next one begins.
-    fn close(&mut self) -> Piece {
-        let piece = Piece { bytes: self.packed.bytes().into(), count: self.count, last_step: self.last_step };
+    /// The segment as it is; the next one begins.
+    fn close(&mut self) -> Segment {
+        let segment = Segment { bytes: self.packed.bytes().into(), count: self.count, last_step: self.last_step };
         self.packed.clear();
         *self = Self { packed: std::mem::take(&mut self.packed), ..Self::default() };
-        piece
+        segment
     }
 }
 
-/// Events that follow each other, in few bytes.
+/// ReadEvents that follow each other, in few bytes.
 #[derive(Debug)]
-struct Piece {
+struct Segment {
     bytes: Box<[u8]>,
     count: u32,
     /// The last phase executed in it.
     last_step: Option<Phase>,
 }
 
-impl Piece {
-    fn view(&self) -> View<'_> {
-        View { bytes: &self.bytes, count: self.count, last_step: self.last_step }
+impl Segment {
+    fn view(&self) -> SegmentView<'_> {
+        SegmentView { bytes: &self.bytes, count: self.count, last_step: self.last_step }
     }
 
     fn size(&self) -> usize {
@@ -86,12 +86,12 @@ impl Piece {
     }
 }
 
-impl Record {
+impl EventLog {
     /// An empty record that keeps at most `limit` events, and what it may of `budget`.
     pub(crate) fn new(limit: usize, budget: Arc<Budget>) -> Self {
         Self {
-            pieces: VecDeque::new(),
-            open: Open::default(),
+            segments: VecDeque::new(),
+            open: OpenSegment::default(),
             first: 0,
             forgotten: None,
             limit,
@@ -102,13 +102,13 @@ impl Record {
 
     /// Adds what happened at the moment `at`.
     pub(crate) fn extend(&mut self, at: Time, events: &[Event]) {
-        let piece = PIECE.min(self.limit / 4).max(1);
+        let segment = SEGMENT.min(self.limit / 4).max(1);
         for event in events {
             let before = self.open.packed.bytes().len();
             self.open.add(at, event);
             self.holding.add(self.open.packed.bytes().len() - before);
             self.count += 1;
-            if self.open.count as usize >= piece {
+            if self.open.count as usize >= segment {
                 self.close_piece();
             }
             while self.count > self.limit {
@@ -124,32 +124,32 @@ impl Record {
     }
 
     fn close_piece(&mut self) {
-        self.pieces.push_back(self.open.close());
-        self.holding.add(size_of::<Piece>());
+        self.segments.push_back(self.open.close());
+        self.holding.add(size_of::<Segment>());
     }
 
     fn forget_oldest(&mut self) {
-        if self.pieces.is_empty() {
+        if self.segments.is_empty() {
             self.close_piece();
         }
-        let Some(piece) = self.pieces.pop_front() else { return };
-        self.holding.remove(piece.size());
-        self.forgotten = piece.last_step.or(self.forgotten);
-        self.first += u64::from(piece.count);
-        self.count -= piece.count as usize;
+        let Some(segment) = self.segments.pop_front() else { return };
+        self.holding.remove(segment.size());
+        self.forgotten = segment.last_step.or(self.forgotten);
+        self.first += u64::from(segment.count);
+        self.count -= segment.count as usize;
     }
 
     /// Nothing more will happen: takes everything out. Behind the last events `also` writes what else is to be kept.
-    pub(crate) fn end(&mut self, also: impl FnOnce(&mut Writer)) -> Past {
-        let Open { mut packed, count, last_step, .. } = std::mem::take(&mut self.open);
-        let events = u32::try_from(packed.bytes().len()).expect("a piece of events takes less than 4 GiB");
-        also(&mut packed);
-        let earlier = (self.first > 0 || !self.pieces.is_empty()).then(|| {
-            let pieces = std::mem::take(&mut self.pieces).into();
-            Box::new(Earlier { pieces, first: self.first, forgotten: self.forgotten })
+    pub(crate) fn end(&mut self, trailer: impl FnOnce(&mut Writer)) -> SealedLog {
+        let OpenSegment { mut packed, count, last_step, .. } = std::mem::take(&mut self.open);
+        let events = u32::try_from(packed.bytes().len()).expect("a segment of events takes less than 4 GiB");
+        trailer(&mut packed);
+        let older = (self.first > 0 || !self.segments.is_empty()).then(|| {
+            let segments = std::mem::take(&mut self.segments).into();
+            Box::new(OlderSegments { segments, first: self.first, forgotten: self.forgotten })
         });
         let budget = self.holding.release();
-        let past = Past { packed: packed.bytes().into(), events, count, last_step, earlier, budget };
+        let past = SealedLog { packed: packed.bytes().into(), events, count, last_step, older, budget };
         past.budget.hold(past.held());
         past
     }
@@ -157,27 +157,27 @@ impl Record {
 
 /// The record of an instance that has ended, and behind it whatever else is kept of the instance.
 #[derive(Debug)]
-pub(crate) struct Past {
-    /// The last piece, and what was written behind it.
+pub(crate) struct SealedLog {
+    /// The last segment, and what was written behind it.
     packed: Box<[u8]>,
-    /// Bytes of the piece.
+    /// Bytes of the segment.
     events: u32,
-    /// Events in it.
+    /// ReadEvents in it.
     count: u32,
     last_step: Option<Phase>,
-    /// `None` if the last piece is all there ever was.
-    earlier: Option<Box<Earlier>>,
+    /// `None` if the last segment is all there ever was.
+    older: Option<Box<OlderSegments>>,
     budget: Arc<Budget>,
 }
 
 #[derive(Debug)]
-struct Earlier {
-    pieces: Vec<Piece>,
+struct OlderSegments {
+    segments: Vec<Segment>,
     first: u64,
     forgotten: Option<Phase>,
 }
 
-impl Past {
+impl SealedLog {
     /// Bytes that it takes, with what else is kept.
     #[cfg(test)]
     pub(crate) fn size(&self) -> usize {
@@ -186,49 +186,49 @@ impl Past {
 
     /// Bytes that its events take.
     fn held(&self) -> usize {
-        let earlier = self.earlier.iter().flat_map(|earlier| &earlier.pieces).map(Piece::size);
-        self.events as usize + earlier.sum::<usize>()
+        let older = self.older.iter().flat_map(|older| &older.segments).map(Segment::size);
+        self.events as usize + older.sum::<usize>()
     }
 
     /// What was written behind the events, for whoever reads it while this goes on.
-    pub(crate) fn also(&self) -> Also {
-        Also { packed: self.packed.clone(), count: self.count }
+    pub(crate) fn trailer(&self) -> Trailer {
+        Trailer { packed: self.packed.clone(), count: self.count }
     }
 
     /// A record that goes on from here, of at most `limit` events.
-    pub(crate) fn reopen(&mut self, limit: usize) -> Record {
-        let mut open = Open::default();
+    pub(crate) fn reopen(&mut self, limit: usize) -> EventLog {
+        let mut open = OpenSegment::default();
         self.last().events().for_each(|Recorded { at, event }| open.add(at, &event));
         let budget = self.budget.clone();
         // One record less there is only when this is dropped, in whose place the new one is.
         self.budget.shrink(self.held());
-        let (pieces, first, forgotten) = match self.earlier.take() {
-            Some(earlier) => (earlier.pieces.into(), earlier.first, earlier.forgotten),
+        let (segments, first, forgotten) = match self.older.take() {
+            Some(older) => (older.segments.into(), older.first, older.forgotten),
             None => (VecDeque::new(), 0, None),
         };
         (self.packed, self.events) = (Box::default(), 0);
-        let mut record = Record { pieces, open, first, forgotten, ..Record::new(limit, budget) };
-        record.count = record.pieces().map(|piece| piece.count as usize).sum();
-        let held = record.pieces.iter().map(Piece::size).sum::<usize>() + record.open.packed.bytes().len();
+        let mut record = EventLog { segments, open, first, forgotten, ..EventLog::new(limit, budget) };
+        record.count = record.segments().map(|segment| segment.count as usize).sum();
+        let held = record.segments.iter().map(Segment::size).sum::<usize>() + record.open.packed.bytes().len();
         record.holding.add(held);
         record.holding.settle();
         record
     }
 
-    fn last(&self) -> View<'_> {
-        View { bytes: &self.packed, count: self.count, last_step: self.last_step }
+    fn last(&self) -> SegmentView<'_> {
+        SegmentView { bytes: &self.packed, count: self.count, last_step: self.last_step }
     }
 }
 
-/// What was written behind the events of a [`Past`].
+/// What was written behind the events of a [`SealedLog`].
 #[derive(Debug)]
-pub(crate) struct Also {
+pub(crate) struct Trailer {
     packed: Box<[u8]>,
-    /// Events that come before it.
+    /// ReadEvents that come before it.
     count: u32,
 }
 
-impl Also {
+impl Trailer {
     /// From its beginning, for whoever wrote it with the same writer.
     pub(crate) fn reader(&self) -> Reader<'_> {
         let mut events = EventReader::new(&self.packed);
@@ -237,13 +237,13 @@ impl Also {
     }
 }
 
-impl Drop for Past {
+impl Drop for SealedLog {
     fn drop(&mut self) {
         self.budget.release(self.held());
     }
 }
 
-impl Events for Record {
+impl ReadEvents for EventLog {
     fn first(&self) -> u64 {
         self.first
     }
@@ -252,29 +252,29 @@ impl Events for Record {
         self.forgotten
     }
 
-    fn pieces(&self) -> impl Iterator<Item = View<'_>> {
-        self.pieces.iter().map(Piece::view).chain([self.open.view()])
+    fn segments(&self) -> impl Iterator<Item = SegmentView<'_>> {
+        self.segments.iter().map(Segment::view).chain([self.open.view()])
     }
 }
 
-impl Events for Past {
+impl ReadEvents for SealedLog {
     fn first(&self) -> u64 {
-        self.earlier.as_ref().map_or(0, |earlier| earlier.first)
+        self.older.as_ref().map_or(0, |older| older.first)
     }
 
     fn forgotten(&self) -> Option<Phase> {
-        self.earlier.as_ref().and_then(|earlier| earlier.forgotten)
+        self.older.as_ref().and_then(|older| older.forgotten)
     }
 
-    fn pieces(&self) -> impl Iterator<Item = View<'_>> {
-        let earlier = self.earlier.iter().flat_map(|earlier| &earlier.pieces);
-        earlier.map(Piece::view).chain([self.last()])
+    fn segments(&self) -> impl Iterator<Item = SegmentView<'_>> {
+        let older = self.older.iter().flat_map(|older| &older.segments);
+        older.map(Segment::view).chain([self.last()])
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::events::NotKept;
+    use super::super::read::Truncated;
     use stickycas_model::types::WarpId;
 
     use super::*;
@@ -287,8 +287,8 @@ mod tests {
         Arc::new(Budget::new(usize::MAX))
     }
 
-    fn record(limit: usize, phases: u64) -> Record {
-        let mut record = Record::new(limit, plenty());
+    fn record(limit: usize, phases: u64) -> EventLog {
+        let mut record = EventLog::new(limit, plenty());
         for phase in 1..=phases {
             record.extend(Time::ZERO, &[stepped(phase), Event::Finished]);
         }
@@ -308,8 +308,8 @@ mod tests {
     fn above_the_budget_a_record_that_grows_keeps_its_share_and_others_keep_theirs() {
         const LIMIT: usize = 100_000;
         let budget = Arc::new(Budget::new(LIMIT));
-        let [mut modest, mut greedy] = [(); 2].map(|()| Record::new(usize::MAX, budget.clone()));
-        let grow = |record: &mut Record| {
+        let [mut modest, mut greedy] = [(); 2].map(|()| EventLog::new(usize::MAX, budget.clone()));
+        let grow = |record: &mut EventLog| {
             record.extend(Time::ZERO, &[const { Event::Finished }; 10]);
             record.count
         };
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn a_record_that_ends_and_is_reopened_counts_once() {
         let budget = Arc::new(Budget::new(usize::MAX));
-        let mut record = Record::new(usize::MAX, budget.clone());
+        let mut record = EventLog::new(usize::MAX, budget.clone());
         for _ in 0..3 {
             record.extend(Time::ZERO, &[const { Event::Finished }; 300]);
             let mut past = record.end(|_| ());
@@ -356,7 +356,7 @@ mod tests {
         let budget = Arc::new(Budget::new(LIMIT));
         let mut records = Vec::new();
         for number in 1..=RECORDS {
-            let mut record = Record::new(usize::MAX, budget.clone());
+            let mut record = EventLog::new(usize::MAX, budget.clone());
             while record.first == 0 && record.holding.bytes() <= LIMIT {
                 record.extend(Time::ZERO, &[const { Event::Finished }; 1_000]);
             }
@@ -367,9 +367,9 @@ mod tests {
         assert!(2 * LIMIT < budget.held() && budget.held() as f64 <= most, "{}", budget.held());
     }
 
-    /// Events of every index, so that each can be told from the others.
-    fn long(events: u64) -> Record {
-        let mut record = Record::new(usize::MAX, plenty());
+    /// ReadEvents of every index, so that each can be told from the others.
+    fn long(events: u64) -> EventLog {
+        let mut record = EventLog::new(usize::MAX, plenty());
         for index in 0..events {
             record.extend(Time::from_nanos(index), &[stepped(1 + index / 2)]);
         }
@@ -378,15 +378,15 @@ mod tests {
 
     #[test]
     fn a_record_reads_the_same_packed_ended_and_reopened() {
-        let piece = PIECE as u64;
-        for events in [0, 1, piece - 1, piece, piece + 1, 3 * piece + 7] {
+        let segment = SEGMENT as u64;
+        for events in [0, 1, segment - 1, segment, segment + 1, 3 * segment + 7] {
             let mut record = long(events);
             let expected: Vec<Recorded> = (0..events)
                 .map(|index| Recorded { at: Time::from_nanos(index), event: stepped(1 + index / 2) })
                 .collect();
             let check = |what: &dyn Fn(u64, usize) -> Option<Vec<Recorded>>| {
                 assert_eq!(what(0, usize::MAX).unwrap(), expected);
-                for start in [1, piece - 1, piece, piece + 5, 2 * piece] {
+                for start in [1, segment - 1, segment, segment + 5, 2 * segment] {
                     let rest = expected.iter().skip(start as usize).take(200);
                     assert!(what(start, 200).unwrap().iter().eq(rest), "from {start} of {events}");
                 }
@@ -395,7 +395,7 @@ mod tests {
             let mut past = record.end(|out| out.number(77_u64));
             check(&|index, limit| past.from(index, limit));
             assert_eq!(past.next_index(), events);
-            assert_eq!(past.also().reader().number(), Some(77));
+            assert_eq!(past.trailer().reader().number(), Some(77));
             let reopened = past.reopen(usize::MAX);
             check(&|index, limit| reopened.from(index, limit));
             assert_eq!((reopened.next_index(), reopened.count as u64), (events, events));
@@ -404,8 +404,8 @@ mod tests {
 
     #[test]
     fn a_phase_is_found_in_whatever_piece_it_lies() {
-        let mut record = long(5 * PIECE as u64 + 9);
-        for phase in (2..5 * PIECE as u64 / 2).step_by(7) {
+        let mut record = long(5 * SEGMENT as u64 + 9);
+        for phase in (2..5 * SEGMENT as u64 / 2).step_by(7) {
             assert_eq!(record.start_of(Phase::new(phase)), Ok(2 * (phase - 1) - 1));
         }
         let past = record.end(|_| ());
@@ -426,7 +426,7 @@ mod tests {
         for phases in [0, 3] {
             let mut record = record(4, phases);
             record.extend(Time::ZERO, &[const { Event::Finished }; 5]);
-            let NotKept { oldest } = record.start_of(Phase::new(phases + 1)).unwrap_err();
+            let Truncated { oldest } = record.start_of(Phase::new(phases + 1)).unwrap_err();
             assert_eq!(oldest, Phase::new(phases + 2).unwrap());
             assert_eq!(record.start_of(Some(oldest)), Ok(record.next_index() - 4));
         }
@@ -436,8 +436,8 @@ mod tests {
     fn a_phase_that_is_not_kept_is_refused_with_the_oldest_that_is() {
         let record = record(4, 3);
         let oldest = Phase::new(3).unwrap();
-        assert_eq!(record.start_of(Phase::new(1)), Err(NotKept { oldest }));
-        assert_eq!(record.start_of(Phase::new(2)), Err(NotKept { oldest }));
+        assert_eq!(record.start_of(Phase::new(1)), Err(Truncated { oldest }));
+        assert_eq!(record.start_of(Phase::new(2)), Err(Truncated { oldest }));
         assert_eq!(record.start_of(Some(oldest)), Ok(2));
     }
 }

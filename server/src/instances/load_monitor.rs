@@ -28,11 +28,11 @@ use crate::limits::Limits;
 /// How often it is measured, each time of what has been since: longer than a burst.
 const EVERY: Duration = Duration::from_millis(50);
 /// Parts of a thousand of their time that threads without rest are busy: to look for work takes a moment too.
-const NO_REST: u32 = 950;
+const SATURATED: u32 = 950;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Pressure {
+pub(crate) struct LoadMonitor {
     /// Parts of a thousand of their time for which threads had work.
     busy: AtomicU32,
     /// Instances that have not ended, whoever's.
@@ -42,7 +42,7 @@ pub(crate) struct Pressure {
     share: usize,
 }
 
-impl Pressure {
+impl LoadMonitor {
     pub(crate) fn new(limits: &Limits) -> Self {
         let share = limits.instances_when_busy;
         Self { busy: AtomicU32::new(0), live: Arc::default(), worth: Notify::new(), share }
@@ -53,7 +53,7 @@ impl Pressure {
         let metrics = Handle::current().metrics();
         loop {
             if self.live() < self.share {
-                self.found(0);
+                self.set_load(0);
                 self.worth.notified().await;
             }
             let (since, before) = (Instant::now(), worked(&metrics));
@@ -65,11 +65,11 @@ impl Pressure {
                 clippy::cast_sign_loss,
                 reason = "it is about a share"
             )]
-            self.found((busy * 1_000.0) as u32);
+            self.set_load((busy * 1_000.0) as u32);
         }
     }
 
-    fn found(&self, busy: u32) {
+    fn set_load(&self, busy: u32) {
         self.busy.store(busy, Ordering::Relaxed);
     }
 
@@ -85,16 +85,16 @@ impl Pressure {
 
     /// Whether a creator with so many live instances may not have another now.
     pub(super) fn refuses(&self, own: usize) -> bool {
-        own >= self.share && self.busy.load(Ordering::Relaxed) >= NO_REST
+        own >= self.share && self.busy.load(Ordering::Relaxed) >= SATURATED
     }
 
     /// An instance of this creator is live from now on.
-    pub(super) fn begins(&self, creator: &Arc<AtomicUsize>) -> Alive {
+    pub(super) fn track(&self, creator: &Arc<AtomicUsize>) -> LiveGuard {
         creator.fetch_add(1, Ordering::Relaxed);
         if self.live.fetch_add(1, Ordering::Relaxed) + 1 >= self.share {
             self.worth.notify_one();
         }
-        Alive([Arc::clone(creator), Arc::clone(&self.live)])
+        LiveGuard([Arc::clone(creator), Arc::clone(&self.live)])
     }
 }
 
@@ -105,9 +105,9 @@ fn worked(metrics: &RuntimeMetrics) -> Duration {
 
 /// An instance that counts as live until this is dropped.
 #[derive(Debug)]
-pub(super) struct Alive([Arc<AtomicUsize>; 2]);
+pub(super) struct LiveGuard([Arc<AtomicUsize>; 2]);
 
-impl Drop for Alive {
+impl Drop for LiveGuard {
     fn drop(&mut self) {
         for count in &self.0 {
             count.fetch_sub(1, Ordering::Relaxed);
@@ -119,47 +119,47 @@ impl Drop for Alive {
 mod tests {
     use super::*;
 
-    fn pressure(share: usize) -> Pressure {
-        Pressure::new(&Limits { instances_when_busy: share, ..Limits::default() })
+    fn monitor(share: usize) -> LoadMonitor {
+        LoadMonitor::new(&Limits { instances_when_busy: share, ..Limits::default() })
     }
 
     #[test]
     fn only_who_has_its_share_live_is_refused_and_only_while_there_is_no_rest() {
-        let pressure = pressure(3);
-        assert!(!pressure.refuses(1_000));
-        pressure.found(NO_REST - 1);
-        assert!(!pressure.refuses(1_000));
-        pressure.found(NO_REST);
-        assert!(pressure.refuses(3) && !pressure.refuses(2));
+        let monitor = monitor(3);
+        assert!(!monitor.refuses(1_000));
+        monitor.set_load(SATURATED - 1);
+        assert!(!monitor.refuses(1_000));
+        monitor.set_load(SATURATED);
+        assert!(monitor.refuses(3) && !monitor.refuses(2));
     }
 
     #[test]
     fn an_instance_counts_until_it_is_over() {
-        let (pressure, one, other) = (pressure(3), Arc::default(), Arc::default());
-        let first = pressure.begins(&one);
-        let second = pressure.begins(&other);
-        assert_eq!((pressure.live(), one.load(Ordering::Relaxed)), (2, 1));
+        let (monitor, one, other) = (monitor(3), Arc::default(), Arc::default());
+        let first = monitor.track(&one);
+        let second = monitor.track(&other);
+        assert_eq!((monitor.live(), one.load(Ordering::Relaxed)), (2, 1));
         drop(first);
-        assert_eq!((pressure.live(), one.load(Ordering::Relaxed)), (1, 0));
+        assert_eq!((monitor.live(), one.load(Ordering::Relaxed)), (1, 0));
         drop(second);
-        assert_eq!(pressure.live(), 0);
+        assert_eq!(monitor.live(), 0);
     }
 
     #[tokio::test]
     async fn a_thread_that_never_rests_is_seen_and_one_that_does_is_too() {
-        let pressure = Arc::new(pressure(1));
-        let _instance = pressure.begins(&Arc::default());
-        let measured = Arc::clone(&pressure);
+        let monitor = Arc::new(monitor(1));
+        let _instance = monitor.track(&Arc::default());
+        let measured = Arc::clone(&monitor);
         let task = tokio::spawn(async move { measured.run().await });
         // It seldom gives others their turn, and is ready again at once.
-        while !pressure.refuses(1) {
+        while !monitor.refuses(1) {
             let turn = Instant::now();
             while turn.elapsed() < EVERY / 2 {
                 std::hint::spin_loop();
             }
             tokio::task::yield_now().await;
         }
-        while pressure.refuses(1) {
+        while monitor.refuses(1) {
             sleep(Duration::from_millis(5)).await;
         }
         task.abort();
@@ -167,13 +167,13 @@ mod tests {
 
     #[tokio::test]
     async fn where_little_is_live_nothing_is_measured() {
-        let pressure = Arc::new(pressure(2));
-        let _instance = pressure.begins(&Arc::default());
-        pressure.found(1_000);
-        let measured = Arc::clone(&pressure);
+        let monitor = Arc::new(monitor(2));
+        let _instance = monitor.track(&Arc::default());
+        monitor.set_load(1_000);
+        let measured = Arc::clone(&monitor);
         let task = tokio::spawn(async move { measured.run().await });
         tokio::task::yield_now().await;
-        assert!(pressure.busy() < 1e-9, "it has looked once and waits");
+        assert!(monitor.busy() < 1e-9, "it has looked once and waits");
         task.abort();
     }
 }

@@ -1,11 +1,11 @@
-//! Events in few bytes: how an instance keeps its record.
+//! ReadEvents in few bytes: how an instance keeps its record.
 //!
 //! An event is a byte for what it is, and numbers in as few bytes as they need ([`stickycas_model::dense`]). What
 //! follows from the events before it is left out: a moment that is the same, the process that has just joined, a phase
 //! that is still the last one, a value that was written before. A correct process's access so takes some ten bytes,
 //! where [`Recorded`] takes sixty.
 //!
-//! A piece can be read from its beginning only, so a record is cut into several; see [`super::memory`].
+//! A segment can be read from its beginning only, so a record is cut into several; see [`super::memory`].
 
 use stickycas_model::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use stickycas_model::dense::{Reader, Writer};
@@ -44,9 +44,9 @@ fn flag(set: bool, flag: u8) -> u8 {
     if set { flag } else { 0 }
 }
 
-/// What events are told from: the events before them in their piece.
+/// What events are told from: the events before them in their segment.
 #[derive(Clone, Debug)]
-struct Before {
+struct DeltaState {
     at: Time,
     process: Option<ProcessId>,
     /// The phase and length of the last step.
@@ -54,7 +54,7 @@ struct Before {
     length: u32,
 }
 
-impl Default for Before {
+impl Default for DeltaState {
     fn default() -> Self {
         Self { at: Time::ZERO, process: None, phase: Phase::FIRST, length: 0 }
     }
@@ -62,7 +62,7 @@ impl Default for Before {
 
 /// Writes events down, one after the other.
 #[derive(Debug, Default)]
-pub(super) struct EventWriter(Before);
+pub(super) struct EventWriter(DeltaState);
 
 impl EventWriter {
     pub(super) fn write(&mut self, at: Time, event: &Event, out: &mut Writer) {
@@ -80,7 +80,7 @@ impl EventWriter {
     }
 }
 
-impl Before {
+impl DeltaState {
     /// What an event is, and what about it need not be written out.
     fn head(&self, event: &Event) -> (u8, u8) {
         let on_session = |session: Option<SessionId>| match session {
@@ -244,12 +244,12 @@ impl Before {
 #[derive(Debug)]
 pub(super) struct EventReader<'a> {
     bytes: Reader<'a>,
-    before: Before,
+    before: DeltaState,
 }
 
 impl<'a> EventReader<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes: Reader::new(bytes), before: Before::default() }
+        Self { bytes: Reader::new(bytes), before: DeltaState::default() }
     }
 
     /// What is behind the events that were read, for whoever wrote it there with the same writer.
