@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
 use stickycas_model::history::OffenceKind;
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
@@ -43,7 +43,7 @@ impl BorderLayer {
 
 impl Gate {
     /// Lets a request in, or says why not.
-    fn admit<B>(&self, request: &Request<B>) -> Result<(Caller, Place), Refused> {
+    fn admit<B>(&self, request: &Request<B>) -> Result<(Caller, Place), RpcRefusal> {
         let name = self.directory.identify(request.headers());
         let name = name.inspect_err(|refused| self.principals.all().refuse(refused.reason))?;
         let peer = request.extensions().get::<Peer>();
@@ -86,7 +86,7 @@ fn method(path: &str) -> &str {
 }
 
 /// Whether the principal may make this call and have this connection. What is refused is paid for like any other.
-fn charge(peer: Option<&Peer>, account: &Arc<Account>) -> Result<Place, Refused> {
+fn charge(peer: Option<&Peer>, account: &Arc<Account>) -> Result<Place, RpcRefusal> {
     account.charge_call()?;
     if let Some(peer) = peer {
         peer.speak(account)?;

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use http::HeaderMap;
-use stickycas_proto::names::{PRINCIPAL_KEY, believed_principal};
-use stickycas_proto::status::Refused;
+use stickycas_proto::principal::{PRINCIPAL_KEY, principal_from_metadata};
+use stickycas_proto::status::RpcRefusal;
 
 use crate::config::Config;
 use crate::principals::Account;
@@ -79,7 +79,7 @@ impl Directory {
     }
 
     /// Whose request it is that has these headers.
-    pub(crate) fn identify<'a>(&self, headers: &'a HeaderMap) -> Result<&'a str, Refused> {
+    pub(crate) fn identify<'a>(&self, headers: &'a HeaderMap) -> Result<&'a str, RpcRefusal> {
         match self.identification {
             Identification::InsecurePrincipals => self.believe(headers),
         }
@@ -97,8 +97,8 @@ impl Directory {
         }
     }
 
-    fn believe<'a>(&self, headers: &'a HeaderMap) -> Result<&'a str, Refused> {
+    fn believe<'a>(&self, headers: &'a HeaderMap) -> Result<&'a str, RpcRefusal> {
         let given = headers.get_all(PRINCIPAL_KEY).iter().map(|name| name.to_str().ok());
-        believed_principal(given, self.principal_bytes)
+        principal_from_metadata(given, self.principal_bytes)
     }
 }

@@ -46,7 +46,7 @@ use tower::Layer as _;
 pub use cli::allow_all_files;
 pub use config::Config;
 pub use identity::{Caller, Identification, Principal};
-pub use stickycas_proto::names::PRINCIPAL_KEY;
+pub use stickycas_proto::principal::PRINCIPAL_KEY;
 
 use border::BorderLayer;
 use deadline::DeadlineLayer;

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 use tokio_util::sync::CancellationToken;
 
 use crate::principals::{Account, Incident, Place, Principals, Share};
@@ -89,7 +89,7 @@ impl Peer {
     ///
     /// # Errors
     /// If the principal has as many connections as it may. The connection then still belongs to nobody.
-    pub(crate) fn speak(&self, account: &Arc<Account>) -> Result<(), Refused> {
+    pub(crate) fn speak(&self, account: &Arc<Account>) -> Result<(), RpcRefusal> {
         if self.0.owner.get().is_some() {
             return Ok(());
         }

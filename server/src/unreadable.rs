@@ -19,7 +19,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
 use stickycas_model::history::OffenceKind;
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tonic::{Code, Status};
 
@@ -71,10 +71,10 @@ impl Unreadable {
     }
 
     /// What the caller is told in place of that refusal.
-    pub(crate) fn refused(status: &Status, request: &RequestEnd) -> Refused {
+    pub(crate) fn refused(status: &Status, request: &RequestEnd) -> RpcRefusal {
         let why =
             if request.is_too_long() { "the message is too large for this call" } else { status.message() };
-        Refused::new(RefusalReason::Malformed, why)
+        RpcRefusal::new(RefusalReason::Malformed, why)
     }
 }
 

@@ -323,7 +323,7 @@ mod tests {
     use stickycas_model::access::Op;
     use stickycas_model::params::{ParamsSpec, Patience};
     use stickycas_model::types::{AccessNumber, Position, Seed};
-    use stickycas_proto::attach::Message;
+    use stickycas_proto::attach::EncodedResponse;
     use stickycas_proto::names::InstanceId;
     use stickycas_proto::v1;
     use stickycas_proto::v1::server_frame::Frame;
@@ -360,7 +360,7 @@ mod tests {
     fn sent(outlet: &Outlet) -> Vec<Frame> {
         let (mut taker, cx) = (Taker::default(), Context::from_waker(Waker::noop()));
         match outlet.outbox.take(&mut taker, 100, usize::MAX, &cx) {
-            Out::Frames(Message(bytes)) => {
+            Out::Frames(EncodedResponse(bytes)) => {
                 let message = v1::AttachResponse::decode(&*bytes).unwrap();
                 message.frames.into_iter().filter_map(|it| it.frame).collect()
             }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
 use stickycas_model::types::AccessNumber;
-use stickycas_proto::attach::{Message, write_answer, write_decided, write_frame};
+use stickycas_proto::attach::{EncodedResponse, encode_answer, encode_decided, encode_frame};
 use stickycas_proto::v1::ServerFrame;
 
 use super::answered::Answered;
@@ -40,12 +40,12 @@ pub(crate) enum Parcel {
 impl Parcel {
     fn write(&self, message: &mut Vec<u8>) {
         match self {
-            Self::Frame(frame) => write_frame(message, frame),
+            Self::Frame(frame) => encode_frame(message, frame),
             Self::Welcome(welcome) => welcome.write(message),
-            Self::Decided(channel) => write_decided(message, *channel),
+            Self::Decided(channel) => encode_decided(message, *channel),
             Self::Answer(channel, number, answered) => {
                 let Answered { phase, answer, .. } = answered;
-                write_answer(message, *channel, *number, *phase, answer, answered.values());
+                encode_answer(message, *channel, *number, *phase, answer, answered.values());
             }
         }
     }
@@ -69,7 +69,7 @@ struct State {
 #[derive(Debug)]
 pub(crate) enum Out {
     /// Frames to send.
-    Frames(Message),
+    Frames(EncodedResponse),
     /// The client has left more frames unread than it may.
     Overfull,
     /// Nothing, and nothing will come unless the client sends more.
@@ -215,7 +215,7 @@ impl Outbox {
 
 impl Taker {
     /// Writes a message of as many parcels as fit into `bytes`, but one at least. The others stay.
-    fn write(&mut self, bytes: usize) -> Message {
+    fn write(&mut self, bytes: usize) -> EncodedResponse {
         /// About as long is an answer.
         const FRAME: usize = 64;
         let mut message = Vec::with_capacity(self.parcels.len() * FRAME);
@@ -230,7 +230,7 @@ impl Taker {
             written += 1;
         }
         self.parcels.drain(..written);
-        Message(message)
+        EncodedResponse(message)
     }
 }
 
@@ -258,7 +258,7 @@ mod tests {
     }
 
     /// The channels of which the frames in a message speak.
-    fn channels(Message(bytes): &Message) -> Vec<u32> {
+    fn channels(EncodedResponse(bytes): &EncodedResponse) -> Vec<u32> {
         let frames = AttachResponse::decode(&**bytes).unwrap().frames;
         let channel = |frame| match frame {
             Some(Frame::Decided(decided)) => decided.channel,

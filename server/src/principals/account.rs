@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use stickycas_model::history::{Offence, OffenceKind};
 use stickycas_model::types::ProcessId;
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tonic::Status;
 
@@ -90,7 +90,7 @@ impl Account {
 
     /// A stream of the principal was ended so.
     pub(crate) fn refuse_with(&self, status: &Status) {
-        if let Some(refused) = Refused::from_status(status) {
+        if let Some(refused) = RpcRefusal::from_status(status) {
             self.refuse(refused.reason);
         }
     }
@@ -102,7 +102,7 @@ impl Account {
     }
 
     /// A place of this share.
-    pub(crate) fn take(self: &Arc<Self>, share: Share) -> Result<Place, Refused> {
+    pub(crate) fn take(self: &Arc<Self>, share: Share) -> Result<Place, RpcRefusal> {
         let limit = share.limit(&self.house);
         let taken = &self.taken[share as usize];
         let free = taken
@@ -112,7 +112,7 @@ impl Account {
             Err(_) => {
                 let (reason, what) = share.refusal();
                 let why = format!("you have {limit} {what}, as many as you may");
-                Err(Refused::new(reason, why).with_retry_after(self.house.limits.retry_after))
+                Err(RpcRefusal::new(reason, why).with_retry_after(self.house.limits.retry_after))
             }
         }
     }
@@ -125,7 +125,7 @@ impl Account {
     }
 
     /// Charges a call.
-    pub(crate) fn charge_call(&self) -> Result<(), Refused> {
+    pub(crate) fn charge_call(&self) -> Result<(), RpcRefusal> {
         match self.bucket.take(self.house.now(), 1, CALL, self.house.rate) {
             0 => Err(self.too_fast(CALL)),
             _ => Ok(()),
@@ -133,11 +133,11 @@ impl Account {
     }
 
     /// The refusal of what is above the rate.
-    pub(crate) fn too_fast(&self, cost: u64) -> Refused {
+    pub(crate) fn too_fast(&self, cost: u64) -> RpcRefusal {
         let limit = self.house.limits.requests_per_second;
         let why = format!("you may send {limit} frames in a second, a unary call counting as {CALL}");
         let wait = self.bucket.wait(self.house.now(), cost, self.house.rate);
-        Refused::new(RefusalReason::RateExceeded, why).with_retry_after(wait.max(LEAST_WAIT))
+        RpcRefusal::new(RefusalReason::RateExceeded, why).with_retry_after(wait.max(LEAST_WAIT))
     }
 
     /// The principal acts at this instance.

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::{self, RefusalReason};
 
 use crate::identity::Principal;
@@ -74,7 +74,7 @@ impl Principals {
     }
 
     /// The account of a principal, opened if there is none.
-    pub(crate) fn account(&self, principal: &str) -> Result<Arc<Account>, Refused> {
+    pub(crate) fn account(&self, principal: &str) -> Result<Arc<Account>, RpcRefusal> {
         let mut known = self.known();
         if let Some(account) = known.accounts.get(principal) {
             return Ok(account.clone());
@@ -85,7 +85,7 @@ impl Principals {
         }
         if known.accounts.len() >= limit {
             let why = format!("the server serves {limit} principals, as many as it may");
-            return Err(Refused::new(RefusalReason::TooManyConnections, why));
+            return Err(RpcRefusal::new(RefusalReason::TooManyConnections, why));
         }
         let principal = Principal::new(principal);
         let account = Arc::new(Account::new(principal.clone(), self.0.house.clone()));

@@ -13,10 +13,10 @@ use std::time::Instant;
 use stickycas_model::history::OffenceKind;
 use stickycas_model::process::RawOp;
 use stickycas_model::types::{AccessNumber, ProcessId, RawValue, SessionId};
-use stickycas_proto::attach::{Asked, FRAMES_READ, Message, Request};
-use stickycas_proto::convert::access::{access_from_asked, value_from_asked};
+use stickycas_proto::attach::{DecodedFrame, DecodedRequest, EncodedResponse, MAX_FRAMES};
+use stickycas_proto::convert::access::{access_from_frame, decision_from_frame};
 use stickycas_proto::names::InstanceId;
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
@@ -37,7 +37,7 @@ pub(crate) struct AttachStream {
     service: Service,
     caller: Caller,
     /// `None` once the client has said all.
-    requests: Option<Streaming<Request>>,
+    requests: Option<Streaming<DecodedRequest>>,
     channels: Channels,
     outbox: Arc<Outbox>,
     taker: Taker,
@@ -59,7 +59,7 @@ impl AttachStream {
         service: Service,
         caller: Caller,
         peer: Option<Peer>,
-        requests: Streaming<Request>,
+        requests: Streaming<DecodedRequest>,
         place: Place,
     ) -> Self {
         let outbox = Arc::new(Outbox::new(service.0.limits.unread_frames));
@@ -111,16 +111,16 @@ impl AttachStream {
         stalled
     }
 
-    fn take(&mut self, Request(frames): Request) -> Result<(), Status> {
+    fn take(&mut self, DecodedRequest(frames): DecodedRequest) -> Result<(), Status> {
         // What comes in one message comes at one moment, and is charged at once. A message without frames costs as
         // much as one with one.
         let (count, now) = (frames.len(), Instant::now());
         let granted = self.caller.account.charge_frames(count.max(1), now);
-        let limit = self.service.0.limits.frames_per_message.min(FRAMES_READ - 1);
+        let limit = self.service.0.limits.frames_per_message.min(MAX_FRAMES - 1);
         if count > limit {
             let why = format!("{count} frames or more in one message: at most {limit} may be");
             self.blame(OffenceKind::Oversized, &why);
-            return Err(Refused::new(RefusalReason::Malformed, why).into());
+            return Err(RpcRefusal::new(RefusalReason::Malformed, why).into());
         }
         let mut frames = frames.into_iter();
         frames.by_ref().take(granted).for_each(|asked| self.handle(asked, now));
@@ -132,11 +132,11 @@ impl AttachStream {
     }
 
     /// A frame above the rate of its principal: refused, and an offence. What follows it on its channel is none.
-    fn refuse_for_rate(&self, asked: &Asked, refused: &Refused) {
+    fn refuse_for_rate(&self, asked: &DecodedFrame, refused: &RpcRefusal) {
         let (channel, number) = match *asked {
-            Asked::Access { channel, number, .. } => (channel, AccessNumber::new(number)),
-            Asked::Hello { channel, .. } | Asked::Decision { channel, .. } => (channel, None),
-            Asked::Nothing => (0, None),
+            DecodedFrame::Access { channel, number, .. } => (channel, AccessNumber::new(number)),
+            DecodedFrame::Hello { channel, .. } | DecodedFrame::Decision { channel, .. } => (channel, None),
+            DecodedFrame::Unknown => (0, None),
         };
         let kind = OffenceKind::QuotaExceeded;
         match self.channels.get(channel) {
@@ -169,18 +169,18 @@ impl AttachStream {
     }
 
     /// One frame, which came at the moment `now`.
-    fn handle(&mut self, asked: Asked, now: Instant) {
+    fn handle(&mut self, asked: DecodedFrame, now: Instant) {
         let (channel, number, handled) = match asked {
-            Asked::Access { channel, number, op } => {
+            DecodedFrame::Access { channel, number, op } => {
                 let number = AccessNumber::new(number);
                 (channel, number, self.access(channel, number, op, now))
             }
-            Asked::Hello { channel, instance, incarnation } => {
+            DecodedFrame::Hello { channel, instance, incarnation } => {
                 (channel, None, self.hello(channel, instance, incarnation, now))
             }
-            Asked::Decision { channel, value } => (channel, None, self.decide(channel, value, now)),
-            Asked::Nothing => {
-                let refused = Refused::new(RefusalReason::Malformed, "the frame says nothing");
+            DecodedFrame::Decision { channel, value } => (channel, None, self.decide(channel, value, now)),
+            DecodedFrame::Unknown => {
+                let refused = RpcRefusal::new(RefusalReason::Malformed, "the frame says nothing");
                 self.blame(OffenceKind::Malformed, &refused.message);
                 (0, None, Err(refused))
             }
@@ -196,7 +196,7 @@ impl AttachStream {
         instance: Option<InstanceId>,
         incarnation: u64,
         now: Instant,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RpcRefusal> {
         let (instance, process) = self.service.member(&self.caller, instance)?;
         let limits = &self.service.0.limits;
         if self.channels.is_taken(channel) || self.channels.taken() >= limits.channels_per_stream {
@@ -206,12 +206,14 @@ impl AttachStream {
         if self.channels.is_taken(channel) {
             let why = format!("channel {channel} is in use");
             accuse(&instance, process, OffenceKind::Malformed, None, &why);
-            return Err(Refused::new(RefusalReason::Malformed, why));
+            return Err(RpcRefusal::new(RefusalReason::Malformed, why));
         }
         if self.channels.taken() >= limits.channels_per_stream {
             let why = format!("the stream has {} channels, as many as it may", limits.channels_per_stream);
             accuse(&instance, process, OffenceKind::QuotaExceeded, None, &why);
-            return Err(Refused::new(RefusalReason::TooManyStreams, why).with_retry_after(limits.retry_after));
+            return Err(
+                RpcRefusal::new(RefusalReason::TooManyStreams, why).with_retry_after(limits.retry_after)
+            );
         }
         self.channels.make_room(channel, limits.channels_per_stream);
         let outlet = Outlet { outbox: self.outbox.clone(), channel };
@@ -231,9 +233,9 @@ impl AttachStream {
         number: Option<AccessNumber>,
         op: Option<RawOp>,
         now: Instant,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RpcRefusal> {
         let (instance, process, session) = self.channel(channel)?;
-        let access = access_from_asked(number, op, process, session, instance.params())
+        let access = access_from_frame(number, op, process, session, instance.params())
             .map_err(|error| refuse_content(&instance, process, number, &error))?;
         let number = access.number;
         match instance.access(access, now).map_err(|error| self.service.not_taken(&error))? {
@@ -248,9 +250,9 @@ impl AttachStream {
         Ok(())
     }
 
-    fn decide(&mut self, channel: u32, value: RawValue, now: Instant) -> Result<(), Refused> {
+    fn decide(&mut self, channel: u32, value: RawValue, now: Instant) -> Result<(), RpcRefusal> {
         let (instance, process, session) = self.channel(channel)?;
-        let value = value_from_asked(value, instance.params())
+        let value = decision_from_frame(value, instance.params())
             .map_err(|error| refuse_content(&instance, process, None, &error))?;
         instance
             .decide(process, Some(session), value, now)
@@ -261,21 +263,21 @@ impl AttachStream {
         Ok(())
     }
 
-    fn channel(&self, channel: u32) -> Result<(Arc<Instance>, ProcessId, SessionId), Refused> {
+    fn channel(&self, channel: u32) -> Result<(Arc<Instance>, ProcessId, SessionId), RpcRefusal> {
         let Some(open) = self.channels.get(channel) else {
             let why = format!("channel {channel} is not open: say hello first");
-            return Err(Refused::new(RefusalReason::Malformed, why));
+            return Err(RpcRefusal::new(RefusalReason::Malformed, why));
         };
         Ok((open.instance().ok_or_else(expired)?, open.process, open.session))
     }
 
-    fn refuse(&self, channel: u32, number: Option<AccessNumber>, refused: &Refused) {
+    fn refuse(&self, channel: u32, number: Option<AccessNumber>, refused: &RpcRefusal) {
         self.caller.account.refuse(refused.reason);
         self.outbox.push(refused.to_frame(channel, number));
     }
 
     /// What ends the stream, if anything does; else what to send.
-    fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>> {
+    fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<EncodedResponse, Status>>> {
         if Pin::new(&mut self.drain).poll(cx).is_ready() {
             return Poll::Ready(Some(Err(draining().into())));
         }
@@ -296,7 +298,7 @@ impl AttachStream {
             Out::Frames(message) => Poll::Ready(Some(Ok(message))),
             Out::Overfull => {
                 let why = format!("{} frames were left unread", limits.unread_frames);
-                let refused = Refused::new(RefusalReason::ReaderTooSlow, why);
+                let refused = RpcRefusal::new(RefusalReason::ReaderTooSlow, why);
                 Poll::Ready(Some(Err(refused.with_retry_after(limits.retry_after).into())))
             }
             Out::Idle if self.requests.is_none() => Poll::Ready(None),
@@ -306,7 +308,7 @@ impl AttachStream {
 }
 
 impl Stream for AttachStream {
-    type Item = Result<Message, Status>;
+    type Item = Result<EncodedResponse, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.over {

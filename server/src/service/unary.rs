@@ -16,8 +16,8 @@ use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body::Frame;
 use prost::Message;
 use stickycas_model::access;
-use stickycas_proto::attach::{ReadResponse, StickyCasServiceServer};
-use stickycas_proto::status::Refused;
+use stickycas_proto::attach::{ReadResponseEncoder, StickyCasServiceServer};
+use stickycas_proto::status::RpcRefusal;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
@@ -204,7 +204,7 @@ struct Answer {
 
 /// Values of a read that are still to be written, and what comes behind them.
 struct Values {
-    response: ReadResponse,
+    response: ReadResponseEncoder,
     answered: Answered,
     /// How many were written.
     written: u32,
@@ -223,8 +223,8 @@ impl Answer {
 
     /// With what a read has read.
     fn read(answered: Answered) -> Result<Self, Status> {
-        let access::Answer::Read(read) = answered.answer else { return Err(Refused::internal().into()) };
-        let response = ReadResponse::new(answered.phase, read, answered.values());
+        let access::Answer::Read(read) = answered.answer else { return Err(RpcRefusal::internal().into()) };
+        let response = ReadResponseEncoder::new(answered.phase, read, answered.values());
         let mut piece = prefix(response.encoded_len());
         response.begin(&mut piece);
         let rest = Values { response, answered, written: 0 }.write(&mut piece);
@@ -250,7 +250,7 @@ impl Values {
                 self.response.end(piece);
                 return None;
             };
-            ReadResponse::value(piece, value);
+            ReadResponseEncoder::value(piece, value);
             self.written += 1;
         }
         drop(values);

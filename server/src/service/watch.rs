@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use prost::Message as _;
 use stickycas_model::machine::Entry;
 use stickycas_model::types::Phase;
-use stickycas_proto::status::{Details, Refused};
+use stickycas_proto::status::{RefusalDetails, RpcRefusal};
 use stickycas_proto::v1::watch_response::Content;
 use stickycas_proto::v1::{self, EventBatch, RefusalReason, WatchResponse};
 use tokio_stream::Stream;
@@ -101,10 +101,10 @@ impl Drop for WatchStream {
     }
 }
 
-fn too_slow(oldest: Phase) -> Refused {
+fn too_slow(oldest: Phase) -> RpcRefusal {
     let why = format!("you read too slowly: what you missed is kept from phase {oldest} on");
-    let details = Details { resume_phase: Some(oldest), ..Details::default() };
-    Refused::new(RefusalReason::WatcherTooSlow, why).with_details(details)
+    let details = RefusalDetails { resume_phase: Some(oldest), ..RefusalDetails::default() };
+    RpcRefusal::new(RefusalReason::WatcherTooSlow, why).with_details(details)
 }
 
 /// The parts of a snapshot, last part first.
