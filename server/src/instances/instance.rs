@@ -21,7 +21,7 @@ use super::life::{Core, Life};
 use super::outlets::Outlet;
 use super::pressure::Alive;
 use super::terms::Definition;
-use crate::identity::Principal;
+use crate::auth::Principal;
 
 /// One living instance. See the module.
 #[derive(Debug)]
@@ -217,7 +217,7 @@ impl Instance {
     }
 
     /// Files what the border refused and counts as an offence (B2).
-    pub(crate) fn accuse(&self, offence: Offence) {
+    pub(crate) fn file_offence(&self, offence: Offence) {
         self.apply(Input::Offence(offence));
     }
 

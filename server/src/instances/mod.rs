@@ -26,7 +26,7 @@ use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
-use crate::identity::Principal;
+use crate::auth::Principal;
 use crate::limits::Limits;
 
 pub(crate) use answered::Answered;

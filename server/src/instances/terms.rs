@@ -15,7 +15,7 @@ use stickycas_proto::names::{InstanceId, InstanceName};
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
-use crate::identity::Principal;
+use crate::auth::Principal;
 
 /// What was fixed when an instance was created.
 #[derive(Debug)]

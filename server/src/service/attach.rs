@@ -22,15 +22,15 @@ use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
 use super::calls::{expired, refuse_content};
-use super::channels::{Channel, Channels, accuse};
+use super::channels::{Channel, Channels, file_offence};
 use super::readers::Reading;
 use super::{Service, draining};
-use crate::drain::Waiting;
-use crate::identity::Caller;
+use crate::call_layer::Caller;
 use crate::instances::{Instance, Opened, Out, Outbox, Outlet, Taken, Taker};
-use crate::peer::Peer;
-use crate::principals::{Incident, Place};
-use crate::unreadable::Unreadable;
+use crate::quota::{Counter, Permit};
+use crate::transport::Connection;
+use crate::transport::DecodeFailure;
+use crate::transport::WaitForDrain;
 
 /// One Attach stream. See the module.
 pub(crate) struct AttachStream {
@@ -41,14 +41,14 @@ pub(crate) struct AttachStream {
     channels: Channels,
     outbox: Arc<Outbox>,
     taker: Taker,
-    drain: Waiting,
+    drain: WaitForDrain,
     /// How many frames were in the outbox when it last let others have their turn before it sent them.
     lingered: usize,
     /// Whether it is not listened to before its client has read.
     stalled: bool,
     over: bool,
     _reading: Option<Reading>,
-    _place: Place,
+    _permit: Permit,
 }
 
 /// Messages taken in before others have their turn: more may come in while these are handled.
@@ -58,13 +58,14 @@ impl AttachStream {
     pub(super) fn new(
         service: Service,
         caller: Caller,
-        peer: Option<Peer>,
+        connection: Option<Connection>,
         requests: Streaming<DecodedRequest>,
-        place: Place,
+        permit: Permit,
     ) -> Self {
         let outbox = Arc::new(Outbox::new(service.0.limits.unread_frames));
         let drain = service.0.drain.wait();
-        let reading = peer.map(|peer| service.0.readers.join(&outbox, peer, caller.account.clone()));
+        let reading =
+            connection.map(|connection| service.0.readers.join(&outbox, connection, caller.account.clone()));
         Self {
             service,
             caller,
@@ -77,7 +78,7 @@ impl AttachStream {
             stalled: false,
             over: false,
             _reading: reading,
-            _place: place,
+            _permit: permit,
         }
     }
 
@@ -105,7 +106,7 @@ impl AttachStream {
     fn is_stalled(&mut self) -> bool {
         let stalled = self.outbox.len() >= self.service.0.limits.unread_frames_to_pause;
         if stalled && !self.stalled {
-            self.caller.account.note(Incident::StreamStalled);
+            self.caller.account.count(Counter::StreamStalled);
         }
         self.stalled = stalled;
         stalled
@@ -119,13 +120,13 @@ impl AttachStream {
         let limit = self.service.0.limits.frames_per_message.min(MAX_FRAMES - 1);
         if count > limit {
             let why = format!("{count} frames or more in one message: at most {limit} may be");
-            self.blame(OffenceKind::Oversized, &why);
+            self.file_offence(OffenceKind::Oversized, &why);
             return Err(RpcRefusal::new(RefusalReason::Malformed, why).into());
         }
         let mut frames = frames.into_iter();
         frames.by_ref().take(granted).for_each(|asked| self.handle(asked, now));
         if frames.len() > 0 {
-            let refused = self.caller.account.too_fast(1);
+            let refused = self.caller.account.rate_exceeded(1);
             frames.for_each(|asked| self.refuse_for_rate(&asked, &refused));
         }
         Ok(())
@@ -140,32 +141,32 @@ impl AttachStream {
         };
         let kind = OffenceKind::QuotaExceeded;
         match self.channels.get(channel) {
-            Some(channel) if self.caller.account.may_file(kind) => {
-                channel.accuse(kind, number, &refused.message);
+            Some(channel) if self.caller.account.may_file_offence(kind) => {
+                channel.file_offence(kind, number, &refused.message);
             }
             Some(_) => {}
-            None => self.caller.account.blame(kind, &refused.message),
+            None => self.caller.account.file_offence(kind, &refused.message),
         }
         self.refuse(channel, number, refused);
     }
 
     /// Files an offence that names no channel with every instance that is open here; if none is, with those where
     /// the principal was at work last.
-    fn blame(&self, kind: OffenceKind, detail: &str) {
+    fn file_offence(&self, kind: OffenceKind, detail: &str) {
         if self.channels.is_empty() {
-            self.caller.account.blame(kind, detail);
+            self.caller.account.file_offence(kind, detail);
         }
-        self.channels.all().for_each(|channel| channel.accuse(kind, None, detail));
+        self.channels.all().for_each(|channel| channel.file_offence(kind, None, detail));
     }
 
     /// The client's side of the stream failed: its bytes are no message, unless it broke off.
     fn broken(&self, status: &Status) -> Status {
         let unreadable =
-            Unreadable::of(status, &self.caller.request).filter(|_| !self.caller.request.is_broken());
+            DecodeFailure::of(status, &self.caller.request).filter(|_| !self.caller.request.is_broken());
         let Some(unreadable) = unreadable else { return Status::cancelled("the client is gone") };
-        self.caller.account.note(unreadable.incident());
-        self.blame(unreadable.offence(), status.message());
-        Unreadable::refused(status, &self.caller.request).into()
+        self.caller.account.count(unreadable.counter());
+        self.file_offence(unreadable.offence(), status.message());
+        DecodeFailure::refused(status, &self.caller.request).into()
     }
 
     /// One frame, which came at the moment `now`.
@@ -181,7 +182,7 @@ impl AttachStream {
             DecodedFrame::Decision { channel, value } => (channel, None, self.decide(channel, value, now)),
             DecodedFrame::Unknown => {
                 let refused = RpcRefusal::new(RefusalReason::Malformed, "the frame says nothing");
-                self.blame(OffenceKind::Malformed, &refused.message);
+                self.file_offence(OffenceKind::Malformed, &refused.message);
                 (0, None, Err(refused))
             }
         };
@@ -205,12 +206,12 @@ impl AttachStream {
         }
         if self.channels.is_taken(channel) {
             let why = format!("channel {channel} is in use");
-            accuse(&instance, process, OffenceKind::Malformed, None, &why);
+            file_offence(&instance, process, OffenceKind::Malformed, None, &why);
             return Err(RpcRefusal::new(RefusalReason::Malformed, why));
         }
         if self.channels.taken() >= limits.channels_per_stream {
             let why = format!("the stream has {} channels, as many as it may", limits.channels_per_stream);
-            accuse(&instance, process, OffenceKind::QuotaExceeded, None, &why);
+            file_offence(&instance, process, OffenceKind::QuotaExceeded, None, &why);
             return Err(
                 RpcRefusal::new(RefusalReason::TooManyStreams, why).with_retry_after(limits.retry_after)
             );
@@ -221,7 +222,7 @@ impl AttachStream {
             .hello(process, incarnation, &outlet, now)
             .map_err(|error| self.service.not_taken(&error))?;
         if replaced {
-            self.caller.account.note(Incident::SessionReplaced);
+            self.caller.account.count(Counter::SessionReplaced);
         }
         self.channels.open(channel, Channel::new(&instance, process, session));
         Ok(())
@@ -240,10 +241,10 @@ impl AttachStream {
         let number = access.number;
         match instance.access(access, now).map_err(|error| self.service.not_taken(&error))? {
             Taken::Waits(()) => self.taker.accepted += 1,
-            Taken::WaitedBefore(()) => self.caller.account.note(Incident::AccessRepeated),
+            Taken::WaitedBefore(()) => self.caller.account.count(Counter::AccessRepeated),
             Taken::Answered(answered) => self.outbox.repeat(channel, number, answered),
             Taken::AnsweredBefore(answered) => {
-                self.caller.account.note(Incident::AccessRepeated);
+                self.caller.account.count(Counter::AccessRepeated);
                 self.outbox.repeat(channel, number, answered);
             }
         }
@@ -272,7 +273,7 @@ impl AttachStream {
     }
 
     fn refuse(&self, channel: u32, number: Option<AccessNumber>, refused: &RpcRefusal) {
-        self.caller.account.refuse(refused.reason);
+        self.caller.account.count_refusal(refused.reason);
         self.outbox.push(refused.to_frame(channel, number));
     }
 
@@ -316,7 +317,7 @@ impl Stream for AttachStream {
         }
         let next = self.next(cx);
         if let Poll::Ready(Some(Err(status))) = &next {
-            self.caller.account.refuse_with(status);
+            self.caller.account.count_status(status);
         }
         self.over = matches!(next, Poll::Ready(None | Some(Err(_))));
         next
@@ -326,7 +327,7 @@ impl Stream for AttachStream {
 impl Drop for AttachStream {
     fn drop(&mut self) {
         if !self.over || self.caller.request.is_broken() {
-            self.caller.account.note(Incident::StreamAbandoned);
+            self.caller.account.count(Counter::StreamAbandoned);
         }
         self.channels.all().for_each(Channel::hang_up);
     }

@@ -20,10 +20,10 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::attach::AttachStream;
 use super::{Service, draining};
-use crate::identity::Caller;
+use crate::call_layer::Caller;
 use crate::instances::{Answered, Instance, NotTaken, Taken, Ticket};
-use crate::peer::Peer;
-use crate::principals::{Incident, Share};
+use crate::quota::{Counter, Quota};
+use crate::transport::Connection;
 
 #[tonic::async_trait]
 impl StickyCasService for Service {
@@ -34,11 +34,12 @@ impl StickyCasService for Service {
         request: Request<Streaming<attach::DecodedRequest>>,
     ) -> Result<Response<AttachStream>, Status> {
         let caller = self.caller(request.extensions())?;
-        let place = caller.account.take(Share::AttachStreams);
-        let place = place
-            .inspect_err(|refused| caller.account.blame(OffenceKind::QuotaExceeded, &refused.message))?;
-        let peer = request.extensions().get::<Peer>().cloned();
-        Ok(Response::new(AttachStream::new(self.clone(), caller, peer, request.into_inner(), place)))
+        let permit = caller.account.take(Quota::AttachStreams);
+        let permit = permit.inspect_err(|refused| {
+            caller.account.file_offence(OffenceKind::QuotaExceeded, &refused.message)
+        })?;
+        let connection = request.extensions().get::<Connection>().cloned();
+        Ok(Response::new(AttachStream::new(self.clone(), caller, connection, request.into_inner(), permit)))
     }
 }
 
@@ -86,19 +87,19 @@ impl Service {
         id: Option<InstanceId>,
     ) -> Result<(Arc<Instance>, ProcessId), RpcRefusal> {
         let id = id.ok_or_else(|| {
-            caller.account.blame(OffenceKind::Malformed, &WireError::InstanceId.to_string());
+            caller.account.file_offence(OffenceKind::Malformed, &WireError::InstanceId.to_string());
             RpcRefusal::from(&WireError::InstanceId)
         })?;
         let instance = self.0.instances.get(id)?;
         match instance.process_of(&caller.principal) {
             Some(process) => {
-                caller.account.acts_at(&instance, process);
+                caller.account.remember_instance(&instance, process);
                 Ok((instance, process))
             }
             None => {
                 tracing::warn!(instance = %id, principal = ?caller.principal.as_str(), "foreign identity");
                 let why = format!("{:?} is no process of instance {id}", caller.principal.as_str());
-                caller.account.blame(OffenceKind::ForeignIdentity, &why);
+                caller.account.file_offence(OffenceKind::ForeignIdentity, &why);
                 Err(RpcRefusal::new(RefusalReason::NotAMember, why))
             }
         }
@@ -120,12 +121,12 @@ impl Service {
             let refused = self.not_taken(&error);
             if matches!(error, NotTaken::TooManyCallers) {
                 let (kind, detail) = (OffenceKind::QuotaExceeded, refused.message.clone());
-                instance.accuse(Offence { process, kind, number: None, phase: None, detail });
+                instance.file_offence(Offence { process, kind, number: None, phase: None, detail });
             }
             refused
         })?;
         if matches!(taken, Taken::AnsweredBefore(_) | Taken::WaitedBefore(_)) {
-            caller.account.note(Incident::AccessRepeated);
+            caller.account.count(Counter::AccessRepeated);
         }
         Ok(taken)
     }
@@ -183,6 +184,6 @@ pub(super) fn refuse_content(
         WireError::Value { error: ValueError::TooLarge { .. }, .. } => OffenceKind::Oversized,
         _ => OffenceKind::Malformed,
     };
-    instance.accuse(Offence { process, kind, number, phase: None, detail: error.to_string() });
+    instance.file_offence(Offence { process, kind, number, phase: None, detail: error.to_string() });
     RpcRefusal::from(error)
 }

@@ -22,10 +22,10 @@ use tonic::{Request, Response, Status};
 use super::Service;
 use super::status::{own_to_wire, state_to_wire, status_to_wire};
 use super::watch::WatchStream;
-use crate::identity::Caller;
+use crate::call_layer::Caller;
 use crate::instances::{Draft, Instance, draw_seed};
 use crate::limits::Limits;
-use crate::principals::Share;
+use crate::quota::Quota;
 
 #[tonic::async_trait]
 impl InstanceService for Service {
@@ -34,7 +34,7 @@ impl InstanceService for Service {
         if !caller.coordinator {
             let why =
                 format!("{:?} may not create instances: it is no coordinator", caller.principal.as_str());
-            caller.account.blame(OffenceKind::ForeignIdentity, &why);
+            caller.account.file_offence(OffenceKind::ForeignIdentity, &why);
             return Err(RpcRefusal::new(RefusalReason::NotCoordinator, why).into());
         }
         let draft = draft(request.into_inner(), &self.0.limits)?;
@@ -98,11 +98,11 @@ impl InstanceService for Service {
             let why = "snapshot_first goes with from_phase = 0 only";
             return Err(RpcRefusal::new(RefusalReason::Malformed, why).into());
         }
-        let place = caller.account.take(Share::WatchStreams);
-        let place =
-            place.inspect_err(|refused| accuse(&caller, &instance, OffenceKind::QuotaExceeded, refused))?;
+        let permit = caller.account.take(Quota::WatchStreams);
+        let permit = permit
+            .inspect_err(|refused| file_offence(&caller, &instance, OffenceKind::QuotaExceeded, refused))?;
         let stream = if request.snapshot_first {
-            WatchStream::with_snapshot(self, instance, place)
+            WatchStream::with_snapshot(self, instance, permit)
         } else {
             let index = instance.start_of(from).map_err(|not_kept| {
                 let why = format!(
@@ -113,7 +113,7 @@ impl InstanceService for Service {
                     RefusalDetails { oldest_phase: Some(not_kept.oldest), ..RefusalDetails::default() };
                 RpcRefusal::new(RefusalReason::PhaseNotKept, why).with_details(details)
             })?;
-            WatchStream::from_index(self, instance, index, place)
+            WatchStream::from_index(self, instance, index, permit)
         };
         Ok(Response::new(stream))
     }
@@ -126,7 +126,7 @@ impl InstanceService for Service {
         if instance.definition().terms.creator != caller.principal {
             let why = format!("only its creator closes instance {id}");
             let refused = RpcRefusal::new(RefusalReason::NotCreator, why);
-            accuse(&caller, &instance, OffenceKind::ForeignIdentity, &refused);
+            file_offence(&caller, &instance, OffenceKind::ForeignIdentity, &refused);
             return Err(refused.into());
         }
         instance.close();
@@ -136,13 +136,13 @@ impl InstanceService for Service {
 
 /// Files what was refused with the instance that it was tried at, if the caller is a process of it; else with those
 /// where it is known as one.
-fn accuse(caller: &Caller, instance: &Instance, kind: OffenceKind, refused: &RpcRefusal) {
+fn file_offence(caller: &Caller, instance: &Instance, kind: OffenceKind, refused: &RpcRefusal) {
     match instance.process_of(&caller.principal) {
         Some(process) => {
             let detail = refused.message.clone();
-            instance.accuse(Offence { process, kind, number: None, phase: None, detail });
+            instance.file_offence(Offence { process, kind, number: None, phase: None, detail });
         }
-        None => caller.account.blame(kind, &refused.message),
+        None => caller.account.file_offence(kind, &refused.message),
     }
 }
 

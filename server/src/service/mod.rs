@@ -4,10 +4,10 @@ mod attach;
 mod calls;
 mod channels;
 mod counts;
+mod grpc_framing;
 mod instances;
 mod readers;
 mod status;
-mod unary;
 mod watch;
 
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use stickycas_proto::v1::instance_service_server::InstanceServiceServer;
 use stickycas_proto::v1::server_service_server::ServerServiceServer;
 use tonic::Extensions;
 
-use crate::drain::Drain;
-use crate::identity::Caller;
+use crate::call_layer::Caller;
 use crate::instances::Instances;
 use crate::limits::Limits;
-use crate::principals::Principals;
+use crate::quota::Principals;
+use crate::transport::Drain;
 
+use grpc_framing::UnaryEndpoint;
 use readers::Readers;
-use unary::StickyCas;
 
 /// What the services need.
 #[derive(Clone, Debug)]
@@ -56,8 +56,8 @@ impl Service {
     }
 
     /// The list itself: append, read, decide, attach.
-    pub(crate) fn sticky_cas(&self) -> StickyCas {
-        StickyCas::new(self.clone(), &self.0.limits)
+    pub(crate) fn sticky_cas(&self) -> UnaryEndpoint {
+        UnaryEndpoint::new(self.clone(), &self.0.limits)
     }
 
     /// Instances: create, get, list, watch, close.

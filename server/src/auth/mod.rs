@@ -12,19 +12,17 @@ use stickycas_proto::principal::{PRINCIPAL_KEY, principal_from_metadata};
 use stickycas_proto::status::RpcRefusal;
 
 use crate::config::Config;
-use crate::principals::Account;
-use crate::unreadable::RequestEnd;
 
 /// How the server tells who is calling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Identification {
+pub enum AuthMode {
     /// The metadata key [`PRINCIPAL_KEY`] is believed. Anybody can claim to be anybody.
     InsecurePrincipals,
 }
 
 /// An identity that the server has accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Principal(Arc<str>);
+pub(crate) struct Principal(Arc<str>);
 
 impl Principal {
     pub(crate) fn new(name: &str) -> Self {
@@ -32,8 +30,7 @@ impl Principal {
     }
 
     /// The name.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }
@@ -44,34 +41,19 @@ impl Borrow<str> for Principal {
     }
 }
 
-/// Who calls and what it may do beyond being a process of an instance.
-#[derive(Clone, Debug)]
-pub struct Caller {
-    /// Who.
-    pub principal: Principal,
-    /// May create instances (F11).
-    pub coordinator: bool,
-    /// May look at every instance (F13).
-    pub observer: bool,
-    /// What the principal may still ask for, and what is kept of what it does.
-    pub(crate) account: Arc<Account>,
-    /// How the request's messages end.
-    pub(crate) request: Arc<RequestEnd>,
-}
-
 /// Who may do what, and how callers are told apart.
 #[derive(Debug)]
-pub(crate) struct Directory {
-    identification: Identification,
+pub(crate) struct Authenticator {
+    auth_mode: AuthMode,
     coordinators: BTreeSet<String>,
     observers: BTreeSet<String>,
     principal_bytes: usize,
 }
 
-impl Directory {
+impl Authenticator {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
-            identification: config.identification,
+            auth_mode: config.auth_mode,
             coordinators: config.coordinators.clone(),
             observers: config.observers.clone(),
             principal_bytes: config.limits.principal_bytes,
@@ -80,24 +62,22 @@ impl Directory {
 
     /// Whose request it is that has these headers.
     pub(crate) fn identify<'a>(&self, headers: &'a HeaderMap) -> Result<&'a str, RpcRefusal> {
-        match self.identification {
-            Identification::InsecurePrincipals => self.believe(headers),
+        match self.auth_mode {
+            AuthMode::InsecurePrincipals => self.from_metadata(headers),
         }
     }
 
-    /// The caller whose account this is.
-    pub(crate) fn caller(&self, account: Arc<Account>, request: Arc<RequestEnd>) -> Caller {
-        let principal = account.principal().clone();
-        Caller {
-            coordinator: self.coordinators.contains(principal.as_str()),
-            observer: self.observers.contains(principal.as_str()),
-            principal,
-            account,
-            request,
-        }
+    /// Whether the principal may create instances (F11).
+    pub(crate) fn is_coordinator(&self, principal: &Principal) -> bool {
+        self.coordinators.contains(principal.as_str())
     }
 
-    fn believe<'a>(&self, headers: &'a HeaderMap) -> Result<&'a str, RpcRefusal> {
+    /// Whether the principal may look at every instance (F13).
+    pub(crate) fn is_observer(&self, principal: &Principal) -> bool {
+        self.observers.contains(principal.as_str())
+    }
+
+    fn from_metadata<'a>(&self, headers: &'a HeaderMap) -> Result<&'a str, RpcRefusal> {
         let given = headers.get_all(PRINCIPAL_KEY).iter().map(|name| name.to_str().ok());
         principal_from_metadata(given, self.principal_bytes)
     }

@@ -23,14 +23,14 @@ use tonic::body::Body;
 use tonic::server::NamedService;
 
 use super::Service;
-use crate::identity::Caller;
+use crate::call_layer::Caller;
 use crate::instances::Answered;
 use crate::limits::Limits;
-use crate::unreadable::{oversized, undecodable};
+use crate::transport::{oversized, undecodable};
 
 /// The whole of `StickyCasService`. See the module.
 #[derive(Clone, Debug)]
-pub(crate) struct StickyCas {
+pub(crate) struct UnaryEndpoint {
     service: Service,
     /// Who serves Attach, and refuses methods that there are not.
     others: StickyCasServiceServer<Service>,
@@ -38,7 +38,7 @@ pub(crate) struct StickyCas {
     limit: usize,
 }
 
-impl StickyCas {
+impl UnaryEndpoint {
     pub(super) fn new(service: Service, limits: &Limits) -> Self {
         let others = StickyCasServiceServer::new(service.clone());
         let others = others.max_decoding_message_size(limits.message_bytes);
@@ -46,11 +46,11 @@ impl StickyCas {
     }
 }
 
-impl NamedService for StickyCas {
+impl NamedService for UnaryEndpoint {
     const NAME: &'static str = StickyCasServiceServer::<Service>::NAME;
 }
 
-impl<B> tower::Service<Request<B>> for StickyCas
+impl<B> tower::Service<Request<B>> for UnaryEndpoint
 where
     B: http_body::Body<Data = Bytes, Error = Status> + Send + Unpin + 'static,
 {
@@ -304,10 +304,10 @@ mod tests {
     use tonic::Code;
 
     use super::*;
-    use crate::drain::Drain;
     use crate::instances::Instances;
-    use crate::principals::Principals;
-    use crate::unreadable::Watched;
+    use crate::quota::Principals;
+    use crate::transport::Drain;
+    use crate::transport::LimitedBody;
 
     /// A body in these pieces.
     struct Pieces(VecDeque<Bytes>);
@@ -419,7 +419,7 @@ mod tests {
         for method in ["Append", "Read", "Decide"] {
             let uri = format!("/stickycas.v1.StickyCasService/{method}");
             let request =
-                Request::builder().uri(uri).body(Watched::new(Body::empty(), Arc::default(), 1)).unwrap();
+                Request::builder().uri(uri).body(LimitedBody::new(Body::empty(), Arc::default(), 1)).unwrap();
             let call = tower::Service::call(&mut calls, request);
             assert!(size_of_val(&*call) <= 800, "{method}: {}", size_of_val(&*call));
         }
