@@ -17,7 +17,7 @@ use std::fmt;
 use stickycas_model::history::Event;
 use stickycas_model::types::Time;
 use stickycas_proto::names::InstanceId;
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 
 pub(crate) use memory::MemoryLog;
 
@@ -58,7 +58,7 @@ pub(crate) enum Settled {
     /// The step is committed.
     Committed,
     /// The step, and all later ones of the instance, are lost to this server; the refusal tells the callers why.
-    Refused(Box<Refused>),
+    RpcRefusal(Box<RpcRefusal>),
 }
 
 /// Settles the oldest step of an instance that is not settled yet.

@@ -10,13 +10,13 @@ use std::time::{Duration, SystemTime};
 
 use stickycas_model::params::Params;
 use stickycas_model::types::Seed;
-use stickycas_proto::attach::WrittenParameters;
+use stickycas_proto::attach::EncodedParameters;
 use stickycas_proto::names::{InstanceId, InstanceName};
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
 use super::roster::Roster;
-use crate::identity::Principal;
+use crate::auth::Principal;
 
 /// What was fixed when an instance was created.
 #[derive(Debug)]
@@ -57,13 +57,13 @@ impl InstanceConfig {
     ///
     /// # Errors
     /// NAME_TAKEN if the two differ.
-    pub(super) fn check_same(&self, wanted: &Self, seed_given: bool) -> Result<(), Refused> {
+    pub(super) fn check_same(&self, wanted: &Self, seed_given: bool) -> Result<(), RpcRefusal> {
         if self.shared == wanted.shared && (!seed_given || self.seed == wanted.seed) {
             return Ok(());
         }
         let name = self.name.as_ref().map_or("", InstanceName::as_str);
         let why = format!("{name} is the name of a living instance that was created differently");
-        Err(Refused::new(RefusalReason::NameTaken, why))
+        Err(RpcRefusal::new(RefusalReason::NameTaken, why))
     }
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct SharedConfig {
     pub(crate) params: Params,
     pub(crate) roster: Roster,
     /// The parameters as every welcome tells them.
-    pub(super) encoded: WrittenParameters,
+    pub(super) encoded: EncodedParameters,
 }
 
 /// Keys of the digests. Random, so that nobody can choose rosters with equal digests.
@@ -87,7 +87,7 @@ static DIGEST_KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 impl SharedConfig {
     pub(super) fn new(creator: Principal, params: &Params, roster: &[String]) -> Self {
         let params = params.with_seed(Seed::default());
-        let encoded = WrittenParameters::new(&(&params).into());
+        let encoded = EncodedParameters::new(&(&params).into());
         let roster = Roster::new(roster);
         let digest = DIGEST_KEYS.hash_one((&creator, &params, &roster));
         Self { digest, creator, params, roster, encoded }

@@ -2,7 +2,7 @@
 
 use stickycas_model::history::Event;
 use stickycas_model::types::Time;
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::ServerFrame;
 use tokio::sync::oneshot;
 
@@ -25,11 +25,11 @@ pub(super) struct Effects {
     /// When the machine must be told that time has passed; `None`: time alone changes nothing.
     pub(super) deadline: Option<Time>,
     /// Unary calls that tell something that follows from the steps up to this one.
-    pub(super) commit_waiters: Vec<oneshot::Sender<Result<(), Box<Refused>>>>,
+    pub(super) commit_waiters: Vec<oneshot::Sender<Result<(), Box<RpcRefusal>>>>,
 }
 
 /// Resolves when a step is committed, or refused by the log.
-pub(super) type CommitReceiver = oneshot::Receiver<Result<(), Box<Refused>>>;
+pub(super) type CommitReceiver = oneshot::Receiver<Result<(), Box<RpcRefusal>>>;
 
 impl Effects {
     /// No effects yet of a step at this time. `events`: an empty buffer.
@@ -45,7 +45,7 @@ impl Effects {
     }
 
     /// The log refuses the step: whoever waits for its effects is told why they will not come.
-    pub(super) fn refuse(self, why: &Refused) {
+    pub(super) fn refuse(self, why: &RpcRefusal) {
         let sinks = [self.session.map(|(sink, _)| sink), self.reply.map(|(sink, _)| sink)];
         for sink in sinks.into_iter().flatten() {
             sink.outbox.push(why.to_frame(sink.channel, None));
@@ -95,13 +95,13 @@ impl<T> Uncommitted<T> {
     ///
     /// # Errors
     /// The reason that the log gives if it refuses the step: nobody knows whether the step took place.
-    pub(crate) async fn committed(self) -> Result<T, Refused> {
+    pub(crate) async fn committed(self) -> Result<T, RpcRefusal> {
         match self.commit {
             None => Ok(self.value),
             Some(commit) => match commit.await {
                 Ok(Ok(())) => Ok(self.value),
                 Ok(Err(refused)) => Err(*refused),
-                Err(_) => Err(Refused::internal()),
+                Err(_) => Err(RpcRefusal::internal()),
             },
         }
     }

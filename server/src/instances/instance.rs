@@ -15,7 +15,7 @@ use stickycas_model::machine::{Admission, State};
 use stickycas_model::params::Params;
 use stickycas_model::types::{AccessNumber, ProcessId, SessionId, Time, Value};
 use stickycas_proto::names::InstanceId;
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
 use super::completed_access::CompletedAccess;
@@ -29,7 +29,7 @@ use super::outbox::{Outgoing, PendingWelcome};
 use super::sessions::SessionSink;
 use super::waiters::{TooManyWaiters, Waiter};
 use crate::commit_log::{Append, Settled, Step};
-use crate::identity::Principal;
+use crate::auth::Principal;
 
 /// One instance. See the module.
 #[derive(Debug)]
@@ -136,7 +136,7 @@ impl Instance {
     }
 
     /// Takes an access that came with a unary call.
-    pub(crate) fn call(&self, access: Access) -> Uncommitted<Result<UnaryAccess, Refused>> {
+    pub(crate) fn call(&self, access: Access) -> Uncommitted<Result<UnaryAccess, RpcRefusal>> {
         let (process, number) = (access.process, access.number);
         self.unary_step(|live, now, effects| {
             let (submitted, answer) = match live.machine.access(now, access, &mut effects.events)? {
@@ -168,13 +168,13 @@ impl Instance {
         live: &mut Live,
         now: Time,
         effects: &mut Effects,
-    ) -> Refused {
+    ) -> RpcRefusal {
         let limits = &self.context.limits;
         let why = format!("{} calls wait for this access, as many as may", limits.callers_per_access);
         let (kind, detail) = (OffenceKind::QuotaExceeded, why.clone());
         let offence = Offence { process, kind, number: None, phase: None, detail };
         live.machine.file_offence(now, offence, &mut effects.events);
-        Refused::new(RefusalReason::TooManyWaiting, why).with_retry_after(limits.retry_after)
+        RpcRefusal::new(RefusalReason::TooManyWaiting, why).with_retry_after(limits.retry_after)
     }
 
     /// A process reports its decision on a session and leaves (F10), unless a newer session has replaced this one (F8f).
@@ -192,7 +192,7 @@ impl Instance {
         self.session_step(sink, None, at, |live, now, effects| {
             if !live.sessions.is_open(process, session) {
                 let current = live.machine.member(process).session;
-                return Err(Refused::from(&Refusal::OlderSession { given: session, current }));
+                return Err(RpcRefusal::from(&Refusal::OlderSession { given: session, current }));
             }
             live.machine.decide(now, process, value, &mut effects.events)?;
             effects.reply_outgoing(sink, Outgoing::Decided(sink.channel));
@@ -201,35 +201,19 @@ impl Instance {
     }
 
     /// A process reports its decision by a unary call and leaves (F10).
-    pub(crate) fn call_decide(&self, process: ProcessId, value: Value) -> Uncommitted<Result<(), Refused>> {
+    pub(crate) fn call_decide(&self, process: ProcessId, value: Value) -> Uncommitted<Result<(), RpcRefusal>> {
         self.unary_step(|live, now, effects| {
             live.machine.decide(now, process, value, &mut effects.events)?;
             Ok(())
         })
     }
 
-    /// Files an offence that was refused before it came to the machine (B2).
+    /// Files an offence of a message that was refused before it came to the machine (B2).
     pub(crate) fn file_offence(&self, offence: Offence) {
         // An instance that is gone keeps no offences.
         let _ = self.step(Instant::now(), |live, now, effects| {
             live.machine.file_offence(now, offence, &mut effects.events);
         });
-    }
-
-    /// Files an offence as [`Self::file_offence`] does, and tells the client on its session why it was refused.
-    pub(crate) fn refuse(
-        &self,
-        offence: Offence,
-        sink: &SessionSink,
-        refused: &Refused,
-        at: Instant,
-    ) -> RefusalReason {
-        let number = offence.number;
-        let outcome: Result<(), _> = self.session_step(sink, number, at, |live, now, effects| {
-            live.machine.file_offence(now, offence, &mut effects.events);
-            Err(refused.clone())
-        });
-        outcome.expect_err("it was refused")
     }
 
     /// The creator closes the instance (F10).
@@ -303,7 +287,7 @@ impl Instance {
         sink: &SessionSink,
         number: Option<AccessNumber>,
         at: Instant,
-        input: impl FnOnce(&mut Live, Time, &mut Effects) -> Result<T, Refused>,
+        input: impl FnOnce(&mut Live, Time, &mut Effects) -> Result<T, RpcRefusal>,
     ) -> Result<T, RefusalReason> {
         let taken = self.step(&mut self.lock(), at, |live, now, effects| {
             input(live, now, effects).map_err(|refused| {
@@ -320,8 +304,8 @@ impl Instance {
     /// A step for a unary call, which may tell the outcome when the step is committed.
     fn unary_step<T>(
         &self,
-        input: impl FnOnce(&mut Live, Time, &mut Effects) -> Result<T, Refused>,
-    ) -> Uncommitted<Result<T, Refused>> {
+        input: impl FnOnce(&mut Live, Time, &mut Effects) -> Result<T, RpcRefusal>,
+    ) -> Uncommitted<Result<T, RpcRefusal>> {
         let inner = &mut *self.lock();
         let outcome = self.step(inner, Instant::now(), input);
         let outcome = outcome.unwrap_or_else(|gone| Err(*gone));
@@ -337,7 +321,7 @@ impl Instance {
         inner: &mut Inner,
         at: Instant,
         input: impl FnOnce(&mut Live, Time, &mut Effects) -> T,
-    ) -> Result<T, Box<Refused>> {
+    ) -> Result<T, Box<RpcRefusal>> {
         if let Some(gone) = &inner.gone {
             return Err(gone.clone());
         }
@@ -424,7 +408,7 @@ impl Instance {
             }
             Event::Withdrawn { process, number } => {
                 let closed = live.machine.state() == State::Closed;
-                let why = Refused::from(if closed { &Refusal::Closed } else { &Refusal::Left });
+                let why = RpcRefusal::from(if closed { &Refusal::Closed } else { &Refusal::Left });
                 live.sessions.refuse(*process, *number, &why);
                 live.waiters.refuse(*process, *number, &why);
             }
@@ -464,11 +448,11 @@ impl Instance {
     /// The instance has expired (F10).
     fn expire(&self, inner: &mut Inner) {
         let why = format!("instance {} has expired", self.config.id);
-        self.end(inner, Box::new(Refused::new(RefusalReason::InstanceUnknown, why)));
+        self.end(inner, Box::new(RpcRefusal::new(RefusalReason::InstanceUnknown, why)));
     }
 
     /// The instance is gone: tells everybody who waits for it.
-    fn end(&self, inner: &mut Inner, why: Box<Refused>) {
+    fn end(&self, inner: &mut Inner, why: Box<RpcRefusal>) {
         match &mut inner.lifecycle {
             Lifecycle::Live(live) => {
                 live.live_guard = None;
@@ -600,7 +584,7 @@ mod tests {
     use stickycas_model::access::Op;
     use stickycas_model::params::{ParamsSpec, Patience};
     use stickycas_model::types::{AccessNumber, Position, Seed};
-    use stickycas_proto::attach::Message;
+    use stickycas_proto::attach::EncodedResponse;
     use stickycas_proto::names::InstanceId;
     use stickycas_proto::v1;
     use stickycas_proto::v1::server_frame::Frame;
@@ -637,7 +621,7 @@ mod tests {
     fn sent(outlet: &Outlet) -> Vec<Frame> {
         let (mut taker, cx) = (Taker::default(), Context::from_waker(Waker::noop()));
         match outlet.outbox.take(&mut taker, 100, usize::MAX, &cx) {
-            Out::Frames(Message(bytes)) => {
+            Out::Frames(EncodedResponse(bytes)) => {
                 let message = v1::AttachResponse::decode(&*bytes).unwrap();
                 message.frames.into_iter().filter_map(|it| it.frame).collect()
             }

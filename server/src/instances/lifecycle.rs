@@ -2,7 +2,7 @@
 
 use stickycas_model::params::Params;
 use stickycas_model::types::Time;
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 
 use super::archive::{Archived, restored_for};
 use super::config::InstanceConfig;
@@ -16,7 +16,7 @@ use crate::limits::Limits;
 pub(super) struct Inner {
     pub(super) timer: TimerHandle,
     /// Why the instance is gone for everybody who still has a reference to it; `None` if it is not.
-    pub(super) gone: Option<Box<Refused>>,
+    pub(super) gone: Option<Box<RpcRefusal>>,
     pub(super) lifecycle: Lifecycle,
 }
 

@@ -25,11 +25,11 @@ use stickycas_model::machine::State;
 use stickycas_model::params::Params;
 use stickycas_model::types::Seed;
 use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
 use crate::commit_log::{CommitLog, Settled};
-use crate::identity::Principal;
+use crate::auth::Principal;
 use crate::limits::Limits;
 
 pub(crate) use completed_access::CompletedAccess;
@@ -138,12 +138,12 @@ impl Instances {
     }
 
     /// The instance with this id (F11).
-    pub(crate) fn get(&self, id: InstanceId) -> Result<Arc<Instance>, Refused> {
+    pub(crate) fn get(&self, id: InstanceId) -> Result<Arc<Instance>, RpcRefusal> {
         self.registry().get(id).cloned().ok_or_else(|| unknown(&id.to_string()))
     }
 
     /// The instance with this id or name.
-    pub(crate) fn find(&self, which: &InstanceRef) -> Result<Arc<Instance>, Refused> {
+    pub(crate) fn find(&self, which: &InstanceRef) -> Result<Arc<Instance>, RpcRefusal> {
         match which {
             InstanceRef::Id(id) => self.get(*id),
             InstanceRef::Name(name) => {
@@ -163,7 +163,7 @@ impl Instances {
         &self,
         creator: &Principal,
         spec: CreateSpec,
-    ) -> Uncommitted<Result<(Arc<Instance>, bool), Refused>> {
+    ) -> Uncommitted<Result<(Arc<Instance>, bool), RpcRefusal>> {
         let CreateSpec { name, params, seed_given, roster } = spec;
         let shared = self.intern(SharedConfig::new(creator.clone(), &params, &roster));
         let id = InstanceId::new(rand::random());
@@ -200,7 +200,7 @@ impl Instances {
     }
 
     /// Registers an instance if there is capacity for it, and if only the closed instance that had its name has it.
-    fn insert(&self, instance: Instance, closed: Option<InstanceId>) -> Result<Inserted, Refused> {
+    fn insert(&self, instance: Instance, closed: Option<InstanceId>) -> Result<Inserted, RpcRefusal> {
         let shared = &instance.config().shared;
         let reserved = self.limits().worst_case(&shared.params) - self.limits().ended_case(&shared.params);
         let mut registry = self.registry_mut();
@@ -219,10 +219,10 @@ impl Instances {
         registry: &Registry,
         config: &SharedConfig,
         reserved: usize,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RpcRefusal> {
         registry.shortage(config, self.capacity(reserved)).map_or(Ok(()), |shortage| {
             let retry_after = self.limits().retry_after;
-            Err(Refused::new(RefusalReason::TooManyInstances, shortage).with_retry_after(retry_after))
+            Err(RpcRefusal::new(RefusalReason::TooManyInstances, shortage).with_retry_after(retry_after))
         })
     }
 
@@ -247,11 +247,11 @@ enum Inserted {
     NameTaken(Instance),
 }
 
-fn unknown(which: &str) -> Refused {
+fn unknown(which: &str) -> RpcRefusal {
     let why = format!(
         "there is no instance {which}: it never was, has expired, or was lost with the server's memory"
     );
-    Refused::new(RefusalReason::InstanceUnknown, why)
+    RpcRefusal::new(RefusalReason::InstanceUnknown, why)
 }
 
 /// A seed for an instance whose request gave none (W4).

@@ -10,8 +10,8 @@ use std::task::{Context, Waker};
 
 use stickycas_model::machine::Welcome;
 use stickycas_model::types::{AccessNumber, ProcessId, Seed, SessionId};
-use stickycas_proto::attach::{Message, write_answer, write_decided, write_frame, write_welcome};
-use stickycas_proto::convert::own::Own;
+use stickycas_proto::attach::{EncodedResponse, encode_answer, encode_decided, encode_frame, encode_welcome};
+use stickycas_proto::convert::member_state::MemberState;
 use stickycas_proto::v1::{self, ServerFrame};
 
 use super::completed_access::CompletedAccess;
@@ -54,12 +54,12 @@ pub(crate) enum Outgoing {
 impl Outgoing {
     fn encode(&self, message: &mut Vec<u8>) {
         match self {
-            Self::Frame(frame) => write_frame(message, frame),
+            Self::Frame(frame) => encode_frame(message, frame),
             Self::Welcome(welcome) => welcome.encode(message),
-            Self::Decided(channel) => write_decided(message, *channel),
+            Self::Decided(channel) => encode_decided(message, *channel),
             Self::Answer(channel, number, completed) => {
                 let CompletedAccess { phase, answer, .. } = completed;
-                write_answer(message, *channel, *number, *phase, answer, completed.values());
+                encode_answer(message, *channel, *number, *phase, answer, completed.values());
             }
         }
     }
@@ -79,13 +79,13 @@ impl PendingWelcome {
     /// What a hello on this channel is answered with.
     pub(super) fn new(channel: u32, process: ProcessId, welcome: Welcome, config: &InstanceConfig) -> Self {
         let Welcome { session, next, waiting, append, decided } = welcome;
-        let own = v1::Own::from(&Own { process, next, waiting, append, decided });
+        let own = v1::Own::from(&MemberState { process, next, waiting, append, decided });
         Self { channel, session, own, config: config.shared.clone(), seed: config.seed }
     }
 
     fn encode(&self, message: &mut Vec<u8>) {
         let Self { channel, session, own, config, seed } = self;
-        write_welcome(message, *channel, session.get(), own, &config.encoded, seed.get());
+        encode_welcome(message, *channel, session.get(), own, &config.encoded, seed.get());
     }
 }
 
@@ -93,7 +93,7 @@ impl PendingWelcome {
 #[derive(Debug)]
 pub(crate) enum Polled {
     /// Frames to send.
-    Frames(Message),
+    Frames(EncodedResponse),
     /// The client has left more frames unread than it may.
     Overflow,
     /// Nothing yet; the stream is woken when a frame comes.
@@ -209,7 +209,7 @@ impl Outbox {
 
 impl Receiver {
     /// Encodes as many frames as fit into `bytes`, at least one. The others stay.
-    fn encode(&mut self, bytes: usize) -> Message {
+    fn encode(&mut self, bytes: usize) -> EncodedResponse {
         /// About the length of an answer.
         const FRAME: usize = 64;
         let mut message = Vec::with_capacity(self.frames.len() * FRAME);
@@ -224,7 +224,7 @@ impl Receiver {
             encoded += 1;
         }
         self.frames.drain(..encoded);
-        Message(message)
+        EncodedResponse(message)
     }
 }
 
@@ -252,7 +252,7 @@ mod tests {
     }
 
     /// The channels of which the frames in a message speak.
-    fn channels(Message(bytes): &Message) -> Vec<u32> {
+    fn channels(EncodedResponse(bytes): &EncodedResponse) -> Vec<u32> {
         let frames = AttachResponse::decode(&**bytes).unwrap().frames;
         let channel = |frame| match frame {
             Some(Frame::Decided(decided)) => decided.channel,

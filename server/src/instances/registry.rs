@@ -14,7 +14,7 @@ use stickycas_proto::names::{InstanceId, InstanceName};
 use super::config::{Interner, SharedConfig};
 use super::instance::Instance;
 use super::load_monitor::LoadMonitor;
-use crate::identity::Principal;
+use crate::auth::Principal;
 use crate::limits::Limits;
 
 /// See the module.

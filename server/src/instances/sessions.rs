@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stickycas_model::types::{AccessNumber, ProcessId, SessionId};
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::Replaced;
 
 use super::completed_access::CompletedAccess;
@@ -88,7 +88,7 @@ impl Sessions {
     }
 
     /// A waiting access was withdrawn.
-    pub(super) fn refuse(&self, process: ProcessId, number: AccessNumber, why: &Refused) {
+    pub(super) fn refuse(&self, process: ProcessId, number: AccessNumber, why: &RpcRefusal) {
         if let Some(sink) = self.sink(process) {
             sink.outbox.push(why.to_frame(sink.channel, Some(number)));
         }

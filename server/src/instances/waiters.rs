@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 
 use stickycas_model::types::{AccessNumber, ProcessId};
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 use tokio::sync::oneshot;
 
 use super::completed_access::CompletedAccess;
 
 /// Receives the answer to an access, or the reason why none will come. The sender is dropped without a message when the
 /// server ends.
-pub(crate) type Waiter = oneshot::Receiver<Result<CompletedAccess, Box<Refused>>>;
+pub(crate) type Waiter = oneshot::Receiver<Result<CompletedAccess, Box<RpcRefusal>>>;
 
 /// As many calls wait for one access as may.
 #[derive(Debug)]
 pub(super) struct TooManyWaiters;
 
-type WaiterSender = oneshot::Sender<Result<CompletedAccess, Box<Refused>>>;
+type WaiterSender = oneshot::Sender<Result<CompletedAccess, Box<RpcRefusal>>>;
 
 /// The unary calls that wait at one instance. The sender of a call that was cancelled stays until the access is
 /// executed, or until its place is needed.
@@ -69,14 +69,14 @@ impl Waiters {
     }
 
     /// The access was withdrawn.
-    pub(super) fn refuse(&mut self, process: ProcessId, number: AccessNumber, why: &Refused) {
+    pub(super) fn refuse(&mut self, process: ProcessId, number: AccessNumber, why: &RpcRefusal) {
         if let Some(senders) = self.by_access.remove(&(process, number)) {
             send_all(senders, &Err(Box::new(why.clone())));
         }
     }
 
     /// No access will be answered any more.
-    pub(super) fn refuse_all(&mut self, why: &Refused) {
+    pub(super) fn refuse_all(&mut self, why: &RpcRefusal) {
         for senders in std::mem::take(&mut self.by_access).into_values() {
             send_all(senders, &Err(Box::new(why.clone())));
         }
@@ -88,7 +88,7 @@ impl Waiters {
     }
 }
 
-fn send_all(senders: Vec<WaiterSender>, outcome: &Result<CompletedAccess, Box<Refused>>) {
+fn send_all(senders: Vec<WaiterSender>, outcome: &Result<CompletedAccess, Box<RpcRefusal>>) {
     for sender in senders {
         // A client whose call was cancelled can ask again (F8b).
         let _ = sender.send(outcome.clone());

@@ -4,10 +4,10 @@ use std::fs;
 
 use stickycas_proto::v1;
 
-use crate::instances::Pressure;
+use crate::instances::LoadMonitor;
 
 /// This program on this machine, at this moment.
-pub(crate) fn facts(pressure: &Pressure) -> v1::ServerFacts {
+pub(crate) fn server_info(load: &LoadMonitor) -> v1::ServerFacts {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     v1::ServerFacts {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -17,8 +17,8 @@ pub(crate) fn facts(pressure: &Pressure) -> v1::ServerFacts {
         architecture: std::env::consts::ARCH.to_owned(),
         cpus: u32::try_from(cpus).unwrap_or(u32::MAX),
         resident_bytes: resident_bytes().unwrap_or_default(),
-        busy: pressure.busy(),
-        instances_under_way: pressure.live() as u64,
+        busy: load.busy(),
+        instances_under_way: load.live() as u64,
     }
 }
 
