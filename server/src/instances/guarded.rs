@@ -7,7 +7,7 @@ use std::task::Waker;
 
 use stickycas_model::access::{Answer, Refusal};
 use stickycas_model::history::Event;
-use stickycas_model::machine::{Input, Machine, State};
+use stickycas_model::machine::{Machine, State};
 use stickycas_model::types::{Phase, Time};
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::Refused;
@@ -84,8 +84,7 @@ impl Guarded {
     /// Does what is due by time alone.
     pub(super) fn catch_up(&mut self, instance: &Instance, now: Time) {
         if self.machine.deadline().is_some_and(|due| due <= now) {
-            let tick = self.machine.apply(now, Input::Tick, &mut self.events);
-            debug_assert!(tick.is_ok(), "{tick:?}");
+            self.machine.tick(now, &mut self.events);
             self.settle(instance, now);
         }
     }

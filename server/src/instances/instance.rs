@@ -7,9 +7,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use stickycas_model::access::{Access, Refusal};
+use stickycas_model::access::{Access, Answer, Refusal};
 use stickycas_model::history::Offence;
-use stickycas_model::machine::{Input, Reply, State};
+use stickycas_model::machine::{Admission, State};
 use stickycas_model::params::Params;
 use stickycas_model::types::{ProcessId, SessionId, Time, Value};
 
@@ -132,8 +132,7 @@ impl Instance {
         self.step(at, |core, now| {
             // Answers that are due belong to the older session: the welcome tells what happened before it.
             core.catch_up(self, now);
-            let reply = core.machine.apply(now, Input::Hello { process, incarnation }, &mut core.events)?;
-            let Reply::Welcome(welcome) = reply else { unreachable!("a hello is answered with a welcome") };
+            let welcome = core.machine.hello(now, process, incarnation, &mut core.events)?;
             let session = welcome.session;
             let waiting = welcome.waiting.len();
             outlet.welcome(process, welcome, &self.definition);
@@ -181,17 +180,21 @@ impl Instance {
         wait: impl FnOnce(&mut Guarded) -> Result<T, NotTaken>,
     ) -> Result<Taken<T>, NotTaken> {
         let (process, unary) = (access.process, access.session.is_none());
-        self.step(at, |core, now| match core.machine.apply(now, Input::Access(access), &mut core.events)? {
-            Reply::Answered { phase: None, answer } => Ok(Taken::Answered(core.answered(None, answer))),
-            Reply::Answered { phase, answer } => Ok(Taken::AnsweredBefore(core.answered(phase, answer))),
-            Reply::Accepted => {
+        self.step(at, |core, now| match core.machine.access(now, access, &mut core.events)? {
+            Admission::ReadOutsidePhases(read) => {
+                Ok(Taken::Answered(core.answered(None, Answer::Read(read))))
+            }
+            Admission::AnsweredBefore { phase, answer } => {
+                Ok(Taken::AnsweredBefore(core.answered(Some(phase), answer)))
+            }
+            Admission::Accepted => {
                 if unary {
                     // A stream that is open is told too; for what it asked itself it counts.
                     core.outlets.expect(process);
                 }
                 wait(core).map(Taken::Waits)
             }
-            Reply::Waiting | Reply::Welcome(_) | Reply::Done => wait(core).map(Taken::WaitedBefore),
+            Admission::AlreadyWaiting => wait(core).map(Taken::WaitedBefore),
         })
     }
 
@@ -211,28 +214,27 @@ impl Instance {
                 let current = core.machine.member(process).session;
                 return Err(Refusal::OlderSession { given, current }.into());
             }
-            core.machine.apply(now, Input::Decide { process, value }, &mut core.events)?;
-            Ok(())
+            Ok(core.machine.decide(now, process, value, &mut core.events)?)
         })
     }
 
     /// Files what the border refused and counts as an offence (B2).
     pub(crate) fn accuse(&self, offence: Offence) {
-        self.apply(Input::Offence(offence));
+        self.apply(|core, now| core.machine.file_offence(now, offence, &mut core.events));
     }
 
     /// The creator closes the instance (F10).
     pub(crate) fn close(&self) {
         // One that is closed already need not be unpacked for it.
         if self.state() != State::Closed {
-            self.apply(Input::Close);
+            self.apply(|core, now| core.machine.close(now, &mut core.events));
         }
     }
 
     /// An input that the machine never refuses.
-    fn apply(&self, input: Input) {
+    fn apply(&self, input: impl FnOnce(&mut Guarded, Time)) {
         let taken = self.step(Instant::now(), |core, now| {
-            core.machine.apply(now, input, &mut core.events)?;
+            input(core, now);
             Ok(())
         });
         debug_assert!(matches!(taken, Ok(()) | Err(NotTaken::Expired)), "{taken:?}");
