@@ -168,6 +168,12 @@ impl From<RpcRefusal> for Status {
     }
 }
 
+impl From<Refusal> for RpcRefusal {
+    fn from(refusal: Refusal) -> Self {
+        Self::from(&refusal)
+    }
+}
+
 impl From<&Refusal> for RpcRefusal {
     fn from(refusal: &Refusal) -> Self {
         let (reason, details) = match *refusal {

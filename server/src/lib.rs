@@ -16,9 +16,9 @@ mod call_layer;
 pub mod cli;
 mod commit_log;
 mod config;
-mod event_log;
 #[cfg(test)]
 mod counting_waker;
+mod event_log;
 mod instances;
 pub mod limits;
 mod quota;

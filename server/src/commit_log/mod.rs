@@ -34,6 +34,7 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
 
 /// One step of one instance.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(test), expect(dead_code, reason = "a log in memory keeps nothing of a step"))]
 pub(crate) struct Step<'a> {
     /// The instance.
     pub(crate) instance: InstanceId,
@@ -49,16 +50,18 @@ pub(crate) enum Append {
     /// The step is committed, and so are all steps of the instance before it.
     Committed,
     /// The step will be settled later.
+    #[cfg_attr(not(test), expect(dead_code, reason = "a log in memory commits at once"))]
     Later,
 }
 
 /// How a step is settled that was not committed at once.
 #[derive(Clone, Debug)]
+#[cfg_attr(not(test), expect(dead_code, reason = "a log in memory commits at once"))]
 pub(crate) enum Settled {
     /// The step is committed.
     Committed,
     /// The step, and all later ones of the instance, are lost to this server; the refusal tells the callers why.
-    RpcRefusal(Box<RpcRefusal>),
+    Refused(Box<RpcRefusal>),
 }
 
 /// Settles the oldest step of an instance that is not settled yet.

@@ -73,7 +73,8 @@ pub(crate) trait ReadEvents {
             index += u64::from(segment.count);
         }
         let (first, segment) = last?;
-        let steps = (first..).zip(segment.events()).filter(|(_, recorded)| step_of(&recorded.event).is_some());
+        let steps =
+            (first..).zip(segment.events()).filter(|(_, recorded)| step_of(&recorded.event).is_some());
         steps.last().map(|(index, _)| index)
     }
 

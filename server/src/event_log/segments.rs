@@ -15,8 +15,8 @@ use stickycas_model::history::{Event, Recorded};
 use stickycas_model::types::{Phase, Time};
 
 use super::budget::{Budget, Holding};
-use super::read::{ReadEvents, SegmentView, step_of};
 use super::codec::{EventReader, EventWriter};
+use super::read::{ReadEvents, SegmentView, step_of};
 
 /// So many events make a segment, unless the record may not hold four of them: what a reader has to pass over.
 const SEGMENT: usize = 128;
@@ -60,7 +60,8 @@ impl OpenSegment {
 
     /// The segment as it is; the next one begins.
     fn close(&mut self) -> Segment {
-        let segment = Segment { bytes: self.packed.bytes().into(), count: self.count, last_step: self.last_step };
+        let segment =
+            Segment { bytes: self.packed.bytes().into(), count: self.count, last_step: self.last_step };
         self.packed.clear();
         *self = Self { packed: std::mem::take(&mut self.packed), ..Self::default() };
         segment
@@ -209,7 +210,8 @@ impl SealedLog {
         (self.packed, self.events) = (Box::default(), 0);
         let mut record = EventLog { segments, open, first, forgotten, ..EventLog::new(limit, budget) };
         record.count = record.segments().map(|segment| segment.count as usize).sum();
-        let held = record.segments.iter().map(Segment::size).sum::<usize>() + record.open.packed.bytes().len();
+        let held =
+            record.segments.iter().map(Segment::size).sum::<usize>() + record.open.packed.bytes().len();
         record.holding.add(held);
         record.holding.settle();
         record

@@ -74,21 +74,22 @@ mod tests {
     use stickycas_proto::names::InstanceId;
     use stickycas_proto::v1;
 
-    use super::super::house::House;
-    use super::super::instance::{Instance, Taken};
-    use super::super::look::Next;
+    use super::super::config::SharedConfig;
+    use super::super::context::Context;
+    use super::super::instance::{Instance, UnaryAccess, UnaryAnswer};
     use super::super::outbox::Outbox;
-    use super::super::outlets::Outlet;
-    use super::super::terms::Terms;
+    use super::super::sessions::SessionSink;
+    use super::super::view::WatchPoll;
     use super::*;
     use crate::auth::Principal;
+    use crate::commit_log::MemoryLog;
 
     fn instance() -> Arc<Instance> {
         let params = Params::try_new(ParamsSpec::new(8, 2, 8)).unwrap();
         let roster: Vec<String> = (1..=8).map(|number| format!("p{number}")).collect();
-        let terms = Terms::new(Principal::new("creator"), &params, &roster);
-        let definition = Definition::new(InstanceId::new(1), None, Seed::new(5), Arc::new(terms));
-        Arc::new(Instance::new(definition, House::new(Limits::default())))
+        let shared = SharedConfig::new(Principal::new("creator"), &params, &roster);
+        let config = InstanceConfig::new(InstanceId::new(1), None, Seed::new(5), Arc::new(shared));
+        Arc::new(Instance::new(config, Context::new(Limits::default(), Arc::new(MemoryLog))))
     }
 
     fn access(process: ProcessId, session: Option<SessionId>, number: u64, op: Op) -> Access {
@@ -102,72 +103,77 @@ mod tests {
     const READ: Op = Op::Read { start: Position::new(0) };
 
     /// Everybody says hello, appends, reads and decides. The sessions.
-    fn play(instance: &Instance, outlet: &Outlet) -> Vec<SessionId> {
-        let hello = |process| instance.hello(process, 1, outlet, Instant::now()).unwrap().session;
+    fn play(instance: &Instance, sink: &SessionSink) -> Vec<SessionId> {
+        let hello = |process| instance.hello(process, 1, sink, Instant::now()).unwrap().session;
         let sessions: Vec<SessionId> = ProcessId::all(8).map(hello).collect();
         for (process, session) in ProcessId::all(8).zip(&sessions) {
             for (number, op) in [(1, Op::Append(proposal(process))), (2, READ)] {
-                instance.access(access(process, Some(*session), number, op), Instant::now()).unwrap();
+                instance.access(access(process, Some(*session), number, op), sink, Instant::now()).unwrap();
             }
         }
         for (process, session) in ProcessId::all(8).zip(&sessions) {
             let decision = proposal(ProcessId::FIRST);
-            instance.decide(process, Some(*session), decision, Instant::now()).unwrap();
+            instance.decide(process, *session, decision, sink, Instant::now()).unwrap();
         }
         sessions
     }
 
     fn history(instance: &Instance) -> Vec<v1::Event> {
-        match instance.events_from(0, 1_000, instance.watcher(), Waker::noop()) {
-            Next::Events(events) => events,
+        match instance.poll_events(0, 1_000, instance.next_watcher(), Waker::noop()) {
+            WatchPoll::Events(events) => events,
             other => panic!("{other:?}"),
         }
     }
 
-    fn outlet() -> Outlet {
-        Outlet { outbox: Arc::new(Outbox::new(1_000)), channel: 3 }
+    fn sink() -> SessionSink {
+        SessionSink { outbox: Arc::new(Outbox::new(1_000)), channel: 3 }
     }
 
     #[test]
-    fn a_finished_instance_of_eight_processes_takes_less_than_one_kib() {
-        let (instance, outlet) = (instance(), outlet());
-        let sessions = play(&instance, &outlet);
-        assert_eq!(instance.state(), State::Finished);
+    fn an_archived_instance_of_eight_processes_takes_a_kib_at_most() {
+        let (instance, sink) = (instance(), sink());
+        let sessions = play(&instance, &sink);
+        assert_eq!(*instance.state().peek(), State::Finished);
         assert_eq!(history(&instance).len(), 8 + 8 + 16 + 1 + 8 + 4 + 16 + 1 + 8 + 1);
-        ProcessId::all(8).zip(sessions).for_each(|(process, session)| instance.hang_up(process, session));
-        let packed = instance.packed_size().expect("it is packed");
+        ProcessId::all(8)
+            .zip(sessions)
+            .for_each(|(process, session)| instance.close_session(process, session));
+        let packed = instance.archived_size().expect("it is archived");
         // And what an allocator and a reference count add, and two nodes of trees: by id, and its timer.
         let all = packed + size_of::<Instance>() + 16 + 2 * 48;
         assert!(packed <= 576 && all <= 900, "{packed} bytes packed, {} beside", size_of::<Instance>());
     }
 
     #[test]
-    fn what_is_promised_of_a_finished_instance_holds_whether_or_not_it_is_packed() {
-        let (instance, first) = (instance(), outlet());
+    fn an_archived_instance_keeps_the_promises_of_a_finished_one() {
+        let (instance, first) = (instance(), sink());
         play(&instance, &first);
-        assert!(instance.packed_size().is_some());
+        assert!(instance.archived_size().is_some());
         let told = history(&instance);
-        let (status, own) = instance.status(Some(ProcessId::FIRST));
+        let (status, own) = instance.status(Some(ProcessId::FIRST)).into_inner();
         assert_eq!((status.state, status.length, status.left.len()), (State::Finished, 4, 8));
-        assert!(instance.packed_size().is_some(), "who only looks wakes nobody");
+        assert!(instance.archived_size().is_some(), "a view restores nothing");
 
         let again = access(ProcessId::FIRST, None, 1, Op::Append(proposal(ProcessId::FIRST)));
-        let Ok(Taken::AnsweredBefore(answered)) = instance.access(again, Instant::now()) else { panic!() };
-        let append = own.unwrap().append.unwrap();
-        assert_eq!((answered.phase, answered.answer), (Some(append.0), Answer::Append(append.1)));
-        assert!(instance.packed_size().is_none(), "it has been unpacked for that");
-        let Ok(Taken::Answered(read)) =
-            instance.access(access(ProcessId::FIRST, None, 3, READ), Instant::now())
+        let UnaryAccess { answer: UnaryAnswer::Known(answered), repeated: true } = instance.call(again)
         else {
             panic!()
         };
-        assert_eq!(read.phase, None);
+        let answered = answered.into_inner().unwrap();
+        let append = own.unwrap().append.unwrap();
+        assert_eq!((answered.phase, answered.answer), (Some(append.0), Answer::Append(append.1)));
+        assert!(instance.archived_size().is_none(), "it was restored for that");
+        let read = access(ProcessId::FIRST, None, 3, READ);
+        let UnaryAccess { answer: UnaryAnswer::Known(read), repeated: false } = instance.call(read) else {
+            panic!()
+        };
+        assert_eq!(read.into_inner().unwrap().phase, None);
         assert_eq!(history(&instance), told);
-        assert_eq!(instance.status(None).0, status);
+        assert_eq!(instance.status(None).peek().0, status);
 
         // A newer session replaces the one that was open when the instance finished.
-        let opened = instance.hello(ProcessId::FIRST, 2, &outlet(), Instant::now()).unwrap();
-        assert!(opened.replaced && opened.session == SessionId::new(2).unwrap());
+        let opened = instance.hello(ProcessId::FIRST, 2, &sink(), Instant::now()).unwrap();
+        assert!(opened.replaces && opened.session == SessionId::new(2).unwrap());
         instance.file_offence(Offence {
             process: ProcessId::FIRST,
             kind: OffenceKind::Malformed,
@@ -177,8 +183,8 @@ mod tests {
         });
         let longer = history(&instance);
         assert_eq!((&longer[..told.len()], longer.len()), (&told[..], told.len() + 2));
-        instance.pack_now();
+        instance.archive_now();
         assert_eq!(history(&instance), longer);
-        assert_eq!(instance.status(None).0.offences.len(), 1);
+        assert_eq!(instance.status(None).peek().0.offences.len(), 1);
     }
 }

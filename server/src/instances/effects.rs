@@ -56,8 +56,8 @@ impl Effects {
     }
 
     /// Answers the request with any frame.
-    pub(super) fn reply(&mut self, to: &SessionSink, frame: ServerFrame) {
-        self.reply_outgoing(to, Outgoing::Frame(Box::new(frame)));
+    pub(super) fn reply(&mut self, to: &SessionSink, frame: impl Into<ServerFrame>) {
+        self.reply_outgoing(to, Outgoing::Frame(Box::new(frame.into())));
     }
 
     /// Answers the request.
@@ -84,6 +84,11 @@ impl<T> Uncommitted<T> {
     /// The value before its step is committed, for what stays inside the server, such as its counters.
     pub(crate) fn peek(&self) -> &T {
         &self.value
+    }
+
+    #[cfg(test)]
+    pub(super) fn into_inner(self) -> T {
+        self.value
     }
 
     /// Another value that follows from this one.

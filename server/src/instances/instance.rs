@@ -9,7 +9,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use stickycas_model::access::{Access, Refusal};
+use stickycas_model::access::{Access, Answer, Refusal};
 use stickycas_model::history::{Event, Offence, OffenceKind};
 use stickycas_model::machine::{Admission, State};
 use stickycas_model::params::Params;
@@ -28,8 +28,8 @@ use super::load_monitor::LiveGuard;
 use super::outbox::{Outgoing, PendingWelcome};
 use super::sessions::SessionSink;
 use super::waiters::{TooManyWaiters, Waiter};
-use crate::commit_log::{Append, Settled, Step};
 use crate::auth::Principal;
+use crate::commit_log::{Append, Settled, Step};
 
 /// One instance. See the module.
 #[derive(Debug)]
@@ -58,19 +58,20 @@ pub(crate) enum Submitted {
     Repeated,
 }
 
-/// An access of a unary call that was not refused.
+/// An access that came with a unary call.
 #[derive(Debug)]
 pub(crate) struct UnaryAccess {
-    pub(crate) submitted: Submitted,
     pub(crate) answer: UnaryAnswer,
+    /// Whether it came before (F8b).
+    pub(crate) repeated: bool,
 }
 
 /// How a unary call comes to its answer.
 #[derive(Debug)]
 pub(crate) enum UnaryAnswer {
-    /// The answer is known.
-    Known(CompletedAccess),
-    /// The answer will come when the access is executed.
+    /// The answer, or the refusal, is known.
+    Known(Uncommitted<Result<CompletedAccess, RpcRefusal>>),
+    /// The answer will come when the access is executed and its phase committed.
     Waiting(Waiter),
 }
 
@@ -100,10 +101,8 @@ impl Instance {
     ) -> Result<SessionOpened, RefusalReason> {
         self.session_step(sink, None, at, |live, now, effects| {
             let welcome = live.machine.hello(now, process, incarnation, &mut effects.events)?;
-            let opened = SessionOpened {
-                session: welcome.session,
-                replaces: live.sessions.has_open(process),
-            };
+            let opened =
+                SessionOpened { session: welcome.session, replaces: live.sessions.has_open(process) };
             let welcome = PendingWelcome::new(sink.channel, process, welcome, &self.config);
             effects.session = Some((sink.clone(), Box::new(welcome)));
             Ok(opened)
@@ -128,7 +127,9 @@ impl Instance {
                 Admission::AnsweredBefore { phase, answer } => {
                     (Submitted::Repeated, live.completed(Some(phase), answer))
                 }
-                Admission::AnsweredOutsidePhases(answer) => (Submitted::New, live.completed(None, answer)),
+                Admission::ReadOutsidePhases(read) => {
+                    (Submitted::New, live.completed(None, Answer::Read(read)))
+                }
             };
             effects.reply_outgoing(sink, Outgoing::Answer(sink.channel, number, answered));
             Ok(submitted)
@@ -136,29 +137,35 @@ impl Instance {
     }
 
     /// Takes an access that came with a unary call.
-    pub(crate) fn call(&self, access: Access) -> Uncommitted<Result<UnaryAccess, RpcRefusal>> {
+    pub(crate) fn call(&self, access: Access) -> UnaryAccess {
         let (process, number) = (access.process, access.number);
-        self.unary_step(|live, now, effects| {
-            let (submitted, answer) = match live.machine.access(now, access, &mut effects.events)? {
-                Admission::Accepted => (Submitted::New, None),
-                Admission::AlreadyWaiting => (Submitted::Repeated, None),
+        let inner = &mut *self.lock();
+        let outcome = self.step(inner, Instant::now(), |live, now, effects| {
+            let repeated = match live.machine.access(now, access, &mut effects.events)? {
+                Admission::Accepted => false,
+                Admission::AlreadyWaiting => true,
                 Admission::AnsweredBefore { phase, answer } => {
-                    (Submitted::Repeated, Some(live.completed(Some(phase), answer)))
+                    return Ok((Ok(live.completed(Some(phase), answer)), true));
                 }
-                Admission::AnsweredOutsidePhases(answer) => {
-                    (Submitted::New, Some(live.completed(None, answer)))
+                Admission::ReadOutsidePhases(read) => {
+                    return Ok((Ok(live.completed(None, Answer::Read(read))), false));
                 }
             };
-            let answer = match answer {
-                Some(known) => UnaryAnswer::Known(known),
-                // The answer may be among the events of this step already, which are told after this.
-                None => match live.waiters.add(process, number) {
-                    Ok(waiter) => UnaryAnswer::Waiting(waiter),
-                    Err(TooManyWaiters) => return Err(self.too_many_waiters(process, live, now, effects)),
-                },
-            };
-            Ok(UnaryAccess { submitted, answer })
-        })
+            // The answer may be among the events of this step already, which are told after this.
+            match live.waiters.add(process, number) {
+                Ok(waiter) => Ok((Err(waiter), repeated)),
+                Err(TooManyWaiters) => Err(self.too_many_waiters(process, live, now, effects)),
+            }
+        });
+        let (known, repeated) = match outcome.unwrap_or_else(|gone| Err(*gone)) {
+            Ok((Err(waiter), repeated)) => {
+                return UnaryAccess { answer: UnaryAnswer::Waiting(waiter), repeated };
+            }
+            Ok((Ok(completed), repeated)) => (Ok(completed), repeated),
+            Err(refused) => (Err(refused), false),
+        };
+        let known = Uncommitted::new(known, inner.commit_receiver());
+        UnaryAccess { answer: UnaryAnswer::Known(known), repeated }
     }
 
     /// Refuses a call because as many wait for its access as may, which is an offence (B2).
@@ -201,7 +208,11 @@ impl Instance {
     }
 
     /// A process reports its decision by a unary call and leaves (F10).
-    pub(crate) fn call_decide(&self, process: ProcessId, value: Value) -> Uncommitted<Result<(), RpcRefusal>> {
+    pub(crate) fn call_decide(
+        &self,
+        process: ProcessId,
+        value: Value,
+    ) -> Uncommitted<Result<(), RpcRefusal>> {
         self.unary_step(|live, now, effects| {
             live.machine.decide(now, process, value, &mut effects.events)?;
             Ok(())
@@ -211,7 +222,7 @@ impl Instance {
     /// Files an offence of a message that was refused before it came to the machine (B2).
     pub(crate) fn file_offence(&self, offence: Offence) {
         // An instance that is gone keeps no offences.
-        let _ = self.step(Instant::now(), |live, now, effects| {
+        let _ = self.step(&mut self.lock(), Instant::now(), |live, now, effects| {
             live.machine.file_offence(now, offence, &mut effects.events);
         });
     }
@@ -477,7 +488,6 @@ impl Instance {
 
 /// What an instance is and where it stands.
 impl Instance {
-
     fn set_timer(&self, inner: &mut Inner) {
         let due = inner.next_wake(self.params(), &self.context.limits);
         let due = self.epoch.checked_add(Duration::from_nanos(due.as_nanos()));
@@ -578,92 +588,99 @@ fn trace(id: InstanceId, event: &Event) {
 
 #[cfg(test)]
 mod tests {
-    use std::task::{Context, Waker};
+    use std::collections::VecDeque;
+    use std::task::{Context as TaskContext, Waker};
 
     use prost::Message as _;
     use stickycas_model::access::Op;
     use stickycas_model::params::{ParamsSpec, Patience};
-    use stickycas_model::types::{AccessNumber, Position, Seed};
+    use stickycas_model::types::{Position, Seed};
     use stickycas_proto::attach::EncodedResponse;
-    use stickycas_proto::names::InstanceId;
     use stickycas_proto::v1;
     use stickycas_proto::v1::server_frame::Frame;
 
-    use super::super::look::Next;
-    use super::super::outbox::{Out, Outbox, Taker};
-    use super::super::terms::Terms;
+    use super::super::config::SharedConfig;
+    use super::super::outbox::{Outbox, Polled, Receiver};
+    use super::super::view::WatchPoll;
     use super::*;
+    use crate::commit_log::{CommitLog, MemoryLog, Settle};
     use crate::limits::Limits;
 
-    /// Two processes in one warp, who are awaited for no time at all. No timer fires: what is due happens with
-    /// the next input.
-    fn instance() -> Instance {
-        let patience = Patience::Finite(Duration::from_nanos(1));
+    const READ: Op = Op::Read { start: Position::new(0) };
+
+    /// Two processes in one warp with hardly any patience. No timer fires: what is due happens with the next input.
+    fn instance_with(log: Arc<dyn CommitLog>, patience: Patience) -> Instance {
         let spec = ParamsSpec { patience, ..ParamsSpec::new(2, 2, 1) };
         let params = Params::try_new(spec).unwrap();
-        let terms = Terms::new(Principal::new("creator"), &params, &["p1".to_owned(), "p2".to_owned()]);
-        let definition = Definition::new(InstanceId::new(1), None, Seed::default(), Arc::new(terms));
+        let roster = ["p1".to_owned(), "p2".to_owned()];
+        let shared = Arc::new(SharedConfig::new(Principal::new("creator"), &params, &roster));
+        let config = InstanceConfig::new(InstanceId::new(1), None, Seed::default(), shared);
         let (retention, idle_lifetime) = (Duration::MAX, Duration::MAX);
-        Instance::new(definition, House::new(Limits { retention, idle_lifetime, ..Limits::default() }))
+        Instance::new(config, Context::new(Limits { retention, idle_lifetime, ..Limits::default() }, log))
     }
 
-    fn awake(core: &Core) -> &Guarded {
-        match &core.life {
-            Life::Awake(awake) => awake,
-            Life::Ended(_) => panic!("it has ended"),
+    fn instance() -> Instance {
+        instance_with(Arc::new(MemoryLog), Patience::Finite(Duration::from_nanos(1)))
+    }
+
+    fn live(inner: &Inner) -> &Live {
+        match &inner.lifecycle {
+            Lifecycle::Live(live) => live,
+            Lifecycle::Archived(_) => panic!("it has ended"),
         }
     }
 
-    fn outlet() -> Outlet {
-        Outlet { outbox: Arc::new(Outbox::new(100)), channel: 0 }
+    fn sink() -> SessionSink {
+        SessionSink { outbox: Arc::new(Outbox::new(100)), channel: 0 }
     }
 
-    fn sent(outlet: &Outlet) -> Vec<Frame> {
-        let (mut taker, cx) = (Taker::default(), Context::from_waker(Waker::noop()));
-        match outlet.outbox.take(&mut taker, 100, usize::MAX, &cx) {
-            Out::Frames(EncodedResponse(bytes)) => {
+    fn sent(sink: &SessionSink) -> Vec<Frame> {
+        let (mut receiver, cx) = (Receiver::default(), TaskContext::from_waker(Waker::noop()));
+        match sink.outbox.poll(&mut receiver, 100, usize::MAX, &cx) {
+            Polled::Frames(EncodedResponse(bytes)) => {
                 let message = v1::AttachResponse::decode(&*bytes).unwrap();
                 message.frames.into_iter().filter_map(|it| it.frame).collect()
             }
-            other => panic!("{other:?}"),
+            Polled::Empty => Vec::new(),
+            Polled::Overflow => panic!("too many frames"),
         }
     }
 
+    fn access(process: ProcessId, session: Option<SessionId>, number: u64, op: Op) -> Access {
+        Access { process, session, number: AccessNumber::new(number).unwrap(), op, no_wait: false }
+    }
+
+    fn value(text: &str) -> Value {
+        Value::new(text.as_bytes()).unwrap()
+    }
+
     #[test]
-    fn who_goes_after_a_step_has_panicked_goes_in_peace_and_so_does_the_instance() {
+    fn a_panic_in_a_step_ends_the_instance_and_nothing_else() {
         let instance = instance();
-        let (process, watcher) = (ProcessId::FIRST, instance.watcher());
-        let session = instance.hello(process, 0, &outlet(), Instant::now()).unwrap().session;
+        let (process, watcher) = (ProcessId::FIRST, instance.next_watcher());
+        let session = instance.hello(process, 0, &sink(), Instant::now()).unwrap().session;
         std::thread::scope(|scope| {
-            let step = || instance.step(Instant::now(), |_, _| -> Result<(), NotTaken> { panic!("a bug") });
+            let step = || instance.step(&mut instance.lock(), Instant::now(), |_, _, _| panic!("a bug"));
             scope.spawn(step).join().unwrap_err();
         });
-        instance.hang_up(process, session);
-        instance.forget_watcher(watcher);
-        instance.dismiss_callers();
+        instance.close_session(process, session);
+        instance.remove_watcher(watcher);
+        instance.cancel_waiters();
+        assert!(!instance.owes_answer(process, session));
         assert!(instance.wake());
     }
 
     #[test]
-    fn an_answer_that_was_due_before_a_hello_goes_to_the_older_session() {
+    fn an_answer_due_before_a_hello_goes_to_the_older_session() {
         let instance = instance();
         let [first, second] = [ProcessId::FIRST, ProcessId::FIRST.next()];
-        let [older, newer] = [outlet(), outlet()];
+        let [older, newer] = [sink(), sink()];
         let session = instance.hello(first, 0, &older, Instant::now()).unwrap().session;
-        instance.hello(second, 0, &outlet(), Instant::now()).unwrap();
-        let op = Op::Read { start: Position::new(0) };
-        let access = Access {
-            process: first,
-            session: Some(session),
-            number: AccessNumber::FIRST,
-            op,
-            no_wait: false,
-        };
-        assert!(
-            matches!(instance.access(access, Instant::now()), Ok(Taken::Waits(()))),
-            "the other process is awaited"
-        );
-        let due = awake(&instance.core()).machine.deadline().unwrap();
+        instance.hello(second, 0, &sink(), Instant::now()).unwrap();
+        let read = access(first, Some(session), 1, READ);
+        assert_eq!(instance.access(read, &older, Instant::now()), Ok(Submitted::New));
+        assert!(instance.owes_answer(first, session), "the other process is awaited");
+        let due = live(&instance.lock()).deadline.unwrap();
         while instance.now() <= due {}
 
         instance.hello(first, 0, &newer, Instant::now()).unwrap();
@@ -671,29 +688,231 @@ mod tests {
         assert!(matches!(told[..], [Frame::Welcome(_), Frame::Answer(_), Frame::Replaced(_)]), "{told:?}");
         let welcomed = sent(&newer);
         assert!(matches!(&welcomed[..], [Frame::Welcome(it)] if it.own.as_ref().unwrap().waiting.is_empty()));
+        assert!(!instance.owes_answer(first, session), "it was replaced");
     }
 
     #[test]
-    fn an_ended_instance_is_looked_at_without_its_lock_and_need_not_be_unpacked_to_be_closed_again() {
+    fn an_archived_instance_is_viewed_and_closed_without_restoring_it() {
         let instance = instance();
-        let unlocked = || instance.look(|_, _, _| instance.core.try_lock().is_ok());
-        assert!(!unlocked(), "an instance that is live must not change meanwhile");
-        instance.close();
+        let unlocked = || *instance.view(|_, _, _| instance.inner.try_lock().is_ok()).peek();
+        assert!(!unlocked(), "a live instance must not change meanwhile");
+        instance.close().peek();
         assert!(unlocked());
-        instance.close();
-        assert!(instance.packed_size().is_some());
+        instance.close().peek();
+        assert!(instance.archived_size().is_some());
     }
 
     #[test]
     fn a_watcher_leaves_nothing_behind() {
         let instance = instance();
-        let watcher = instance.watcher();
+        let watcher = instance.next_watcher();
         for _ in 0..3 {
-            let next = instance.events_from(0, 1, watcher, Waker::noop());
-            assert!(matches!(next, Next::Nothing), "{next:?}");
+            let next = instance.poll_events(0, 1, watcher, Waker::noop());
+            assert!(matches!(next, WatchPoll::Pending), "{next:?}");
         }
-        assert_eq!(awake(&instance.core()).watchers.len(), 1);
-        instance.forget_watcher(watcher);
-        assert!(awake(&instance.core()).watchers.is_empty());
+        assert_eq!(live(&instance.lock()).watchers.len(), 1);
+        instance.remove_watcher(watcher);
+        assert!(live(&instance.lock()).watchers.is_empty());
+    }
+
+    /// A log that commits nothing by itself: as one that waits for a disk, or asks others who owns the instance.
+    #[derive(Debug, Default)]
+    struct DelayedLog(Mutex<VecDeque<(Time, usize)>>);
+
+    impl CommitLog for DelayedLog {
+        fn append(&self, Step { instance, at, events }: Step<'_>) -> Append {
+            let mut steps = self.0.lock().unwrap();
+            assert_eq!(instance, InstanceId::new(1));
+            assert!(steps.back().is_none_or(|(before, _)| *before <= at), "time never goes back");
+            steps.push_back((at, events.len()));
+            Append::Later
+        }
+
+        fn on_settled(&self, _: Settle) {}
+    }
+
+    impl DelayedLog {
+        fn unsettled(&self) -> usize {
+            self.0.lock().unwrap().len()
+        }
+
+        /// Commits the oldest step.
+        fn commit_one(&self, instance: &Instance) {
+            let (_, count) = self.0.lock().unwrap().pop_front().expect("a step that is not settled");
+            let before = events(instance);
+            assert!(!instance.settle(Settled::Committed));
+            assert_eq!(events(instance), before + count, "the events of the step are shown, and no others");
+        }
+
+        fn commit_all(&self, instance: &Instance) {
+            while self.unsettled() > 0 {
+                self.commit_one(instance);
+            }
+        }
+    }
+
+    fn delayed() -> (Arc<DelayedLog>, Instance) {
+        let log = Arc::new(DelayedLog::default());
+        (log.clone(), instance_with(log, Patience::Endless))
+    }
+
+    fn events(instance: &Instance) -> usize {
+        match instance.poll_events(0, 1_000, instance.next_watcher(), Waker::noop()) {
+            WatchPoll::Events(events) => events.len(),
+            WatchPoll::Pending | WatchPoll::End => 0,
+            WatchPoll::TooSlow(phase) => panic!("nothing before {phase} is kept"),
+        }
+    }
+
+    fn waiter(call: UnaryAccess) -> Waiter {
+        match call.answer {
+            UnaryAnswer::Waiting(waiter) => waiter,
+            UnaryAnswer::Known(known) => panic!("{known:?}"),
+        }
+    }
+
+    fn known(call: UnaryAccess) -> Uncommitted<Result<CompletedAccess, RpcRefusal>> {
+        match call.answer {
+            UnaryAnswer::Waiting(waiter) => panic!("{waiter:?}"),
+            UnaryAnswer::Known(known) => known,
+        }
+    }
+
+    /// Whether this may be told.
+    fn is_committed<T>(uncommitted: Uncommitted<T>) -> bool {
+        let future = std::pin::pin!(uncommitted.committed());
+        future.poll(&mut TaskContext::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[test]
+    fn nothing_is_told_on_a_session_before_it_is_committed() {
+        let (log, instance) = delayed();
+        let [first, second] = [ProcessId::FIRST, ProcessId::FIRST.next()];
+        let [one, other, newer] = [sink(), sink(), sink()];
+        let now = Instant::now();
+        let session = instance.hello(first, 0, &one, now).unwrap().session;
+        let others = instance.hello(second, 0, &other, now).unwrap().session;
+        let append = access(first, Some(session), 1, Op::Append(value("a")));
+        instance.access(append.clone(), &one, now).unwrap();
+        instance.access(access(second, Some(others), 1, READ), &other, now).unwrap();
+        // The answer once more; a refusal, which tells the expected number; a decision; a newer session.
+        assert_eq!(instance.access(append, &one, now), Ok(Submitted::Repeated));
+        instance.access(access(first, Some(session), 9, READ), &one, now).unwrap_err();
+        instance.access(access(first, Some(session), 2, READ), &one, now).unwrap();
+        assert!(matches!(sent(&one)[..], []) && matches!(sent(&other)[..], []), "nothing is committed");
+        assert_eq!(events(&instance), 0);
+        assert!(instance.owes_answer(first, session), "a reply is still to come");
+
+        log.commit_one(&instance);
+        assert!(matches!(sent(&one)[..], [Frame::Welcome(_)]));
+        assert_eq!(events(&instance), 2, "it has joined and has a session");
+        for _ in 0..2 {
+            log.commit_one(&instance);
+        }
+        assert!(matches!(sent(&other)[..], [Frame::Welcome(_)]) && matches!(sent(&one)[..], []));
+        log.commit_one(&instance);
+        assert!(
+            matches!(sent(&one)[..], [Frame::Answer(_)]) && matches!(sent(&other)[..], [Frame::Answer(_)])
+        );
+        for _ in 0..2 {
+            log.commit_one(&instance);
+        }
+        assert!(matches!(sent(&one)[..], [Frame::Answer(_), Frame::Refusal(_)]));
+        log.commit_all(&instance);
+
+        instance.decide(first, session, value("a"), &one, now).unwrap();
+        instance.hello(first, 0, &newer, now).unwrap();
+        instance.decide(second, others, value("a"), &other, now).unwrap();
+        for sink in [&one, &other, &newer] {
+            assert!(matches!(sent(sink)[..], []));
+        }
+        log.commit_all(&instance);
+        let told = sent(&one);
+        let withdrawn = |told: &[Frame]| matches!(told, [Frame::Refusal(it), Frame::Decided(_), Frame::Replaced(_)] if it.access_number == 2);
+        assert!(withdrawn(&told), "the read that waited is withdrawn: {told:?}");
+        assert!(matches!(sent(&other)[..], [Frame::Decided(_)]));
+        assert!(matches!(sent(&newer)[..], [Frame::Welcome(_)]));
+        assert_eq!(instance.archived_size().is_some(), true, "it has finished and all of it is committed");
+    }
+
+    #[test]
+    fn nothing_is_told_to_a_call_or_view_before_it_is_committed() {
+        let (log, instance) = delayed();
+        let [first, second] = [ProcessId::FIRST, ProcessId::FIRST.next()];
+        assert!(!is_committed(instance.start()));
+        let mut waiting = waiter(instance.call(access(first, None, 1, Op::Append(value("a")))));
+        drop(waiter(instance.call(access(second, None, 1, READ))));
+        assert!(waiting.try_recv().is_err(), "the phase was executed, and is not committed");
+        assert!(
+            !is_committed(known(instance.call(access(first, None, 7, READ)))),
+            "a refusal tells what was accepted"
+        );
+        assert!(!is_committed(instance.call_decide(first, value("a"))));
+        assert!(!is_committed(instance.status(Some(first))));
+        assert!(!is_committed(instance.state()));
+        let snapshot = instance.snapshot();
+        let next_index = snapshot.peek().next_index;
+        assert!(!is_committed(snapshot) && events(&instance) == 0);
+        assert!(!is_committed(instance.close()));
+
+        let status = instance.status(None);
+        log.commit_all(&instance);
+        assert!(is_committed(status));
+        assert!(matches!(waiting.try_recv(), Ok(Ok(_))));
+        assert!(is_committed(instance.state()) && is_committed(instance.snapshot()));
+        assert_eq!(events(&instance) as u64, next_index + 1, "of all before the close the snapshot knew");
+    }
+
+    #[test]
+    fn a_watcher_is_woken_by_the_commit_and_not_by_the_step() {
+        let (log, instance) = delayed();
+        let woken = Arc::new(crate::counting_waker::CountingWaker::default());
+        let waker = Waker::from(woken.clone());
+        let poll = || instance.poll_events(0, 9, instance.next_watcher(), &waker);
+        assert!(matches!(poll(), WatchPoll::Pending));
+        instance.hello(ProcessId::FIRST, 0, &sink(), Instant::now()).unwrap();
+        assert_eq!(woken.wake_count(), 0);
+        log.commit_all(&instance);
+        assert_eq!(woken.wake_count(), 1);
+        assert!(matches!(poll(), WatchPoll::Events(_)));
+    }
+
+    #[test]
+    fn time_of_an_instance_awaits_nobody_before_the_commit() {
+        let log = Arc::new(DelayedLog::default());
+        let instance = instance_with(log.clone(), Patience::Finite(Duration::from_nanos(1)));
+        instance.hello(ProcessId::FIRST, 0, &sink(), Instant::now()).unwrap();
+        assert!(live(&instance.lock()).deadline.is_none(), "no timer is set for what is not committed");
+        log.commit_all(&instance);
+        assert!(live(&instance.lock()).deadline.is_some());
+    }
+
+    #[test]
+    fn a_refused_step_tells_every_client_and_ends_the_instance() {
+        let (log, instance) = delayed();
+        let [first, second] = [ProcessId::FIRST, ProcessId::FIRST.next()];
+        let [one, other] = [sink(), sink()];
+        let now = Instant::now();
+        let session = instance.hello(first, 0, &one, now).unwrap().session;
+        instance.access(access(first, Some(session), 1, READ), &one, now).unwrap();
+        let mut waiting = waiter(instance.call(access(first, None, 1, READ)));
+        log.commit_all(&instance);
+        assert!(matches!(sent(&one)[..], [Frame::Welcome(_)]));
+
+        instance.hello(second, 0, &other, now).unwrap();
+        let view = instance.status(None);
+        let why = RpcRefusal::new(RefusalReason::Draining, "another server owns the instance");
+        assert!(instance.settle(Settled::Refused(Box::new(why.clone()))), "it is gone");
+        for sink in [&one, &other] {
+            let told = sent(sink);
+            assert!(matches!(&told[..], [Frame::Refusal(it)] if it.message == why.message), "{told:?}");
+        }
+        assert!(matches!(waiting.try_recv(), Ok(Err(refused)) if *refused == why));
+        assert!(!instance.owes_answer(first, session));
+        let mut cx = TaskContext::from_waker(Waker::noop());
+        let viewed = std::pin::pin!(view.committed());
+        assert!(matches!(viewed.poll(&mut cx), std::task::Poll::Ready(Err(refused)) if refused == why));
+        assert_eq!(instance.hello(first, 0, &one, now).unwrap_err(), RefusalReason::Draining);
+        assert_eq!(events(&instance), 3, "only what was committed is shown");
     }
 }

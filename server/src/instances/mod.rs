@@ -28,18 +28,19 @@ use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
-use crate::commit_log::{CommitLog, Settled};
 use crate::auth::Principal;
+use crate::commit_log::{CommitLog, Settled};
 use crate::limits::Limits;
 
 pub(crate) use completed_access::CompletedAccess;
 pub(crate) use context::WatcherId;
 pub(crate) use effects::Uncommitted;
-pub(crate) use instance::{Instance, SessionOpened, Submitted, UnaryAccess, UnaryAnswer};
+pub(crate) use instance::{Instance, Submitted, UnaryAccess, UnaryAnswer};
 pub(crate) use load_monitor::LoadMonitor;
 pub(crate) use outbox::{Outbox, Polled, Receiver};
 pub(crate) use sessions::SessionSink;
 pub(crate) use view::{Snapshot, WatchPoll};
+pub(crate) use waiters::Waiter;
 
 use config::{InstanceConfig, SharedConfig};
 use context::Context;
@@ -303,12 +304,15 @@ mod tests {
 
     #[test]
     fn only_a_closed_instance_gives_up_its_name() {
-        let (instances, creator) = (Instances::new(Limits::default(), Arc::new(MemoryLog)), Principal::new("creator"));
+        let (instances, creator) =
+            (Instances::new(Limits::default(), Arc::new(MemoryLog)), Principal::new("creator"));
         let (first, _) = instances.create(&creator, create_spec("name", 3, "p1")).peek().clone().unwrap();
-        let refused = instances.create(&creator, create_spec("name", 3, "someone else")).peek().clone().unwrap_err();
+        let refused =
+            instances.create(&creator, create_spec("name", 3, "someone else")).peek().clone().unwrap_err();
         assert_eq!(refused.reason, RefusalReason::NameTaken);
         first.close().peek();
-        let (second, new) = instances.create(&creator, create_spec("name", 3, "someone else")).peek().clone().unwrap();
+        let (second, new) =
+            instances.create(&creator, create_spec("name", 3, "someone else")).peek().clone().unwrap();
         let named = InstanceRef::Name(InstanceName::optional("name").unwrap().unwrap());
         assert!(new && Arc::ptr_eq(&instances.find(&named).unwrap(), &second));
         // The name goes on when the one goes that had it first.

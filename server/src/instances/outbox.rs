@@ -240,7 +240,7 @@ mod tests {
     use stickycas_proto::v1::{AttachResponse, Replaced};
 
     use super::*;
-    use crate::woken::Woken;
+    use crate::counting_waker::CountingWaker;
 
     /// Rings when it is woken.
     struct Bell(mpsc::Sender<()>);
@@ -262,61 +262,66 @@ mod tests {
         frames.into_iter().map(|frame| channel(frame.frame)).collect()
     }
 
+    fn push_decided(outbox: &Outbox, channel: u32) {
+        outbox.push_outgoing(Outgoing::Decided(channel));
+    }
+
     /// Takes out what is there.
-    fn take(outbox: &Outbox, taker: &mut Taker, limit: usize, bytes: usize) -> Option<Vec<u32>> {
-        match outbox.take(taker, limit, bytes, &Context::from_waker(Waker::noop())) {
-            Out::Frames(message) => Some(channels(&message)),
-            Out::Idle | Out::Nothing => None,
-            Out::Overfull => panic!("it holds too much"),
+    fn take(outbox: &Outbox, receiver: &mut Receiver, limit: usize, bytes: usize) -> Option<Vec<u32>> {
+        match outbox.poll(receiver, limit, bytes, &Context::from_waker(Waker::noop())) {
+            Polled::Frames(message) => Some(channels(&message)),
+            Polled::Empty => None,
+            Polled::Overflow => panic!("it holds too much"),
         }
     }
 
     #[test]
-    fn a_stream_that_waits_is_woken_once_whatever_comes_and_again_when_it_waits_again() {
-        let (outbox, mut taker, woken) = (Outbox::new(100), Taker::default(), Arc::new(Woken::default()));
+    fn a_waiting_stream_is_woken_once_each_time_that_it_waits() {
+        let (outbox, mut receiver, woken) =
+            (Outbox::new(100), Receiver::default(), Arc::new(CountingWaker::default()));
         let waker = Waker::from(woken.clone());
         let cx = Context::from_waker(&waker);
         for round in 1..=3 {
             // To ask more often changes nothing.
             for _ in 0..round {
-                assert!(matches!(outbox.take(&mut taker, 9, 999, &cx), Out::Idle));
+                assert!(matches!(outbox.poll(&mut receiver, 9, 999, &cx), Polled::Empty));
             }
-            assert_eq!(woken.times(), round - 1);
+            assert_eq!(woken.wake_count(), round - 1);
             outbox.push(Replaced { channel: 1, session: 1 });
-            outbox.push_decided(2);
-            assert_eq!(woken.times(), round);
-            let Out::Frames(message) = outbox.take(&mut taker, 9, 999, &cx) else { panic!() };
+            push_decided(&outbox, 2);
+            assert_eq!(woken.wake_count(), round);
+            let Polled::Frames(message) = outbox.poll(&mut receiver, 9, 999, &cx) else { panic!() };
             assert_eq!(channels(&message), [1, 2]);
         }
     }
 
     #[test]
-    fn who_asked_last_is_woken() {
-        let (outbox, mut taker) = (Outbox::new(100), Taker::default());
-        let tasks: [Arc<Woken>; 2] = Default::default();
+    fn the_task_that_polled_last_is_woken() {
+        let (outbox, mut receiver) = (Outbox::new(100), Receiver::default());
+        let tasks: [Arc<CountingWaker>; 2] = Default::default();
         for task in &tasks {
             let waker = Waker::from(task.clone());
-            let out = outbox.take(&mut taker, 9, 999, &Context::from_waker(&waker));
-            assert!(matches!(out, Out::Idle));
+            let out = outbox.poll(&mut receiver, 9, 999, &Context::from_waker(&waker));
+            assert!(matches!(out, Polled::Empty));
         }
-        outbox.push_decided(0);
-        assert_eq!(tasks.map(|task| task.times()), [0, 1]);
+        push_decided(&outbox, 0);
+        assert_eq!(tasks.map(|task| task.wake_count()), [0, 1]);
     }
 
     #[test]
-    fn frames_come_out_in_the_order_in_which_they_were_put_in_however_few_fit() {
+    fn frames_keep_their_order_however_few_fit_into_a_message() {
         for (limit, bytes) in
             [(1, usize::MAX), (3, usize::MAX), (100, usize::MAX), (100, 1), (4, 20), (7, 13)]
         {
-            let (outbox, mut taker, mut taken) = (Outbox::new(1_000), Taker::default(), Vec::new());
+            let (outbox, mut receiver, mut taken) = (Outbox::new(1_000), Receiver::default(), Vec::new());
             for put in 0..40 {
-                (0..3).for_each(|more| outbox.push_decided(3 * put + more));
-                let some = take(&outbox, &mut taker, limit, bytes).unwrap();
+                (0..3).for_each(|more| push_decided(&outbox, 3 * put + more));
+                let some = take(&outbox, &mut receiver, limit, bytes).unwrap();
                 assert!((1..=limit).contains(&some.len()), "{some:?}");
                 taken.extend(some);
                 assert_eq!(outbox.len() + taken.len(), 3 * put as usize + 3);
             }
-            while let Some(rest) = take(&outbox, &mut taker, limit, bytes) {
+            while let Some(rest) = take(&outbox, &mut receiver, limit, bytes) {
                 taken.extend(rest);
             }
             assert!(taken.iter().copied().eq(0..120), "limit {limit}, {bytes} bytes: {taken:?}");
@@ -324,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_and_no_order_changes_while_others_put_in() {
+    fn concurrent_pushes_lose_nothing_and_keep_their_order() {
         const EACH: u32 = 20_000;
         const THREADS: u32 = 3;
         for (limit, bytes) in [(100, usize::MAX), (5, 12)] {
@@ -333,7 +338,7 @@ mod tests {
                 let outbox = outbox.clone();
                 thread::spawn(move || {
                     for number in 0..EACH {
-                        outbox.push_decided(thread * EACH + number);
+                        push_decided(&outbox, thread * EACH + number);
                         // So that the stream finds nothing now and then, and waits.
                         if number % 64 == 0 {
                             thread::yield_now();
@@ -344,12 +349,12 @@ mod tests {
             let threads: Vec<_> = threads.collect();
             let (bell, rings) = mpsc::channel();
             let waker = Waker::from(Arc::new(Bell(bell)));
-            let (mut taker, mut next) = (Taker::default(), [0; THREADS as usize]);
+            let (mut receiver, mut next) = (Receiver::default(), [0; THREADS as usize]);
             while next != [EACH; THREADS as usize] {
-                let some = match outbox.take(&mut taker, limit, bytes, &Context::from_waker(&waker)) {
-                    Out::Frames(message) => channels(&message),
+                let some = match outbox.poll(&mut receiver, limit, bytes, &Context::from_waker(&waker)) {
+                    Polled::Frames(message) => channels(&message),
                     // Woken by nobody, it would wait for ever.
-                    Out::Idle => {
+                    Polled::Empty => {
                         rings.recv_timeout(Duration::from_secs(60)).expect("the stream was not woken");
                         continue;
                     }
@@ -366,37 +371,14 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_idle_only_if_no_answer_is_still_to_come() {
-        let (outbox, mut taker) = (Outbox::new(100), Taker::default());
-        let mut out = |accepted| {
-            taker.accepted += accepted;
-            outbox.take(&mut taker, 9, 999, &Context::from_waker(Waker::noop()))
-        };
-        let refused = || Replaced { channel: 1, session: 1 };
-        assert!(matches!(out(0), Out::Idle));
-        assert!(matches!(out(1), Out::Nothing), "the stream has asked for one");
-        outbox.expect(2);
-        outbox.expect_no_more(1);
-        for _ in 0..2 {
-            assert!(matches!(out(0), Out::Nothing));
-            outbox.withdraw(refused());
-            assert!(matches!(out(0), Out::Frames(_)));
-        }
-        assert!(matches!(out(0), Out::Idle));
-        // An answer may come before the stream tells that it has asked.
-        outbox.withdraw(refused());
-        assert!(matches!(out(1), Out::Frames(_)));
-        assert!(matches!(out(0), Out::Idle));
-    }
-
-    #[test]
-    fn an_outbox_that_is_too_full_wakes_its_stream_to_tell_it_and_holds_nothing() {
-        let (outbox, mut taker, woken) = (Outbox::new(2), Taker::default(), Arc::new(Woken::default()));
+    fn a_full_outbox_drops_its_frames_and_wakes_its_stream() {
+        let (outbox, mut receiver, woken) =
+            (Outbox::new(2), Receiver::default(), Arc::new(CountingWaker::default()));
         let waker = Waker::from(woken.clone());
-        let mut out = || outbox.take(&mut taker, 9, 999, &Context::from_waker(&waker));
-        assert!(matches!(out(), Out::Idle));
-        (0..5).for_each(|channel| outbox.push_decided(channel));
-        assert_eq!((woken.times(), outbox.len()), (1, 0));
-        assert!(matches!(out(), Out::Overfull));
+        let mut out = || outbox.poll(&mut receiver, 9, 999, &Context::from_waker(&waker));
+        assert!(matches!(out(), Polled::Empty));
+        (0..5).for_each(|channel| push_decided(&outbox, channel));
+        assert_eq!((woken.wake_count(), outbox.len()), (1, 0));
+        assert!(matches!(out(), Polled::Overflow));
     }
 }

@@ -69,7 +69,11 @@ impl Registry {
         self.count_shortage(&config.creator, capacity).or_else(|| self.memory_shortage(config, capacity))
     }
 
-    fn count_shortage(&self, creator: &Principal, Capacity { limits, load, .. }: Capacity<'_>) -> Option<String> {
+    fn count_shortage(
+        &self,
+        creator: &Principal,
+        Capacity { limits, load, .. }: Capacity<'_>,
+    ) -> Option<String> {
         let (held, live) = (self.by_id.len(), load.live());
         let created = self.by_creator.get(creator);
         let own_held = created.map_or(0, |created| created.held);
@@ -104,7 +108,11 @@ impl Registry {
         })
     }
 
-    fn memory_shortage(&self, config: &SharedConfig, Capacity { limits, reserved, .. }: Capacity<'_>) -> Option<String> {
+    fn memory_shortage(
+        &self,
+        config: &SharedConfig,
+        Capacity { limits, reserved, .. }: Capacity<'_>,
+    ) -> Option<String> {
         let worst_case = self.ended_case + reserved;
         Some(if self.processes + config.params.processes() as usize > limits.processes {
             format!(

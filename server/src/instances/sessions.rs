@@ -28,13 +28,7 @@ pub(super) struct Sessions {
 impl Sessions {
     /// Opens a session: answers of `process` go to `sink` from now on. An older session of the process ends and is
     /// told so (F8f). `processes` is n.
-    pub(super) fn open(
-        &mut self,
-        process: ProcessId,
-        session: SessionId,
-        sink: SessionSink,
-        processes: u32,
-    ) {
+    pub(super) fn open(&mut self, process: ProcessId, session: SessionId, sink: SessionSink, processes: u32) {
         if self.by_process.is_empty() {
             self.by_process.resize(processes as usize, None);
         }

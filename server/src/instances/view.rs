@@ -36,10 +36,7 @@ pub(crate) enum WatchPoll {
 
 impl Instance {
     /// The status of the instance (F12), and of one of its members (F8e).
-    pub(crate) fn status(
-        &self,
-        process: Option<ProcessId>,
-    ) -> Uncommitted<(Status, Option<MemberStatus>)> {
+    pub(crate) fn status(&self, process: Option<ProcessId>) -> Uncommitted<(Status, Option<MemberStatus>)> {
         self.view(|machine, now, _| (machine.status(now), process.map(|process| machine.member(process))))
     }
 
@@ -86,8 +83,8 @@ impl Instance {
         let Ok(inner) = &self.inner.lock() else { return false };
         match &inner.lifecycle {
             Lifecycle::Live(live) => {
-                live.sessions.is_open(process, session)
-                    && (!live.uncommitted.is_empty() || !live.machine.member(process).waiting.is_empty())
+                let waits = || !live.machine.member(process).waiting.is_empty();
+                !live.uncommitted.is_empty() || (live.sessions.is_open(process, session) && waits())
             }
             Lifecycle::Archived(_) => false,
         }

@@ -36,11 +36,7 @@ impl Waiters {
     ///
     /// # Errors
     /// If as many calls wait for the access as may.
-    pub(super) fn add(
-        &mut self,
-        process: ProcessId,
-        number: AccessNumber,
-    ) -> Result<Waiter, TooManyWaiters> {
+    pub(super) fn add(&mut self, process: ProcessId, number: AccessNumber) -> Result<Waiter, TooManyWaiters> {
         let senders = self.by_access.entry((process, number)).or_default();
         if senders.len() >= self.limit {
             senders.retain(|sender| !sender.is_closed());

@@ -306,6 +306,7 @@ mod tests {
     use tonic::Code;
 
     use super::*;
+    use crate::commit_log::MemoryLog;
     use crate::instances::Instances;
     use crate::quota::Principals;
     use crate::transport::Drain;
@@ -401,7 +402,8 @@ mod tests {
                 length: count.into(),
                 sealed: count == 40,
             };
-            let answered = CompletedAccess::new(Some(Phase::FIRST), access::Answer::Read(read), &Arc::new(list));
+            let answered =
+                CompletedAccess::new(Some(Phase::FIRST), access::Answer::Read(read), &Arc::new(list));
             let expected = read_response(Some(Phase::FIRST), &read, values.iter().map(Value::to_bytes));
             let (pieces, trailers) = taken(Answer::read(answered).unwrap()).await;
             assert!(pieces.iter().all(|piece| piece.len() < PIECE + 2 * VALUE));
@@ -416,7 +418,7 @@ mod tests {
     async fn a_call_that_waits_keeps_little() {
         let limits = Limits::default();
         let principals = Principals::new(&limits);
-        let instances = Arc::new(Instances::new(limits.clone()));
+        let instances = Instances::new(limits.clone(), Arc::new(MemoryLog));
         let mut calls = Service::new(instances, limits, Drain::default(), principals).sticky_cas();
         for method in ["Append", "Read", "Decide"] {
             let uri = format!("/stickycas.v1.StickyCasService/{method}");

@@ -1,7 +1,6 @@
 //! `InstanceService`: create, get, list, watch, close.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use prost_types::Timestamp;
 use stickycas_model::history::{Offence, OffenceKind};

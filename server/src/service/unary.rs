@@ -1,5 +1,7 @@
 //! The unary calls of `StickyCasService`, and the way into Attach.
 
+use std::future::ready;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use stickycas_model::access::{Access, Answer};
@@ -15,14 +17,15 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::{
     AppendRequest, AppendResponse, DecideRequest, DecideResponse, ReadRequest, RefusalReason,
 };
+use tokio_util::either::Either;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::attach::AttachStream;
 use super::{Service, draining};
 use crate::call_layer::Caller;
-use crate::instances::{CompletedAccess, Instance, Submitted, Uncommitted, UnaryAccess, UnaryAnswer};
+use crate::instances::{CompletedAccess, Instance, UnaryAccess, UnaryAnswer, Waiter};
 use crate::quota::{Counter, Quota};
-use crate::transport::Connection;
+use crate::transport::{Connection, Drain};
 
 #[tonic::async_trait]
 impl StickyCasService for Service {
@@ -84,7 +87,7 @@ impl Service {
         };
         let decided = decide();
         async move {
-            decided?.committed().await??;
+            Box::pin(decided?.committed()).await??;
             Ok(DecideResponse {})
         }
     }
@@ -123,39 +126,43 @@ impl Service {
         id: &str,
         number: u64,
         decode: impl FnOnce(ProcessId, &Params) -> Result<Access, WireError>,
-    ) -> Result<Uncommitted<Result<UnaryAnswer, RpcRefusal>>, RpcRefusal> {
+    ) -> Result<UnaryAnswer, RpcRefusal> {
         let (instance, process) = self.member(caller, id.parse().ok())?;
         let access = decode(process, instance.params())
             .map_err(|error| refuse_content(&instance, process, AccessNumber::new(number), &error))?;
-        let called = instance.call(access);
-        if let Ok(UnaryAccess { submitted: Submitted::Repeated, .. }) = called.peek() {
+        let UnaryAccess { answer, repeated } = instance.call(access);
+        if repeated {
             caller.account.count(Counter::AccessRepeated);
         }
-        Ok(called.map(|called| called.map(|access| access.answer)))
+        Ok(answer)
     }
 
-    /// Waits for the answer to an access.
+    /// Waits for the answer to an access. A call that waits for its phase should keep little memory, so what is rare is
+    /// boxed.
     fn answer(
         &self,
-        submitted: Result<Uncommitted<Result<UnaryAnswer, RpcRefusal>>, RpcRefusal>,
+        submitted: Result<UnaryAnswer, RpcRefusal>,
     ) -> impl Future<Output = Result<CompletedAccess, RpcRefusal>> + use<> {
-        let drain = self.0.drain.clone();
-        async move {
-            let waiter = match submitted?.committed().await?? {
-                UnaryAnswer::Known(completed) => return Ok(completed),
-                UnaryAnswer::Waiting(waiter) => waiter,
-            };
-            // Calls that wait are cancelled when draining begins; a call that came in between checks again.
-            if drain.has_begun() {
-                return Err(draining());
-            }
-            match waiter.await {
-                Ok(outcome) => outcome.map_err(|refused| *refused),
-                // The server drains, with the access still waiting.
-                Err(_) if drain.has_begun() => Err(draining()),
-                Err(_) => Err(expired()),
-            }
-        }
+        let known: Pin<Box<dyn Future<Output = _> + Send>> = match submitted {
+            Ok(UnaryAnswer::Waiting(waiter)) => return Either::Right(wait(waiter, self.0.drain.clone())),
+            Ok(UnaryAnswer::Known(known)) => Box::pin(async { known.committed().await? }),
+            Err(refused) => Box::pin(ready(Err(refused))),
+        };
+        Either::Left(known)
+    }
+}
+
+/// Waits until the access is executed.
+async fn wait(waiter: Waiter, drain: Drain) -> Result<CompletedAccess, RpcRefusal> {
+    // Calls that wait are cancelled when draining begins; a call that came in between checks again.
+    if drain.has_begun() {
+        return Err(draining());
+    }
+    match waiter.await {
+        Ok(outcome) => outcome.map_err(|refused| *refused),
+        // The server drains, with the access still waiting.
+        Err(_) if drain.has_begun() => Err(draining()),
+        Err(_) => Err(expired()),
     }
 }
 
