@@ -33,6 +33,7 @@ pub mod limit;
 pub mod live;
 pub mod measure;
 pub mod merge;
+mod principal;
 pub mod profile;
 pub mod recorder;
 pub mod result;
