@@ -22,9 +22,10 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
 
 use super::super::measure::{Ended, Fault, Histograms, Party};
-use super::crowd::Who;
 use super::part::{Part, Then};
-use super::{Shared, until};
+use super::shared::Shared;
+use super::sleep::until;
+use crate::load::principal::Principal;
 
 /// Frames of one message: within the server's limit.
 const FRAMES: usize = 512;
@@ -52,7 +53,7 @@ impl Handle {
     pub(super) fn open(
         connection: Connection,
         shared: Arc<Shared>,
-        who: Who,
+        who: Principal,
     ) -> (Self, tokio::sync::oneshot::Receiver<Result<(), String>>) {
         let (orders, given) = mpsc::unbounded_channel();
         let (opened, is_open) = tokio::sync::oneshot::channel();
@@ -98,7 +99,7 @@ struct Held {
 struct Stream {
     shared: Arc<Shared>,
     /// Whose it is.
-    who: Who,
+    who: Principal,
     retired: Arc<AtomicBool>,
     outgoing: UnboundedSender<EncodedRequest>,
     /// By channel. None where a channel is free or lingers.
@@ -117,7 +118,7 @@ struct Stream {
 impl Stream {
     fn new(
         shared: Arc<Shared>,
-        who: Who,
+        who: Principal,
         retired: Arc<AtomicBool>,
         outgoing: UnboundedSender<EncodedRequest>,
     ) -> Self {

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::engine::Progress;
-use super::figures::{Latency, answered};
-use super::measure::Measure;
-use super::profile::Profile;
-use super::recorder::Second;
-use crate::report::load::table::time;
+use super::table::time;
+use crate::load::engine::Progress;
+use crate::load::figures::{Latency, answered};
+use crate::load::measure::Measure;
+use crate::load::profile::Profile;
+use crate::load::recorder::Second;
 
 /// Reasons of errors that are shown.
 const REASONS: usize = 4;
@@ -46,7 +46,7 @@ impl Live {
 
     /// Shows how far it is; `tell` writes a line where no view is drawn.
     pub fn show(&self, progress: &Progress<'_>, tell: impl FnOnce(&str)) {
-        let Some(second) = progress.recorder.seconds.last() else { return };
+        let Some(second) = progress.recorder.seconds().last() else { return };
         match &self.bar {
             Some(bar) => {
                 bar.set_position(Duration::from_secs_f64(second.second).as_secs());
@@ -59,7 +59,7 @@ impl Live {
     /// Several lines, each within 80 columns: this second, everything until now, what went wrong.
     fn view(&self, progress: &Progress<'_>, second: &Second) -> String {
         let Latency { p50, p90, p99, p999, max, .. } =
-            Latency::of(&answered(&progress.recorder.histograms, Measure::Instance));
+            Latency::of(&answered(progress.recorder.histograms(), Measure::Instance));
         let points = [("p50", p50), ("p90", p90), ("p99", p99), ("p99.9", p999), ("max", max)];
         let points = points.map(|(name, nanos)| format!("{name} {}", time(nanos as f64))).join("  ");
         let mut view = format!("  {}", self.rates(progress, second));
@@ -129,7 +129,7 @@ impl Drop for Live {
 
 /// What was refused or failed until now, by reason.
 fn errors(progress: &Progress<'_>) -> Option<String> {
-    let failed = progress.recorder.histograms.iter().filter(|(label, _)| !label.ended.is_answer());
+    let failed = progress.recorder.histograms().iter().filter(|(label, _)| !label.ended.is_answer());
     let mut failed: Vec<_> = failed.map(|(label, histogram)| (histogram.len(), label)).collect();
     failed.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
     let named = failed.iter().take(REASONS);
