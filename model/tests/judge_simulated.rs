@@ -14,7 +14,7 @@ use stickycas_model::sim;
 use stickycas_model::types::{Seed, Value};
 
 /// Judged by its whole history.
-fn judged(plan: &sim::Plan, outcome: &sim::Outcome, meant: &judge::Plan) -> Verdict {
+fn judged(plan: &sim::SimPlan, outcome: &sim::SimOutcome, meant: &judge::Plan) -> Verdict {
     judge::judge(&Case {
         params: Arc::clone(&plan.params),
         cast: &plan.cast,
@@ -27,7 +27,7 @@ fn judged(plan: &sim::Plan, outcome: &sim::Outcome, meant: &judge::Plan) -> Verd
 }
 
 /// That every strategy of the cast is seen at work, and named where it commits an offence.
-fn meant(plan: &sim::Plan, outcome: &sim::Outcome) -> judge::Plan {
+fn meant(plan: &sim::SimPlan, outcome: &sim::SimOutcome) -> judge::Plan {
     let at_work = at_work(&plan.params, &plan.cast, plan.seed, &outcome.history);
     judge::Plan {
         attacks: fired(&plan.params, &plan.cast, plan.seed, &outcome.history).into_keys().collect(),
@@ -64,7 +64,7 @@ fn part() -> impl Strategy<Value = Part> {
     (role, proposal).prop_map(|(role, text)| Part { role, proposal: Value::parse(text).unwrap() })
 }
 
-fn plans() -> impl Strategy<Value = sim::Plan> {
+fn plans() -> impl Strategy<Value = sim::SimPlan> {
     let cast = prop::collection::vec(part(), 1..12);
     let sizes = cast.prop_flat_map(|parts| {
         let n = u32::try_from(parts.len()).unwrap();
@@ -76,7 +76,7 @@ fn plans() -> impl Strategy<Value = sim::Plan> {
     (sizes, order, arbiter, window, any::<u64>()).prop_map(|((parts, p, r), order, arbiter, window, seed)| {
         let mut spec = ParamsSpec::new(u32::try_from(parts.len()).unwrap(), p, r);
         (spec.order, spec.arbiter, spec.append_window, spec.seed) = (order, arbiter, window, Seed::new(seed));
-        sim::Plan { params: Arc::new(Params::try_new(spec).unwrap()), cast: Cast::new(parts), seed }
+        sim::SimPlan { params: Arc::new(Params::try_new(spec).unwrap()), cast: Cast::new(parts), seed }
     })
 }
 

@@ -6,7 +6,7 @@
 //! It is written from the rules and not from [`crate::machine`]: from what was accepted it works out for itself
 //! who is awaited, what waits, which phase may come next, who wins it and what each access must be told. So a
 //! mistake of the machine is not repeated here. It costs a constant number of operations per event, plus what
-//! the [`Calendar`](crate::scheduler::Calendar) asks for a jump over dead warps.
+//! the [`CachedSchedule`](crate::scheduler::CachedSchedule) asks for a jump over dead warps.
 //!
 //! An event that is due by time alone is recorded when somebody notices, which may be later. So the time of such
 //! an event says only that it was not before its due time; the time of an acceptance is exact.

@@ -41,7 +41,7 @@ impl Ended {
     /// What is kept of an instance that has ended at this time.
     pub(super) fn pack(awake: &mut Guarded, at: Time) -> Self {
         let Guarded { machine, record, outlets, .. } = awake;
-        let past = record.end(|out| machine.pack(out));
+        let past = record.end(|out| machine.write_snapshot(out));
         let outlets = std::mem::take(outlets);
         let outlets = (!outlets.is_empty()).then(|| Box::new(outlets));
         Self { past, outlets, at, state: machine.state() }
@@ -59,7 +59,7 @@ impl Ended {
 /// The machine of the instance that is defined so.
 pub(super) fn unpack(also: &Also, definition: &Definition) -> Machine {
     let params = Arc::new(definition.params());
-    Machine::unpack(params, &mut also.reader()).expect("it was packed with these parameters")
+    Machine::from_snapshot(params, &mut also.reader()).expect("it was packed with these parameters")
 }
 
 #[cfg(test)]

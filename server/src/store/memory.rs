@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use stickycas_model::dense::{Reader, Writer};
+use stickycas_model::compact_codec::{Decoder, Encoder};
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::types::{Phase, Time};
 
@@ -42,7 +42,7 @@ pub(crate) struct Record {
 #[derive(Debug, Default)]
 struct Open {
     writer: EventWriter,
-    packed: Writer,
+    packed: Encoder,
     count: u32,
     last_step: Option<Phase>,
 }
@@ -140,7 +140,7 @@ impl Record {
     }
 
     /// Nothing more will happen: takes everything out. Behind the last events `also` writes what else is to be kept.
-    pub(crate) fn end(&mut self, also: impl FnOnce(&mut Writer)) -> Past {
+    pub(crate) fn end(&mut self, also: impl FnOnce(&mut Encoder)) -> Past {
         let Open { mut packed, count, last_step, .. } = std::mem::take(&mut self.open);
         let events = u32::try_from(packed.bytes().len()).expect("a piece of events takes less than 4 GiB");
         also(&mut packed);
@@ -230,7 +230,7 @@ pub(crate) struct Also {
 
 impl Also {
     /// From its beginning, for whoever wrote it with the same writer.
-    pub(crate) fn reader(&self) -> Reader<'_> {
+    pub(crate) fn reader(&self) -> Decoder<'_> {
         let mut events = EventReader::new(&self.packed);
         (0..self.count).for_each(|_| drop(events.read()));
         events.into_rest()

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::Plan;
+use super::plan::SimPlan;
 use crate::access::{Access, Answer};
 use crate::cast::Latecomers;
 use crate::history::{Event, Offence, OffenceKind};
@@ -34,7 +34,7 @@ enum Message {
 }
 
 /// See the module. Its memory is used by one run after another.
-pub(super) struct Stage {
+pub(super) struct SimRun {
     machine: Machine,
     now: Time,
     random: SplitMix64,
@@ -59,9 +59,9 @@ struct Seat {
     plays: bool,
 }
 
-impl Stage {
+impl SimRun {
     /// Memory for runs such as this one.
-    pub(super) fn new(plan: &Plan) -> Self {
+    pub(super) fn new(plan: &SimPlan) -> Self {
         Self {
             machine: Machine::new(Arc::clone(&plan.params)),
             now: Time::ZERO,
@@ -76,7 +76,7 @@ impl Stage {
     }
 
     /// Everything as it is before this run.
-    pub(super) fn set(&mut self, plan: &Plan) {
+    pub(super) fn set(&mut self, plan: &SimPlan) {
         self.clear(&plan.params, plan.seed);
         self.late = plan.cast.latecomers(&plan.params);
         for process in ProcessId::all(plan.params.processes()) {
@@ -337,7 +337,7 @@ mod tests {
     use crate::history::Recorded;
     use crate::params::ParamsSpec;
     use crate::process::{Act, Correct, Ended, RawOp, View};
-    use crate::sim::{Outcome, replay};
+    use crate::sim::{SimOutcome, replay};
 
     /// Does what a correct process does, as late as its patience allows.
     struct Stall(Correct);
@@ -365,22 +365,22 @@ mod tests {
     }
 
     /// Process 1 behaves like this among four correct ones, in warps of two.
-    fn run_with(first: Box<dyn Behaviour>) -> Outcome {
+    fn run_with(first: Box<dyn Behaviour>) -> SimOutcome {
         let params = Arc::new(Params::try_new(ParamsSpec::new(5, 2, 1)).unwrap());
-        let mut stage =
-            Stage::new(&Plan { params: Arc::clone(&params), cast: Cast::new(Vec::new()), seed: 1 });
-        stage.clear(&params, 1);
+        let mut run =
+            SimRun::new(&SimPlan { params: Arc::clone(&params), cast: Cast::new(Vec::new()), seed: 1 });
+        run.clear(&params, 1);
         let others = (0..4).map(|_| -> Box<dyn Behaviour> { Box::new(correct()) });
         for (process, behaviour) in ProcessId::all(5).zip(std::iter::once(first).chain(others)) {
-            stage.seat(process, &params, behaviour, process != ProcessId::FIRST);
+            run.seat(process, &params, behaviour, process != ProcessId::FIRST);
         }
         let (mut history, mut reports) = (Vec::new(), Vec::new());
-        stage.play(|at, events| history.extend(events.drain(..).map(|event| Recorded { at, event })));
-        stage.report(&mut reports);
-        Outcome { history, reports, list: stage.list().iter().cloned().collect() }
+        run.play(|at, events| history.extend(events.drain(..).map(|event| Recorded { at, event })));
+        run.report(&mut reports);
+        SimOutcome { history, reports, list: run.list().iter().cloned().collect() }
     }
 
-    fn four_have_decided(outcome: &Outcome) -> bool {
+    fn four_have_decided(outcome: &SimOutcome) -> bool {
         outcome.reports[1..].iter().all(|report| report.ended == Ended::Decided)
     }
 
