@@ -7,7 +7,7 @@
 //! left to arrive, the clock jumps to the machine's next deadline.
 //!
 //! [`run`] keeps the whole history. A [`Simulator`] makes one run after another in the same memory and can do
-//! without: then a [judge looks on](Onlooker) and only the [`Facts`] are left.
+//! without: then a [judge looks on](StreamingJudge) and only the [`VerdictSummary`] are left.
 //!
 //! What is left out: connections that break and clients that restart. [`crate::player`] covers them, and the
 //! network shows them.
@@ -21,7 +21,7 @@ pub use self::replay::{Difference, replay};
 use self::stage::Stage;
 use crate::cast::Cast;
 use crate::history::Recorded;
-use crate::judge::{self, Facts, Onlooker};
+use crate::judge::{StreamingJudge, VerdictSummary};
 use crate::machine::Entry;
 use crate::params::Params;
 use crate::process::Report;
@@ -60,7 +60,7 @@ pub fn run(plan: &Plan) -> Outcome {
 /// Makes one run after another, as [`run`] makes them, in the same memory.
 pub struct Simulator {
     stage: Stage,
-    onlooker: Onlooker,
+    judge: StreamingJudge,
     reports: Vec<Report>,
 }
 
@@ -70,7 +70,7 @@ impl Simulator {
     pub fn new(plan: &Plan) -> Self {
         Self {
             stage: Stage::new(plan),
-            onlooker: Onlooker::new(&plan.params, &plan.cast),
+            judge: StreamingJudge::new(&plan.params, &plan.cast),
             reports: Vec::new(),
         }
     }
@@ -86,15 +86,15 @@ impl Simulator {
         Outcome { history, reports, list: self.stage.list().iter().cloned().collect() }
     }
 
-    /// Runs it and keeps no more than the verdict takes. `meant` is what was meant to happen beyond the cast; that
-    /// every strategy must be seen at work is understood.
+    /// Runs it and keeps no more than the verdict takes. What is expected of it
+    /// follows from its cast.
     #[must_use]
-    pub fn facts(&mut self, plan: &Plan, meant: &judge::Plan) -> Facts {
-        let Self { stage, onlooker, reports } = self;
+    pub fn summary(&mut self, plan: &Plan) -> VerdictSummary {
+        let Self { stage, judge, reports } = self;
         stage.set(plan);
-        onlooker.begin(&plan.params, &plan.cast);
-        stage.play(|at, events| events.iter().for_each(|event| onlooker.observe(at, event)));
+        judge.begin(&plan.params, &plan.cast);
+        stage.play(|at, events| events.iter().for_each(|event| judge.observe(at, event)));
         stage.report(reports);
-        onlooker.facts(&plan.params, &plan.cast, plan.seed, meant, reports)
+        judge.summary(&plan.params, &plan.cast, plan.seed, reports)
     }
 }
