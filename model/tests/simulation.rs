@@ -11,7 +11,7 @@ use stickycas_model::byzantine::Strategy as Byzantine;
 use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::history::{Event, OffenceKind, Recorded};
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, Patience};
-use stickycas_model::process::{Ended, Report};
+use stickycas_model::process::{ProcessEnd, Report};
 use stickycas_model::sim::{SimOutcome, SimPlan, replay, run};
 use stickycas_model::types::{ProcessId, Seed, Time, Value};
 
@@ -62,7 +62,7 @@ fn run_and_replay(plan: &SimPlan) -> SimOutcome {
 fn decisions(plan: &SimPlan, outcome: &SimOutcome) -> Vec<String> {
     let report = |process| outcome.reports.iter().find(|report| report.process == process).unwrap();
     let decision = |report: &Report| match (&report.ended, &report.decision) {
-        (Ended::Decided, Some(value)) => value.to_string(),
+        (ProcessEnd::Decided, Some(value)) => value.to_string(),
         other => panic!("process {}: {other:?}", report.process),
     };
     plan.cast.correct().map(report).map(decision).collect()
@@ -211,7 +211,7 @@ fn without_any_correct_process_nothing_is_waited_for() {
 fn one_silent_process_with_endless_patience_stops_its_instance_but_not_the_run() {
     let plan = plan_with(1, 1, &["a", "!silent"], 0, |spec| spec.patience = Patience::Endless);
     let outcome = run_and_replay(&plan);
-    assert!(matches!(&outcome.reports[0].ended, Ended::Failed(why) if why.contains("had not decided")));
+    assert!(matches!(&outcome.reports[0].ended, ProcessEnd::Failed(why) if why.contains("had not decided")));
 }
 
 #[test]

@@ -58,4 +58,4 @@ pub use self::claims::{Claim, Expected, Task, section_9, tasks};
 pub use self::search::{SearchOrder, SearchResult, Witness, search};
 pub use self::setup::{Adversary, ProcessKind, ScheduleClass, Setup, SetupError};
 pub use self::steps::{Action, Transition};
-pub use self::world::BrokenRule;
+pub use self::world::RuleViolation;

@@ -7,7 +7,7 @@ use super::check::{ValidityOutcome, check, fact};
 use super::key::Key;
 use super::setup::{Setup, SetupError, Space};
 use super::steps::{Transition, steps};
-use super::world::{BrokenRule, SearchState};
+use super::world::{RuleViolation, SearchState};
 
 /// Which state is looked at next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct SearchResult {
 #[derive(Clone, Debug)]
 pub struct Witness {
     /// What is broken.
-    pub fault: BrokenRule,
+    pub fault: RuleViolation,
     /// The phases that lead to it.
     pub steps: Vec<Transition>,
 }

@@ -14,14 +14,14 @@ use crate::types::{AccessNumber, Position, ProcessId, Time, Value, WarpId};
 
 /// A rule that a state breaks.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct BrokenRule {
+pub struct RuleViolation {
     /// Its id in SPEC.
     pub rule: &'static str,
     /// What happened and what should have.
     pub what: String,
 }
 
-impl BrokenRule {
+impl RuleViolation {
     pub(super) fn new(rule: &'static str, what: impl Into<String>) -> Self {
         Self { rule, what: what.into() }
     }
@@ -105,7 +105,7 @@ pub(super) struct SearchState {
 
 impl SearchState {
     /// Everybody has joined, and no phase has come.
-    pub(super) fn new(ground: &Space) -> Result<Self, BrokenRule> {
+    pub(super) fn new(ground: &Space) -> Result<Self, RuleViolation> {
         let mut world = Self {
             machine: Machine::with_given_schedule(Arc::clone(&ground.params)),
             invariants: Invariants::with_given_schedule(Arc::clone(&ground.params)),
@@ -122,7 +122,7 @@ impl SearchState {
     }
 
     /// One phase.
-    pub(super) fn take(&mut self, ground: &Space, step: &Transition) -> Result<(), BrokenRule> {
+    pub(super) fn take(&mut self, ground: &Space, step: &Transition) -> Result<(), RuleViolation> {
         for &(process, role) in &step.seated {
             self.seats[process.index()] = match role {
                 ProcessKind::Byzantine => Slot::Byzantine { next: AccessNumber::FIRST, spent: false },
@@ -200,7 +200,7 @@ impl SearchState {
 
     /// Lets time pass until nothing waits any more: the phase opens, whoever is missing is given up, it is executed.
     /// Phases that were given before and for which nothing waited pass first (F4).
-    fn let_the_phase_pass(&mut self) -> Result<(), BrokenRule> {
+    fn let_the_phase_pass(&mut self) -> Result<(), RuleViolation> {
         /// Two for each phase given would do.
         const TICKS: u32 = 10_000;
         for _ in 0..TICKS {
@@ -208,22 +208,22 @@ impl SearchState {
             self.now = self.now.max(due);
             self.apply(Input::Tick)?;
         }
-        Err(BrokenRule::new("F3", "the phase does not end, though nobody has patience left"))
+        Err(RuleViolation::new("F3", "the phase does not end, though nobody has patience left"))
     }
 
-    fn apply(&mut self, input: Input) -> Result<(), BrokenRule> {
+    fn apply(&mut self, input: Input) -> Result<(), RuleViolation> {
         let mut events = Vec::new();
         let applied = self.machine.apply(self.now, input, &mut events);
         for event in events {
             self.observe(event)?;
         }
         // Nothing that the search sends is out of place, Byzantine or not.
-        applied.map_err(|refusal| BrokenRule::new("F8", format!("refused: {refusal}")))
+        applied.map_err(|refusal| RuleViolation::new("F8", format!("refused: {refusal}")))
     }
 
-    fn observe(&mut self, event: Event) -> Result<(), BrokenRule> {
+    fn observe(&mut self, event: Event) -> Result<(), RuleViolation> {
         let recorded = Recorded { at: self.now, event };
-        self.invariants.observe(&recorded).map_err(|broken| BrokenRule::new(broken.rule, broken.what))?;
+        self.invariants.observe(&recorded).map_err(|broken| RuleViolation::new(broken.rule, broken.what))?;
         match recorded.event {
             Event::Answered { process, phase, answer, .. } => {
                 if let Slot::Correct(actor) = &mut self.seats[process.index()] {
@@ -245,7 +245,7 @@ impl SearchState {
             }
             Event::Offence(offence) if matches!(self.seats[offence.process.index()], Slot::Correct(_)) => {
                 let (process, kind, detail) = (offence.process, offence.kind, offence.detail);
-                return Err(BrokenRule::new(
+                return Err(RuleViolation::new(
                     "B3",
                     format!("{process} is correct, accused of {kind:?}: {detail}"),
                 ));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Case;
 use crate::access::Answer;
 use crate::history::{Event, Offence, OffenceKind};
-use crate::invariants::{Broken, Invariants};
+use crate::invariants::{BrokenRule, Invariants};
 use crate::params::Params;
 use crate::scheduler::{CachedSchedule, Schedule};
 use crate::types::{Phase, ProcessId, Value};
@@ -16,7 +16,7 @@ use crate::types::{Phase, ProcessId, Value};
 pub(super) struct Evidence {
     params: Arc<Params>,
     /// The first rule that it breaks.
-    pub(super) broken: Option<Broken>,
+    pub(super) broken: Option<BrokenRule>,
     pub(super) list: Vec<Entry>,
     pub(super) sealed: bool,
     /// The last phase that was executed.

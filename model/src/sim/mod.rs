@@ -7,7 +7,8 @@
 //! left to arrive, the clock jumps to the machine's next deadline.
 //!
 //! [`run`] keeps the whole history. A [`Simulator`] makes one run after another in the same memory and can do
-//! without: then a [judge looks on](crate::judge::Onlooker) and only the [`Facts`](crate::judge::Facts) are left.
+//! without: then a [judge](crate::judge::StreamingJudge) reads the events and only the
+//! [`VerdictSummary`](crate::judge::VerdictSummary) is left.
 //!
 //! What is left out: connections that break and clients that restart. [`crate::player`] covers them, and the
 //! network shows them.

@@ -9,8 +9,8 @@ use crate::cast::Latecomers;
 use crate::history::{Event, Offence, OffenceKind};
 use crate::machine::{Admission, Entry, Machine};
 use crate::params::{Params, Patience, ValueError};
-use crate::player::{Due, Player};
-use crate::process::{Behaviour, Report, When};
+use crate::player::{Player, StepKind};
+use crate::process::{Behaviour, Report, SendTime};
 use crate::random::SplitMix64;
 use crate::sticky_cas::StickyCas;
 use crate::types::{AccessNumber, Position, ProcessId, SessionId, Time, Value};
@@ -293,17 +293,17 @@ impl SimRun {
     /// Asks a process what it does next.
     fn ask(&mut self, process: ProcessId) {
         let seat = self.seat_of(process);
-        match seat.player.due() {
-            Due::Access { number, when } => {
+        match seat.player.next_step_kind() {
+            StepKind::Access { number, when } => {
                 let to = match when {
-                    When::Ready => &mut self.ready,
-                    When::LastMoment => &mut self.held_back,
+                    SendTime::Ready => &mut self.ready,
+                    SendTime::LastMoment => &mut self.held_back,
                 };
                 to.push((process, Message::Access(number)));
             }
-            Due::Decide => self.ready.push((process, Message::Decide)),
-            Due::Wait => {}
-            Due::Stay | Due::Leave => {
+            StepKind::Decide => self.ready.push((process, Message::Decide)),
+            StepKind::Wait => {}
+            StepKind::Stay | StepKind::Leave => {
                 let played = std::mem::take(&mut seat.plays);
                 self.playing -= usize::from(played);
             }
@@ -336,7 +336,7 @@ mod tests {
     use crate::cast::Cast;
     use crate::history::Recorded;
     use crate::params::ParamsSpec;
-    use crate::process::{Act, Correct, Ended, RawOp, View};
+    use crate::process::{Act, Correct, ProcessEnd, RawOp, View};
     use crate::sim::{SimOutcome, replay};
 
     /// Does what a correct process does, as late as its patience allows.
@@ -345,7 +345,7 @@ mod tests {
     impl Behaviour for Stall {
         fn act(&mut self, view: &View) -> Act {
             match self.0.act(view) {
-                Act::Access { op, .. } => Act::Access { op, when: When::LastMoment },
+                Act::Access { op, .. } => Act::Access { op, when: SendTime::LastMoment },
                 other => other,
             }
         }
@@ -356,7 +356,7 @@ mod tests {
 
     impl Behaviour for Malformed {
         fn act(&mut self, _: &View) -> Act {
-            Act::Access { op: RawOp::Append(self.0.clone().into()), when: When::Ready }
+            Act::Access { op: RawOp::Append(self.0.clone().into()), when: SendTime::Ready }
         }
     }
 
@@ -381,7 +381,7 @@ mod tests {
     }
 
     fn four_have_decided(outcome: &SimOutcome) -> bool {
-        outcome.reports[1..].iter().all(|report| report.ended == Ended::Decided)
+        outcome.reports[1..].iter().all(|report| report.ended == ProcessEnd::Decided)
     }
 
     #[test]
@@ -404,7 +404,9 @@ mod tests {
                 _ => false,
             });
             assert_eq!(filed.count() as u64, crate::player::REFUSALS_IN_A_ROW);
-            assert!(matches!(&outcome.reports[0].ended, Ended::Failed(why) if why.contains("the value")));
+            assert!(
+                matches!(&outcome.reports[0].ended, ProcessEnd::Failed(why) if why.contains("the value"))
+            );
             assert!(outcome.list.iter().all(|entry| entry.process != ProcessId::FIRST));
             assert!(
                 replay(&Arc::new(Params::try_new(ParamsSpec::new(5, 2, 1)).unwrap()), &outcome.history)

@@ -3,7 +3,7 @@
 use super::plan::SimPlan;
 use super::sim_run::SimRun;
 use crate::history::Recorded;
-use crate::judge::{self, Facts, Onlooker};
+use crate::judge::{StreamingJudge, VerdictSummary};
 use crate::machine::Entry;
 use crate::process::Report;
 
@@ -30,7 +30,7 @@ pub fn run(plan: &SimPlan) -> SimOutcome {
 /// Makes one run after another, as [`run`] makes them, in the same memory.
 pub struct Simulator {
     sim_run: SimRun,
-    onlooker: Onlooker,
+    judge: StreamingJudge,
     reports: Vec<Report>,
 }
 
@@ -40,7 +40,7 @@ impl Simulator {
     pub fn new(plan: &SimPlan) -> Self {
         Self {
             sim_run: SimRun::new(plan),
-            onlooker: Onlooker::new(&plan.params, &plan.cast),
+            judge: StreamingJudge::new(&plan.params, &plan.cast),
             reports: Vec::new(),
         }
     }
@@ -56,15 +56,14 @@ impl Simulator {
         SimOutcome { history, reports, list: self.sim_run.list().iter().cloned().collect() }
     }
 
-    /// Runs it and keeps no more than the verdict takes. `meant` is what was meant to happen beyond the cast; that
-    /// every strategy must be seen at work is understood.
+    /// Runs the plan and keeps no more than the verdict takes. What is expected of the run follows from its cast.
     #[must_use]
-    pub fn facts(&mut self, plan: &SimPlan, meant: &judge::Plan) -> Facts {
-        let Self { sim_run, onlooker, reports } = self;
+    pub fn summary(&mut self, plan: &SimPlan) -> VerdictSummary {
+        let Self { sim_run, judge, reports } = self;
         sim_run.set(plan);
-        onlooker.begin(&plan.params, &plan.cast);
-        sim_run.play(|at, events| events.iter().for_each(|event| onlooker.observe(at, event)));
+        judge.begin(&plan.params, &plan.cast);
+        sim_run.play(|at, events| events.iter().for_each(|event| judge.observe(at, event)));
         sim_run.report(reports);
-        onlooker.facts(&plan.params, &plan.cast, plan.seed, meant, reports)
+        judge.summary(&plan.params, &plan.cast, plan.seed, reports)
     }
 }

@@ -6,7 +6,7 @@ use crate::types::{Phase, ProcessId, WarpId};
 
 /// Tallies of all warps.
 #[derive(Clone, Debug)]
-pub(super) struct Floor {
+pub(super) struct PhaseOracle {
     calendar: CachedSchedule,
     tallies: Vec<Tally>,
     /// Warps whose phases must not pass without a step: somebody is awaited, or something waits (F4).
@@ -28,7 +28,7 @@ struct Tally {
     queue: Vec<ProcessId>,
 }
 
-impl Floor {
+impl PhaseOracle {
     /// Everybody is awaited and nothing waits.
     pub(super) fn new(params: &Params) -> Self {
         let warps = || (0..params.warps() as usize).filter_map(WarpId::from_index);
