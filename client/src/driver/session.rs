@@ -6,7 +6,7 @@ use std::sync::Arc;
 use stickycas_model::machine::Welcome;
 use stickycas_model::params::{Params, Patience};
 use stickycas_model::player::{Player, Step};
-use stickycas_model::process::{RawOp, When};
+use stickycas_model::process::{RawOp, SendTime};
 use stickycas_model::types::{AccessNumber, Value};
 use stickycas_proto::convert::access::{decision_frame, raw_access_frame};
 use stickycas_proto::convert::answer::AnswerData;
@@ -144,10 +144,10 @@ impl Drive<'_> {
         let mut frames = Vec::new();
         let ended = loop {
             match self.player().next_step() {
-                Step::Access { number, op, when: When::Ready } => {
+                Step::Access { number, op, when: SendTime::Ready } => {
                     frames.push(self.access(session, number, op));
                 }
-                Step::Access { number, op, when: When::LastMoment } => {
+                Step::Access { number, op, when: SendTime::LastMoment } => {
                     session.held = Some((self.last_moment(), number, op));
                 }
                 Step::Decide(value) => {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use stickycas_model::cast::Role;
-use stickycas_model::process::{Ended, Report};
+use stickycas_model::process::{ProcessEnd, Report};
 use stickycas_model::types::{ProcessId, Value};
 use stickycas_proto::convert::report::ProcessReport;
 use stickycas_proto::v1::RefusalReason;
@@ -174,7 +174,7 @@ fn stand_in(scenario: &Scenario, process: ProcessId, decided: &Value) -> Ending 
         decision: Some(decided.clone()),
         phase: None,
         from: Vec::new(),
-        ended: Ended::Decided,
+        ended: ProcessEnd::Decided,
     };
     let correct = scenario.cast.part(process).is_some_and(|part| part.role == Role::Correct);
     Ending { process, report: correct.then(report), trouble: None }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use stickycas_client::Error;
 use stickycas_client::watch::WatchFrom;
-use stickycas_model::counts::Counted;
+use stickycas_model::counts::RunCounts;
 use stickycas_model::types::ProcessId;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1::RefusalReason;
@@ -37,7 +37,7 @@ pub async fn judge(
     desk: &Desk,
     scenario: &Scenario,
     instance: InstanceId,
-    before: &Counted,
+    before: &RunCounts,
     options: &Options,
 ) -> anyhow::Result<Record> {
     desk.expect(instance, &scenario.params);
@@ -52,7 +52,7 @@ pub async fn judge(
     let stalled = await_correct(&mut attendance, &mut collector, &mut waiting).await?;
     await_byzantine(&mut attendance, &mut collector, &mut waiting, stalled).await?;
     let mut lost = collector.happened().lost.clone();
-    let mut counts = Counted::default();
+    let mut counts = RunCounts::default();
     if lost.is_none() {
         match known(counted(site, scenario).await)? {
             Ok(now) => counts = now.since(before),

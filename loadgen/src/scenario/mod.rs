@@ -56,8 +56,8 @@ impl Scenario {
 
     /// The scenario as the simulator takes it.
     #[must_use]
-    pub fn plan(&self) -> sim::Plan {
-        sim::Plan { params: Arc::clone(&self.params), cast: self.cast.clone(), seed: self.seed }
+    pub fn plan(&self) -> sim::SimPlan {
+        sim::SimPlan { params: Arc::clone(&self.params), cast: self.cast.clone(), seed: self.seed }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use stickycas_loadgen::Record;
 use stickycas_model::judge::Outcome;
-use stickycas_model::process::Ended;
+use stickycas_model::process::ProcessEnd;
 use stickycas_model::types::Phase;
 use stickycas_proto::convert::report::ProcessReport;
 use stickycas_proto::names::InstanceId;
@@ -16,7 +16,7 @@ fn coffee() -> ProcessReport {
         decision: Some(value("coffee")),
         phase: Phase::new(9),
         from: vec![value("coffee")],
-        ended: Ended::Decided,
+        ended: ProcessEnd::Decided,
         refusal: None,
         proposal: None,
         reconnections: 0,

@@ -48,9 +48,9 @@ mod kept;
 mod list;
 mod member;
 mod offences;
-mod packed;
 mod phases;
 mod queues;
+mod snapshot;
 mod status;
 mod step;
 mod warp;
@@ -60,7 +60,7 @@ use std::sync::Arc;
 use crate::access::{Access, Answer, AppendAnswer, Op, ReadAnswer, Refusal};
 use crate::history::{Event, Offence};
 use crate::params::{Arbiter, Params};
-use crate::scheduler::{Calendar, Schedule, WarpSet};
+use crate::scheduler::{CachedSchedule, Schedule, WarpSet};
 use crate::sticky_cas::StickyCas;
 use crate::types::{AccessNumber, Phase, ProcessId, SessionId, Time, Value, WarpId};
 
@@ -168,7 +168,7 @@ pub struct Entry {
 #[derive(Clone, Debug)]
 pub struct Machine {
     params: Arc<Params>,
-    calendar: Calendar,
+    calendar: CachedSchedule,
     /// Rank of each process under a `priority` arbiter, else empty.
     ranks: Box<[u32]>,
     list: List,
@@ -274,7 +274,7 @@ impl Machine {
 
     fn within(memory: Memory, params: Arc<Params>) -> Self {
         let memory = memory.made_new(&params);
-        let calendar = Calendar::new(Schedule::new(&params));
+        let calendar = CachedSchedule::new(Schedule::new(&params));
         Self {
             ranks: ranks(&params),
             list: List::with_limit(params.list_limit()),

@@ -14,7 +14,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use stickycas_model::access::{Access, Refusal};
-use stickycas_model::dense::{Reader, Writer};
+use stickycas_model::compact_codec::{Decoder, Encoder};
 use stickycas_model::history::{Event, Offence, OffenceKind, Recorded};
 use stickycas_model::invariants::check;
 use stickycas_model::machine::{Admission, Input, Machine, State};
@@ -215,10 +215,10 @@ impl Run {
 
     /// Goes on with what is left of a machine that was written down when its instance ended.
     fn pack(&mut self) {
-        let mut writer = Writer::default();
-        self.machine.pack(&mut writer);
-        let mut reader = Reader::new(writer.bytes());
-        let unpacked = Machine::unpack(self.machine.params().clone(), &mut reader).unwrap();
+        let mut writer = Encoder::default();
+        self.machine.write_snapshot(&mut writer);
+        let mut reader = Decoder::new(writer.bytes());
+        let unpacked = Machine::from_snapshot(self.machine.params().clone(), &mut reader).unwrap();
         assert!(reader.rest().is_empty());
         assert_eq!(unpacked.status(self.told), self.machine.status(self.told));
         assert_eq!(unpacked.list(), self.machine.list());

@@ -2,7 +2,7 @@
 
 use stickycas_model::judge::Outcome;
 use stickycas_model::params::Params;
-use stickycas_model::process::{Ended, Report};
+use stickycas_model::process::{ProcessEnd, Report};
 use stickycas_model::types::{Phase, ProcessId, Value};
 
 use super::WireError;
@@ -24,7 +24,7 @@ pub struct ProcessReport {
     /// The entries that it decided from, in the order of their positions.
     pub from: Vec<Value>,
     /// How it ended.
-    pub ended: Ended,
+    pub ended: ProcessEnd,
     /// Why the server would not have it any more, if that ended it.
     pub refusal: Option<RefusalReason>,
     /// What it proposed, if it tells.
@@ -47,10 +47,10 @@ impl ProcessReport {
             Ok(v1::ReportedEnd::Decided) if wire.decision.is_none() => {
                 return Err(WireError::Missing("decision"));
             }
-            Ok(v1::ReportedEnd::Decided) => Ended::Decided,
-            Ok(v1::ReportedEnd::NothingToDecide) => Ended::NothingToDecide,
+            Ok(v1::ReportedEnd::Decided) => ProcessEnd::Decided,
+            Ok(v1::ReportedEnd::NothingToDecide) => ProcessEnd::NothingToDecide,
             Ok(v1::ReportedEnd::Failed) => {
-                Ended::Failed(wire.failure.chars().take(LONGEST_FAILURE).collect())
+                ProcessEnd::Failed(wire.failure.chars().take(LONGEST_FAILURE).collect())
             }
             Ok(v1::ReportedEnd::Unspecified) | Err(_) => {
                 return Err(WireError::UnknownEnum { field: "end", value: wire.end });
@@ -72,9 +72,9 @@ impl ProcessReport {
     #[must_use]
     pub fn to_wire(&self, instance: InstanceId) -> v1::ReportRequest {
         let (end, failure) = match &self.ended {
-            Ended::Decided => (v1::ReportedEnd::Decided, ""),
-            Ended::NothingToDecide => (v1::ReportedEnd::NothingToDecide, ""),
-            Ended::Failed(why) => (v1::ReportedEnd::Failed, why.as_str()),
+            ProcessEnd::Decided => (v1::ReportedEnd::Decided, ""),
+            ProcessEnd::NothingToDecide => (v1::ReportedEnd::NothingToDecide, ""),
+            ProcessEnd::Failed(why) => (v1::ReportedEnd::Failed, why.as_str()),
         };
         v1::ReportRequest {
             instance_id: instance.to_string(),
@@ -143,7 +143,7 @@ mod tests {
             decision: Some(value("tea")),
             phase: Phase::new(4),
             from: vec![value("tea"), value("milk")],
-            ended: Ended::Decided,
+            ended: ProcessEnd::Decided,
             refusal: None,
             proposal: Some(value("tea")),
             reconnections: 1,
@@ -156,7 +156,7 @@ mod tests {
             decision: None,
             phase: None,
             from: Vec::new(),
-            ended: Ended::Failed("no such instance".to_owned()),
+            ended: ProcessEnd::Failed("no such instance".to_owned()),
             refusal: Some(RefusalReason::InstanceUnknown),
             proposal: None,
             reconnections: 0,

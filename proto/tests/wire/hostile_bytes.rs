@@ -11,7 +11,7 @@ use proptest::sample::Index;
 use prost::Message;
 use stickycas_model::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use stickycas_model::params::{Params, ParamsSpec};
-use stickycas_model::process::Ended;
+use stickycas_model::process::ProcessEnd;
 use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId, Seed, SessionId, Value};
 use stickycas_proto::attach::{self, DecodedFrame};
 use stickycas_proto::convert::access::{
@@ -149,7 +149,7 @@ fn well_formed() -> Vec<(&'static str, Vec<u8>)> {
         decision: Some(value.clone()),
         phase: Some(Phase::FIRST),
         from: vec![value.clone()],
-        ended: Ended::Decided,
+        ended: ProcessEnd::Decided,
         refusal: None,
         proposal: Some(value.clone()),
         reconnections: 1,

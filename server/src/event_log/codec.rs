@@ -1,6 +1,6 @@
 //! ReadEvents in few bytes: how an instance keeps its record.
 //!
-//! An event is a byte for what it is, and numbers in as few bytes as they need ([`stickycas_model::dense`]). What
+//! An event is a byte for what it is, and numbers in as few bytes as they need ([`stickycas_model::compact_codec`]). What
 //! follows from the events before it is left out: a moment that is the same, the process that has just joined, a phase
 //! that is still the last one, a value that was written before. A correct process's access so takes some ten bytes,
 //! where [`Recorded`] takes sixty.
@@ -8,7 +8,7 @@
 //! A segment can be read from its beginning only, so a record is cut into several; see [`super::memory`].
 
 use stickycas_model::access::{Answer, AppendAnswer, Op, ReadAnswer};
-use stickycas_model::dense::{Reader, Writer};
+use stickycas_model::compact_codec::{Decoder, Encoder};
 use stickycas_model::history::{Event, Offence, OffenceKind, Recorded};
 use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId, SessionId, Time};
 
@@ -65,7 +65,7 @@ impl Default for DeltaState {
 pub(super) struct EventWriter(DeltaState);
 
 impl EventWriter {
-    pub(super) fn write(&mut self, at: Time, event: &Event, out: &mut Writer) {
+    pub(super) fn write(&mut self, at: Time, event: &Event, out: &mut Encoder) {
         let before = &mut self.0;
         let (kind, flags) = before.head(event);
         let later = at != before.at;
@@ -138,9 +138,9 @@ impl DeltaState {
     }
 
     /// The rest of an event, as its head says.
-    fn body(&self, event: &Event, flags: u8, out: &mut Writer) {
+    fn body(&self, event: &Event, flags: u8, out: &mut Encoder) {
         let has = |flag: u8| flags & flag != 0;
-        let phase = |phase: Phase, out: &mut Writer| out.number(phase.get().wrapping_sub(self.phase.get()));
+        let phase = |phase: Phase, out: &mut Encoder| out.number(phase.get().wrapping_sub(self.phase.get()));
         match event {
             Event::Joined { process } | Event::PatienceSpent { process } => out.number(process.get()),
             Event::Session { process, session, incarnation } => {
@@ -208,7 +208,7 @@ impl DeltaState {
         }
     }
 
-    fn answer(&self, answer: &Answer, flags: u8, out: &mut Writer) {
+    fn answer(&self, answer: &Answer, flags: u8, out: &mut Encoder) {
         match answer {
             Answer::Append(AppendAnswer::Success(position)) if flags & B == 0 => out.number(position.get()),
             Answer::Append(_) => {}
@@ -224,7 +224,7 @@ impl DeltaState {
         }
     }
 
-    fn offence(&self, offence: &Offence, out: &mut Writer) {
+    fn offence(&self, offence: &Offence, out: &mut Encoder) {
         out.number(offence.process.get());
         out.byte(offence.kind as u8);
         offence.number.inspect(|number| out.number(number.get()));
@@ -243,17 +243,17 @@ impl DeltaState {
 /// Reads events in the order in which they were written down.
 #[derive(Debug)]
 pub(super) struct EventReader<'a> {
-    bytes: Reader<'a>,
+    bytes: Decoder<'a>,
     before: DeltaState,
 }
 
 impl<'a> EventReader<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes: Reader::new(bytes), before: DeltaState::default() }
+        Self { bytes: Decoder::new(bytes), before: DeltaState::default() }
     }
 
     /// What is behind the events that were read, for whoever wrote it there with the same writer.
-    pub(super) fn into_rest(self) -> Reader<'a> {
+    pub(super) fn into_rest(self) -> Decoder<'a> {
         self.bytes
     }
 
@@ -459,7 +459,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_was_written_down_reads_back(events in vec(recorded(), 0..200)) {
-            let (mut events_out, mut out) = (EventWriter::default(), Writer::default());
+            let (mut events_out, mut out) = (EventWriter::default(), Encoder::default());
             events.iter().for_each(|it| events_out.write(it.at, &it.event, &mut out));
             let mut reader = EventReader::new(out.bytes());
             let read: Vec<Recorded> = std::iter::from_fn(|| reader.read()).collect();

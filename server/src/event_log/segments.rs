@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use stickycas_model::dense::{Reader, Writer};
+use stickycas_model::compact_codec::{Decoder, Encoder};
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::types::{Phase, Time};
 
@@ -42,7 +42,7 @@ pub(crate) struct EventLog {
 #[derive(Debug, Default)]
 struct OpenSegment {
     writer: EventWriter,
-    packed: Writer,
+    packed: Encoder,
     count: u32,
     last_step: Option<Phase>,
 }
@@ -141,7 +141,7 @@ impl EventLog {
     }
 
     /// Nothing more will happen: takes everything out. Behind the last events `also` writes what else is to be kept.
-    pub(crate) fn end(&mut self, trailer: impl FnOnce(&mut Writer)) -> SealedLog {
+    pub(crate) fn end(&mut self, trailer: impl FnOnce(&mut Encoder)) -> SealedLog {
         let OpenSegment { mut packed, count, last_step, .. } = std::mem::take(&mut self.open);
         let events = u32::try_from(packed.bytes().len()).expect("a segment of events takes less than 4 GiB");
         trailer(&mut packed);
@@ -232,7 +232,7 @@ pub(crate) struct Trailer {
 
 impl Trailer {
     /// From its beginning, for whoever wrote it with the same writer.
-    pub(crate) fn reader(&self) -> Reader<'_> {
+    pub(crate) fn reader(&self) -> Decoder<'_> {
         let mut events = EventReader::new(&self.packed);
         (0..self.count).for_each(|_| drop(events.read()));
         events.into_rest()

@@ -41,7 +41,7 @@ impl Archived {
     /// What is kept of an instance that ended at this time and of which every step is committed.
     pub(super) fn new(live: &mut Live, ended: Time) -> Self {
         let Live { machine, events, sessions, .. } = live;
-        let events = events.end(|out| machine.pack(out));
+        let events = events.end(|out| machine.write_snapshot(out));
         let sessions = std::mem::take(sessions);
         let sessions = (!sessions.is_empty()).then(|| Box::new(sessions));
         Self { events, sessions, ended, state: machine.state() }
@@ -59,7 +59,7 @@ impl Archived {
 /// The machine of the instance with this configuration.
 pub(super) fn restore_machine(trailer: &Trailer, config: &InstanceConfig) -> Machine {
     let params = Arc::new(config.params());
-    Machine::unpack(params, &mut trailer.reader()).expect("it was encoded with these parameters")
+    Machine::from_snapshot(params, &mut trailer.reader()).expect("it was encoded with these parameters")
 }
 
 #[cfg(test)]

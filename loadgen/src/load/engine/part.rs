@@ -199,10 +199,10 @@ impl Part {
             self.player.fail(format!("ended by the load generator: {ended}"));
         }
         let report = self.player.report();
-        let left = report.ended == stickycas_model::process::Ended::Decided;
+        let left = report.ended == stickycas_model::process::ProcessEnd::Decided;
         // By itself it ends with a decision, or because there is nothing to decide or its part has it so.
         let failed = self.party == Party::Correct
-            && matches!(report.ended, stickycas_model::process::Ended::Failed(_));
+            && matches!(report.ended, stickycas_model::process::ProcessEnd::Failed(_));
         let ended = if ended.is_answer() && failed { Ended::Failed(Fault::GaveUp) } else { ended };
         let decision = self.decided.and(report.decision.clone());
         self.table.end(Ending {

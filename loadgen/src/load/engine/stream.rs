@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stickycas_client::Connection;
 use stickycas_model::player::Step;
-use stickycas_model::process::{RawOp, When};
+use stickycas_model::process::{RawOp, SendTime};
 use stickycas_model::types::AccessNumber;
 use stickycas_proto::attach::{
     DecodedResponse, EncodedRequest, ResponseFrame, encode_access, encode_decision, encode_hello,
@@ -226,12 +226,12 @@ impl Stream {
         let Some(part) = self.parts[channel as usize].as_mut() else { return };
         loop {
             match part.next(now) {
-                Step::Access { number, op, when: When::Ready } => {
+                Step::Access { number, op, when: SendTime::Ready } => {
                     part.sends(&op, now);
                     encode_access(&mut self.message, channel, number.get(), &op);
                     self.frames += 1;
                 }
-                Step::Access { number, op, when: When::LastMoment } => {
+                Step::Access { number, op, when: SendTime::LastMoment } => {
                     self.holds += 1;
                     let at = now + part.last_moment();
                     self.held.insert((at, self.holds), Held { channel, number, op });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use stickycas_client::Connection;
 use stickycas_model::player::Step;
-use stickycas_model::process::{RawOp, When};
+use stickycas_model::process::{RawOp, SendTime};
 use stickycas_model::types::AccessNumber;
 use stickycas_proto::convert::answer::AnswerData;
 use stickycas_proto::v1;
@@ -30,7 +30,7 @@ async fn drive(part: &mut Part, connection: &Connection, shared: &Shared, who: P
     loop {
         match part.next(Instant::now()) {
             Step::Access { number, op, when } => {
-                if when == When::LastMoment {
+                if when == SendTime::LastMoment {
                     sleep(part.last_moment()).await;
                 }
                 if let Then::Ends(ended) = access(part, number, &op, connection, shared, who).await {

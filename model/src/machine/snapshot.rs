@@ -10,7 +10,7 @@ use super::kept::Kept;
 use super::member::Session;
 use super::{Entry, Machine, OffenceCount, State};
 use crate::access::AppendAnswer;
-use crate::dense::{Reader, Writer};
+use crate::compact_codec::{Decoder, Encoder};
 use crate::history::{Offence, OffenceKind};
 use crate::params::Params;
 use crate::types::{AccessNumber, Phase, ProcessId, SessionId};
@@ -42,7 +42,7 @@ fn session_flag(session: Session) -> u8 {
 
 impl Machine {
     /// Writes it down. Its instance must have ended.
-    pub fn pack(&self, out: &mut Writer) {
+    pub fn write_snapshot(&self, out: &mut Encoder) {
         debug_assert!(
             matches!(self.state, State::Finished | State::Closed),
             "{:?} has not ended",
@@ -72,7 +72,7 @@ impl Machine {
         self.pack_misbehaviour(out);
     }
 
-    fn pack_misbehaviour(&self, out: &mut Writer) {
+    fn pack_misbehaviour(&self, out: &mut Encoder) {
         if !self.offences.counts.is_empty() {
             out.number(self.offences.counts.len() as u64);
             for ((process, kind), OffenceCount { first, count }) in &self.offences.counts {
@@ -95,7 +95,7 @@ impl Machine {
 
     /// The machine that was written down; `None` if this is none with these parameters.
     #[must_use]
-    pub fn unpack(params: Arc<Params>, packed: &mut Reader<'_>) -> Option<Self> {
+    pub fn from_snapshot(params: Arc<Params>, packed: &mut Decoder<'_>) -> Option<Self> {
         let mut machine = Self::new(params);
         let flags = packed.byte()?;
         machine.state = if flags & 1 == 0 { State::Finished } else { State::Closed };
@@ -120,7 +120,7 @@ impl Machine {
         Some(machine)
     }
 
-    fn unpack_misbehaviour(&mut self, flags: u8, packed: &mut Reader<'_>) -> Option<()> {
+    fn unpack_misbehaviour(&mut self, flags: u8, packed: &mut Decoder<'_>) -> Option<()> {
         if flags & 1 << 3 != 0 {
             for _ in 0..packed.number()? {
                 let process = packed.process()?;
@@ -146,7 +146,7 @@ impl Machine {
         Some(())
     }
 
-    fn pack_member(&self, process: ProcessId, out: &mut Writer) {
+    fn pack_member(&self, process: ProcessId, out: &mut Encoder) {
         let (member, rare) = (&self.members[process.index()], &self.rare[process.index()]);
         out.byte(
             flag(member.has_joined(), JOINED)
@@ -176,7 +176,7 @@ impl Machine {
         }
     }
 
-    fn unpack_member(&mut self, process: ProcessId, packed: &mut Reader<'_>) -> Option<()> {
+    fn unpack_member(&mut self, process: ProcessId, packed: &mut Decoder<'_>) -> Option<()> {
         let flags = packed.byte()?;
         let (next, session) = (packed.access_number()?, unpack_session(flags, packed)?);
         let append = if flags & APPENDED != 0 { Some(packed.phase()?) } else { None };
@@ -214,13 +214,13 @@ impl Machine {
     }
 }
 
-fn pack_later_session(session: Session, out: &mut Writer) {
+fn pack_later_session(session: Session, out: &mut Encoder) {
     if let Some(session) = session.get().filter(|session| *session != SessionId::FIRST) {
         out.number(session.get());
     }
 }
 
-fn unpack_session(flags: u8, packed: &mut Reader<'_>) -> Option<Session> {
+fn unpack_session(flags: u8, packed: &mut Decoder<'_>) -> Option<Session> {
     let session = match flags {
         _ if flags & FIRST_SESSION != 0 => Some(SessionId::FIRST),
         _ if flags & LATER_SESSION != 0 => Some(packed.session()?),
@@ -230,7 +230,7 @@ fn unpack_session(flags: u8, packed: &mut Reader<'_>) -> Option<Session> {
     session.is_none_or(|session| session.get() <= super::MAX_SESSIONS).then(|| Session::new(session))
 }
 
-fn pack_kept(kept: Kept, out: &mut Writer) {
+fn pack_kept(kept: Kept, out: &mut Encoder) {
     out.byte(flag(kept.append, APPEND) | session_flag(kept.session));
     pack_later_session(kept.session, out);
     out.number(kept.phase.get());
@@ -247,7 +247,7 @@ fn pack_kept(kept: Kept, out: &mut Writer) {
     }
 }
 
-fn unpack_kept(packed: &mut Reader<'_>) -> Option<Kept> {
+fn unpack_kept(packed: &mut Decoder<'_>) -> Option<Kept> {
     let flags = packed.byte()?;
     let (session, phase) = (unpack_session(flags, packed)?, packed.phase()?);
     let append = flags & APPEND != 0;

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::Plan;
+use super::plan::SimPlan;
 use crate::access::{Access, Answer};
 use crate::cast::Latecomers;
 use crate::history::{Event, Offence, OffenceKind};
 use crate::machine::{Admission, Entry, Machine};
 use crate::params::{Params, Patience, ValueError};
-use crate::player::{Due, Player};
-use crate::process::{Behaviour, Report, When};
+use crate::player::{Player, StepKind};
+use crate::process::{Behaviour, Report, SendTime};
 use crate::random::SplitMix64;
 use crate::sticky_cas::StickyCas;
 use crate::types::{AccessNumber, Position, ProcessId, SessionId, Time, Value};
@@ -34,7 +34,7 @@ enum Message {
 }
 
 /// See the module. Its memory is used by one run after another.
-pub(super) struct Stage {
+pub(super) struct SimRun {
     machine: Machine,
     now: Time,
     random: SplitMix64,
@@ -59,9 +59,9 @@ struct Seat {
     plays: bool,
 }
 
-impl Stage {
+impl SimRun {
     /// Memory for runs such as this one.
-    pub(super) fn new(plan: &Plan) -> Self {
+    pub(super) fn new(plan: &SimPlan) -> Self {
         Self {
             machine: Machine::new(Arc::clone(&plan.params)),
             now: Time::ZERO,
@@ -76,7 +76,7 @@ impl Stage {
     }
 
     /// Everything as it is before this run.
-    pub(super) fn set(&mut self, plan: &Plan) {
+    pub(super) fn set(&mut self, plan: &SimPlan) {
         self.clear(&plan.params, plan.seed);
         self.late = plan.cast.latecomers(&plan.params);
         for process in ProcessId::all(plan.params.processes()) {
@@ -293,17 +293,17 @@ impl Stage {
     /// Asks a process what it does next.
     fn ask(&mut self, process: ProcessId) {
         let seat = self.seat_of(process);
-        match seat.player.due() {
-            Due::Access { number, when } => {
+        match seat.player.next_step_kind() {
+            StepKind::Access { number, when } => {
                 let to = match when {
-                    When::Ready => &mut self.ready,
-                    When::LastMoment => &mut self.held_back,
+                    SendTime::Ready => &mut self.ready,
+                    SendTime::LastMoment => &mut self.held_back,
                 };
                 to.push((process, Message::Access(number)));
             }
-            Due::Decide => self.ready.push((process, Message::Decide)),
-            Due::Wait => {}
-            Due::Stay | Due::Leave => {
+            StepKind::Decide => self.ready.push((process, Message::Decide)),
+            StepKind::Wait => {}
+            StepKind::Stay | StepKind::Leave => {
                 let played = std::mem::take(&mut seat.plays);
                 self.playing -= usize::from(played);
             }
@@ -336,8 +336,8 @@ mod tests {
     use crate::cast::Cast;
     use crate::history::Recorded;
     use crate::params::ParamsSpec;
-    use crate::process::{Act, Correct, Ended, RawOp, View};
-    use crate::sim::{Outcome, replay};
+    use crate::process::{Act, Correct, ProcessEnd, RawOp, View};
+    use crate::sim::{SimOutcome, replay};
 
     /// Does what a correct process does, as late as its patience allows.
     struct Stall(Correct);
@@ -345,7 +345,7 @@ mod tests {
     impl Behaviour for Stall {
         fn act(&mut self, view: &View) -> Act {
             match self.0.act(view) {
-                Act::Access { op, .. } => Act::Access { op, when: When::LastMoment },
+                Act::Access { op, .. } => Act::Access { op, when: SendTime::LastMoment },
                 other => other,
             }
         }
@@ -356,7 +356,7 @@ mod tests {
 
     impl Behaviour for Malformed {
         fn act(&mut self, _: &View) -> Act {
-            Act::Access { op: RawOp::Append(self.0.clone().into()), when: When::Ready }
+            Act::Access { op: RawOp::Append(self.0.clone().into()), when: SendTime::Ready }
         }
     }
 
@@ -365,23 +365,23 @@ mod tests {
     }
 
     /// Process 1 behaves like this among four correct ones, in warps of two.
-    fn run_with(first: Box<dyn Behaviour>) -> Outcome {
+    fn run_with(first: Box<dyn Behaviour>) -> SimOutcome {
         let params = Arc::new(Params::try_new(ParamsSpec::new(5, 2, 1)).unwrap());
-        let mut stage =
-            Stage::new(&Plan { params: Arc::clone(&params), cast: Cast::new(Vec::new()), seed: 1 });
-        stage.clear(&params, 1);
+        let mut run =
+            SimRun::new(&SimPlan { params: Arc::clone(&params), cast: Cast::new(Vec::new()), seed: 1 });
+        run.clear(&params, 1);
         let others = (0..4).map(|_| -> Box<dyn Behaviour> { Box::new(correct()) });
         for (process, behaviour) in ProcessId::all(5).zip(std::iter::once(first).chain(others)) {
-            stage.seat(process, &params, behaviour, process != ProcessId::FIRST);
+            run.seat(process, &params, behaviour, process != ProcessId::FIRST);
         }
         let (mut history, mut reports) = (Vec::new(), Vec::new());
-        stage.play(|at, events| history.extend(events.drain(..).map(|event| Recorded { at, event })));
-        stage.report(&mut reports);
-        Outcome { history, reports, list: stage.list().iter().cloned().collect() }
+        run.play(|at, events| history.extend(events.drain(..).map(|event| Recorded { at, event })));
+        run.report(&mut reports);
+        SimOutcome { history, reports, list: run.list().iter().cloned().collect() }
     }
 
-    fn four_have_decided(outcome: &Outcome) -> bool {
-        outcome.reports[1..].iter().all(|report| report.ended == Ended::Decided)
+    fn four_have_decided(outcome: &SimOutcome) -> bool {
+        outcome.reports[1..].iter().all(|report| report.ended == ProcessEnd::Decided)
     }
 
     #[test]
@@ -404,7 +404,9 @@ mod tests {
                 _ => false,
             });
             assert_eq!(filed.count() as u64, crate::player::REFUSALS_IN_A_ROW);
-            assert!(matches!(&outcome.reports[0].ended, Ended::Failed(why) if why.contains("the value")));
+            assert!(
+                matches!(&outcome.reports[0].ended, ProcessEnd::Failed(why) if why.contains("the value"))
+            );
             assert!(outcome.list.iter().all(|entry| entry.process != ProcessId::FIRST));
             assert!(
                 replay(&Arc::new(Params::try_new(ParamsSpec::new(5, 2, 1)).unwrap()), &outcome.history)

@@ -1,13 +1,13 @@
 //! Which phase may come next (SPEC W1, F3, F4): tallies of each warp, and the phase that is reached.
 
 use crate::params::Params;
-use crate::scheduler::{Calendar, Schedule, WarpSet};
+use crate::scheduler::{CachedSchedule, Schedule, WarpSet};
 use crate::types::{Phase, ProcessId, WarpId};
 
 /// Tallies of all warps.
 #[derive(Clone, Debug)]
-pub(super) struct Floor {
-    calendar: Calendar,
+pub(super) struct PhaseOracle {
+    calendar: CachedSchedule,
     tallies: Vec<Tally>,
     /// Warps whose phases must not pass without a step: somebody is awaited, or something waits (F4).
     live: WarpSet,
@@ -28,7 +28,7 @@ struct Tally {
     queue: Vec<ProcessId>,
 }
 
-impl Floor {
+impl PhaseOracle {
     /// Everybody is awaited and nothing waits.
     pub(super) fn new(params: &Params) -> Self {
         let warps = || (0..params.warps() as usize).filter_map(WarpId::from_index);
@@ -37,7 +37,7 @@ impl Floor {
             Tally { awaited: size, missing: size, ..Tally::default() }
         };
         Self {
-            calendar: Calendar::new(Schedule::new(params)),
+            calendar: CachedSchedule::new(Schedule::new(params)),
             tallies: warps().map(tally).collect(),
             live: WarpSet::all(params.warps()),
             ready: 0,
@@ -45,7 +45,7 @@ impl Floor {
         }
     }
 
-    pub(super) fn calendar(&self) -> &Calendar {
+    pub(super) fn calendar(&self) -> &CachedSchedule {
         &self.calendar
     }
 

@@ -5,13 +5,13 @@
 //! whether the machine kept every rule of SPEC ([`crate::invariants`]). That takes about as long as the run
 //! itself, so whoever makes many runs has some of them judged in full.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::evidence::Evidence;
-use super::{Case, Facts, Plan, Run};
-use crate::byzantine::Sightings;
+use super::{Case, Expectations, Run, VerdictSummary};
+use crate::byzantine::Observations;
 use crate::cast::Cast;
+use crate::counts::RunCounts;
 use crate::history::Event;
 use crate::params::Params;
 use crate::process::Report;
@@ -19,21 +19,21 @@ use crate::types::Time;
 
 /// Looks on at one run after another. See the module.
 #[derive(Debug)]
-pub struct Onlooker {
+pub struct StreamingJudge {
     evidence: Evidence,
     /// How many events there were.
     events: usize,
     /// What Byzantine processes do; `None` if all are correct.
-    sightings: Option<Sightings>,
+    observations: Option<Observations>,
 }
 
-impl Onlooker {
+impl StreamingJudge {
     /// Of a run that has not begun.
     #[must_use]
     pub fn new(params: &Arc<Params>, cast: &Cast) -> Self {
-        let mut onlooker = Self { evidence: Evidence::new(params), events: 0, sightings: None };
-        onlooker.begin(params, cast);
-        onlooker
+        let mut judge = Self { evidence: Evidence::new(params), events: 0, observations: None };
+        judge.begin(params, cast);
+        judge
     }
 
     /// Another run begins.
@@ -41,15 +41,15 @@ impl Onlooker {
         self.evidence.begin_again(params);
         self.events = 0;
         let anybody = cast.byzantine().next().is_some();
-        self.sightings = anybody.then(|| Sightings::new(params, cast));
+        self.observations = anybody.then(|| Observations::new(params, cast));
     }
 
     /// Takes in the next event.
     pub fn observe(&mut self, at: Time, event: &Event) {
         self.evidence.take_in(self.events, event);
         self.events += 1;
-        if let Some(sightings) = &mut self.sightings {
-            sightings.take_in(at, event);
+        if let Some(observations) = &mut self.observations {
+            observations.observe(at, event);
         }
     }
 
@@ -59,25 +59,27 @@ impl Onlooker {
     /// No process may have had an access executed after the answer from which it decided: that takes a restart,
     /// and a history.
     #[must_use]
-    pub fn facts(
+    pub fn summary(
         &mut self,
         params: &Arc<Params>,
         cast: &Cast,
         seed: u64,
-        meant: &Plan,
         reports: &[Report],
-    ) -> Facts {
+    ) -> VerdictSummary {
         self.evidence.end();
-        let (mut plan, mut fired) = (meant.clone(), BTreeMap::new());
-        plan.late.extend(cast.late());
-        plan.faulty.extend(cast.faulty());
-        if let Some(sightings) = &self.sightings {
-            fired = sightings.fired(cast, seed);
-            plan.attacks.extend(fired.keys().cloned());
-            plan.offences.extend(cast.offences(params, seed, &sightings.at_work(cast, seed)));
-        }
-        let (plan, params) = (&plan, Arc::clone(params));
-        let case = Case { params, cast, plan, history: &[], complete: true, reports, fired };
-        Facts::of(&case, &Run::new(&case, &self.evidence))
+        let counted = RunCounts::default();
+        let detect = |observations: &Observations| observations.detect(cast, seed, &counted);
+        let detection = self.observations.as_ref().map(detect).unwrap_or_default();
+        let expected = Expectations::new(params, cast, seed, &detection);
+        let case = Case {
+            params: Arc::clone(params),
+            cast,
+            expected: &expected,
+            history: &[],
+            complete: true,
+            reports,
+            fired: detection.fired,
+        };
+        VerdictSummary::of(&case, &Run::new(&case, &self.evidence))
     }
 }

@@ -11,28 +11,42 @@ use std::time::Duration;
 use super::{Strategy, mixed, own_value};
 use crate::access::Op;
 use crate::cast::{Cast, Role, seed_of};
+use crate::counts::RunCounts;
 use crate::history::{Event, Recorded};
 use crate::params::{Params, Patience};
 use crate::process::mode;
 use crate::types::{Phase, ProcessId, Time, Value};
 
-/// How many processes were seen to carry out each strategy of the cast, by its name; 0 for one that nobody
-/// was. `run_seed` as for [`Cast::offences`], since a strategy may draw what it does.
-#[must_use]
-pub fn fired(params: &Params, cast: &Cast, run_seed: u64, history: &[Recorded]) -> BTreeMap<String, u64> {
-    Sightings::of(params, cast, history).fired(cast, run_seed)
+/// The attacks of a run that were observed: strategies in the history, wire attacks in the server's counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Detection {
+    /// By the name of each strategy and wire attack of the cast, the number of processes that were observed to
+    /// carry it out.
+    pub fired: BTreeMap<String, u64>,
+    /// The processes that were observed to carry out the attack that the cast gives them.
+    pub attackers: BTreeSet<ProcessId>,
 }
 
-/// The processes that were seen to carry out the strategy that the cast gives them. Of wire attacks it says
-/// nothing: see [`super::attackers_at_work`]. `run_seed` as for [`fired`].
+/// Detects the attacks of a run. `run_seed` is the seed of the whole run, since a strategy may draw what it does;
+/// `counted` is what the server counted, which wire attacks are detected by.
 #[must_use]
-pub fn at_work(params: &Params, cast: &Cast, run_seed: u64, history: &[Recorded]) -> BTreeSet<ProcessId> {
-    Sightings::of(params, cast, history).at_work(cast, run_seed)
+pub fn detect(
+    params: &Params,
+    cast: &Cast,
+    run_seed: u64,
+    history: &[Recorded],
+    counted: &RunCounts,
+) -> Detection {
+    let mut observations = Observations::new(params, cast);
+    for Recorded { at, event } in history {
+        observations.observe(*at, event);
+    }
+    observations.detect(cast, run_seed, counted)
 }
 
 /// What a history shows of Byzantine processes, taken in event by event: for runs that keep none.
 #[derive(Clone, Debug)]
-pub struct Sightings {
+pub struct Observations {
     /// So long for a phase that waits for a process is a stall; `None`: no wait is.
     long: Option<Duration>,
     gathered: bool,
@@ -58,7 +72,7 @@ struct Seen {
     decided: Option<Value>,
 }
 
-impl Sightings {
+impl Observations {
     /// Nothing has been seen yet of the Byzantine processes of this cast.
     #[must_use]
     pub fn new(params: &Params, cast: &Cast) -> Self {
@@ -70,40 +84,28 @@ impl Sightings {
         Self { long, gathered: false, phase: None, since: Time::ZERO, list: Vec::new(), seen }
     }
 
-    fn of(params: &Params, cast: &Cast, history: &[Recorded]) -> Self {
-        let mut sightings = Self::new(params, cast);
-        for Recorded { at, event } in history {
-            sightings.take_in(*at, event);
-        }
-        sightings
-    }
-
-    /// As [`fired`], of what was taken in.
+    /// Detects the attacks of the cast in the events observed so far. See [`detect`].
     #[must_use]
-    pub fn fired(&self, cast: &Cast, run_seed: u64) -> BTreeMap<String, u64> {
-        let at_work = self.at_work(cast, run_seed);
-        let mut fired = BTreeMap::new();
+    pub fn detect(&self, cast: &Cast, run_seed: u64, counted: &RunCounts) -> Detection {
+        let mut detection = Detection::default();
         for (process, part) in cast.parts() {
-            if let Role::Byzantine(strategy) = &part.role {
-                *fired.entry(strategy.name().to_owned()).or_default() +=
-                    u64::from(at_work.contains(&process));
+            let (name, detected) = match &part.role {
+                Role::Correct => continue,
+                Role::Byzantine(strategy) => {
+                    (strategy.name(), self.show(process, strategy, seed_of(process, run_seed), 1))
+                }
+                Role::Attacker(attack) => (attack.name(), attack.is_shown_by(process, counted)),
+            };
+            *detection.fired.entry(name.to_owned()).or_default() += u64::from(detected);
+            if detected {
+                detection.attackers.insert(process);
             }
         }
-        fired
-    }
-
-    /// As [`at_work`], of what was taken in.
-    #[must_use]
-    pub fn at_work(&self, cast: &Cast, run_seed: u64) -> BTreeSet<ProcessId> {
-        let shown = cast.parts().filter(|(process, part)| match &part.role {
-            Role::Byzantine(strategy) => self.show(*process, strategy, seed_of(*process, run_seed), 1),
-            Role::Correct | Role::Attacker(_) => false,
-        });
-        shown.map(|(process, _)| process).collect()
+        detection
     }
 
     /// Takes in the next event.
-    pub fn take_in(&mut self, at: Time, event: &Event) {
+    pub fn observe(&mut self, at: Time, event: &Event) {
         match event {
             Event::GatheringEnded { .. } => {
                 self.gathered = true;
@@ -230,7 +232,7 @@ mod tests {
         let cast = Cast::new(vec![Part { role: Role::Byzantine(strategy), proposal }, correct]);
         let at = (0..).map(|second| Time::from_nanos(second * 1_000_000_000));
         let history: Vec<Recorded> = at.zip(events).map(|(at, event)| Recorded { at, event }).collect();
-        fired(&params, &cast, run_seed, &history)[name]
+        detect(&params, &cast, run_seed, &history, &RunCounts::default()).fired[name]
     }
 
     fn joined() -> Event {

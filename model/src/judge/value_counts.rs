@@ -17,12 +17,12 @@ use crate::types::Value;
 
 /// How often each value stands among the entries that a decision counts, and what follows from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tally {
+pub struct ValueCounts {
     /// How many entries there are.
     pub entries: u64,
     /// Each value with how often it stands: the most frequent first, equally frequent ones by value. So the
     /// first is the mode.
-    pub counts: Vec<Count>,
+    pub counts: Vec<ValueCount>,
     /// The values that stand most often, where there are several: the smallest is the mode.
     pub tied: Vec<Value>,
     /// How close it was; `None` without entries.
@@ -31,7 +31,7 @@ pub struct Tally {
 
 /// A value and how often it stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Count {
+pub struct ValueCount {
     /// The value.
     pub value: Value,
     /// How often it stands.
@@ -48,7 +48,7 @@ pub struct Margin {
     pub rival: Option<Value>,
 }
 
-impl Tally {
+impl ValueCounts {
     /// Of these entries.
     #[must_use]
     pub fn of<'a>(entries: impl IntoIterator<Item = &'a Value>) -> Self {
@@ -56,8 +56,10 @@ impl Tally {
         for value in entries {
             *by_value.entry(value).or_default() += 1;
         }
-        let mut counts: Vec<Count> =
-            by_value.into_iter().map(|(value, entries)| Count { value: value.clone(), entries }).collect();
+        let mut counts: Vec<ValueCount> = by_value
+            .into_iter()
+            .map(|(value, entries)| ValueCount { value: value.clone(), entries })
+            .collect();
         // Stable: equally frequent values stay in their order.
         counts.sort_by_key(|count| std::cmp::Reverse(count.entries));
         let most = counts.first().map_or(0, |first| first.entries);
@@ -79,7 +81,7 @@ impl Tally {
 }
 
 /// The margin; the first of `counts` is the mode. See the module.
-fn margin(counts: &[Count]) -> Option<Margin> {
+fn margin(counts: &[ValueCount]) -> Option<Margin> {
     let (mode, others) = counts.split_first()?;
     let changes = |value: &Value, entries: u64| {
         let lead = mode.entries - entries;
@@ -138,7 +140,7 @@ mod tests {
             let all: Vec<(Vec<u8>, Option<u8>)> =
                 lists(length, 0..5).into_iter().map(|list| (list.clone(), mode_of(&list))).collect();
             for list in lists(length, 1..4).into_iter().chain(lists(length, 0..2)) {
-                let tally = Tally::of(&self::list(&list));
+                let tally = ValueCounts::of(&self::list(&list));
                 assert_eq!(tally.mode().map(|value| value.as_bytes()[0]), mode_of(&list), "{list:?}");
                 let margin = tally.margin.unwrap();
                 assert_eq!((margin.entries, margin.rival.is_some()), searched(&list, &all), "{list:?}");
@@ -152,7 +154,7 @@ mod tests {
     fn turning_that_many_entries_into_the_rival_makes_it_the_mode() {
         for list in lists(5, 0..4) {
             let entries = self::list(&list);
-            let tally = Tally::of(&entries);
+            let tally = ValueCounts::of(&entries);
             let Some(Margin { entries: changes, rival: Some(rival) }) = &tally.margin else { continue };
             let mut left = *changes;
             let turned: Vec<Value> = entries
@@ -169,16 +171,16 @@ mod tests {
 
     #[test]
     fn values_that_stand_equally_often_are_told_and_the_smallest_is_the_mode() {
-        let tally = Tally::of(&list(&[3, 2, 3, 2, 1]));
+        let tally = ValueCounts::of(&list(&[3, 2, 3, 2, 1]));
         assert_eq!(tally.tied, list(&[2, 3]));
         assert_eq!(tally.mode(), list(&[2]).first());
         assert_eq!(tally.entries, 5);
-        assert_eq!(Tally::of(&list(&[3, 3, 1])).tied, []);
+        assert_eq!(ValueCounts::of(&list(&[3, 3, 1])).tied, []);
     }
 
     #[test]
     fn without_entries_there_is_neither_mode_nor_margin() {
-        let tally = Tally::of(&[]);
+        let tally = ValueCounts::of(&[]);
         assert_eq!((tally.mode(), tally.margin.as_ref(), tally.tied.len()), (None, None, 0));
     }
 }

@@ -24,12 +24,12 @@ impl Remembered {
 
 /// Writes. See the module.
 #[derive(Clone, Debug, Default)]
-pub struct Writer {
+pub struct Encoder {
     bytes: Vec<u8>,
     values: Remembered,
 }
 
-impl Writer {
+impl Encoder {
     /// What was written.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
@@ -91,14 +91,14 @@ impl Writer {
     }
 }
 
-/// Reads what a [`Writer`] wrote. Every method returns `None` if the bytes do not go on like that.
+/// Reads what a [`Encoder`] wrote. Every method returns `None` if the bytes do not go on like that.
 #[derive(Clone, Debug)]
-pub struct Reader<'a> {
+pub struct Decoder<'a> {
     bytes: &'a [u8],
     values: Remembered,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> Decoder<'a> {
     /// Reads these bytes from their beginning.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
@@ -111,7 +111,7 @@ impl<'a> Reader<'a> {
         self.bytes
     }
 
-    /// See [`Writer::byte`].
+    /// See [`Encoder::byte`].
     #[inline]
     pub fn byte(&mut self) -> Option<u8> {
         let (first, rest) = self.bytes.split_first()?;
@@ -119,7 +119,7 @@ impl<'a> Reader<'a> {
         Some(*first)
     }
 
-    /// See [`Writer::number`].
+    /// See [`Encoder::number`].
     pub fn number(&mut self) -> Option<u64> {
         let mut number = 0;
         for shift in (0..u64::BITS).step_by(7) {
@@ -137,7 +137,7 @@ impl<'a> Reader<'a> {
         self.number()?.try_into().ok()
     }
 
-    /// See [`Writer::slice`].
+    /// See [`Encoder::slice`].
     pub fn slice(&mut self) -> Option<&'a [u8]> {
         let length = usize::try_from(self.number()?).ok()?;
         let (slice, rest) = self.bytes.split_at_checked(length)?;
@@ -150,7 +150,7 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.slice()?).ok()
     }
 
-    /// See [`Writer::value`].
+    /// See [`Encoder::value`].
     pub fn value(&mut self) -> Option<Value> {
         match self.number()?.checked_sub(1) {
             Some(place) => self.remembered(place).map(|(_, value)| value.clone()),
@@ -215,25 +215,25 @@ mod tests {
     #[test]
     fn numbers_read_back_and_small_ones_take_one_byte() {
         let numbers = [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX];
-        let mut writer = Writer::default();
+        let mut writer = Encoder::default();
         numbers.into_iter().for_each(|number| writer.number(number));
-        let mut reader = Reader::new(writer.bytes());
+        let mut reader = Decoder::new(writer.bytes());
         assert_eq!(numbers.map(|_| reader.number().unwrap()), numbers);
         assert!(reader.rest().is_empty() && reader.number().is_none());
         assert_eq!(writer.bytes().len(), 3 + 2 + 2 + 5 + 10);
-        assert_eq!(Reader::new(&[0xff; 11]).number(), None, "no number is so long");
+        assert_eq!(Decoder::new(&[0xff; 11]).number(), None, "no number is so long");
     }
 
     #[test]
     fn a_value_is_written_once_and_more_of_them_than_are_remembered_read_back() {
         let value = |number: usize| Value::new(format!("value {number}").as_bytes()).unwrap();
         let values: Vec<Value> = (0..2 * REMEMBERED).chain([0, 0, REMEMBERED, 3]).map(value).collect();
-        let mut writer = Writer::default();
+        let mut writer = Encoder::default();
         values.iter().for_each(|value| writer.value(value));
         let length = writer.bytes().len();
         writer.value(&values[0]);
         assert_eq!(writer.bytes().len(), length + 1);
-        let mut reader = Reader::new(writer.bytes());
+        let mut reader = Decoder::new(writer.bytes());
         let read: Vec<Value> = values.iter().map(|_| reader.value().unwrap()).collect();
         assert_eq!(read, values);
         assert_eq!(reader.value().as_ref(), values.first());

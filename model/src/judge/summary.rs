@@ -7,11 +7,11 @@ use crate::types::{Phase, Value};
 
 /// The verdict of a run without its words. It says what [`judge`](super::judge) says, by the same predicates.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct VerdictSummary {
     /// The verdict as a whole.
     pub verdict: Outcome,
     /// In the order of [`Property::ALL`].
-    found: [Found; 5],
+    found: [Finding; 5],
     /// f: Byzantine processes, processes that the plan made faulty, and late correct ones (V3).
     pub f: u64,
     /// How many of these are late correct ones (F6).
@@ -40,28 +40,28 @@ pub struct Facts {
 
 /// What is found of a property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct Finding {
     /// Whether it held.
     pub observed: Observed,
     /// Whether it was promised.
     pub promised: bool,
 }
 
-impl Facts {
+impl VerdictSummary {
     /// What is found of a property.
     #[must_use]
-    pub fn finding(&self, property: Property) -> Found {
+    pub fn finding(&self, property: Property) -> Finding {
         self.found[property as usize]
     }
 
     pub(super) fn of(case: &Case<'_>, run: &Run<'_>) -> Self {
         let found = properties::observe(case, run)
-            .map(|(_, observed, missing)| Found { observed, promised: missing.is_none() });
+            .map(|(_, observed, missing)| Finding { observed, promised: missing.is_none() });
         let broke = |promised| {
             found.iter().any(|found| found.observed == Observed::Violated && found.promised == promised)
         };
         let decided = &run.decided;
-        let culprits = case.plan.offences.keys();
+        let culprits = case.expected.offences.keys();
         let named = culprits.filter(|process| run.unnamed(case, **process).is_empty());
         Self {
             verdict: outcome(
@@ -80,17 +80,17 @@ impl Facts {
             phase_bound: bounds::phase_bound(&case.params, run.most_missed()),
             blamed: run.evidence.blame.len() as u64,
             accused_correct: run.accused().count() as u64,
-            culprits: case.plan.offences.len() as u64,
+            culprits: case.expected.offences.len() as u64,
             named: named.count() as u64,
         }
     }
 }
 
-impl From<&Verdict> for Facts {
+impl From<&Verdict> for VerdictSummary {
     fn from(verdict: &Verdict) -> Self {
         let found = |property| {
             let (observed, missing) = verdict.finding(property);
-            Found { observed, promised: missing.is_none() }
+            Finding { observed, promised: missing.is_none() }
         };
         Self {
             verdict: verdict.verdict,

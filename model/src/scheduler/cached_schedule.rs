@@ -11,26 +11,26 @@ use crate::types::{Phase, Round, WarpId};
 /// Answers exactly what the schedule answers, in whatever order it is asked. It keeps no memory for the other
 /// orders, and none before it is first asked.
 #[derive(Clone, Debug)]
-pub struct Calendar {
+pub struct CachedSchedule {
     schedule: Schedule,
     rounds: [Option<RoundOrder>; 2],
     /// Takes the schedule's place in an exhaustive search.
     given: Option<Box<Given>>,
 }
 
-impl Calendar {
+impl CachedSchedule {
     /// A calendar of this schedule.
     #[must_use]
     pub const fn new(schedule: Schedule) -> Self {
         Self { schedule, rounds: [None, None], given: None }
     }
 
-    /// Like this calendar, but phases are given one by one by [`Calendar::give`], and not by the schedule.
+    /// Like this calendar, but phases are given one by one by [`CachedSchedule::give`], and not by the schedule.
     pub(crate) fn into_given(self) -> Self {
         Self { given: Some(Box::new(Given::new(self.schedule.warps))), ..self }
     }
 
-    /// Gives the next phase to this warp. Only for a calendar made by [`Calendar::into_given`].
+    /// Gives the next phase to this warp. Only for a calendar made by [`CachedSchedule::into_given`].
     pub(crate) fn give(&mut self, warp: WarpId) {
         self.given.as_mut().expect("only the search gives phases, and to its own calendars").push(warp);
     }
