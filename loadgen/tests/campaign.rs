@@ -289,9 +289,7 @@ fn a_sample_over_the_network_agrees_with_the_simulator() {
     let sampled = Options { network: 12, ..options(2) };
     let conducted = conduct(&origin(), temporary.path(), &sampled, &AtomicBool::new(false), |_| {}).unwrap();
     assert!(conducted.complete);
-    let sum = |count: fn(&campaign::cell::Cell) -> u64| {
-        conducted.results.cells().map(count).sum::<u64>()
-    };
+    let sum = |count: fn(&campaign::cell::Cell) -> u64| conducted.results.cells().map(count).sum::<u64>();
     let past = journal::read(temporary.path()).unwrap().1;
     let differences: Vec<_> = past.network.values().filter(|sampled| sampled.difference.is_some()).collect();
     assert!(differences.is_empty(), "{differences:?}");
