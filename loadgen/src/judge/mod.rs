@@ -21,6 +21,7 @@ mod options;
 mod parts;
 mod series;
 
+pub use self::attendance::REPORT_GRACE;
 pub use self::conduct::{Subject, conduct};
 pub use self::desk::Desk;
 pub use self::instance::judge;
