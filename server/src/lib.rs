@@ -1,15 +1,15 @@
 //! The StickyCAS server: the shared memory of the paper, as a gRPC service.
 //!
-//! It is thin. A call is decoded, its caller identified, and what it asks handed to the machine of its
-//! instance ([`stickycas_model::machine`]), which decides everything in one synchronous step; what comes out
-//! is encoded. The way of an append:
+//! It is thin. A call is identified and admitted, decoded, and handed to the machine of its instance
+//! ([`stickycas_model::machine`]), which decides everything in one synchronous step; the answer is encoded. The way of an
+//! append:
 //!
 //! ```text
-//!   border ──> service ──> instances ──> machine ──> record ──> outbox or caller
-//!  who calls    decode      one lock      one step    store      encode
+//!  transport ──> call layer ──> service ──> instances ──> machine ──> record ──> outbox or caller
+//!   HTTP/2       auth, quota    decode      one lock      one step    store      encode
 //! ```
 //!
-//! [`run`] serves on a bound listener until a future says stop; the binary adds flags and signals.
+//! [`run`] serves on a bound listener until a future completes; the binary adds flags and signals.
 
 mod auth;
 mod call_layer;
@@ -37,9 +37,8 @@ use tonic::service::Routes;
 use tonic_health::ServingStatus;
 use tower::Layer as _;
 
-pub use auth::AuthMode;
 pub use cli::allow_all_files;
-pub use config::Config;
+pub use config::{AuthMode, Config};
 pub use stickycas_proto::names::PRINCIPAL_KEY;
 
 use call_layer::CallLayer;

@@ -22,6 +22,7 @@ use super::outlets::Outlet;
 use super::pressure::Alive;
 use super::terms::Definition;
 use crate::auth::Principal;
+use crate::quota::OffenceSink;
 
 /// One living instance. See the module.
 #[derive(Debug)]
@@ -312,6 +313,12 @@ impl Instance {
         core.rest(self, now);
         core.set_alarm(self);
         reply
+    }
+}
+
+impl OffenceSink for Instance {
+    fn file_offence(&self, offence: Offence) {
+        Self::file_offence(self, offence);
     }
 }
 

@@ -166,7 +166,7 @@ impl AttachStream {
         let Some(unreadable) = unreadable else { return Status::cancelled("the client is gone") };
         self.caller.account.count(unreadable.counter());
         self.file_offence(unreadable.offence(), status.message());
-        DecodeFailure::refused(status, &self.caller.request).into()
+        DecodeFailure::refusal(status, &self.caller.request).into()
     }
 
     /// One frame, which came at the moment `now`.

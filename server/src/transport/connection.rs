@@ -156,6 +156,7 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
+    use crate::auth::Principal;
     use crate::limits::Limits;
 
     fn unclaimed(limits: &Limits) -> (Arc<UnclaimedConnections>, Principals) {
@@ -176,7 +177,7 @@ mod tests {
         let register = || register(&unclaimed);
         let [(first, first_task), (_old, old_task), (gone, gone_task)] = [register(), register(), register()];
         assert!(first_task.await.unwrap_err().is_cancelled(), "the oldest of three");
-        let account = principals.account("p1").unwrap();
+        let account = principals.account(&Principal::new("p1")).unwrap();
         drop((first, gone));
         let (_next, next_task) = register();
         tokio::task::yield_now().await;
@@ -195,7 +196,7 @@ mod tests {
     fn a_connection_belongs_to_its_first_principal_to_its_end() {
         let (unclaimed, principals) =
             unclaimed(&Limits { connections_per_principal: 1, ..Limits::default() });
-        let account = |name| principals.account(name).unwrap();
+        let account = |name| principals.account(&Principal::new(name)).unwrap();
         let [one, other, third] = [(); 3].map(|()| unclaimed.register());
         one.claim(&account("p1")).unwrap();
         one.claim(&account("p2")).unwrap();
@@ -211,7 +212,7 @@ mod tests {
     fn simultaneous_first_calls_need_one_permit() {
         let (unclaimed, principals) =
             unclaimed(&Limits { connections_per_principal: 1, ..Limits::default() });
-        let account = principals.account("p1").unwrap();
+        let account = principals.account(&Principal::new("p1")).unwrap();
         for _ in 0..1_000 {
             let connection = unclaimed.register();
             let together = std::sync::Barrier::new(3);
