@@ -1,4 +1,4 @@
-//! What the server is and what it runs on, for whoever compares figures.
+//! The build of the server, its machine and its memory: what figures of two servers are compared by.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use stickycas_proto::v1;
 
 use crate::instances::LoadMonitor;
 
-/// This program on this machine, at this moment.
+/// This server, now.
 pub(crate) fn server_info(load: &LoadMonitor) -> v1::ServerFacts {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     v1::ServerFacts {
@@ -22,7 +22,7 @@ pub(crate) fn server_info(load: &LoadMonitor) -> v1::ServerFacts {
     }
 }
 
-/// Memory that this process takes, if the system tells.
+/// Resident memory of this process, where the system reports it.
 fn resident_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

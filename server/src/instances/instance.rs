@@ -30,6 +30,7 @@ use super::sessions::SessionSink;
 use super::waiters::{TooManyWaiters, Waiter};
 use crate::auth::Principal;
 use crate::commit_log::{Append, Settled, Step};
+use crate::quota::OffenceSink;
 
 /// One instance. See the module.
 #[derive(Debug)]
@@ -287,6 +288,12 @@ impl Instance {
         {
             live.waiters.cancel_all();
         }
+    }
+}
+
+impl OffenceSink for Instance {
+    fn file_offence(&self, offence: Offence) {
+        Self::file_offence(self, offence);
     }
 }
 

@@ -173,7 +173,7 @@ impl AttachStream {
         };
         self.caller.account.count(failure.counter());
         self.file_offence(failure.offence(), status.message());
-        DecodeFailure::refused(status, body).into()
+        DecodeFailure::refusal(status, body).into()
     }
 
     /// Handles one frame, which came at the moment `now`.
