@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stickycas_model::byzantine::WireAttack;
-use stickycas_model::process::{Ended, Report};
+use stickycas_model::process::{ProcessEnd, Report};
 use stickycas_model::types::{Phase, ProcessId, Value};
 use stickycas_proto::names::InstanceId;
 use tokio::time::timeout;
@@ -180,9 +180,9 @@ impl Decision {
     fn of(report: Report) -> Result<Self, Error> {
         let Report { process, decision, phase, from, ended } = report;
         match (decision, ended) {
-            (Some(value), Ended::Decided) => Ok(Self { process, value, from, phase }),
-            (_, Ended::Failed(why)) => Err(Error::Undecided(why)),
-            (_, Ended::NothingToDecide | Ended::Decided) => {
+            (Some(value), ProcessEnd::Decided) => Ok(Self { process, value, from, phase }),
+            (_, ProcessEnd::Failed(why)) => Err(Error::Undecided(why)),
+            (_, ProcessEnd::NothingToDecide | ProcessEnd::Decided) => {
                 Err(Error::Undecided("the sealed list is empty: there is nothing to decide".to_owned()))
             }
         }
@@ -191,7 +191,7 @@ impl Decision {
 
 #[cfg(test)]
 mod tests {
-    use stickycas_proto::status::Refused;
+    use stickycas_proto::status::RpcRefusal;
     use stickycas_proto::v1::RefusalReason;
 
     use super::*;
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn who_will_not_wait_for_the_phase_is_told_at_once() {
-        let refused = Error::Refused(Refused::new(RefusalReason::NotYourPhase, "not your phase"));
+        let refused = Error::Refused(RpcRefusal::new(RefusalReason::NotYourPhase, "not your phase"));
         assert!(!Manner::NoWait.allows_another_try(&refused));
         assert!(Manner::NoWait.allows_another_try(&Error::unreachable("http://server", "broken pipe", true)));
     }

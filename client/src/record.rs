@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use stickycas_model::byzantine::WireAttack;
-use stickycas_model::process::Ended;
+use stickycas_model::process::ProcessEnd;
 use stickycas_model::types::{Phase, ProcessId, Value};
 use stickycas_proto::names::InstanceId;
 
@@ -32,7 +32,7 @@ pub struct PlayRecord {
     /// The entries it decided from, in the order of their positions. Empty if an earlier life had decided.
     pub from: Vec<Value>,
     /// `decided`, `nothing_to_decide`, or `{"failed": why}`.
-    pub ended: Ended,
+    pub ended: ProcessEnd,
     /// Accesses sent in this life, each counted once.
     pub accesses: u64,
     /// Sessions after the first one.
@@ -73,8 +73,8 @@ impl PlayRecord {
     pub fn new(instance: InstanceId, principal: &str, strategy: &str, played: &Played) -> Self {
         let report = played.report.as_ref();
         let without_report = || match &played.error {
-            Some(error) => Ended::Failed(error.to_string()),
-            None => Ended::NothingToDecide,
+            Some(error) => ProcessEnd::Failed(error.to_string()),
+            None => ProcessEnd::NothingToDecide,
         };
         Self {
             instance: instance.to_string(),
@@ -108,7 +108,7 @@ impl PlayRecord {
 #[cfg(test)]
 mod tests {
     use stickycas_model::process::Report;
-    use stickycas_proto::status::Refused;
+    use stickycas_proto::status::RpcRefusal;
     use stickycas_proto::v1::RefusalReason;
 
     use super::*;
@@ -121,7 +121,7 @@ mod tests {
             decision: Some(value.clone()),
             phase: Phase::new(4),
             from: vec![value],
-            ended: Ended::Decided,
+            ended: ProcessEnd::Decided,
         };
         let played = Played { report: Some(report), accesses: 2, reconnections: 0, error: None };
         let record = PlayRecord::new(InstanceId::new(1), "p1", "correct", &played);
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_process_that_never_joined_says_why() {
-        let refused = Refused::new(RefusalReason::InstanceUnknown, "no such instance");
+        let refused = RpcRefusal::new(RefusalReason::InstanceUnknown, "no such instance");
         let error = Some(Error::Refused(refused));
         let played = Played { report: None, accesses: 0, reconnections: 0, error };
         let record = PlayRecord::new(InstanceId::new(1), "p1", "correct", &played);

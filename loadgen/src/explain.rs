@@ -7,7 +7,8 @@ use std::fmt::{Result, Write};
 use comfy_table::{Table, presets};
 use stickycas_model::bounds;
 use stickycas_model::judge::{
-    Broke, Choice, Explanation, Margin, Observed, Outcome, Property, Tally, Verdict, Why,
+    Breach, DecisionGroup, Explanation, FaultReason, Margin, Observed, Outcome, Property, ValueCounts,
+    Verdict,
 };
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Params};
 use stickycas_model::types::{Value, WarpId};
@@ -130,12 +131,12 @@ What was run
         self.each(out, &self.explanation.faulty, |out, faulty| {
             let process = faulty.process;
             match &faulty.why {
-                Why::Byzantine(part) => writeln!(out, "  process {process} is Byzantine: it plays {part}"),
-                Why::Planned => writeln!(
+                FaultReason::Byzantine(part) => writeln!(out, "  process {process} is Byzantine: it plays {part}"),
+                FaultReason::Planned => writeln!(
                     out,
                     "  process {process} is correct, but the plan has it killed, paused or robbed of its memory"
                 ),
-                Why::Late => writeln!(
+                FaultReason::Late => writeln!(
                     out,
                     "  process {process} is correct, but late: it missed its first phase, and so its chance to append"
                 ),
@@ -196,7 +197,7 @@ What was run
         if self.explanation.broke.is_empty() {
             return writeln!(out, "  Nothing broke.");
         }
-        self.each(out, &self.explanation.broke, |out, Broke { property, event, says }| {
+        self.each(out, &self.explanation.broke, |out, Breach { property, event, says }| {
             match property {
                 Some(property) => writeln!(out, "  {property}: {says}")?,
                 None => writeln!(out, "  a rule: {says}")?,
@@ -266,8 +267,8 @@ What was run
     }
 }
 
-fn choice(out: &mut String, choice: &Choice) -> Result {
-    let Choice { value, processes, tally } = choice;
+fn choice(out: &mut String, choice: &DecisionGroup) -> Result {
+    let DecisionGroup { value, processes, tally } = choice;
     writeln!(out, "  {} decided {value}.", capital(&words::processes(processes)))?;
     let Some(tally) = tally else {
         return writeln!(
@@ -289,7 +290,7 @@ fn choice(out: &mut String, choice: &Choice) -> Result {
     margin(out, tally)
 }
 
-fn margin(out: &mut String, tally: &Tally) -> Result {
+fn margin(out: &mut String, tally: &ValueCounts) -> Result {
     let (Some(first), Some(Margin { entries, rival })) = (tally.counts.first(), &tally.margin) else {
         return Ok(());
     };

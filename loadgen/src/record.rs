@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use stickycas_model::byzantine::{at_work, attackers_at_work, fired, fired_attacks};
-use stickycas_model::counts::Counted;
+use stickycas_model::byzantine::detect;
+use stickycas_model::counts::RunCounts;
 use stickycas_model::history::Recorded;
-use stickycas_model::judge::{Case, Explanation, Outcome, Plan, Verdict, explain, judge};
+use stickycas_model::judge::{Case, Expectations, Explanation, Outcome, Verdict, explain, judge};
 use stickycas_model::process::Report;
 
 use crate::scenario::Scenario;
@@ -49,7 +49,7 @@ pub struct Record {
     /// Whether the history goes to the end of the run and lacks nothing.
     pub complete: bool,
     /// What the server counted in the course of the run; nothing where nobody attacks the wire.
-    pub counted: Counted,
+    pub counted: RunCounts,
     /// What processes said at their end, in order. Those of Byzantine processes prove nothing (V5).
     pub reports: Vec<Report>,
     /// What the harness saw happen that nobody planned.
@@ -70,7 +70,7 @@ impl Record {
         how: How,
         history: Vec<Recorded>,
         complete: bool,
-        counted: Counted,
+        counted: RunCounts,
         mut reports: Vec<Report>,
     ) -> Self {
         reports.sort_by_key(|report| report.process);
@@ -128,22 +128,22 @@ fn with_case<T>(
     scenario: &Scenario,
     history: &[Recorded],
     complete: bool,
-    counted: &Counted,
+    counted: &RunCounts,
     reports: &[Report],
     conclude: impl FnOnce(&Case<'_>) -> T,
 ) -> T {
     let Scenario { params, cast, seed, .. } = scenario;
-    let mut fired = fired(params, cast, *seed, history);
-    fired.extend(fired_attacks(cast, counted));
-    let mut at_work = at_work(params, cast, *seed, history);
-    at_work.extend(attackers_at_work(cast, counted));
-    let plan = Plan {
-        attacks: fired.keys().cloned().collect(),
-        late: cast.late().clone(),
-        faulty: cast.faulty().clone(),
-        offences: cast.offences(params, *seed, &at_work),
-    };
-    conclude(&Case { params: Arc::clone(params), cast, plan: &plan, history, complete, reports, fired })
+    let detection = detect(params, cast, *seed, history, counted);
+    let expected = Expectations::new(params, cast, *seed, &detection);
+    conclude(&Case {
+        params: Arc::clone(params),
+        cast,
+        expected: &expected,
+        history,
+        complete,
+        reports,
+        fired: detection.fired,
+    })
 }
 
 /// Exit code of a run: 0 for `valid` and `outside`, 1 for `violation`, 2 for `unknown`. With an expectation: 0

@@ -1,6 +1,6 @@
 //! A scenario in the simulator.
 
-use stickycas_model::counts::Counted;
+use stickycas_model::counts::RunCounts;
 use stickycas_model::sim;
 
 use crate::record::{How, Record};
@@ -16,5 +16,5 @@ pub fn simulate(scenario: &Scenario) -> Record {
     let outcome = sim::run(&scenario.plan());
     // Nothing is lost on the way from the machine to here, so the history is complete.
     let (history, reports) = (outcome.history, outcome.reports);
-    Record::judged(scenario.clone(), How::Simulated, history, true, Counted::default(), reports)
+    Record::judged(scenario.clone(), How::Simulated, history, true, RunCounts::default(), reports)
 }

@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 use stickycas_loadgen::batch::{IN_FULL, Runs, Tally, tally};
 use stickycas_loadgen::scenario::Template;
 use stickycas_loadgen::simulate;
-use stickycas_model::judge::{Facts, Outcome};
+use stickycas_model::judge::{Outcome, VerdictSummary};
 
 fn jobs(count: usize) -> NonZeroUsize {
     NonZeroUsize::new(count).unwrap()
@@ -72,8 +72,13 @@ fn a_run_of_many_is_the_run_that_its_seed_gives_alone() {
         // Not in order, so that nothing of one run can be mistaken for the next one's.
         for seed in [1, 7, 2, 9_000_000_001, 3, 1] {
             let alone = simulate(&template.with_seed(seed).unwrap());
-            let facts = runs.facts(seed).unwrap();
-            assert_eq!(facts, Facts::from(&alone.verdict), "{} with seed {seed}", template.scenario().name);
+            let summary = runs.summary(seed).unwrap();
+            assert_eq!(
+                summary,
+                VerdictSummary::from(&alone.verdict),
+                "{} with seed {seed}",
+                template.scenario().name
+            );
         }
     }
 }
@@ -85,7 +90,7 @@ fn on_any_number_of_threads_the_same_is_counted_as_by_one_run_after_the_other() 
     let mut expected = Tally::default();
     for seed in seeds.clone() {
         let verdict = simulate(&template.with_seed(seed).unwrap()).verdict;
-        expected.add(seed, &Facts::from(&verdict));
+        expected.add(seed, &VerdictSummary::from(&verdict));
     }
     assert_eq!(expected.runs, 600);
     let verdicts = expected.verdicts;

@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 use stickycas_client::PlayRecord;
 use stickycas_client::cli::{Exit, run_from};
 use stickycas_model::history::Recorded;
-use stickycas_model::process::Ended;
+use stickycas_model::process::ProcessEnd;
 
 async fn run(server: &str, principal: &str, args: &str) -> (Exit, String) {
     let server = format!("http://{server}");
@@ -43,7 +43,7 @@ async fn processes_play_on_the_command_line_and_programs_read_what_came_of_it() 
         let record: PlayRecord = serde_json::from_str(&out).unwrap();
         assert_eq!(record.instance, created["instance"]["id"].as_str().unwrap());
         assert_eq!(record.decision.unwrap().to_string(), "apple");
-        assert_eq!((record.ended, record.from.len(), record.accesses), (Ended::Decided, 2, 2));
+        assert_eq!((record.ended, record.from.len(), record.accesses), (ProcessEnd::Decided, 2, 2));
     }
 
     let (exit, watched) = run(&server, "coordinator", "watch demo --json").await;

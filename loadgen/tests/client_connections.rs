@@ -12,7 +12,7 @@ use client_support::{Proxy, Watcher, Way, client, client_with, instance, server,
 use stickycas_client::{Client, Conduct, Error, Played};
 use stickycas_model::access::{AppendAnswer, Op};
 use stickycas_model::history::Event;
-use stickycas_model::process::{Ended, Report};
+use stickycas_model::process::{ProcessEnd, Report};
 use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId};
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1::RefusalReason;
@@ -35,7 +35,7 @@ fn appends_of_process_1(history: &[Event]) -> usize {
 
 fn decision(played: &Played) -> String {
     match &played.report {
-        Some(Report { decision: Some(decision), ended: Ended::Decided, .. }) => decision.to_string(),
+        Some(Report { decision: Some(decision), ended: ProcessEnd::Decided, .. }) => decision.to_string(),
         other => panic!("no decision: {other:?}, {:?}", played.error),
     }
 }
@@ -132,7 +132,7 @@ async fn a_server_that_lost_its_memory_ends_the_play_at_once() {
     assert!(matches!(error, Error::Refused(_)), "{error}");
     assert_eq!(error.reason(), Some(RefusalReason::InstanceUnknown));
     assert!(!error.may_have_happened());
-    assert!(matches!(played.report.unwrap().ended, Ended::Failed(_)));
+    assert!(matches!(played.report.unwrap().ended, ProcessEnd::Failed(_)));
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use stickycas_model::access::Op;
 use stickycas_model::byzantine::Strategy;
 use stickycas_model::history::Event;
 use stickycas_model::params::{Params, ParamsSpec, Patience};
-use stickycas_model::process::Ended;
+use stickycas_model::process::ProcessEnd;
 use stickycas_model::types::{AccessNumber, Position, ProcessId};
 use stickycas_proto::v1::RefusalReason;
 use tokio::sync::oneshot;
@@ -64,7 +64,7 @@ async fn a_process_that_was_restarted_goes_on_and_appends_once() {
     watcher.until(append).await;
     drop(stop);
     let report = first_life.await.unwrap().report.unwrap();
-    assert!(matches!(report.ended, Ended::Failed(_)), "{report:?}");
+    assert!(matches!(report.ended, ProcessEnd::Failed(_)), "{report:?}");
 
     let (first, second) = (client(&server, "p1"), client(&server, "p2"));
     // Another proposal: the append of the first life stands all the same.
@@ -154,7 +154,7 @@ async fn a_silent_process_joins_and_stays_until_told_to_stop_and_an_absent_one_n
     drop((stop_silent, stop_absent));
 
     let silent = silent.await.unwrap();
-    assert_eq!(silent.report.unwrap().ended, Ended::NothingToDecide);
+    assert_eq!(silent.report.unwrap().ended, ProcessEnd::NothingToDecide);
     assert!(silent.error.is_none() && silent.accesses == 0);
     let absent = absent.await.unwrap();
     assert!(absent.report.is_none() && absent.error.is_none());

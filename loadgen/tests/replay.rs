@@ -9,7 +9,7 @@ use stickycas_loadgen::environment::Environment;
 use stickycas_loadgen::replay::{Replayed, replay};
 use stickycas_loadgen::report::folder::{self, Folder, FolderError};
 use stickycas_loadgen::{Record, Scenario, simulate};
-use stickycas_model::counts::Counted;
+use stickycas_model::counts::RunCounts;
 use stickycas_model::judge::Outcome;
 
 /// The folder of a run, to be tampered with.
@@ -97,13 +97,13 @@ fn an_untouched_folder_follows_from_its_inputs_whatever_its_verdict() {
         valid.how,
         valid.history.clone(),
         true,
-        Counted::default(),
+        RunCounts::default(),
         reports,
     );
     let mut cut_short = valid.history.clone();
     cut_short.truncate(40);
     let incomplete =
-        Record::judged(valid.scenario.clone(), valid.how, cut_short, false, Counted::default(), Vec::new());
+        Record::judged(valid.scenario.clone(), valid.how, cut_short, false, RunCounts::default(), Vec::new());
     for (record, outcome) in [
         (valid, Outcome::Valid),
         (outside, Outcome::Outside),

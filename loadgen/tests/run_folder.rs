@@ -9,7 +9,7 @@ use stickycas_loadgen::environment::Environment;
 use stickycas_loadgen::report::folder;
 use stickycas_loadgen::run::{self, Options, OwnServer, Site};
 use stickycas_loadgen::{Record, Scenario, simulate};
-use stickycas_model::counts::Counted;
+use stickycas_model::counts::RunCounts;
 use stickycas_model::history::Recorded;
 use stickycas_model::judge::Verdict;
 use stickycas_model::process::Report;
@@ -44,7 +44,7 @@ fn is_enough(folder: &Path, record: &Record) {
     assert_eq!(scenario, record.scenario);
     let history: Vec<Recorded> = lines(&folder.join("history.ndjson"));
     assert_eq!(history, record.history);
-    let counted: Counted = serde_json::from_slice(&fs::read(folder.join("counts.json")).unwrap()).unwrap();
+    let counted: RunCounts = serde_json::from_slice(&fs::read(folder.join("counts.json")).unwrap()).unwrap();
     assert_eq!(counted, record.counted);
     let reports: Vec<Report> = lines(&folder.join("reports.ndjson"));
 

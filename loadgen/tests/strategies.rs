@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use stickycas_loadgen::run::{self, Options, OwnServer, Site};
 use stickycas_loadgen::{Record, Scenario};
-use stickycas_model::byzantine::{Strategy, at_work};
+use stickycas_model::byzantine::{Strategy, detect};
 use stickycas_model::cast::Role;
 use stickycas_model::history::OffenceKind;
 use stickycas_model::judge::Outcome;
@@ -54,7 +54,7 @@ fn scenario(strategy: Option<&str>, seed: u64) -> Scenario {
 /// What a run lacks to show what `claimed` says that it shows.
 fn check(claimed: &Scenario, run: &Record) -> Result<(), String> {
     let culprits: BTreeSet<ProcessId> = claimed.cast.byzantine().collect();
-    let at_work = at_work(&claimed.params, &claimed.cast, claimed.seed, &run.history);
+    let at_work = detect(&claimed.params, &claimed.cast, claimed.seed, &run.history, &run.counted).attackers;
     // Those who stall do so at the same time, from when they join on, so a phase may have to wait for one only.
     let some_will_do =
         claimed.cast.parts().any(|(_, part)| matches!(part.role, Role::Byzantine(Strategy::Stall { .. })));

@@ -69,7 +69,7 @@ impl Part {
     }
 
     /// Which offences of the closed list (B2) the process `me` commits that plays this part, provided that it
-    /// is seen at work ([`crate::byzantine::fired`]); none if it is correct.
+    /// is detected at work ([`crate::byzantine::detect`]); none if it is correct.
     #[must_use]
     pub fn offences(&self, me: ProcessId, run_seed: u64, params: &Params) -> &'static [OffenceKind] {
         match &self.role {
@@ -170,9 +170,9 @@ impl Cast {
         &self,
         params: &Params,
         run_seed: u64,
-        at_work: &BTreeSet<ProcessId>,
+        attackers: &BTreeSet<ProcessId>,
     ) -> BTreeMap<ProcessId, BTreeSet<OffenceKind>> {
-        let committed = at_work.iter().filter_map(|&process| {
+        let committed = attackers.iter().filter_map(|&process| {
             let kinds = self.part(process)?.offences(process, run_seed, params);
             (!kinds.is_empty()).then(|| (process, kinds.iter().copied().collect()))
         });

@@ -39,14 +39,14 @@ impl FromIterator<(String, u64)> for Counts {
 
 /// What a server counted: everything, and what of it was known to be whose.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counted {
+pub struct RunCounts {
     /// Everything, whoever's it was.
     pub all: Counts,
     /// What was known to be a process's.
     pub processes: BTreeMap<ProcessId, Counts>,
 }
 
-impl Counted {
+impl RunCounts {
     /// What was known to be this process's.
     #[must_use]
     pub fn of(&self, process: ProcessId) -> &Counts {
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn what_was_counted_before_a_run_is_not_the_runs() {
         let counts = |count| Counts::from_iter([("MALFORMED".to_owned(), count), ("same".to_owned(), 7)]);
-        let counted = |count| Counted {
+        let counted = |count| RunCounts {
             all: counts(count + 1),
             processes: BTreeMap::from([(ProcessId::FIRST, counts(count))]),
         };

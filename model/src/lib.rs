@@ -15,7 +15,7 @@
 //! | parameters and scalars | [`params`], [`types`] |
 //! | phases and rounds (section 2) | [`scheduler`] |
 //! | the object (section 4, Algorithm 2) | [`sticky_cas`] |
-//! | one instance over time | [`machine`], [`access`], [`history`], [`counts`]; [`dense`] |
+//! | one instance over time | [`machine`], [`access`], [`history`], [`counts`]; [`compact_codec`] |
 //! | Algorithm 1, and who does not follow it | [`process`], [`player`], [`byzantine`], [`cast`] |
 //! | the theorem and the verdict on a run | [`bounds`], [`invariants`], [`judge`] |
 //! | whole runs in one thread | [`sim`], [`random`] |
@@ -32,8 +32,8 @@ pub mod bounds;
 pub mod byzantine;
 pub mod cast;
 pub mod chance;
+pub mod compact_codec;
 pub mod counts;
-pub mod dense;
 pub mod explore;
 pub mod history;
 pub mod invariants;

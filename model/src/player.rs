@@ -20,7 +20,7 @@ use std::sync::Arc;
 use crate::access::{Answer, ReadAnswer, Refusal};
 use crate::machine::Welcome;
 use crate::params::Params;
-use crate::process::{Act, Behaviour, Ended, RawOp, Report, View, When};
+use crate::process::{Act, Behaviour, ProcessEnd, RawOp, Report, SendTime, View};
 use crate::types::{AccessNumber, Phase, ProcessId, Value};
 
 /// After this many refusals in a row a process gives up: it would only go on asking for the same.
@@ -36,7 +36,7 @@ pub enum Step {
         /// What it does.
         op: RawOp,
         /// When.
-        when: When,
+        when: SendTime,
     },
     /// Report this decision.
     Decide(Value),
@@ -50,13 +50,13 @@ pub enum Step {
 
 /// A [`Step`] without what is to be sent, which [`Player::sent`] and [`Player::decision`] show where it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Due {
+pub enum StepKind {
     /// An access.
     Access {
         /// Its number.
         number: AccessNumber,
         /// When.
-        when: When,
+        when: SendTime,
     },
     /// The report of its decision.
     Decide,
@@ -83,13 +83,13 @@ pub struct Player {
     /// Whether the decision was an earlier life's.
     inherited: bool,
     welcomed: bool,
-    ended: Option<Ended>,
+    ended: Option<ProcessEnd>,
 }
 
 struct Pending {
     number: AccessNumber,
     op: RawOp,
-    when: When,
+    when: SendTime,
     /// Whether it was sent in this session.
     sent: bool,
 }
@@ -157,14 +157,14 @@ impl Player {
             .map(|(number, op)| Pending {
                 number: *number,
                 op: op.clone().into(),
-                when: When::Ready,
+                when: SendTime::Ready,
                 sent: false,
             })
             .collect();
         if let Some(decided) = &welcome.decided {
             self.decision = Some(decided.clone());
             self.inherited = true;
-            self.end(Ended::Decided);
+            self.end(ProcessEnd::Decided);
         }
     }
 
@@ -173,7 +173,7 @@ impl Player {
         self.reported = false;
         for pending in &mut self.pending {
             pending.sent = false;
-            pending.when = When::Ready;
+            pending.when = SendTime::Ready;
         }
         let oldest = self.pending.front().map_or(self.next, |pending| pending.number);
         if welcome.next < oldest {
@@ -187,39 +187,39 @@ impl Player {
 
     /// What to do now. Each access and each report is given once per session.
     pub fn next_step(&mut self) -> Step {
-        match self.due() {
-            Due::Access { number, when } => {
+        match self.next_step_kind() {
+            StepKind::Access { number, when } => {
                 let op = self.sent(number).expect("what is due stands in the player").clone();
                 Step::Access { number, op, when }
             }
-            Due::Decide => {
+            StepKind::Decide => {
                 Step::Decide(self.decision().expect("a report is due once there is a decision").clone())
             }
-            Due::Wait => Step::Wait,
-            Due::Stay => Step::Stay,
-            Due::Leave => Step::Leave,
+            StepKind::Wait => Step::Wait,
+            StepKind::Stay => Step::Stay,
+            StepKind::Leave => Step::Leave,
         }
     }
 
     /// The same, for one who sends what it says from where it stands.
-    pub fn due(&mut self) -> Due {
+    pub fn next_step_kind(&mut self) -> StepKind {
         if self.ended.is_none() && self.pending.is_empty() && self.decision.is_none() {
             self.act();
         }
         match &self.ended {
-            Some(Ended::NothingToDecide) => return Due::Stay,
-            Some(Ended::Decided | Ended::Failed(_)) => return Due::Leave,
+            Some(ProcessEnd::NothingToDecide) => return StepKind::Stay,
+            Some(ProcessEnd::Decided | ProcessEnd::Failed(_)) => return StepKind::Leave,
             None => {}
         }
         if let Some(pending) = self.pending.iter_mut().find(|pending| !pending.sent) {
             pending.sent = true;
-            return Due::Access { number: pending.number, when: pending.when };
+            return StepKind::Access { number: pending.number, when: pending.when };
         }
         if self.decision.is_some() && self.pending.is_empty() && !self.reported {
             self.reported = true;
-            return Due::Decide;
+            return StepKind::Decide;
         }
-        Due::Wait
+        StepKind::Wait
     }
 
     /// The access with this number, as long as it is not answered.
@@ -241,7 +241,7 @@ impl Player {
                 self.next = self.next.next();
             }
             Act::Decide(value) => self.decision = Some(value),
-            Act::Silent => self.end(Ended::NothingToDecide),
+            Act::Silent => self.end(ProcessEnd::NothingToDecide),
             Act::Crash => self.fail("stopped without a word"),
         }
     }
@@ -269,7 +269,7 @@ impl Player {
     /// The server has taken the report of the decision: the process has left.
     pub fn decided(&mut self) {
         if self.decision.is_some() {
-            self.end(Ended::Decided);
+            self.end(ProcessEnd::Decided);
         }
     }
 
@@ -295,10 +295,10 @@ impl Player {
 
     /// The process cannot go on, for this reason.
     pub fn fail(&mut self, why: impl Into<String>) {
-        self.end(Ended::Failed(why.into()));
+        self.end(ProcessEnd::Failed(why.into()));
     }
 
-    fn end(&mut self, how: Ended) {
+    fn end(&mut self, how: ProcessEnd) {
         self.ended.get_or_insert(how);
         self.pending.clear();
     }
@@ -319,8 +319,9 @@ impl Player {
     #[must_use]
     pub fn report_within(&self, mut from: Vec<Value>) -> Report {
         let ended = self.ended.clone();
-        let ended = ended.unwrap_or_else(|| Ended::Failed("had not decided when the run ended".to_owned()));
-        let decided = ended == Ended::Decided;
+        let ended =
+            ended.unwrap_or_else(|| ProcessEnd::Failed("had not decided when the run ended".to_owned()));
+        let decided = ended == ProcessEnd::Decided;
         from.clear();
         if decided && !self.inherited {
             from.extend_from_slice(self.view.counted());

@@ -146,7 +146,7 @@ pub enum Act {
         /// What it does; not checked, so that a Byzantine process can send what is malformed.
         op: RawOp,
         /// When it is sent.
-        when: When,
+        when: SendTime,
     },
     /// Reports this decision and leaves.
     Decide(Value),
@@ -190,7 +190,7 @@ impl From<Op> for RawOp {
 
 /// When an access is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum SendTime {
     /// As soon as it can be.
     Ready,
     /// Just before the process's patience would be spent.
@@ -201,13 +201,13 @@ impl Act {
     /// Append this value as soon as possible.
     #[must_use]
     pub fn append(value: &Value) -> Self {
-        Self::Access { op: RawOp::Append(value.into()), when: When::Ready }
+        Self::Access { op: RawOp::Append(value.into()), when: SendTime::Ready }
     }
 
     /// Read from this position on, as soon as possible.
     #[must_use]
     pub fn read(start: Position) -> Self {
-        Self::Access { op: RawOp::Read(start), when: When::Ready }
+        Self::Access { op: RawOp::Read(start), when: SendTime::Ready }
     }
 }
 
@@ -336,13 +336,13 @@ pub struct Report {
     /// their mode. Empty if an earlier life of it had decided.
     pub from: Vec<Value>,
     /// How it ended.
-    pub ended: Ended,
+    pub ended: ProcessEnd,
 }
 
 /// How a process ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ended {
+pub enum ProcessEnd {
     /// It decided, and the server has taken its report.
     Decided,
     /// It stopped without a decision. A correct process does so only when the sealed list is empty (D1).

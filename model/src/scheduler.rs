@@ -31,7 +31,7 @@
 //! Phases beyond 2^64 - 1 do not exist: what would lie there is told as phase 2^64 - 1. At a million phases a
 //! second that is half a million years away.
 
-mod calendar;
+mod cached_schedule;
 mod given;
 mod mix;
 mod warp_set;
@@ -40,12 +40,12 @@ use self::mix::Purpose;
 use crate::params::{Order, Params};
 use crate::types::{Phase, Round, Seed, WarpId};
 
-pub use self::calendar::Calendar;
+pub use self::cached_schedule::CachedSchedule;
 pub use self::mix::arbiter_hash;
 pub use self::warp_set::WarpSet;
 
 /// The schedule of one instance (W4). Holds no state: for the shuffled order each question costs O(W), and
-/// whoever asks phase after phase takes a [`Calendar`].
+/// whoever asks phase after phase takes a [`CachedSchedule`].
 ///
 /// Every warp that it is asked about must be one of the W, as those are that [`Params::warp_of`] returns; it
 /// may panic on others.

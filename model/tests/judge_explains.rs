@@ -7,7 +7,7 @@ mod story;
 use std::sync::Arc;
 
 use stickycas_model::history::{Event, Offence, OffenceKind};
-use stickycas_model::judge::{Case, Explanation, Faulty, Margin, Property, Why, explain};
+use stickycas_model::judge::{Case, Explanation, FaultReason, FaultyProcess, Margin, Property, explain};
 
 use story::{Story, id, phase, value, values};
 
@@ -15,7 +15,7 @@ fn explained(story: &Story) -> Explanation {
     explain(&Case {
         params: Arc::clone(&story.params),
         cast: &story.cast,
-        plan: &story.plan,
+        expected: &story.expected,
         history: &story.history,
         complete: story.complete,
         reports: &story.reports,
@@ -58,7 +58,7 @@ fn a_decision_comes_with_the_entries_that_it_was_made_from() {
 #[test]
 fn everybody_who_counts_in_f_is_listed_with_the_reason() {
     let mut story = Story::new("!x a a a", 1, 4, |_| {});
-    story.plan.faulty.insert(id(2));
+    story.expected.faulty.insert(id(2));
     story.all_join_but(&[4]);
     for process in 1..=3 {
         story.append(process, "a");
@@ -68,8 +68,9 @@ fn everybody_who_counts_in_f_is_listed_with_the_reason() {
     story.read(1, 0);
     story.step();
     let explanation = explained(&story);
-    let why = [(1, Why::Byzantine("silent".to_owned())), (2, Why::Planned), (4, Why::Late)];
-    let faulty = why.map(|(process, why)| Faulty { process: id(process), why });
+    let why =
+        [(1, FaultReason::Byzantine("silent".to_owned())), (2, FaultReason::Planned), (4, FaultReason::Late)];
+    let faulty = why.map(|(process, why)| FaultyProcess { process: id(process), why });
     assert_eq!(explanation.faulty, faulty);
     assert_eq!(explanation.verdict.f, 3);
 }
@@ -124,7 +125,7 @@ fn a_rule_that_the_history_breaks_points_to_the_event_that_breaks_it() {
 #[test]
 fn what_no_event_shows_comes_last() {
     let mut story = Story::told("a a !b", 1, 3);
-    story.plan.offences.insert(id(3), [OffenceKind::LateAppend].into());
+    story.expected.offences.insert(id(3), [OffenceKind::LateAppend].into());
     let broke = explained(&story).broke;
     assert_eq!(broke.last().map(|broke| broke.event), Some(None));
     assert!(broke.last().unwrap().says.starts_with("B2: process 3"), "{broke:?}");

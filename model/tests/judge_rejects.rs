@@ -291,7 +291,7 @@ fn patience_that_is_spent_before_its_time_breaks_f3() {
         story.now += waited;
         story.record(Event::PatienceSpent { process: id(2) });
         story.step();
-        story.plan.late.insert(id(2));
+        story.expected.late.insert(id(2));
         story.round_two_of_one();
         story
     };

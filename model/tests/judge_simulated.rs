@@ -6,34 +6,29 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use stickycas_model::byzantine::{Strategy as Byzantine, at_work, fired};
+use stickycas_model::byzantine::{Detection, Strategy as Byzantine, detect};
 use stickycas_model::cast::{Cast, Part, Role};
-use stickycas_model::judge::{self, Case, Facts, Outcome, Property, Verdict};
+use stickycas_model::counts::RunCounts;
+use stickycas_model::judge::{self, Case, Outcome, Property, Verdict, VerdictSummary};
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, Patience};
 use stickycas_model::sim;
 use stickycas_model::types::{Seed, Value};
 
 /// Judged by its whole history.
-fn judged(plan: &sim::Plan, outcome: &sim::Outcome, meant: &judge::Plan) -> Verdict {
+fn judged(plan: &sim::SimPlan, outcome: &sim::SimOutcome, expected: &judge::Expectations) -> Verdict {
     judge::judge(&Case {
         params: Arc::clone(&plan.params),
         cast: &plan.cast,
-        plan: meant,
+        expected,
         history: &outcome.history,
         complete: true,
         reports: &outcome.reports,
-        fired: fired(&plan.params, &plan.cast, plan.seed, &outcome.history),
+        fired: detected(plan, outcome).fired,
     })
 }
 
-/// That every strategy of the cast is seen at work, and named where it commits an offence.
-fn meant(plan: &sim::Plan, outcome: &sim::Outcome) -> judge::Plan {
-    let at_work = at_work(&plan.params, &plan.cast, plan.seed, &outcome.history);
-    judge::Plan {
-        attacks: fired(&plan.params, &plan.cast, plan.seed, &outcome.history).into_keys().collect(),
-        offences: plan.cast.offences(&plan.params, plan.seed, &at_work),
-        ..judge::Plan::default()
-    }
+fn detected(plan: &sim::SimPlan, outcome: &sim::SimOutcome) -> Detection {
+    detect(&plan.params, &plan.cast, plan.seed, &outcome.history, &RunCounts::default())
 }
 
 fn part() -> impl Strategy<Value = Part> {
@@ -64,7 +59,7 @@ fn part() -> impl Strategy<Value = Part> {
     (role, proposal).prop_map(|(role, text)| Part { role, proposal: Value::parse(text).unwrap() })
 }
 
-fn plans() -> impl Strategy<Value = sim::Plan> {
+fn plans() -> impl Strategy<Value = sim::SimPlan> {
     let cast = prop::collection::vec(part(), 1..12);
     let sizes = cast.prop_flat_map(|parts| {
         let n = u32::try_from(parts.len()).unwrap();
@@ -76,7 +71,7 @@ fn plans() -> impl Strategy<Value = sim::Plan> {
     (sizes, order, arbiter, window, any::<u64>()).prop_map(|((parts, p, r), order, arbiter, window, seed)| {
         let mut spec = ParamsSpec::new(u32::try_from(parts.len()).unwrap(), p, r);
         (spec.order, spec.arbiter, spec.append_window, spec.seed) = (order, arbiter, window, Seed::new(seed));
-        sim::Plan { params: Arc::new(Params::try_new(spec).unwrap()), cast: Cast::new(parts), seed }
+        sim::SimPlan { params: Arc::new(Params::try_new(spec).unwrap()), cast: Cast::new(parts), seed }
     })
 }
 
@@ -85,7 +80,7 @@ proptest! {
 
     #[test]
     fn no_simulated_run_is_a_violation_or_proves_nothing(plan in plans()) {
-        let verdict = judged(&plan, &sim::run(&plan), &judge::Plan::default());
+        let verdict = judged(&plan, &sim::run(&plan), &judge::Expectations::default());
         let fine = matches!(verdict.verdict, Outcome::Valid | Outcome::Outside);
         prop_assert!(fine, "{:?}: {:#?}", verdict.verdict, verdict.reasons);
         for property in Property::ALL {
@@ -105,9 +100,9 @@ proptest! {
                 plan.params = Arc::new(Params::try_new(spec).unwrap());
             }
             let outcome = sim::run(&plan);
-            let verdict = judged(&plan, &outcome, &meant(&plan, &outcome));
-            let facts = simulator.facts(&plan, &judge::Plan::default());
-            prop_assert_eq!(facts, Facts::from(&verdict), "{:#?}", verdict);
+            let verdict = judged(&plan, &outcome, &judge::Expectations::new(&plan.params, &plan.cast, plan.seed, &detected(&plan, &outcome)));
+            let summary = simulator.summary(&plan);
+            prop_assert_eq!(summary, VerdictSummary::from(&verdict), "{:#?}", verdict);
             prop_assert_eq!(simulator.run(&plan), outcome);
         }
     }

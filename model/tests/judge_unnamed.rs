@@ -5,11 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use stickycas_model::byzantine::{
-    Strategy, WireAttack, WireAttackKind, at_work, attackers_at_work, fired, fired_attacks,
-};
+use stickycas_model::byzantine::{Strategy, WireAttack, WireAttackKind, detect};
 use stickycas_model::cast::{Cast, Part, Role};
-use stickycas_model::counts::{Counted, Counts};
+use stickycas_model::counts::{Counts, RunCounts};
 use stickycas_model::history::{Event, Offence, OffenceKind, Recorded};
 use stickycas_model::judge::{self, Case, Outcome, Verdict};
 use stickycas_model::params::{Params, ParamsSpec};
@@ -33,40 +31,33 @@ fn cast(role: &Role) -> Cast {
     Cast::new((1..).zip(["a", "c", "a", "b", "a", "a", "a"]).map(part).collect())
 }
 
-fn played(strategy: &str, seed: u64) -> (sim::Plan, sim::Outcome) {
+fn played(strategy: &str, seed: u64) -> (sim::SimPlan, sim::SimOutcome) {
     let cast = cast(&Role::Byzantine(strategy.parse::<Strategy>().unwrap()));
     let params = Arc::new(Params::try_new(ParamsSpec::new(7, 1, 3)).unwrap());
-    let plan = sim::Plan { params, cast, seed };
+    let plan = sim::SimPlan { params, cast, seed };
     let outcome = sim::run(&plan);
     (plan, outcome)
 }
 
 /// The verdict on what was played, if this is the history, the cast and what the server counted.
 fn judged(
-    plan: &sim::Plan,
-    outcome: &sim::Outcome,
+    plan: &sim::SimPlan,
+    outcome: &sim::SimOutcome,
     history: &[Recorded],
     cast: &Cast,
-    counted: &Counted,
+    counted: &RunCounts,
 ) -> Verdict {
-    let sim::Plan { params, seed, .. } = plan;
-    let mut fired = fired(params, cast, *seed, history);
-    fired.extend(fired_attacks(cast, counted));
-    let mut at_work = at_work(params, cast, *seed, history);
-    at_work.extend(attackers_at_work(cast, counted));
-    let meant = judge::Plan {
-        attacks: fired.keys().cloned().collect(),
-        offences: cast.offences(params, *seed, &at_work),
-        ..judge::Plan::default()
-    };
+    let sim::SimPlan { params, seed, .. } = plan;
+    let detection = detect(params, cast, *seed, history, counted);
+    let expected = judge::Expectations::new(params, cast, *seed, &detection);
     judge::judge(&Case {
         params: Arc::clone(params),
         cast,
-        plan: &meant,
+        expected: &expected,
         history,
         complete: true,
         reports: &outcome.reports,
-        fired,
+        fired: detection.fired,
     })
 }
 
@@ -102,12 +93,12 @@ fn whoever_appends_nothing_and_is_not_filed_is_unnamed() {
     let seed = (0..1_000).find(both_empty).unwrap();
     for text in ["empty", mixed] {
         let (plan, outcome) = played(text, seed);
-        let filed = judged(&plan, &outcome, &outcome.history, &plan.cast, &Counted::default());
+        let filed = judged(&plan, &outcome, &outcome.history, &plan.cast, &RunCounts::default());
         check(&filed, OffenceKind::Malformed, true, text);
         let mut history = outcome.history.clone();
         history.retain(|recorded| !is_offence_of(recorded, second));
         assert!(history.len() < outcome.history.len());
-        let unfiled = judged(&plan, &outcome, &history, &plan.cast, &Counted::default());
+        let unfiled = judged(&plan, &outcome, &history, &plan.cast, &RunCounts::default());
         check(&unfiled, OffenceKind::Malformed, false, text);
     }
 }
@@ -129,7 +120,7 @@ fn whoever_attacks_the_wire_and_is_not_filed_is_unnamed() {
         let cast = cast(&Role::Attacker(attack));
         let counts = || Counts::from_iter([(count.to_owned(), 3)]);
         let processes: BTreeMap<_, _> = culprits().map(|process| (process, counts())).into();
-        let counted = Counted { all: Counts::default(), processes };
+        let counted = RunCounts { all: Counts::default(), processes };
         let with_offences_of = |filed: &[ProcessId]| {
             let mut history = outcome.history.clone();
             let at = history[0].at;

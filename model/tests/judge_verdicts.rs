@@ -9,7 +9,7 @@ use stickycas_model::access::Op;
 use stickycas_model::history::{Event, Offence, OffenceKind};
 use stickycas_model::judge::{Observed, Outcome, Property};
 use stickycas_model::params::{AppendWindow, Patience};
-use stickycas_model::process::{Ended, Report};
+use stickycas_model::process::{ProcessEnd, Report};
 
 use story::{Story, id, phase, value, values};
 
@@ -58,7 +58,7 @@ fn a_decision_that_the_server_took_and_has_no_record_of_is_a_violation() {
     story.complete = false;
     assert_eq!(story.verdict().verdict, Outcome::Unknown);
     story.complete = true;
-    story.report(3).ended = Ended::Failed("connection lost".to_owned());
+    story.report(3).ended = ProcessEnd::Failed("connection lost".to_owned());
     assert_eq!(story.verdict().verdict, Outcome::Unknown);
 }
 
@@ -146,7 +146,7 @@ fn a_process_that_had_all_its_accesses_and_did_not_decide_breaks_termination() {
     story.remove(0, |event| matches!(event, Event::Decided { .. }));
     story.remove(0, |event| *event == Event::Finished);
     let report = story.report(1);
-    (report.decision, report.ended) = (None, Ended::Failed("gave up".to_owned()));
+    (report.decision, report.ended) = (None, ProcessEnd::Failed("gave up".to_owned()));
     story.is(Outcome::Violation, "termination was promised and broke: process 1 had 3 accesses executed");
 }
 
@@ -154,14 +154,14 @@ fn a_process_that_had_all_its_accesses_and_did_not_decide_breaks_termination() {
 fn nothing_to_decide_breaks_termination_when_a_correct_process_was_punctual() {
     let mut story = Story::told("a a", 1, 2);
     let report = story.report(2);
-    (report.decision, report.ended) = (None, Ended::NothingToDecide);
+    (report.decision, report.ended) = (None, ProcessEnd::NothingToDecide);
     story.is(Outcome::Violation, "termination was promised and broke: process 2 found nothing to decide");
 }
 
 #[test]
 fn with_no_punctual_correct_process_termination_is_not_promised() {
     let mut story = Story::new("!x a", 1, 1, |_| {});
-    story.plan.late.insert(id(2));
+    story.expected.late.insert(id(2));
     story.all_join_but(&[2]);
     story.read(1, 0);
     story.step();
@@ -181,7 +181,7 @@ fn with_no_punctual_correct_process_termination_is_not_promised() {
         decision: None,
         phase: Some(phase(6)),
         from: Vec::new(),
-        ended: Ended::NothingToDecide,
+        ended: ProcessEnd::NothingToDecide,
     });
     let verdict = story.is(Outcome::Outside, "termination was not promised and broke");
     assert_eq!(
@@ -212,7 +212,7 @@ fn a_correct_process_that_is_accused_is_a_violation() {
 fn late_append_seen(on_record: bool) -> Story {
     let mut story = Story::told("a a !b", 1, 3);
     let committed = [OffenceKind::LateAppend, OffenceKind::FalseDecision];
-    story.plan.offences.insert(id(3), committed.into());
+    story.expected.offences.insert(id(3), committed.into());
     let kinds = if on_record { &committed[..] } else { &committed[1..] };
     for &kind in kinds {
         let detail = "append with access number 2".to_owned();
@@ -246,7 +246,7 @@ fn a_culprit_who_got_away_with_one_of_its_offences_is_a_violation() {
 #[test]
 fn an_attack_that_never_fired_makes_the_run_prove_nothing() {
     let mut story = Story::told("a a !b", 1, 3);
-    story.plan.attacks.insert("flood".to_owned());
+    story.expected.attacks.insert("flood".to_owned());
     story.is(Outcome::Unknown, "the attack flood was planned and never seen to fire");
     story.fired.insert("flood".to_owned(), 0);
     story.is(Outcome::Unknown, "the attack flood was planned and never seen to fire");
@@ -306,7 +306,7 @@ fn a_late_process_counts_in_f_and_must_be_in_the_plan() {
     assert_eq!(verdict.distinct_correct_proposals, 2);
     assert!(verdict.strong_validity_promised, "1*(2+1)*1 < 5");
     assert_eq!(verdict.decisions[&id(5)].missed, 1);
-    story.plan.late.insert(id(5));
+    story.expected.late.insert(id(5));
     story.is_valid();
 }
 
@@ -329,11 +329,11 @@ fn a_process_that_the_plan_kills_counts_in_f_and_is_not_judged() {
     let mut story = Story::told("a a a b b", 1, 5);
     story.reports.retain(|report| report.process != id(5));
     story.is(Outcome::Unknown, "no report came from correct processes: 5");
-    story.plan.faulty.insert(id(5));
+    story.expected.faulty.insert(id(5));
     let verdict = story.is_valid();
     assert_eq!((verdict.f, verdict.distinct_correct_proposals), (1, 2));
     assert!(!verdict.decisions.contains_key(&id(5)));
-    story.plan.faulty.insert(id(4));
+    story.expected.faulty.insert(id(4));
     let verdict = story.is_valid();
     assert_eq!((verdict.f, verdict.distinct_correct_proposals), (2, 1));
     assert!(verdict.common_validity_promised, "2*2*1 < 5");
@@ -342,7 +342,7 @@ fn a_process_that_the_plan_kills_counts_in_f_and_is_not_judged() {
 #[test]
 fn a_correct_process_that_failed_makes_the_run_prove_nothing() {
     let mut story = Story::told("a a a", 1, 3);
-    story.report(2).ended = Ended::Failed("connection lost".to_owned());
+    story.report(2).ended = ProcessEnd::Failed("connection lost".to_owned());
     story.is(Outcome::Unknown, "process 2 is correct and failed: connection lost");
 }
 
@@ -455,7 +455,7 @@ fn validity_that_breaks_inside_the_bound_is_a_violation() {
 #[test]
 fn a_violation_comes_before_what_is_outside_and_what_is_unknown() {
     let mut story = Story::told("!X !X a b", 1, 4);
-    story.plan.attacks.insert("flood".to_owned());
+    story.expected.attacks.insert("flood".to_owned());
     assert_eq!(story.verdict().verdict, Outcome::Outside);
     assert_eq!(story.verdict().reasons.len(), 2);
     story.report(3).from.pop();

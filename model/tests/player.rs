@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use stickycas_model::access::{Access, Answer, AppendAnswer, Op, ReadAnswer, Refusal};
 use stickycas_model::history::Event;
-use stickycas_model::machine::{Input, Machine, Reply, Welcome};
+use stickycas_model::machine::{Admission, Machine, Welcome};
 use stickycas_model::params::{AppendWindow, Params, ParamsSpec};
 use stickycas_model::player::{Player, REFUSALS_IN_A_ROW, Step};
-use stickycas_model::process::{Correct, Ended, RawOp, When};
+use stickycas_model::process::{Correct, ProcessEnd, RawOp, SendTime};
 use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId, SessionId, Time, Value};
 
 const ME: ProcessId = ProcessId::FIRST;
@@ -40,11 +40,11 @@ fn welcome(next: u64) -> Welcome {
 }
 
 fn append(n: u64) -> Step {
-    Step::Access { number: number(n), op: RawOp::Append(b"mine".to_vec().into()), when: When::Ready }
+    Step::Access { number: number(n), op: RawOp::Append(b"mine".to_vec().into()), when: SendTime::Ready }
 }
 
 fn read(n: u64, start: u32) -> Step {
-    Step::Access { number: number(n), op: RawOp::Read(Position::new(start)), when: When::Ready }
+    Step::Access { number: number(n), op: RawOp::Read(Position::new(start)), when: SendTime::Ready }
 }
 
 /// The answer to a read that returns one entry of a sealed list of two.
@@ -54,7 +54,7 @@ fn one_of_two(start: u32) -> Answer {
 
 fn failure(player: &Player) -> String {
     match player.report().ended {
-        Ended::Failed(why) => why,
+        ProcessEnd::Failed(why) => why,
         other => panic!("{other:?}"),
     }
 }
@@ -75,7 +75,7 @@ fn a_first_life_appends_reads_and_decides() {
     player.decided();
     assert_eq!(player.next_step(), Step::Leave);
     let report = player.report();
-    assert_eq!((report.decision, report.ended), (Some(value("a")), Ended::Decided));
+    assert_eq!((report.decision, report.ended), (Some(value("a")), ProcessEnd::Decided));
     assert_eq!((report.phase, report.from), (Phase::new(5), vec![value("b"), value("a")]));
 }
 
@@ -124,7 +124,7 @@ fn a_new_life_waits_for_what_its_earlier_one_left() {
     let left = vec![(number(1), Op::Append(value("other")))];
     player.welcome(&Welcome { waiting: left, ..welcome(2) });
     let again = RawOp::Append(b"other".to_vec().into());
-    assert_eq!(player.next_step(), Step::Access { number: number(1), op: again, when: When::Ready });
+    assert_eq!(player.next_step(), Step::Access { number: number(1), op: again, when: SendTime::Ready });
     assert_eq!(player.next_step(), Step::Wait);
     player.answered(number(1), Phase::new(1), Answer::Append(AppendAnswer::Failed), []);
     assert_eq!(player.next_step(), read(2, 0));
@@ -172,7 +172,7 @@ fn a_new_life_of_a_process_that_decided_has_nothing_to_do() {
     player.welcome(&Welcome { decided: Some(value("a")), ..welcome(4) });
     assert_eq!(player.next_step(), Step::Leave);
     let report = player.report();
-    assert_eq!((report.decision, report.ended), (Some(value("a")), Ended::Decided));
+    assert_eq!((report.decision, report.ended), (Some(value("a")), ProcessEnd::Decided));
     assert!(report.from.is_empty());
 }
 
@@ -227,7 +227,7 @@ fn a_sealed_list_without_entries_leaves_nothing_to_decide() {
     let empty = Answer::Read(ReadAnswer { start: Position::new(0), count: 0, length: 0, sealed: true });
     player.answered(number(2), Phase::new(3), empty, []);
     assert_eq!(player.next_step(), Step::Stay);
-    assert_eq!(player.report().ended, Ended::NothingToDecide);
+    assert_eq!(player.report().ended, ProcessEnd::NothingToDecide);
 }
 
 /// Performs what the player asks for until it waits, and hands back what comes, as a client would.
@@ -236,10 +236,10 @@ fn perform(machine: &mut Machine, player: &mut Player, session: SessionId) -> Ve
     while let Step::Access { number, op, .. } = player.next_step() {
         let op = op.checked(machine.params()).unwrap();
         let access = Access { process: ME, session: Some(session), number, op, no_wait: false };
-        if let Reply::Answered { phase, answer } =
-            machine.apply(Time::ZERO, Input::Access(access), &mut events).unwrap()
+        if let Admission::AnsweredBefore { phase, answer } =
+            machine.access(Time::ZERO, access, &mut events).unwrap()
         {
-            player.answered(number, phase, answer, []);
+            player.answered(number, Some(phase), answer, []);
         }
     }
     events
@@ -249,11 +249,7 @@ fn perform(machine: &mut Machine, player: &mut Player, session: SessionId) -> Ve
 fn a_restart_between_append_and_answer_leaves_one_append_in_the_machine() {
     let mut machine = Machine::new(params());
     let hello = |machine: &mut Machine, incarnation| {
-        let hello = Input::Hello { process: ME, incarnation };
-        match machine.apply(Time::ZERO, hello, &mut Vec::new()) {
-            Ok(Reply::Welcome(welcome)) => welcome,
-            other => panic!("{other:?}"),
-        }
+        machine.hello(Time::ZERO, ME, incarnation, &mut Vec::new()).unwrap()
     };
     let mut history = Vec::new();
     for incarnation in 1..=3 {

@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 use stickycas_model::params::{Order, Params, ParamsSpec};
-use stickycas_model::scheduler::{Calendar, Schedule, arbiter_hash};
+use stickycas_model::scheduler::{CachedSchedule, Schedule, arbiter_hash};
 use stickycas_model::types::{Phase, ProcessId, Round, Seed, WarpId};
 
 const PINNED: &str = include_str!("../../docs/schedule.md");
@@ -161,7 +161,7 @@ proptest! {
         schedule in schedules(),
         questions in prop::collection::vec((0_u64..40, 1_u64..400, any::<prop::sample::Index>()), 1..40),
     ) {
-        let mut calendar = Calendar::new(schedule);
+        let mut calendar = CachedSchedule::new(schedule);
         let mut now = 1;
         for (step, anywhere, warp) in questions {
             now += step;

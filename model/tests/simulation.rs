@@ -11,8 +11,8 @@ use stickycas_model::byzantine::Strategy as Byzantine;
 use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::history::{Event, OffenceKind, Recorded};
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, Patience};
-use stickycas_model::process::{Ended, Report};
-use stickycas_model::sim::{Outcome, Plan, replay, run};
+use stickycas_model::process::{ProcessEnd, Report};
+use stickycas_model::sim::{SimOutcome, SimPlan, replay, run};
 use stickycas_model::types::{ProcessId, Seed, Time, Value};
 
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ fn cast(parts: &[&str]) -> Cast {
     Cast::new(parts.iter().map(part).collect())
 }
 
-fn plan(warp_size: u32, read_size: u32, parts: &[&str], seed: u64) -> Plan {
+fn plan(warp_size: u32, read_size: u32, parts: &[&str], seed: u64) -> SimPlan {
     plan_with(warp_size, read_size, parts, seed, |_| {})
 }
 
@@ -43,15 +43,15 @@ fn plan_with(
     parts: &[&str],
     seed: u64,
     change: impl Fn(&mut ParamsSpec),
-) -> Plan {
+) -> SimPlan {
     let processes = u32::try_from(parts.len()).unwrap();
     let mut spec = ParamsSpec::new(processes, warp_size, read_size);
     change(&mut spec);
-    Plan { params: Arc::new(Params::try_new(spec).unwrap()), cast: cast(parts), seed }
+    SimPlan { params: Arc::new(Params::try_new(spec).unwrap()), cast: cast(parts), seed }
 }
 
 /// Runs it, and checks what holds of every run: that its history can be replayed, to the same list.
-fn run_and_replay(plan: &Plan) -> Outcome {
+fn run_and_replay(plan: &SimPlan) -> SimOutcome {
     let outcome = run(plan);
     let machine = replay(&plan.params, &outcome.history).unwrap_or_else(|difference| panic!("{difference}"));
     assert!(machine.list().iter().eq(&outcome.list));
@@ -59,10 +59,10 @@ fn run_and_replay(plan: &Plan) -> Outcome {
 }
 
 /// What the correct processes decided, in order. All of them must have.
-fn decisions(plan: &Plan, outcome: &Outcome) -> Vec<String> {
+fn decisions(plan: &SimPlan, outcome: &SimOutcome) -> Vec<String> {
     let report = |process| outcome.reports.iter().find(|report| report.process == process).unwrap();
     let decision = |report: &Report| match (&report.ended, &report.decision) {
-        (Ended::Decided, Some(value)) => value.to_string(),
+        (ProcessEnd::Decided, Some(value)) => value.to_string(),
         other => panic!("process {}: {other:?}", report.process),
     };
     plan.cast.correct().map(report).map(decision).collect()
@@ -73,11 +73,11 @@ fn bound(params: &Params) -> u64 {
     u64::from(params.warps()) * (1 + u64::from(params.reads()))
 }
 
-fn duration(outcome: &Outcome) -> Duration {
+fn duration(outcome: &SimOutcome) -> Duration {
     outcome.history.last().map_or(Duration::ZERO, |last| last.at.since(Time::ZERO))
 }
 
-fn accused(outcome: &Outcome) -> BTreeSet<(ProcessId, OffenceKind)> {
+fn accused(outcome: &SimOutcome) -> BTreeSet<(ProcessId, OffenceKind)> {
     let offence = |recorded: &Recorded| match &recorded.event {
         Event::Offence(offence) => Some((offence.process, offence.kind)),
         _ => None,
@@ -86,7 +86,7 @@ fn accused(outcome: &Outcome) -> BTreeSet<(ProcessId, OffenceKind)> {
 }
 
 /// Who was accepted, in order.
-fn acceptances(outcome: &Outcome) -> Vec<u32> {
+fn acceptances(outcome: &SimOutcome) -> Vec<u32> {
     let accepted = |recorded: &Recorded| match &recorded.event {
         Event::Accepted { process, .. } => Some(process.get()),
         _ => None,
@@ -148,7 +148,7 @@ fn colluding_and_distinct_processes_append_their_values_and_commit_no_offence() 
 }
 
 /// SPEC section 9: process 3 withholds its append until some have read the whole list.
-fn counterexample(window: AppendWindow, seed: u64) -> Plan {
+fn counterexample(window: AppendWindow, seed: u64) -> SimPlan {
     let parts = ["a", "a", "!late-append(access=2, value=b)", "b", "b"];
     plan_with(1, 5, &parts, seed, |spec| {
         spec.append_window = window;
@@ -211,7 +211,7 @@ fn without_any_correct_process_nothing_is_waited_for() {
 fn one_silent_process_with_endless_patience_stops_its_instance_but_not_the_run() {
     let plan = plan_with(1, 1, &["a", "!silent"], 0, |spec| spec.patience = Patience::Endless);
     let outcome = run_and_replay(&plan);
-    assert!(matches!(&outcome.reports[0].ended, Ended::Failed(why) if why.contains("had not decided")));
+    assert!(matches!(&outcome.reports[0].ended, ProcessEnd::Failed(why) if why.contains("had not decided")));
 }
 
 #[test]
@@ -318,10 +318,10 @@ fn any_params(processes: u32) -> impl Strategy<Value = Arc<Params>> {
     )
 }
 
-fn any_plan() -> impl Strategy<Value = Plan> {
+fn any_plan() -> impl Strategy<Value = SimPlan> {
     (1_u32..=12)
         .prop_flat_map(|n| (any_params(n), prop::collection::vec(any_part(), n as usize), any::<u64>()))
-        .prop_map(|(params, parts, seed)| Plan { params, cast: Cast::new(parts), seed })
+        .prop_map(|(params, parts, seed)| SimPlan { params, cast: Cast::new(parts), seed })
 }
 
 proptest! {

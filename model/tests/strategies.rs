@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use stickycas_model::byzantine::{Strategy, at_work, fired};
+use stickycas_model::byzantine::{Detection, Strategy, detect};
 use stickycas_model::cast::{Cast, Part, Role};
+use stickycas_model::counts::RunCounts;
 use stickycas_model::history::{Event, OffenceKind};
 use stickycas_model::judge::{self, Case, Outcome, Verdict};
 use stickycas_model::params::{AppendWindow, Order, Params, ParamsSpec};
@@ -52,7 +53,7 @@ fn process(number: u32) -> ProcessId {
 }
 
 /// Seven processes, a warp each, two of them Byzantine: f*(|Vc|+1)*p = 2*(2+1)*1 = 6 < 7 = n, and c = 3.
-fn plan(strategy: &str, window: AppendWindow, order: Order, seed: u64) -> sim::Plan {
+fn plan(strategy: &str, window: AppendWindow, order: Order, seed: u64) -> sim::SimPlan {
     let strategy: Strategy = strategy.parse().unwrap();
     let part = |(number, proposal)| {
         let byzantine = CULPRITS.contains(&number);
@@ -62,17 +63,24 @@ fn plan(strategy: &str, window: AppendWindow, order: Order, seed: u64) -> sim::P
     let parts = (1..).zip(["a", "c", "a", "b", "d", "a", "a"]).map(part).collect();
     let mut spec = ParamsSpec::new(7, 1, 3);
     (spec.append_window, spec.order, spec.seed) = (window, order, Seed::new(seed));
-    sim::Plan { params: Arc::new(Params::try_new(spec).unwrap()), cast: Cast::new(parts), seed }
+    sim::SimPlan { params: Arc::new(Params::try_new(spec).unwrap()), cast: Cast::new(parts), seed }
+}
+
+fn detected(plan: &sim::SimPlan, cast: &Cast, outcome: &sim::SimOutcome) -> Detection {
+    detect(&plan.params, cast, plan.seed, &outcome.history, &RunCounts::default())
 }
 
 /// A run of a plan, held against what `cast` says was to happen.
-fn judged(plan: &sim::Plan, cast: &Cast) -> (sim::Outcome, Verdict) {
+fn judged(plan: &sim::SimPlan, cast: &Cast) -> (sim::SimOutcome, Verdict) {
     let outcome = sim::run(plan);
-    let fired = fired(&plan.params, cast, plan.seed, &outcome.history);
+    let Detection { fired, .. } = detected(plan, cast, &outcome);
     let verdict = judge::judge(&Case {
         params: Arc::clone(&plan.params),
         cast,
-        plan: &judge::Plan { attacks: fired.keys().cloned().collect(), ..judge::Plan::default() },
+        expected: &judge::Expectations {
+            attacks: fired.keys().cloned().collect(),
+            ..judge::Expectations::default()
+        },
         history: &outcome.history,
         complete: true,
         reports: &outcome.reports,
@@ -81,9 +89,9 @@ fn judged(plan: &sim::Plan, cast: &Cast) -> (sim::Outcome, Verdict) {
     (outcome, verdict)
 }
 
-fn everyone_correct(plan: &sim::Plan) -> sim::Plan {
+fn everyone_correct(plan: &sim::SimPlan) -> sim::SimPlan {
     let correct = |(_, part): (_, &Part)| Part { role: Role::Correct, proposal: part.proposal.clone() };
-    sim::Plan { cast: Cast::new(plan.cast.parts().map(correct).collect()), ..plan.clone() }
+    sim::SimPlan { cast: Cast::new(plan.cast.parts().map(correct).collect()), ..plan.clone() }
 }
 
 fn kinds(verdict: &Verdict, process: ProcessId) -> BTreeSet<OffenceKind> {
@@ -107,7 +115,7 @@ fn inside_the_bound_each_is_seen_at_work_and_blamed_for_exactly_what_it_commits(
                 assert_eq!(verdict.verdict, Outcome::Valid, "{at}: {:?}", verdict.reasons);
                 assert_eq!(verdict.decision, Some(value("a")), "{at}");
                 assert_eq!(verdict.decisions.len(), 5, "{at}");
-                let seen = at_work(&plan.params, &plan.cast, seed, &outcome.history);
+                let seen = detected(&plan, &plan.cast, &outcome).attackers;
                 // A report may come when all correct processes have ended, and with them the run.
                 if !text.contains("liar") {
                     assert_eq!(seen, CULPRITS.map(process).into(), "{at}");
@@ -127,7 +135,7 @@ fn where_everyone_is_correct_none_is_seen_at_work_and_the_run_proves_nothing_abo
     for text in ALL {
         let claimed = plan(text, AppendWindow::FirstAccess, Order::Ascending, 1);
         let (outcome, verdict) = judged(&everyone_correct(&claimed), &claimed.cast);
-        assert!(at_work(&claimed.params, &claimed.cast, claimed.seed, &outcome.history).is_empty(), "{text}");
+        assert!(detected(&claimed, &claimed.cast, &outcome).attackers.is_empty(), "{text}");
         assert_eq!(verdict.verdict, Outcome::Unknown, "{text}: {:?}", verdict.reasons);
         assert!(verdict.blame.is_empty(), "{text}");
     }
@@ -185,7 +193,7 @@ fn a_reader_appends_the_strongest_value_besides_the_mode_and_its_proposal_if_the
         let mut spec = ParamsSpec::new(n, 1, n);
         spec.append_window = AppendWindow::Open;
         let cast = Cast::new((1..).zip(proposals).map(part).collect());
-        let plan = sim::Plan { params: Arc::new(Params::try_new(spec).unwrap()), cast, seed: 1 };
+        let plan = sim::SimPlan { params: Arc::new(Params::try_new(spec).unwrap()), cast, seed: 1 };
         sim::run(&plan).list.iter().find(|entry| entry.process.get() == reader).unwrap().value.clone()
     };
     assert_eq!(

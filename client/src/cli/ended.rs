@@ -1,10 +1,11 @@
 //! How a play on the command line has ended: for people, for a judge, and as an exit code.
 
-use stickycas_model::process::Ended;
+use stickycas_model::process::ProcessEnd;
 use stickycas_model::types::Value;
 use stickycas_proto::v1::RefusalReason;
 
-use super::{Exit, Failure};
+use super::exit::Exit;
+use super::failure::Failure;
 use crate::error::Error;
 use crate::record::{ErrorRecord, PlayRecord};
 
@@ -23,8 +24,8 @@ impl EndedPlay {
     /// The same, ended by this error unless by an earlier one.
     pub(super) fn failed(mut self, error: Error) -> Self {
         self.record.error.get_or_insert_with(|| ErrorRecord::from(&error));
-        if self.record.ended != Ended::Decided {
-            self.record.ended = Ended::Failed(error.to_string());
+        if self.record.ended != ProcessEnd::Decided {
+            self.record.ended = ProcessEnd::Failed(error.to_string());
         }
         self.error.get_or_insert(error);
         self
@@ -40,7 +41,7 @@ impl EndedPlay {
         let Self { record, error, .. } = self;
         match (error, record.ended) {
             (Some(error), _) => Err(error.into()),
-            (None, Ended::Decided) => Ok(Exit::Done),
+            (None, ProcessEnd::Decided) => Ok(Exit::Done),
             (None, _) => Ok(if record.strategy == CORRECT { Exit::Ended } else { Exit::Done }),
         }
     }
@@ -55,7 +56,7 @@ impl EndedPlay {
             return format!("{who}, {}: {done}", record.strategy);
         }
         match (&record.ended, &record.decision) {
-            (Ended::Decided, Some(decision)) => {
+            (ProcessEnd::Decided, Some(decision)) => {
                 let from: Vec<String> = record.from.iter().map(ToString::to_string).collect();
                 let from = if from.is_empty() {
                     " (an earlier life of it did)".to_owned()
@@ -64,7 +65,7 @@ impl EndedPlay {
                 };
                 format!("{decision}\n{who} decided{from}")
             }
-            (Ended::Failed(why), _) => format!("{who} has no decision: {why}"),
+            (ProcessEnd::Failed(why), _) => format!("{who} has no decision: {why}"),
             _ => format!("{who} ended without a decision{phase}"),
         }
     }
@@ -91,14 +92,14 @@ mod tests {
             decision: Some(value("a")),
             phase: Phase::new(4),
             from: vec![value("a"), value("b"), value("a")],
-            ended: Ended::Decided,
+            ended: ProcessEnd::Decided,
             accesses: 2,
             reconnections: 0,
             attack: None,
             error: None,
         };
         assert_eq!(show(record.clone()), "a\nprocess 2 decided in phase 4, from: a b a");
-        let failed = PlayRecord { process: None, ended: Ended::Failed("lost".to_owned()), ..record };
+        let failed = PlayRecord { process: None, ended: ProcessEnd::Failed("lost".to_owned()), ..record };
         assert_eq!(show(failed), "p2 has no decision: lost");
     }
 }

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use stickycas_model::judge::{Facts, Plan};
+use stickycas_model::judge::VerdictSummary;
 use stickycas_model::sim::{self, Simulator};
 
 pub use self::tally::{ALL_OUTCOMES, Extent, Properties, PropertyTally, Seen, Tally, Verdicts};
@@ -31,9 +31,8 @@ const PIECE: u64 = 256;
 /// Runs of one scenario, one after the other in the same memory.
 pub struct Runs<'a> {
     template: &'a Template,
-    plan: sim::Plan,
+    plan: sim::SimPlan,
     simulator: Simulator,
-    meant: Plan,
 }
 
 impl<'a> Runs<'a> {
@@ -42,19 +41,19 @@ impl<'a> Runs<'a> {
     pub fn of(template: &'a Template) -> Self {
         let plan = template.scenario().plan();
         let simulator = Simulator::new(&plan);
-        Self { template, plan, simulator, meant: Plan::default() }
+        Self { template, plan, simulator }
     }
 
     /// What the run with this seed shows.
     ///
     /// # Errors
     /// If the scenario cannot be had with this seed.
-    pub fn facts(&mut self, seed: u64) -> Result<Facts, ScenarioError> {
+    pub fn summary(&mut self, seed: u64) -> Result<VerdictSummary, ScenarioError> {
         if seed.is_multiple_of(IN_FULL) {
-            return Ok(Facts::from(&simulate(&self.template.with_seed(seed)?).verdict));
+            return Ok(VerdictSummary::from(&simulate(&self.template.with_seed(seed)?).verdict));
         }
         self.template.redraw(seed, &mut self.plan)?;
-        Ok(self.simulator.facts(&self.plan, &self.meant))
+        Ok(self.simulator.summary(&self.plan))
     }
 }
 
@@ -81,7 +80,10 @@ pub fn tally(
             }
             for seed in piece.clone() {
                 // The others need not go on either.
-                tally.add(seed, &runs.facts(seed).inspect_err(|_| next.store(seeds.end, Ordering::Relaxed))?);
+                tally.add(
+                    seed,
+                    &runs.summary(seed).inspect_err(|_| next.store(seeds.end, Ordering::Relaxed))?,
+                );
             }
             ran(piece.end - piece.start);
         }

@@ -1,7 +1,7 @@
 //! What many runs show, added up.
 
 use serde::Serialize;
-use stickycas_model::judge::{Facts, Found, Observed, Outcome, Property};
+use stickycas_model::judge::{Finding, Observed, Outcome, Property, VerdictSummary};
 use stickycas_model::types::Phase;
 
 /// What many runs show. Sums are the same in whatever order the runs are added.
@@ -90,21 +90,21 @@ pub struct Extent {
 
 impl Tally {
     /// Counts one more run, which had this seed.
-    pub fn add(&mut self, seed: u64, facts: &Facts) {
+    pub fn add(&mut self, seed: u64, summary: &VerdictSummary) {
         self.runs += 1;
-        self.verdicts.of_mut(facts.verdict).add(seed, true);
+        self.verdicts.of_mut(summary.verdict).add(seed, true);
         for property in Property::ALL {
-            self.properties.of_mut(property).add(seed, facts.finding(property));
+            self.properties.of_mut(property).add(seed, summary.finding(property));
         }
-        let phase = facts.last_decision_phase.map(Phase::get).map(Extent::one);
+        let phase = summary.last_decision_phase.map(Phase::get).map(Extent::one);
         self.last_decision_phase = Extent::union(self.last_decision_phase, phase);
-        self.phase_bound = Extent::union(self.phase_bound, Some(Extent::one(facts.phase_bound.get())));
-        self.entries = Extent::union(self.entries, Some(Extent::one(facts.entries)));
-        self.late.add(seed, facts.late > 0);
-        self.culprits += facts.culprits;
-        self.named += facts.named;
-        self.blamed += facts.blamed;
-        self.accused_correct += facts.accused_correct;
+        self.phase_bound = Extent::union(self.phase_bound, Some(Extent::one(summary.phase_bound.get())));
+        self.entries = Extent::union(self.entries, Some(Extent::one(summary.entries)));
+        self.late.add(seed, summary.late > 0);
+        self.culprits += summary.culprits;
+        self.named += summary.named;
+        self.blamed += summary.blamed;
+        self.accused_correct += summary.accused_correct;
     }
 
     /// These runs and others.
@@ -187,7 +187,7 @@ impl Properties {
 }
 
 impl PropertyTally {
-    fn add(&mut self, seed: u64, found: Found) {
+    fn add(&mut self, seed: u64, found: Finding) {
         let broke = found.observed == Observed::Violated;
         self.held += u64::from(!broke);
         self.broken.add(seed, broke);

@@ -103,7 +103,7 @@ pub(super) fn count(
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        tally.add(seed, &runs.facts(seed)?);
+        tally.add(seed, &runs.summary(seed)?);
     }
     Ok(Some(tally))
 }

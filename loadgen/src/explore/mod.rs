@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde::Serialize;
-use stickycas_model::explore::{Claim, Found, Task, Witness, search, tasks};
+use stickycas_model::explore::{Claim, SearchResult, Task, Witness, search, tasks};
 
 pub use self::report::{json, table};
 
@@ -88,7 +88,7 @@ pub fn explore(options: &Options, done: &(dyn Fn(usize, usize) + Sync)) -> anyho
             scope.spawn(|| {
                 while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let started = Instant::now();
-                    let found = search(&task.setup, task.way);
+                    let found = search(&task.setup, task.search_order);
                     let mut results = results.lock().expect("no search panics while it holds the lock");
                     results.push((task, found, started.elapsed()));
                     done(finished.fetch_add(1, Ordering::Relaxed) + 1, tasks.len());
@@ -164,7 +164,7 @@ impl Row {
         }
     }
 
-    fn take_in(&mut self, task: &Task, found: &Found, took: Duration) {
+    fn take_in(&mut self, task: &Task, found: &SearchResult, took: Duration) {
         self.searches += 1;
         self.states += found.states;
         self.transitions += found.transitions;

@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use stickycas_model::counts::Counted;
+use stickycas_model::counts::RunCounts;
 use stickycas_model::judge::Outcome;
 use stickycas_proto::names::{InstanceId, InstanceName};
 
@@ -74,7 +74,7 @@ pub(super) struct Underway {
     /// 32 hex digits. `None`: perhaps it was not created.
     pub(super) instance: Option<String>,
     /// What the server had counted before.
-    pub(super) before: Counted,
+    pub(super) before: RunCounts,
     /// The judge was told to end while it judged it.
     #[serde(default)]
     pub(super) interrupted: bool,
@@ -191,7 +191,7 @@ impl Series {
     }
 
     /// The next instance is about to be created.
-    pub(super) fn begin(&mut self, before: Counted) -> Result<(), SeriesError> {
+    pub(super) fn begin(&mut self, before: RunCounts) -> Result<(), SeriesError> {
         self.state.current = Some(Underway { instance: None, before, interrupted: false });
         self.save()
     }
@@ -280,7 +280,7 @@ mod tests {
         let instance = InstanceId::new(7);
         let mut series = open(runs.path(), Some(2), 5);
         assert_eq!(series.next_seed().unwrap(), Some(5));
-        series.begin(Counted::default()).unwrap();
+        series.begin(RunCounts::default()).unwrap();
         series.goes_on(instance).unwrap();
         series.interrupted().unwrap();
 
@@ -306,7 +306,7 @@ mod tests {
         let runs = tempfile::tempdir().unwrap();
         let mut series = open(runs.path(), None, 5);
         series.judged(InstanceId::new(1), Outcome::Valid).unwrap();
-        series.begin(Counted::default()).unwrap();
+        series.begin(RunCounts::default()).unwrap();
         series.goes_on(InstanceId::new(2)).unwrap();
         let mut same = open(runs.path(), None, 99);
         assert_eq!((same.next_seed().unwrap(), same.take_abandoned()), (Some(6), None));

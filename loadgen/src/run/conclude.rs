@@ -1,7 +1,7 @@
 //! From what was collected, and how processes ended, to a record that is judged.
 
-use stickycas_model::counts::Counted;
-use stickycas_model::process::{Ended, Report};
+use stickycas_model::counts::RunCounts;
+use stickycas_model::process::{ProcessEnd, Report};
 
 use super::collect::Collected;
 use super::ends::{Ending, attackers};
@@ -13,7 +13,7 @@ pub(crate) fn conclude(
     scenario: &Scenario,
     how: How,
     collected: Collected,
-    counted: Counted,
+    counted: RunCounts,
     endings: Vec<Ending>,
     stalled: bool,
 ) -> Record {
@@ -39,7 +39,7 @@ pub(crate) fn conclude(
                     decision: None,
                     phase: None,
                     from: Vec::new(),
-                    ended: Ended::Failed(why),
+                    ended: ProcessEnd::Failed(why),
                 });
             }
             // A server that defends itself may well spoil it; what counts is whether the attack has fired.
@@ -87,7 +87,7 @@ mod tests {
         };
         let endings = outcome.reports.into_iter().map(ending).collect();
         let collected = Collected { history: outcome.history, complete: true, trouble: None };
-        conclude(&scenario, How::Tasks, collected, Counted::default(), endings, false)
+        conclude(&scenario, How::Tasks, collected, RunCounts::default(), endings, false)
     }
 
     fn says(record: &Record, what: &str) -> bool {

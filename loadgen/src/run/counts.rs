@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use stickycas_client::counts;
-use stickycas_model::counts::{Counted, Counts};
+use stickycas_model::counts::{Counts, RunCounts};
 use stickycas_model::types::ProcessId;
 
 use super::site::{self, Site};
@@ -18,18 +18,18 @@ use crate::scenario::Scenario;
 ///
 /// # Errors
 /// The server cannot be reached, or does not tell.
-pub async fn counted(site: &Site, scenario: &Scenario) -> anyhow::Result<Counted> {
+pub async fn counted(site: &Site, scenario: &Scenario) -> anyhow::Result<RunCounts> {
     let processes: BTreeMap<String, ProcessId> =
         scenario.cast.attackers().map(|(process, _)| (site::principal(process), process)).collect();
     if processes.is_empty() {
-        return Ok(Counted::default());
+        return Ok(RunCounts::default());
     }
     let principals: Vec<String> = processes.keys().cloned().collect();
     let counted = site.client().counts(&principals).await.with_context(|| {
         format!("cannot ask {} what it has counted, and so whether attacks fire", site.url())
     })?;
     let of = |(principal, counts)| Some((*processes.get(principal)?, named(counts)));
-    Ok(Counted { all: named(&counted.all), processes: counted.principals.iter().filter_map(of).collect() })
+    Ok(RunCounts { all: named(&counted.all), processes: counted.principals.iter().filter_map(of).collect() })
 }
 
 /// All counts by name.

@@ -2,7 +2,7 @@
 
 use stickycas_model::history::Event;
 use stickycas_model::judge::Outcome;
-use stickycas_model::process::Ended;
+use stickycas_model::process::ProcessEnd;
 
 use crate::crowd::{Meeting, SCENARIO, assert_says, assert_verdict};
 
@@ -57,7 +57,7 @@ async fn a_server_that_loses_its_memory_ends_the_instance_and_every_process_is_t
     for client in printed {
         let records = client.records();
         assert_eq!(records.len(), 1);
-        assert!(matches!(records[0].ended, Ended::Failed(_)), "{:?}", records[0]);
+        assert!(matches!(records[0].ended, ProcessEnd::Failed(_)), "{:?}", records[0]);
         assert_eq!(records[0].error.as_ref().unwrap().reason.as_deref(), Some("INSTANCE_UNKNOWN"));
     }
 }

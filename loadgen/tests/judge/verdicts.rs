@@ -2,7 +2,7 @@
 
 use stickycas_loadgen::perturb::Plan;
 use stickycas_model::judge::Outcome;
-use stickycas_model::process::Ended;
+use stickycas_model::process::ProcessEnd;
 
 use crate::crowd::{Meeting, SCENARIO, assert_says, assert_verdict};
 
@@ -33,7 +33,7 @@ async fn processes_server_and_judge_start_in_any_order_and_go_on_with_the_next_i
     };
     for correct in printed.iter().filter(|printed| printed.records()[0].strategy == "correct") {
         assert_eq!(instances(correct), [first.to_string(), second.to_string()]);
-        assert!(correct.records().iter().all(|record| record.ended == Ended::Decided));
+        assert!(correct.records().iter().all(|record| record.ended == ProcessEnd::Decided));
     }
     let silent = printed[1].records();
     assert_eq!(silent[0].strategy, "silent");

@@ -3,7 +3,7 @@
 //! Patience is a total (F3), so the first access takes nearly all of it and the later ones hardly any more:
 //! whoever stalls costs the others no more than whoever is silent, and is always in time.
 
-use crate::process::{Act, Behaviour, View, When};
+use crate::process::{Act, Behaviour, SendTime, View};
 
 /// Sends every access of a conduct at the last moment.
 pub struct Stall(Box<dyn Behaviour>);
@@ -23,7 +23,7 @@ impl Behaviour for Stall {
 
     fn act(&mut self, view: &View) -> Act {
         match self.0.act(view) {
-            Act::Access { op, .. } => Act::Access { op, when: When::LastMoment },
+            Act::Access { op, .. } => Act::Access { op, when: SendTime::LastMoment },
             act => act,
         }
     }

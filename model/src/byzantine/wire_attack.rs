@@ -5,16 +5,14 @@
 //! and what shows that they have fired; how they are carried out is the client's affair. Their text is that of strategies:
 //! `flood(frames=5000)`, or `flood` for the count that serves as a default.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use super::StrategyError;
-use super::text::Arguments;
-use crate::cast::Cast;
-use crate::counts::Counted;
+use super::parse::Arguments;
+use crate::counts::RunCounts;
 use crate::history::OffenceKind;
 use crate::types::ProcessId;
 
@@ -254,29 +252,16 @@ impl WireAttack {
     pub const fn offences(self) -> &'static [OffenceKind] {
         self.kind.facts().offences
     }
-}
 
-/// How many processes were seen to carry out each wire attack of the cast, by its name; 0 for one that nobody
-/// was.
-#[must_use]
-pub fn fired_attacks(cast: &Cast, counted: &Counted) -> BTreeMap<String, u64> {
-    let at_work = attackers_at_work(cast, counted);
-    let mut fired = BTreeMap::new();
-    for (process, attack) in cast.attackers() {
-        *fired.entry(attack.name().to_owned()).or_default() += u64::from(at_work.contains(&process));
+    /// Whether the server's counts show that this process carried the attack out. A count that the server cannot
+    /// attribute to a process shows it of every process that has this attack.
+    #[must_use]
+    pub fn is_shown_by(self, process: ProcessId, counted: &RunCounts) -> bool {
+        match self.kind.facts().shown_by {
+            ShownBy::CountOfProcess(names) => names.iter().any(|name| counted.of(process).get(name) > 0),
+            ShownBy::CountOfServer(name) => counted.all.get(name) > 0,
+        }
     }
-    fired
-}
-
-/// The processes that were seen to carry out their wire attack, by what the server counted. What it cannot lay at
-/// anybody's door counts for all who may have done it.
-#[must_use]
-pub fn attackers_at_work(cast: &Cast, counted: &Counted) -> BTreeSet<ProcessId> {
-    let at_work = cast.attackers().filter(|(process, attack)| match attack.kind.facts().shown_by {
-        ShownBy::CountOfProcess(names) => names.iter().any(|name| counted.of(*process).get(name) > 0),
-        ShownBy::CountOfServer(name) => counted.all.get(name) > 0,
-    });
-    at_work.map(|(process, _)| process).collect()
 }
 
 fn kind_of(name: &str) -> Option<WireAttackKind> {
@@ -346,9 +331,12 @@ impl TryFrom<String> for WireAttack {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::byzantine::Strategy;
-    use crate::cast::{Part, Role};
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use crate::byzantine::{Detection, Strategy, detect};
+    use crate::cast::{Cast, Part, Role};
     use crate::counts::Counts;
+    use crate::params::{Params, ParamsSpec};
     use crate::types::Value;
 
     fn refused(text: &str) -> String {
@@ -396,34 +384,34 @@ mod tests {
     }
     /// Two processes that carry out this attack, and which of them are seen to, given what is counted of the
     /// server and of process 2.
-    fn at_work(attack: &str, all: &str, of_2: &str) -> Vec<u32> {
+    fn attackers_detected(attack: &str, all: &str, of_2: &str) -> Vec<u32> {
         let part =
             || Part { role: Role::Attacker(attack.parse().unwrap()), proposal: Value::parse("a").unwrap() };
         let cast = Cast::new(vec![part(), part()]);
         let process = ProcessId::new(2).unwrap();
         let one = |name: &str| Counts::from_iter([(name.to_owned(), 1)]);
-        let counted = Counted { all: one(all), processes: BTreeMap::from([(process, one(of_2))]) };
-        let fired = fired_attacks(&cast, &counted);
-        let at_work: Vec<u32> = attackers_at_work(&cast, &counted).iter().map(|p| p.get()).collect();
-        assert_eq!(fired.into_values().collect::<Vec<_>>(), [at_work.len() as u64]);
-        at_work
+        let counted = RunCounts { all: one(all), processes: BTreeMap::from([(process, one(of_2))]) };
+        let params = Params::try_new(ParamsSpec::new(2, 1, 1)).unwrap();
+        let Detection { fired, attackers } = detect(&params, &cast, 0, &[], &counted);
+        assert_eq!(fired.into_values().collect::<Vec<_>>(), [attackers.len() as u64]);
+        attackers.into_iter().map(ProcessId::get).collect()
     }
 
     #[test]
     fn an_attack_counts_only_when_the_server_counted_it() {
-        assert_eq!(at_work("impersonate", "NOT_CREATOR", "NOT_CREATOR"), [2]);
-        assert_eq!(at_work("impersonate", "NO_IDENTITY", "NOT_A_MEMBER"), [0; 0]);
-        assert_eq!(at_work("double", "", "ACCESS_CONTENT_DIFFERS"), [2]);
-        assert_eq!(at_work("double", "ACCESS_CONTENT_DIFFERS", "MALFORMED"), [0; 0]);
-        assert_eq!(at_work("flood", "", "TOO_MANY_WAITING"), [2]);
-        assert_eq!(at_work("flood", "TOO_MANY_WAITING", "RATE_EXCEEDED"), [0; 0]);
-        assert_eq!(at_work("oversize", "", "VALUE_TOO_LARGE"), [2]);
-        assert_eq!(at_work("oversize", "", "messages_oversized"), [2]);
-        assert_eq!(at_work("garbage", "", "messages_undecodable"), [2]);
-        assert_eq!(at_work("garbage", "messages_undecodable", "MALFORMED"), [0; 0]);
-        assert_eq!(at_work("out-of-turn", "", "NOT_YOUR_PHASE"), [2]);
-        assert_eq!(at_work("out-of-turn", "NOT_YOUR_PHASE", "RATE_EXCEEDED"), [0; 0]);
-        assert_eq!(at_work("slow-open", "connections_silent", ""), [1, 2]);
-        assert_eq!(at_work("slow-open", "connections_refused", "connections_silent"), [0; 0]);
+        assert_eq!(attackers_detected("impersonate", "NOT_CREATOR", "NOT_CREATOR"), [2]);
+        assert_eq!(attackers_detected("impersonate", "NO_IDENTITY", "NOT_A_MEMBER"), [0; 0]);
+        assert_eq!(attackers_detected("double", "", "ACCESS_CONTENT_DIFFERS"), [2]);
+        assert_eq!(attackers_detected("double", "ACCESS_CONTENT_DIFFERS", "MALFORMED"), [0; 0]);
+        assert_eq!(attackers_detected("flood", "", "TOO_MANY_WAITING"), [2]);
+        assert_eq!(attackers_detected("flood", "TOO_MANY_WAITING", "RATE_EXCEEDED"), [0; 0]);
+        assert_eq!(attackers_detected("oversize", "", "VALUE_TOO_LARGE"), [2]);
+        assert_eq!(attackers_detected("oversize", "", "messages_oversized"), [2]);
+        assert_eq!(attackers_detected("garbage", "", "messages_undecodable"), [2]);
+        assert_eq!(attackers_detected("garbage", "messages_undecodable", "MALFORMED"), [0; 0]);
+        assert_eq!(attackers_detected("out-of-turn", "", "NOT_YOUR_PHASE"), [2]);
+        assert_eq!(attackers_detected("out-of-turn", "NOT_YOUR_PHASE", "RATE_EXCEEDED"), [0; 0]);
+        assert_eq!(attackers_detected("slow-open", "connections_silent", ""), [1, 2]);
+        assert_eq!(attackers_detected("slow-open", "connections_refused", "connections_silent"), [0; 0]);
     }
 }

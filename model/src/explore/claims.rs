@@ -9,9 +9,9 @@
 
 use std::fmt;
 
-use super::check::Fact;
-use super::search::{Found, Way};
-use super::setup::{Adversary, Role, Setup, Turns};
+use super::check::ValidityOutcome;
+use super::search::{SearchOrder, SearchResult};
+use super::setup::{Adversary, ProcessKind, ScheduleClass, Setup};
 use crate::bounds::strong_validity;
 use crate::params::AppendWindow;
 
@@ -77,22 +77,23 @@ pub struct Task {
     /// The search.
     pub setup: Setup,
     /// How it goes.
-    pub way: Way,
+    pub search_order: SearchOrder,
     /// What it must come to.
     pub expected: Expected,
 }
 
 impl Task {
     fn new(claim: Claim, part: &'static str, expected: Expected, setup: Setup) -> Self {
-        let way = if claim == Claim::A { Way::BreadthFirst } else { Way::DepthFirst };
-        Self { claim, part, setup, way, expected }
+        let search_order =
+            if claim == Claim::A { SearchOrder::BreadthFirst } else { SearchOrder::DepthFirst };
+        Self { claim, part, setup, search_order, expected }
     }
 
     /// Why what was found speaks against the claim.
     ///
     /// # Errors
     /// The reason, in words.
-    pub fn judge(&self, found: &Found) -> Result<(), String> {
+    pub fn judge(&self, found: &SearchResult) -> Result<(), String> {
         let fault = found.witness.as_ref().map(|witness| &witness.fault);
         match (self.expected, fault) {
             (Expected::Either | Expected::Disagreement, Some(fault)) if fault.rule == "V1" => Ok(()),
@@ -105,12 +106,12 @@ impl Task {
 }
 
 /// Whether the decision can be the adversary's for exactly those f and |Vc| for which the bound is missed (V3).
-fn exact(setup: &Setup, found: &Found) -> Result<(), String> {
+fn exact(setup: &Setup, found: &SearchResult) -> Result<(), String> {
     let params = setup.params().map_err(|error| error.to_string())?;
     let n = setup.processes;
     for values in 1..=u32::from(setup.values - setup.foreign).min(n) {
         for byzantine in 0..=n - values {
-            let runs = |strong| found.facts.contains(&Fact { byzantine, late: 0, values, strong });
+            let runs = |strong| found.facts.contains(&ValidityOutcome { byzantine, late: 0, values, strong });
             let (broken, promised) =
                 (runs(false), strong_validity(&params, byzantine.into(), values.into()).is_ok());
             if broken == promised || !(broken || runs(true)) {
@@ -136,13 +137,13 @@ pub fn tasks(claim: Claim, largest: u32) -> Vec<Task> {
 /// The example of SPEC section 9: n = 5, p = 1, r = 5, proposals a a . b b.
 #[must_use]
 pub fn section_9() -> Setup {
-    let [a, b] = [0, 1].map(Role::Correct);
-    Setup { cast: Some(vec![a, a, Role::Byzantine, b, b]), ..open(Setup::new(5, 1, 5)) }
+    let [a, b] = [0, 1].map(ProcessKind::Correct);
+    Setup { cast: Some(vec![a, a, ProcessKind::Byzantine, b, b]), ..open(Setup::new(5, 1, 5)) }
 }
 
 /// As printed, in the order of the paper, inside the bound.
 fn open(setup: Setup) -> Setup {
-    Setup { window: AppendWindow::Open, turns: Turns::Ascending, inside_the_bound: true, ..setup }
+    Setup { window: AppendWindow::Open, schedule: ScheduleClass::Ascending, inside_the_bound: true, ..setup }
 }
 
 fn disagreement(largest: u32) -> Vec<Task> {
@@ -164,7 +165,7 @@ fn agreement(largest: u32) -> Vec<Task> {
     let late = sizes(largest.saturating_sub(1))
         .map(|setup| task("the same, first phases missed", Setup { late: 1, ..setup }));
     let in_time = sizes(largest).map(|setup| {
-        let setup = Setup { turns: Turns::RoundBased, late: 2, ..setup };
+        let setup = Setup { schedule: ScheduleClass::RoundBased, late: 2, ..setup };
         task("termination, any order in each round", setup)
     });
     any.chain(three).chain(late).chain(in_time).collect()
@@ -173,7 +174,7 @@ fn agreement(largest: u32) -> Vec<Task> {
 fn bound(largest: u32) -> Vec<Task> {
     // r is of no account for what the list comes to hold, and the largest makes the shortest runs.
     let setup = |n, p| Setup {
-        turns: Turns::FirstRound,
+        schedule: ScheduleClass::FirstRound,
         values: 4,
         foreign: 1,
         validity: true,

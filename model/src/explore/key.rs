@@ -7,8 +7,8 @@
 //! answers kept for those who ask again, offences counted, what was answered to an append. None of it decides
 //! anything that is answered later. The tests of [`crate::explore`] compare with a search that leaves out nothing.
 
-use super::setup::{Ground, Role, Turns};
-use super::world::{Actor, Seat, World};
+use super::setup::{ProcessKind, ScheduleClass, Space};
+use super::world::{Actor, SearchState, Slot};
 use crate::params::AppendWindow;
 use crate::process::Act;
 use crate::types::WarpId;
@@ -28,11 +28,11 @@ impl Packed {
     }
 }
 
-impl Ground {
+impl Space {
     /// What the future of a state depends on.
-    pub(super) fn key(&self, world: &World) -> Key {
+    pub(super) fn key(&self, world: &SearchState) -> Key {
         let mut packed = Packed::default();
-        if self.setup.turns != Turns::Any {
+        if self.setup.schedule != ScheduleClass::Any {
             packed.push(world.rounds.into(), self.round_radix());
         }
         if self.setup.validity {
@@ -41,7 +41,7 @@ impl Ground {
         self.pack_list(&mut packed, world);
         let mut warps: Vec<Key> = self.warps.iter().map(|warp| self.warp_key(world, *warp)).collect();
         let alike = self.params.processes() / self.params.warp_size();
-        if self.setup.symmetry && self.setup.turns != Turns::Ascending {
+        if self.setup.symmetry && self.setup.schedule != ScheduleClass::Ascending {
             warps[..alike as usize].sort_unstable();
         }
         for (warp, key) in self.warps.iter().zip(warps) {
@@ -64,16 +64,16 @@ impl Ground {
 
     /// Rounds count only where something is due by a round.
     fn round_radix(&self) -> u64 {
-        match self.setup.turns {
-            Turns::Any => 1,
-            Turns::RoundBased | Turns::FirstRound | Turns::Ascending => {
+        match self.setup.schedule {
+            ScheduleClass::Any => 1,
+            ScheduleClass::RoundBased | ScheduleClass::FirstRound | ScheduleClass::Ascending => {
                 u64::from(self.params.reads()) + u64::from(self.setup.late) + 3
             }
         }
     }
 
     /// The values of the list, each one more than its index; 0 behind the last.
-    fn pack_list(&self, packed: &mut Packed, world: &World) {
+    fn pack_list(&self, packed: &mut Packed, world: &SearchState) {
         let list = world.machine.list();
         let mut digits: Vec<u64> =
             list.iter().map(|entry| u64::from(self.index_of(&entry.value)) + 1).collect();
@@ -87,7 +87,7 @@ impl Ground {
     }
 
     /// What is particular to one warp and its members.
-    pub(super) fn warp_key(&self, world: &World, warp: WarpId) -> Key {
+    pub(super) fn warp_key(&self, world: &SearchState, warp: WarpId) -> Key {
         let members = self.params.members(warp);
         let mut codes: Vec<u64> =
             members.map(|process| self.member_code(&world.seats[process.index()])).collect();
@@ -100,7 +100,7 @@ impl Ground {
         }
         let had = world.had[warp.index()];
         packed.push(u64::from(had.first), 2);
-        packed.push(u64::from(had.in_this_round && self.setup.turns != Turns::Any), 2);
+        packed.push(u64::from(had.in_this_round && self.setup.schedule != ScheduleClass::Any), 2);
         packed.push(u64::from(had.passed && self.passes), 2);
         packed.0
     }
@@ -110,14 +110,14 @@ impl Ground {
         Key::from(self.member_radix()).checked_pow(members)?.checked_mul(8)
     }
 
-    fn member_code(&self, seat: &Seat) -> u64 {
+    fn member_code(&self, seat: &Slot) -> u64 {
         match seat {
-            Seat::Empty => 0,
+            Slot::Empty => 0,
             // A lean adversary is never silent.
-            Seat::Byzantine { spent, .. } => {
+            Slot::Byzantine { spent, .. } => {
                 1 + u64::from(*spent && self.setup.adversary == super::Adversary::Full)
             }
-            Seat::Correct(actor) => 3 + self.actor_code(actor),
+            Slot::Correct(actor) => 3 + self.actor_code(actor),
         }
     }
 
@@ -163,7 +163,7 @@ impl Ground {
     }
 }
 
-impl Role {
+impl ProcessKind {
     /// As it stands in a cast: `.` for Byzantine, else the value.
     #[must_use]
     pub fn letter(self) -> char {

@@ -53,9 +53,9 @@ mod steps;
 mod tests;
 mod world;
 
-pub use self::check::Fact;
+pub use self::check::ValidityOutcome;
 pub use self::claims::{Claim, Expected, Task, section_9, tasks};
-pub use self::search::{Found, Way, Witness, search};
-pub use self::setup::{Adversary, Role, Setup, SetupError, Turns};
-pub use self::steps::{Doing, Step};
-pub use self::world::Fault;
+pub use self::search::{SearchOrder, SearchResult, Witness, search};
+pub use self::setup::{Adversary, ProcessKind, ScheduleClass, Setup, SetupError};
+pub use self::steps::{Action, Transition};
+pub use self::world::RuleViolation;

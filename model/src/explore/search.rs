@@ -3,15 +3,15 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
-use super::check::{Fact, check, fact};
+use super::check::{ValidityOutcome, check, fact};
 use super::key::Key;
-use super::setup::{Ground, Setup, SetupError};
-use super::steps::{Step, steps};
-use super::world::{Fault, World};
+use super::setup::{Setup, SetupError, Space};
+use super::steps::{Transition, steps};
+use super::world::{RuleViolation, SearchState};
 
 /// Which state is looked at next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum SearchOrder {
     /// The last one found: little memory.
     DepthFirst,
     /// The first one found: of all faults, one after the fewest phases is found.
@@ -20,7 +20,7 @@ pub enum Way {
 
 /// What a search found.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct SearchResult {
     /// States that differ.
     pub states: u64,
     /// Phases executed to find them.
@@ -28,7 +28,7 @@ pub struct Found {
     /// The most phases on the way to a state.
     pub deepest: u64,
     /// What can come of a run. Complete if [`Setup::validity`] is on.
-    pub facts: BTreeSet<Fact>,
+    pub facts: BTreeSet<ValidityOutcome>,
     /// The fault at which the search stopped; without one, it has seen everything.
     pub witness: Option<Witness>,
 }
@@ -37,19 +37,19 @@ pub struct Found {
 #[derive(Clone, Debug)]
 pub struct Witness {
     /// What is broken.
-    pub fault: Fault,
+    pub fault: RuleViolation,
     /// The phases that lead to it.
-    pub steps: Vec<Step>,
+    pub steps: Vec<Transition>,
 }
 
 /// The way to a state, shared with those that go on from it.
 struct Trail {
-    step: Step,
+    step: Transition,
     before: Option<Rc<Trail>>,
 }
 
 struct Node {
-    world: World,
+    world: SearchState,
     trail: Option<Rc<Trail>>,
 }
 
@@ -57,15 +57,16 @@ struct Node {
 ///
 /// # Errors
 /// If the setup makes no sense or is too large.
-pub fn search(setup: &Setup, way: Way) -> Result<Found, SetupError> {
-    let ground = Ground::new(setup)?;
+pub fn search(setup: &Setup, way: SearchOrder) -> Result<SearchResult, SetupError> {
+    let ground = Space::new(setup)?;
     Ok(walk(&ground, way, &mut |_| {}))
 }
 
 /// The search, showing every new state.
-pub(super) fn walk(ground: &Ground, way: Way, visit: &mut dyn FnMut(&World)) -> Found {
-    let mut found = Found { states: 0, transitions: 0, deepest: 0, facts: BTreeSet::new(), witness: None };
-    let start = match World::new(ground) {
+pub(super) fn walk(ground: &Space, way: SearchOrder, visit: &mut dyn FnMut(&SearchState)) -> SearchResult {
+    let mut found =
+        SearchResult { states: 0, transitions: 0, deepest: 0, facts: BTreeSet::new(), witness: None };
+    let start = match SearchState::new(ground) {
         Ok(world) => world,
         Err(fault) => {
             found.witness = Some(Witness { fault, steps: Vec::new() });
@@ -76,8 +77,8 @@ pub(super) fn walk(ground: &Ground, way: Way, visit: &mut dyn FnMut(&World)) -> 
     let mut open = VecDeque::from([Node { world: start, trail: None }]);
     loop {
         let next = match way {
-            Way::DepthFirst => open.pop_back(),
-            Way::BreadthFirst => open.pop_front(),
+            SearchOrder::DepthFirst => open.pop_back(),
+            SearchOrder::BreadthFirst => open.pop_front(),
         };
         let Some(Node { world, trail }) = next else { break };
         found.states += 1;
@@ -106,9 +107,9 @@ pub(super) fn walk(ground: &Ground, way: Way, visit: &mut dyn FnMut(&World)) -> 
     found
 }
 
-fn steps_of(trail: &Trail) -> Vec<Step> {
+fn steps_of(trail: &Trail) -> Vec<Transition> {
     let trails = std::iter::successors(Some(trail), |trail| trail.before.as_deref());
-    let mut steps: Vec<Step> = trails.map(|trail| trail.step.clone()).collect();
+    let mut steps: Vec<Transition> = trails.map(|trail| trail.step.clone()).collect();
     steps.reverse();
     steps
 }

@@ -8,12 +8,12 @@ use crate::types::{Value, WarpId};
 
 /// Which warp may come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Turns {
+pub enum ScheduleClass {
     /// Any warp at any time, also if another one waits for ever: more than any scheduler of W1 and W2 does.
     Any,
     /// Each warp once a round, in an order that may be another in every round (W1, W2).
     RoundBased,
-    /// In round 1 as [`Turns::RoundBased`], from then on always in the same order: where only what the list comes to
+    /// In round 1 as [`ScheduleClass::RoundBased`], from then on always in the same order: where only what the list comes to
     /// hold is asked for, and round 1 decides that.
     FirstRound,
     /// Each round in ascending order (W1): what a scenario can repeat.
@@ -33,7 +33,7 @@ pub enum Adversary {
 
 /// What a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
+pub enum ProcessKind {
     /// Does what it likes.
     Byzantine,
     /// Follows Algorithm 1 and proposes the value with this index.
@@ -53,7 +53,7 @@ pub struct Setup {
     /// When appends count (A2).
     pub window: AppendWindow,
     /// Which warp may come next.
-    pub turns: Turns,
+    pub schedule: ScheduleClass,
     /// What Byzantine processes try.
     pub adversary: Adversary,
     /// How many values there are: `a`, `b`, `c`, ... in this order.
@@ -63,12 +63,12 @@ pub struct Setup {
     /// A correct process may have no access ready in so many of its first phases.
     pub late: u8,
     /// Who plays what, if that is not left open.
-    pub cast: Option<Vec<Role>>,
+    pub cast: Option<Vec<ProcessKind>>,
     /// Only casts within the bound of strong validity (V3).
     pub inside_the_bound: bool,
     /// Disagreement is a fault. If not, it is passed over, and only rules are checked.
     pub agreement: bool,
-    /// Tells apart what validity depends on, so that [`Found::facts`](super::Found::facts) has all there are.
+    /// Tells apart what validity depends on, so that [`SearchResult::facts`](super::SearchResult::facts) has all there are.
     pub validity: bool,
     /// Takes lists of the same values for the same. Right where only the mode of the sealed list is asked for.
     pub lists_as_counts: bool,
@@ -86,7 +86,7 @@ impl Setup {
             warp_size,
             read_size,
             window: AppendWindow::FirstAccess,
-            turns: Turns::Any,
+            schedule: ScheduleClass::Any,
             adversary: Adversary::Lean,
             values: 2,
             foreign: 0,
@@ -120,7 +120,7 @@ impl Setup {
     /// # Errors
     /// Why not.
     pub fn check(&self) -> Result<(), SetupError> {
-        Ground::new(self).map(|_| ())
+        Space::new(self).map(|_| ())
     }
 }
 
@@ -152,7 +152,7 @@ pub enum SetupError {
 
 /// A setup, checked, with what follows from it.
 #[derive(Clone, Debug)]
-pub(super) struct Ground {
+pub(super) struct Space {
     pub(super) setup: Setup,
     pub(super) params: Arc<Params>,
     /// By index.
@@ -162,7 +162,7 @@ pub(super) struct Ground {
     pub(super) passes: bool,
 }
 
-impl Ground {
+impl Space {
     pub(super) fn new(setup: &Setup) -> Result<Self, SetupError> {
         let params = Arc::new(setup.params()?);
         let (values, foreign) = (setup.values, setup.foreign);
@@ -170,7 +170,7 @@ impl Ground {
             return Err(SetupError::Values { values, foreign });
         }
         if let Some(cast) = &setup.cast {
-            let known = |role: &Role| !matches!(role, Role::Correct(value) if *value >= values);
+            let known = |role: &ProcessKind| !matches!(role, ProcessKind::Correct(value) if *value >= values);
             if cast.len() != params.processes() as usize || !cast.iter().all(known) {
                 return Err(SetupError::Cast(cast.len()));
             }

@@ -1,15 +1,15 @@
 //! All that may happen next in a state: which warp's phase comes, who its members are, what each of them does, and
 //! whose append is accepted first.
 
-use super::setup::{Adversary, Ground, Role, Turns};
-use super::world::{Seat, World};
+use super::setup::{Adversary, ProcessKind, ScheduleClass, Space};
+use super::world::{SearchState, Slot};
 use crate::bounds::strong_validity;
 use crate::params::AppendWindow;
 use crate::types::{ProcessId, WarpId};
 
 /// What a process does with its access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
+pub enum Action {
     /// A correct process: what Algorithm 1 says.
     Follow,
     /// A Byzantine one: appends the value with this index.
@@ -20,19 +20,19 @@ pub enum Doing {
 
 /// One phase. Whoever of the warp is not named has no access ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct Transition {
     /// Whose phase it is.
     pub warp: WarpId,
     /// Who its members are, if it is their first.
-    pub seated: Vec<(ProcessId, Role)>,
+    pub seated: Vec<(ProcessId, ProcessKind)>,
     /// What they do, in the order of acceptance.
-    pub accesses: Vec<(ProcessId, Doing)>,
+    pub accesses: Vec<(ProcessId, Action)>,
 }
 
 /// A member of the warp in question.
 struct Member {
     process: ProcessId,
-    role: Role,
+    role: ProcessKind,
     /// A correct process that has still to append.
     is_new: bool,
     /// A correct process that may have nothing ready.
@@ -41,7 +41,7 @@ struct Member {
 }
 
 /// Every step out of a state.
-pub(super) fn steps(ground: &Ground, world: &World) -> Vec<Step> {
+pub(super) fn steps(ground: &Space, world: &SearchState) -> Vec<Transition> {
     let mut steps = Vec::new();
     for warp in candidates(ground, world) {
         for seated in castings(ground, world, warp) {
@@ -56,7 +56,7 @@ pub(super) fn steps(ground: &Ground, world: &World) -> Vec<Step> {
                     members.iter().filter(|member| !member.has_ended && !is_absent(member.process)).collect();
                 for accesses in accesses(ground, &present, may_win(ground, world, warp)) {
                     if may_come(ground, world, warp, accesses.is_empty()) {
-                        steps.push(Step { warp, seated: seated.clone(), accesses });
+                        steps.push(Transition { warp, seated: seated.clone(), accesses });
                     }
                 }
             }
@@ -67,7 +67,7 @@ pub(super) fn steps(ground: &Ground, world: &World) -> Vec<Step> {
 
 /// A phase in which nobody has an access ready passes only while somebody of another warp waits (F4), and who waits
 /// has the next phase that is executed. So the search does not let a warp pass, and have the very next phase.
-fn may_come(ground: &Ground, world: &World, warp: WarpId, passes: bool) -> bool {
+fn may_come(ground: &Space, world: &SearchState, warp: WarpId, passes: bool) -> bool {
     let had = |warp: WarpId| world.had[warp.index()];
     if !passes {
         return !had(warp).passed;
@@ -78,20 +78,22 @@ fn may_come(ground: &Ground, world: &World, warp: WarpId, passes: bool) -> bool 
 }
 
 /// Whether an append of this warp may be taken now, as far as the append window goes (A2).
-fn may_win(ground: &Ground, world: &World, warp: WarpId) -> bool {
+fn may_win(ground: &Space, world: &SearchState, warp: WarpId) -> bool {
     ground.setup.window == AppendWindow::Open || !world.had[warp.index()].first
 }
 
 /// The warps that may come next, of those that are alike only one.
-fn candidates(ground: &Ground, world: &World) -> Vec<WarpId> {
+fn candidates(ground: &Space, world: &SearchState) -> Vec<WarpId> {
     let waits = |warp: &&WarpId| !world.had[warp.index()].in_this_round;
-    let warps: Vec<WarpId> = match ground.setup.turns {
-        Turns::Ascending => ground.warps.iter().find(waits).copied().into_iter().collect(),
-        Turns::FirstRound if world.rounds > 0 => {
+    let warps: Vec<WarpId> = match ground.setup.schedule {
+        ScheduleClass::Ascending => ground.warps.iter().find(waits).copied().into_iter().collect(),
+        ScheduleClass::FirstRound if world.rounds > 0 => {
             ground.warps.iter().find(waits).copied().into_iter().collect()
         }
-        Turns::RoundBased | Turns::FirstRound => ground.warps.iter().filter(waits).copied().collect(),
-        Turns::Any => {
+        ScheduleClass::RoundBased | ScheduleClass::FirstRound => {
+            ground.warps.iter().filter(waits).copied().collect()
+        }
+        ScheduleClass::Any => {
             let begins = |warp: &&WarpId| !world.had[warp.index()].first;
             ground
                 .warps
@@ -117,7 +119,7 @@ fn candidates(ground: &Ground, world: &World) -> Vec<WarpId> {
 }
 
 /// Who the members of a warp may be whose first phase this is. If it is not, there is nothing to choose.
-fn castings(ground: &Ground, world: &World, warp: WarpId) -> Vec<Vec<(ProcessId, Role)>> {
+fn castings(ground: &Space, world: &SearchState, warp: WarpId) -> Vec<Vec<(ProcessId, ProcessKind)>> {
     if world.had[warp.index()].first {
         return vec![Vec::new()];
     }
@@ -125,9 +127,9 @@ fn castings(ground: &Ground, world: &World, warp: WarpId) -> Vec<Vec<(ProcessId,
     if let Some(cast) = &ground.setup.cast {
         return vec![processes.into_iter().map(|process| (process, cast[process.index()])).collect()];
     }
-    let correct = (ground.setup.foreign..ground.setup.values).map(Role::Correct);
-    let roles: Vec<Role> = std::iter::once(Role::Byzantine).chain(correct).collect();
-    let mut castings: Vec<Vec<(ProcessId, Role)>> = vec![Vec::new()];
+    let correct = (ground.setup.foreign..ground.setup.values).map(ProcessKind::Correct);
+    let roles: Vec<ProcessKind> = std::iter::once(ProcessKind::Byzantine).chain(correct).collect();
+    let mut castings: Vec<Vec<(ProcessId, ProcessKind)>> = vec![Vec::new()];
     for process in processes {
         castings = castings
             .iter()
@@ -144,28 +146,33 @@ fn castings(ground: &Ground, world: &World, warp: WarpId) -> Vec<Vec<(ProcessId,
 }
 
 /// Whether the bound of strong validity can still hold. It never comes back once it does not.
-fn is_inside_the_bound(ground: &Ground, world: &World, casting: &[(ProcessId, Role)]) -> bool {
+fn is_inside_the_bound(ground: &Space, world: &SearchState, casting: &[(ProcessId, ProcessKind)]) -> bool {
     let (mut byzantine, mut values) = (world.byzantine(), world.correct_values());
     for (_, role) in casting {
         match role {
-            Role::Byzantine => byzantine += 1,
-            Role::Correct(value) => values |= 1 << value,
+            ProcessKind::Byzantine => byzantine += 1,
+            ProcessKind::Correct(value) => values |= 1 << value,
         }
     }
     strong_validity(&ground.params, byzantine.into(), values.count_ones().into()).is_ok()
 }
 
-fn members(ground: &Ground, world: &World, warp: WarpId, seated: &[(ProcessId, Role)]) -> Vec<Member> {
+fn members(
+    ground: &Space,
+    world: &SearchState,
+    warp: WarpId,
+    seated: &[(ProcessId, ProcessKind)],
+) -> Vec<Member> {
     let late = ground.setup.late;
-    let newcomer = |&(process, role): &(ProcessId, Role)| {
-        let is_new = matches!(role, Role::Correct(_));
+    let newcomer = |&(process, role): &(ProcessId, ProcessKind)| {
+        let is_new = matches!(role, ProcessKind::Correct(_));
         Member { process, role, is_new, may_miss: is_new && late > 0, has_ended: false }
     };
     let known = |process| {
         let role = world.role(process)?;
         let (is_new, missed, has_ended) = match &world.seats[process.index()] {
-            Seat::Correct(actor) => (actor.is_new(), actor.missed, actor.has_ended()),
-            Seat::Empty | Seat::Byzantine { .. } => (false, 0, false),
+            Slot::Correct(actor) => (actor.is_new(), actor.missed, actor.has_ended()),
+            Slot::Empty | Slot::Byzantine { .. } => (false, 0, false),
         };
         Some(Member { process, role, is_new, may_miss: is_new && missed < late, has_ended })
     };
@@ -177,21 +184,21 @@ fn members(ground: &Ground, world: &World, warp: WarpId, seated: &[(ProcessId, R
 }
 
 /// What the members that are present may do, in all orders of acceptance that make a difference.
-fn accesses(ground: &Ground, present: &[&Member], may_win: bool) -> Vec<Vec<(ProcessId, Doing)>> {
+fn accesses(ground: &Space, present: &[&Member], may_win: bool) -> Vec<Vec<(ProcessId, Action)>> {
     let (byzantine, correct): (Vec<&Member>, Vec<&Member>) =
-        present.iter().partition(|member| member.role == Role::Byzantine);
+        present.iter().partition(|member| member.role == ProcessKind::Byzantine);
     let lean = ground.setup.adversary == Adversary::Lean;
     // What cannot be taken is refused whatever it is.
     let values = if lean && !may_win { 1 } else { ground.setup.values };
-    let appends = || (0..values).map(Doing::Append);
-    let follows = correct.iter().map(|member| (member.process, Doing::Follow));
-    let mut plans: Vec<Vec<(ProcessId, Doing)>> = vec![follows.collect()];
+    let appends = || (0..values).map(Action::Append);
+    let follows = correct.iter().map(|member| (member.process, Action::Follow));
+    let mut plans: Vec<Vec<(ProcessId, Action)>> = vec![follows.collect()];
     match ground.setup.adversary {
         Adversary::Full => {
             for member in byzantine {
-                let doings: Vec<Option<Doing>> =
-                    [None, Some(Doing::Read)].into_iter().chain(appends().map(Some)).collect();
-                let with = |plan: &Vec<(ProcessId, Doing)>, doing: Option<Doing>| {
+                let doings: Vec<Option<Action>> =
+                    [None, Some(Action::Read)].into_iter().chain(appends().map(Some)).collect();
+                let with = |plan: &Vec<(ProcessId, Action)>, doing: Option<Action>| {
                     plan.iter().copied().chain(doing.map(|doing| (member.process, doing))).collect()
                 };
                 plans = plans
@@ -201,7 +208,7 @@ fn accesses(ground: &Ground, present: &[&Member], may_win: bool) -> Vec<Vec<(Pro
             }
         }
         Adversary::Lean => {
-            let reads = byzantine.iter().map(|member| (member.process, Doing::Read));
+            let reads = byzantine.iter().map(|member| (member.process, Action::Read));
             plans[0].extend(reads);
             if let Some(first) = byzantine.first() {
                 let place = correct.len();
@@ -219,19 +226,19 @@ fn accesses(ground: &Ground, present: &[&Member], may_win: bool) -> Vec<Vec<(Pro
 
 /// The same accesses, with each append in turn accepted first. A lean adversary appends only where it wins, and of
 /// correct processes that append the same one is enough.
-fn arrivals(plan: &[(ProcessId, Doing)], correct: &[&Member], lean: bool) -> Vec<Vec<(ProcessId, Doing)>> {
-    let appended = |(process, doing): &(ProcessId, Doing)| match doing {
-        Doing::Append(_) => Some(Role::Byzantine),
-        Doing::Follow => correct
+fn arrivals(plan: &[(ProcessId, Action)], correct: &[&Member], lean: bool) -> Vec<Vec<(ProcessId, Action)>> {
+    let appended = |(process, doing): &(ProcessId, Action)| match doing {
+        Action::Append(_) => Some(ProcessKind::Byzantine),
+        Action::Follow => correct
             .iter()
             .find(|member| member.process == *process && member.is_new)
             .map(|member| member.role),
-        Doing::Read => None,
+        Action::Read => None,
     };
-    let mut appends: Vec<(usize, Role)> =
+    let mut appends: Vec<(usize, ProcessKind)> =
         plan.iter().enumerate().filter_map(|(index, access)| Some((index, appended(access)?))).collect();
     if lean {
-        if let Some(adversary) = appends.iter().find(|(_, role)| *role == Role::Byzantine).copied() {
+        if let Some(adversary) = appends.iter().find(|(_, role)| *role == ProcessKind::Byzantine).copied() {
             appends = vec![adversary];
         }
         appends.sort_unstable_by_key(|(_, role)| *role);
@@ -240,7 +247,7 @@ fn arrivals(plan: &[(ProcessId, Doing)], correct: &[&Member], lean: bool) -> Vec
     if appends.is_empty() {
         return vec![plan.to_vec()];
     }
-    let with_first = |(first, _): (usize, Role)| {
+    let with_first = |(first, _): (usize, ProcessKind)| {
         let mut plan = plan.to_vec();
         plan[..=first].rotate_right(1);
         plan

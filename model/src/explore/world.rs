@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use super::setup::{Ground, Role};
-use super::steps::{Doing, Step};
+use super::setup::{ProcessKind, Space};
+use super::steps::{Action, Transition};
 use crate::access::{Access, Answer, Op};
 use crate::history::{Event, Recorded};
 use crate::invariants::Invariants;
@@ -14,14 +14,14 @@ use crate::types::{AccessNumber, Position, ProcessId, Time, Value, WarpId};
 
 /// A rule that a state breaks.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Fault {
+pub struct RuleViolation {
     /// Its id in SPEC.
     pub rule: &'static str,
     /// What happened and what should have.
     pub what: String,
 }
 
-impl Fault {
+impl RuleViolation {
     pub(super) fn new(rule: &'static str, what: impl Into<String>) -> Self {
         Self { rule, what: what.into() }
     }
@@ -29,7 +29,7 @@ impl Fault {
 
 /// What sits on the place of one process.
 #[derive(Clone)]
-pub(super) enum Seat {
+pub(super) enum Slot {
     /// Its first phase has not come, so it makes no difference yet who it is.
     Empty,
     Byzantine {
@@ -54,7 +54,7 @@ pub(super) struct Actor {
 }
 
 impl Actor {
-    fn new(ground: &Ground, me: ProcessId, proposal: u8) -> Self {
+    fn new(ground: &Space, me: ProcessId, proposal: u8) -> Self {
         let mut behaviour = Correct::new(ground.values[usize::from(proposal)].clone());
         let view = View::new(me, Arc::clone(&ground.params));
         let next = behaviour.act(&view);
@@ -81,7 +81,7 @@ impl Actor {
 
 /// What a warp has had of its phases.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Had {
+pub(super) struct WarpProgress {
     pub(super) first: bool,
     pub(super) in_this_round: bool,
     /// It passed, and no phase has been executed since. Nothing passes while the instance is idle (F4), so somebody
@@ -91,11 +91,11 @@ pub(super) struct Had {
 
 /// A state. See the module.
 #[derive(Clone)]
-pub(super) struct World {
+pub(super) struct SearchState {
     pub(super) machine: Machine,
     invariants: Invariants,
-    pub(super) seats: Box<[Seat]>,
-    pub(super) had: Box<[Had]>,
+    pub(super) seats: Box<[Slot]>,
+    pub(super) had: Box<[WarpProgress]>,
     /// Rounds that are over.
     pub(super) rounds: u32,
     /// Phases that were given.
@@ -103,14 +103,14 @@ pub(super) struct World {
     now: Time,
 }
 
-impl World {
+impl SearchState {
     /// Everybody has joined, and no phase has come.
-    pub(super) fn new(ground: &Ground) -> Result<Self, Fault> {
+    pub(super) fn new(ground: &Space) -> Result<Self, RuleViolation> {
         let mut world = Self {
             machine: Machine::with_given_schedule(Arc::clone(&ground.params)),
             invariants: Invariants::with_given_schedule(Arc::clone(&ground.params)),
-            seats: vec![Seat::Empty; ground.params.processes() as usize].into_boxed_slice(),
-            had: vec![Had::default(); ground.warps.len()].into_boxed_slice(),
+            seats: vec![Slot::Empty; ground.params.processes() as usize].into_boxed_slice(),
+            had: vec![WarpProgress::default(); ground.warps.len()].into_boxed_slice(),
             rounds: 0,
             phases: 0,
             now: Time::ZERO,
@@ -122,11 +122,13 @@ impl World {
     }
 
     /// One phase.
-    pub(super) fn take(&mut self, ground: &Ground, step: &Step) -> Result<(), Fault> {
+    pub(super) fn take(&mut self, ground: &Space, step: &Transition) -> Result<(), RuleViolation> {
         for &(process, role) in &step.seated {
             self.seats[process.index()] = match role {
-                Role::Byzantine => Seat::Byzantine { next: AccessNumber::FIRST, spent: false },
-                Role::Correct(proposal) => Seat::Correct(Arc::new(Actor::new(ground, process, proposal))),
+                ProcessKind::Byzantine => Slot::Byzantine { next: AccessNumber::FIRST, spent: false },
+                ProcessKind::Correct(proposal) => {
+                    Slot::Correct(Arc::new(Actor::new(ground, process, proposal)))
+                }
             };
         }
         self.book(ground, step);
@@ -138,7 +140,7 @@ impl World {
         }
         self.let_the_phase_pass()?;
         for &(process, _) in &step.accesses {
-            if let Seat::Correct(actor) = &self.seats[process.index()]
+            if let Slot::Correct(actor) = &self.seats[process.index()]
                 && let Act::Decide(value) = &actor.next
             {
                 let value = value.clone();
@@ -149,19 +151,19 @@ impl World {
     }
 
     /// Books the phase: whose it is, and who misses it.
-    fn book(&mut self, ground: &Ground, step: &Step) {
+    fn book(&mut self, ground: &Space, step: &Transition) {
         self.phases += 1;
         let passes = step.accesses.is_empty();
         if !passes {
             self.had.iter_mut().for_each(|had| had.passed = false);
         }
-        self.had[step.warp.index()] = Had { first: true, in_this_round: true, passed: passes };
+        self.had[step.warp.index()] = WarpProgress { first: true, in_this_round: true, passed: passes };
         if self.had.iter().all(|had| had.in_this_round) {
             self.had.iter_mut().for_each(|had| had.in_this_round = false);
             self.rounds += 1;
         }
         for process in ground.params.members(step.warp) {
-            if let Seat::Correct(actor) = &mut self.seats[process.index()]
+            if let Slot::Correct(actor) = &mut self.seats[process.index()]
                 && !actor.has_ended()
                 && step.accesses.iter().all(|(present, _)| *present != process)
             {
@@ -171,34 +173,34 @@ impl World {
         }
     }
 
-    fn access(&mut self, ground: &Ground, process: ProcessId, doing: Doing) -> Access {
+    fn access(&mut self, ground: &Space, process: ProcessId, doing: Action) -> Access {
         let access = |number, op| Access { process, session: None, number, op, no_wait: false };
         match (&mut self.seats[process.index()], doing) {
-            (Seat::Byzantine { next, .. }, doing) => {
+            (Slot::Byzantine { next, .. }, doing) => {
                 let number = *next;
                 *next = number.next();
                 access(
                     number,
                     match doing {
-                        Doing::Append(value) => Op::Append(ground.values[usize::from(value)].clone()),
-                        Doing::Read | Doing::Follow => Op::Read { start: Position::new(0) },
+                        Action::Append(value) => Op::Append(ground.values[usize::from(value)].clone()),
+                        Action::Read | Action::Follow => Op::Read { start: Position::new(0) },
                     },
                 )
             }
-            (Seat::Correct(actor), _) => {
+            (Slot::Correct(actor), _) => {
                 let number = AccessNumber::new(actor.view.answered + 1).expect("one more is not zero");
                 let Act::Access { op, .. } = actor.next.clone() else {
                     unreachable!("only who has not ended is given an access")
                 };
                 access(number, op.checked(&ground.params).expect("values of the search are values"))
             }
-            (Seat::Empty, _) => unreachable!("a process is seated before its first access"),
+            (Slot::Empty, _) => unreachable!("a process is seated before its first access"),
         }
     }
 
     /// Lets time pass until nothing waits any more: the phase opens, whoever is missing is given up, it is executed.
     /// Phases that were given before and for which nothing waited pass first (F4).
-    fn let_the_phase_pass(&mut self) -> Result<(), Fault> {
+    fn let_the_phase_pass(&mut self) -> Result<(), RuleViolation> {
         /// Two for each phase given would do.
         const TICKS: u32 = 10_000;
         for _ in 0..TICKS {
@@ -206,25 +208,25 @@ impl World {
             self.now = self.now.max(due);
             self.apply(Input::Tick)?;
         }
-        Err(Fault::new("F3", "the phase does not end, though nobody has patience left"))
+        Err(RuleViolation::new("F3", "the phase does not end, though nobody has patience left"))
     }
 
-    fn apply(&mut self, input: Input) -> Result<(), Fault> {
+    fn apply(&mut self, input: Input) -> Result<(), RuleViolation> {
         let mut events = Vec::new();
         let applied = self.machine.apply(self.now, input, &mut events);
         for event in events {
             self.observe(event)?;
         }
         // Nothing that the search sends is out of place, Byzantine or not.
-        applied.map(|_| ()).map_err(|refusal| Fault::new("F8", format!("refused: {refusal}")))
+        applied.map_err(|refusal| RuleViolation::new("F8", format!("refused: {refusal}")))
     }
 
-    fn observe(&mut self, event: Event) -> Result<(), Fault> {
+    fn observe(&mut self, event: Event) -> Result<(), RuleViolation> {
         let recorded = Recorded { at: self.now, event };
-        self.invariants.observe(&recorded).map_err(|broken| Fault::new(broken.rule, broken.what))?;
+        self.invariants.observe(&recorded).map_err(|broken| RuleViolation::new(broken.rule, broken.what))?;
         match recorded.event {
             Event::Answered { process, phase, answer, .. } => {
-                if let Seat::Correct(actor) = &mut self.seats[process.index()] {
+                if let Slot::Correct(actor) = &mut self.seats[process.index()] {
                     let list = self.machine.list();
                     let returned = match answer {
                         Answer::Append(_) => list.range(Position::new(0), 0),
@@ -237,13 +239,16 @@ impl World {
                 }
             }
             Event::PatienceSpent { process } => {
-                if let Seat::Byzantine { spent, .. } = &mut self.seats[process.index()] {
+                if let Slot::Byzantine { spent, .. } = &mut self.seats[process.index()] {
                     *spent = true;
                 }
             }
-            Event::Offence(offence) if matches!(self.seats[offence.process.index()], Seat::Correct(_)) => {
+            Event::Offence(offence) if matches!(self.seats[offence.process.index()], Slot::Correct(_)) => {
                 let (process, kind, detail) = (offence.process, offence.kind, offence.detail);
-                return Err(Fault::new("B3", format!("{process} is correct, accused of {kind:?}: {detail}")));
+                return Err(RuleViolation::new(
+                    "B3",
+                    format!("{process} is correct, accused of {kind:?}: {detail}"),
+                ));
             }
             _ => {}
         }
@@ -253,14 +258,14 @@ impl World {
     /// The correct processes whose first phase has come.
     pub(super) fn actors(&self) -> impl Iterator<Item = &Actor> {
         self.seats.iter().filter_map(|seat| match seat {
-            Seat::Correct(actor) => Some(&**actor),
-            Seat::Empty | Seat::Byzantine { .. } => None,
+            Slot::Correct(actor) => Some(&**actor),
+            Slot::Empty | Slot::Byzantine { .. } => None,
         })
     }
 
     /// How many Byzantine processes have had their first phase.
     pub(super) fn byzantine(&self) -> u32 {
-        self.seats.iter().map(|seat| u32::from(matches!(seat, Seat::Byzantine { .. }))).sum()
+        self.seats.iter().map(|seat| u32::from(matches!(seat, Slot::Byzantine { .. }))).sum()
     }
 
     /// Whether the first phase of every warp has come.
@@ -285,20 +290,20 @@ impl World {
     }
 
     /// The role of a process, once its first phase has come.
-    pub(super) fn role(&self, process: ProcessId) -> Option<Role> {
+    pub(super) fn role(&self, process: ProcessId) -> Option<ProcessKind> {
         match &self.seats[process.index()] {
-            Seat::Empty => None,
-            Seat::Byzantine { .. } => Some(Role::Byzantine),
-            Seat::Correct(actor) => Some(Role::Correct(actor.proposal)),
+            Slot::Empty => None,
+            Slot::Byzantine { .. } => Some(ProcessKind::Byzantine),
+            Slot::Correct(actor) => Some(ProcessKind::Correct(actor.proposal)),
         }
     }
 
     /// Whether anybody of this warp, whose first phase has come, can still do anything.
-    pub(super) fn can_act(&self, ground: &Ground, warp: WarpId) -> bool {
+    pub(super) fn can_act(&self, ground: &Space, warp: WarpId) -> bool {
         ground.params.members(warp).any(|process| match &self.seats[process.index()] {
-            Seat::Empty => false,
-            Seat::Byzantine { .. } => true,
-            Seat::Correct(actor) => !actor.has_ended(),
+            Slot::Empty => false,
+            Slot::Byzantine { .. } => true,
+            Slot::Correct(actor) => !actor.has_ended(),
         })
     }
 }

@@ -61,9 +61,9 @@ impl Invariants {
         self.accepted += 1;
         if member.waiting.len() == 1 {
             let warp = self.params.warp_of(process);
-            self.floor.has_something(warp, member.is_awaited());
+            self.oracle.has_something(warp, member.is_awaited());
             if !std::mem::replace(&mut member.queued, true) {
-                self.floor.enqueue(warp, process);
+                self.oracle.enqueue(warp, process);
             }
         }
         Ok(())
@@ -110,8 +110,8 @@ impl Invariants {
                 format!("the patience of process {process} drained while its access waited")
             })?;
             // Under a pace (F9) phases may lag behind the one that is reached.
-            let reached = self.floor.reached();
-            let its_phase = self.floor.warp_of(reached) == warp || !self.params.spec().pace.is_zero();
+            let reached = self.oracle.reached();
+            let its_phase = self.oracle.warp_of(reached) == warp || !self.params.spec().pace.is_zero();
             ensure(its_phase, "F3", || {
                 format!("the patience of process {process} drained in phase {reached} of another warp")
             })?;
@@ -120,7 +120,7 @@ impl Invariants {
         }
         let member = &mut self.members[process.index()];
         member.spent = true;
-        self.floor.await_no_more(warp, member.waiting.is_empty());
+        self.oracle.await_no_more(warp, member.waiting.is_empty());
         Ok(())
     }
 
@@ -129,7 +129,7 @@ impl Invariants {
         let member = &mut self.members[process.index()];
         ensure(!member.left, "F10", || format!("process {process} decided twice"))?;
         if member.is_awaited() {
-            self.floor.await_no_more(self.params.warp_of(process), member.waiting.is_empty());
+            self.oracle.await_no_more(self.params.warp_of(process), member.waiting.is_empty());
         }
         member.left = true;
         self.left += 1;
@@ -146,7 +146,7 @@ impl Invariants {
         };
         member.waiting.remove(place);
         if member.waiting.is_empty() {
-            self.floor.has_nothing(self.params.warp_of(process), member.is_awaited());
+            self.oracle.has_nothing(self.params.warp_of(process), member.is_awaited());
         }
         if !member.left && !self.closed {
             self.closing.get_or_insert((process, number));

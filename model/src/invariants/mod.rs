@@ -6,7 +6,7 @@
 //! It is written from the rules and not from [`crate::machine`]: from what was accepted it works out for itself
 //! who is awaited, what waits, which phase may come next, who wins it and what each access must be told. So a
 //! mistake of the machine is not repeated here. It costs a constant number of operations per event, plus what
-//! the [`Calendar`](crate::scheduler::Calendar) asks for a jump over dead warps.
+//! the [`CachedSchedule`](crate::scheduler::CachedSchedule) asks for a jump over dead warps.
 //!
 //! An event that is due by time alone is recorded when somebody notices, which may be later. So the time of such
 //! an event says only that it was not before its due time; the time of an acceptance is exact.
@@ -15,7 +15,7 @@
 //! as it may (F3) and how much of a patience has drained. [`crate::sim`] compares a whole replay for that.
 
 mod admission;
-mod floor;
+mod phase_oracle;
 mod step;
 
 use std::collections::VecDeque;
@@ -26,13 +26,13 @@ use crate::history::{Event, Recorded};
 use crate::params::{Arbiter, Params};
 use crate::types::{AccessNumber, Phase, ProcessId, SessionId, Time, WarpId};
 
-use floor::Floor;
+use phase_oracle::PhaseOracle;
 use step::Step;
 
 /// A rule that a history breaks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{rule} broken by event {index}: {what}")]
-pub struct Broken {
+pub struct BrokenRule {
     /// Its id in SPEC.
     pub rule: &'static str,
     /// What happened and what should have.
@@ -45,7 +45,7 @@ pub struct Broken {
 ///
 /// # Errors
 /// The first rule broken.
-pub fn check(params: &Arc<Params>, history: &[Recorded], complete: bool) -> Result<(), Broken> {
+pub fn check(params: &Arc<Params>, history: &[Recorded], complete: bool) -> Result<(), BrokenRule> {
     let mut invariants = Invariants::new(Arc::clone(params));
     history.iter().try_for_each(|recorded| invariants.observe(recorded))?;
     if complete { invariants.finish() } else { Ok(()) }
@@ -66,12 +66,12 @@ fn ensure(holds: bool, rule: &'static str, what: impl FnOnce() -> String) -> Che
 
 /// A streaming check of one instance's history. See the module.
 ///
-/// After the first [`Broken`] it knows no more what should be: what it says of later events means nothing.
+/// After the first [`BrokenRule`] it knows no more what should be: what it says of later events means nothing.
 #[derive(Clone, Debug)]
 pub struct Invariants {
     params: Arc<Params>,
     members: Vec<Member>,
-    floor: Floor,
+    oracle: PhaseOracle,
     /// Rank of each process under a `priority` arbiter (A4), else empty.
     ranks: Vec<u32>,
     gathering: Gathering,
@@ -147,7 +147,7 @@ impl Invariants {
     pub fn new(params: Arc<Params>) -> Self {
         Self {
             members: vec![Member::default(); params.processes() as usize],
-            floor: Floor::new(&params),
+            oracle: PhaseOracle::new(&params),
             ranks: ranks(&params),
             gathering: Gathering::default(),
             step: None,
@@ -168,23 +168,23 @@ impl Invariants {
     /// Of an instance whose phases are given one by one (see [`crate::explore`]).
     pub(crate) fn with_given_schedule(params: Arc<Params>) -> Self {
         let mut invariants = Self::new(params);
-        invariants.floor.expect_gifts();
+        invariants.oracle.expect_gifts();
         invariants
     }
 
     /// Gives the next phase to this warp.
     pub(crate) fn give_phase(&mut self, warp: WarpId) {
-        self.floor.give(warp);
+        self.oracle.give(warp);
     }
 
     /// Takes in the next event of the history.
     ///
     /// # Errors
     /// The rule that it breaks, or that what came before it left unfulfilled.
-    pub fn observe(&mut self, recorded: &Recorded) -> Result<(), Broken> {
+    pub fn observe(&mut self, recorded: &Recorded) -> Result<(), BrokenRule> {
         let index = self.observed;
         self.observed += 1;
-        self.take_in(recorded.at, &recorded.event).map_err(|Fault { rule, what }| Broken {
+        self.take_in(recorded.at, &recorded.event).map_err(|Fault { rule, what }| BrokenRule {
             rule,
             what,
             index,
@@ -195,9 +195,9 @@ impl Invariants {
     ///
     /// # Errors
     /// The rule that is left unfulfilled.
-    pub fn finish(&mut self) -> Result<(), Broken> {
+    pub fn finish(&mut self) -> Result<(), BrokenRule> {
         let index = self.observed;
-        self.end().map_err(|Fault { rule, what }| Broken { rule, what, index })
+        self.end().map_err(|Fault { rule, what }| BrokenRule { rule, what, index })
     }
 
     fn take_in(&mut self, at: Time, event: &Event) -> Checked {
@@ -239,7 +239,7 @@ impl Invariants {
             }
             // Only now: what leaves is withdrawn before any phase passes.
             if self.gathering.ended.is_some() && !self.closed && !self.finished {
-                self.floor.advance();
+                self.oracle.advance();
             }
         }
         let nothing_changes = matches!(event, Withdrawn { .. } | Session { .. } | Joined { .. });
@@ -251,7 +251,7 @@ impl Invariants {
         self.end_leaving()?;
         self.end_closing()?;
         let over = self.closed || self.finished;
-        ensure(!over || self.floor.ready() == 0, "F10", || {
+        ensure(!over || self.oracle.ready() == 0, "F10", || {
             "the instance is over, and accesses were neither answered nor withdrawn".to_owned()
         })?;
         let all_left = self.left == self.params.processes();

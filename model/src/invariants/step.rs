@@ -34,7 +34,7 @@ impl Invariants {
         if let Some((last, _)) = self.last_step {
             ensure(phase > last, "W1", || format!("phase {phase} came after phase {last}"))?;
         }
-        let scheduled = self.floor.warp_of(phase);
+        let scheduled = self.oracle.warp_of(phase);
         ensure(warp == scheduled, "W1", || {
             format!("phase {phase} was given to warp {warp}; it belongs to warp {scheduled}")
         })?;
@@ -46,7 +46,7 @@ impl Invariants {
             format!("phase {phase} found the list sealed, and this was not recorded before")
         })?;
         self.execute(phase, warp, length);
-        self.floor.executed(phase);
+        self.oracle.executed(phase);
         self.check_pace(at, phase)
     }
 
@@ -62,18 +62,18 @@ impl Invariants {
 
     /// No warp was passed over that had a right to its phase (F4), and this one may step (F3).
     fn check_reached(&mut self, phase: Phase, warp: WarpId) -> Checked {
-        let reached = self.floor.reached();
+        let reached = self.oracle.reached();
         ensure(phase <= reached, "F4", || {
             format!(
                 "phase {phase} came, and phase {reached} was passed over though a member of warp {} was \
                  awaited or had an access waiting",
-                self.floor.warp_of(reached)
+                self.oracle.warp_of(reached)
             )
         })?;
-        ensure(self.floor.ready_in(warp) > 0, "F4", || {
+        ensure(self.oracle.ready_in(warp) > 0, "F4", || {
             format!("phase {phase} came; nothing waits in warp {warp}")
         })?;
-        ensure(self.floor.missing_in(warp) == 0, "F3", || {
+        ensure(self.oracle.missing_in(warp) == 0, "F3", || {
             let missing = |process: &ProcessId| {
                 let member = &self.members[process.index()];
                 member.is_awaited() && member.waiting.is_empty()
@@ -85,16 +85,16 @@ impl Invariants {
 
     /// Takes the first access of each member that has one waiting, and finds the winner.
     fn execute(&mut self, phase: Phase, warp: WarpId, length: u32) {
-        let mut executed = self.floor.take_queue(warp);
+        let mut executed = self.oracle.take_queue(warp);
         executed.retain(|&process| {
             let member = &mut self.members[process.index()];
             member.queued = false;
             member.executing = member.waiting.pop_front();
             if member.executing.is_some() && member.waiting.is_empty() {
-                self.floor.has_nothing(warp, member.is_awaited());
+                self.oracle.has_nothing(warp, member.is_awaited());
             } else if member.executing.is_some() {
                 member.queued = true;
-                self.floor.enqueue(warp, process);
+                self.oracle.enqueue(warp, process);
             }
             member.executing.is_some()
         });
@@ -108,7 +108,7 @@ impl Invariants {
     fn window_is_open(&self, phase: Phase, length: u32) -> bool {
         length < self.params.list_limit()
             && match self.params.spec().append_window {
-                AppendWindow::FirstAccess => self.floor.calendar().is_first(phase),
+                AppendWindow::FirstAccess => self.oracle.calendar().is_first(phase),
                 AppendWindow::Open => true,
             }
     }
@@ -116,7 +116,7 @@ impl Invariants {
     /// Whether the list is sealed when a phase begins, the list being as it is now (A2).
     fn is_sealed_in(&self, phase: Phase) -> bool {
         match self.params.spec().append_window {
-            AppendWindow::FirstAccess => self.floor.calendar().all_began_before(phase),
+            AppendWindow::FirstAccess => self.oracle.calendar().all_began_before(phase),
             AppendWindow::Open => self.length >= self.params.list_limit(),
         }
     }
@@ -291,8 +291,8 @@ impl Invariants {
             format!("the list was sealed in phase {phase}, which is too early")
         })?;
         let stepped = self.last_step.is_some_and(|(last, _)| last >= phase);
-        ensure(phase <= self.floor.reached() && !stepped, "A2", || {
-            format!("the list was sealed for phase {phase}; phase {} comes next", self.floor.reached())
+        ensure(phase <= self.oracle.reached() && !stepped, "A2", || {
+            format!("the list was sealed for phase {phase}; phase {} comes next", self.oracle.reached())
         })?;
         self.sealed = true;
         Ok(())

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::Case;
 use crate::access::Answer;
 use crate::history::{Event, Offence, OffenceKind};
-use crate::invariants::{Broken, Invariants};
+use crate::invariants::{BrokenRule, Invariants};
 use crate::params::Params;
-use crate::scheduler::{Calendar, Schedule};
+use crate::scheduler::{CachedSchedule, Schedule};
 use crate::types::{Phase, ProcessId, Value};
 
 /// What a history shows.
@@ -16,7 +16,7 @@ use crate::types::{Phase, ProcessId, Value};
 pub(super) struct Evidence {
     params: Arc<Params>,
     /// The first rule that it breaks.
-    pub(super) broken: Option<Broken>,
+    pub(super) broken: Option<BrokenRule>,
     pub(super) list: Vec<Entry>,
     pub(super) sealed: bool,
     /// The last phase that was executed.
@@ -171,7 +171,7 @@ impl Evidence {
         let warps = u64::from(self.params.warps());
         let mut had_phase = vec![false; self.params.warps() as usize];
         if let Some(last) = self.last {
-            let mut calendar = Calendar::new(Schedule::new(&self.params));
+            let mut calendar = CachedSchedule::new(Schedule::new(&self.params));
             let first = (self.round(last) - 1) * warps + 1;
             for phase in (first..=last.get()).filter_map(Phase::new) {
                 had_phase[calendar.warp_of(phase).index()] = true;

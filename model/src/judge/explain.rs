@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::evidence::Evidence;
-use super::properties::{self, Finding};
+use super::properties::{self, PropertyFinding};
 use super::rules;
-use super::table::Sorted;
-use super::tally::Tally;
+use super::table::SortedSet;
+use super::value_counts::ValueCounts;
 use super::verdict::{Observed, Property, Verdict};
 use super::{Case, Decision, Run, judge};
 use crate::access::{Answer, AppendAnswer};
@@ -25,18 +25,18 @@ pub struct Explanation {
     /// The verdict.
     pub verdict: Verdict,
     /// The list, with who won each entry.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<WonEntry>,
     /// What correct processes decided, by value and by the entries that they had read.
-    pub choices: Vec<Choice>,
+    pub choices: Vec<DecisionGroup>,
     /// Who counts in f, and why.
-    pub faulty: Vec<Faulty>,
+    pub faulty: Vec<FaultyProcess>,
     /// What broke, promised or not: first what the earliest event shows, last what no event does.
-    pub broke: Vec<Broke>,
+    pub broke: Vec<Breach>,
 }
 
 /// An entry of the list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct WonEntry {
     /// Where it stands.
     pub position: Position,
     /// What it holds.
@@ -53,28 +53,28 @@ pub struct Entry {
 
 /// A decision, who came to it, and what it follows from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Choice {
+pub struct DecisionGroup {
     /// What was decided.
     pub value: Value,
     /// Who decided it from these entries.
     pub processes: Vec<ProcessId>,
     /// The entries, counted. `None` if nobody who is left says what they were: an earlier life had read them.
-    pub tally: Option<Tally>,
+    pub tally: Option<ValueCounts>,
 }
 
 /// A process that counts in f.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Faulty {
+pub struct FaultyProcess {
     /// Who.
     pub process: ProcessId,
     /// Why.
-    pub why: Why,
+    pub why: FaultReason,
 }
 
 /// Why a process counts in f (V3, V4).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
+pub enum FaultReason {
     /// It is Byzantine and plays this.
     Byzantine(String),
     /// It is correct, and the plan kills, pauses or restarts it.
@@ -85,7 +85,7 @@ pub enum Why {
 
 /// Something that broke.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Broke {
+pub struct Breach {
     /// The property; `None` for a rule.
     pub property: Option<Property>,
     /// Index of the event that shows it first, from 0; `None` if no event does, but what processes report, or
@@ -110,15 +110,15 @@ pub fn explain(case: &Case<'_>) -> Explanation {
     }
 }
 
-fn entries(case: &Case<'_>) -> Vec<Entry> {
-    let mut entries: Vec<Entry> = Vec::new();
+fn entries(case: &Case<'_>) -> Vec<WonEntry> {
+    let mut entries: Vec<WonEntry> = Vec::new();
     for Recorded { event, .. } in case.history {
         match event {
             // A broken history may name a process that does not exist.
             Event::Added { position, process, phase, value } if case.params.contains(*process) => {
                 let warp = case.params.warp_of(*process);
                 let (position, process, phase, value) = (*position, *process, *phase, value.clone());
-                entries.push(Entry { position, value, process, warp, phase, against: Vec::new() });
+                entries.push(WonEntry { position, value, process, warp, phase, against: Vec::new() });
             }
             Event::Answered { process, phase, answer: Answer::Append(AppendAnswer::Failed), .. } => {
                 if let Some(entry) = entries.last_mut().filter(|entry| entry.phase == *phase) {
@@ -132,53 +132,53 @@ fn entries(case: &Case<'_>) -> Vec<Entry> {
 }
 
 /// Those who decided the same from the same entries together, in the order of value.
-fn choices(run: &Run<'_>) -> Vec<Choice> {
+fn choices(run: &Run<'_>) -> Vec<DecisionGroup> {
     let mut groups: BTreeMap<(&Value, Option<&[Value]>), Vec<ProcessId>> = BTreeMap::new();
     for (process, decision) in run.decisions.iter() {
         let from = run.reports.get(process).map(|report| report.from.as_slice());
         let known = from.filter(|from| !from.is_empty());
         groups.entry((&decision.value, known)).or_default().push(process);
     }
-    let choice = |((value, from), processes): ((&Value, Option<&[Value]>), Vec<ProcessId>)| Choice {
+    let choice = |((value, from), processes): ((&Value, Option<&[Value]>), Vec<ProcessId>)| DecisionGroup {
         value: value.clone(),
         processes,
-        tally: from.map(Tally::of),
+        tally: from.map(ValueCounts::of),
     };
     groups.into_iter().map(choice).collect()
 }
 
-fn faulty(case: &Case<'_>, run: &Run<'_>, verdict: &Verdict) -> Vec<Faulty> {
+fn faulty(case: &Case<'_>, run: &Run<'_>, verdict: &Verdict) -> Vec<FaultyProcess> {
     let why = |process: ProcessId| match verdict.byzantine.get(&process) {
-        Some(part) => Some(Why::Byzantine(part.clone())),
-        None if !run.correct.contains(&process) => Some(Why::Planned),
-        None => run.late.contains(&process).then_some(Why::Late),
+        Some(part) => Some(FaultReason::Byzantine(part.clone())),
+        None if !run.correct.contains(&process) => Some(FaultReason::Planned),
+        None => run.late.contains(&process).then_some(FaultReason::Late),
     };
     let all = ProcessId::all(case.params.processes());
-    all.filter_map(|process| Some(Faulty { process, why: why(process)? })).collect()
+    all.filter_map(|process| Some(FaultyProcess { process, why: why(process)? })).collect()
 }
 
-fn broke(case: &Case<'_>, run: &Run<'_>) -> Vec<Broke> {
+fn broke(case: &Case<'_>, run: &Run<'_>) -> Vec<Breach> {
     let findings = properties::find(case, run);
     let broken = findings.iter().filter(|finding| finding.observed == Observed::Violated);
-    let mut broke: Vec<Broke> = broken
+    let mut broke: Vec<Breach> = broken
         .map(|finding| {
             let (event, says) = first_shown(case, run, finding);
-            Broke { property: Some(finding.property), event, says }
+            Breach { property: Some(finding.property), event, says }
         })
         .collect();
     let rules = rules::violations(case, run).into_iter();
-    broke.extend(rules.map(|rule| Broke { property: None, event: rule.event, says: rule.says }));
+    broke.extend(rules.map(|rule| Breach { property: None, event: rule.event, says: rule.says }));
     broke.sort_by_key(|broke| broke.event.unwrap_or(usize::MAX));
     broke
 }
 
 /// The first event that shows that a property broke, and how it does.
-fn first_shown(case: &Case<'_>, run: &Run<'_>, finding: &Finding) -> (Option<usize>, String) {
+fn first_shown(case: &Case<'_>, run: &Run<'_>, finding: &PropertyFinding) -> (Option<usize>, String) {
     // Decisions that only their processes report come last, in the order of processes.
     let told = |process: ProcessId| run.evidence.of(process).decided_at;
     let mut deciders: Vec<(ProcessId, &Decision)> = run.decisions.iter().collect();
     deciders.sort_by_key(|&(process, _)| told(process).unwrap_or(usize::MAX));
-    let stray = |proposed: &Sorted<&Value>, nobody: &str| {
+    let stray = |proposed: &SortedSet<&Value>, nobody: &str| {
         let &(process, Decision { value, .. }) =
             deciders.iter().find(|(_, decision)| !proposed.contains(&&decision.value))?;
         Some((told(process), format!("process {process} decides {value}, which {nobody} proposed")))

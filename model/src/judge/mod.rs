@@ -1,6 +1,6 @@
 //! The judge: what a run proves (SPEC V1 to V5, B3, D2).
 //!
-//! [`judge`] holds the ground truth of a run (its [`Cast`] and [`Plan`]) against what was seen of it: the history
+//! [`judge`] holds the ground truth of a run (its [`Cast`] and [`Expectations`]) against what was seen of it: the history
 //! of the instance, and what the correct processes report of themselves. What a Byzantine process says about
 //! itself counts for nothing (V5).
 //!
@@ -20,12 +20,12 @@
 
 mod evidence;
 mod explain;
-mod facts;
-mod onlooker;
 mod properties;
 mod rules;
+mod streaming;
+mod summary;
 mod table;
-mod tally;
+mod value_counts;
 mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,26 +34,27 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds;
+use crate::byzantine::Detection;
 use crate::cast::{Cast, Role};
 use crate::history::{OffenceKind, Recorded};
 use crate::params::Params;
-use crate::process::{Ended, Report};
+use crate::process::{ProcessEnd, Report};
 use crate::types::{Phase, ProcessId, Value};
 
-pub use explain::{Broke, Choice, Entry, Explanation, Faulty, Why, explain};
-pub use facts::{Facts, Found};
-pub use onlooker::Onlooker;
-pub use tally::{Count, Margin, Tally};
+pub use explain::{Breach, DecisionGroup, Explanation, FaultReason, FaultyProcess, WonEntry, explain};
+pub use streaming::StreamingJudge;
+pub use summary::{Finding, VerdictSummary};
+pub use value_counts::{Margin, ValueCount, ValueCounts};
 pub use verdict::{Decision, Observed, Outcome, Property, VERDICT_VERSION, Verdict};
 
 use evidence::Evidence;
-use properties::Finding;
-use table::{Sorted, Table};
+use properties::PropertyFinding;
+use table::{SortedSet, Table};
 
 /// What of a run was meant to happen, beyond its cast.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Plan {
+pub struct Expectations {
     /// Correct processes that are killed, paused or restarted without memory: they count as faulty (V4).
     pub faulty: BTreeSet<ProcessId>,
     /// Correct processes that are made to miss their first phase.
@@ -65,6 +66,20 @@ pub struct Plan {
     pub offences: BTreeMap<ProcessId, BTreeSet<OffenceKind>>,
 }
 
+impl Expectations {
+    /// What the cast of a run and the attacks that were detected in it lead to expect. `run_seed` as for
+    /// [`detect`](crate::byzantine::detect).
+    #[must_use]
+    pub fn new(params: &Params, cast: &Cast, run_seed: u64, detection: &Detection) -> Self {
+        Self {
+            faulty: cast.faulty().clone(),
+            late: cast.late().clone(),
+            attacks: detection.fired.keys().cloned().collect(),
+            offences: cast.offences(params, run_seed, &detection.attackers),
+        }
+    }
+}
+
 /// Everything that is known of a run.
 #[derive(Clone, Debug)]
 pub struct Case<'a> {
@@ -73,7 +88,7 @@ pub struct Case<'a> {
     /// Who plays what. Must have a part for each of the n.
     pub cast: &'a Cast,
     /// What was meant to happen.
-    pub plan: &'a Plan,
+    pub expected: &'a Expectations,
     /// The history of the instance.
     pub history: &'a [Recorded],
     /// Whether it goes to the end of the run and lacks nothing.
@@ -89,21 +104,21 @@ pub struct Case<'a> {
 struct Run<'a> {
     evidence: &'a Evidence,
     /// Correct in the cast and not made faulty by the plan.
-    correct: Sorted<ProcessId>,
+    correct: SortedSet<ProcessId>,
     reports: Table<&'a Report>,
     /// Vc.
-    proposals: Sorted<&'a Value>,
-    late: Sorted<ProcessId>,
+    proposals: SortedSet<&'a Value>,
+    late: SortedSet<ProcessId>,
     f: u64,
     decisions: Table<Decision>,
     /// The different values that were decided.
-    decided: Sorted<&'a Value>,
+    decided: SortedSet<&'a Value>,
 }
 
 impl<'a> Run<'a> {
     fn new(case: &Case<'a>, evidence: &'a Evidence) -> Self {
-        let faulty = &case.plan.faulty;
-        let correct: Sorted<ProcessId> = case
+        let faulty = &case.expected.faulty;
+        let correct: SortedSet<ProcessId> = case
             .cast
             .correct()
             .filter(|process| !faulty.contains(process) && case.params.contains(*process))
@@ -112,7 +127,7 @@ impl<'a> Run<'a> {
         for report in case.reports.iter().filter(|report| correct.contains(&report.process)) {
             reports.insert(report.process, report);
         }
-        let late: Sorted<ProcessId> = correct
+        let late: SortedSet<ProcessId> = correct
             .iter()
             .copied()
             .filter(|&process| !evidence.of(process).punctual)
@@ -141,7 +156,7 @@ impl<'a> Run<'a> {
     }
 
     /// How a correct process says that it ended.
-    fn ended(&self, process: ProcessId) -> Option<&'a Ended> {
+    fn ended(&self, process: ProcessId) -> Option<&'a ProcessEnd> {
         self.reports.get(process).map(|report| &report.ended)
     }
 
@@ -156,7 +171,7 @@ impl<'a> Run<'a> {
 
     /// Offences that this process was seen to commit and that are not on record (B2).
     fn unnamed(&self, case: &Case<'_>, process: ProcessId) -> Vec<OffenceKind> {
-        let committed = case.plan.offences.get(&process).into_iter().flatten();
+        let committed = case.expected.offences.get(&process).into_iter().flatten();
         let on_record = self.evidence.blame.get(&process);
         let missing = |kind: &&OffenceKind| on_record.is_none_or(|kinds| !kinds.contains_key(kind));
         committed.filter(missing).copied().collect()
@@ -197,7 +212,7 @@ pub fn judge(case: &Case<'_>) -> Verdict {
     let run = Run::new(case, &evidence);
     let findings = properties::find(case, &run);
     let broken = || findings.iter().filter(|finding| finding.observed == Observed::Violated);
-    let says = |promise: &str, finding: &Finding| {
+    let says = |promise: &str, finding: &PropertyFinding| {
         let shown = finding.witness.first().map_or("", String::as_str);
         match &finding.missing {
             None => format!("{} {promise} and broke: {shown}", finding.property),
@@ -240,13 +255,13 @@ fn outcome(violation: bool, outside: bool, unknown: bool) -> Outcome {
 fn write(
     case: &Case<'_>,
     run: &Run<'_>,
-    findings: [Finding; 5],
+    findings: [PropertyFinding; 5],
     verdict: Outcome,
     reasons: Vec<String>,
     witness: Vec<String>,
 ) -> Verdict {
     let [agreement, termination, weak, common, strong] = findings;
-    let premise = |finding: &Finding| finding.missing.as_ref().map(ToString::to_string);
+    let premise = |finding: &PropertyFinding| finding.missing.as_ref().map(ToString::to_string);
     let strategy = |(process, part): (ProcessId, &crate::cast::Part)| match &part.role {
         Role::Correct => None,
         role @ (Role::Byzantine(_) | Role::Attacker(_)) => Some((process, role.to_string())),
@@ -255,7 +270,7 @@ fn write(
     let decision =
         if deciders.len() == 1 { deciders.keys().next().map(|&value| value.clone()) } else { None };
     let (unnamed, named) =
-        case.plan.offences.keys().partition(|process| !run.unnamed(case, **process).is_empty());
+        case.expected.offences.keys().partition(|process| !run.unnamed(case, **process).is_empty());
     Verdict {
         version: VERDICT_VERSION,
         verdict,
@@ -288,7 +303,7 @@ fn write(
         phase_bound: bounds::phase_bound(&case.params, run.most_missed()),
         seed: case.params.spec().seed,
         accused_correct: run.accused().collect(),
-        culprits: case.plan.offences.keys().copied().collect(),
+        culprits: case.expected.offences.keys().copied().collect(),
         named,
         unnamed,
         fired: case.fired.clone(),

@@ -5,16 +5,16 @@ use std::fmt::Display;
 
 use crate::bounds::{self, Premise};
 use crate::params::{AppendWindow, Patience};
-use crate::process::Ended;
+use crate::process::ProcessEnd;
 use crate::types::{Phase, ProcessId, Value};
 
-use super::table::Sorted;
+use super::table::SortedSet;
 use super::verdict::{Observed, Property};
 use super::{Case, Decision, Run};
 
 /// What is found of one property.
 #[derive(Debug)]
-pub(super) struct Finding {
+pub(super) struct PropertyFinding {
     pub(super) property: Property,
     pub(super) observed: Observed,
     /// The premise that is missing, where it was not promised.
@@ -24,13 +24,13 @@ pub(super) struct Finding {
 }
 
 /// Finds all five, in the order of [`Property::ALL`].
-pub(super) fn find(case: &Case<'_>, run: &Run<'_>) -> [Finding; 5] {
+pub(super) fn find(case: &Case<'_>, run: &Run<'_>) -> [PropertyFinding; 5] {
     observe(case, run).map(|(property, observed, missing)| {
         let witness = match observed {
             Observed::Held => Vec::new(),
             Observed::Violated => witness(case, run, property),
         };
-        Finding { property, observed, missing, witness }
+        PropertyFinding { property, observed, missing, witness }
     })
 }
 
@@ -120,7 +120,7 @@ fn overdue(case: &Case<'_>, run: &Run<'_>, process: ProcessId) -> Option<Overdue
     if let Some(decision) = run.decisions.get(process) {
         return decision.phase.filter(|&phase| phase > decision.bound).map(Overdue::Late);
     }
-    if let Some(Ended::NothingToDecide) = run.ended(process) {
+    if let Some(ProcessEnd::NothingToDecide) = run.ended(process) {
         return Some(Overdue::Nothing);
     }
     // Of a process that failed, or is not at its end yet, only this can be said: it had all the accesses that
@@ -153,12 +153,12 @@ fn termination(case: &Case<'_>, run: &Run<'_>) -> Vec<String> {
 }
 
 /// V: what anybody proposes, or appended.
-pub(super) fn proposed<'a>(case: &Case<'a>, run: &'a Run<'_>) -> Sorted<&'a Value> {
+pub(super) fn proposed<'a>(case: &Case<'a>, run: &'a Run<'_>) -> SortedSet<&'a Value> {
     run.evidence.values().chain(case.cast.parts().map(|(_, part)| &part.proposal)).collect()
 }
 
 /// The witness that a decision is none of `proposed`.
-fn outside_of(run: &Run<'_>, proposed: &Sorted<&Value>, nobody: &str) -> Vec<String> {
+fn outside_of(run: &Run<'_>, proposed: &SortedSet<&Value>, nobody: &str) -> Vec<String> {
     let deciders = run.deciders();
     let strays: BTreeMap<&Value, Vec<ProcessId>> = deciders
         .iter()

@@ -1,7 +1,7 @@
 //! What else makes a run a violation, and what makes it prove nothing (SPEC V4, B3, D1, D3).
 
 use crate::params::AppendWindow;
-use crate::process::{Ended, Report, mode};
+use crate::process::{ProcessEnd, Report, mode};
 use crate::types::{ProcessId, Value};
 
 use super::properties::few;
@@ -30,7 +30,7 @@ pub(super) fn violations(case: &Case<'_>, run: &Run<'_>) -> Vec<Violation> {
         Violation { event: Some(*index), says }
     }));
     found.extend(unnamed(case, run));
-    found.extend(robbed(case, run));
+    found.extend(denied_phase(case, run));
     let sealed_mode = mode(run.evidence.values());
     found.extend(run.reports.values().filter_map(|report| {
         let says = wrong_decision(case, run, report, sealed_mode)?;
@@ -42,7 +42,7 @@ pub(super) fn violations(case: &Case<'_>, run: &Run<'_>) -> Vec<Violation> {
 /// Culprits who got away: what was seen to be an offence of the closed list is provable, and so must be on record
 /// (B2). Of a history that is not complete the offence may be what is missing.
 fn unnamed(case: &Case<'_>, run: &Run<'_>) -> impl Iterator<Item = Violation> {
-    let culprits = case.plan.offences.keys().filter(|_| case.complete);
+    let culprits = case.expected.offences.keys().filter(|_| case.complete);
     culprits.flat_map(|&process| {
         run.unnamed(case, process).into_iter().map(move |kind| {
             let says =
@@ -53,7 +53,7 @@ fn unnamed(case: &Case<'_>, run: &Run<'_>) -> impl Iterator<Item = Violation> {
 }
 
 /// Correct processes whose access was there in time and was passed over (V4).
-fn robbed(case: &Case<'_>, run: &Run<'_>) -> impl Iterator<Item = Violation> {
+fn denied_phase(case: &Case<'_>, run: &Run<'_>) -> impl Iterator<Item = Violation> {
     run.correct.iter().filter_map(|&process| {
         let seen = run.evidence.of(process);
         // A history that is cut short may end between a step and its answers.
@@ -79,7 +79,7 @@ fn wrong_decision(
             "D3: process {process} decided {decision}, and {told} is on record as its report"
         ));
     }
-    if case.complete && report.ended == Ended::Decided && run.evidence.of(*process).decided.is_none() {
+    if case.complete && report.ended == ProcessEnd::Decided && run.evidence.of(*process).decided.is_none() {
         return Some(format!(
             "D3: process {process} decided {decision}, the server took its report, and has no record of it"
         ));
@@ -143,15 +143,15 @@ pub(super) fn unknowns(case: &Case<'_>, run: &Run<'_>) -> Vec<String> {
         found.push("the history is incomplete".to_owned());
     }
     let unfired =
-        case.plan.attacks.iter().filter(|attack| case.fired.get(*attack).is_none_or(|&count| count == 0));
+        case.expected.attacks.iter().filter(|attack| case.fired.get(*attack).is_none_or(|&count| count == 0));
     found.extend(unfired.map(|attack| format!("the attack {attack} was planned and never seen to fire")));
     let late: Vec<ProcessId> =
-        run.late.iter().copied().filter(|process| !case.plan.late.contains(process)).collect();
+        run.late.iter().copied().filter(|process| !case.expected.late.contains(process)).collect();
     if !late.is_empty() {
         found.push(format!("late, which the plan does not name: {}", few(&late)));
     }
     let came_in_time = |process: &&ProcessId| !run.late.contains(process);
-    let punctual: Vec<ProcessId> = case.plan.late.iter().filter(came_in_time).copied().collect();
+    let punctual: Vec<ProcessId> = case.expected.late.iter().filter(came_in_time).copied().collect();
     if !punctual.is_empty() {
         found.push(format!("planned to be late, and were not: {}", few(&punctual)));
     }
@@ -162,11 +162,13 @@ pub(super) fn unknowns(case: &Case<'_>, run: &Run<'_>) -> Vec<String> {
     }
     for (process, report) in run.reports.iter() {
         match (&report.ended, &report.decision) {
-            (Ended::Failed(why), _) => found.push(format!("process {process} is correct and failed: {why}")),
-            (Ended::Decided, None) => {
+            (ProcessEnd::Failed(why), _) => {
+                found.push(format!("process {process} is correct and failed: {why}"))
+            }
+            (ProcessEnd::Decided, None) => {
                 found.push(format!("process {process} says that it decided, and not what"));
             }
-            (Ended::Decided, Some(_)) | (Ended::NothingToDecide, _) => {}
+            (ProcessEnd::Decided, Some(_)) | (ProcessEnd::NothingToDecide, _) => {}
         }
     }
     found

@@ -4,9 +4,9 @@ use crate::types::ProcessId;
 
 /// A set, as a sorted list.
 #[derive(Debug)]
-pub(super) struct Sorted<T>(Vec<T>);
+pub(super) struct SortedSet<T>(Vec<T>);
 
-impl<T: Ord> Sorted<T> {
+impl<T: Ord> SortedSet<T> {
     pub(super) fn contains(&self, one: &T) -> bool {
         self.0.binary_search(one).is_ok()
     }
@@ -27,7 +27,7 @@ impl<T: Ord> Sorted<T> {
 /// So many different ones are put in their place one by one.
 const FEW: usize = 64;
 
-impl<T: Ord> FromIterator<T> for Sorted<T> {
+impl<T: Ord> FromIterator<T> for SortedSet<T> {
     fn from_iter<I: IntoIterator<Item = T>>(all: I) -> Self {
         let mut all = all.into_iter();
         let mut sorted: Vec<T> = Vec::new();
@@ -99,7 +99,7 @@ mod tests {
         #[test]
         fn a_sorted_list_holds_what_a_set_holds(all in prop::collection::vec(any::<u8>(), 0..300)) {
             let set: BTreeSet<u8> = all.iter().copied().collect();
-            prop_assert!(all.into_iter().collect::<Sorted<u8>>().iter().eq(&set));
+            prop_assert!(all.into_iter().collect::<SortedSet<u8>>().iter().eq(&set));
         }
     }
 }

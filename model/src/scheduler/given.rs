@@ -69,13 +69,13 @@ impl Given {
 mod tests {
     use super::*;
     use crate::params::{Order, Params, ParamsSpec};
-    use crate::scheduler::{Calendar, Schedule};
+    use crate::scheduler::{CachedSchedule, Schedule};
 
     #[test]
     fn given_what_the_schedule_says_a_calendar_answers_what_the_schedule_answers() {
         for order in [Order::Ascending, Order::Descending, Order::Shuffled] {
             let spec = ParamsSpec { order, ..ParamsSpec::new(7, 2, 1) };
-            let mut real = Calendar::new(Schedule::new(&Params::try_new(spec).unwrap()));
+            let mut real = CachedSchedule::new(Schedule::new(&Params::try_new(spec).unwrap()));
             let mut given = real.clone().into_given();
             let phases: Vec<Phase> = (1..=12).filter_map(Phase::new).collect();
             phases.iter().for_each(|phase| given.give(real.warp_of(*phase)));

@@ -10,9 +10,9 @@ use stickycas_model::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use stickycas_model::byzantine::Strategy;
 use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::history::{Event, Recorded};
-use stickycas_model::judge::{Case, Outcome, Plan, Verdict, judge};
+use stickycas_model::judge::{Case, Expectations, Outcome, Verdict, judge};
 use stickycas_model::params::{AppendWindow, Params, ParamsSpec};
-use stickycas_model::process::{Ended, Report, mode};
+use stickycas_model::process::{ProcessEnd, Report, mode};
 use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId, SessionId, Time, Value, WarpId};
 
 pub(crate) fn id(process: u32) -> ProcessId {
@@ -35,7 +35,7 @@ pub(crate) fn values(texts: &str) -> Vec<Value> {
 pub(crate) struct Story {
     pub(crate) params: Arc<Params>,
     pub(crate) cast: Cast,
-    pub(crate) plan: Plan,
+    pub(crate) expected: Expectations,
     pub(crate) history: Vec<Recorded>,
     pub(crate) complete: bool,
     pub(crate) reports: Vec<Report>,
@@ -64,7 +64,7 @@ impl Story {
         Self {
             params: Arc::new(Params::try_new(spec).unwrap()),
             cast: Cast::new(words.iter().map(part).collect()),
-            plan: Plan::default(),
+            expected: Expectations::default(),
             history: Vec::new(),
             complete: true,
             reports: Vec::new(),
@@ -261,7 +261,7 @@ impl Story {
             decision: Some(decision),
             phase: self.last_answer.get(&process).copied(),
             from: from.to_vec(),
-            ended: Ended::Decided,
+            ended: ProcessEnd::Decided,
         });
     }
 
@@ -312,7 +312,7 @@ impl Story {
         judge(&Case {
             params: Arc::clone(&self.params),
             cast: &self.cast,
-            plan: &self.plan,
+            expected: &self.expected,
             history: &self.history,
             complete: self.complete,
             reports: &self.reports,

@@ -2,7 +2,7 @@
 
 use stickycas_model::judge::Outcome;
 use stickycas_model::params::Params;
-use stickycas_model::process::{Ended, Report};
+use stickycas_model::process::{ProcessEnd, Report};
 use stickycas_model::types::{Phase, ProcessId, Value};
 
 use super::WireError;
@@ -16,7 +16,7 @@ const LONGEST_FAILURE: usize = 1000;
 
 /// What a process says at its end. Who it is, the channel tells and not the message (SPEC section 10).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct ProcessReport {
     /// Its decision.
     pub decision: Option<Value>,
     /// The phase of the last answer that it had.
@@ -24,7 +24,7 @@ pub struct Said {
     /// The entries that it decided from, in the order of their positions.
     pub from: Vec<Value>,
     /// How it ended.
-    pub ended: Ended,
+    pub ended: ProcessEnd,
     /// Why the server would not have it any more, if that ended it.
     pub refusal: Option<RefusalReason>,
     /// What it proposed, if it tells.
@@ -33,7 +33,7 @@ pub struct Said {
     pub reconnections: u64,
 }
 
-impl Said {
+impl ProcessReport {
     /// From the wire; `params` are those of the instance.
     ///
     /// # Errors
@@ -47,10 +47,10 @@ impl Said {
             Ok(v1::ReportedEnd::Decided) if wire.decision.is_none() => {
                 return Err(WireError::Missing("decision"));
             }
-            Ok(v1::ReportedEnd::Decided) => Ended::Decided,
-            Ok(v1::ReportedEnd::NothingToDecide) => Ended::NothingToDecide,
+            Ok(v1::ReportedEnd::Decided) => ProcessEnd::Decided,
+            Ok(v1::ReportedEnd::NothingToDecide) => ProcessEnd::NothingToDecide,
             Ok(v1::ReportedEnd::Failed) => {
-                Ended::Failed(wire.failure.chars().take(LONGEST_FAILURE).collect())
+                ProcessEnd::Failed(wire.failure.chars().take(LONGEST_FAILURE).collect())
             }
             Ok(v1::ReportedEnd::Unspecified) | Err(_) => {
                 return Err(WireError::UnknownEnum { field: "end", value: wire.end });
@@ -72,9 +72,9 @@ impl Said {
     #[must_use]
     pub fn to_wire(&self, instance: InstanceId) -> v1::ReportRequest {
         let (end, failure) = match &self.ended {
-            Ended::Decided => (v1::ReportedEnd::Decided, ""),
-            Ended::NothingToDecide => (v1::ReportedEnd::NothingToDecide, ""),
-            Ended::Failed(why) => (v1::ReportedEnd::Failed, why.as_str()),
+            ProcessEnd::Decided => (v1::ReportedEnd::Decided, ""),
+            ProcessEnd::NothingToDecide => (v1::ReportedEnd::NothingToDecide, ""),
+            ProcessEnd::Failed(why) => (v1::ReportedEnd::Failed, why.as_str()),
         };
         v1::ReportRequest {
             instance_id: instance.to_string(),
@@ -138,12 +138,12 @@ mod tests {
         Value::parse(text).expect("it is not empty")
     }
 
-    fn decided() -> Said {
-        Said {
+    fn decided() -> ProcessReport {
+        ProcessReport {
             decision: Some(value("tea")),
             phase: Phase::new(4),
             from: vec![value("tea"), value("milk")],
-            ended: Ended::Decided,
+            ended: ProcessEnd::Decided,
             refusal: None,
             proposal: Some(value("tea")),
             reconnections: 1,
@@ -152,17 +152,17 @@ mod tests {
 
     #[test]
     fn a_report_arrives_as_it_was() {
-        let failed = Said {
+        let failed = ProcessReport {
             decision: None,
             phase: None,
             from: Vec::new(),
-            ended: Ended::Failed("no such instance".to_owned()),
+            ended: ProcessEnd::Failed("no such instance".to_owned()),
             refusal: Some(RefusalReason::InstanceUnknown),
             proposal: None,
             reconnections: 0,
         };
         for said in [decided(), failed] {
-            assert_eq!(Said::from_wire(&said.to_wire(InstanceId::new(1)), &params()), Ok(said));
+            assert_eq!(ProcessReport::from_wire(&said.to_wire(InstanceId::new(1)), &params()), Ok(said));
         }
     }
 
@@ -172,7 +172,7 @@ mod tests {
         let wrong = |change: fn(&mut v1::ReportRequest)| {
             let mut wire = good.clone();
             change(&mut wire);
-            Said::from_wire(&wire, &params()).expect_err("it does not fit").to_string()
+            ProcessReport::from_wire(&wire, &params()).expect_err("it does not fit").to_string()
         };
         assert_eq!(wrong(|wire| wire.end = 0), "end = 0 has no meaning");
         assert_eq!(wrong(|wire| wire.end = 77), "end = 77 has no meaning");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use stickycas_client::watch::{Watch, WatchFrom, Watched};
 use stickycas_model::cast::Role;
-use stickycas_model::counts::Counted;
+use stickycas_model::counts::RunCounts;
 use stickycas_model::history::{Event, OffenceKind, Recorded};
 use stickycas_model::judge::Outcome;
 use stickycas_model::process::Report;
@@ -21,7 +21,7 @@ use super::super::judged::{Excused, Judgement, Witnessed};
 use super::super::measure::{Ended, Fault, Label, Measure, Party, record};
 use super::super::profile::Pacing;
 use super::super::seen;
-use super::Engine;
+use super::state::Engine;
 use super::table::{Ending, Table};
 use crate::Scenario;
 use crate::record::{How, Record};
@@ -334,7 +334,7 @@ fn recorded(
         cast: drawn.cast.clone(),
         seed: drawn.seed,
     };
-    Box::new(Record::judged(scenario, How::Tasks, history, true, Counted::default(), reports))
+    Box::new(Record::judged(scenario, How::Tasks, history, true, RunCounts::default(), reports))
 }
 
 /// What a history shows without the offences of correct processes that exceeded what they may send, and whom it
@@ -354,7 +354,7 @@ fn excused(record: &Record) -> Option<(Outcome, BTreeSet<ProcessId>)> {
     }
     let history = record.history.iter().filter(|recorded| accused(recorded).is_none()).cloned().collect();
     let (scenario, reports) = (record.scenario.clone(), record.reports.clone());
-    let excused = Record::judged(scenario, How::Tasks, history, true, Counted::default(), reports);
+    let excused = Record::judged(scenario, How::Tasks, history, true, RunCounts::default(), reports);
     Some((excused.verdict.verdict, all))
 }
 

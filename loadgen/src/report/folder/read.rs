@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
-use stickycas_model::counts::Counted;
+use stickycas_model::counts::RunCounts;
 use stickycas_model::history::Recorded;
 use stickycas_model::judge::VERDICT_VERSION;
 use stickycas_model::process::Report;
@@ -24,7 +24,7 @@ pub struct Folder {
     /// What happened at the instance.
     pub history: Vec<Recorded>,
     /// What the server counted.
-    pub counted: Counted,
+    pub counted: RunCounts,
     /// What processes said at their end.
     pub reports: Vec<Report>,
     /// The verdict, field by field, whatever fields it has.

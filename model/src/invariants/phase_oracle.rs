@@ -1,0 +1,143 @@
+//! Which phase may come next (SPEC W1, F3, F4): tallies of each warp, and the phase that is reached.
+
+use crate::params::Params;
+use crate::scheduler::{CachedSchedule, Schedule, WarpSet};
+use crate::types::{Phase, ProcessId, WarpId};
+
+/// Tallies of all warps.
+#[derive(Clone, Debug)]
+pub(super) struct PhaseOracle {
+    calendar: CachedSchedule,
+    tallies: Vec<Tally>,
+    /// Warps whose phases must not pass without a step: somebody is awaited, or something waits (F4).
+    live: WarpSet,
+    /// Processes with an access waiting.
+    ready: u32,
+    reached: Phase,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    /// Members that are awaited.
+    awaited: u32,
+    /// Members that are awaited and have nothing waiting.
+    missing: u32,
+    /// Members with an access waiting.
+    ready: u32,
+    /// Who they are; some may have left meanwhile.
+    queue: Vec<ProcessId>,
+}
+
+impl PhaseOracle {
+    /// Everybody is awaited and nothing waits.
+    pub(super) fn new(params: &Params) -> Self {
+        let warps = || (0..params.warps() as usize).filter_map(WarpId::from_index);
+        let tally = |warp| {
+            let size = u32::try_from(params.members(warp).count()).unwrap_or(u32::MAX);
+            Tally { awaited: size, missing: size, ..Tally::default() }
+        };
+        Self {
+            calendar: CachedSchedule::new(Schedule::new(params)),
+            tallies: warps().map(tally).collect(),
+            live: WarpSet::all(params.warps()),
+            ready: 0,
+            reached: Phase::FIRST,
+        }
+    }
+
+    pub(super) fn calendar(&self) -> &CachedSchedule {
+        &self.calendar
+    }
+
+    /// From now on phases are given one by one (see [`Invariants::with_given_schedule`](super::Invariants)).
+    pub(super) fn expect_gifts(&mut self) {
+        self.calendar = self.calendar.clone().into_given();
+    }
+
+    /// Gives the next phase to this warp.
+    pub(super) fn give(&mut self, warp: WarpId) {
+        self.calendar.give(warp);
+    }
+
+    /// The farthest phase that can be open. Phases before it that were not executed have passed, or had the
+    /// right to; under a pace (F9) they may pass later than that, so one of them may still be executed.
+    pub(super) fn reached(&self) -> Phase {
+        self.reached
+    }
+
+    /// Lets phases pass over warps in which nobody is awaited and nothing waits, as long as an access waits
+    /// somewhere (F4).
+    pub(super) fn advance(&mut self) {
+        if self.ready > 0 {
+            self.reached = self.calendar.next_phase_among(self.reached, &self.live);
+        }
+    }
+
+    /// A phase was executed: the next is reached.
+    pub(super) fn executed(&mut self, phase: Phase) {
+        self.reached = phase.next();
+    }
+
+    pub(super) fn warp_of(&mut self, phase: Phase) -> WarpId {
+        self.calendar.warp_of(phase)
+    }
+
+    /// Processes with an access waiting.
+    pub(super) fn ready(&self) -> u32 {
+        self.ready
+    }
+
+    pub(super) fn ready_in(&self, warp: WarpId) -> u32 {
+        self.tallies[warp.index()].ready
+    }
+
+    /// How many members of a warp are awaited and have nothing waiting (F3).
+    pub(super) fn missing_in(&self, warp: WarpId) -> u32 {
+        self.tallies[warp.index()].missing
+    }
+
+    /// Members of a warp that may have something waiting; the caller puts back those that still have.
+    pub(super) fn take_queue(&mut self, warp: WarpId) -> Vec<ProcessId> {
+        std::mem::take(&mut self.tallies[warp.index()].queue)
+    }
+
+    pub(super) fn enqueue(&mut self, warp: WarpId, process: ProcessId) {
+        self.tallies[warp.index()].queue.push(process);
+    }
+
+    /// A member has something waiting and had nothing before.
+    pub(super) fn has_something(&mut self, warp: WarpId, awaited: bool) {
+        self.ready += 1;
+        self.tally(warp, |tally| {
+            tally.ready += 1;
+            tally.missing -= u32::from(awaited);
+        });
+    }
+
+    /// A member has nothing waiting any more.
+    pub(super) fn has_nothing(&mut self, warp: WarpId, awaited: bool) {
+        self.ready -= 1;
+        self.tally(warp, |tally| {
+            tally.ready -= 1;
+            tally.missing += u32::from(awaited);
+        });
+    }
+
+    /// A member that was awaited is so no more.
+    pub(super) fn await_no_more(&mut self, warp: WarpId, missing: bool) {
+        self.tally(warp, |tally| {
+            tally.awaited -= 1;
+            tally.missing -= u32::from(missing);
+        });
+    }
+
+    fn tally(&mut self, warp: WarpId, change: impl FnOnce(&mut Tally)) {
+        let tally = &mut self.tallies[warp.index()];
+        change(tally);
+        if tally.awaited > 0 || tally.ready > 0 {
+            self.live.insert(warp);
+        } else {
+            self.live.remove(warp);
+        }
+    }
+}
