@@ -18,9 +18,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
-use stickycas_model::access::{Access, Op};
+use stickycas_model::access::{Access, Op, Refusal};
 use stickycas_model::history::Event;
-use stickycas_model::machine::{Input, Machine, State};
+use stickycas_model::machine::{Machine, State};
 use stickycas_model::params::{Params, ParamsSpec};
 use stickycas_model::random::SplitMix64;
 use stickycas_model::types::{AccessNumber, Position, ProcessId, Time, Value};
@@ -88,15 +88,9 @@ fn shapes() -> Vec<Shape> {
 fn drive(shape: &Shape, events: &mut Vec<Event>) {
     let mut machine = Machine::new(Arc::clone(&shape.params));
     let value = Value::new(b"eightchr").expect("there are bytes");
-    let mut apply = |input| {
-        let reply = machine.apply(Time::ZERO, input, events);
-        black_box(&reply).as_ref().expect("correct processes are not refused");
-        // Whoever drives a machine hands the events on.
-        black_box(&events[..]);
-        events.clear();
-    };
     for &process in &shape.arrivals {
-        apply(Input::Hello { process, incarnation: 1 });
+        let welcome = machine.hello(Time::ZERO, process, 1, events);
+        done(&welcome, events);
     }
     let mut number = AccessNumber::FIRST;
     for round in 0..=READS {
@@ -105,14 +99,24 @@ fn drive(shape: &Shape, events: &mut Vec<Event>) {
                 None => Op::Append(value.clone()),
                 Some(reads) => Op::Read { start: Position::new(reads * shape.params.read_size()) },
             };
-            apply(Input::Access(Access { process, session: None, number, op, no_wait: false }));
+            let access = Access { process, session: None, number, op, no_wait: false };
+            let admission = machine.access(Time::ZERO, access, events);
+            done(&admission, events);
         }
         number = number.next();
     }
     for &process in &shape.arrivals {
-        apply(Input::Decide { process, value: value.clone() });
+        let decided = machine.decide(Time::ZERO, process, value.clone(), events);
+        done(&decided, events);
     }
     assert_eq!(machine.state(), State::Finished);
+}
+
+/// Whoever drives a machine looks at what it returns and hands the events on.
+fn done<T: std::fmt::Debug>(returned: &Result<T, Refusal>, events: &mut Vec<Event>) {
+    black_box(returned).as_ref().expect("correct processes are not refused");
+    black_box(&events[..]);
+    events.clear();
 }
 
 /// Nanoseconds of a processor for each access of one sample.

@@ -18,7 +18,6 @@
 //! | `judged` | the verdict of all of them together |
 //! | `result`, `host` | the result, which all formats start from; the machine it was made on |
 //! | `server` | what the server is, and what it counted meanwhile |
-//! | `live` | how it stands while it runs |
 //! | `merge`, `baseline` | results of several generators as one; a result beside an earlier one |
 //! | `limit` | the highest rate at which conditions hold |
 //! | `threshold` | conditions under which a run has failed |
@@ -32,9 +31,9 @@ pub mod figures;
 pub mod host;
 pub mod judged;
 pub mod limit;
-pub mod live;
 pub mod measure;
 pub mod merge;
+mod principal;
 pub mod profile;
 pub mod recorder;
 pub mod result;

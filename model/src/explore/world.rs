@@ -216,7 +216,7 @@ impl World {
             self.observe(event)?;
         }
         // Nothing that the search sends is out of place, Byzantine or not.
-        applied.map(|_| ()).map_err(|refusal| Fault::new("F8", format!("refused: {refusal}")))
+        applied.map_err(|refusal| Fault::new("F8", format!("refused: {refusal}")))
     }
 
     fn observe(&mut self, event: Event) -> Result<(), Fault> {

@@ -1,6 +1,6 @@
 //! Who may do what: hellos, accesses, decisions, the close (SPEC F5 to F8, F10).
 
-use crate::access::{Access, Answer, Op, Refusal};
+use crate::access::{Access, Op, Refusal};
 use crate::history::{Event, Offence, OffenceKind};
 use crate::params::AppendWindow;
 use crate::process::mode;
@@ -8,7 +8,7 @@ use crate::types::{AccessNumber, ProcessId, SessionId, Time, Value};
 
 use super::kept::Known;
 use super::member::{MemberStatus, Session};
-use super::{MAX_SESSIONS, Machine, Reply, State, Welcome, note};
+use super::{Admission, MAX_SESSIONS, Machine, State, Welcome, note};
 
 impl Machine {
     /// What a process may know of itself (F8e).
@@ -34,13 +34,13 @@ impl Machine {
     }
 
     /// A process opens a session, which replaces its older one (F8e, F8f).
-    pub(super) fn hello(
+    pub(super) fn open_session(
         &mut self,
         now: Time,
         process: ProcessId,
         incarnation: u64,
         events: &mut Vec<Event>,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<Welcome, Refusal> {
         let member = &self.members[process.index()];
         let session = member.session.get().map_or(SessionId::FIRST, SessionId::next);
         if session.get() > MAX_SESSIONS {
@@ -52,7 +52,7 @@ impl Machine {
         member.forget_refusal();
         note(events, || Event::Session { process, session, incarnation });
         let MemberStatus { next, waiting, append, decided, .. } = self.member(process);
-        Ok(Reply::Welcome(Welcome { session, next, waiting, append, decided }))
+        Ok(Welcome { session, next, waiting, append, decided })
     }
 
     /// A process joins, unless it has; the first join starts the join timeout (F5).
@@ -83,20 +83,20 @@ impl Machine {
             && !access.no_wait
     }
 
-    /// A process sends an access (F8).
-    pub(super) fn access(
+    /// Accepts an access, or says what became of it before, or refuses it (F8).
+    pub(super) fn admit_or_refuse(
         &mut self,
         now: Time,
         access: &Access,
         events: &mut Vec<Event>,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<Admission, Refusal> {
         let (process, session, number) = (access.process, access.session, access.number);
         match self.admit(now, access, events) {
-            Ok(Some(reply)) => Ok(reply),
-            Ok(None) => {
+            Ok(Admission::Accepted) => {
                 self.accept(now, access, events);
-                Ok(Reply::Accepted)
+                Ok(Admission::Accepted)
             }
+            Ok(admission) => Ok(admission),
             Err(refusal) => {
                 // Neither a unary call nor an older session is the stream that counts.
                 let member = &mut self.members[process.index()];
@@ -108,13 +108,8 @@ impl Machine {
         }
     }
 
-    /// Whether an access is new and admitted (`None`), or what it is answered with at once.
-    fn admit(
-        &mut self,
-        now: Time,
-        access: &Access,
-        events: &mut Vec<Event>,
-    ) -> Result<Option<Reply>, Refusal> {
+    /// Whether an access may be accepted, or what became of it before.
+    fn admit(&mut self, now: Time, access: &Access, events: &mut Vec<Event>) -> Result<Admission, Refusal> {
         let member = &self.members[access.process.index()];
         if let Some(given) = access.session
             && member.session.get() != Some(given)
@@ -123,17 +118,17 @@ impl Machine {
         }
         if access.number < member.next {
             match self.known(access.process, access.number, &access.op) {
-                Known::Waiting => return Ok(Some(Reply::Waiting)),
+                Known::Waiting => return Ok(Admission::AlreadyWaiting),
                 Known::Answered(phase, answer) => {
-                    return Ok(Some(Reply::Answered { phase: Some(phase), answer }));
+                    return Ok(Admission::AnsweredBefore { phase, answer });
                 }
                 Known::Other(_) | Known::Forgotten => {}
             }
         }
         // Outside phases numbers mean nothing any more: nothing is accepted, so nothing can be repeated.
         if let (State::Finished | State::Closed, Op::Read { start }) = (self.state, &access.op) {
-            let answer = Answer::Read(self.read(*start, self.list.len(), self.sealed()));
-            return Ok(Some(Reply::Answered { phase: None, answer }));
+            let read = self.read(*start, self.list.len(), self.sealed());
+            return Ok(Admission::ReadOutsidePhases(read));
         }
         if self.state == State::Closed {
             return Err(Refusal::Closed);
@@ -153,7 +148,7 @@ impl Machine {
         if access.no_wait {
             self.check_turn(now, access.process)?;
         }
-        Ok(None)
+        Ok(Admission::Accepted)
     }
 
     /// A new access bears the next number. Any other is refused; what is more than an old duplicate is also
@@ -264,16 +259,16 @@ impl Machine {
     }
 
     /// A process reports its decision and leaves (F10, D3).
-    pub(super) fn decide(
+    pub(super) fn leave(
         &mut self,
         now: Time,
         process: ProcessId,
         value: Value,
         events: &mut Vec<Event>,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<(), Refusal> {
         if let Some(first) = self.decision(process) {
             if *first == value {
-                return Ok(Reply::Done);
+                return Ok(());
             }
             let detail = format!("decided {} first, now {}", brief(first), brief(&value));
             self.accuse(process, OffenceKind::SecondDecision, None, detail, events);
@@ -304,7 +299,7 @@ impl Machine {
             self.hold = None;
             events.push(Event::Finished);
         }
-        Ok(Reply::Done)
+        Ok(())
     }
 
     /// How many have left.
@@ -333,8 +328,8 @@ impl Machine {
         self.note_life_of(warp);
     }
 
-    /// The creator closes the instance: everything that waits is withdrawn (F10).
-    pub(super) fn close(&mut self, events: &mut Vec<Event>) {
+    /// Closes the instance: everything that waits is withdrawn (F10).
+    pub(super) fn withdraw_all(&mut self, events: &mut Vec<Event>) {
         if self.state == State::Closed {
             return;
         }

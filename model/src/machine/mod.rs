@@ -2,10 +2,17 @@
 //!
 //! # What it is
 //! The paper's model (section 2) in which a phase admits one warp, and the StickyCAS object (section 4) that the
-//! warp's members access in lock step, brought to processes that arrive when they like. [`Machine::apply`]
-//! takes one [`Input`] and the time, and does all that follows from it in one synchronous step: it never
-//! waits, never reads a clock and keeps nothing that could be half done. What happened comes out as
+//! warp's members access in lock step, brought to processes that arrive when they like. A [`Machine`] takes one
+//! [`Input`] and the time, and does all that follows from it in one synchronous step: it never waits, never reads a clock and keeps nothing that could be half done. What happened comes out as
 //! [`Event`]s in order; a caller that waits for an access finds its answer among them.
+//!
+//! Each kind of input has a method of its own, such as [`Machine::access`], which returns what its sender is answered at
+//! once. [`Machine::apply`] takes them all, for a replay.
+//!
+//! # Time
+//! Whatever was due before the moment of an input happens first. What is due exactly then is not yet overdue: an access
+//! that arrives at the very end of its process's patience is in time (F3), unless a [`Machine::tick`] of the same moment
+//! came first. Should a moment be earlier than the last one, no time has passed.
 //!
 //! # How phases go
 //! ```text
@@ -50,7 +57,7 @@ mod warp;
 
 use std::sync::Arc;
 
-use crate::access::{Access, Answer, AppendAnswer, Op, Refusal};
+use crate::access::{Access, Answer, AppendAnswer, Op, ReadAnswer, Refusal};
 use crate::history::{Event, Offence};
 use crate::params::{Arbiter, Params};
 use crate::scheduler::{Calendar, Schedule, WarpSet};
@@ -100,24 +107,22 @@ pub enum Input {
     Tick,
 }
 
-/// What the sender of an input is told at once.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
-    /// To a hello.
-    Welcome(Welcome),
-    /// The access is accepted and waits. Its answer comes as an event, perhaps with this very step.
+/// How an access is admitted that is not refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// The access is accepted and waits. Its answer comes as an event, perhaps of this very step.
     Accepted,
     /// The same access waits already (F8b); its answer will come as an event.
-    Waiting,
-    /// The first answer once more (F8b), or a read outside phases (F10).
-    Answered {
-        /// The phase in which it was executed; `None` outside phases.
-        phase: Option<Phase>,
-        /// The answer.
+    AlreadyWaiting,
+    /// The same access was answered before: the first answer once more (F8b).
+    AnsweredBefore {
+        /// The phase in which it was executed.
+        phase: Phase,
+        /// The first answer.
         answer: Answer,
     },
-    /// Done; there is nothing to tell.
-    Done,
+    /// A read of a finished or closed instance, answered at once and outside phases (F10).
+    ReadOutsidePhases(ReadAnswer),
 }
 
 /// What a hello is answered with, so that a restarted client can go on (F8e).
@@ -333,50 +338,134 @@ impl Machine {
         self.sealed.is_some()
     }
 
-    /// Takes one input at the moment `now`, pushing what happened onto `events`.
-    ///
-    /// Whatever was due before `now` happens first. What is due exactly now is not yet overdue: an access that
-    /// arrives at the very end of its process's patience is in time (F3), unless a [`Input::Tick`] of the same
-    /// moment came first. Should `now` be earlier than the last time told, no time has passed.
+    /// Takes one input of any kind; what the methods for each kind return is left out. See there.
     ///
     /// # Errors
-    /// Why the input is refused; it has then changed nothing but the record of refusals and offences.
+    /// Why the input is refused.
     ///
     /// # Panics
-    /// If an input names a process that the parameters do not have: who is who was settled before.
-    pub fn apply(&mut self, now: Time, input: Input, events: &mut Vec<Event>) -> Result<Reply, Refusal> {
-        let now = now.max(self.now);
-        self.now = now;
-        self.let_time_pass(now, matches!(input, Input::Tick), events);
-        // What nearly all inputs are is read where it stands and answered with a word.
-        if let Input::Access(access) = &input
-            && self.is_plain(access)
-        {
-            self.accept(now, access, events);
-            self.advance(now, events);
-            return Ok(Reply::Accepted);
-        }
-        let reply = match input {
-            Input::Hello { process, incarnation } => self.hello(now, process, incarnation, events),
-            Input::Access(access) => self.access(now, &access, events),
+    /// If the input names a process that the parameters do not have.
+    pub fn apply(&mut self, now: Time, input: Input, events: &mut Vec<Event>) -> Result<(), Refusal> {
+        match input {
+            Input::Hello { process, incarnation } => {
+                self.hello(now, process, incarnation, events).map(|_| ())
+            }
+            Input::Access(access) => self.access(now, access, events).map(|_| ()),
             Input::Decide { process, value } => self.decide(now, process, value, events),
             Input::Offence(offence) => {
-                // The border has refused an access: what follows it on its stream is out of order through no
-                // fault (F8d). If it came by a unary call, this excuses more than it must.
-                if offence.number.is_some() {
-                    self.members[offence.process.index()].note_refusal();
-                }
-                self.file(offence, events);
-                Ok(Reply::Done)
+                self.file_offence(now, offence, events);
+                Ok(())
             }
             Input::Close => {
-                self.close(events);
-                Ok(Reply::Done)
+                self.close(now, events);
+                Ok(())
             }
-            Input::Tick => Ok(Reply::Done),
-        };
+            Input::Tick => {
+                self.tick(now, events);
+                Ok(())
+            }
+        }
+    }
+
+    /// A process opens a session, which replaces its older one (F8e, F8f).
+    ///
+    /// # Errors
+    /// If the process has opened [`MAX_SESSIONS`].
+    ///
+    /// # Panics
+    /// If the parameters do not have this process.
+    pub fn hello(
+        &mut self,
+        now: Time,
+        process: ProcessId,
+        incarnation: u64,
+        events: &mut Vec<Event>,
+    ) -> Result<Welcome, Refusal> {
+        let now = self.catch_up(now, false, events);
+        let welcome = self.open_session(now, process, incarnation, events);
         self.advance(now, events);
-        reply
+        welcome
+    }
+
+    /// A process sends an access (F8).
+    ///
+    /// # Errors
+    /// Why the access is refused; it has then changed nothing but the record of refusals and offences.
+    ///
+    /// # Panics
+    /// If the parameters do not have the access's process.
+    pub fn access(
+        &mut self,
+        now: Time,
+        access: Access,
+        events: &mut Vec<Event>,
+    ) -> Result<Admission, Refusal> {
+        let now = self.catch_up(now, false, events);
+        // Nearly all accesses are such: they are read where they stand, and nothing else is asked.
+        if self.is_plain(&access) {
+            self.accept(now, &access, events);
+            self.advance(now, events);
+            return Ok(Admission::Accepted);
+        }
+        let admission = self.admit_or_refuse(now, &access, events);
+        self.advance(now, events);
+        admission
+    }
+
+    /// A process reports its decision and leaves (F10, D3). The same decision again changes nothing.
+    ///
+    /// # Errors
+    /// If the process decided on another value before, or the instance is closed.
+    ///
+    /// # Panics
+    /// If the parameters do not have this process.
+    pub fn decide(
+        &mut self,
+        now: Time,
+        process: ProcessId,
+        value: Value,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Refusal> {
+        let now = self.catch_up(now, false, events);
+        let decided = self.leave(now, process, value, events);
+        self.advance(now, events);
+        decided
+    }
+
+    /// Files an offence that the server has seen before the machine (B2), under the phase that is open or next.
+    ///
+    /// # Panics
+    /// If the parameters do not have the offence's process.
+    pub fn file_offence(&mut self, now: Time, offence: Offence, events: &mut Vec<Event>) {
+        let now = self.catch_up(now, false, events);
+        // The server has refused an access: what follows it on its stream is out of order through no fault (F8d).
+        // If it came by a unary call, this excuses more than it must.
+        if offence.number.is_some() {
+            self.members[offence.process.index()].note_refusal();
+        }
+        self.file(offence, events);
+        self.advance(now, events);
+    }
+
+    /// The creator closes the instance; everything that waits is withdrawn (F10).
+    pub fn close(&mut self, now: Time, events: &mut Vec<Event>) {
+        self.catch_up(now, false, events);
+        self.withdraw_all(events);
+    }
+
+    /// Time has come: what is due at `now` happens. See [`Machine::deadline`].
+    pub fn tick(&mut self, now: Time, events: &mut Vec<Event>) {
+        let now = self.catch_up(now, true, events);
+        self.advance(now, events);
+    }
+
+    /// What was due before `now` happens; with `inclusive` also what is due exactly then. The moment that it is: time
+    /// never goes back.
+    fn catch_up(&mut self, now: Time, inclusive: bool, events: &mut Vec<Event>) -> Time {
+        let now = now.max(self.now);
+        self.now = now;
+        self.let_time_pass(now, inclusive, events);
+        now
     }
 
     /// When a [`Input::Tick`] is due; `None` if nothing will happen by time alone.

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Plan;
-use crate::access::{Access, Answer, Refusal};
+use crate::access::{Access, Answer};
 use crate::cast::Latecomers;
 use crate::history::{Event, Offence, OffenceKind};
-use crate::machine::{Entry, Input, Machine, Reply};
+use crate::machine::{Admission, Entry, Machine};
 use crate::params::{Params, Patience, ValueError};
 use crate::player::{Due, Player};
 use crate::process::{Behaviour, Report, When};
@@ -167,8 +167,7 @@ impl Stage {
             Some(deadline) if self.release_before(deadline) => {}
             Some(deadline) => {
                 self.now = self.now.max(deadline);
-                let ticked = self.apply(Input::Tick);
-                debug_assert_eq!(ticked, Ok(Reply::Done), "a tick is never refused");
+                self.machine.tick(self.now, &mut self.events);
             }
             // Nobody's patience drains, so there is no last moment to wait for; that of an endless one never comes.
             None if !self.held_back.is_empty()
@@ -218,14 +217,12 @@ impl Stage {
     }
 
     fn hello(&mut self, process: ProcessId) {
-        let reply = self.apply(Input::Hello { process, incarnation: INCARNATION });
-        match reply {
-            Ok(Reply::Welcome(welcome)) => {
+        match self.machine.hello(self.now, process, INCARNATION, &mut self.events) {
+            Ok(welcome) => {
                 let seat = self.seat_of(process);
                 seat.session = Some(welcome.session);
                 seat.player.welcome(&welcome);
             }
-            Ok(_) => {}
             Err(refusal) => self.seat_of(process).player.refused(&refusal),
         }
     }
@@ -241,17 +238,16 @@ impl Stage {
                 return self.seat_of(process).player.rejected(number, &error.to_string());
             }
         };
-        let session = seat.session;
-        let reply = self.apply(Input::Access(Access { process, session, number, op, no_wait: false }));
-        match reply {
-            Ok(Reply::Answered { phase, answer }) => {
-                let entries = entries(&self.machine, answer);
-                seated(&mut self.seats, process).player.answered(number, phase, answer, entries);
-            }
+        let access = Access { process, session: seat.session, number, op, no_wait: false };
+        let (phase, answer) = match self.machine.access(self.now, access, &mut self.events) {
             // Its answer comes as an event.
-            Ok(_) => {}
-            Err(refusal) => self.seat_of(process).player.refused(&refusal),
-        }
+            Ok(Admission::Accepted | Admission::AlreadyWaiting) => return,
+            Ok(Admission::AnsweredBefore { phase, answer }) => (Some(phase), answer),
+            Ok(Admission::ReadOutsidePhases(read)) => (None, Answer::Read(read)),
+            Err(refusal) => return self.seat_of(process).player.refused(&refusal),
+        };
+        let entries = entries(&self.machine, answer);
+        seated(&mut self.seats, process).player.answered(number, phase, answer, entries);
     }
 
     fn decide(&mut self, process: ProcessId) {
@@ -260,8 +256,8 @@ impl Stage {
             self.file(process, None, error);
             return self.seat_of(process).player.fail(error.to_string());
         }
-        match self.apply(Input::Decide { process, value }) {
-            Ok(_) => self.seat_of(process).player.decided(),
+        match self.machine.decide(self.now, process, value, &mut self.events) {
+            Ok(()) => self.seat_of(process).player.decided(),
             Err(refusal) => self.seat_of(process).player.refused(&refusal),
         }
     }
@@ -273,13 +269,7 @@ impl Stage {
             ValueError::TooLarge { .. } => OffenceKind::Oversized,
         };
         let offence = Offence { process, kind, number, phase: None, detail: error.to_string() };
-        let filed = self.apply(Input::Offence(offence));
-        debug_assert_eq!(filed, Ok(Reply::Done), "an offence is never refused");
-    }
-
-    /// One input; what follows from it waits to be handed out.
-    fn apply(&mut self, input: Input) -> Result<Reply, Refusal> {
-        self.machine.apply(self.now, input, &mut self.events)
+        self.machine.file_offence(self.now, offence, &mut self.events);
     }
 
     /// Tells what happened, and hands the answers in it to whom they are for.

@@ -7,6 +7,12 @@ use super::rpc_refusal::{RefusalDetails, RpcRefusal};
 use crate::convert::WireError;
 use crate::v1::RefusalReason;
 
+impl From<Refusal> for RpcRefusal {
+    fn from(refusal: Refusal) -> Self {
+        Self::from(&refusal)
+    }
+}
+
 impl From<&Refusal> for RpcRefusal {
     fn from(refusal: &Refusal) -> Self {
         let (reason, details) = match *refusal {

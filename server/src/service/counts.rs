@@ -6,7 +6,7 @@ use stickycas_proto::v1::{GetCountsRequest, GetCountsResponse, RefusalReason};
 use tonic::{Request, Response, Status};
 
 use super::Service;
-use crate::facts;
+use crate::server_info;
 
 #[tonic::async_trait]
 impl ServerService for Service {
@@ -21,7 +21,7 @@ impl ServerService for Service {
         }
         let rows = self.0.limits.page;
         let counts = self.0.principals.counts(&request.get_ref().principals, rows);
-        let server = Some(facts::facts(self.0.instances.pressure()));
+        let server = Some(server_info::server_info(self.0.instances.load()));
         Ok(Response::new(GetCountsResponse { server, ..counts }))
     }
 }

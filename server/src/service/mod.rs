@@ -1,14 +1,15 @@
-//! The gRPC services: decode, ask who calls, hand to the instance, encode. No rules live here.
+//! The gRPC services: each decodes a request, finds the caller and the instance, hands the request to the instance and
+//! encodes the answer. No rule of the algorithm is decided here.
 
 mod attach;
-mod calls;
 mod channels;
 mod counts;
+mod grpc_framing;
 mod instances;
-mod readers;
 mod status;
 mod unary;
 mod watch;
+mod watchdog;
 
 use std::sync::Arc;
 
@@ -18,14 +19,14 @@ use stickycas_proto::v1::instance_service_server::InstanceServiceServer;
 use stickycas_proto::v1::server_service_server::ServerServiceServer;
 use tonic::Extensions;
 
-use crate::drain::Drain;
-use crate::identity::Caller;
+use crate::call_layer::Caller;
 use crate::instances::Instances;
 use crate::limits::Limits;
-use crate::principals::Principals;
+use crate::quota::Principals;
+use crate::transport::Drain;
 
-use readers::Readers;
-use unary::StickyCas;
+use grpc_framing::UnaryEndpoint;
+use watchdog::Watchdog;
 
 /// What the services need.
 #[derive(Clone, Debug)]
@@ -37,7 +38,7 @@ struct Shared {
     limits: Limits,
     drain: Drain,
     principals: Principals,
-    readers: Readers,
+    watchdog: Watchdog,
 }
 
 impl Service {
@@ -47,17 +48,17 @@ impl Service {
         drain: Drain,
         principals: Principals,
     ) -> Self {
-        Self(Arc::new(Shared { instances, limits, drain, principals, readers: Readers::default() }))
+        Self(Arc::new(Shared { instances, limits, drain, principals, watchdog: Watchdog::default() }))
     }
 
-    /// Cuts off clients that do not read, for ever.
-    pub(crate) async fn run_readers(&self) {
-        self.0.readers.run(self.0.limits.unread_for).await;
+    /// Aborts the connections of clients that do not read, for ever.
+    pub(crate) async fn run_watchdog(&self) {
+        self.0.watchdog.run(self.0.limits.unread_for).await;
     }
 
     /// The list itself: append, read, decide, attach.
-    pub(crate) fn sticky_cas(&self) -> StickyCas {
-        StickyCas::new(self.clone(), &self.0.limits)
+    pub(crate) fn sticky_cas(&self) -> UnaryEndpoint {
+        UnaryEndpoint::new(self.clone(), &self.0.limits)
     }
 
     /// Instances: create, get, list, watch, close.

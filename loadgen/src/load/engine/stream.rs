@@ -21,9 +21,10 @@ use super::super::attach_codec::{
     self, DecodedResponse, EncodedRequest, ResponseFrame, encode_access, encode_decision, encode_hello,
 };
 use super::super::measure::{Ended, Fault, Histograms, Party};
-use super::crowd::Who;
 use super::part::{Part, Then};
-use super::{Shared, until};
+use super::shared::Shared;
+use super::sleep::until;
+use crate::load::principal::Principal;
 
 /// Frames of one message: within the server's limit.
 const FRAMES: usize = 512;
@@ -51,7 +52,7 @@ impl Handle {
     pub(super) fn open(
         connection: Connection,
         shared: Arc<Shared>,
-        who: Who,
+        who: Principal,
     ) -> (Self, tokio::sync::oneshot::Receiver<Result<(), String>>) {
         let (orders, given) = mpsc::unbounded_channel();
         let (opened, is_open) = tokio::sync::oneshot::channel();
@@ -97,7 +98,7 @@ struct Held {
 struct Stream {
     shared: Arc<Shared>,
     /// Whose it is.
-    who: Who,
+    who: Principal,
     retired: Arc<AtomicBool>,
     outgoing: UnboundedSender<EncodedRequest>,
     /// By channel. None where a channel is free or lingers.
@@ -116,7 +117,7 @@ struct Stream {
 impl Stream {
     fn new(
         shared: Arc<Shared>,
-        who: Who,
+        who: Principal,
         retired: Arc<AtomicBool>,
         outgoing: UnboundedSender<EncodedRequest>,
     ) -> Self {

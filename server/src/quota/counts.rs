@@ -1,0 +1,92 @@
+//! How often what happened: numbers that only grow (SPEC B3: an attack counts if it was seen).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use stickycas_proto::v1::{self, RefusalReason};
+
+/// What is counted beside refusals. Each is explained where the wire has it (`Counts`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counter {
+    ConnectionRefused,
+    ConnectionSilent,
+    ConnectionResetFlooded,
+    ConnectionUnread,
+    MessageUndecodable,
+    MessageOversized,
+    CallAbandoned,
+    StreamAbandoned,
+    StreamStalled,
+    SessionReplaced,
+    AccessRepeated,
+}
+
+/// One more than the last of [`Counter`] and of [`RefusalReason`].
+const COUNTERS: usize = Counter::AccessRepeated as usize + 1;
+const REASONS: usize = RefusalReason::NotObserver as usize + 1;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    refusals: [AtomicU64; REASONS],
+    counters: [AtomicU64; COUNTERS],
+}
+
+impl Counts {
+    /// Something was refused.
+    pub(crate) fn count_refusal(&self, reason: RefusalReason) {
+        self.refusals[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Something happened.
+    pub(crate) fn count(&self, counter: Counter) {
+        self.counters[counter as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether nothing was counted.
+    pub(super) fn is_empty(&self) -> bool {
+        self.refusals.iter().chain(&self.counters).all(|count| count.load(Ordering::Relaxed) == 0)
+    }
+
+    fn counters(&self, counter: Counter) -> u64 {
+        self.counters[counter as usize].load(Ordering::Relaxed)
+    }
+}
+
+impl From<&Counts> for v1::Counts {
+    fn from(counts: &Counts) -> Self {
+        let row = |reason: RefusalReason| {
+            let count = counts.refusals[reason as usize].load(Ordering::Relaxed);
+            (count > 0).then_some(v1::RefusalCount { reason: reason.into(), count })
+        };
+        Self {
+            refusals: RefusalReason::all().filter_map(row).collect(),
+            connections_refused: counts.counters(Counter::ConnectionRefused),
+            connections_silent: counts.counters(Counter::ConnectionSilent),
+            connections_reset_flooded: counts.counters(Counter::ConnectionResetFlooded),
+            connections_unread: counts.counters(Counter::ConnectionUnread),
+            messages_undecodable: counts.counters(Counter::MessageUndecodable),
+            messages_oversized: counts.counters(Counter::MessageOversized),
+            calls_abandoned: counts.counters(Counter::CallAbandoned),
+            streams_abandoned: counts.counters(Counter::StreamAbandoned),
+            streams_stalled: counts.counters(Counter::StreamStalled),
+            sessions_replaced: counts.counters(Counter::SessionReplaced),
+            accesses_repeated: counts.counters(Counter::AccessRepeated),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_count() {
+        let counts = Counts::default();
+        assert!(counts.is_empty());
+        RefusalReason::all().for_each(|reason| counts.count_refusal(reason));
+        counts.count_refusal(RefusalReason::Malformed);
+        let told = v1::Counts::from(&counts).refusals;
+        assert_eq!(told.len(), RefusalReason::all().count());
+        assert!(told.iter().all(|row| row.count == 1 + u64::from(row.reason() == RefusalReason::Malformed)));
+    }
+}
