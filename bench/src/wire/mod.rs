@@ -15,7 +15,7 @@
 //! | `unary-floor` | the unary client, all that it sends, against a service that answers at once with a message of the right size: no layers, no identity, no instance |
 //! | `unary` | the same client against the real server, every layer on |
 //! | `stream-floor/k` | the Attach client, stripped to its accesses, against a stream that echoes: one message out for one in, k accesses in flight |
-//! | `attach/k` | one Attach stream per principal against the real server, k instances in flight, one access per message of the client, which reads and writes as the server does (`stickycas_proto::attach`) |
+//! | `attach/k` | one Attach stream per principal against the real server, k instances in flight, one access per message of the client, which encodes and decodes as the load generator does (`stickycas_loadgen::load::attach_codec`) |
 //! | `attach-batch/k` | the same; what follows from one message of the server goes out as one message |
 //! | `etcd/k`, `etcd-no-fsync/k` | the same consensus on etcd, k instances in flight: see `etcd/play`. Left out where there is no etcd |
 //!
