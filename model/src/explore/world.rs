@@ -10,6 +10,7 @@ use crate::history::{Event, Recorded};
 use crate::invariants::Invariants;
 use crate::machine::{Input, Machine};
 use crate::process::{Act, Behaviour, Correct, View};
+use crate::scheduler::ScriptedSchedule;
 use crate::types::{AccessNumber, Position, ProcessId, Time, Value, WarpId};
 
 /// A rule that a state breaks.
@@ -92,8 +93,8 @@ pub(super) struct WarpProgress {
 /// A state. See the module.
 #[derive(Clone)]
 pub(super) struct SearchState {
-    pub(super) machine: Machine,
-    invariants: Invariants,
+    pub(super) machine: Machine<ScriptedSchedule>,
+    invariants: Invariants<ScriptedSchedule>,
     pub(super) seats: Box<[Slot]>,
     pub(super) had: Box<[WarpProgress]>,
     /// Rounds that are over.
@@ -107,8 +108,8 @@ impl SearchState {
     /// Everybody has joined, and no phase has come.
     pub(super) fn new(ground: &Space) -> Result<Self, RuleViolation> {
         let mut world = Self {
-            machine: Machine::with_given_schedule(Arc::clone(&ground.params)),
-            invariants: Invariants::with_given_schedule(Arc::clone(&ground.params)),
+            machine: Machine::scripted(Arc::clone(&ground.params)),
+            invariants: Invariants::scripted(Arc::clone(&ground.params)),
             seats: vec![Slot::Empty; ground.params.processes() as usize].into_boxed_slice(),
             had: vec![WarpProgress::default(); ground.warps.len()].into_boxed_slice(),
             rounds: 0,
@@ -132,8 +133,8 @@ impl SearchState {
             };
         }
         self.book(ground, step);
-        self.machine.give_phase(step.warp);
-        self.invariants.give_phase(step.warp);
+        self.machine.schedule_next(step.warp);
+        self.invariants.schedule_next(step.warp);
         for (process, doing) in &step.accesses {
             let access = self.access(ground, *process, *doing);
             self.apply(Input::Access(access))?;
