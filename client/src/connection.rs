@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use stickycas_proto::attach::{Heard, Message};
-use stickycas_proto::names::PRINCIPAL_KEY;
+use stickycas_proto::attach::{DecodedResponse, EncodedRequest};
+use stickycas_proto::principal::PRINCIPAL_KEY;
 use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
 use stickycas_proto::v1::judge_service_client::JudgeServiceClient;
 use stickycas_proto::v1::server_service_client::ServerServiceClient;
@@ -165,8 +165,8 @@ impl Connection {
     /// The status with which the server refuses it, or what became of the connection.
     pub async fn attach(
         &self,
-        messages: impl tonic::IntoStreamingRequest<Message = Message>,
-    ) -> Result<tonic::Response<tonic::Streaming<Heard>>, Status> {
+        messages: impl tonic::IntoStreamingRequest<Message = EncodedRequest>,
+    ) -> Result<tonic::Response<tonic::Streaming<DecodedResponse>>, Status> {
         stickycas_proto::attach::attach(self.identified(), messages).await
     }
 

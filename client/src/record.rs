@@ -108,7 +108,7 @@ impl PlayRecord {
 #[cfg(test)]
 mod tests {
     use stickycas_model::process::Report;
-    use stickycas_proto::status::Refused;
+    use stickycas_proto::status::RpcRefusal;
     use stickycas_proto::v1::RefusalReason;
 
     use super::*;
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_process_that_never_joined_says_why() {
-        let refused = Refused::new(RefusalReason::InstanceUnknown, "no such instance");
+        let refused = RpcRefusal::new(RefusalReason::InstanceUnknown, "no such instance");
         let error = Some(Error::Refused(refused));
         let played = Played { report: None, accesses: 0, reconnections: 0, error };
         let record = PlayRecord::new(InstanceId::new(1), "p1", "correct", &played);

@@ -4,7 +4,8 @@
 //! - [`attach`]: the hot ones of these messages, read and written by hand.
 //! - [`convert`]: wire to model and model to wire, the one place for it. What arrives is checked here once;
 //!   behind it only checked types travel.
-//! - [`names`]: instance ids and names, and the metadata key of a principal, which only the wire knows.
+//! - [`names`]: instance ids and names, which only the wire knows.
+//! - [`principal`]: the metadata key of a principal, and how it is read.
 //! - [`reason`]: what each reason of a refusal means: its gRPC code, whether it happened, whether to retry.
 //! - [`status`]: from an error to a gRPC status and back (SPEC section 11).
 //!
@@ -13,6 +14,7 @@
 pub mod attach;
 pub mod convert;
 pub mod names;
+pub mod principal;
 pub mod reason;
 pub mod status;
 

@@ -1,5 +1,4 @@
-//! How an instance is named on the wire: by its id, or by the name that its creator chose (SPEC F11); and where a
-//! caller names itself to a server that believes it.
+//! How an instance is named on the wire: by its id, or by the name that its creator chose (SPEC F11).
 //!
 //! No name looks like an id, so that what a person types is never ambiguous.
 
@@ -7,40 +6,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::convert::WireError;
-use crate::status::Refused;
 use crate::v1;
-use crate::v1::RefusalReason;
-
-/// The metadata key in which a caller names its principal to a server that believes it. Proves nothing (SPEC
-/// section 10).
-pub const PRINCIPAL_KEY: &str = "stickycas-principal";
-
-/// The principal that a caller names, to whoever believes it: all values that it gave under [`PRINCIPAL_KEY`],
-/// `None` for one that is no text.
-///
-/// # Errors
-/// NO_IDENTITY if it gave none or several, or one that is no name of at most so many bytes.
-pub fn believed_principal<'a>(
-    mut given: impl Iterator<Item = Option<&'a str>>,
-    longest: usize,
-) -> Result<&'a str, Refused> {
-    let refuse = |why: String| Refused::new(RefusalReason::NoIdentity, why);
-    let name = match (given.next(), given.next()) {
-        (Some(name), None) => name,
-        (None, _) => return Err(refuse(format!("name yourself in the metadata key {PRINCIPAL_KEY}"))),
-        (Some(_), Some(_)) => return Err(refuse(format!("{PRINCIPAL_KEY} is given more than once"))),
-    };
-    let name = name.ok_or_else(|| refuse(format!("{PRINCIPAL_KEY} is not visible ASCII")))?;
-    if name.is_empty() || name.len() > longest {
-        return Err(refuse(format!("{PRINCIPAL_KEY} has 1 to {longest} bytes")));
-    }
-    Ok(name)
-}
 
 /// Digits of an instance id.
 const ID_DIGITS: usize = 32;
 /// The most bytes of a name.
-pub const LONGEST_NAME: usize = 64;
+pub const MAX_NAME_BYTES: usize = 64;
 
 /// The id of an instance: random 128 bits, written as 32 lowercase hex digits. Never given twice, so an id
 /// from before a loss of the server's memory is unknown and cannot be confused (F11).
@@ -62,7 +33,7 @@ impl InstanceId {
 
     /// The id that is written with these digits. `None` if it is none.
     #[must_use]
-    pub fn from_digits(text: &[u8]) -> Option<Self> {
+    pub fn from_hex(text: &[u8]) -> Option<Self> {
         let digits: &[u8; ID_DIGITS] = text.try_into().ok()?;
         let digit = |byte| match byte {
             b'0'..=b'9' => Some(byte - b'0'),
@@ -94,11 +65,11 @@ impl FromStr for InstanceId {
 
     /// Strict: one instance has one spelling.
     fn from_str(text: &str) -> Result<Self, WireError> {
-        Self::from_digits(text.as_bytes()).ok_or(WireError::InstanceId)
+        Self::from_hex(text.as_bytes()).ok_or(WireError::InstanceId)
     }
 }
 
-/// The name of an instance: 1 to [`LONGEST_NAME`] bytes, each a letter, a digit, `.`, `_` or `-`, and not 32
+/// The name of an instance: 1 to [`MAX_NAME_BYTES`] bytes, each a letter, a digit, `.`, `_` or `-`, and not 32
 /// hex digits. Unique among the living (F11).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceName(Box<str>);
@@ -137,7 +108,7 @@ impl FromStr for InstanceName {
     fn from_str(text: &str) -> Result<Self, WireError> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
         let looks_like_an_id = text.len() == ID_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(allowed) && !looks_like_an_id {
+        if (1..=MAX_NAME_BYTES).contains(&text.len()) && text.bytes().all(allowed) && !looks_like_an_id {
             Ok(Self(text.into()))
         } else {
             Err(WireError::InstanceName)

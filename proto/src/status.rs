@@ -1,6 +1,6 @@
 //! From an error to a gRPC status and back: the one place for it (SPEC section 11).
 //!
-//! [`Refused`] is the refusal as both ends know it. The server makes it from the errors of the model and of
+//! [`RpcRefusal`] is the refusal as both ends know it. The server makes it from the errors of the model and of
 //! the conversions; it travels as a status with `google.rpc` details, or in-band on Attach; the client reads
 //! it back and asks its [reason](crate::reason) what to do.
 
@@ -23,13 +23,13 @@ pub const ERROR_DOMAIN: &str = "stickycas.v1";
 /// Why a request is refused, with all that the caller is told.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Refused {
+pub struct RpcRefusal {
     /// Why. UNSPECIFIED: a newer server gave a reason that is not known here.
     pub reason: RefusalReason,
     /// Why, in words, for people.
     pub message: String,
     /// Numbers that help the caller to go on.
-    pub details: Details,
+    pub details: RefusalDetails,
     /// Try again no earlier than this; `None`: waiting alone does not help, or nobody can say how long.
     pub retry_after: Option<Duration>,
 }
@@ -37,7 +37,7 @@ pub struct Refused {
 /// Numbers that help the caller of a refused request to go on; in a status, the metadata of its `ErrorInfo`
 /// under the names of these fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Details {
+pub struct RefusalDetails {
     /// With ACCESS_NUMBER_OUT_OF_ORDER: the only new number that would be accepted.
     pub expected_access_number: Option<AccessNumber>,
     /// With NOT_YOUR_PHASE: the phase that is open or opens next; `None` while processes gather.
@@ -56,7 +56,7 @@ const NEXT_PHASE: &str = "next_phase";
 const OLDEST_PHASE: &str = "oldest_phase";
 const RESUME_PHASE: &str = "resume_phase";
 
-impl Details {
+impl RefusalDetails {
     fn to_metadata(self) -> HashMap<String, String> {
         let fields = [
             (EXPECTED_ACCESS_NUMBER, self.expected_access_number.map(AccessNumber::get)),
@@ -82,12 +82,12 @@ impl Details {
     }
 }
 
-impl Refused {
+impl RpcRefusal {
     /// A refusal without details and with the usual retry delay of its reason.
     #[must_use]
     pub fn new(reason: RefusalReason, message: impl Into<String>) -> Self {
         let retry_after = reason.retry_after();
-        Self { reason, message: message.into(), details: Details::default(), retry_after }
+        Self { reason, message: message.into(), details: RefusalDetails::default(), retry_after }
     }
 
     /// Our bug. Says nothing more: what broke is for our records, not for the caller.
@@ -98,7 +98,7 @@ impl Refused {
 
     /// With these details.
     #[must_use]
-    pub fn with_details(self, details: Details) -> Self {
+    pub fn with_details(self, details: RefusalDetails) -> Self {
         Self { details, ..self }
     }
 
@@ -128,7 +128,7 @@ impl Refused {
         Some(Self {
             reason: RefusalReason::from_name(&info.reason).unwrap_or(RefusalReason::Unspecified),
             message: status.message().to_owned(),
-            details: Details::from_metadata(&info.metadata),
+            details: RefusalDetails::from_metadata(&info.metadata),
             retry_after: status.get_details_retry_info().and_then(|retry| retry.retry_delay),
         })
     }
@@ -156,54 +156,58 @@ impl Refused {
         Self {
             reason: frame.reason(),
             message: frame.message.clone(),
-            details: Details { expected_access_number, ..Details::default() },
+            details: RefusalDetails { expected_access_number, ..RefusalDetails::default() },
             retry_after: retry_after.and_then(|delay| duration_from_wire("retry_after", delay).ok()),
         }
     }
 }
 
-impl From<Refused> for Status {
-    fn from(refused: Refused) -> Self {
+impl From<RpcRefusal> for Status {
+    fn from(refused: RpcRefusal) -> Self {
         refused.to_status()
     }
 }
 
-impl From<&Refusal> for Refused {
+impl From<&Refusal> for RpcRefusal {
     fn from(refusal: &Refusal) -> Self {
         let (reason, details) = match *refusal {
             Refusal::OutOfOrder { given: _, expected } => (
                 RefusalReason::AccessNumberOutOfOrder,
-                Details { expected_access_number: Some(expected), ..Details::default() },
+                RefusalDetails { expected_access_number: Some(expected), ..RefusalDetails::default() },
             ),
             Refusal::NotYourPhase { current, next } => (
                 RefusalReason::NotYourPhase,
-                Details { current_phase: current, next_phase: Some(next), ..Details::default() },
+                RefusalDetails {
+                    current_phase: current,
+                    next_phase: Some(next),
+                    ..RefusalDetails::default()
+                },
             ),
-            Refusal::OtherContent(_) => (RefusalReason::AccessContentDiffers, Details::default()),
-            Refusal::OlderSession { .. } => (RefusalReason::SessionReplaced, Details::default()),
-            Refusal::TooManySessions(_) => (RefusalReason::TooManySessions, Details::default()),
-            Refusal::Closed => (RefusalReason::InstanceClosed, Details::default()),
-            Refusal::Left => (RefusalReason::ProcessLeft, Details::default()),
-            Refusal::OtherDecision => (RefusalReason::DecisionDiffers, Details::default()),
-            Refusal::TooManyWaiting(_) => (RefusalReason::TooManyWaiting, Details::default()),
+            Refusal::OtherContent(_) => (RefusalReason::AccessContentDiffers, RefusalDetails::default()),
+            Refusal::OlderSession { .. } => (RefusalReason::SessionReplaced, RefusalDetails::default()),
+            Refusal::TooManySessions(_) => (RefusalReason::TooManySessions, RefusalDetails::default()),
+            Refusal::Closed => (RefusalReason::InstanceClosed, RefusalDetails::default()),
+            Refusal::Left => (RefusalReason::ProcessLeft, RefusalDetails::default()),
+            Refusal::OtherDecision => (RefusalReason::DecisionDiffers, RefusalDetails::default()),
+            Refusal::TooManyWaiting(_) => (RefusalReason::TooManyWaiting, RefusalDetails::default()),
         };
         Self::new(reason, refusal.to_string()).with_details(details)
     }
 }
 
-impl From<&ParamsError> for Refused {
+impl From<&ParamsError> for RpcRefusal {
     fn from(error: &ParamsError) -> Self {
         Self::new(RefusalReason::BadParameters, error.to_string())
     }
 }
 
-impl From<&ValueError> for Refused {
+impl From<&ValueError> for RpcRefusal {
     fn from(error: &ValueError) -> Self {
         Self::new(value_reason(error), error.to_string())
     }
 }
 
-impl From<&WireError> for Refused {
+impl From<&WireError> for RpcRefusal {
     fn from(error: &WireError) -> Self {
         let reason = match error {
             WireError::Missing(_)
@@ -234,8 +238,8 @@ mod tests {
     use stickycas_model::types::SessionId;
     use tonic::Code;
 
-    fn details() -> Details {
-        Details {
+    fn details() -> RefusalDetails {
+        RefusalDetails {
             expected_access_number: AccessNumber::new(7),
             current_phase: Phase::new(1),
             next_phase: Phase::new(2),
@@ -247,11 +251,11 @@ mod tests {
     #[test]
     fn every_reason_reads_back_from_a_status() {
         for reason in RefusalReason::all() {
-            let refused = Refused::new(reason, "why").with_details(details());
+            let refused = RpcRefusal::new(reason, "why").with_details(details());
             for refused in [refused.clone(), refused.with_retry_after(Duration::from_millis(1500))] {
                 let status = refused.to_status();
                 assert_eq!(status.code(), reason.code());
-                assert_eq!(Refused::from_status(&status), Some(refused));
+                assert_eq!(RpcRefusal::from_status(&status), Some(refused));
             }
         }
     }
@@ -260,46 +264,46 @@ mod tests {
     fn every_reason_reads_back_from_a_frame() {
         for reason in RefusalReason::all() {
             let expected_access_number = AccessNumber::new(7);
-            let refused = Refused::new(reason, "why")
-                .with_details(Details { expected_access_number, ..Details::default() });
+            let refused = RpcRefusal::new(reason, "why")
+                .with_details(RefusalDetails { expected_access_number, ..RefusalDetails::default() });
             let frame = refused.to_frame(3, AccessNumber::new(9));
             assert_eq!((frame.channel, frame.access_number), (3, 9));
             assert_eq!(Code::from_i32(frame.code), reason.code());
-            assert_eq!(Refused::from_frame(&frame), refused);
+            assert_eq!(RpcRefusal::from_frame(&frame), refused);
         }
     }
 
     #[test]
     fn a_status_that_is_not_ours_is_no_refusal() {
-        assert_eq!(Refused::from_status(&Status::unavailable("connection reset")), None);
+        assert_eq!(RpcRefusal::from_status(&Status::unavailable("connection reset")), None);
         let details = ErrorDetails::with_error_info("DRAINING", "another.v1", HashMap::new());
         let foreign = Status::with_error_details(Code::Unavailable, "theirs", details);
-        assert_eq!(Refused::from_status(&foreign), None);
+        assert_eq!(RpcRefusal::from_status(&foreign), None);
     }
 
     #[test]
     fn a_reason_of_a_newer_server_is_met_with_caution() {
         let details = ErrorDetails::with_error_info("FROM_THE_FUTURE", ERROR_DOMAIN, HashMap::new());
         let status = Status::with_error_details(Code::Aborted, "new", details);
-        let refused = Refused::from_status(&status).unwrap();
+        let refused = RpcRefusal::from_status(&status).unwrap();
         assert_eq!(refused.reason, RefusalReason::Unspecified);
         assert!(refused.reason.may_have_happened() && !refused.reason.may_retry());
         let frame = v1::Refusal { reason: 1_000, ..Default::default() };
-        assert_eq!(Refused::from_frame(&frame).reason, RefusalReason::Unspecified);
+        assert_eq!(RpcRefusal::from_frame(&frame).reason, RefusalReason::Unspecified);
     }
 
     #[test]
     fn an_internal_error_tells_nothing() {
-        let status = Refused::internal().to_status();
+        let status = RpcRefusal::internal().to_status();
         assert_eq!((status.code(), status.message()), (Code::Internal, "internal error"));
     }
 
     #[test]
     fn each_refusal_of_the_model_has_its_reason_and_numbers() {
         let (number, phase) = (AccessNumber::FIRST, Phase::FIRST);
-        let none = Details::default();
-        let expected = Details { expected_access_number: Some(number.next()), ..none };
-        let scheduled = Details { current_phase: Some(phase), next_phase: Some(phase.next()), ..none };
+        let none = RefusalDetails::default();
+        let expected = RefusalDetails { expected_access_number: Some(number.next()), ..none };
+        let scheduled = RefusalDetails { current_phase: Some(phase), next_phase: Some(phase.next()), ..none };
         let (given, current) = (SessionId::FIRST, SessionId::FIRST.next());
         let cases = [
             (
@@ -321,7 +325,7 @@ mod tests {
             (Refusal::TooManyWaiting(16), RefusalReason::TooManyWaiting, none),
         ];
         for (refusal, reason, details) in cases {
-            let refused = Refused::from(&refusal);
+            let refused = RpcRefusal::from(&refusal);
             assert_eq!((refused.reason, refused.details), (reason, details));
             assert_eq!(refused.message, refusal.to_string());
         }
@@ -333,26 +337,26 @@ mod tests {
         let cases =
             [(ValueError::Empty, RefusalReason::ValueEmpty), (too_large, RefusalReason::ValueTooLarge)];
         for (error, reason) in cases {
-            assert_eq!(Refused::from(&error).reason, reason);
-            assert_eq!(Refused::from(&WireError::Value { field: "value", error }).reason, reason);
+            assert_eq!(RpcRefusal::from(&error).reason, reason);
+            assert_eq!(RpcRefusal::from(&WireError::Value { field: "value", error }).reason, reason);
         }
-        assert_eq!(Refused::from(&WireError::Missing("op")).reason, RefusalReason::Malformed);
+        assert_eq!(RpcRefusal::from(&WireError::Missing("op")).reason, RefusalReason::Malformed);
         let params = ParamsError::Processes(0);
-        assert_eq!(Refused::from(&params).reason, RefusalReason::BadParameters);
-        assert_eq!(Refused::from(&WireError::Params(params)).reason, RefusalReason::BadParameters);
+        assert_eq!(RpcRefusal::from(&params).reason, RefusalReason::BadParameters);
+        assert_eq!(RpcRefusal::from(&WireError::Params(params)).reason, RefusalReason::BadParameters);
     }
 
     proptest! {
         #[test]
         fn no_bytes_in_the_details_of_a_status_can_panic(bytes: Vec<u8>) {
             let status = Status::with_details(Code::Unknown, "?", bytes.into());
-            prop_assert_eq!(Refused::from_status(&status), None);
+            prop_assert_eq!(RpcRefusal::from_status(&status), None);
         }
 
         #[test]
         fn no_retry_delay_of_a_frame_can_panic(seconds: i64, nanos: i32) {
             let retry_after = Some(prost_types::Duration { seconds, nanos });
-            let refused = Refused::from_frame(&v1::Refusal { retry_after, ..Default::default() });
+            let refused = RpcRefusal::from_frame(&v1::Refusal { retry_after, ..Default::default() });
             let is_one = seconds >= 0 && (0..1_000_000_000).contains(&nanos);
             prop_assert_eq!(refused.retry_after.is_some(), is_one);
         }

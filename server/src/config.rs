@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::identity::Identification;
+use crate::auth::AuthMode;
 use crate::limits::Limits;
 
 /// The configuration of one server.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// How the server tells who is calling.
-    pub identification: Identification,
+    pub auth_mode: AuthMode,
     /// The principals that may create instances (F11).
     pub coordinators: BTreeSet<String>,
     /// The principals that may look at every instance (F13).
@@ -29,7 +29,7 @@ impl Config {
     #[must_use]
     pub fn insecure(coordinators: impl IntoIterator<Item = String>) -> Self {
         Self {
-            identification: Identification::InsecurePrincipals,
+            auth_mode: AuthMode::InsecurePrincipals,
             coordinators: coordinators.into_iter().collect(),
             observers: BTreeSet::new(),
             limits: Limits::default(),

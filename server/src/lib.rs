@@ -11,27 +11,21 @@
 //!
 //! [`run`] serves on a bound listener until a future says stop; the binary adds flags and signals.
 
-mod accept;
-mod border;
+mod auth;
+mod call_layer;
 pub mod cli;
 mod config;
-mod deadline;
-mod drain;
-mod facts;
-mod identity;
+#[cfg(test)]
+mod counting_waker;
 mod instances;
-mod last_words;
 pub mod limits;
-mod peer;
-mod principals;
+mod quota;
+mod server_info;
 mod service;
 mod shortcut;
 mod store;
 mod telemetry;
-mod unread;
-mod unreadable;
-#[cfg(test)]
-mod woken;
+mod transport;
 
 use std::sync::Arc;
 
@@ -43,18 +37,17 @@ use tonic::transport::Server;
 use tonic_health::ServingStatus;
 use tower::Layer as _;
 
+pub use auth::AuthMode;
 pub use cli::allow_all_files;
 pub use config::Config;
-pub use identity::{Caller, Identification, Principal};
-pub use stickycas_proto::names::PRINCIPAL_KEY;
+pub use stickycas_proto::principal::PRINCIPAL_KEY;
 
-use border::BorderLayer;
-use deadline::DeadlineLayer;
-use drain::Drain;
+use call_layer::CallLayer;
 use instances::Instances;
-use principals::Principals;
+use quota::Principals;
 use service::Service;
 use shortcut::ShortcutLayer;
+use transport::{DeadlineLayer, Drain};
 
 /// How a server that was told to stop has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +95,7 @@ pub async fn run(
     let service = Service::new(instances.clone(), limits.clone(), drain.clone(), principals.clone());
     let readers = service.clone();
     let _readers = AbortOnDropHandle::new(tokio::spawn(async move { readers.run_readers().await }));
-    let border = BorderLayer::new(&config, principals.clone());
+    let border = CallLayer::new(&config, principals.clone());
     let (mut health, health_service) = tonic_health::server::health_reporter();
     let reflection_v1 = config.reflection.then(|| reflection().build_v1()).transpose()?;
     let reflection_v1alpha = config.reflection.then(|| reflection().build_v1alpha()).transpose()?;
@@ -125,7 +118,7 @@ pub async fn run(
     // Whatever is open when this function ends, however it ends, breaks off.
     let cut = CancellationToken::new();
     let _cut = cut.clone().drop_guard();
-    let connections = accept::accept(listener, limits, &principals, stop.clone(), cut);
+    let connections = transport::accept(listener, limits, &principals, stop.clone(), cut);
     let serve = router.serve_with_incoming_shutdown(connections, stop.clone().cancelled_owned());
     tokio::pin!(serve);
     health.set_service_status("", ServingStatus::Serving).await;

@@ -84,7 +84,7 @@ async fn a_connection_above_the_limit_is_closed_and_the_others_go_on() {
 
 #[tokio::test]
 async fn a_connection_that_is_not_opened_in_time_is_closed_and_the_others_go_on() {
-    let server = Server::with(|config| config.limits.opening = Duration::from_millis(100)).await;
+    let server = Server::with(|config| config.limits.preface_timeout = Duration::from_millis(100)).await;
     let id = game::instance(&server).await;
     let mut silent = soon(TcpStream::connect(server.address)).await.unwrap();
     let mut halting = soon(TcpStream::connect(server.address)).await.unwrap();

@@ -156,7 +156,7 @@ async fn a_principal_has_no_more_connections_than_it_may_and_others_have_their_o
 
 #[tokio::test]
 async fn the_oldest_connection_on_which_nobody_speaks_makes_room_for_the_next() {
-    let server = Server::with(|config| config.limits.nameless_connections = 3).await;
+    let server = Server::with(|config| config.limits.unclaimed_connections = 3).await;
     let id = game::instance(&server).await;
     let mut p1 = server.client("p1").await;
     p1.own(&id).await;
@@ -176,7 +176,7 @@ async fn the_oldest_connection_on_which_nobody_speaks_makes_room_for_the_next() 
 
 #[tokio::test]
 async fn a_connection_on_which_nobody_speaks_in_time_is_closed_and_one_that_is_idle_is_not() {
-    let server = Server::with(|config| config.limits.naming = Duration::from_millis(100)).await;
+    let server = Server::with(|config| config.limits.first_call_timeout = Duration::from_millis(100)).await;
     let id = game::instance(&server).await;
     let mut idle = Raw::connect(server.address).await;
     idle.call_as("p1", "InstanceService/List", prefixed(&[])).await;

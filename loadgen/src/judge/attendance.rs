@@ -6,7 +6,7 @@ use std::time::Duration;
 use stickycas_model::cast::Role;
 use stickycas_model::process::{ProcessEnd, Report};
 use stickycas_model::types::{ProcessId, Value};
-use stickycas_proto::convert::report::Said;
+use stickycas_proto::convert::report::ProcessReport;
 use stickycas_proto::v1::RefusalReason;
 use tokio::time::{Instant, sleep_until};
 
@@ -99,13 +99,14 @@ impl<'a> Attendance<'a> {
 
     /// How many were told that the instance is unknown.
     pub(super) fn told_unknown(&mut self) -> usize {
-        let told = |said: &&Said| said.refusal == Some(RefusalReason::InstanceUnknown);
+        let told = |said: &&ProcessReport| said.refusal == Some(RefusalReason::InstanceUnknown);
         self.reports.look(|said| said.values().filter(told).count())
     }
 
     /// Who says that it proposed what.
     pub(super) fn proposals(&mut self) -> BTreeMap<ProcessId, Value> {
-        let proposal = |(process, said): (&ProcessId, &Said)| Some((*process, said.proposal.clone()?));
+        let proposal =
+            |(process, said): (&ProcessId, &ProcessReport)| Some((*process, said.proposal.clone()?));
         self.reports.look(|said| said.iter().filter_map(proposal).collect())
     }
 
@@ -162,7 +163,7 @@ async fn at(moment: Option<Instant>) {
     }
 }
 
-fn ending(process: ProcessId, said: &Said) -> Ending {
+fn ending(process: ProcessId, said: &ProcessReport) -> Ending {
     Ending { process, report: Some(said.clone().into_report(process)), trouble: None }
 }
 

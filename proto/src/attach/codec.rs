@@ -5,11 +5,15 @@ use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder
 use tonic::codegen::{Body, Bytes, GrpcMethod, StdError, http};
 use tonic::{IntoStreamingRequest, Response, Status};
 
-use super::{Heard, Request};
+use super::{DecodedRequest, DecodedResponse};
 
-/// A message that is written already: see [`write_answer`](super::write_answer) and its neighbours.
+/// An encoded `AttachRequest`: see [`encode_access`](super::encode_access), `encode_hello` and `encode_decision`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Message(pub Vec<u8>);
+pub struct EncodedRequest(pub Vec<u8>);
+
+/// An encoded `AttachResponse`: see [`encode_answer`](super::encode_answer) and its neighbours.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EncodedResponse(pub Vec<u8>);
 
 /// How the server reads and writes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,8 +30,8 @@ const STREAM: usize = 1024;
 const PIECE: usize = 32 * 1024;
 
 impl Codec for ServerCodec {
-    type Encode = Message;
-    type Decode = Request;
+    type Encode = EncodedResponse;
+    type Decode = DecodedRequest;
     type Encoder = Self;
     type Decoder = Self;
 
@@ -41,8 +45,8 @@ impl Codec for ServerCodec {
 }
 
 impl Codec for ClientCodec {
-    type Encode = Message;
-    type Decode = Heard;
+    type Encode = EncodedRequest;
+    type Decode = DecodedResponse;
     type Encoder = Self;
     type Decoder = Self;
 
@@ -56,10 +60,10 @@ impl Codec for ClientCodec {
 }
 
 impl Encoder for ServerCodec {
-    type Item = Message;
+    type Item = EncodedResponse;
     type Error = Status;
 
-    fn encode(&mut self, message: Message, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+    fn encode(&mut self, message: EncodedResponse, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
         buffer.put_slice(&message.0);
         Ok(())
     }
@@ -69,24 +73,24 @@ impl Encoder for ServerCodec {
 }
 
 impl Encoder for ClientCodec {
-    type Item = Message;
+    type Item = EncodedRequest;
     type Error = Status;
 
-    fn encode(&mut self, message: Message, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+    fn encode(&mut self, message: EncodedRequest, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
         buffer.put_slice(&message.0);
         Ok(())
     }
 }
 
 impl Decoder for ServerCodec {
-    type Item = Request;
+    type Item = DecodedRequest;
     type Error = Status;
 
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Request>, Status> {
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<DecodedRequest>, Status> {
         // tonic hands over a whole message, in one piece.
         let message = buffer.chunk();
         debug_assert_eq!(message.len(), buffer.remaining());
-        let request = Request::read(message).map_err(|error| Status::internal(error.to_string()))?;
+        let request = DecodedRequest::read(message).map_err(|error| Status::internal(error.to_string()))?;
         buffer.advance(buffer.remaining());
         Ok(Some(request))
     }
@@ -97,12 +101,12 @@ impl Decoder for ServerCodec {
 }
 
 impl Decoder for ClientCodec {
-    type Item = Heard;
+    type Item = DecodedResponse;
     type Error = Status;
 
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Heard>, Status> {
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<DecodedResponse>, Status> {
         let message = buffer.copy_to_bytes(buffer.remaining());
-        Heard::read(message).map(Some).map_err(|error| Status::internal(error.to_string()))
+        DecodedResponse::read(message).map(Some).map_err(|error| Status::internal(error.to_string()))
     }
 }
 
@@ -112,8 +116,8 @@ impl Decoder for ClientCodec {
 /// The status with which the server refuses it, or what became of the connection.
 pub async fn attach<T>(
     channel: T,
-    messages: impl IntoStreamingRequest<Message = Message>,
-) -> Result<Response<Streaming<Heard>>, Status>
+    messages: impl IntoStreamingRequest<Message = EncodedRequest>,
+) -> Result<Response<Streaming<DecodedResponse>>, Status>
 where
     T: tonic::client::GrpcService<tonic::body::Body>,
     T::Error: Into<StdError>,

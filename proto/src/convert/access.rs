@@ -96,7 +96,7 @@ pub fn decision_frame(channel: u32, value: &Value) -> v1::ClientFrame {
 ///
 /// # Errors
 /// When its number is 0, it does nothing, or its value is none of the instance.
-pub fn access_from_asked(
+pub fn access_from_frame(
     number: Option<AccessNumber>,
     op: Option<RawOp>,
     process: ProcessId,
@@ -113,7 +113,7 @@ pub fn access_from_asked(
 ///
 /// # Errors
 /// When it is empty or too large.
-pub fn value_from_asked(value: RawValue, params: &Params) -> Result<Value, WireError> {
+pub fn decision_from_frame(value: RawValue, params: &Params) -> Result<Value, WireError> {
     params.checked(value).map_err(|error| WireError::Value { field: "value", error })
 }
 
@@ -196,7 +196,7 @@ mod tests {
     }
 
     fn asked(number: u64, op: Option<RawOp>) -> Result<Access, WireError> {
-        access_from_asked(AccessNumber::new(number), op, ProcessId::FIRST, SessionId::FIRST, &params())
+        access_from_frame(AccessNumber::new(number), op, ProcessId::FIRST, SessionId::FIRST, &params())
     }
 
     #[test]
@@ -213,6 +213,6 @@ mod tests {
         let error = ValueError::TooLarge { length: 5, limit: 4 };
         let refused = WireError::Value { field: "value", error };
         assert_eq!(asked(1, Some(RawOp::Append(five.clone()))), Err(refused.clone()));
-        assert_eq!(value_from_asked(five, &params()), Err(refused));
+        assert_eq!(decision_from_frame(five, &params()), Err(refused));
     }
 }

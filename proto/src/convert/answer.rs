@@ -10,7 +10,7 @@ use stickycas_model::types::{AccessNumber, Phase, Position, Value};
 
 use super::access::value_from_wire;
 use super::{WireError, phase};
-use crate::attach::{Heard, Learnt};
+use crate::attach::{DecodedResponse, ResponseFrame};
 use crate::v1;
 
 impl From<AppendAnswer> for v1::AppendResult {
@@ -85,7 +85,7 @@ pub fn read_response(
 
 /// An answer as a client receives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Received {
+pub struct AnswerData {
     /// The phase in which the access was executed; `None`: a read answered outside phases (F10).
     pub phase: Option<Phase>,
     /// The answer.
@@ -94,7 +94,7 @@ pub struct Received {
     pub entries: Vec<Value>,
 }
 
-impl Received {
+impl AnswerData {
     /// The answer of a frame on Attach, and the access that it answers.
     ///
     /// # Errors
@@ -133,21 +133,23 @@ impl Received {
     ///
     /// # Errors
     /// When it is no answer, or does not fit the parameters of the instance.
-    pub fn from_heard(
-        heard: &Heard,
-        learnt: &Learnt,
+    pub fn from_decoded(
+        heard: &DecodedResponse,
+        learnt: &ResponseFrame,
         params: &Params,
     ) -> Result<(AccessNumber, Self), WireError> {
         Ok(match learnt {
-            Learnt::Append { number, phase, result, .. } => {
+            ResponseFrame::Append { number, phase, result, .. } => {
                 (super::access_number("number", *number)?, Self::append(*phase, result)?)
             }
-            Learnt::Read { number, phase, start, values, length, sealed, .. } => {
+            ResponseFrame::Read { number, phase, start, values, length, sealed, .. } => {
                 let number = super::access_number("number", *number)?;
                 let answer = (Position::new(*start), *length, *sealed);
                 (number, Self::read_of(*phase, answer, heard.values(values), params)?)
             }
-            Learnt::Decided { .. } | Learnt::Other(_) => return Err(WireError::Missing("result")),
+            ResponseFrame::Decided { .. } | ResponseFrame::Other(_) => {
+                return Err(WireError::Missing("result"));
+            }
         })
     }
 
@@ -198,10 +200,10 @@ mod tests {
         let numbers = ReadAnswer { start: Position::new(1), count: 1, length: 3, sealed: false };
         let entries = |start: Position| list[start.index()..].iter().cloned();
         let frame = answer_frame(9, AccessNumber::FIRST, None, &Answer::Read(numbers), entries);
-        let (number, received) = Received::from_frame(&frame, &params()).unwrap();
+        let (number, received) = AnswerData::from_frame(&frame, &params()).unwrap();
         assert_eq!((frame.channel, number), (9, AccessNumber::FIRST));
         let entries = vec![Value::new(b"b").unwrap()];
-        assert_eq!(received, Received { phase: None, answer: Answer::Read(numbers), entries });
+        assert_eq!(received, AnswerData { phase: None, answer: Answer::Read(numbers), entries });
     }
 
     #[test]
@@ -209,7 +211,7 @@ mod tests {
         for answer in
             [AppendAnswer::Success(Position::new(0)), AppendAnswer::Failed, AppendAnswer::LimitReached]
         {
-            let received = Received::from_append(&append_response(Some(Phase::FIRST), answer)).unwrap();
+            let received = AnswerData::from_append(&append_response(Some(Phase::FIRST), answer)).unwrap();
             assert_eq!((received.phase, received.answer), (Some(Phase::FIRST), Answer::Append(answer)));
         }
     }
@@ -217,7 +219,7 @@ mod tests {
     #[test]
     fn an_append_is_always_answered_in_a_phase() {
         let response = append_response(None, AppendAnswer::Failed);
-        assert_eq!(Received::from_append(&response), Err(WireError::Zero("phase")));
+        assert_eq!(AnswerData::from_append(&response), Err(WireError::Zero("phase")));
     }
 
     #[test]
@@ -233,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_read_answer_that_cannot_be_is_refused() {
-        let convert = |response| Received::from_read(&response, &params());
+        let convert = |response| AnswerData::from_read(&response, &params());
         assert!(convert(read(1, &[b"a", b"b"], 3)).is_ok());
         assert!(convert(read(u32::MAX, &[], 3)).is_ok());
         let more = Err(WireError::Contradiction { field: "values", why: "are more than can stand there" });

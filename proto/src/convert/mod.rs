@@ -13,7 +13,7 @@ pub mod access;
 pub mod answer;
 mod frames;
 pub mod history;
-pub mod own;
+pub mod member_state;
 pub mod params;
 pub mod report;
 

@@ -16,7 +16,7 @@ const LONGEST_FAILURE: usize = 1000;
 
 /// What a process says at its end. Who it is, the channel tells and not the message (SPEC section 10).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct ProcessReport {
     /// Its decision.
     pub decision: Option<Value>,
     /// The phase of the last answer that it had.
@@ -33,7 +33,7 @@ pub struct Said {
     pub reconnections: u64,
 }
 
-impl Said {
+impl ProcessReport {
     /// From the wire; `params` are those of the instance.
     ///
     /// # Errors
@@ -138,8 +138,8 @@ mod tests {
         Value::parse(text).expect("it is not empty")
     }
 
-    fn decided() -> Said {
-        Said {
+    fn decided() -> ProcessReport {
+        ProcessReport {
             decision: Some(value("tea")),
             phase: Phase::new(4),
             from: vec![value("tea"), value("milk")],
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_report_arrives_as_it_was() {
-        let failed = Said {
+        let failed = ProcessReport {
             decision: None,
             phase: None,
             from: Vec::new(),
@@ -162,7 +162,7 @@ mod tests {
             reconnections: 0,
         };
         for said in [decided(), failed] {
-            assert_eq!(Said::from_wire(&said.to_wire(InstanceId::new(1)), &params()), Ok(said));
+            assert_eq!(ProcessReport::from_wire(&said.to_wire(InstanceId::new(1)), &params()), Ok(said));
         }
     }
 
@@ -172,7 +172,7 @@ mod tests {
         let wrong = |change: fn(&mut v1::ReportRequest)| {
             let mut wire = good.clone();
             change(&mut wire);
-            Said::from_wire(&wire, &params()).expect_err("it does not fit").to_string()
+            ProcessReport::from_wire(&wire, &params()).expect_err("it does not fit").to_string()
         };
         assert_eq!(wrong(|wire| wire.end = 0), "end = 0 has no meaning");
         assert_eq!(wrong(|wire| wire.end = 77), "end = 77 has no meaning");

@@ -12,8 +12,9 @@ use stickycas_model::access::{Answer, AppendAnswer, ReadAnswer};
 use stickycas_model::process::RawOp;
 use stickycas_model::types::{AccessNumber, Phase, Position, RawValue};
 use stickycas_proto::attach::{
-    Asked, FRAMES_READ, Heard, Learnt, Request, WrittenParameters, write_access, write_answer, write_decided,
-    write_decision, write_frame, write_hello, write_welcome,
+    DecodedFrame, DecodedRequest, DecodedResponse, EncodedParameters, MAX_FRAMES, ResponseFrame,
+    encode_access, encode_answer, encode_decided, encode_decision, encode_frame, encode_hello,
+    encode_welcome,
 };
 use stickycas_proto::convert::answer::answer_frame;
 use stickycas_proto::v1::{self, client_frame};
@@ -142,32 +143,32 @@ fn mutated(mut message: Vec<u8>, mutations: &[Mutation]) -> Vec<u8> {
 
 /// Two generated messages one after the other are one message; of a frame alone, or of what is in it, two merge.
 fn agree_on_request(message: &[u8]) -> Result<(), TestCaseError> {
-    let generated = v1::AttachRequest::decode(message).map(Request::from);
-    prop_assert_eq!(Request::read(message), generated, "{:x?}", message);
+    let generated = v1::AttachRequest::decode(message).map(DecodedRequest::from);
+    prop_assert_eq!(DecodedRequest::read(message), generated, "{:x?}", message);
     Ok(())
 }
 
 /// What is heard as the generated types have it.
-fn generated_from(heard: &Heard) -> v1::AttachResponse {
-    let frame = |learnt: &Learnt| match learnt {
-        Learnt::Append { channel, number, phase, result } => {
+fn generated_from(heard: &DecodedResponse) -> v1::AttachResponse {
+    let frame = |learnt: &ResponseFrame| match learnt {
+        ResponseFrame::Append { channel, number, phase, result } => {
             let result = Some(v1::answer::Result::Append(*result));
             v1::Answer { channel: *channel, number: *number, phase: *phase, result }.into()
         }
-        Learnt::Read { channel, number, phase, start, values, length, sealed } => {
+        ResponseFrame::Read { channel, number, phase, start, values, length, sealed } => {
             let values = heard.values(values).map(Bytes::copy_from_slice).collect();
             let read = v1::ReadResult { start: *start, values, length: *length, sealed: *sealed };
             let result = Some(v1::answer::Result::Read(read));
             v1::Answer { channel: *channel, number: *number, phase: *phase, result }.into()
         }
-        Learnt::Decided { channel } => v1::Decided { channel: *channel }.into(),
-        Learnt::Other(frame) => v1::ServerFrame { frame: frame.as_deref().cloned() },
+        ResponseFrame::Decided { channel } => v1::Decided { channel: *channel }.into(),
+        ResponseFrame::Other(frame) => v1::ServerFrame { frame: frame.as_deref().cloned() },
     };
     v1::AttachResponse { frames: heard.frames().iter().map(frame).collect() }
 }
 
 fn agree_on_response(message: &[u8]) -> Result<(), TestCaseError> {
-    let heard = Heard::read(Bytes::copy_from_slice(message)).map(|heard| generated_from(&heard));
+    let heard = DecodedResponse::read(Bytes::copy_from_slice(message)).map(|heard| generated_from(&heard));
     prop_assert_eq!(heard, v1::AttachResponse::decode(message), "{:x?}", message);
     Ok(())
 }
@@ -206,16 +207,16 @@ proptest! {
         let mut message = Vec::new();
         let mut written = Vec::new();
         for frame in frames {
-            match Asked::from(frame.clone()) {
-                Asked::Access { channel, number, op: Some(op) } => {
-                    write_access(&mut message, channel, number, &op);
+            match DecodedFrame::from(frame.clone()) {
+                DecodedFrame::Access { channel, number, op: Some(op) } => {
+                    encode_access(&mut message, channel, number, &op);
                 }
-                Asked::Decision { channel, value } => write_decision(&mut message, channel, value.as_bytes()),
-                Asked::Hello { channel, incarnation, .. } => {
+                DecodedFrame::Decision { channel, value } => encode_decision(&mut message, channel, value.as_bytes()),
+                DecodedFrame::Hello { channel, incarnation, .. } => {
                     let Some(client_frame::Frame::Hello(hello)) = &frame.frame else { unreachable!() };
-                    write_hello(&mut message, channel, &hello.instance_id, incarnation);
+                    encode_hello(&mut message, channel, &hello.instance_id, incarnation);
                 }
-                Asked::Access { op: None, .. } | Asked::Nothing => continue,
+                DecodedFrame::Access { op: None, .. } | DecodedFrame::Unknown => continue,
             }
             written.push(frame);
         }
@@ -240,12 +241,12 @@ proptest! {
         let (mut message, mut frames) = (Vec::new(), Vec::new());
         for answer in answers {
             let phase = Phase::new(phase);
-            write_answer(&mut message, channel, number, phase, &answer, values.iter().map(|value| &value[..]));
+            encode_answer(&mut message, channel, number, phase, &answer, values.iter().map(|value| &value[..]));
             frames.push(answer_frame(channel, number, phase, &answer, |_| values.clone()).into());
         }
-        write_decided(&mut message, channel);
+        encode_decided(&mut message, channel);
         frames.push(v1::Decided { channel }.into());
-        write_frame(&mut message, &other);
+        encode_frame(&mut message, &other);
         frames.push(other);
         prop_assert_eq!(message, v1::AttachResponse { frames }.encode_to_vec());
     }
@@ -256,7 +257,7 @@ proptest! {
         (own, parameters) in (own(), parameters()),
     ) {
         let mut message = Vec::new();
-        write_welcome(&mut message, channel, session, &own, &WrittenParameters::new(&parameters), seed);
+        encode_welcome(&mut message, channel, session, &own, &EncodedParameters::new(&parameters), seed);
         let parameters = Some(v1::Parameters { seed: Some(seed), ..parameters });
         let frames = vec![v1::Welcome { channel, session, own: Some(own), parameters }.into()];
         prop_assert_eq!(message, v1::AttachResponse { frames }.encode_to_vec());
@@ -273,7 +274,10 @@ fn what_comes_twice_is_merged_as_protobuf_has_it() {
     let frame = [part(&append), vec![0x78, 0x01], part(&read)].concat();
     let message: Vec<u8> = [0x0a, frame.len() as u8].into_iter().chain(frame).collect();
     let op = Some(RawOp::Read(Position::new(9)));
-    assert_eq!(Request::read(&message), Ok(Request(vec![Asked::Access { channel: 3, number: 7, op }])));
+    assert_eq!(
+        DecodedRequest::read(&message),
+        Ok(DecodedRequest(vec![DecodedFrame::Access { channel: 3, number: 7, op }]))
+    );
 }
 
 fn access(op: v1::access::Op) -> v1::Access {
@@ -291,19 +295,19 @@ fn values_that_stand_in_another_order_are_found() {
     let answer: Vec<u8> = [0x2a, read.len() as u8].into_iter().chain(read).collect();
     let frame: Vec<u8> = [0x0a, answer.len() as u8].into_iter().chain(answer).collect();
     let message: Vec<u8> = [0x0a, frame.len() as u8].into_iter().chain(frame).collect();
-    let heard = Heard::read(message.into()).expect("a message");
-    let [Learnt::Read { values, length: 2, .. }] = heard.frames() else { panic!("{heard:?}") };
+    let heard = DecodedResponse::read(message.into()).expect("a message");
+    let [ResponseFrame::Read { values, length: 2, .. }] = heard.frames() else { panic!("{heard:?}") };
     assert!(heard.values(values).eq([&b"a"[..], b"bc"]));
 }
 
 #[test]
 fn of_a_message_with_very_many_frames_no_more_are_read_than_may_be() {
     let mut plain = Vec::new();
-    write_decision(&mut plain, 1, b"");
+    encode_decision(&mut plain, 1, b"");
     let empty = [10, 0];
     for frame in [&plain[..], &empty] {
-        let read = |count: usize| Request::read(&frame.repeat(count)).unwrap().0.len();
-        assert_eq!(read(FRAMES_READ - 1), FRAMES_READ - 1);
-        assert_eq!(read(100 * FRAMES_READ), FRAMES_READ);
+        let read = |count: usize| DecodedRequest::read(&frame.repeat(count)).unwrap().0.len();
+        assert_eq!(read(MAX_FRAMES - 1), MAX_FRAMES - 1);
+        assert_eq!(read(100 * MAX_FRAMES), MAX_FRAMES);
     }
 }

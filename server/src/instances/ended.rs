@@ -81,7 +81,7 @@ mod tests {
     use super::super::outlets::Outlet;
     use super::super::terms::Terms;
     use super::*;
-    use crate::identity::Principal;
+    use crate::auth::Principal;
 
     fn instance() -> Arc<Instance> {
         let params = Params::try_new(ParamsSpec::new(8, 2, 8)).unwrap();
@@ -168,7 +168,7 @@ mod tests {
         // A newer session replaces the one that was open when the instance finished.
         let opened = instance.hello(ProcessId::FIRST, 2, &outlet(), Instant::now()).unwrap();
         assert!(opened.replaced && opened.session == SessionId::new(2).unwrap());
-        instance.accuse(Offence {
+        instance.file_offence(Offence {
             process: ProcessId::FIRST,
             kind: OffenceKind::Malformed,
             number: None,

@@ -10,7 +10,7 @@ use stickycas_model::history::Event;
 use stickycas_model::machine::{Input, Machine, State};
 use stickycas_model::types::{Phase, Time};
 use stickycas_proto::names::InstanceId;
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
 use super::answered::Answered;
@@ -133,7 +133,7 @@ impl Guarded {
     /// Its time is over: lets go of everybody who waits, since nothing will happen here any more.
     pub(super) fn expire(&mut self, id: InstanceId) {
         self.alive = None;
-        let why = Refused::new(RefusalReason::InstanceUnknown, format!("instance {id} has expired"));
+        let why = RpcRefusal::new(RefusalReason::InstanceUnknown, format!("instance {id} has expired"));
         for (process, outlet) in self.outlets.take() {
             for (number, _) in self.machine.member(process).waiting {
                 outlet.outbox.withdraw(why.to_frame(outlet.channel, Some(number)));

@@ -13,7 +13,7 @@ use stickycas_proto::names::{InstanceId, InstanceName};
 use super::instance::Instance;
 use super::pressure::Pressure;
 use super::terms::{AllTerms, Terms};
-use crate::identity::Principal;
+use crate::auth::Principal;
 use crate::limits::Limits;
 
 /// See the module.

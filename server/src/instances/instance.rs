@@ -21,7 +21,7 @@ use super::life::{Core, Life};
 use super::outlets::Outlet;
 use super::pressure::Alive;
 use super::terms::Definition;
-use crate::identity::Principal;
+use crate::auth::Principal;
 
 /// One living instance. See the module.
 #[derive(Debug)]
@@ -217,7 +217,7 @@ impl Instance {
     }
 
     /// Files what the border refused and counts as an offence (B2).
-    pub(crate) fn accuse(&self, offence: Offence) {
+    pub(crate) fn file_offence(&self, offence: Offence) {
         self.apply(Input::Offence(offence));
     }
 
@@ -323,7 +323,7 @@ mod tests {
     use stickycas_model::access::Op;
     use stickycas_model::params::{ParamsSpec, Patience};
     use stickycas_model::types::{AccessNumber, Position, Seed};
-    use stickycas_proto::attach::Message;
+    use stickycas_proto::attach::EncodedResponse;
     use stickycas_proto::names::InstanceId;
     use stickycas_proto::v1;
     use stickycas_proto::v1::server_frame::Frame;
@@ -360,7 +360,7 @@ mod tests {
     fn sent(outlet: &Outlet) -> Vec<Frame> {
         let (mut taker, cx) = (Taker::default(), Context::from_waker(Waker::noop()));
         match outlet.outbox.take(&mut taker, 100, usize::MAX, &cx) {
-            Out::Frames(Message(bytes)) => {
+            Out::Frames(EncodedResponse(bytes)) => {
                 let message = v1::AttachResponse::decode(&*bytes).unwrap();
                 message.frames.into_iter().filter_map(|it| it.frame).collect()
             }

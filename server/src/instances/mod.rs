@@ -23,10 +23,10 @@ use stickycas_model::machine::State;
 use stickycas_model::params::Params;
 use stickycas_model::types::Seed;
 use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
-use crate::identity::Principal;
+use crate::auth::Principal;
 use crate::limits::Limits;
 
 pub(crate) use answered::Answered;
@@ -113,12 +113,12 @@ impl Instances {
     }
 
     /// The instance with this id (F11).
-    pub(crate) fn get(&self, id: InstanceId) -> Result<Arc<Instance>, Refused> {
+    pub(crate) fn get(&self, id: InstanceId) -> Result<Arc<Instance>, RpcRefusal> {
         self.held().get(id).cloned().ok_or_else(|| unknown(&id.to_string()))
     }
 
     /// The instance that is named so.
-    pub(crate) fn find(&self, which: &InstanceRef) -> Result<Arc<Instance>, Refused> {
+    pub(crate) fn find(&self, which: &InstanceRef) -> Result<Arc<Instance>, RpcRefusal> {
         match which {
             InstanceRef::Id(id) => self.get(*id),
             InstanceRef::Name(name) => self.held().named(name).cloned().ok_or_else(|| unknown(name.as_str())),
@@ -132,7 +132,11 @@ impl Instances {
 
     /// Creates an instance, or finds the equal one of the same name (F11); true if it was created. A closed
     /// instance goes by its name until another takes it.
-    pub(crate) fn create(&self, creator: &Principal, draft: Draft) -> Result<(Arc<Instance>, bool), Refused> {
+    pub(crate) fn create(
+        &self,
+        creator: &Principal,
+        draft: Draft,
+    ) -> Result<(Arc<Instance>, bool), RpcRefusal> {
         let Draft { name, params, seed_given, roster } = draft;
         let terms = self.shared(Terms::new(creator.clone(), &params, &roster));
         let id = InstanceId::new(rand::random());
@@ -169,7 +173,7 @@ impl Instances {
     }
 
     /// Takes an instance in, if there is room, and if nobody goes by its name but the closed one that did.
-    fn enter(&self, instance: Instance, closed: Option<InstanceId>) -> Result<Entered, Refused> {
+    fn enter(&self, instance: Instance, closed: Option<InstanceId>) -> Result<Entered, RpcRefusal> {
         let terms = &instance.definition().terms;
         let reserved = self.limits().worst_case(&terms.params) - self.limits().ended_case(&terms.params);
         let mut held = self.held_mut();
@@ -182,10 +186,10 @@ impl Instances {
     }
 
     /// Whether there is room for a new instance with these terms, for which so many bytes are reserved already.
-    fn check_room(&self, held: &Held, terms: &Terms, reserved: usize) -> Result<(), Refused> {
+    fn check_room(&self, held: &Held, terms: &Terms, reserved: usize) -> Result<(), RpcRefusal> {
         held.lacks(terms, self.room(reserved)).map_or(Ok(()), |full| {
             let retry_after = self.limits().retry_after;
-            Err(Refused::new(RefusalReason::TooManyInstances, full).with_retry_after(retry_after))
+            Err(RpcRefusal::new(RefusalReason::TooManyInstances, full).with_retry_after(retry_after))
         })
     }
 
@@ -210,11 +214,11 @@ enum Entered {
     NameTaken(Instance),
 }
 
-fn unknown(which: &str) -> Refused {
+fn unknown(which: &str) -> RpcRefusal {
     let why = format!(
         "there is no instance {which}: it never was, has expired, or was lost with the server's memory"
     );
-    Refused::new(RefusalReason::InstanceUnknown, why)
+    RpcRefusal::new(RefusalReason::InstanceUnknown, why)
 }
 
 /// A seed for an instance whose request gave none (W4).

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
 use stickycas_model::types::AccessNumber;
-use stickycas_proto::attach::{Message, write_answer, write_decided, write_frame};
+use stickycas_proto::attach::{EncodedResponse, encode_answer, encode_decided, encode_frame};
 use stickycas_proto::v1::ServerFrame;
 
 use super::answered::Answered;
@@ -40,12 +40,12 @@ pub(crate) enum Parcel {
 impl Parcel {
     fn write(&self, message: &mut Vec<u8>) {
         match self {
-            Self::Frame(frame) => write_frame(message, frame),
+            Self::Frame(frame) => encode_frame(message, frame),
             Self::Welcome(welcome) => welcome.write(message),
-            Self::Decided(channel) => write_decided(message, *channel),
+            Self::Decided(channel) => encode_decided(message, *channel),
             Self::Answer(channel, number, answered) => {
                 let Answered { phase, answer, .. } = answered;
-                write_answer(message, *channel, *number, *phase, answer, answered.values());
+                encode_answer(message, *channel, *number, *phase, answer, answered.values());
             }
         }
     }
@@ -69,7 +69,7 @@ struct State {
 #[derive(Debug)]
 pub(crate) enum Out {
     /// Frames to send.
-    Frames(Message),
+    Frames(EncodedResponse),
     /// The client has left more frames unread than it may.
     Overfull,
     /// Nothing, and nothing will come unless the client sends more.
@@ -215,7 +215,7 @@ impl Outbox {
 
 impl Taker {
     /// Writes a message of as many parcels as fit into `bytes`, but one at least. The others stay.
-    fn write(&mut self, bytes: usize) -> Message {
+    fn write(&mut self, bytes: usize) -> EncodedResponse {
         /// About as long is an answer.
         const FRAME: usize = 64;
         let mut message = Vec::with_capacity(self.parcels.len() * FRAME);
@@ -230,7 +230,7 @@ impl Taker {
             written += 1;
         }
         self.parcels.drain(..written);
-        Message(message)
+        EncodedResponse(message)
     }
 }
 
@@ -246,7 +246,7 @@ mod tests {
     use stickycas_proto::v1::{AttachResponse, Replaced};
 
     use super::*;
-    use crate::woken::Woken;
+    use crate::counting_waker::CountingWaker;
 
     /// Rings when it is woken.
     struct Bell(mpsc::Sender<()>);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     /// The channels of which the frames in a message speak.
-    fn channels(Message(bytes): &Message) -> Vec<u32> {
+    fn channels(EncodedResponse(bytes): &EncodedResponse) -> Vec<u32> {
         let frames = AttachResponse::decode(&**bytes).unwrap().frames;
         let channel = |frame| match frame {
             Some(Frame::Decided(decided)) => decided.channel,
@@ -279,7 +279,8 @@ mod tests {
 
     #[test]
     fn a_stream_that_waits_is_woken_once_whatever_comes_and_again_when_it_waits_again() {
-        let (outbox, mut taker, woken) = (Outbox::new(100), Taker::default(), Arc::new(Woken::default()));
+        let (outbox, mut taker, woken) =
+            (Outbox::new(100), Taker::default(), Arc::new(CountingWaker::default()));
         let waker = Waker::from(woken.clone());
         let cx = Context::from_waker(&waker);
         for round in 1..=3 {
@@ -287,10 +288,10 @@ mod tests {
             for _ in 0..round {
                 assert!(matches!(outbox.take(&mut taker, 9, 999, &cx), Out::Idle));
             }
-            assert_eq!(woken.times(), round - 1);
+            assert_eq!(woken.wake_count(), round - 1);
             outbox.push(Replaced { channel: 1, session: 1 });
             outbox.push_decided(2);
-            assert_eq!(woken.times(), round);
+            assert_eq!(woken.wake_count(), round);
             let Out::Frames(message) = outbox.take(&mut taker, 9, 999, &cx) else { panic!() };
             assert_eq!(channels(&message), [1, 2]);
         }
@@ -299,14 +300,14 @@ mod tests {
     #[test]
     fn who_asked_last_is_woken() {
         let (outbox, mut taker) = (Outbox::new(100), Taker::default());
-        let tasks: [Arc<Woken>; 2] = Default::default();
+        let tasks: [Arc<CountingWaker>; 2] = Default::default();
         for task in &tasks {
             let waker = Waker::from(task.clone());
             let out = outbox.take(&mut taker, 9, 999, &Context::from_waker(&waker));
             assert!(matches!(out, Out::Idle));
         }
         outbox.push_decided(0);
-        assert_eq!(tasks.map(|task| task.times()), [0, 1]);
+        assert_eq!(tasks.map(|task| task.wake_count()), [0, 1]);
     }
 
     #[test]
@@ -397,12 +398,13 @@ mod tests {
 
     #[test]
     fn an_outbox_that_is_too_full_wakes_its_stream_to_tell_it_and_holds_nothing() {
-        let (outbox, mut taker, woken) = (Outbox::new(2), Taker::default(), Arc::new(Woken::default()));
+        let (outbox, mut taker, woken) =
+            (Outbox::new(2), Taker::default(), Arc::new(CountingWaker::default()));
         let waker = Waker::from(woken.clone());
         let mut out = || outbox.take(&mut taker, 9, 999, &Context::from_waker(&waker));
         assert!(matches!(out(), Out::Idle));
         (0..5).for_each(|channel| outbox.push_decided(channel));
-        assert_eq!((woken.times(), outbox.len()), (1, 0));
+        assert_eq!((woken.wake_count(), outbox.len()), (1, 0));
         assert!(matches!(out(), Out::Overfull));
     }
 }

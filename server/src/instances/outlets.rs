@@ -5,9 +5,9 @@ use std::sync::Arc;
 use stickycas_model::access::Refusal;
 use stickycas_model::machine::Welcome;
 use stickycas_model::types::{AccessNumber, ProcessId, Seed, SessionId};
-use stickycas_proto::attach::write_welcome;
-use stickycas_proto::convert::own::Own;
-use stickycas_proto::status::Refused;
+use stickycas_proto::attach::encode_welcome;
+use stickycas_proto::convert::member_state::MemberState;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::{self, Replaced};
 
 use super::answered::Answered;
@@ -25,7 +25,7 @@ impl Outlet {
     /// The session is open.
     pub(super) fn welcome(&self, process: ProcessId, welcome: Welcome, definition: &Definition) {
         let Welcome { session, next, waiting, append, decided } = welcome;
-        let own = v1::Own::from(&Own { process, next, waiting, append, decided });
+        let own = v1::Own::from(&MemberState { process, next, waiting, append, decided });
         let (terms, seed) = (definition.terms.clone(), definition.seed);
         self.outbox.welcome(Welcoming { channel: self.channel, session, own, terms, seed });
     }
@@ -44,7 +44,7 @@ pub(crate) struct Welcoming {
 impl Welcoming {
     pub(super) fn write(&self, message: &mut Vec<u8>) {
         let Self { channel, session, own, terms, seed } = self;
-        write_welcome(message, *channel, session.get(), own, &terms.written, seed.get());
+        encode_welcome(message, *channel, session.get(), own, &terms.written, seed.get());
     }
 }
 
@@ -134,7 +134,7 @@ impl Outlets {
     /// A waiting access was withdrawn.
     pub(super) fn withdraw(&self, process: ProcessId, number: AccessNumber, why: &Refusal) {
         if let Some(outlet) = self.of(process) {
-            outlet.outbox.withdraw(Refused::from(why).to_frame(outlet.channel, Some(number)));
+            outlet.outbox.withdraw(RpcRefusal::from(why).to_frame(outlet.channel, Some(number)));
         }
     }
 }

@@ -10,12 +10,12 @@ use std::time::{Duration, SystemTime};
 
 use stickycas_model::params::Params;
 use stickycas_model::types::{ProcessId, Seed};
-use stickycas_proto::attach::WrittenParameters;
+use stickycas_proto::attach::EncodedParameters;
 use stickycas_proto::names::{InstanceId, InstanceName};
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
-use crate::identity::Principal;
+use crate::auth::Principal;
 
 /// What was fixed when an instance was created.
 #[derive(Debug)]
@@ -48,13 +48,13 @@ impl Definition {
 
     /// That a request for an instance with this definition asks for just this one, which lives and has the same name
     /// (F11). A drawn seed equals any.
-    pub(super) fn answers(&self, wanted: &Self, seed_given: bool) -> Result<(), Refused> {
+    pub(super) fn answers(&self, wanted: &Self, seed_given: bool) -> Result<(), RpcRefusal> {
         if self.terms == wanted.terms && (!seed_given || self.seed == wanted.seed) {
             return Ok(());
         }
         let name = self.name.as_ref().map_or("", InstanceName::as_str);
         let why = format!("{name} is the name of a living instance that was created differently");
-        Err(Refused::new(RefusalReason::NameTaken, why))
+        Err(RpcRefusal::new(RefusalReason::NameTaken, why))
     }
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Terms {
     pub(crate) params: Params,
     pub(crate) roster: Roster,
     /// The parameters as every hello is told them.
-    pub(super) written: WrittenParameters,
+    pub(super) written: EncodedParameters,
 }
 
 /// Of the digests. Random, so that nobody can choose rosters whose digests are the same.
@@ -78,7 +78,7 @@ static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 impl Terms {
     pub(super) fn new(creator: Principal, params: &Params, roster: &[String]) -> Self {
         let params = params.with_seed(Seed::default());
-        let written = WrittenParameters::new(&(&params).into());
+        let written = EncodedParameters::new(&(&params).into());
         let roster = Roster::new(roster);
         let digest = KEYS.hash_one((&creator, &params, &roster));
         Self { digest, creator, params, roster, written }

@@ -13,42 +13,42 @@ use std::time::Instant;
 use stickycas_model::history::OffenceKind;
 use stickycas_model::process::RawOp;
 use stickycas_model::types::{AccessNumber, ProcessId, RawValue, SessionId};
-use stickycas_proto::attach::{Asked, FRAMES_READ, Message, Request};
-use stickycas_proto::convert::access::{access_from_asked, value_from_asked};
+use stickycas_proto::attach::{DecodedFrame, DecodedRequest, EncodedResponse, MAX_FRAMES};
+use stickycas_proto::convert::access::{access_from_frame, decision_from_frame};
 use stickycas_proto::names::InstanceId;
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
 use super::calls::{expired, refuse_content};
-use super::channels::{Channel, Channels, accuse};
+use super::channels::{Channel, Channels, file_offence};
 use super::readers::Reading;
 use super::{Service, draining};
-use crate::drain::Waiting;
-use crate::identity::Caller;
+use crate::call_layer::Caller;
 use crate::instances::{Instance, Opened, Out, Outbox, Outlet, Taken, Taker};
-use crate::peer::Peer;
-use crate::principals::{Incident, Place};
-use crate::unreadable::Unreadable;
+use crate::quota::{Counter, Permit};
+use crate::transport::Connection;
+use crate::transport::DecodeFailure;
+use crate::transport::WaitForDrain;
 
 /// One Attach stream. See the module.
 pub(crate) struct AttachStream {
     service: Service,
     caller: Caller,
     /// `None` once the client has said all.
-    requests: Option<Streaming<Request>>,
+    requests: Option<Streaming<DecodedRequest>>,
     channels: Channels,
     outbox: Arc<Outbox>,
     taker: Taker,
-    drain: Waiting,
+    drain: WaitForDrain,
     /// How many frames were in the outbox when it last let others have their turn before it sent them.
     lingered: usize,
     /// Whether it is not listened to before its client has read.
     stalled: bool,
     over: bool,
     _reading: Option<Reading>,
-    _place: Place,
+    _permit: Permit,
 }
 
 /// Messages taken in before others have their turn: more may come in while these are handled.
@@ -58,13 +58,14 @@ impl AttachStream {
     pub(super) fn new(
         service: Service,
         caller: Caller,
-        peer: Option<Peer>,
-        requests: Streaming<Request>,
-        place: Place,
+        connection: Option<Connection>,
+        requests: Streaming<DecodedRequest>,
+        permit: Permit,
     ) -> Self {
         let outbox = Arc::new(Outbox::new(service.0.limits.unread_frames));
         let drain = service.0.drain.wait();
-        let reading = peer.map(|peer| service.0.readers.join(&outbox, peer, caller.account.clone()));
+        let reading =
+            connection.map(|connection| service.0.readers.join(&outbox, connection, caller.account.clone()));
         Self {
             service,
             caller,
@@ -77,7 +78,7 @@ impl AttachStream {
             stalled: false,
             over: false,
             _reading: reading,
-            _place: place,
+            _permit: permit,
         }
     }
 
@@ -105,83 +106,83 @@ impl AttachStream {
     fn is_stalled(&mut self) -> bool {
         let stalled = self.outbox.len() >= self.service.0.limits.unread_frames_to_pause;
         if stalled && !self.stalled {
-            self.caller.account.note(Incident::StreamStalled);
+            self.caller.account.count(Counter::StreamStalled);
         }
         self.stalled = stalled;
         stalled
     }
 
-    fn take(&mut self, Request(frames): Request) -> Result<(), Status> {
+    fn take(&mut self, DecodedRequest(frames): DecodedRequest) -> Result<(), Status> {
         // What comes in one message comes at one moment, and is charged at once. A message without frames costs as
         // much as one with one.
         let (count, now) = (frames.len(), Instant::now());
         let granted = self.caller.account.charge_frames(count.max(1), now);
-        let limit = self.service.0.limits.frames_per_message.min(FRAMES_READ - 1);
+        let limit = self.service.0.limits.frames_per_message.min(MAX_FRAMES - 1);
         if count > limit {
             let why = format!("{count} frames or more in one message: at most {limit} may be");
-            self.blame(OffenceKind::Oversized, &why);
-            return Err(Refused::new(RefusalReason::Malformed, why).into());
+            self.file_offence(OffenceKind::Oversized, &why);
+            return Err(RpcRefusal::new(RefusalReason::Malformed, why).into());
         }
         let mut frames = frames.into_iter();
         frames.by_ref().take(granted).for_each(|asked| self.handle(asked, now));
         if frames.len() > 0 {
-            let refused = self.caller.account.too_fast(1);
+            let refused = self.caller.account.rate_exceeded(1);
             frames.for_each(|asked| self.refuse_for_rate(&asked, &refused));
         }
         Ok(())
     }
 
     /// A frame above the rate of its principal: refused, and an offence. What follows it on its channel is none.
-    fn refuse_for_rate(&self, asked: &Asked, refused: &Refused) {
+    fn refuse_for_rate(&self, asked: &DecodedFrame, refused: &RpcRefusal) {
         let (channel, number) = match *asked {
-            Asked::Access { channel, number, .. } => (channel, AccessNumber::new(number)),
-            Asked::Hello { channel, .. } | Asked::Decision { channel, .. } => (channel, None),
-            Asked::Nothing => (0, None),
+            DecodedFrame::Access { channel, number, .. } => (channel, AccessNumber::new(number)),
+            DecodedFrame::Hello { channel, .. } | DecodedFrame::Decision { channel, .. } => (channel, None),
+            DecodedFrame::Unknown => (0, None),
         };
         let kind = OffenceKind::QuotaExceeded;
         match self.channels.get(channel) {
-            Some(channel) if self.caller.account.may_file(kind) => {
-                channel.accuse(kind, number, &refused.message);
+            Some(channel) if self.caller.account.may_file_offence(kind) => {
+                channel.file_offence(kind, number, &refused.message);
             }
             Some(_) => {}
-            None => self.caller.account.blame(kind, &refused.message),
+            None => self.caller.account.file_offence(kind, &refused.message),
         }
         self.refuse(channel, number, refused);
     }
 
     /// Files an offence that names no channel with every instance that is open here; if none is, with those where
     /// the principal was at work last.
-    fn blame(&self, kind: OffenceKind, detail: &str) {
+    fn file_offence(&self, kind: OffenceKind, detail: &str) {
         if self.channels.is_empty() {
-            self.caller.account.blame(kind, detail);
+            self.caller.account.file_offence(kind, detail);
         }
-        self.channels.all().for_each(|channel| channel.accuse(kind, None, detail));
+        self.channels.all().for_each(|channel| channel.file_offence(kind, None, detail));
     }
 
     /// The client's side of the stream failed: its bytes are no message, unless it broke off.
     fn broken(&self, status: &Status) -> Status {
         let unreadable =
-            Unreadable::of(status, &self.caller.request).filter(|_| !self.caller.request.is_broken());
+            DecodeFailure::of(status, &self.caller.request).filter(|_| !self.caller.request.is_broken());
         let Some(unreadable) = unreadable else { return Status::cancelled("the client is gone") };
-        self.caller.account.note(unreadable.incident());
-        self.blame(unreadable.offence(), status.message());
-        Unreadable::refused(status, &self.caller.request).into()
+        self.caller.account.count(unreadable.counter());
+        self.file_offence(unreadable.offence(), status.message());
+        DecodeFailure::refused(status, &self.caller.request).into()
     }
 
     /// One frame, which came at the moment `now`.
-    fn handle(&mut self, asked: Asked, now: Instant) {
+    fn handle(&mut self, asked: DecodedFrame, now: Instant) {
         let (channel, number, handled) = match asked {
-            Asked::Access { channel, number, op } => {
+            DecodedFrame::Access { channel, number, op } => {
                 let number = AccessNumber::new(number);
                 (channel, number, self.access(channel, number, op, now))
             }
-            Asked::Hello { channel, instance, incarnation } => {
+            DecodedFrame::Hello { channel, instance, incarnation } => {
                 (channel, None, self.hello(channel, instance, incarnation, now))
             }
-            Asked::Decision { channel, value } => (channel, None, self.decide(channel, value, now)),
-            Asked::Nothing => {
-                let refused = Refused::new(RefusalReason::Malformed, "the frame says nothing");
-                self.blame(OffenceKind::Malformed, &refused.message);
+            DecodedFrame::Decision { channel, value } => (channel, None, self.decide(channel, value, now)),
+            DecodedFrame::Unknown => {
+                let refused = RpcRefusal::new(RefusalReason::Malformed, "the frame says nothing");
+                self.file_offence(OffenceKind::Malformed, &refused.message);
                 (0, None, Err(refused))
             }
         };
@@ -196,7 +197,7 @@ impl AttachStream {
         instance: Option<InstanceId>,
         incarnation: u64,
         now: Instant,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RpcRefusal> {
         let (instance, process) = self.service.member(&self.caller, instance)?;
         let limits = &self.service.0.limits;
         if self.channels.is_taken(channel) || self.channels.taken() >= limits.channels_per_stream {
@@ -205,13 +206,15 @@ impl AttachStream {
         }
         if self.channels.is_taken(channel) {
             let why = format!("channel {channel} is in use");
-            accuse(&instance, process, OffenceKind::Malformed, None, &why);
-            return Err(Refused::new(RefusalReason::Malformed, why));
+            file_offence(&instance, process, OffenceKind::Malformed, None, &why);
+            return Err(RpcRefusal::new(RefusalReason::Malformed, why));
         }
         if self.channels.taken() >= limits.channels_per_stream {
             let why = format!("the stream has {} channels, as many as it may", limits.channels_per_stream);
-            accuse(&instance, process, OffenceKind::QuotaExceeded, None, &why);
-            return Err(Refused::new(RefusalReason::TooManyStreams, why).with_retry_after(limits.retry_after));
+            file_offence(&instance, process, OffenceKind::QuotaExceeded, None, &why);
+            return Err(
+                RpcRefusal::new(RefusalReason::TooManyStreams, why).with_retry_after(limits.retry_after)
+            );
         }
         self.channels.make_room(channel, limits.channels_per_stream);
         let outlet = Outlet { outbox: self.outbox.clone(), channel };
@@ -219,7 +222,7 @@ impl AttachStream {
             .hello(process, incarnation, &outlet, now)
             .map_err(|error| self.service.not_taken(&error))?;
         if replaced {
-            self.caller.account.note(Incident::SessionReplaced);
+            self.caller.account.count(Counter::SessionReplaced);
         }
         self.channels.open(channel, Channel::new(&instance, process, session));
         Ok(())
@@ -231,26 +234,26 @@ impl AttachStream {
         number: Option<AccessNumber>,
         op: Option<RawOp>,
         now: Instant,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RpcRefusal> {
         let (instance, process, session) = self.channel(channel)?;
-        let access = access_from_asked(number, op, process, session, instance.params())
+        let access = access_from_frame(number, op, process, session, instance.params())
             .map_err(|error| refuse_content(&instance, process, number, &error))?;
         let number = access.number;
         match instance.access(access, now).map_err(|error| self.service.not_taken(&error))? {
             Taken::Waits(()) => self.taker.accepted += 1,
-            Taken::WaitedBefore(()) => self.caller.account.note(Incident::AccessRepeated),
+            Taken::WaitedBefore(()) => self.caller.account.count(Counter::AccessRepeated),
             Taken::Answered(answered) => self.outbox.repeat(channel, number, answered),
             Taken::AnsweredBefore(answered) => {
-                self.caller.account.note(Incident::AccessRepeated);
+                self.caller.account.count(Counter::AccessRepeated);
                 self.outbox.repeat(channel, number, answered);
             }
         }
         Ok(())
     }
 
-    fn decide(&mut self, channel: u32, value: RawValue, now: Instant) -> Result<(), Refused> {
+    fn decide(&mut self, channel: u32, value: RawValue, now: Instant) -> Result<(), RpcRefusal> {
         let (instance, process, session) = self.channel(channel)?;
-        let value = value_from_asked(value, instance.params())
+        let value = decision_from_frame(value, instance.params())
             .map_err(|error| refuse_content(&instance, process, None, &error))?;
         instance
             .decide(process, Some(session), value, now)
@@ -261,21 +264,21 @@ impl AttachStream {
         Ok(())
     }
 
-    fn channel(&self, channel: u32) -> Result<(Arc<Instance>, ProcessId, SessionId), Refused> {
+    fn channel(&self, channel: u32) -> Result<(Arc<Instance>, ProcessId, SessionId), RpcRefusal> {
         let Some(open) = self.channels.get(channel) else {
             let why = format!("channel {channel} is not open: say hello first");
-            return Err(Refused::new(RefusalReason::Malformed, why));
+            return Err(RpcRefusal::new(RefusalReason::Malformed, why));
         };
         Ok((open.instance().ok_or_else(expired)?, open.process, open.session))
     }
 
-    fn refuse(&self, channel: u32, number: Option<AccessNumber>, refused: &Refused) {
-        self.caller.account.refuse(refused.reason);
+    fn refuse(&self, channel: u32, number: Option<AccessNumber>, refused: &RpcRefusal) {
+        self.caller.account.count_refusal(refused.reason);
         self.outbox.push(refused.to_frame(channel, number));
     }
 
     /// What ends the stream, if anything does; else what to send.
-    fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Message, Status>>> {
+    fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<EncodedResponse, Status>>> {
         if Pin::new(&mut self.drain).poll(cx).is_ready() {
             return Poll::Ready(Some(Err(draining().into())));
         }
@@ -296,7 +299,7 @@ impl AttachStream {
             Out::Frames(message) => Poll::Ready(Some(Ok(message))),
             Out::Overfull => {
                 let why = format!("{} frames were left unread", limits.unread_frames);
-                let refused = Refused::new(RefusalReason::ReaderTooSlow, why);
+                let refused = RpcRefusal::new(RefusalReason::ReaderTooSlow, why);
                 Poll::Ready(Some(Err(refused.with_retry_after(limits.retry_after).into())))
             }
             Out::Idle if self.requests.is_none() => Poll::Ready(None),
@@ -306,7 +309,7 @@ impl AttachStream {
 }
 
 impl Stream for AttachStream {
-    type Item = Result<Message, Status>;
+    type Item = Result<EncodedResponse, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.over {
@@ -314,7 +317,7 @@ impl Stream for AttachStream {
         }
         let next = self.next(cx);
         if let Poll::Ready(Some(Err(status))) = &next {
-            self.caller.account.refuse_with(status);
+            self.caller.account.count_status(status);
         }
         self.over = matches!(next, Poll::Ready(None | Some(Err(_))));
         next
@@ -324,7 +327,7 @@ impl Stream for AttachStream {
 impl Drop for AttachStream {
     fn drop(&mut self) {
         if !self.over || self.caller.request.is_broken() {
-            self.caller.account.note(Incident::StreamAbandoned);
+            self.caller.account.count(Counter::StreamAbandoned);
         }
         self.channels.all().for_each(Channel::hang_up);
     }

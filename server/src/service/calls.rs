@@ -12,7 +12,7 @@ use stickycas_proto::convert::WireError;
 use stickycas_proto::convert::access::{access_from_append, access_from_read, value_from_wire};
 use stickycas_proto::convert::answer::append_response;
 use stickycas_proto::names::InstanceId;
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::{
     AppendRequest, AppendResponse, DecideRequest, DecideResponse, ReadRequest, RefusalReason,
 };
@@ -20,10 +20,10 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::attach::AttachStream;
 use super::{Service, draining};
-use crate::identity::Caller;
+use crate::call_layer::Caller;
 use crate::instances::{Answered, Instance, NotTaken, Taken, Ticket};
-use crate::peer::Peer;
-use crate::principals::{Incident, Share};
+use crate::quota::{Counter, Quota};
+use crate::transport::Connection;
 
 #[tonic::async_trait]
 impl StickyCasService for Service {
@@ -31,14 +31,15 @@ impl StickyCasService for Service {
 
     async fn attach(
         &self,
-        request: Request<Streaming<attach::Request>>,
+        request: Request<Streaming<attach::DecodedRequest>>,
     ) -> Result<Response<AttachStream>, Status> {
         let caller = self.caller(request.extensions())?;
-        let place = caller.account.take(Share::AttachStreams);
-        let place = place
-            .inspect_err(|refused| caller.account.blame(OffenceKind::QuotaExceeded, &refused.message))?;
-        let peer = request.extensions().get::<Peer>().cloned();
-        Ok(Response::new(AttachStream::new(self.clone(), caller, peer, request.into_inner(), place)))
+        let permit = caller.account.take(Quota::AttachStreams);
+        let permit = permit.inspect_err(|refused| {
+            caller.account.file_offence(OffenceKind::QuotaExceeded, &refused.message)
+        })?;
+        let connection = request.extensions().get::<Connection>().cloned();
+        Ok(Response::new(AttachStream::new(self.clone(), caller, connection, request.into_inner(), permit)))
     }
 }
 
@@ -55,7 +56,7 @@ impl Service {
             let Answered { phase, answer, .. } = answered.await?;
             match answer {
                 Answer::Append(answer) => Ok(append_response(phase, answer)),
-                Answer::Read(_) => Err(Refused::internal().into()),
+                Answer::Read(_) => Err(RpcRefusal::internal().into()),
             }
         }
     }
@@ -65,7 +66,7 @@ impl Service {
         &self,
         caller: &Caller,
         request: &ReadRequest,
-    ) -> impl Future<Output = Result<Answered, Refused>> + use<> {
+    ) -> impl Future<Output = Result<Answered, RpcRefusal>> + use<> {
         let read = |process, _: &Params| access_from_read(request, process);
         self.answered(self.take(caller, &request.instance_id, request.access_number, read))
     }
@@ -84,22 +85,22 @@ impl Service {
         &self,
         caller: &Caller,
         id: Option<InstanceId>,
-    ) -> Result<(Arc<Instance>, ProcessId), Refused> {
+    ) -> Result<(Arc<Instance>, ProcessId), RpcRefusal> {
         let id = id.ok_or_else(|| {
-            caller.account.blame(OffenceKind::Malformed, &WireError::InstanceId.to_string());
-            Refused::from(&WireError::InstanceId)
+            caller.account.file_offence(OffenceKind::Malformed, &WireError::InstanceId.to_string());
+            RpcRefusal::from(&WireError::InstanceId)
         })?;
         let instance = self.0.instances.get(id)?;
         match instance.process_of(&caller.principal) {
             Some(process) => {
-                caller.account.acts_at(&instance, process);
+                caller.account.remember_instance(&instance, process);
                 Ok((instance, process))
             }
             None => {
                 tracing::warn!(instance = %id, principal = ?caller.principal.as_str(), "foreign identity");
                 let why = format!("{:?} is no process of instance {id}", caller.principal.as_str());
-                caller.account.blame(OffenceKind::ForeignIdentity, &why);
-                Err(Refused::new(RefusalReason::NotAMember, why))
+                caller.account.file_offence(OffenceKind::ForeignIdentity, &why);
+                Err(RpcRefusal::new(RefusalReason::NotAMember, why))
             }
         }
     }
@@ -112,7 +113,7 @@ impl Service {
         id: &str,
         number: u64,
         read: impl FnOnce(ProcessId, &Params) -> Result<Access, WireError>,
-    ) -> Result<Taken<Ticket>, Refused> {
+    ) -> Result<Taken<Ticket>, RpcRefusal> {
         let (instance, process) = self.member(caller, id.parse().ok())?;
         let access = read(process, instance.params())
             .map_err(|error| refuse_content(&instance, process, AccessNumber::new(number), &error))?;
@@ -120,12 +121,12 @@ impl Service {
             let refused = self.not_taken(&error);
             if matches!(error, NotTaken::TooManyCallers) {
                 let (kind, detail) = (OffenceKind::QuotaExceeded, refused.message.clone());
-                instance.accuse(Offence { process, kind, number: None, phase: None, detail });
+                instance.file_offence(Offence { process, kind, number: None, phase: None, detail });
             }
             refused
         })?;
         if matches!(taken, Taken::AnsweredBefore(_) | Taken::WaitedBefore(_)) {
-            caller.account.note(Incident::AccessRepeated);
+            caller.account.count(Counter::AccessRepeated);
         }
         Ok(taken)
     }
@@ -133,8 +134,8 @@ impl Service {
     /// Waits for the answer, if need be.
     fn answered(
         &self,
-        taken: Result<Taken<Ticket>, Refused>,
-    ) -> impl Future<Output = Result<Answered, Refused>> + use<> {
+        taken: Result<Taken<Ticket>, RpcRefusal>,
+    ) -> impl Future<Output = Result<Answered, RpcRefusal>> + use<> {
         let drain = self.0.drain.clone();
         async move {
             let ticket = match taken? {
@@ -146,7 +147,7 @@ impl Service {
                 return Err(draining());
             }
             match ticket.await {
-                Ok(outcome) => outcome.map_err(|refusal| Refused::from(&refusal)),
+                Ok(outcome) => outcome.map_err(|refusal| RpcRefusal::from(&refusal)),
                 // Nobody will answer any more, with the access still waiting.
                 Err(_) if drain.has_begun() => Err(draining()),
                 Err(_) => Err(expired()),
@@ -154,21 +155,22 @@ impl Service {
         }
     }
 
-    pub(super) fn not_taken(&self, error: &NotTaken) -> Refused {
+    pub(super) fn not_taken(&self, error: &NotTaken) -> RpcRefusal {
         match error {
-            NotTaken::Refused(refusal) => Refused::from(refusal),
+            NotTaken::Refused(refusal) => RpcRefusal::from(refusal),
             NotTaken::Expired => expired(),
             NotTaken::TooManyCallers => {
                 let limit = self.0.limits.callers_per_access;
                 let why = format!("{limit} calls wait for this access, as many as may");
-                Refused::new(RefusalReason::TooManyWaiting, why).with_retry_after(self.0.limits.retry_after)
+                RpcRefusal::new(RefusalReason::TooManyWaiting, why)
+                    .with_retry_after(self.0.limits.retry_after)
             }
         }
     }
 }
 
-pub(super) fn expired() -> Refused {
-    Refused::new(RefusalReason::InstanceUnknown, "the instance has expired")
+pub(super) fn expired() -> RpcRefusal {
+    RpcRefusal::new(RefusalReason::InstanceUnknown, "the instance has expired")
 }
 
 /// Refuses what a message of a member contains, which is an offence (B2).
@@ -177,11 +179,11 @@ pub(super) fn refuse_content(
     process: ProcessId,
     number: Option<AccessNumber>,
     error: &WireError,
-) -> Refused {
+) -> RpcRefusal {
     let kind = match error {
         WireError::Value { error: ValueError::TooLarge { .. }, .. } => OffenceKind::Oversized,
         _ => OffenceKind::Malformed,
     };
-    instance.accuse(Offence { process, kind, number, phase: None, detail: error.to_string() });
-    Refused::from(error)
+    instance.file_offence(Offence { process, kind, number, phase: None, detail: error.to_string() });
+    RpcRefusal::from(error)
 }

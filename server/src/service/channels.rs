@@ -100,9 +100,9 @@ impl Channel {
     }
 
     /// Files an offence of the process.
-    pub(super) fn accuse(&self, kind: OffenceKind, number: Option<AccessNumber>, detail: &str) {
+    pub(super) fn file_offence(&self, kind: OffenceKind, number: Option<AccessNumber>, detail: &str) {
         if let Some(instance) = self.instance() {
-            accuse(&instance, self.process, kind, number, detail);
+            file_offence(&instance, self.process, kind, number, detail);
         }
     }
 
@@ -115,12 +115,12 @@ impl Channel {
 }
 
 /// Files an offence of a process.
-pub(super) fn accuse(
+pub(super) fn file_offence(
     instance: &Instance,
     process: ProcessId,
     kind: OffenceKind,
     number: Option<AccessNumber>,
     detail: &str,
 ) {
-    instance.accuse(Offence { process, kind, number, phase: None, detail: detail.to_owned() });
+    instance.file_offence(Offence { process, kind, number, phase: None, detail: detail.to_owned() });
 }

@@ -4,28 +4,28 @@ mod attach;
 mod calls;
 mod channels;
 mod counts;
+mod grpc_framing;
 mod instances;
 mod readers;
 mod status;
-mod unary;
 mod watch;
 
 use std::sync::Arc;
 
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use stickycas_proto::v1::instance_service_server::InstanceServiceServer;
 use stickycas_proto::v1::server_service_server::ServerServiceServer;
 use tonic::Extensions;
 
-use crate::drain::Drain;
-use crate::identity::Caller;
+use crate::call_layer::Caller;
 use crate::instances::Instances;
 use crate::limits::Limits;
-use crate::principals::Principals;
+use crate::quota::Principals;
+use crate::transport::Drain;
 
+use grpc_framing::UnaryEndpoint;
 use readers::Readers;
-use unary::StickyCas;
 
 /// What the services need.
 #[derive(Clone, Debug)]
@@ -56,8 +56,8 @@ impl Service {
     }
 
     /// The list itself: append, read, decide, attach.
-    pub(crate) fn sticky_cas(&self) -> StickyCas {
-        StickyCas::new(self.clone(), &self.0.limits)
+    pub(crate) fn sticky_cas(&self) -> UnaryEndpoint {
+        UnaryEndpoint::new(self.clone(), &self.0.limits)
     }
 
     /// Instances: create, get, list, watch, close.
@@ -73,23 +73,23 @@ impl Service {
     }
 
     /// Who calls, unless the server takes nothing new.
-    fn caller(&self, extensions: &Extensions) -> Result<Caller, Refused> {
+    fn caller(&self, extensions: &Extensions) -> Result<Caller, RpcRefusal> {
         self.check_serving()?;
         caller(extensions)
     }
 
     /// Fails once the server takes nothing new.
-    fn check_serving(&self) -> Result<(), Refused> {
+    fn check_serving(&self) -> Result<(), RpcRefusal> {
         if self.0.drain.has_begun() { Err(draining()) } else { Ok(()) }
     }
 }
 
-fn caller(extensions: &Extensions) -> Result<Caller, Refused> {
+fn caller(extensions: &Extensions) -> Result<Caller, RpcRefusal> {
     let caller = extensions.get::<Caller>().cloned();
     debug_assert!(caller.is_some(), "the border is around every service");
-    caller.ok_or_else(Refused::internal)
+    caller.ok_or_else(RpcRefusal::internal)
 }
 
-fn draining() -> Refused {
-    Refused::new(RefusalReason::Draining, "the server is shutting down")
+fn draining() -> RpcRefusal {
+    RpcRefusal::new(RefusalReason::Draining, "the server is shutting down")
 }

@@ -10,8 +10,8 @@ use slab::Slab;
 use tokio::time::Instant;
 
 use crate::instances::Outbox;
-use crate::peer::Peer;
-use crate::principals::{Account, Incident};
+use crate::quota::{Account, Counter};
+use crate::transport::Connection;
 
 /// All open Attach streams. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -20,7 +20,7 @@ pub(super) struct Readers(Arc<Mutex<Slab<Reader>>>);
 #[derive(Debug)]
 struct Reader {
     outbox: Weak<Outbox>,
-    peer: Peer,
+    connection: Connection,
     account: Arc<Account>,
     /// What it had taken when it was last seen to take something, and when that was.
     taken: u64,
@@ -36,9 +36,14 @@ pub(super) struct Reading {
 
 impl Readers {
     /// A new stream.
-    pub(super) fn join(&self, outbox: &Arc<Outbox>, peer: Peer, account: Arc<Account>) -> Reading {
+    pub(super) fn join(
+        &self,
+        outbox: &Arc<Outbox>,
+        connection: Connection,
+        account: Arc<Account>,
+    ) -> Reading {
         let outbox = Arc::downgrade(outbox);
-        let reader = Reader { outbox, peer, account, taken: 0, since: Instant::now() };
+        let reader = Reader { outbox, connection, account, taken: 0, since: Instant::now() };
         Reading { readers: self.clone(), key: self.all().insert(reader) }
     }
 
@@ -66,8 +71,8 @@ impl Reader {
             (self.taken, self.since) = (taken, Instant::now());
         } else if self.since.elapsed() >= unread_for {
             tracing::warn!(principal = ?self.account.principal().as_str(), "connection cut: its client does not read");
-            self.account.note(Incident::ConnectionUnread);
-            self.peer.cut();
+            self.account.count(Counter::ConnectionUnread);
+            self.connection.abort();
             self.since = Instant::now();
         }
     }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use prost::Message as _;
 use stickycas_model::machine::Entry;
 use stickycas_model::types::Phase;
-use stickycas_proto::status::{Details, Refused};
+use stickycas_proto::status::{RefusalDetails, RpcRefusal};
 use stickycas_proto::v1::watch_response::Content;
 use stickycas_proto::v1::{self, EventBatch, RefusalReason, WatchResponse};
 use tokio_stream::Stream;
@@ -18,10 +18,10 @@ use tonic::Status;
 
 use super::status::status_to_wire;
 use super::{Service, draining};
-use crate::drain::Waiting;
 use crate::instances::{Instance, Next, Snapshot, WatcherId};
 use crate::limits::Limits;
-use crate::principals::Place;
+use crate::quota::Permit;
+use crate::transport::WaitForDrain;
 
 /// One Watch stream. See the module.
 pub(crate) struct WatchStream {
@@ -32,26 +32,26 @@ pub(crate) struct WatchStream {
     snapshot: Vec<v1::Snapshot>,
     /// The index of the next event.
     index: u64,
-    drain: Waiting,
+    drain: WaitForDrain,
     over: bool,
-    place: Place,
+    permit: Permit,
 }
 
 impl WatchStream {
     /// From this event on.
-    pub(super) fn from_index(service: &Service, instance: Arc<Instance>, index: u64, place: Place) -> Self {
+    pub(super) fn from_index(service: &Service, instance: Arc<Instance>, index: u64, permit: Permit) -> Self {
         let drain = service.0.drain.wait();
         let service = service.clone();
         let watcher = instance.watcher();
-        Self { service, instance, watcher, snapshot: Vec::new(), index, drain, over: false, place }
+        Self { service, instance, watcher, snapshot: Vec::new(), index, drain, over: false, permit }
     }
 
     /// A snapshot, and then what happens after it.
-    pub(super) fn with_snapshot(service: &Service, instance: Arc<Instance>, place: Place) -> Self {
+    pub(super) fn with_snapshot(service: &Service, instance: Arc<Instance>, permit: Permit) -> Self {
         let limits = &service.0.limits;
         let snapshot = instance.snapshot();
         let parts = snapshot_to_wire(&snapshot, limits);
-        let mut stream = Self::from_index(service, instance, snapshot.next_index, place);
+        let mut stream = Self::from_index(service, instance, snapshot.next_index, permit);
         stream.snapshot = parts;
         stream
     }
@@ -88,7 +88,7 @@ impl Stream for WatchStream {
         }
         let next = self.next(cx);
         if let Poll::Ready(Some(Err(status))) = &next {
-            self.place.account().refuse_with(status);
+            self.permit.account().count_status(status);
         }
         self.over = matches!(next, Poll::Ready(None | Some(Err(_))));
         next
@@ -101,10 +101,10 @@ impl Drop for WatchStream {
     }
 }
 
-fn too_slow(oldest: Phase) -> Refused {
+fn too_slow(oldest: Phase) -> RpcRefusal {
     let why = format!("you read too slowly: what you missed is kept from phase {oldest} on");
-    let details = Details { resume_phase: Some(oldest), ..Details::default() };
-    Refused::new(RefusalReason::WatcherTooSlow, why).with_details(details)
+    let details = RefusalDetails { resume_phase: Some(oldest), ..RefusalDetails::default() };
+    RpcRefusal::new(RefusalReason::WatcherTooSlow, why).with_details(details)
 }
 
 /// The parts of a snapshot, last part first.

@@ -15,7 +15,7 @@ use stickycas_model::params::Patience;
 use stickycas_model::player::{Player, Step};
 use stickycas_model::process::RawOp;
 use stickycas_model::types::{AccessNumber, Phase, ProcessId, SessionId};
-use stickycas_proto::convert::answer::Received;
+use stickycas_proto::convert::answer::AnswerData;
 use stickycas_proto::v1::{self, RefusalReason};
 use tokio::time::Instant;
 
@@ -129,11 +129,11 @@ impl Part {
     pub(super) fn answered(
         &mut self,
         number: AccessNumber,
-        received: Received,
+        received: AnswerData,
         now: Instant,
         into: &mut Histograms,
     ) {
-        let Received { phase, answer, entries } = received;
+        let AnswerData { phase, answer, entries } = received;
         let ended = match answer {
             Answer::Append(AppendAnswer::Success(_)) => Ended::Won,
             Answer::Append(AppendAnswer::Failed) => Ended::Lost,

@@ -6,7 +6,7 @@ use stickycas_client::Connection;
 use stickycas_model::player::Step;
 use stickycas_model::process::{RawOp, SendTime};
 use stickycas_model::types::AccessNumber;
-use stickycas_proto::convert::answer::Received;
+use stickycas_proto::convert::answer::AnswerData;
 use stickycas_proto::v1;
 use tokio::time::{Instant, sleep};
 
@@ -82,12 +82,12 @@ async fn access(
             let value = value.to_bytes();
             let request = v1::AppendRequest { instance_id, access_number, value, no_wait: false };
             let answer = connection.list().append(request).await;
-            answer.map(|response| Received::from_append(response.get_ref()))
+            answer.map(|response| AnswerData::from_append(response.get_ref()))
         }
         RawOp::Read(start) => {
             let request = v1::ReadRequest { instance_id, access_number, start: start.get(), no_wait: false };
             let answer = connection.list().read(request).await;
-            answer.map(|response| Received::from_read(response.get_ref(), params))
+            answer.map(|response| AnswerData::from_read(response.get_ref(), params))
         }
     };
     let now = Instant::now();

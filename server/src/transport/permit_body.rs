@@ -1,8 +1,8 @@
-//! Answers that are on their way: a call's place is taken until its answer has left the server.
+//! Answers that are on their way: a call's permit is taken until its answer has left the server.
 //!
 //! With its headers a call looks answered, but what follows them waits for the client: in the body while the client
 //! opens no window, then in the transport until the socket takes it. A client that reads nothing could so have any
-//! number of answers lie here. So the body owns the place, and every piece of it shares it.
+//! number of answers lie here. So the body owns the permit, and every piece of it shares it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,28 +13,28 @@ use http_body::{Frame, SizeHint};
 use tonic::Status;
 use tonic::body::Body;
 
-use crate::principals::Place;
+use crate::quota::Permit;
 
-/// The body of an answer, and the place that it takes.
-pub(crate) struct Unread {
+/// The body of an answer, and the permit that it takes.
+pub(crate) struct PermitBody {
     body: Body,
-    place: Arc<Place>,
+    permit: Arc<Permit>,
 }
 
-/// Bytes of an answer, and the place that they take.
+/// Bytes of an answer, and the permit that they take.
 struct Piece {
     bytes: Bytes,
-    _place: Arc<Place>,
+    _permit: Arc<Permit>,
 }
 
-impl Unread {
-    /// This body, which takes the place until nothing of it is left.
-    pub(crate) fn new(body: Body, place: Place) -> Self {
-        Self { body, place: Arc::new(place) }
+impl PermitBody {
+    /// This body, which takes the permit until nothing of it is left.
+    pub(crate) fn new(body: Body, permit: Permit) -> Self {
+        Self { body, permit: Arc::new(permit) }
     }
 
     fn piece(&self, bytes: Bytes) -> Bytes {
-        Bytes::from_owner(Piece { bytes, _place: self.place.clone() })
+        Bytes::from_owner(Piece { bytes, _permit: self.permit.clone() })
     }
 }
 
@@ -44,7 +44,7 @@ impl AsRef<[u8]> for Piece {
     }
 }
 
-impl http_body::Body for Unread {
+impl http_body::Body for PermitBody {
     type Data = Bytes;
     type Error = Status;
 

@@ -2,7 +2,7 @@
 //!
 //! On its way in a call gets its caller, is charged to the caller's account and takes a place of its share; what is
 //! above a limit goes no further. On its way out it is counted: why it was refused, or that nobody waited for the
-//! answer; the answer keeps the place until it is gone. Health and reflection do not pass here: they are for whoever asks.
+//! answer; the answer keeps the permit until it is gone. Health and reflection do not pass here: they are for whoever asks.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,59 +10,80 @@ use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
 use stickycas_model::history::OffenceKind;
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tower::{Layer, Service};
 
+use crate::auth::{Authenticator, Principal};
 use crate::config::Config;
-use crate::identity::{Caller, Directory};
-use crate::peer::Peer;
-use crate::principals::{Account, Incident, Place, Principals, Share};
-use crate::unread::Unread;
-use crate::unreadable::{RequestEnd, Unreadable, Watched};
+use crate::quota::{Account, Counter, Permit, Principals, Quota};
+use crate::transport::{BodyState, Connection, DecodeFailure, LimitedBody, PermitBody};
+
+/// Who calls and what it may do beyond being a process of an instance.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    /// Who.
+    pub(crate) principal: Principal,
+    /// May create instances (F11).
+    pub(crate) coordinator: bool,
+    /// May look at every instance (F13).
+    pub(crate) observer: bool,
+    /// What the principal may still ask for, and what is kept of what it does.
+    pub(crate) account: Arc<Account>,
+    /// How the request's messages end.
+    pub(crate) request: Arc<BodyState>,
+}
 
 /// Puts the border around a service.
 #[derive(Clone, Debug)]
-pub(crate) struct BorderLayer(Arc<Gate>);
+pub(crate) struct CallLayer(Arc<CallPolicy>);
 
 #[derive(Debug)]
-struct Gate {
-    directory: Directory,
+struct CallPolicy {
+    authenticator: Authenticator,
     principals: Principals,
     call_bytes: usize,
 }
 
-impl BorderLayer {
+impl CallLayer {
     pub(crate) fn new(config: &Config, principals: Principals) -> Self {
-        let directory = Directory::new(config);
-        Self(Arc::new(Gate { directory, principals, call_bytes: config.limits.call_bytes }))
+        let authenticator = Authenticator::new(config);
+        Self(Arc::new(CallPolicy { authenticator, principals, call_bytes: config.limits.call_bytes }))
     }
 }
 
-impl Gate {
+impl CallPolicy {
     /// Lets a request in, or says why not.
-    fn admit<B>(&self, request: &Request<B>) -> Result<(Caller, Place), Refused> {
-        let name = self.directory.identify(request.headers());
-        let name = name.inspect_err(|refused| self.principals.all().refuse(refused.reason))?;
-        let peer = request.extensions().get::<Peer>();
-        let account = match peer.and_then(Peer::owner) {
+    fn admit<B>(&self, request: &Request<B>) -> Result<(Caller, Permit), RpcRefusal> {
+        let name = self.authenticator.identify(request.headers());
+        let name = name.inspect_err(|refused| self.principals.all().count_refusal(refused.reason))?;
+        let connection = request.extensions().get::<Connection>();
+        let account = match connection.and_then(Connection::account) {
             Some(owner) if owner.principal().as_str() == name => owner.clone(),
             _ => self
                 .principals
                 .account(name)
-                .inspect_err(|refused| self.principals.all().refuse(refused.reason))?,
+                .inspect_err(|refused| self.principals.all().count_refusal(refused.reason))?,
         };
-        let place = charge(peer, &account).inspect_err(|refused| {
-            account.refuse(refused.reason);
-            account.blame(OffenceKind::QuotaExceeded, &refused.message);
+        let permit = charge(connection, &account).inspect_err(|refused| {
+            account.count_refusal(refused.reason);
+            account.file_offence(OffenceKind::QuotaExceeded, &refused.message);
         })?;
-        Ok((self.directory.caller(account, Arc::default()), place))
+        let principal = account.principal().clone();
+        let caller = Caller {
+            coordinator: self.authenticator.is_coordinator(&principal),
+            observer: self.authenticator.is_observer(&principal),
+            principal,
+            account,
+            request: Arc::default(),
+        };
+        Ok((caller, permit))
     }
 }
 
-impl Gate {
+impl CallPolicy {
     /// Bytes that a call of this method may send. What is large by nature is so only for those who may make the call.
     fn bytes_of(&self, path: &str, caller: &Caller) -> usize {
         match method(path) {
@@ -86,38 +107,38 @@ fn method(path: &str) -> &str {
 }
 
 /// Whether the principal may make this call and have this connection. What is refused is paid for like any other.
-fn charge(peer: Option<&Peer>, account: &Arc<Account>) -> Result<Place, Refused> {
+fn charge(connection: Option<&Connection>, account: &Arc<Account>) -> Result<Permit, RpcRefusal> {
     account.charge_call()?;
-    if let Some(peer) = peer {
-        peer.speak(account)?;
+    if let Some(connection) = connection {
+        connection.claim(account)?;
     }
-    account.take(Share::Calls)
+    account.take(Quota::Calls)
 }
 
-impl<S> Layer<S> for BorderLayer {
-    type Service = Border<S>;
+impl<S> Layer<S> for CallLayer {
+    type Service = CallService<S>;
 
-    fn layer(&self, inner: S) -> Border<S> {
-        Border { inner, gate: self.0.clone() }
+    fn layer(&self, inner: S) -> CallService<S> {
+        CallService { inner, policy: self.0.clone() }
     }
 }
 
-/// The service of [`BorderLayer`].
+/// The service of [`CallLayer`].
 #[derive(Clone, Debug)]
-pub(crate) struct Border<S> {
+pub(crate) struct CallService<S> {
     inner: S,
-    gate: Arc<Gate>,
+    policy: Arc<CallPolicy>,
 }
 
-impl<S, B> Service<Request<B>> for Border<S>
+impl<S, B> Service<Request<B>> for CallService<S>
 where
-    S: Service<Request<Watched<B>>, Response = Response<Body>>,
+    S: Service<Request<LimitedBody<B>>, Response = Response<Body>>,
     S::Future: Unpin,
 {
     type Response = Response<Body>;
     type Error = S::Error;
     type Future = tokio_util::either::Either<
-        Answering<S::Future>,
+        CallFuture<S::Future>,
         std::future::Ready<Result<Response<Body>, S::Error>>,
     >;
 
@@ -127,39 +148,39 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         use tokio_util::either::Either;
-        match self.gate.admit(&request) {
-            Ok((caller, place)) => {
+        match self.policy.admit(&request) {
+            Ok((caller, permit)) => {
                 let path = request.uri().path();
                 let (account, end) = (caller.account.clone(), caller.request.clone());
-                let call = Call { account, request: end, place, streams: is_stream(path) };
-                let limit = self.gate.bytes_of(path, &caller);
+                let call = Call { account, request: end, permit, streams: is_stream(path) };
+                let limit = self.policy.bytes_of(path, &caller);
                 request.extensions_mut().insert(caller);
-                let request = request.map(|body| Watched::new(body, call.request.clone(), limit));
-                Either::Left(Answering { inner: self.inner.call(request), call: Some(call) })
+                let request = request.map(|body| LimitedBody::new(body, call.request.clone(), limit));
+                Either::Left(CallFuture { inner: self.inner.call(request), call: Some(call) })
             }
             Err(refused) => Either::Right(std::future::ready(Ok(refused.to_status().into_http()))),
         }
     }
 }
 
-impl<S: NamedService> NamedService for Border<S> {
+impl<S: NamedService> NamedService for CallService<S> {
     const NAME: &'static str = S::NAME;
 }
 
 /// A call on its way, until it is answered or its stream has begun.
-pub(crate) struct Answering<F> {
+pub(crate) struct CallFuture<F> {
     inner: F,
     call: Option<Call>,
 }
 
 struct Call {
     account: Arc<Account>,
-    request: Arc<RequestEnd>,
-    place: Place,
+    request: Arc<BodyState>,
+    permit: Permit,
     streams: bool,
 }
 
-impl<F, E> Future for Answering<F>
+impl<F, E> Future for CallFuture<F>
 where
     F: Future<Output = Result<Response<Body>, E>> + Unpin,
 {
@@ -172,10 +193,10 @@ where
     }
 }
 
-impl<F> Drop for Answering<F> {
+impl<F> Drop for CallFuture<F> {
     fn drop(&mut self) {
         if let Some(call) = self.call.take() {
-            call.account.note(Incident::CallAbandoned);
+            call.account.count(Counter::CallAbandoned);
         }
     }
 }
@@ -187,27 +208,27 @@ impl Call {
             return if self.streams { response } else { self.hold(response) };
         };
         if self.request.is_broken() {
-            self.account.note(Incident::CallAbandoned);
+            self.account.count(Counter::CallAbandoned);
             return response;
         }
-        match Unreadable::of(&status, &self.request) {
+        match DecodeFailure::of(&status, &self.request) {
             Some(unreadable) => {
-                let refused = Unreadable::refused(&status, &self.request);
-                self.account.note(unreadable.incident());
-                self.account.refuse(refused.reason);
-                self.account.blame(unreadable.offence(), &refused.message);
+                let refused = DecodeFailure::refused(&status, &self.request);
+                self.account.count(unreadable.counter());
+                self.account.count_refusal(refused.reason);
+                self.account.file_offence(unreadable.offence(), &refused.message);
                 refused.to_status().into_http()
             }
             None => {
-                self.account.refuse_with(&status);
+                self.account.count_status(&status);
                 response
             }
         }
     }
 
-    /// The answer takes the call's place until it is gone.
+    /// The answer takes the call's permit until it is gone.
     fn hold(self, response: Response<Body>) -> Response<Body> {
-        response.map(|body| Body::new(Unread::new(body, self.place)))
+        response.map(|body| Body::new(PermitBody::new(body, self.permit)))
     }
 }
 

@@ -19,10 +19,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
-use crate::last_words::LastWords;
+use super::connection::{Connection, UnclaimedConnections};
+use super::last_words::LastWords;
 use crate::limits::Limits;
-use crate::peer::{Nameless, Peer};
-use crate::principals::{Incident, Principals};
+use crate::quota::{Counter, Principals};
 
 /// How long to wait after an accept failed, usually for want of file descriptors.
 const BACK_OFF: Duration = Duration::from_millis(50);
@@ -36,9 +36,9 @@ pub(crate) fn accept(
     principals: &Principals,
     stop: CancellationToken,
     cut: CancellationToken,
-) -> ReceiverStream<io::Result<Connection>> {
-    let (limit, opening, naming) = (limits.connections, limits.opening, limits.naming);
-    let nameless = Nameless::new(limits.nameless_connections, principals.clone());
+) -> ReceiverStream<io::Result<ServerIo>> {
+    let (limit, opening, naming) = (limits.connections, limits.preface_timeout, limits.first_call_timeout);
+    let unclaimed = UnclaimedConnections::new(limits.unclaimed_connections, principals.clone());
     let (accepted, connections) = mpsc::channel(64);
     tokio::spawn(async move {
         let permits = Arc::new(Semaphore::new(limit));
@@ -57,17 +57,17 @@ pub(crate) fn accept(
             };
             let Ok(permit) = permits.clone().try_acquire_owned() else {
                 tracing::warn!(%peer, limit, "connection closed: as many are open as may be");
-                nameless.note(Incident::ConnectionRefused);
+                unclaimed.count(Counter::ConnectionRefused);
                 continue;
             };
             if let Err(error) = stream.set_nodelay(true) {
                 tracing::debug!(%peer, %error, "TCP_NODELAY not set");
             }
             let cut = cut.child_token();
-            let connection = Connection {
+            let connection = ServerIo {
                 stream,
                 opening: Some(Opening::new(opening, naming)),
-                peer: nameless.meet(cut.clone()),
+                connection: unclaimed.register(cut.clone()),
                 cut: Box::pin(cut.cancelled_owned()),
                 last_words: LastWords::default(),
                 lingered: false,
@@ -82,11 +82,11 @@ pub(crate) fn accept(
 }
 
 /// An open connection, counted as long as it lives.
-pub(crate) struct Connection {
+pub(crate) struct ServerIo {
     stream: TcpStream,
     /// `None` once somebody has spoken on it.
     opening: Option<Opening>,
-    peer: Peer,
+    connection: Connection,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
     last_words: LastWords,
     /// Whether what is to be written has waited for its turn already.
@@ -120,15 +120,15 @@ impl Opening {
     }
 }
 
-impl Connection {
+impl ServerIo {
     /// Counts what was read; fails if nobody speaks on the connection in time.
     fn open(&mut self, read: &Poll<usize>, cx: &mut Context<'_>) -> io::Result<()> {
         let Some(opening) = &mut self.opening else { return Ok(()) };
         match read {
             Poll::Ready(bytes) => opening.read(*bytes),
-            Poll::Pending if self.peer.owner().is_some() => self.opening = None,
+            Poll::Pending if self.connection.account().is_some() => self.opening = None,
             Poll::Pending if opening.deadline.as_mut().poll(cx).is_ready() => {
-                self.peer.note(Incident::ConnectionSilent);
+                self.connection.count(Counter::ConnectionSilent);
                 return Err(io::ErrorKind::TimedOut.into());
             }
             Poll::Pending => {}
@@ -155,15 +155,15 @@ impl Connection {
     }
 }
 
-impl Connected for Connection {
-    type ConnectInfo = Peer;
+impl Connected for ServerIo {
+    type ConnectInfo = Connection;
 
-    fn connect_info(&self) -> Peer {
-        self.peer.clone()
+    fn connect_info(&self) -> Connection {
+        self.connection.clone()
     }
 }
 
-impl AsyncRead for Connection {
+impl AsyncRead for ServerIo {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -177,7 +177,7 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for ServerIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.check(cx)?;
         if self.linger(cx) {
@@ -223,10 +223,10 @@ impl AsyncWrite for Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for ServerIo {
     fn drop(&mut self) {
         if self.last_words.give_up() {
-            self.peer.note(Incident::ConnectionResetFlooded);
+            self.connection.count(Counter::ConnectionResetFlooded);
         }
     }
 }
@@ -239,10 +239,10 @@ mod tests {
     use tokio_stream::StreamExt as _;
 
     use super::*;
-    use crate::woken::Woken;
+    use crate::counting_waker::CountingWaker;
 
     /// A connection as the server has it, its client, and what cuts it.
-    async fn connection() -> (Connection, TcpStream, CancellationToken) {
+    async fn connection() -> (ServerIo, TcpStream, CancellationToken) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (limits, cut) = (Limits::default(), CancellationToken::new());
@@ -280,12 +280,12 @@ mod tests {
     #[tokio::test]
     async fn a_write_lets_others_have_their_turn_and_comes_back_by_itself() {
         let (mut connection, mut client, _cut) = connection().await;
-        let woken = Arc::new(Woken::default());
+        let woken = Arc::new(CountingWaker::default());
         let waker = Waker::from(woken.clone());
         let mut write = |bytes| Pin::new(&mut connection).poll_write(&mut Context::from_waker(&waker), bytes);
         for turn in 1..=3 {
             assert!(write(b"abc").is_pending());
-            assert_eq!(woken.times(), turn, "nobody else wakes it");
+            assert_eq!(woken.wake_count(), turn, "nobody else wakes it");
             // More has come until then.
             assert!(matches!(write(b"abcdef"), Poll::Ready(Ok(6))));
         }

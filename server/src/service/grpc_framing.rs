@@ -16,21 +16,21 @@ use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body::Frame;
 use prost::Message;
 use stickycas_model::access;
-use stickycas_proto::attach::{ReadResponse, StickyCasServiceServer};
-use stickycas_proto::status::Refused;
+use stickycas_proto::attach::{ReadResponseEncoder, StickyCasServiceServer};
+use stickycas_proto::status::RpcRefusal;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
 
 use super::Service;
-use crate::identity::Caller;
+use crate::call_layer::Caller;
 use crate::instances::Answered;
 use crate::limits::Limits;
-use crate::unreadable::{oversized, undecodable};
+use crate::transport::{oversized, undecodable};
 
 /// The whole of `StickyCasService`. See the module.
 #[derive(Clone, Debug)]
-pub(crate) struct StickyCas {
+pub(crate) struct UnaryEndpoint {
     service: Service,
     /// Who serves Attach, and refuses methods that there are not.
     others: StickyCasServiceServer<Service>,
@@ -38,7 +38,7 @@ pub(crate) struct StickyCas {
     limit: usize,
 }
 
-impl StickyCas {
+impl UnaryEndpoint {
     pub(super) fn new(service: Service, limits: &Limits) -> Self {
         let others = StickyCasServiceServer::new(service.clone());
         let others = others.max_decoding_message_size(limits.message_bytes);
@@ -46,11 +46,11 @@ impl StickyCas {
     }
 }
 
-impl NamedService for StickyCas {
+impl NamedService for UnaryEndpoint {
     const NAME: &'static str = StickyCasServiceServer::<Service>::NAME;
 }
 
-impl<B> tower::Service<Request<B>> for StickyCas
+impl<B> tower::Service<Request<B>> for UnaryEndpoint
 where
     B: http_body::Body<Data = Bytes, Error = Status> + Send + Unpin + 'static,
 {
@@ -204,7 +204,7 @@ struct Answer {
 
 /// Values of a read that are still to be written, and what comes behind them.
 struct Values {
-    response: ReadResponse,
+    response: ReadResponseEncoder,
     answered: Answered,
     /// How many were written.
     written: u32,
@@ -223,8 +223,8 @@ impl Answer {
 
     /// With what a read has read.
     fn read(answered: Answered) -> Result<Self, Status> {
-        let access::Answer::Read(read) = answered.answer else { return Err(Refused::internal().into()) };
-        let response = ReadResponse::new(answered.phase, read, answered.values());
+        let access::Answer::Read(read) = answered.answer else { return Err(RpcRefusal::internal().into()) };
+        let response = ReadResponseEncoder::new(answered.phase, read, answered.values());
         let mut piece = prefix(response.encoded_len());
         response.begin(&mut piece);
         let rest = Values { response, answered, written: 0 }.write(&mut piece);
@@ -250,7 +250,7 @@ impl Values {
                 self.response.end(piece);
                 return None;
             };
-            ReadResponse::value(piece, value);
+            ReadResponseEncoder::value(piece, value);
             self.written += 1;
         }
         drop(values);
@@ -304,10 +304,10 @@ mod tests {
     use tonic::Code;
 
     use super::*;
-    use crate::drain::Drain;
     use crate::instances::Instances;
-    use crate::principals::Principals;
-    use crate::unreadable::Watched;
+    use crate::quota::Principals;
+    use crate::transport::Drain;
+    use crate::transport::LimitedBody;
 
     /// A body in these pieces.
     struct Pieces(VecDeque<Bytes>);
@@ -419,7 +419,7 @@ mod tests {
         for method in ["Append", "Read", "Decide"] {
             let uri = format!("/stickycas.v1.StickyCasService/{method}");
             let request =
-                Request::builder().uri(uri).body(Watched::new(Body::empty(), Arc::default(), 1)).unwrap();
+                Request::builder().uri(uri).body(LimitedBody::new(Body::empty(), Arc::default(), 1)).unwrap();
             let call = tower::Service::call(&mut calls, request);
             assert!(size_of_val(&*call) <= 800, "{method}: {}", size_of_val(&*call));
         }

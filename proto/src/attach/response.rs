@@ -5,21 +5,21 @@ use std::ops::Range;
 use bytes::Bytes;
 use prost::Message as _;
 
-use super::plain::{Plain, WireType, key};
+use super::wire_format::{FieldReader, WireType, key};
 use crate::v1;
 use crate::v1::server_frame::Frame;
 
 /// One message of the server: its frames, in order, and the bytes that they came in.
 #[derive(Clone, Debug, Default)]
-pub struct Heard {
-    frames: Vec<Learnt>,
+pub struct DecodedResponse {
+    frames: Vec<ResponseFrame>,
     /// Where the values of reads stand.
     bytes: Bytes,
 }
 
 /// One frame of the server.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Learnt {
+pub enum ResponseFrame {
     /// A read was executed.
     Read {
         /// The channel of the instance.
@@ -70,7 +70,7 @@ const BYTES: WireType = WireType::Bytes;
 /// The key of a value among the fields of a read.
 const VALUE: u8 = key(2, BYTES);
 
-impl Heard {
+impl DecodedResponse {
     /// Reads an `AttachResponse`.
     ///
     /// # Errors
@@ -86,23 +86,23 @@ impl Heard {
 
     /// The frames, in order.
     #[must_use]
-    pub fn frames(&self) -> &[Learnt] {
+    pub fn frames(&self) -> &[ResponseFrame] {
         &self.frames
     }
 
     /// The values of one of its reads, in the order of their positions.
     pub fn values(&self, values: &Values) -> impl ExactSizeIterator<Item = &[u8]> {
-        let mut rest = Plain(self.bytes.get(values.place.clone()).unwrap_or_default());
+        let mut rest = FieldReader(self.bytes.get(values.place.clone()).unwrap_or_default());
         (0..values.count).map(move |_| rest.bytes_at(VALUE).unwrap_or_default())
     }
 }
 
-fn read_plain(message: &[u8]) -> Option<Vec<Learnt>> {
+fn read_plain(message: &[u8]) -> Option<Vec<ResponseFrame>> {
     /// About as many bytes has a frame of a server that sends many; so many frames are not many yet.
     const FRAME: usize = 32;
     const FEW: usize = 256;
     let mut frames = Vec::with_capacity((message.len() / FRAME + 1).min(FEW));
-    let mut rest = Plain(message);
+    let mut rest = FieldReader(message);
     while rest.has(key(1, BYTES)) {
         let frame = rest.bytes()?;
         let end = message.len() - rest.0.len();
@@ -116,15 +116,15 @@ fn read_plain(message: &[u8]) -> Option<Vec<Learnt>> {
 }
 
 /// One of the frames that come often. It ends at `end` of its message.
-fn plain_frame(frame: &[u8], end: usize) -> Option<Learnt> {
-    let mut rest = Plain(frame);
+fn plain_frame(frame: &[u8], end: usize) -> Option<ResponseFrame> {
+    let mut rest = FieldReader(frame);
     let learnt = if rest.has(key(1, BYTES)) {
-        answer(Plain(rest.bytes()?), end)?
+        answer(FieldReader(rest.bytes()?), end)?
     } else if rest.has(key(4, BYTES)) {
-        let mut decided = Plain(rest.bytes()?);
+        let mut decided = FieldReader(rest.bytes()?);
         let channel = decided.short_number_at(key(1, NUMBER))?;
         decided.end()?;
-        Learnt::Decided { channel }
+        ResponseFrame::Decided { channel }
     } else {
         return None;
     };
@@ -132,19 +132,19 @@ fn plain_frame(frame: &[u8], end: usize) -> Option<Learnt> {
     Some(learnt)
 }
 
-fn answer(mut answer: Plain<'_>, end: usize) -> Option<Learnt> {
+fn answer(mut answer: FieldReader<'_>, end: usize) -> Option<ResponseFrame> {
     let channel = answer.short_number_at(key(1, NUMBER))?;
     let number = answer.number_at(key(2, NUMBER))?;
     let phase = answer.number_at(key(3, NUMBER))?;
     if answer.has(key(4, BYTES)) {
-        let result = append(Plain(answer.bytes()?))?;
+        let result = append(FieldReader(answer.bytes()?))?;
         answer.end()?;
-        return Some(Learnt::Append { channel, number, phase, result });
+        return Some(ResponseFrame::Append { channel, number, phase, result });
     }
     if !answer.has(key(5, BYTES)) {
         return None;
     }
-    let mut read = Plain(answer.bytes()?);
+    let mut read = FieldReader(answer.bytes()?);
     answer.end()?;
     let start = read.short_number_at(key(1, NUMBER))?;
     let before = end - read.0.len();
@@ -157,10 +157,10 @@ fn answer(mut answer: Plain<'_>, end: usize) -> Option<Learnt> {
     let length = read.short_number_at(key(3, NUMBER))?;
     let sealed = read.number_at(key(4, NUMBER))? != 0;
     read.end()?;
-    Some(Learnt::Read { channel, number, phase, start, values, length, sealed })
+    Some(ResponseFrame::Read { channel, number, phase, start, values, length, sealed })
 }
 
-fn append(mut append: Plain<'_>) -> Option<v1::AppendResult> {
+fn append(mut append: FieldReader<'_>) -> Option<v1::AppendResult> {
     let outcome = append.short_number_at(key(1, NUMBER))?.cast_signed();
     let position = if append.has(key(2, NUMBER)) { Some(append.number()? as u32) } else { None };
     append.end()?;
@@ -168,7 +168,7 @@ fn append(mut append: Plain<'_>) -> Option<v1::AppendResult> {
 }
 
 /// Any frame but a read, of whose values nobody here would know where they stand.
-fn other(frame: &[u8]) -> Option<Learnt> {
+fn other(frame: &[u8]) -> Option<ResponseFrame> {
     match v1::ServerFrame::decode(frame).ok()?.frame {
         Some(Frame::Answer(v1::Answer { result: Some(v1::answer::Result::Read(_)), .. })) => None,
         Some(Frame::Answer(v1::Answer {
@@ -176,8 +176,8 @@ fn other(frame: &[u8]) -> Option<Learnt> {
             number,
             phase,
             result: Some(v1::answer::Result::Append(result)),
-        })) => Some(Learnt::Append { channel, number, phase, result }),
-        Some(Frame::Decided(v1::Decided { channel })) => Some(Learnt::Decided { channel }),
-        frame => Some(Learnt::Other(frame.map(Box::new))),
+        })) => Some(ResponseFrame::Append { channel, number, phase, result }),
+        Some(Frame::Decided(v1::Decided { channel })) => Some(ResponseFrame::Decided { channel }),
+        frame => Some(ResponseFrame::Other(frame.map(Box::new))),
     }
 }

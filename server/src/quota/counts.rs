@@ -6,7 +6,7 @@ use stickycas_proto::v1::{self, RefusalReason};
 
 /// What is counted beside refusals. Each is explained where the wire has it (`Counts`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Incident {
+pub(crate) enum Counter {
     ConnectionRefused,
     ConnectionSilent,
     ConnectionResetFlooded,
@@ -20,35 +20,35 @@ pub(crate) enum Incident {
     AccessRepeated,
 }
 
-/// One more than the last of [`Incident`] and of [`RefusalReason`].
-const INCIDENTS: usize = Incident::AccessRepeated as usize + 1;
+/// One more than the last of [`Counter`] and of [`RefusalReason`].
+const COUNTERS: usize = Counter::AccessRepeated as usize + 1;
 const REASONS: usize = RefusalReason::NotObserver as usize + 1;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     refusals: [AtomicU64; REASONS],
-    incidents: [AtomicU64; INCIDENTS],
+    counters: [AtomicU64; COUNTERS],
 }
 
 impl Counts {
     /// Something was refused.
-    pub(crate) fn refuse(&self, reason: RefusalReason) {
+    pub(crate) fn count_refusal(&self, reason: RefusalReason) {
         self.refusals[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Something happened.
-    pub(crate) fn note(&self, incident: Incident) {
-        self.incidents[incident as usize].fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn count(&self, counter: Counter) {
+        self.counters[counter as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether nothing was counted.
     pub(super) fn is_empty(&self) -> bool {
-        self.refusals.iter().chain(&self.incidents).all(|count| count.load(Ordering::Relaxed) == 0)
+        self.refusals.iter().chain(&self.counters).all(|count| count.load(Ordering::Relaxed) == 0)
     }
 
-    fn incidents(&self, incident: Incident) -> u64 {
-        self.incidents[incident as usize].load(Ordering::Relaxed)
+    fn counters(&self, counter: Counter) -> u64 {
+        self.counters[counter as usize].load(Ordering::Relaxed)
     }
 }
 
@@ -60,17 +60,17 @@ impl From<&Counts> for v1::Counts {
         };
         Self {
             refusals: RefusalReason::all().filter_map(row).collect(),
-            connections_refused: counts.incidents(Incident::ConnectionRefused),
-            connections_silent: counts.incidents(Incident::ConnectionSilent),
-            connections_reset_flooded: counts.incidents(Incident::ConnectionResetFlooded),
-            connections_unread: counts.incidents(Incident::ConnectionUnread),
-            messages_undecodable: counts.incidents(Incident::MessageUndecodable),
-            messages_oversized: counts.incidents(Incident::MessageOversized),
-            calls_abandoned: counts.incidents(Incident::CallAbandoned),
-            streams_abandoned: counts.incidents(Incident::StreamAbandoned),
-            streams_stalled: counts.incidents(Incident::StreamStalled),
-            sessions_replaced: counts.incidents(Incident::SessionReplaced),
-            accesses_repeated: counts.incidents(Incident::AccessRepeated),
+            connections_refused: counts.counters(Counter::ConnectionRefused),
+            connections_silent: counts.counters(Counter::ConnectionSilent),
+            connections_reset_flooded: counts.counters(Counter::ConnectionResetFlooded),
+            connections_unread: counts.counters(Counter::ConnectionUnread),
+            messages_undecodable: counts.counters(Counter::MessageUndecodable),
+            messages_oversized: counts.counters(Counter::MessageOversized),
+            calls_abandoned: counts.counters(Counter::CallAbandoned),
+            streams_abandoned: counts.counters(Counter::StreamAbandoned),
+            streams_stalled: counts.counters(Counter::StreamStalled),
+            sessions_replaced: counts.counters(Counter::SessionReplaced),
+            accesses_repeated: counts.counters(Counter::AccessRepeated),
         }
     }
 }
@@ -83,8 +83,8 @@ mod tests {
     fn every_reason_has_its_count() {
         let counts = Counts::default();
         assert!(counts.is_empty());
-        RefusalReason::all().for_each(|reason| counts.refuse(reason));
-        counts.refuse(RefusalReason::Malformed);
+        RefusalReason::all().for_each(|reason| counts.count_refusal(reason));
+        counts.count_refusal(RefusalReason::Malformed);
         let told = v1::Counts::from(&counts).refusals;
         assert_eq!(told.len(), RefusalReason::all().count());
         assert!(told.iter().all(|row| row.count == 1 + u64::from(row.reason() == RefusalReason::Malformed)));

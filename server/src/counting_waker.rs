@@ -6,16 +6,16 @@ use std::task::Wake;
 
 /// Counts how often it is woken.
 #[derive(Default)]
-pub(crate) struct Woken(AtomicUsize);
+pub(crate) struct CountingWaker(AtomicUsize);
 
-impl Woken {
+impl CountingWaker {
     /// How often it was woken.
-    pub(crate) fn times(&self) -> usize {
+    pub(crate) fn wake_count(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-impl Wake for Woken {
+impl Wake for CountingWaker {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }

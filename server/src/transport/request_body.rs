@@ -19,11 +19,11 @@ use std::task::{Context, Poll, ready};
 use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
 use stickycas_model::history::OffenceKind;
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tonic::{Code, Status};
 
-use crate::principals::Incident;
+use crate::quota::Counter;
 
 /// A message whose bytes do not decode, for the border to refuse.
 pub(crate) fn undecodable(why: impl Into<String>) -> Status {
@@ -37,16 +37,16 @@ pub(crate) fn oversized(why: impl Into<String>) -> Status {
 
 /// Why a message cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unreadable {
+pub(crate) enum DecodeFailure {
     /// Its bytes do not decode.
     Undecodable,
     /// It is above the size limit.
     Oversized,
 }
 
-impl Unreadable {
+impl DecodeFailure {
     /// What tonic's own refusal says of a message. `None`: the refusal is of another kind.
-    pub(crate) fn of(status: &Status, request: &RequestEnd) -> Option<Self> {
+    pub(crate) fn of(status: &Status, request: &BodyState) -> Option<Self> {
         match status.code() {
             _ if request.is_too_long() => Some(Self::Oversized),
             _ if !status.details().is_empty() => None,
@@ -56,10 +56,10 @@ impl Unreadable {
         }
     }
 
-    pub(crate) fn incident(self) -> Incident {
+    pub(crate) fn counter(self) -> Counter {
         match self {
-            Self::Undecodable => Incident::MessageUndecodable,
-            Self::Oversized => Incident::MessageOversized,
+            Self::Undecodable => Counter::MessageUndecodable,
+            Self::Oversized => Counter::MessageOversized,
         }
     }
 
@@ -71,21 +71,21 @@ impl Unreadable {
     }
 
     /// What the caller is told in place of that refusal.
-    pub(crate) fn refused(status: &Status, request: &RequestEnd) -> Refused {
+    pub(crate) fn refused(status: &Status, request: &BodyState) -> RpcRefusal {
         let why =
             if request.is_too_long() { "the message is too large for this call" } else { status.message() };
-        Refused::new(RefusalReason::Malformed, why)
+        RpcRefusal::new(RefusalReason::Malformed, why)
     }
 }
 
 /// How a request came to its end, if not of its own accord.
 #[derive(Debug, Default)]
-pub(crate) struct RequestEnd {
+pub(crate) struct BodyState {
     broken: AtomicBool,
     too_long: AtomicBool,
 }
 
-impl RequestEnd {
+impl BodyState {
     /// Whether the client's stream was reset or its connection is gone.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Relaxed)
@@ -98,21 +98,21 @@ impl RequestEnd {
 }
 
 /// The body of a request that is watched for its end, and that ends early if it is too long.
-pub(crate) struct Watched<B> {
+pub(crate) struct LimitedBody<B> {
     body: B,
-    end: Arc<RequestEnd>,
+    end: Arc<BodyState>,
     /// Bytes that may still come.
     left: usize,
 }
 
-impl<B> Watched<B> {
+impl<B> LimitedBody<B> {
     /// At most `limit` bytes of this body.
-    pub(crate) fn new(body: B, end: Arc<RequestEnd>, limit: usize) -> Self {
+    pub(crate) fn new(body: B, end: Arc<BodyState>, limit: usize) -> Self {
         Self { body, end, left: limit }
     }
 }
 
-impl<B: Body + Unpin> Body for Watched<B> {
+impl<B: Body + Unpin> Body for LimitedBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 

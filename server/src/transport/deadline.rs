@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{HeaderMap, Request, Response};
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tokio::time::{Instant, timeout_at};
 use tonic::body::Body;
@@ -63,8 +63,8 @@ where
     }
 }
 
-fn too_late() -> Refused {
-    Refused::new(
+fn too_late() -> RpcRefusal {
+    RpcRefusal::new(
         RefusalReason::Deadline,
         "the deadline passed; an access that was accepted waits on or was executed: ask again with the same number",
     )

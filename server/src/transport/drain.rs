@@ -32,8 +32,8 @@ impl Drain {
     }
 
     /// Completes when it begins.
-    pub(crate) fn wait(&self) -> Waiting {
-        Waiting { drain: self.clone(), place: None }
+    pub(crate) fn wait(&self) -> WaitForDrain {
+        WaitForDrain { drain: self.clone(), place: None }
     }
 
     fn waiting(&self) -> MutexGuard<'_, Slab<Waker>> {
@@ -43,13 +43,13 @@ impl Drain {
 
 /// The future of [`Drain::wait`].
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitForDrain {
     drain: Drain,
     /// The key of its waker, and the waker again, to compare without the lock.
     place: Option<(usize, Waker)>,
 }
 
-impl Future for Waiting {
+impl Future for WaitForDrain {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -77,7 +77,7 @@ impl Future for Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaitForDrain {
     fn drop(&mut self) {
         if let Some((key, _)) = self.place.take() {
             // Gone already if it has begun.

@@ -7,7 +7,7 @@ use prost::Message as _;
 use stickycas_model::access::{Answer, AppendAnswer, ReadAnswer};
 use stickycas_model::types::{AccessNumber, Phase};
 
-use super::plain::{
+use super::wire_format::{
     WireType, bytes_length, key, number_length, varint_length, write_bytes, write_key, write_number,
     write_varint,
 };
@@ -21,7 +21,7 @@ const FRAME: u8 = key(1, BYTES);
 
 /// Adds the answer to an access. `values` are those that a read returns, as many as it counts; they are gone
 /// through twice. No phase: answered outside phases (F10).
-pub fn write_answer<'a>(
+pub fn encode_answer<'a>(
     message: &mut Vec<u8>,
     channel: u32,
     number: AccessNumber,
@@ -58,14 +58,14 @@ pub fn write_answer<'a>(
 
 /// The response of a unary read, written in pieces: its beginning, its values one after the other, its end.
 #[derive(Clone, Copy, Debug)]
-pub struct ReadResponse {
+pub struct ReadResponseEncoder {
     phase: u64,
     read: ReadAnswer,
     /// Bytes of what was read.
     result: usize,
 }
 
-impl ReadResponse {
+impl ReadResponseEncoder {
     /// With this answer, and these values in it, as many as it counts. No phase: answered outside phases (F10).
     pub fn new<'a>(phase: Option<Phase>, read: ReadAnswer, values: impl Iterator<Item = &'a [u8]>) -> Self {
         Self { phase: phase.map_or(0, Phase::get), read, result: read_length(&read, values) }
@@ -96,7 +96,7 @@ impl ReadResponse {
 }
 
 /// Adds that a decision was taken.
-pub fn write_decided(message: &mut Vec<u8>, channel: u32) {
+pub fn encode_decided(message: &mut Vec<u8>, channel: u32) {
     let decided = number_length(channel.into());
     write_key(message, FRAME, bytes_length(decided));
     write_key(message, key(4, BYTES), decided);
@@ -106,13 +106,13 @@ pub fn write_decided(message: &mut Vec<u8>, channel: u32) {
 /// The parameters of instances that differ in nothing but their seeds, as a welcome tells them: the same bytes for all
 /// of them but for the seed, which stands in between.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct WrittenParameters {
+pub struct EncodedParameters {
     bytes: Box<[u8]>,
     /// Where the seed stands.
     seed_at: usize,
 }
 
-impl WrittenParameters {
+impl EncodedParameters {
     /// Of these parameters, whatever their seed is.
     #[must_use]
     pub fn new(parameters: &v1::Parameters) -> Self {
@@ -124,12 +124,12 @@ impl WrittenParameters {
 }
 
 /// Adds a welcome.
-pub fn write_welcome(
+pub fn encode_welcome(
     message: &mut Vec<u8>,
     channel: u32,
     session: u32,
     own: &v1::Own,
-    parameters: &WrittenParameters,
+    parameters: &EncodedParameters,
     seed: u64,
 ) {
     let own_length = own.encoded_len();
@@ -154,7 +154,7 @@ pub fn write_welcome(
 }
 
 /// Adds any frame.
-pub fn write_frame(message: &mut Vec<u8>, frame: &v1::ServerFrame) {
+pub fn encode_frame(message: &mut Vec<u8>, frame: &v1::ServerFrame) {
     message.push(FRAME);
     frame.encode_length_delimited(message).expect("a vector grows");
 }

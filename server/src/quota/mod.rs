@@ -12,31 +12,31 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::{self, RefusalReason};
 
-use crate::identity::Principal;
+use crate::auth::Principal;
 use crate::limits::Limits;
 
-pub(crate) use account::{Account, Place, Share};
-pub(crate) use counts::{Counts, Incident};
+pub(crate) use account::{Account, Permit, Quota};
+pub(crate) use counts::{Counter, Counts};
 
 /// How long after the search for idle accounts has found too few of them the next one begins.
 const SEARCH_AGAIN: Duration = Duration::from_secs(1);
 
 /// All principals that the server has seen and not forgotten. Clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct Principals(Arc<Shared>);
+pub(crate) struct Principals(Arc<PrincipalsInner>);
 
 #[derive(Debug)]
-struct Shared {
-    house: Arc<House>,
-    known: Mutex<Known>,
+struct PrincipalsInner {
+    context: Arc<AccountContext>,
+    table: Mutex<AccountTable>,
 }
 
 /// What all accounts share.
 #[derive(Debug)]
-struct House {
+struct AccountContext {
     limits: Limits,
     rate: rate::Rate,
     offence_rate: rate::Rate,
@@ -47,7 +47,7 @@ struct House {
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct AccountTable {
     accounts: HashMap<Principal, Arc<Account>>,
     /// How many accounts made room for others.
     forgotten: u32,
@@ -57,7 +57,7 @@ struct Known {
 impl Principals {
     /// Nobody is known yet.
     pub(crate) fn new(limits: &Limits) -> Self {
-        let house = House {
+        let context = AccountContext {
             limits: limits.clone(),
             rate: rate::Rate::per_second(limits.requests_per_second),
             offence_rate: rate::Rate::per_second(limits.offences_per_second),
@@ -65,43 +65,43 @@ impl Principals {
             born: Instant::now(),
             started: SystemTime::now(),
         };
-        Self(Arc::new(Shared { house: Arc::new(house), known: Mutex::default() }))
+        Self(Arc::new(PrincipalsInner { context: Arc::new(context), table: Mutex::default() }))
     }
 
     /// What anybody did, whether or not it is known who.
     pub(crate) fn all(&self) -> &Counts {
-        &self.0.house.all
+        &self.0.context.all
     }
 
     /// The account of a principal, opened if there is none.
-    pub(crate) fn account(&self, principal: &str) -> Result<Arc<Account>, Refused> {
-        let mut known = self.known();
-        if let Some(account) = known.accounts.get(principal) {
+    pub(crate) fn account(&self, principal: &str) -> Result<Arc<Account>, RpcRefusal> {
+        let mut table = self.table();
+        if let Some(account) = table.accounts.get(principal) {
             return Ok(account.clone());
         }
-        let limit = self.0.house.limits.principals;
-        if known.accounts.len() >= limit {
-            known.forget_idle();
+        let limit = self.0.context.limits.principals;
+        if table.accounts.len() >= limit {
+            table.forget_idle();
         }
-        if known.accounts.len() >= limit {
+        if table.accounts.len() >= limit {
             let why = format!("the server serves {limit} principals, as many as it may");
-            return Err(Refused::new(RefusalReason::TooManyConnections, why));
+            return Err(RpcRefusal::new(RefusalReason::TooManyConnections, why));
         }
         let principal = Principal::new(principal);
-        let account = Arc::new(Account::new(principal.clone(), self.0.house.clone()));
-        known.accounts.insert(principal, account.clone());
+        let account = Arc::new(Account::new(principal.clone(), self.0.context.clone()));
+        table.accounts.insert(principal, account.clone());
         Ok(account)
     }
 
     /// The counts of these principals, or of everybody if none is named; no more than `rows` of them.
     pub(crate) fn counts(&self, named: &[String], rows: usize) -> v1::GetCountsResponse {
-        let known = self.known();
+        let table = self.table();
         let (mut found, forgotten): (Vec<_>, u32) = if named.is_empty() {
-            (known.accounts.values().cloned().collect(), known.forgotten)
+            (table.accounts.values().cloned().collect(), table.forgotten)
         } else {
-            (named.iter().filter_map(|name| known.accounts.get(name.as_str())).cloned().collect(), 0)
+            (named.iter().filter_map(|name| table.accounts.get(name.as_str())).cloned().collect(), 0)
         };
-        drop(known);
+        drop(table);
         found.retain(|account| !account.counts().is_empty());
         found.sort_unstable_by(|one, other| one.principal().cmp(other.principal()));
         found.dedup_by(|one, other| Arc::ptr_eq(one, other));
@@ -112,7 +112,7 @@ impl Principals {
             counts: Some(account.counts().into()),
         });
         v1::GetCountsResponse {
-            start_time: Some(self.0.house.started.into()),
+            start_time: Some(self.0.context.started.into()),
             all: Some(self.all().into()),
             principals: principals.collect(),
             principals_left_out: left_out.saturating_add(forgotten),
@@ -121,12 +121,12 @@ impl Principals {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, AccountTable> {
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl AccountTable {
     /// Closes the accounts that nobody uses and whose rate is fully theirs again: if they come back, nobody can
     /// tell the difference but by their counts.
     fn forget_idle(&mut self) {
@@ -142,7 +142,7 @@ impl Known {
     }
 }
 
-impl House {
+impl AccountContext {
     /// Nanoseconds since the server started.
     fn now(&self) -> u64 {
         self.time(Instant::now())
@@ -162,7 +162,7 @@ mod tests {
     fn a_principal_has_one_account() {
         let principals = Principals::new(&Limits::default());
         let first = principals.account("p1").unwrap();
-        first.note(Incident::AccessRepeated);
+        first.count(Counter::AccessRepeated);
         assert!(Arc::ptr_eq(&first, &principals.account("p1").unwrap()));
         assert!(!Arc::ptr_eq(&first, &principals.account("p2").unwrap()));
         let told = principals.counts(&[], 10);
@@ -174,7 +174,7 @@ mod tests {
     fn idle_accounts_make_room_and_those_in_use_stay() {
         let principals = Principals::new(&Limits { principals: 2, ..Limits::default() });
         let used = principals.account("used").unwrap();
-        principals.account("idle").unwrap().note(Incident::MessageOversized);
+        principals.account("idle").unwrap().count(Counter::MessageOversized);
         let next = principals.account("next").unwrap();
         assert!(Arc::ptr_eq(&used, &principals.account("used").unwrap()));
         assert_eq!(principals.account("last").unwrap_err().reason, RefusalReason::TooManyConnections);
@@ -188,7 +188,7 @@ mod tests {
     fn an_answer_names_no_more_principals_than_it_may_and_those_asked_for() {
         let principals = Principals::new(&Limits::default());
         for name in ["a", "b", "c"] {
-            principals.account(name).unwrap().refuse(RefusalReason::NotYourPhase);
+            principals.account(name).unwrap().count_refusal(RefusalReason::NotYourPhase);
         }
         let told = principals.counts(&[], 2);
         let names: Vec<_> = told.principals.iter().map(|row| row.principal.as_str()).collect();

@@ -7,7 +7,7 @@ use stickycas_proto::v1;
 use crate::instances::Pressure;
 
 /// This program on this machine, at this moment.
-pub(crate) fn facts(pressure: &Pressure) -> v1::ServerFacts {
+pub(crate) fn server_info(pressure: &Pressure) -> v1::ServerFacts {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     v1::ServerFacts {
         version: env!("CARGO_PKG_VERSION").to_owned(),

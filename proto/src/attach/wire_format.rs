@@ -3,7 +3,7 @@
 
 /// What is left of a message. Each method is `None` or `false` if what comes is not plain, or not what is asked for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plain<'a>(pub(super) &'a [u8]);
+pub(super) struct FieldReader<'a>(pub(super) &'a [u8]);
 
 /// The key of a field: its number and how it is encoded.
 pub(super) const fn key(number: u8, wire_type: WireType) -> u8 {
@@ -23,7 +23,7 @@ pub(super) enum WireType {
     Bytes = 2,
 }
 
-impl<'a> Plain<'a> {
+impl<'a> FieldReader<'a> {
     /// Whether the next field is this one; its content is then next.
     #[inline]
     pub(super) fn has(&mut self, key: u8) -> bool {

@@ -7,14 +7,16 @@ use prost::encoding::{DecodeContext, decode_key, skip_field};
 use stickycas_model::process::RawOp;
 use stickycas_model::types::{Position, RawValue};
 
-use super::plain::{Plain, WireType, bytes_length, key, number_length, write_bytes, write_key, write_number};
+use super::wire_format::{
+    FieldReader, WireType, bytes_length, key, number_length, write_bytes, write_key, write_number,
+};
 use crate::names::InstanceId;
 use crate::v1;
 use crate::v1::client_frame::Frame;
 
 /// One frame of a client. Nothing in it is checked but that it is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum DecodedFrame {
     /// Perform an access.
     Access {
         /// The channel of the instance.
@@ -41,21 +43,21 @@ pub enum Asked {
         value: RawValue,
     },
     /// Nothing, or nothing known.
-    Nothing,
+    Unknown,
 }
 
-/// One message of a client: its frames, in order, [`FRAMES_READ`] of them at most.
+/// One message of a client: its frames, in order, [`MAX_FRAMES`] of them at most.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Request(pub Vec<Asked>);
+pub struct DecodedRequest(pub Vec<DecodedFrame>);
 
 /// Of one message so many frames are read: a frame takes two bytes on the wire and far more once it is read, so many of
 /// them would fill the memory before anybody could count them.
-pub const FRAMES_READ: usize = 4_096;
+pub const MAX_FRAMES: usize = 4_096;
 
 const NUMBER: WireType = WireType::Varint;
 const BYTES: WireType = WireType::Bytes;
 
-impl Request {
+impl DecodedRequest {
     /// Reads an `AttachRequest`. Of one that has too many frames to be read whole, that is all that can be told.
     ///
     /// # Errors
@@ -63,7 +65,7 @@ impl Request {
     pub fn read(message: &[u8]) -> Result<Self, prost::DecodeError> {
         match Self::read_plain(message) {
             Some(request) => Ok(request),
-            None if has_too_many_frames(message) => Ok(Self(vec![Asked::Nothing; FRAMES_READ])),
+            None if has_too_many_frames(message) => Ok(Self(vec![DecodedFrame::Unknown; MAX_FRAMES])),
             None => v1::AttachRequest::decode(message).map(Self::from),
         }
     }
@@ -73,12 +75,12 @@ impl Request {
         const FRAME: usize = 16;
         const FEW: usize = 64;
         let mut frames = Vec::with_capacity((message.len() / FRAME + 1).min(FEW));
-        let mut rest = Plain(message);
+        let mut rest = FieldReader(message);
         while rest.has(key(1, BYTES)) {
-            if frames.len() == FRAMES_READ {
+            if frames.len() == MAX_FRAMES {
                 return Some(Self(frames));
             }
-            frames.push(frame(Plain(rest.bytes()?))?);
+            frames.push(frame(FieldReader(rest.bytes()?))?);
         }
         rest.end()?;
         Some(Self(frames))
@@ -92,16 +94,16 @@ fn has_too_many_frames(mut message: &[u8]) -> bool {
         skip_field(wire_type, tag, &mut message, DecodeContext::default()).ok()?;
         Some(tag)
     };
-    iter::from_fn(&mut next).filter(|tag| *tag == 1).nth(FRAMES_READ).is_some()
+    iter::from_fn(&mut next).filter(|tag| *tag == 1).nth(MAX_FRAMES).is_some()
 }
 
-fn frame(mut frame: Plain<'_>) -> Option<Asked> {
+fn frame(mut frame: FieldReader<'_>) -> Option<DecodedFrame> {
     let asked = if frame.has(key(1, BYTES)) {
-        access(Plain(frame.bytes()?))?
+        access(FieldReader(frame.bytes()?))?
     } else if frame.has(key(2, BYTES)) {
-        hello(Plain(frame.bytes()?))?
+        hello(FieldReader(frame.bytes()?))?
     } else if frame.has(key(3, BYTES)) {
-        decision(Plain(frame.bytes()?))?
+        decision(FieldReader(frame.bytes()?))?
     } else {
         return None;
     };
@@ -109,16 +111,16 @@ fn frame(mut frame: Plain<'_>) -> Option<Asked> {
     Some(asked)
 }
 
-fn access(mut access: Plain<'_>) -> Option<Asked> {
+fn access(mut access: FieldReader<'_>) -> Option<DecodedFrame> {
     let channel = access.short_number_at(key(1, NUMBER))?;
     let number = access.number_at(key(2, NUMBER))?;
     let op = if access.has(key(3, BYTES)) {
-        let mut append = Plain(access.bytes()?);
+        let mut append = FieldReader(access.bytes()?);
         let value = append.bytes_at(key(1, BYTES))?;
         append.end()?;
         RawOp::Append(RawValue::new(value))
     } else if access.has(key(4, BYTES)) {
-        let mut read = Plain(access.bytes()?);
+        let mut read = FieldReader(access.bytes()?);
         let start = read.short_number_at(key(1, NUMBER))?;
         read.end()?;
         RawOp::Read(Position::new(start))
@@ -126,32 +128,32 @@ fn access(mut access: Plain<'_>) -> Option<Asked> {
         return None;
     };
     access.end()?;
-    Some(Asked::Access { channel, number, op: Some(op) })
+    Some(DecodedFrame::Access { channel, number, op: Some(op) })
 }
 
-fn hello(mut hello: Plain<'_>) -> Option<Asked> {
+fn hello(mut hello: FieldReader<'_>) -> Option<DecodedFrame> {
     let channel = hello.short_number_at(key(1, NUMBER))?;
     // What is no id may not even be text, which is not for us to say.
-    let instance = Some(InstanceId::from_digits(hello.bytes_at(key(2, BYTES))?)?);
+    let instance = Some(InstanceId::from_hex(hello.bytes_at(key(2, BYTES))?)?);
     let incarnation = hello.number_at(key(3, NUMBER))?;
     hello.end()?;
-    Some(Asked::Hello { channel, instance, incarnation })
+    Some(DecodedFrame::Hello { channel, instance, incarnation })
 }
 
-fn decision(mut decision: Plain<'_>) -> Option<Asked> {
+fn decision(mut decision: FieldReader<'_>) -> Option<DecodedFrame> {
     let channel = decision.short_number_at(key(1, NUMBER))?;
     let value = RawValue::new(decision.bytes_at(key(2, BYTES))?);
     decision.end()?;
-    Some(Asked::Decision { channel, value })
+    Some(DecodedFrame::Decision { channel, value })
 }
 
-impl From<v1::AttachRequest> for Request {
+impl From<v1::AttachRequest> for DecodedRequest {
     fn from(request: v1::AttachRequest) -> Self {
-        Self(request.frames.into_iter().map(Asked::from).collect())
+        Self(request.frames.into_iter().map(DecodedFrame::from).collect())
     }
 }
 
-impl From<v1::ClientFrame> for Asked {
+impl From<v1::ClientFrame> for DecodedFrame {
     fn from(frame: v1::ClientFrame) -> Self {
         match frame.frame {
             Some(Frame::Access(v1::Access { channel, number, op })) => {
@@ -163,7 +165,7 @@ impl From<v1::ClientFrame> for Asked {
             Some(Frame::Decision(v1::Decision { channel, value })) => {
                 Self::Decision { channel, value: RawValue::new(&value) }
             }
-            None => Self::Nothing,
+            None => Self::Unknown,
         }
     }
 }
@@ -178,7 +180,7 @@ impl From<v1::access::Op> for RawOp {
 }
 
 /// Adds an access.
-pub fn write_access(message: &mut Vec<u8>, channel: u32, number: u64, op: &RawOp) {
+pub fn encode_access(message: &mut Vec<u8>, channel: u32, number: u64, op: &RawOp) {
     let what = match op {
         RawOp::Append(value) if value.as_bytes().is_empty() => 0,
         RawOp::Append(value) => bytes_length(value.as_bytes().len()),
@@ -204,18 +206,18 @@ pub fn write_access(message: &mut Vec<u8>, channel: u32, number: u64, op: &RawOp
 }
 
 /// Adds a hello.
-pub fn write_hello(message: &mut Vec<u8>, channel: u32, instance: &str, incarnation: u64) {
+pub fn encode_hello(message: &mut Vec<u8>, channel: u32, instance: &str, incarnation: u64) {
     let hello = v1::Hello { channel, instance_id: instance.to_owned(), incarnation };
-    write_frame(message, hello);
+    encode_frame(message, hello);
 }
 
 /// Adds the report of a decision.
-pub fn write_decision(message: &mut Vec<u8>, channel: u32, value: &[u8]) {
+pub fn encode_decision(message: &mut Vec<u8>, channel: u32, value: &[u8]) {
     let decision = v1::Decision { channel, value: bytes::Bytes::copy_from_slice(value) };
-    write_frame(message, decision);
+    encode_frame(message, decision);
 }
 
-fn write_frame(message: &mut Vec<u8>, frame: impl Into<v1::ClientFrame>) {
+fn encode_frame(message: &mut Vec<u8>, frame: impl Into<v1::ClientFrame>) {
     message.push(key(1, BYTES));
     frame.into().encode_length_delimited(message).expect("a vector grows");
 }

@@ -11,7 +11,7 @@ use crate::v1;
 
 /// Where a process stands at an instance: all that a restarted client needs to go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Own {
+pub struct MemberState {
     /// Which process it is.
     pub process: ProcessId,
     /// The number that its next new access must have.
@@ -24,7 +24,7 @@ pub struct Own {
     pub decided: Option<Value>,
 }
 
-impl Own {
+impl MemberState {
     /// From the wire; `params` are those of the instance.
     ///
     /// # Errors
@@ -46,8 +46,8 @@ impl Own {
     }
 }
 
-impl From<&Own> for v1::Own {
-    fn from(own: &Own) -> Self {
+impl From<&MemberState> for v1::Own {
+    fn from(own: &MemberState) -> Self {
         Self {
             process: own.process.get(),
             next_access_number: own.next.get(),
@@ -67,27 +67,27 @@ fn first_append_from_wire(wire: &v1::FirstAppend) -> Result<(Phase, AppendAnswer
 
 /// The frame that answers a Hello.
 #[must_use]
-pub fn welcome_frame(channel: u32, session: SessionId, own: &Own, params: &Params) -> v1::Welcome {
+pub fn welcome_frame(channel: u32, session: SessionId, own: &MemberState, params: &Params) -> v1::Welcome {
     v1::Welcome { channel, session: session.get(), own: Some(own.into()), parameters: Some(params.into()) }
 }
 
 /// A welcome as a client receives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Welcomed {
+pub struct WelcomeData {
     /// The session that the hello opened.
     pub session: SessionId,
     /// Where the process stands.
-    pub own: Own,
+    pub own: MemberState,
     /// The parameters of the instance.
     pub params: Params,
 }
 
-impl TryFrom<&v1::Welcome> for Welcomed {
+impl TryFrom<&v1::Welcome> for WelcomeData {
     type Error = WireError;
 
     fn try_from(wire: &v1::Welcome) -> Result<Self, WireError> {
         let params = params_from_wire(wire.parameters.as_ref().ok_or(WireError::Missing("parameters"))?)?;
-        let own = Own::from_wire(wire.own.as_ref().ok_or(WireError::Missing("own"))?, &params)?;
+        let own = MemberState::from_wire(wire.own.as_ref().ok_or(WireError::Missing("own"))?, &params)?;
         Ok(Self { session: session("session", wire.session)?, own, params })
     }
 }
@@ -102,8 +102,8 @@ mod tests {
         Params::try_new(ParamsSpec::new(4, 2, 2)).unwrap()
     }
 
-    fn own() -> Own {
-        Own {
+    fn own() -> MemberState {
+        MemberState {
             process: ProcessId::new(3).unwrap(),
             next: AccessNumber::new(4).unwrap(),
             waiting: vec![
@@ -119,22 +119,22 @@ mod tests {
     fn a_welcome_reads_back() {
         let frame = welcome_frame(5, SessionId::FIRST, &own(), &params());
         assert_eq!(frame.channel, 5);
-        let welcomed = Welcomed::try_from(&frame).unwrap();
-        assert_eq!(welcomed, Welcomed { session: SessionId::FIRST, own: own(), params: params() });
+        let welcomed = WelcomeData::try_from(&frame).unwrap();
+        assert_eq!(welcomed, WelcomeData { session: SessionId::FIRST, own: own(), params: params() });
     }
 
     #[test]
     fn a_process_above_n_is_refused() {
         let wire = v1::Own { process: 5, ..v1::Own::from(&own()) };
         let above = WireError::Contradiction { field: "own.process", why: "is above n" };
-        assert_eq!(Own::from_wire(&wire, &params()), Err(above));
+        assert_eq!(MemberState::from_wire(&wire, &params()), Err(above));
     }
 
     #[test]
     fn an_empty_decision_is_not_taken_for_none() {
         let wire = v1::Own { decided: Some(bytes::Bytes::new()), ..v1::Own::from(&own()) };
         assert!(matches!(
-            Own::from_wire(&wire, &params()),
+            MemberState::from_wire(&wire, &params()),
             Err(WireError::Value { field: "own.decided", .. })
         ));
     }
