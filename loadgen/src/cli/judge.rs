@@ -22,7 +22,7 @@ use crate::run::Site;
 use crate::scenario::{LARGEST_SEED, Overrides};
 
 /// What `judge --help` says first.
-fn long_about() -> String {
+pub(super) fn long_about() -> String {
     format!(
         "\
 Judge a scenario whose processes are started by others, one instance after another.
@@ -46,7 +46,6 @@ SIGTERM and SIGINT end the judge at once, with exit code 3.",
 
 /// The arguments of `judge`.
 #[derive(Debug, Args)]
-#[command(long_about = long_about())]
 pub(super) struct JudgeArgs {
     /// The scenario file
     #[arg(value_name = "SCENARIO.toml", env = "STICKYCAS_SCENARIO")]
