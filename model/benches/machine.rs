@@ -2,8 +2,8 @@
 //! the instance is.
 //!
 //! A whole run of correct processes is driven: everybody says hello and appends, then reads round by round, then
-//! decides. The cost of the run is divided by the accesses that it had, so hellos, decisions and the making of the
-//! instance are paid for by the accesses. Told is processor time (Linux; elsewhere what the clock says), medians over
+//! decides. The cost of the run is divided by its accesses, so it includes hellos, decisions and the creation of the
+//! instance. The result is processor time (Linux; elsewhere what the clock says), medians over
 //! rounds in which all shapes take turns, and with `--instructions` also what valgrind counts.
 //!
 //! ```sh
@@ -90,7 +90,7 @@ fn drive(shape: &Shape, events: &mut Vec<Event>) {
     let value = Value::new(b"eightchr").expect("there are bytes");
     for &process in &shape.arrivals {
         let welcome = machine.hello(Time::ZERO, process, 1, events);
-        done(&welcome, events);
+        consume(&welcome, events);
     }
     let mut number = AccessNumber::FIRST;
     for round in 0..=READS {
@@ -101,19 +101,19 @@ fn drive(shape: &Shape, events: &mut Vec<Event>) {
             };
             let access = Access { process, session: None, number, op, no_wait: false };
             let admission = machine.access(Time::ZERO, access, events);
-            done(&admission, events);
+            consume(&admission, events);
         }
         number = number.next();
     }
     for &process in &shape.arrivals {
         let decided = machine.decide(Time::ZERO, process, value.clone(), events);
-        done(&decided, events);
+        consume(&decided, events);
     }
     assert_eq!(machine.state(), State::Finished);
 }
 
-/// Whoever drives a machine looks at what it returns and hands the events on.
-fn done<T: std::fmt::Debug>(returned: &Result<T, Refusal>, events: &mut Vec<Event>) {
+/// Stands for a caller that uses the result and passes the events on.
+fn consume<T: std::fmt::Debug>(returned: &Result<T, Refusal>, events: &mut Vec<Event>) {
     black_box(returned).as_ref().expect("correct processes are not refused");
     black_box(&events[..]);
     events.clear();
@@ -134,9 +134,9 @@ fn sample(shape: &Shape) -> f64 {
     spent / (shape.runs() * shape.accesses()) as f64
 }
 
-/// Processor time of this thread so far, in nanoseconds; Linux tells it.
+/// Processor time of this thread so far, in nanoseconds, where the kernel reports it.
 fn processor_nanos() -> Option<u64> {
-    // Who yields has its time booked.
+    // The kernel updates the figure when the thread yields.
     std::thread::yield_now();
     let text = std::fs::read_to_string("/proc/self/schedstat").ok()?;
     text.split_whitespace().next()?.parse().ok().filter(|&nanos| nanos > 0)
@@ -158,8 +158,8 @@ fn instructions(shape: &Shape) -> Option<f64> {
     Some(total / shape.accesses() as f64)
 }
 
-/// What the command line asks for. Cargo's own flags are passed over.
-struct Asked {
+/// The options of the command line. Cargo's own flags are ignored.
+struct Options {
     rounds: usize,
     only: String,
     once: Option<String>,
@@ -167,28 +167,29 @@ struct Asked {
     json: Option<String>,
 }
 
-impl Asked {
+impl Options {
     fn parse() -> Self {
-        let mut asked = Self { rounds: 7, only: String::new(), once: None, instructions: false, json: None };
+        let mut options =
+            Self { rounds: 7, only: String::new(), once: None, instructions: false, json: None };
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
             let mut value = || words.next().expect("the option takes a value");
             match &word[..] {
-                "--rounds" => asked.rounds = value().parse().expect("a number of rounds"),
-                "--only" => asked.only = value(),
-                "--once" => asked.once = Some(value()),
-                "--json" => asked.json = Some(value()),
-                "--instructions" => asked.instructions = true,
+                "--rounds" => options.rounds = value().parse().expect("a number of rounds"),
+                "--only" => options.only = value(),
+                "--once" => options.once = Some(value()),
+                "--json" => options.json = Some(value()),
+                "--instructions" => options.instructions = true,
                 _ => {}
             }
         }
-        asked
+        options
     }
 }
 
-/// What was measured of one shape.
+/// The result for one shape.
 #[derive(serde::Serialize)]
-struct Measured {
+struct Measurement {
     series: &'static str,
     shape: String,
     processes: u32,
@@ -207,16 +208,16 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// All shapes in turns, round by round.
-fn measure(shapes: &[Shape], asked: &Asked) -> Vec<Measured> {
+fn measure(shapes: &[Shape], options: &Options) -> Vec<Measurement> {
     let mut samples: Vec<Vec<f64>> = vec![Vec::new(); shapes.len()];
-    for _ in 0..asked.rounds {
+    for _ in 0..options.rounds {
         for (shape, samples) in shapes.iter().zip(&mut samples) {
             samples.push(sample(shape));
         }
     }
     let base = shapes.iter().position(|shape| shape.name == BASE);
     let base = base.map_or_else(Vec::new, |index| samples[index].clone());
-    let measured = shapes.iter().zip(samples).map(|(shape, samples)| Measured {
+    let measured = shapes.iter().zip(samples).map(|(shape, samples)| Measurement {
         series: shape.series,
         shape: shape.name.clone(),
         processes: shape.params.processes(),
@@ -225,20 +226,20 @@ fn measure(shapes: &[Shape], asked: &Asked) -> Vec<Measured> {
         cpu_ns_range: [f64::min, f64::max]
             .map(|pick| samples.iter().copied().reduce(pick).unwrap_or(f64::NAN)),
         cpu_ns_per_access: median(samples),
-        instructions_per_access: asked.instructions.then(|| instructions(shape)).flatten(),
+        instructions_per_access: options.instructions.then(|| instructions(shape)).flatten(),
     });
     measured.collect()
 }
 
 fn main() {
-    let asked = Asked::parse();
+    let options = Options::parse();
     let mut shapes = shapes();
-    if let Some(name) = &asked.once {
+    if let Some(name) = &options.once {
         let shape = shapes.iter().find(|shape| shape.name == *name).expect("a shape of this name");
         return drive(shape, &mut Vec::new());
     }
-    shapes.retain(|shape| shape.name == BASE || shape.name.contains(&asked.only));
-    let measured = measure(&shapes, &asked);
+    shapes.retain(|shape| shape.name == BASE || shape.name.contains(&options.only));
+    let measured = measure(&shapes, &options);
     println!("size of a machine: {} bytes, of an event: {}", size_of::<Machine>(), size_of::<Event>());
     println!("| series | shape | W | CPU ns/access | least | most | of {BASE} | instructions |");
     println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
@@ -250,11 +251,11 @@ fn main() {
             row.series, row.shape, row.warps, row.cpu_ns_per_access, row.ratio
         );
     }
-    if let Some(file) = &asked.json {
+    if let Some(file) = &options.json {
         let result = serde_json::json!({
             "schema": "stickycas.machine-bench/1",
             "base": BASE,
-            "rounds": asked.rounds,
+            "rounds": options.rounds,
             "accesses_per_sample": ACCESSES,
             "size_of_machine": size_of::<Machine>(),
             "measured": measured,
