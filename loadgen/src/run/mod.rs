@@ -37,7 +37,7 @@ use stickycas_proto::v1;
 use self::collect::Collector;
 use self::conclude::conclude;
 pub use self::counts::counted;
-use self::ends::{Waiting, await_byzantine, await_correct};
+use self::ends::{Waiting, await_byzantine, await_correct, await_ended};
 pub use self::server::OwnServer;
 pub(crate) use self::site::principal;
 pub use self::site::{COORDINATOR, Site};
@@ -48,6 +48,9 @@ use crate::scenario::Scenario;
 
 /// Default for [`Options::stall`].
 pub const DEFAULT_STALL: Duration = Duration::from_secs(60);
+/// When a run is given up, correct processes have so long to report.
+const TIME_TO_REPORT: Duration = Duration::from_secs(5);
+
 /// How to run.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -85,6 +88,11 @@ pub async fn run(site: &Site, scenario: &Scenario, options: &Options) -> anyhow:
     await_byzantine(&mut starter, &mut collector, &mut waiting, stalled).await?;
     let counted = counted(site, scenario).await?.since(&before);
     site.client().close(instance).await.context("cannot close the instance")?;
+    if stalled {
+        // The close tells them; a child that is stopped first could not report what it waited for.
+        let playing = waiting.still(scenario.cast.correct());
+        await_ended(playing, TIME_TO_REPORT, &mut starter, &mut collector, &mut waiting).await?;
+    }
     let collected = collector.finish(options.stall).await;
     let mut endings = waiting.endings;
     endings.extend(starter.stop().await);

@@ -265,10 +265,7 @@ impl Stage {
 
     /// The border files an offence for bytes that are no value (B2).
     fn file(&mut self, process: ProcessId, number: Option<AccessNumber>, error: ValueError) {
-        let kind = match error {
-            ValueError::Empty => OffenceKind::Malformed,
-            ValueError::TooLarge { .. } => OffenceKind::Oversized,
-        };
+        let kind = OffenceKind::from(error);
         let offence = Offence { process, kind, number, phase: None, detail: error.to_string() };
         let filed = self.apply(Input::Offence(offence));
         debug_assert_eq!(filed, Ok(Reply::Done), "an offence is never refused");
