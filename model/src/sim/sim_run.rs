@@ -267,10 +267,7 @@ impl SimRun {
 
     /// Files the offence that the server files for bytes that are no value (B2).
     fn file(&mut self, process: ProcessId, number: Option<AccessNumber>, error: ValueError) {
-        let kind = match error {
-            ValueError::Empty => OffenceKind::Malformed,
-            ValueError::TooLarge { .. } => OffenceKind::Oversized,
-        };
+        let kind = OffenceKind::from(error);
         let offence = Offence { process, kind, number, phase: None, detail: error.to_string() };
         self.machine.file_offence(self.now, offence, &mut self.events);
     }

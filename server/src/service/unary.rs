@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use stickycas_model::access::{Access, Answer};
 use stickycas_model::history::{Offence, OffenceKind};
-use stickycas_model::params::{Params, ValueError};
+use stickycas_model::params::Params;
 use stickycas_model::types::{AccessNumber, ProcessId};
 use stickycas_proto::attach::{self, StickyCasService};
 use stickycas_proto::convert::WireError;
@@ -178,7 +178,7 @@ pub(super) fn refuse_content(
     error: &WireError,
 ) -> RpcRefusal {
     let kind = match error {
-        WireError::Value { error: ValueError::TooLarge { .. }, .. } => OffenceKind::Oversized,
+        WireError::Value { error, .. } => OffenceKind::from(*error),
         _ => OffenceKind::Malformed,
     };
     instance.file_offence(Offence { process, kind, number, phase: None, detail: error.to_string() });
