@@ -24,7 +24,6 @@ pub mod limits;
 mod quota;
 mod server_info;
 mod service;
-mod shortcut;
 mod telemetry;
 mod transport;
 
@@ -47,8 +46,7 @@ use commit_log::MemoryLog;
 use instances::Instances;
 use quota::Principals;
 use service::Service;
-use shortcut::ShortcutLayer;
-use transport::{DeadlineLayer, Drain};
+use transport::DeadlineLayer;
 
 /// How a server that was told to stop has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +77,8 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<Stopped, ServeError> {
     let limits = &config.limits;
-    let drain = Drain::default();
+    // Ends the accept loop, connections, streams and waiting calls.
+    let drain = CancellationToken::new();
     let instances = Instances::new(limits.clone(), Arc::new(MemoryLog));
     let timers = instances.clone();
     let _timers = AbortOnDropHandle::new(tokio::spawn(async move { timers.run_timers().await }));
@@ -96,17 +95,16 @@ pub async fn run(
 
     let mut routes = Routes::builder();
     routes
+        .add_service(call_layer.layer(service.sticky_cas()))
         .add_service(call_layer.layer(service.instances()))
         .add_service(call_layer.layer(service.server()))
         .add_service(health_service);
     if config.reflection {
         routes.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
     }
-    let shortcut = ShortcutLayer::to(call_layer.layer(service.sticky_cas()));
-    let calls = DeadlineLayer.layer(shortcut.layer(routes.routes().prepare()));
+    let calls = DeadlineLayer.layer(routes.routes().prepare());
 
-    let stop = CancellationToken::new();
-    let serve = transport::serve(listener, calls, limits, &principals, stop.clone());
+    let serve = transport::serve(listener, calls, limits, &principals, drain.clone());
     tokio::pin!(serve);
     health.set_service_status("", ServingStatus::Serving).await;
     tokio::select! {
@@ -117,9 +115,8 @@ pub async fn run(
     // Cleared for a moment, so that streams that watch it get the change and end.
     health.clear_service_status("").await;
     health.set_service_status("", ServingStatus::NotServing).await;
-    drain.begin();
+    drain.cancel();
     instances.cancel_waiters();
-    stop.cancel();
     match tokio::time::timeout(config.drain, serve).await {
         Ok(()) => Ok(Stopped::Clean),
         Err(_) => Ok(Stopped::Forced),

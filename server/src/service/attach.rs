@@ -24,11 +24,11 @@ use tonic::{Status, Streaming};
 use super::channels::{Channel, Channels, file_offence};
 use super::unary::{expired, refuse_content};
 use super::watchdog::Registration;
-use super::{Service, draining};
+use super::{DrainSignal, Service, draining};
 use crate::call_layer::Caller;
 use crate::instances::{Instance, Outbox, Polled, Receiver, SessionSink, Submitted};
 use crate::quota::{Counter, Permit};
-use crate::transport::{Connection, DecodeFailure, WaitForDrain};
+use crate::transport::{Connection, DecodeFailure};
 
 /// One Attach stream. See the module.
 pub(crate) struct AttachStream {
@@ -41,7 +41,7 @@ pub(crate) struct AttachStream {
     unfinished: Vec<u32>,
     outbox: Arc<Outbox>,
     receiver: Receiver,
-    drain: WaitForDrain,
+    drain: DrainSignal,
     /// How many frames were in the outbox when the stream last yielded before it sent them.
     lingered: usize,
     /// Whether the client has left so much unread that nothing more is read from it.
@@ -63,7 +63,7 @@ impl AttachStream {
         permit: Permit,
     ) -> Self {
         let outbox = Arc::new(Outbox::new(service.0.limits.unread_frames));
-        let drain = service.0.drain.wait();
+        let drain = service.drain_signal();
         let registration = connection
             .map(|connection| service.0.watchdog.register(&outbox, connection, caller.account.clone()));
         Self {
@@ -300,7 +300,7 @@ impl AttachStream {
 
     /// The next message, or what ends the stream.
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<EncodedResponse, Status>>> {
-        if Pin::new(&mut self.drain).poll(cx).is_ready() {
+        if self.drain.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Some(Err(draining().into())));
         }
         if let Err(status) = self.poll_requests(cx) {

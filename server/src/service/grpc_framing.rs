@@ -305,13 +305,13 @@ mod tests {
     use stickycas_model::types::{Phase, Position, ProcessId, Value};
     use stickycas_proto::convert::answer::append_response;
     use stickycas_proto::v1;
+    use tokio_util::sync::CancellationToken;
     use tonic::Code;
 
     use super::*;
     use crate::commit_log::MemoryLog;
     use crate::instances::Instances;
     use crate::quota::Principals;
-    use crate::transport::Drain;
     use crate::transport::LimitedBody;
 
     /// A body in these pieces.
@@ -423,7 +423,7 @@ mod tests {
         let limits = Limits::default();
         let principals = Principals::new(&limits);
         let instances = Instances::new(limits.clone(), Arc::new(MemoryLog));
-        let mut calls = Service::new(instances, limits, Drain::default(), principals).sticky_cas();
+        let mut calls = Service::new(instances, limits, CancellationToken::new(), principals).sticky_cas();
         for method in ["Append", "Read", "Decide"] {
             let uri = format!("/stickycas.v1.StickyCasService/{method}");
             let request =

@@ -18,6 +18,7 @@ use stickycas_proto::v1::{
     AppendRequest, AppendResponse, DecideRequest, DecideResponse, ReadRequest, RefusalReason,
 };
 use tokio_util::either::Either;
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::attach::AttachStream;
@@ -25,7 +26,7 @@ use super::{Service, draining};
 use crate::call_layer::Caller;
 use crate::instances::{CompletedAccess, Instance, UnaryAccess, UnaryAnswer, Waiter};
 use crate::quota::{Counter, Quota};
-use crate::transport::{Connection, Drain};
+use crate::transport::Connection;
 
 #[tonic::async_trait]
 impl StickyCasService for Service {
@@ -153,15 +154,15 @@ impl Service {
 }
 
 /// Waits until the access is executed.
-async fn wait(waiter: Waiter, drain: Drain) -> Result<CompletedAccess, RpcRefusal> {
+async fn wait(waiter: Waiter, drain: CancellationToken) -> Result<CompletedAccess, RpcRefusal> {
     // Calls that wait are cancelled when draining begins; a call that came in between checks again.
-    if drain.has_begun() {
+    if drain.is_cancelled() {
         return Err(draining());
     }
     match waiter.await {
         Ok(outcome) => outcome.map_err(|refused| *refused),
         // The server drains, with the access still waiting.
-        Err(_) if drain.has_begun() => Err(draining()),
+        Err(_) if drain.is_cancelled() => Err(draining()),
         Err(_) => Err(expired()),
     }
 }

@@ -17,11 +17,10 @@ use tokio_stream::Stream;
 use tonic::Status;
 
 use super::status::status_to_wire;
-use super::{Service, draining};
+use super::{DrainSignal, Service, draining};
 use crate::instances::{Instance, Snapshot, WatchPoll, WatcherId};
 use crate::limits::Limits;
 use crate::quota::Permit;
-use crate::transport::WaitForDrain;
 
 /// One Watch stream. See the module.
 pub(crate) struct WatchStream {
@@ -32,7 +31,7 @@ pub(crate) struct WatchStream {
     snapshot: Vec<v1::Snapshot>,
     /// The index of the next event.
     index: u64,
-    drain: WaitForDrain,
+    drain: DrainSignal,
     over: bool,
     permit: Permit,
 }
@@ -40,7 +39,7 @@ pub(crate) struct WatchStream {
 impl WatchStream {
     /// From this event on.
     pub(super) fn from_index(service: &Service, instance: Arc<Instance>, index: u64, permit: Permit) -> Self {
-        let drain = service.0.drain.wait();
+        let drain = service.drain_signal();
         let service = service.clone();
         let watcher = instance.next_watcher();
         Self { service, instance, watcher, snapshot: Vec::new(), index, drain, over: false, permit }
@@ -61,7 +60,7 @@ impl WatchStream {
     }
 
     fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<WatchResponse, Status>>> {
-        if Pin::new(&mut self.drain).poll(cx).is_ready() {
+        if self.drain.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Some(Err(draining().into())));
         }
         if let Some(part) = self.snapshot.pop() {

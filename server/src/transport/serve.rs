@@ -36,7 +36,7 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 /// How often an idle connection gets a PING, and how long its peer has to answer.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// Serves `service` on accepted connections until `stop` is cancelled. Then the listener is closed, so that new clients are
+/// Serves `service` on accepted connections until `drain` is cancelled. Then the listener is closed, so that new clients are
 /// turned away and not left to wait, every connection gets a GOAWAY, and the future completes when all of them have ended.
 /// Dropping the future aborts those that are still open.
 pub(crate) async fn serve<S>(
@@ -44,7 +44,7 @@ pub(crate) async fn serve<S>(
     service: S,
     limits: &Limits,
     principals: &Principals,
-    stop: CancellationToken,
+    drain: CancellationToken,
 ) where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send,
@@ -55,7 +55,7 @@ pub(crate) async fn serve<S>(
     let mut connections = JoinSet::new();
     loop {
         let (tcp, address) = tokio::select! {
-            () = stop.cancelled() => break,
+            () = drain.cancelled() => break,
             Some(ended) = connections.join_next() => {
                 log_panic(ended);
                 continue;
@@ -70,7 +70,7 @@ pub(crate) async fn serve<S>(
         let connection = unclaimed.register();
         // Taken before the task runs: a connection that is in its handshake when the server stops is waited for as well.
         let watcher = graceful.watcher();
-        let task = serve_tcp(server.clone(), tcp, connection.clone(), watcher, stop.clone());
+        let task = serve_tcp(server.clone(), tcp, connection.clone(), watcher, drain.clone());
         connection.set_task(connections.spawn(task));
     }
     drop(listener);
@@ -107,7 +107,7 @@ async fn serve_tcp<S>(
     tcp: TcpStream,
     connection: Connection,
     watcher: Watcher,
-    stop: CancellationToken,
+    drain: CancellationToken,
 ) where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send,
@@ -116,7 +116,7 @@ async fn serve_tcp<S>(
         tracing::debug!(%error, "TCP_NODELAY not set");
     }
     let io = tokio::select! {
-        () = stop.cancelled() => return,
+        () = drain.cancelled() => return,
         io = timeout(server.preface_timeout, handshake(tcp)) => io,
     };
     match io {
