@@ -11,7 +11,7 @@ use std::time::Duration;
 use client_support::{Watcher, client, instance, server, value};
 use stickycas_client::{Conduct, Error};
 use stickycas_model::access::Op;
-use stickycas_model::byzantine::Strategy;
+use stickycas_model::byzantine::{Absent, Silent, Stall, Strategy};
 use stickycas_model::history::Event;
 use stickycas_model::params::{Params, ParamsSpec, Patience};
 use stickycas_model::process::ProcessEnd;
@@ -147,8 +147,8 @@ async fn a_silent_process_joins_and_stays_until_told_to_stop_and_an_absent_one_n
         let client = client(&server, principal);
         tokio::spawn(async move { client.play(instance, Conduct::byzantine(strategy, None, 0), stop).await })
     };
-    let silent = play("p2", Strategy::Silent, Box::pin(silent_stopped));
-    let absent = play("p3", Strategy::Absent, Box::pin(absent_stopped));
+    let silent = play("p2", Strategy::Silent(Silent), Box::pin(silent_stopped));
+    let absent = play("p3", Strategy::Absent(Absent), Box::pin(absent_stopped));
     watcher.until(|event| matches!(event, Event::Joined { process } if process.get() == 2)).await;
     assert!(!silent.is_finished() && !absent.is_finished());
     drop((stop_silent, stop_absent));
@@ -165,7 +165,7 @@ async fn a_silent_process_joins_and_stays_until_told_to_stop_and_an_absent_one_n
 }
 
 fn stall() -> Conduct {
-    Conduct::byzantine(Strategy::Stall { conduct: None }, Some(value("a")), 0)
+    Conduct::byzantine(Strategy::Stall(Stall { conduct: None }), Some(value("a")), 0)
 }
 
 #[tokio::test]

@@ -122,12 +122,6 @@ impl Player {
         self.ended = None;
     }
 
-    /// Whether it joins at all.
-    #[must_use]
-    pub fn joins(&self) -> bool {
-        self.behaviour.joins()
-    }
-
     /// What it has seen.
     #[must_use]
     pub fn view(&self) -> &View {

@@ -213,11 +213,6 @@ impl Act {
 
 /// What one process does, given what it has seen.
 pub trait Behaviour: Send {
-    /// Whether it joins at all.
-    fn joins(&self) -> bool {
-        true
-    }
-
     /// Its next act. Asked at the start and after each answer or refusal; not asked again after
     /// [`Act::Decide`], [`Act::Silent`] or [`Act::Crash`].
     fn act(&mut self, view: &View) -> Act;

@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 use stickycas_model::params::{Order, Params, ParamsSpec};
-use stickycas_model::scheduler::{CachedSchedule, Schedule, arbiter_hash};
+use stickycas_model::scheduler::{CachedSchedule, PhaseOrder, Schedule, arbiter_hash};
 use stickycas_model::types::{Phase, ProcessId, Round, Seed, WarpId};
 
 const PINNED: &str = include_str!("../../docs/schedule.md");

@@ -54,9 +54,7 @@ impl Conduct {
     /// without one [`own_value`]; what it draws, it draws from `seed`. One that falls silent stays attached.
     #[must_use]
     pub fn byzantine(strategy: Strategy, proposal: Option<Value>, seed: u64) -> Self {
-        // Whether it joins is the strategy's affair, not that of the process that plays it.
-        let nobody = ProcessId::FIRST;
-        let joins = strategy.behaviour(nobody, &own_value(nobody), seed).joins();
+        let joins = strategy.joins();
         let behaviour = Box::new(move |me| {
             let proposal = proposal.unwrap_or_else(|| own_value(me));
             strategy.behaviour(me, &proposal, seed)
@@ -180,6 +178,8 @@ impl<'a> Drive<'a> {
 
 #[cfg(test)]
 mod tests {
+    use stickycas_model::byzantine::Silent;
+
     use super::*;
     use crate::connection::Target;
 
@@ -187,7 +187,7 @@ mod tests {
     async fn a_play_may_move_between_threads() {
         fn may_move<F: Future + Send>(_: F) {}
         let connection = Connection::lazy(Target::new("http://127.0.0.1:1", "p1").unwrap());
-        let conduct = Conduct::byzantine(Strategy::Silent, None, 0);
+        let conduct = Conduct::byzantine(Strategy::Silent(Silent), None, 0);
         let policy = RetryPolicy::default();
         may_move(play(&connection, InstanceId::new(1), conduct, policy, std::future::ready(())));
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stickycas_model::byzantine::{Strategy, own_value};
+use stickycas_model::byzantine::{Distinct, Strategy, own_value};
 use stickycas_model::types::{AccessNumber, ProcessId, Value};
 use stickycas_proto::convert::WireError;
 use stickycas_proto::convert::member_state::MemberState;
@@ -50,7 +50,7 @@ impl Field {
 
     /// Plays what is left of the process: see the module above.
     pub(super) async fn play(&self) -> Played {
-        let conduct = Conduct::byzantine(Strategy::Distinct { value: None }, None, self.seed);
+        let conduct = Conduct::byzantine(Strategy::Distinct(Distinct { value: None }), None, self.seed);
         driver::play(&self.connection, self.instance, conduct, self.policy, std::future::pending()).await
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::{Context, bail, ensure};
-use stickycas_model::byzantine::Strategy;
+use stickycas_model::byzantine::{Collude, LateAppend, Strategy};
 use stickycas_model::explore::{Action, ProcessKind, ScheduleClass, Setup, Transition, Witness};
 use stickycas_model::params::AppendWindow;
 use stickycas_model::types::{AccessNumber, ProcessId, Value};
@@ -17,7 +17,7 @@ pub(super) fn sentences(steps: &[Transition]) -> Vec<String> {
 }
 
 fn sentence(phase: u64, step: &Transition) -> String {
-    let roles = step.seated.iter().map(|(process, role)| match role {
+    let roles = step.kinds.iter().map(|(process, role)| match role {
         ProcessKind::Byzantine => format!("{process} is Byzantine"),
         ProcessKind::Correct(value) => format!("{process} proposes {}", text_of(*value)),
     });
@@ -52,8 +52,8 @@ pub(super) fn scenario(setup: &Setup, witness: &Witness) -> anyhow::Result<Strin
     );
     let mut roles: BTreeMap<ProcessId, ProcessKind> = BTreeMap::new();
     let mut conduct: BTreeMap<ProcessId, Vec<Action>> = BTreeMap::new();
-    for step in &witness.steps {
-        roles.extend(step.seated.iter().copied());
+    for step in &witness.transitions {
+        roles.extend(step.kinds.iter().copied());
         for &(process, doing) in &step.accesses {
             conduct.entry(process).or_default().push(doing);
         }
@@ -80,9 +80,11 @@ fn write(
         AppendWindow::FirstAccess => "first_access",
         AppendWindow::Open => "open",
     };
-    let mut text =
-        format!("# Found by explore, the shortest there is inside the bound: {}.\n#\n", witness.fault.what);
-    for sentence in sentences(&witness.steps) {
+    let mut text = format!(
+        "# Found by explore, the shortest there is inside the bound: {}.\n#\n",
+        witness.violation.what
+    );
+    for sentence in sentences(&witness.transitions) {
         writeln!(text, "#   {sentence}")?;
     }
     write!(
@@ -117,10 +119,10 @@ fn strategy(process: ProcessId, doings: &[Action]) -> anyhow::Result<Strategy> {
         Action::Follow | Action::Read => None,
     });
     match (appends.next(), appends.next()) {
-        (Some((1, value)), None) => Ok(Strategy::Collude { value }),
+        (Some((1, value)), None) => Ok(Strategy::Collude(Collude { value })),
         (Some((number, value)), None) => {
             let access = AccessNumber::new(number).context("accesses count from 1")?;
-            Ok(Strategy::LateAppend { access, value })
+            Ok(Strategy::LateAppend(LateAppend { access, value }))
         }
         _ => bail!("no strategy does what process {process} does: {doings:?}"),
     }
@@ -130,7 +132,7 @@ fn strategy(process: ProcessId, doings: &[Action]) -> anyhow::Result<Strategy> {
 /// one order of priority says it all.
 fn winners(witness: &Witness) -> Vec<ProcessId> {
     let mut winners = Vec::new();
-    for step in &witness.steps {
+    for step in &witness.transitions {
         if let Some(&(process, doing)) = step.accesses.first()
             && doing != Action::Read
             && !winners.contains(&process)

@@ -10,6 +10,7 @@
 //! | `profile/` | the load as a file, with flags in the place of keys |
 //! | `arrivals` | when instances begin in an open loop |
 //! | `draw` | seed and proposals of each instance |
+//! | `attach_codec/` | the client's side of Attach without the generated types |
 //! | `engine/` | plays the instances: pacing, connections, one instance from its start to its verdict |
 //! | `recorder` | second by second: sums, rows for plots, the HDR log |
 //! | `measure`, `figures` | histograms by label; percentiles, counts and rates by name |
@@ -22,6 +23,7 @@
 //! | `threshold` | conditions under which a run has failed |
 
 pub mod arrivals;
+pub mod attach_codec;
 pub mod baseline;
 mod draw;
 pub mod engine;

@@ -1,9 +1,9 @@
-//! What is claimed, as lists of searches, and what their results say of it.
+//! The claims of SPEC as lists of searches, and how their results decide them.
 //!
 //! | claim | what |
 //! | --- | --- |
 //! | a | under `open` agreement breaks inside the bound (SPEC section 9) |
-//! | b | under `first_access` it never does, whatever the order of warps; and whoever is correct decides in time (V1, D2) |
+//! | b | under `first_access` it never does, whatever the order of warps; and every correct process decides in time (V1, D2) |
 //! | c | with nobody late and a smaller value at hand, strong validity can be broken exactly when its bound is missed; with late processes it never breaks within the bound (V3) |
 //! | d | every rule that can be checked holds in every state, against all that Byzantine processes can do |
 
@@ -32,7 +32,7 @@ impl Claim {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::A, Self::B, Self::C, Self::D];
 
-    /// The largest n for which it is searched, unless somebody wants another.
+    /// The largest n for which it is searched by default.
     #[must_use]
     pub const fn largest(self) -> u32 {
         match self {
@@ -54,16 +54,16 @@ impl fmt::Display for Claim {
     }
 }
 
-/// What a search must come to for its claim to hold.
+/// The result that a search must have for its claim to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// It sees everything and finds no fault.
-    NoFault,
+    /// It visits every state and finds no violation.
+    NoViolation,
     /// It finds correct processes that decide differently.
     Disagreement,
     /// Either: which of the two is the result.
     Either,
-    /// No fault, and decisions that no correct process proposed are found exactly where the bound is missed.
+    /// No violation, and decisions that no correct process proposed are found exactly where the bound is missed.
     ExactBound,
 }
 
@@ -76,9 +76,9 @@ pub struct Task {
     pub part: &'static str,
     /// The search.
     pub setup: Setup,
-    /// How it goes.
+    /// The order in which it visits states.
     pub search_order: SearchOrder,
-    /// What it must come to.
+    /// The result that it must have.
     pub expected: Expected,
 }
 
@@ -89,18 +89,18 @@ impl Task {
         Self { claim, part, setup, search_order, expected }
     }
 
-    /// Why what was found speaks against the claim.
+    /// Whether the result supports the claim.
     ///
     /// # Errors
     /// The reason, in words.
     pub fn judge(&self, found: &SearchResult) -> Result<(), String> {
-        let fault = found.witness.as_ref().map(|witness| &witness.fault);
-        match (self.expected, fault) {
-            (Expected::Either | Expected::Disagreement, Some(fault)) if fault.rule == "V1" => Ok(()),
-            (_, Some(fault)) => Err(format!("{}: {}", fault.rule, fault.what)),
+        let violation = found.witness.as_ref().map(|witness| &witness.violation);
+        match (self.expected, violation) {
+            (Expected::Either | Expected::Disagreement, Some(violation)) if violation.rule == "V1" => Ok(()),
+            (_, Some(violation)) => Err(format!("{}: {}", violation.rule, violation.what)),
             (Expected::Disagreement, None) => Err("agreement was never broken".to_owned()),
             (Expected::ExactBound, None) => exact(&self.setup, found),
-            (Expected::Either | Expected::NoFault, None) => Ok(()),
+            (Expected::Either | Expected::NoViolation, None) => Ok(()),
         }
     }
 }
@@ -111,7 +111,8 @@ fn exact(setup: &Setup, found: &SearchResult) -> Result<(), String> {
     let n = setup.processes;
     for values in 1..=u32::from(setup.values - setup.foreign).min(n) {
         for byzantine in 0..=n - values {
-            let runs = |strong| found.facts.contains(&ValidityOutcome { byzantine, late: 0, values, strong });
+            let runs =
+                |strong| found.outcomes.contains(&ValidityOutcome { byzantine, late: 0, values, strong });
             let (broken, promised) =
                 (runs(false), strong_validity(&params, byzantine.into(), values.into()).is_ok());
             if broken == promised || !(broken || runs(true)) {
@@ -138,7 +139,7 @@ pub fn tasks(claim: Claim, largest: u32) -> Vec<Task> {
 #[must_use]
 pub fn section_9() -> Setup {
     let [a, b] = [0, 1].map(ProcessKind::Correct);
-    Setup { cast: Some(vec![a, a, ProcessKind::Byzantine, b, b]), ..open(Setup::new(5, 1, 5)) }
+    Setup { kinds: Some(vec![a, a, ProcessKind::Byzantine, b, b]), ..open(Setup::new(5, 1, 5)) }
 }
 
 /// As printed, in the order of the paper, inside the bound.
@@ -158,7 +159,7 @@ fn disagreement(largest: u32) -> Vec<Task> {
 }
 
 fn agreement(largest: u32) -> Vec<Task> {
-    let task = |part, setup| Task::new(Claim::B, part, Expected::NoFault, setup);
+    let task = |part, setup| Task::new(Claim::B, part, Expected::NoViolation, setup);
     let any = sizes(largest).map(|setup| task("agreement, any order of warps", setup));
     let three = sizes(largest.saturating_sub(1))
         .map(|setup| task("the same, three values", Setup { values: 3, ..setup }));
@@ -187,18 +188,19 @@ fn bound(largest: u32) -> Vec<Task> {
     });
     let late = sizes().map(|(n, p)| {
         let setup = Setup { late: 1, ..setup(n, p) };
-        Task::new(Claim::C, "never broken within it, with late processes", Expected::NoFault, setup)
+        Task::new(Claim::C, "never broken within it, with late processes", Expected::NoViolation, setup)
     });
     exact.chain(late).collect()
 }
 
 fn rules(largest: u32) -> Vec<Task> {
     let full = |setup| Setup { adversary: Adversary::Full, late: 1, ..setup };
-    let sealed = sizes(largest)
-        .map(move |setup| Task::new(Claim::D, "every access, first_access", Expected::NoFault, full(setup)));
+    let sealed = sizes(largest).map(move |setup| {
+        Task::new(Claim::D, "every access, first_access", Expected::NoViolation, full(setup))
+    });
     let open = sizes(largest).map(move |setup| {
         let setup = Setup { window: AppendWindow::Open, agreement: false, ..full(setup) };
-        Task::new(Claim::D, "every access, open", Expected::NoFault, setup)
+        Task::new(Claim::D, "every access, open", Expected::NoViolation, setup)
     });
     sealed.chain(open).collect()
 }

@@ -23,8 +23,8 @@ pub enum ScheduleClass {
 /// What Byzantine processes try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Adversary {
-    /// In each phase each of them appends any of the values, reads, or stays silent, and anybody who appends may be
-    /// accepted first.
+    /// In each phase each of them appends any of the values, reads, or stays silent, and each append may be accepted
+    /// first.
     Full,
     /// In each phase one of them appends any of the values and is accepted first, or all read. That this loses
     /// nothing is one of the reductions; see [`crate::explore`].
@@ -34,14 +34,14 @@ pub enum Adversary {
 /// What a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProcessKind {
-    /// Does what it likes.
+    /// Sends anything or nothing.
     Byzantine,
     /// Follows Algorithm 1 and proposes the value with this index.
     Correct(u8),
 }
 
-/// One search. All that it leaves open is tried: who is Byzantine, who proposes what, which warp comes next, what
-/// the Byzantine processes do in each phase, whose append is accepted first, and who is late.
+/// One search. All that it leaves open is tried: which processes are Byzantine, what the others propose, which warp comes
+/// next, what the Byzantine processes do in each phase, which append is accepted first, and which processes are late.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
     /// n.
@@ -58,17 +58,17 @@ pub struct Setup {
     pub adversary: Adversary,
     /// How many values there are: `a`, `b`, `c`, ... in this order.
     pub values: u8,
-    /// So many of them, the smallest, no correct process proposes. They are the adversary's own (V3).
+    /// How many of them, the smallest, no correct process proposes. They are the adversary's own (V3).
     pub foreign: u8,
     /// A correct process may have no access ready in so many of its first phases.
     pub late: u8,
-    /// Who plays what, if that is not left open.
-    pub cast: Option<Vec<ProcessKind>>,
+    /// The kinds of the processes, if they are not left open.
+    pub kinds: Option<Vec<ProcessKind>>,
     /// Only casts within the bound of strong validity (V3).
     pub inside_the_bound: bool,
-    /// Disagreement is a fault. If not, it is passed over, and only rules are checked.
+    /// Disagreement is a violation. If not, it is ignored, and only rules are checked.
     pub agreement: bool,
-    /// Tells apart what validity depends on, so that [`SearchResult::facts`](super::SearchResult::facts) has all there are.
+    /// Tells apart what validity depends on, so that [`SearchResult::outcomes`](super::SearchResult::outcomes) has all there are.
     pub validity: bool,
     /// Takes lists of the same values for the same. Right where only the mode of the sealed list is asked for.
     pub lists_as_counts: bool,
@@ -91,7 +91,7 @@ impl Setup {
             values: 2,
             foreign: 0,
             late: 0,
-            cast: None,
+            kinds: None,
             inside_the_bound: false,
             agreement: true,
             validity: false,
@@ -101,7 +101,7 @@ impl Setup {
     }
 
     /// The parameters of the instance that is searched. Patience and pace are as short as they can be: a phase opens
-    /// when the search says so, and whoever then has nothing ready stays away.
+    /// when the search says so, and a member that then has nothing ready misses it.
     ///
     /// # Errors
     /// If n, p or r is out of its range.
@@ -110,7 +110,7 @@ impl Setup {
         spec.append_window = self.window;
         spec.patience = Patience::Finite(INSTANT);
         spec.pace = INSTANT;
-        // Nobody sends ahead.
+        // No process sends ahead.
         spec.pipeline = 1;
         Params::try_new(spec)
     }
@@ -169,8 +169,8 @@ impl Space {
         if !(1..=26).contains(&values) || foreign >= values {
             return Err(SetupError::Values { values, foreign });
         }
-        if let Some(cast) = &setup.cast {
-            let known = |role: &ProcessKind| !matches!(role, ProcessKind::Correct(value) if *value >= values);
+        if let Some(cast) = &setup.kinds {
+            let known = |kind: &ProcessKind| !matches!(kind, ProcessKind::Correct(value) if *value >= values);
             if cast.len() != params.processes() as usize || !cast.iter().all(known) {
                 return Err(SetupError::Cast(cast.len()));
             }
@@ -179,8 +179,8 @@ impl Space {
         let values = (0..values).filter_map(|index| Value::new(&[b'a' + index])).collect();
         // Else phases pass only of warps whose members have all come to their end.
         let passes = setup.late > 0 || setup.adversary == Adversary::Full;
-        let ground = Self { setup: setup.clone(), params, values, warps, passes };
-        if ground.keys_fit() { Ok(ground) } else { Err(SetupError::TooLarge(setup.processes)) }
+        let space = Self { setup: setup.clone(), params, values, warps, passes };
+        if space.keys_fit() { Ok(space) } else { Err(SetupError::TooLarge(setup.processes)) }
     }
 
     /// The index of a value, which must be one of this search's.

@@ -2,11 +2,12 @@
 
 use crate::access::Op;
 use crate::params::Patience;
+use crate::scheduler::PhaseOrder;
 use crate::types::{AccessNumber, ProcessId, SessionId, Time};
 
 use super::{Checked, Fault, Invariants, Waiting, ensure};
 
-impl Invariants {
+impl<S: PhaseOrder> Invariants<S> {
     pub(super) fn joined(&mut self, at: Time, process: ProcessId) -> Checked {
         self.known(process)?;
         let member = &mut self.members[process.index()];

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use crate::access::Op;
 use crate::history::{Event, Recorded};
 use crate::params::{Arbiter, Params};
+use crate::scheduler::{CachedSchedule, PhaseOrder, Schedule, ScriptedSchedule};
 use crate::types::{AccessNumber, Phase, ProcessId, SessionId, Time, WarpId};
 
 use phase_oracle::PhaseOracle;
@@ -68,10 +69,10 @@ fn ensure(holds: bool, rule: &'static str, what: impl FnOnce() -> String) -> Che
 ///
 /// After the first [`BrokenRule`] it knows no more what should be: what it says of later events means nothing.
 #[derive(Clone, Debug)]
-pub struct Invariants {
+pub struct Invariants<S = CachedSchedule> {
     params: Arc<Params>,
     members: Vec<Member>,
-    oracle: PhaseOracle,
+    oracle: PhaseOracle<S>,
     /// Rank of each process under a `priority` arbiter (A4), else empty.
     ranks: Vec<u32>,
     gathering: Gathering,
@@ -145,9 +146,29 @@ impl Invariants {
     /// Of an instance with these parameters, before anything has happened.
     #[must_use]
     pub fn new(params: Arc<Params>) -> Self {
+        let schedule = CachedSchedule::new(Schedule::new(&params));
+        Self::with_order(params, schedule)
+    }
+}
+
+impl Invariants<ScriptedSchedule> {
+    /// Of an instance in which [`Invariants::schedule_next`] says which warp comes next (see [`crate::explore`]).
+    pub(crate) fn scripted(params: Arc<Params>) -> Self {
+        let schedule = ScriptedSchedule::new(params.warps());
+        Self::with_order(params, schedule)
+    }
+
+    /// Schedules this warp for the first phase that has none.
+    pub(crate) fn schedule_next(&mut self, warp: WarpId) {
+        self.oracle.schedule_mut().push(warp);
+    }
+}
+
+impl<S: PhaseOrder> Invariants<S> {
+    fn with_order(params: Arc<Params>, schedule: S) -> Self {
         Self {
             members: vec![Member::default(); params.processes() as usize],
-            oracle: PhaseOracle::new(&params),
+            oracle: PhaseOracle::new(&params, schedule),
             ranks: ranks(&params),
             gathering: Gathering::default(),
             step: None,
@@ -163,18 +184,6 @@ impl Invariants {
             observed: 0,
             params,
         }
-    }
-
-    /// Of an instance whose phases are given one by one (see [`crate::explore`]).
-    pub(crate) fn with_given_schedule(params: Arc<Params>) -> Self {
-        let mut invariants = Self::new(params);
-        invariants.oracle.expect_gifts();
-        invariants
-    }
-
-    /// Gives the next phase to this warp.
-    pub(crate) fn give_phase(&mut self, warp: WarpId) {
-        self.oracle.give(warp);
     }
 
     /// Takes in the next event of the history.

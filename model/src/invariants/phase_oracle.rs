@@ -1,13 +1,13 @@
 //! Which phase may come next (SPEC W1, F3, F4): tallies of each warp, and the phase that is reached.
 
 use crate::params::Params;
-use crate::scheduler::{CachedSchedule, Schedule, WarpSet};
+use crate::scheduler::{PhaseOrder, WarpSet};
 use crate::types::{Phase, ProcessId, WarpId};
 
 /// Tallies of all warps.
 #[derive(Clone, Debug)]
-pub(super) struct PhaseOracle {
-    calendar: CachedSchedule,
+pub(super) struct PhaseOracle<S> {
+    schedule: S,
     tallies: Vec<Tally>,
     /// Warps whose phases must not pass without a step: somebody is awaited, or something waits (F4).
     live: WarpSet,
@@ -28,16 +28,16 @@ struct Tally {
     queue: Vec<ProcessId>,
 }
 
-impl PhaseOracle {
+impl<S: PhaseOrder> PhaseOracle<S> {
     /// Everybody is awaited and nothing waits.
-    pub(super) fn new(params: &Params) -> Self {
+    pub(super) fn new(params: &Params, schedule: S) -> Self {
         let warps = || (0..params.warps() as usize).filter_map(WarpId::from_index);
         let tally = |warp| {
             let size = u32::try_from(params.members(warp).count()).unwrap_or(u32::MAX);
             Tally { awaited: size, missing: size, ..Tally::default() }
         };
         Self {
-            calendar: CachedSchedule::new(Schedule::new(params)),
+            schedule,
             tallies: warps().map(tally).collect(),
             live: WarpSet::all(params.warps()),
             ready: 0,
@@ -45,18 +45,12 @@ impl PhaseOracle {
         }
     }
 
-    pub(super) fn calendar(&self) -> &CachedSchedule {
-        &self.calendar
+    pub(super) fn schedule(&self) -> &S {
+        &self.schedule
     }
 
-    /// From now on phases are given one by one (see [`Invariants::with_given_schedule`](super::Invariants)).
-    pub(super) fn expect_gifts(&mut self) {
-        self.calendar = self.calendar.clone().into_given();
-    }
-
-    /// Gives the next phase to this warp.
-    pub(super) fn give(&mut self, warp: WarpId) {
-        self.calendar.give(warp);
+    pub(super) fn schedule_mut(&mut self) -> &mut S {
+        &mut self.schedule
     }
 
     /// The farthest phase that can be open. Phases before it that were not executed have passed, or had the
@@ -69,7 +63,7 @@ impl PhaseOracle {
     /// somewhere (F4).
     pub(super) fn advance(&mut self) {
         if self.ready > 0 {
-            self.reached = self.calendar.next_phase_among(self.reached, &self.live);
+            self.reached = self.schedule.next_phase_among(self.reached, &self.live);
         }
     }
 
@@ -79,7 +73,7 @@ impl PhaseOracle {
     }
 
     pub(super) fn warp_of(&mut self, phase: Phase) -> WarpId {
-        self.calendar.warp_of(phase)
+        self.schedule.warp_of(phase)
     }
 
     /// Processes with an access waiting.

@@ -8,7 +8,7 @@ use crate::access::Answer;
 use crate::history::{Event, Offence, OffenceKind};
 use crate::invariants::{BrokenRule, Invariants};
 use crate::params::Params;
-use crate::scheduler::{CachedSchedule, Schedule};
+use crate::scheduler::{CachedSchedule, PhaseOrder, Schedule};
 use crate::types::{Phase, ProcessId, Value};
 
 /// What a history shows.

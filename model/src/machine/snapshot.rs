@@ -1,21 +1,23 @@
-//! A machine whose instance has ended, in few bytes: what it may still be asked for, and nothing of how phases go.
+//! A snapshot of the machine of an instance that has ended, in few bytes.
 //!
-//! Nothing waits at an ended instance and no phase opens any more (F10), so tallies, queues, patience and the
-//! schedule's place are gone for good. What stays is the list, and of each process where it stands: its answers that
-//! may be asked for again (F8b), its sessions (F8e), its decision, and what it was accused of.
+//! Nothing waits at an ended instance and no phase opens any more (F10), so tallies, queues and patience are not needed.
+//! A snapshot holds the list and, for each process, what it may still ask for: the answers that are kept (F8b), its session
+//! (F8e), its decision, and the offences that it was accused of.
 
 use std::sync::Arc;
 
-use super::kept::Kept;
-use super::member::Session;
-use super::{Entry, Machine, OffenceCount, State};
+use super::answer_cache::CachedAnswer;
+use super::list::Entry;
+use super::offence_record::OffenceCount;
+use super::session::{MAX_SESSIONS, OptionalSession};
+use super::state::{Machine, State};
 use crate::access::AppendAnswer;
 use crate::compact_codec::{Decoder, Encoder};
 use crate::history::{Offence, OffenceKind};
 use crate::params::Params;
 use crate::types::{AccessNumber, Phase, ProcessId, SessionId};
 
-// Of a member.
+// Flags of a member.
 const JOINED: u8 = 1;
 const SPENT: u8 = 1 << 1;
 const REFUSED: u8 = 1 << 2;
@@ -25,14 +27,14 @@ const LATER_SESSION: u8 = 1 << 5;
 const APPENDED: u8 = 1 << 6;
 const WITHDRAWN: u8 = 1 << 7;
 
-// Of an answer that is kept, beside those of sessions.
+// Flag of an answer that is kept, beside those of sessions.
 const APPEND: u8 = 1;
 
 fn flag(set: bool, flag: u8) -> u8 {
     if set { flag } else { 0 }
 }
 
-fn session_flag(session: Session) -> u8 {
+fn session_flag(session: OptionalSession) -> u8 {
     match session.get() {
         None => 0,
         Some(SessionId::FIRST) => FIRST_SESSION,
@@ -41,7 +43,7 @@ fn session_flag(session: Session) -> u8 {
 }
 
 impl Machine {
-    /// Writes it down. Its instance must have ended.
+    /// Writes a snapshot of the machine. The instance must have ended.
     pub fn write_snapshot(&self, out: &mut Encoder) {
         debug_assert!(
             matches!(self.state, State::Finished | State::Closed),
@@ -68,11 +70,11 @@ impl Machine {
             out.number(entry.process.get());
             out.number(entry.phase.get());
         }
-        ProcessId::all(self.params.processes()).for_each(|process| self.pack_member(process, out));
-        self.pack_misbehaviour(out);
+        ProcessId::all(self.params.processes()).for_each(|process| self.write_member(process, out));
+        self.write_misbehaviour(out);
     }
 
-    fn pack_misbehaviour(&self, out: &mut Encoder) {
+    fn write_misbehaviour(&self, out: &mut Encoder) {
         if !self.offences.counts.is_empty() {
             out.number(self.offences.counts.len() as u64);
             for ((process, kind), OffenceCount { first, count }) in &self.offences.counts {
@@ -93,98 +95,98 @@ impl Machine {
         }
     }
 
-    /// The machine that was written down; `None` if this is none with these parameters.
+    /// The machine of which the snapshot was written; `None` if these bytes are no snapshot with these parameters.
     #[must_use]
-    pub fn from_snapshot(params: Arc<Params>, packed: &mut Decoder<'_>) -> Option<Self> {
+    pub fn from_snapshot(params: Arc<Params>, bytes: &mut Decoder<'_>) -> Option<Self> {
         let mut machine = Self::new(params);
-        let flags = packed.byte()?;
+        let flags = bytes.byte()?;
         machine.state = if flags & 1 == 0 { State::Finished } else { State::Closed };
         if flags & 1 << 2 != 0 {
-            machine.join_deadline = Some(packed.time()?);
+            machine.join_deadline = Some(bytes.time()?);
         }
-        let phase = packed.phase()?;
+        let phase = bytes.phase()?;
         machine.go_to(phase);
         if flags & 1 << 1 != 0 {
-            machine.sealed = Some(packed.phase()?);
+            machine.sealed = Some(bytes.phase()?);
         }
-        for _ in 0..packed.number()? {
-            let (value, process, phase) = (packed.value()?, packed.process()?, packed.phase()?);
+        for _ in 0..bytes.number()? {
+            let (value, process, phase) = (bytes.value()?, bytes.process()?, bytes.phase()?);
             let AppendAnswer::Success(_) = machine.list.turn().append(Entry { value, process, phase }) else {
                 return None;
             };
         }
         for process in ProcessId::all(machine.params.processes()) {
-            machine.unpack_member(process, packed)?;
+            machine.read_member(process, bytes)?;
         }
-        machine.unpack_misbehaviour(flags, packed)?;
+        machine.read_misbehaviour(flags, bytes)?;
         Some(machine)
     }
 
-    fn unpack_misbehaviour(&mut self, flags: u8, packed: &mut Decoder<'_>) -> Option<()> {
+    fn read_misbehaviour(&mut self, flags: u8, bytes: &mut Decoder<'_>) -> Option<()> {
         if flags & 1 << 3 != 0 {
-            for _ in 0..packed.number()? {
-                let process = packed.process()?;
-                let kind = *OffenceKind::ALL.get(usize::from(packed.byte()?))?;
-                let count = packed.number()?;
-                let (number, phase) = (packed.number()?, packed.number()?);
+            for _ in 0..bytes.number()? {
+                let process = bytes.process()?;
+                let kind = *OffenceKind::ALL.get(usize::from(bytes.byte()?))?;
+                let count = bytes.number()?;
+                let (number, phase) = (bytes.number()?, bytes.number()?);
                 let first = Offence {
                     process,
                     kind,
                     number: AccessNumber::new(number),
                     phase: Phase::new(phase),
-                    detail: packed.text()?.to_owned(),
+                    detail: bytes.text()?.to_owned(),
                 };
                 self.offences.counts.insert((process, kind), OffenceCount { first, count });
             }
         }
         if flags & 1 << 4 != 0 {
-            for _ in 0..packed.number()? {
-                let (process, count) = (packed.process()?, packed.number()?);
+            for _ in 0..bytes.number()? {
+                let (process, count) = (bytes.process()?, bytes.number()?);
                 self.offences.refusals.insert(process, count);
             }
         }
         Some(())
     }
 
-    fn pack_member(&self, process: ProcessId, out: &mut Encoder) {
-        let (member, rare) = (&self.members[process.index()], &self.rare[process.index()]);
+    fn write_member(&self, process: ProcessId, out: &mut Encoder) {
+        let (member, cold) = (&self.members[process.index()], &self.cold_members[process.index()]);
         out.byte(
             flag(member.has_joined(), JOINED)
                 | flag(member.is_spent(), SPENT)
                 | flag(member.was_refused(), REFUSED)
                 | flag(member.has_left(), LEFT)
                 | session_flag(member.session)
-                | flag(rare.append.is_some(), APPENDED)
-                | flag(rare.withdrawn > 0, WITHDRAWN),
+                | flag(cold.append.is_some(), APPENDED)
+                | flag(cold.withdrawn > 0, WITHDRAWN),
         );
         out.number(member.next.get());
-        pack_later_session(member.session, out);
-        if let Some(phase) = rare.append {
+        write_later_session(member.session, out);
+        if let Some(phase) = cold.append {
             out.number(phase.get());
         }
-        if rare.withdrawn > 0 {
-            out.number(rare.withdrawn);
+        if cold.withdrawn > 0 {
+            out.number(cold.withdrawn);
         }
         if let Some(decision) = self.decision(process) {
             out.value(decision);
         }
         let last = self.executed(process, member);
-        for number in self.numbers_kept(last) {
-            if let Some(kept) = self.answers.get(process, number, last) {
-                pack_kept(kept, out);
+        for number in self.cached_numbers(last) {
+            if let Some(cached) = self.answers.get(process, number, last) {
+                write_cached(cached, out);
             }
         }
     }
 
-    fn unpack_member(&mut self, process: ProcessId, packed: &mut Decoder<'_>) -> Option<()> {
-        let flags = packed.byte()?;
-        let (next, session) = (packed.access_number()?, unpack_session(flags, packed)?);
-        let append = if flags & APPENDED != 0 { Some(packed.phase()?) } else { None };
-        let withdrawn = if flags & WITHDRAWN != 0 { packed.small()?.try_into().ok()? } else { 0 };
+    fn read_member(&mut self, process: ProcessId, bytes: &mut Decoder<'_>) -> Option<()> {
+        let flags = bytes.byte()?;
+        let (next, session) = (bytes.access_number()?, read_session(flags, bytes)?);
+        let append = if flags & APPENDED != 0 { Some(bytes.phase()?) } else { None };
+        let withdrawn = if flags & WITHDRAWN != 0 { bytes.small()?.try_into().ok()? } else { 0 };
         let member = &mut self.members[process.index()];
         (member.next, member.session) = (next, session);
-        let rare = &mut self.rare[process.index()];
-        (rare.append, rare.withdrawn) = (append, withdrawn);
+        let cold = &mut self.cold_members[process.index()];
+        (cold.append, cold.withdrawn) = (append, withdrawn);
         if flags & JOINED != 0 {
             member.join();
             self.joined += 1;
@@ -193,68 +195,68 @@ impl Machine {
             member.give_up();
         }
         if flags & REFUSED != 0 {
-            member.note_refusal();
+            member.mark_refused();
         }
         if flags & LEFT != 0 {
             member.leave();
-            rare.decision = u32::try_from(self.decisions.len()).ok()?;
-            self.decisions.push(packed.value()?);
+            cold.decision = u32::try_from(self.decisions.len()).ok()?;
+            self.decisions.push(bytes.value()?);
         }
         let last = self.executed(process, &self.members[process.index()]);
-        for number in self.numbers_kept(last) {
-            self.answers.keep(process, number, unpack_kept(packed)?);
+        for number in self.cached_numbers(last) {
+            self.answers.insert(process, number, read_cached(bytes)?);
         }
         Some(())
     }
 
     /// The numbers of the answers that are kept of a process whose last executed access is `last`.
-    fn numbers_kept(&self, last: u64) -> impl Iterator<Item = AccessNumber> + use<> {
+    fn cached_numbers(&self, last: u64) -> impl Iterator<Item = AccessNumber> + use<> {
         let first = last.saturating_sub(self.params.spec().pipeline.into()) + 1;
         (first..=last).filter_map(AccessNumber::new)
     }
 }
 
-fn pack_later_session(session: Session, out: &mut Encoder) {
+fn write_later_session(session: OptionalSession, out: &mut Encoder) {
     if let Some(session) = session.get().filter(|session| *session != SessionId::FIRST) {
         out.number(session.get());
     }
 }
 
-fn unpack_session(flags: u8, packed: &mut Decoder<'_>) -> Option<Session> {
+fn read_session(flags: u8, bytes: &mut Decoder<'_>) -> Option<OptionalSession> {
     let session = match flags {
         _ if flags & FIRST_SESSION != 0 => Some(SessionId::FIRST),
-        _ if flags & LATER_SESSION != 0 => Some(packed.session()?),
+        _ if flags & LATER_SESSION != 0 => Some(bytes.session()?),
         _ => None,
     };
-    // Whatever else stands there is none that was opened.
-    session.is_none_or(|session| session.get() <= super::MAX_SESSIONS).then(|| Session::new(session))
+    // A larger number is of no session that was opened.
+    session.is_none_or(|session| session.get() <= MAX_SESSIONS).then(|| OptionalSession::new(session))
 }
 
-fn pack_kept(kept: Kept, out: &mut Encoder) {
-    out.byte(flag(kept.append, APPEND) | session_flag(kept.session));
-    pack_later_session(kept.session, out);
-    out.number(kept.phase.get());
-    if !kept.append {
-        return out.number(kept.content);
+fn write_cached(cached: CachedAnswer, out: &mut Encoder) {
+    out.byte(flag(cached.append, APPEND) | session_flag(cached.session));
+    write_later_session(cached.session, out);
+    out.number(cached.phase.get());
+    if !cached.append {
+        return out.number(cached.content);
     }
     // Most often it is the fingerprint of a value that the record has.
-    match out.place_of(kept.content) {
+    match out.place_of(cached.content) {
         Some(place) => out.number(place + 1),
         None => {
             out.number(0_u64);
-            out.number(kept.content);
+            out.number(cached.content);
         }
     }
 }
 
-fn unpack_kept(packed: &mut Decoder<'_>) -> Option<Kept> {
-    let flags = packed.byte()?;
-    let (session, phase) = (unpack_session(flags, packed)?, packed.phase()?);
+fn read_cached(bytes: &mut Decoder<'_>) -> Option<CachedAnswer> {
+    let flags = bytes.byte()?;
+    let (session, phase) = (read_session(flags, bytes)?, bytes.phase()?);
     let append = flags & APPEND != 0;
-    let content = match packed.number()? {
+    let content = match bytes.number()? {
         start if !append => start.try_into().ok()?,
-        0 => packed.small()?,
-        place => packed.fingerprint_at(place - 1)?,
+        0 => bytes.small()?,
+        place => bytes.fingerprint_at(place - 1)?,
     };
-    Some(Kept { phase, content, session, append })
+    Some(CachedAnswer { phase, content, session, append })
 }

@@ -80,7 +80,7 @@ impl SimRun {
         self.clear(&plan.params, plan.seed);
         self.late = plan.cast.latecomers(&plan.params);
         for process in ProcessId::all(plan.params.processes()) {
-            let part = plan.cast.part(process);
+            let part = plan.cast.part(process).filter(|part| part.joins());
             // A wire attack has no behaviour: it needs the network.
             match part.and_then(|part| Some((part.behaviour(process, plan.seed)?, part.ends()))) {
                 Some((behaviour, ends)) => self.seat(process, &plan.params, behaviour, ends),
@@ -103,9 +103,6 @@ impl SimRun {
 
     /// Gives the next process its part. One that is seated says hello, unless it comes late.
     fn seat(&mut self, process: ProcessId, params: &Arc<Params>, behaviour: Box<dyn Behaviour>, ends: bool) {
-        if !behaviour.joins() {
-            return self.leave_empty(process);
-        }
         let params = Arc::clone(params);
         match self.seats.get_mut(process.index()) {
             Some(Some(seat)) => {

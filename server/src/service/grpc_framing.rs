@@ -16,7 +16,8 @@ use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body::Frame;
 use prost::Message;
 use stickycas_model::access;
-use stickycas_proto::attach::{ReadResponseEncoder, StickyCasServiceServer};
+use stickycas_proto::attach::StickyCasServiceServer;
+use stickycas_proto::read_encoder::ReadResponseEncoder;
 use stickycas_proto::status::RpcRefusal;
 use tonic::Status;
 use tonic::body::Body;
@@ -302,7 +303,8 @@ mod tests {
     use stickycas_model::machine::Entry;
     use stickycas_model::sticky_cas::StickyCas;
     use stickycas_model::types::{Phase, Position, ProcessId, Value};
-    use stickycas_proto::convert::answer::{append_response, read_response};
+    use stickycas_proto::convert::answer::append_response;
+    use stickycas_proto::v1;
     use tonic::Code;
 
     use super::*;
@@ -404,7 +406,9 @@ mod tests {
             };
             let answered =
                 CompletedAccess::new(Some(Phase::FIRST), access::Answer::Read(read), &Arc::new(list));
-            let expected = read_response(Some(Phase::FIRST), &read, values.iter().map(Value::to_bytes));
+            let values = values.iter().map(Value::to_bytes).collect();
+            let result = v1::ReadResult { start: 0, values, length: read.length, sealed: read.sealed };
+            let expected = v1::ReadResponse { phase: 1, result: Some(result) };
             let (pieces, trailers) = taken(Answer::read(answered).unwrap()).await;
             assert!(pieces.iter().all(|piece| piece.len() < PIECE + 2 * VALUE));
             assert_eq!(pieces.len(), 1 + usize::from(count) * VALUE / PIECE, "{count}");

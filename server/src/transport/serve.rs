@@ -181,3 +181,92 @@ impl<S> HttpServer<S> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::{Ready, ready};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Context, Poll};
+
+    use http::StatusCode;
+
+    use super::*;
+
+    /// Responds 200 to a request that carries its connection, and 500 to others. A clone panics while `panics` is set.
+    #[derive(Default)]
+    struct TestService {
+        panics: Arc<AtomicBool>,
+    }
+
+    impl Clone for TestService {
+        fn clone(&self) -> Self {
+            assert!(!self.panics.load(Ordering::Relaxed), "the clone panics");
+            Self { panics: self.panics.clone() }
+        }
+    }
+
+    impl Service<Request<Body>> for TestService {
+        type Response = Response<Body>;
+        type Error = Infallible;
+        type Future = Ready<Result<Response<Body>, Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, request: Request<Body>) -> Self::Future {
+            let mut response = Response::new(Body::empty());
+            if request.extensions().get::<Connection>().is_none() {
+                *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            }
+            ready(Ok(response))
+        }
+    }
+
+    /// One request over this byte stream.
+    async fn get<T>(io: T) -> Result<StatusCode, h2::Error>
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (mut client, connection) = h2::client::handshake(io).await?;
+        tokio::spawn(connection);
+        let request = Request::get("http://server/").body(()).unwrap();
+        let (response, _) = client.send_request(request, true)?;
+        Ok(response.await?.status())
+    }
+
+    #[tokio::test]
+    async fn a_panic_ends_its_connection_and_no_other() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (limits, stop, panics) =
+            (Limits::default(), CancellationToken::new(), Arc::<AtomicBool>::default());
+        let stopped = stop.clone();
+        let service = TestService { panics: panics.clone() };
+        let serving = tokio::spawn(async move {
+            serve(listener, service, &limits, &Principals::new(&limits), stopped).await;
+        });
+        let connect = async || TcpStream::connect(address).await.unwrap();
+        panics.store(true, Ordering::Relaxed);
+        get(connect().await).await.unwrap_err();
+        panics.store(false, Ordering::Relaxed);
+        assert_eq!(get(connect().await).await.unwrap(), StatusCode::OK);
+        stop.cancel();
+        serving.await.unwrap();
+    }
+
+    /// As one of TLS would be: a byte stream that is no TCP connection.
+    #[tokio::test]
+    async fn any_byte_stream_is_served_and_carries_its_connection() {
+        let limits = Limits::default();
+        let server = HttpServer::new(TestService::default(), &limits);
+        let connection = UnclaimedConnections::new(9, Principals::new(&limits)).register();
+        let (client, io) = tokio::io::duplex(1024);
+        let graceful = GracefulShutdown::new();
+        let watcher = graceful.watcher();
+        let serving = tokio::spawn(async move { server.serve_connection(io, connection, watcher).await });
+        assert_eq!(get(client).await.unwrap(), StatusCode::OK);
+        graceful.shutdown().await;
+        serving.await.unwrap();
+    }
+}

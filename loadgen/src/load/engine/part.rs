@@ -52,11 +52,8 @@ impl Part {
     /// A process that begins; `None` if it never joins.
     pub(super) fn begin(table: &Arc<Table>, me: ProcessId) -> Option<Self> {
         let drawn = &table.drawn;
-        let behaviour = drawn.cast.part(me)?.behaviour(me, drawn.seed)?;
+        let behaviour = drawn.cast.part(me).filter(|part| part.joins())?.behaviour(me, drawn.seed)?;
         let mut player = Player::new(me, Arc::clone(&drawn.params), behaviour);
-        if !player.joins() {
-            return None;
-        }
         player.welcome(&Welcome {
             session: SessionId::FIRST,
             next: AccessNumber::FIRST,

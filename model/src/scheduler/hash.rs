@@ -1,6 +1,6 @@
-//! The one source of chance of an instance: SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom
-//! number generators"), started from the seed. A few lines in any language with 64-bit integers. It is fair,
-//! not secret: who knows the seed can compute everything (W4).
+//! The numbers that an instance draws, for the shuffled order and the uniform arbiter: SplitMix64 (Steele, Lea, Flood:
+//! "Fast splittable pseudorandom number generators"), started from the seed. A few lines in any language with 64-bit
+//! integers. The draws are fair and not secret: with the seed everything can be computed (W4).
 //!
 //! All arithmetic is modulo 2^64.
 
@@ -31,8 +31,8 @@ const fn begin(seed: Seed, purpose: Purpose) -> u64 {
 /// The number by which the uniform arbiter ranks an append: of one phase, the lowest wins (A4).
 ///
 /// `mix(mix(mix(mix(seed) ^ 2) ^ phase) ^ process)`. Two processes never draw the same number in one phase,
-/// since `mix` is a bijection. It depends on nothing else, so nobody who stays away moves the draw of
-/// another.
+/// since `mix` is a bijection. The number depends on nothing else, so a process that stays away changes no other
+/// process's draw.
 #[must_use]
 pub const fn arbiter_hash(seed: Seed, phase: Phase, process: ProcessId) -> u64 {
     fold(fold(begin(seed, Purpose::Arbiter), phase.get()), process.get() as u64)

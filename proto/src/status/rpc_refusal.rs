@@ -1,36 +1,30 @@
-//! From an error to a gRPC status and back: the one place for it (SPEC section 11).
-//!
-//! [`RpcRefusal`] is the refusal as both ends know it. The server makes it from the errors of the model and of
-//! the conversions; it travels as a status with `google.rpc` details, or in-band on Attach; the client reads
-//! it back and asks its [reason](crate::reason) what to do.
+//! [`RpcRefusal`]: the refusal of a call or of a frame, as both ends know it.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use stickycas_model::access::Refusal;
-use stickycas_model::params::{ParamsError, ValueError};
 use stickycas_model::types::{AccessNumber, Phase};
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt as _};
 
-use crate::convert::{WireError, duration_from_wire, duration_to_wire};
+use crate::convert::{duration_from_wire, duration_to_wire};
 use crate::v1;
 use crate::v1::RefusalReason;
 
 /// `ErrorInfo.domain` of every refusal.
 pub const ERROR_DOMAIN: &str = "stickycas.v1";
 
-/// Why a request is refused, with all that the caller is told.
+/// Why a request is refused, with everything that the caller learns.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct RpcRefusal {
-    /// Why. UNSPECIFIED: a newer server gave a reason that is not known here.
+    /// The reason. UNSPECIFIED: a newer server gave one that is not known here.
     pub reason: RefusalReason,
-    /// Why, in words, for people.
+    /// The reason in words, for people.
     pub message: String,
     /// Numbers that help the caller to go on.
     pub details: RefusalDetails,
-    /// Try again no earlier than this; `None`: waiting alone does not help, or nobody can say how long.
+    /// The least time before a retry; `None`: waiting alone does not help, or the time is not known.
     pub retry_after: Option<Duration>,
 }
 
@@ -68,7 +62,7 @@ impl RefusalDetails {
         fields.into_iter().filter_map(|(key, number)| Some((key.to_owned(), number?.to_string()))).collect()
     }
 
-    /// What is not a number is passed over: it is advice, not content.
+    /// Ignores values that are no numbers: the metadata is advice.
     fn from_metadata(metadata: &HashMap<String, String>) -> Self {
         let number = |key| metadata.get(key).and_then(|text| text.parse::<u64>().ok());
         let phase = |key| number(key).and_then(Phase::new);
@@ -90,7 +84,7 @@ impl RpcRefusal {
         Self { reason, message: message.into(), details: RefusalDetails::default(), retry_after }
     }
 
-    /// Our bug. Says nothing more: what broke is for our records, not for the caller.
+    /// A bug of the server. The cause belongs in the log of the server, not in the answer.
     #[must_use]
     pub fn internal() -> Self {
         Self::new(RefusalReason::Internal, "internal error")
@@ -108,8 +102,7 @@ impl RpcRefusal {
         Self { retry_after: Some(delay), ..self }
     }
 
-    /// The status that a call refused so ends with: code, message, `ErrorInfo`, and `RetryInfo` if waiting
-    /// may help.
+    /// The status of the refused call: code, message, `ErrorInfo`, and `RetryInfo` if waiting may help.
     #[must_use]
     pub fn to_status(&self) -> Status {
         let mut details = ErrorDetails::new();
@@ -120,7 +113,7 @@ impl RpcRefusal {
         Status::with_error_details(self.reason.code(), self.message.as_str(), details)
     }
 
-    /// The refusal that a status carries; `None` if it carries none of ours, for example because the
+    /// The refusal that a status carries; `None` if the status is not from this service, for example because the
     /// connection broke.
     #[must_use]
     pub fn from_status(status: &Status) -> Option<Self> {
@@ -133,8 +126,8 @@ impl RpcRefusal {
         })
     }
 
-    /// The in-band form on Attach: refuses the access of this number, or a Hello or Decision if there is
-    /// none. Of the details only the expected access number can occur there.
+    /// The frame on Attach that refuses the access with this number, or without a number a Hello or a Decision. Of the
+    /// details only the expected access number has a field there.
     #[must_use]
     pub fn to_frame(&self, channel: u32, number: Option<AccessNumber>) -> v1::Refusal {
         v1::Refusal {
@@ -148,7 +141,7 @@ impl RpcRefusal {
         }
     }
 
-    /// The refusal of a frame on Attach. A delay that is none is passed over.
+    /// The refusal of a frame on Attach. Ignores a retry delay that is no duration.
     #[must_use]
     pub fn from_frame(frame: &v1::Refusal) -> Self {
         let expected_access_number = AccessNumber::new(frame.expected_access_number);
@@ -163,77 +156,8 @@ impl RpcRefusal {
 }
 
 impl From<RpcRefusal> for Status {
-    fn from(refused: RpcRefusal) -> Self {
-        refused.to_status()
-    }
-}
-
-impl From<Refusal> for RpcRefusal {
-    fn from(refusal: Refusal) -> Self {
-        Self::from(&refusal)
-    }
-}
-
-impl From<&Refusal> for RpcRefusal {
-    fn from(refusal: &Refusal) -> Self {
-        let (reason, details) = match *refusal {
-            Refusal::OutOfOrder { given: _, expected } => (
-                RefusalReason::AccessNumberOutOfOrder,
-                RefusalDetails { expected_access_number: Some(expected), ..RefusalDetails::default() },
-            ),
-            Refusal::NotYourPhase { current, next } => (
-                RefusalReason::NotYourPhase,
-                RefusalDetails {
-                    current_phase: current,
-                    next_phase: Some(next),
-                    ..RefusalDetails::default()
-                },
-            ),
-            Refusal::OtherContent(_) => (RefusalReason::AccessContentDiffers, RefusalDetails::default()),
-            Refusal::OlderSession { .. } => (RefusalReason::SessionReplaced, RefusalDetails::default()),
-            Refusal::TooManySessions(_) => (RefusalReason::TooManySessions, RefusalDetails::default()),
-            Refusal::Closed => (RefusalReason::InstanceClosed, RefusalDetails::default()),
-            Refusal::Left => (RefusalReason::ProcessLeft, RefusalDetails::default()),
-            Refusal::OtherDecision => (RefusalReason::DecisionDiffers, RefusalDetails::default()),
-            Refusal::TooManyWaiting(_) => (RefusalReason::TooManyWaiting, RefusalDetails::default()),
-        };
-        Self::new(reason, refusal.to_string()).with_details(details)
-    }
-}
-
-impl From<&ParamsError> for RpcRefusal {
-    fn from(error: &ParamsError) -> Self {
-        Self::new(RefusalReason::BadParameters, error.to_string())
-    }
-}
-
-impl From<&ValueError> for RpcRefusal {
-    fn from(error: &ValueError) -> Self {
-        Self::new(value_reason(error), error.to_string())
-    }
-}
-
-impl From<&WireError> for RpcRefusal {
-    fn from(error: &WireError) -> Self {
-        let reason = match error {
-            WireError::Missing(_)
-            | WireError::Zero(_)
-            | WireError::UnknownEnum { .. }
-            | WireError::Duration(_)
-            | WireError::Contradiction { .. }
-            | WireError::InstanceId
-            | WireError::InstanceName => RefusalReason::Malformed,
-            WireError::Value { field: _, error } => value_reason(error),
-            WireError::Params(_) => RefusalReason::BadParameters,
-        };
-        Self::new(reason, error.to_string())
-    }
-}
-
-fn value_reason(error: &ValueError) -> RefusalReason {
-    match error {
-        ValueError::Empty => RefusalReason::ValueEmpty,
-        ValueError::TooLarge { .. } => RefusalReason::ValueTooLarge,
+    fn from(refusal: RpcRefusal) -> Self {
+        refusal.to_status()
     }
 }
 
@@ -241,7 +165,6 @@ fn value_reason(error: &ValueError) -> RefusalReason {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use stickycas_model::types::SessionId;
     use tonic::Code;
 
     fn details() -> RefusalDetails {
@@ -254,14 +177,20 @@ mod tests {
         }
     }
 
+    /// It is the error type of almost every function of a server, so moving one has to be cheap.
+    #[test]
+    fn a_refusal_is_small() {
+        assert!(size_of::<RpcRefusal>() <= 88, "{}", size_of::<RpcRefusal>());
+    }
+
     #[test]
     fn every_reason_reads_back_from_a_status() {
         for reason in RefusalReason::all() {
-            let refused = RpcRefusal::new(reason, "why").with_details(details());
-            for refused in [refused.clone(), refused.with_retry_after(Duration::from_millis(1500))] {
-                let status = refused.to_status();
+            let refusal = RpcRefusal::new(reason, "why").with_details(details());
+            for refusal in [refusal.clone(), refusal.with_retry_after(Duration::from_millis(1500))] {
+                let status = refusal.to_status();
                 assert_eq!(status.code(), reason.code());
-                assert_eq!(RpcRefusal::from_status(&status), Some(refused));
+                assert_eq!(RpcRefusal::from_status(&status), Some(refusal));
             }
         }
     }
@@ -270,17 +199,17 @@ mod tests {
     fn every_reason_reads_back_from_a_frame() {
         for reason in RefusalReason::all() {
             let expected_access_number = AccessNumber::new(7);
-            let refused = RpcRefusal::new(reason, "why")
+            let refusal = RpcRefusal::new(reason, "why")
                 .with_details(RefusalDetails { expected_access_number, ..RefusalDetails::default() });
-            let frame = refused.to_frame(3, AccessNumber::new(9));
+            let frame = refusal.to_frame(3, AccessNumber::new(9));
             assert_eq!((frame.channel, frame.access_number), (3, 9));
             assert_eq!(Code::from_i32(frame.code), reason.code());
-            assert_eq!(RpcRefusal::from_frame(&frame), refused);
+            assert_eq!(RpcRefusal::from_frame(&frame), refusal);
         }
     }
 
     #[test]
-    fn a_status_that_is_not_ours_is_no_refusal() {
+    fn a_status_of_another_domain_is_no_refusal() {
         assert_eq!(RpcRefusal::from_status(&Status::unavailable("connection reset")), None);
         let details = ErrorDetails::with_error_info("DRAINING", "another.v1", HashMap::new());
         let foreign = Status::with_error_details(Code::Unavailable, "theirs", details);
@@ -288,68 +217,20 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_of_a_newer_server_is_met_with_caution() {
+    fn an_unknown_reason_may_have_happened_and_is_not_retried() {
         let details = ErrorDetails::with_error_info("FROM_THE_FUTURE", ERROR_DOMAIN, HashMap::new());
         let status = Status::with_error_details(Code::Aborted, "new", details);
-        let refused = RpcRefusal::from_status(&status).unwrap();
-        assert_eq!(refused.reason, RefusalReason::Unspecified);
-        assert!(refused.reason.may_have_happened() && !refused.reason.may_retry());
+        let refusal = RpcRefusal::from_status(&status).unwrap();
+        assert_eq!(refusal.reason, RefusalReason::Unspecified);
+        assert!(refusal.reason.may_have_happened() && !refusal.reason.may_retry());
         let frame = v1::Refusal { reason: 1_000, ..Default::default() };
         assert_eq!(RpcRefusal::from_frame(&frame).reason, RefusalReason::Unspecified);
     }
 
     #[test]
-    fn an_internal_error_tells_nothing() {
+    fn an_internal_error_does_not_tell_its_cause() {
         let status = RpcRefusal::internal().to_status();
         assert_eq!((status.code(), status.message()), (Code::Internal, "internal error"));
-    }
-
-    #[test]
-    fn each_refusal_of_the_model_has_its_reason_and_numbers() {
-        let (number, phase) = (AccessNumber::FIRST, Phase::FIRST);
-        let none = RefusalDetails::default();
-        let expected = RefusalDetails { expected_access_number: Some(number.next()), ..none };
-        let scheduled = RefusalDetails { current_phase: Some(phase), next_phase: Some(phase.next()), ..none };
-        let (given, current) = (SessionId::FIRST, SessionId::FIRST.next());
-        let cases = [
-            (
-                Refusal::OutOfOrder { given: number, expected: number.next() },
-                RefusalReason::AccessNumberOutOfOrder,
-                expected,
-            ),
-            (Refusal::OtherContent(number), RefusalReason::AccessContentDiffers, none),
-            (Refusal::OlderSession { given, current: Some(current) }, RefusalReason::SessionReplaced, none),
-            (Refusal::TooManySessions(9), RefusalReason::TooManySessions, none),
-            (
-                Refusal::NotYourPhase { current: Some(phase), next: phase.next() },
-                RefusalReason::NotYourPhase,
-                scheduled,
-            ),
-            (Refusal::Closed, RefusalReason::InstanceClosed, none),
-            (Refusal::Left, RefusalReason::ProcessLeft, none),
-            (Refusal::OtherDecision, RefusalReason::DecisionDiffers, none),
-            (Refusal::TooManyWaiting(16), RefusalReason::TooManyWaiting, none),
-        ];
-        for (refusal, reason, details) in cases {
-            let refused = RpcRefusal::from(&refusal);
-            assert_eq!((refused.reason, refused.details), (reason, details));
-            assert_eq!(refused.message, refusal.to_string());
-        }
-    }
-
-    #[test]
-    fn a_value_is_refused_for_the_same_reason_wherever_it_stands() {
-        let too_large = ValueError::TooLarge { length: 5, limit: 4 };
-        let cases =
-            [(ValueError::Empty, RefusalReason::ValueEmpty), (too_large, RefusalReason::ValueTooLarge)];
-        for (error, reason) in cases {
-            assert_eq!(RpcRefusal::from(&error).reason, reason);
-            assert_eq!(RpcRefusal::from(&WireError::Value { field: "value", error }).reason, reason);
-        }
-        assert_eq!(RpcRefusal::from(&WireError::Missing("op")).reason, RefusalReason::Malformed);
-        let params = ParamsError::Processes(0);
-        assert_eq!(RpcRefusal::from(&params).reason, RefusalReason::BadParameters);
-        assert_eq!(RpcRefusal::from(&WireError::Params(params)).reason, RefusalReason::BadParameters);
     }
 
     proptest! {
@@ -362,9 +243,9 @@ mod tests {
         #[test]
         fn no_retry_delay_of_a_frame_can_panic(seconds: i64, nanos: i32) {
             let retry_after = Some(prost_types::Duration { seconds, nanos });
-            let refused = RpcRefusal::from_frame(&v1::Refusal { retry_after, ..Default::default() });
+            let refusal = RpcRefusal::from_frame(&v1::Refusal { retry_after, ..Default::default() });
             let is_one = seconds >= 0 && (0..1_000_000_000).contains(&nanos);
-            prop_assert_eq!(refused.retry_after.is_some(), is_one);
+            prop_assert_eq!(refusal.retry_after.is_some(), is_one);
         }
     }
 }

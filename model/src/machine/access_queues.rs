@@ -1,40 +1,40 @@
-//! Accesses that wait and have more to them than a member itself holds: appends, and what was sent ahead (F7).
+//! Accesses that wait and do not fit into their member: appends, and accesses that were sent ahead (F7).
 //!
 //! One table for the whole instance, whose places are used again, so that an access that waits takes no allocation of
-//! its own. What one member sent ahead is a ring in it: the last one knows the first, each the next.
+//! its own. The accesses that one member sent ahead are a ring in it: the last one knows the first, each the next.
 
 use std::mem;
 
 use crate::access::Op;
 use crate::types::Position;
 
-use super::member::Session;
+use super::session::OptionalSession;
 
 /// An access that waits for its phase.
 #[derive(Clone, Debug)]
-pub(super) struct Waiting {
+pub(super) struct WaitingAccess {
     pub(super) op: Op,
-    pub(super) session: Session,
+    pub(super) session: OptionalSession,
     /// Its place in the order of acceptance over the whole instance.
     pub(super) accepted: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Place {
-    waiting: Waiting,
+    waiting: WaitingAccess,
     /// The next of the ring; of a free place, the next free one.
     next: u32,
 }
 
-/// The accesses. At most as many as the pipelines of all members hold.
+/// The accesses. At most as many as the pipelines of all members open_phase.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Queues {
+pub(super) struct AccessQueues {
     places: Vec<Place>,
     /// The first of the free places, if there is one.
     free: Option<u32>,
 }
 
-impl Queues {
+impl AccessQueues {
     /// Forgets all, and keeps the memory.
     pub(super) fn clear(&mut self) {
         self.places.clear();
@@ -42,7 +42,7 @@ impl Queues {
     }
 
     /// Puts an access somewhere, in a ring of its own, and says where.
-    pub(super) fn add(&mut self, waiting: Waiting) -> u32 {
+    pub(super) fn add(&mut self, waiting: WaitingAccess) -> u32 {
         match self.free {
             Some(place) => {
                 let found = &mut self.places[place as usize];
@@ -60,7 +60,7 @@ impl Queues {
     }
 
     /// Puts an access behind the last one of a ring; it is then the last.
-    pub(super) fn add_behind(&mut self, last: Option<u32>, waiting: Waiting) -> u32 {
+    pub(super) fn add_behind(&mut self, last: Option<u32>, waiting: WaitingAccess) -> u32 {
         let place = self.add(waiting);
         if let Some(last) = last {
             let first = mem::replace(&mut self.places[last as usize].next, place);
@@ -77,23 +77,26 @@ impl Queues {
         first
     }
 
-    pub(super) fn get(&self, place: u32) -> &Waiting {
+    pub(super) fn get(&self, place: u32) -> &WaitingAccess {
         &self.places[place as usize].waiting
     }
 
     /// Takes an access that is in no ring.
-    pub(super) fn take(&mut self, place: u32) -> Waiting {
+    pub(super) fn take(&mut self, place: u32) -> WaitingAccess {
         let found = &mut self.places[place as usize];
         // Nothing of it stays, least of all a value.
-        let nothing =
-            Waiting { op: Op::Read { start: Position::new(0) }, session: Session::default(), accepted: 0 };
+        let nothing = WaitingAccess {
+            op: Op::Read { start: Position::new(0) },
+            session: OptionalSession::default(),
+            accepted: 0,
+        };
         found.next = self.free.unwrap_or(place);
         self.free = Some(place);
         mem::replace(&mut found.waiting, nothing)
     }
 
     /// The accesses of the ring that ends here, from its first.
-    pub(super) fn ring(&self, last: Option<u32>) -> impl Iterator<Item = &Waiting> {
+    pub(super) fn ring(&self, last: Option<u32>) -> impl Iterator<Item = &WaitingAccess> {
         let mut at = last.map(|last| self.places[last as usize].next);
         std::iter::from_fn(move || {
             let place = at?;
@@ -107,13 +110,17 @@ impl Queues {
 mod tests {
     use super::*;
 
-    fn waiting(accepted: u64) -> Waiting {
-        Waiting { op: Op::Read { start: Position::new(1) }, session: Session::default(), accepted }
+    fn waiting(accepted: u64) -> WaitingAccess {
+        WaitingAccess {
+            op: Op::Read { start: Position::new(1) },
+            session: OptionalSession::default(),
+            accepted,
+        }
     }
 
     #[test]
     fn rings_keep_their_order_and_places_are_used_again() {
-        let mut queues = Queues::default();
+        let mut queues = AccessQueues::default();
         let other = queues.add(waiting(99));
         for _ in 0..3 {
             let mut last = None;

@@ -1,9 +1,9 @@
-//! What each reason of a refusal means, in tables that the compiler keeps complete: its gRPC code, whether
-//! the request may have happened all the same, and whether the same request again helps (SPEC section 11).
+//! The gRPC code of each reason of a refusal, whether the request may have happened all the same, and whether a retry
+//! helps (SPEC section 11).
 //!
-//! "May I retry?" and "may it have happened?" are two questions: an access whose deadline passed may have
-//! happened and is retried with the same number; one that was not in its phase did not happen and may be
-//! retried; an empty value did not happen and must not be retried.
+//! "May I retry?" and "may it have happened?" are two questions: an access whose deadline passed may have happened and
+//! may be retried with the same number; an access outside its phase did not happen and may be retried; an empty value
+//! did not happen and must not be retried.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use tonic::Code;
 
 use crate::v1::RefusalReason;
 
-/// Advice to try again after this, for what ends as soon as others are done.
+/// Retry delay for a shortage that ends when other requests are done.
 const SOON: Duration = Duration::from_millis(100);
-/// Advice to try again after this, for what takes as long as somebody holds on to it.
+/// Retry delay for a shortage that lasts until another client gives something up.
 const LATER: Duration = Duration::from_secs(1);
-/// What the enum's names begin with in the .proto file.
+/// The prefix of the enum's names in the .proto file.
 const PREFIX: &str = "REFUSAL_REASON_";
 
 impl RefusalReason {
@@ -37,7 +37,7 @@ impl RefusalReason {
         Self::all().find(|reason| reason.name() == name)
     }
 
-    /// The gRPC code that a call refused for this reason ends with.
+    /// The gRPC code of a call that is refused for this reason.
     #[must_use]
     pub fn code(self) -> Code {
         match self {
@@ -68,19 +68,19 @@ impl RefusalReason {
             | Self::RateExceeded
             | Self::WatcherTooSlow
             | Self::ReaderTooSlow => Code::ResourceExhausted,
-            // UNAVAILABLE tells generic clients that nothing happened and that a retry is safe, so it stands
-            // for this one case only.
+            // UNAVAILABLE tells generic clients that nothing happened and that a retry is safe, so it is the code of
+            // this one reason only.
             Self::Draining => Code::Unavailable,
             Self::Deadline => Code::DeadlineExceeded,
             Self::Internal => Code::Internal,
         }
     }
 
-    /// Whether what was asked for may have happened, or may still happen. An unknown reason: it may.
+    /// Whether the request may have happened, or may still happen. With an unknown reason it may.
     #[must_use]
     pub fn may_have_happened(self) -> bool {
         match self {
-            // The access waits on or was executed; ReaderTooSlow ends a stream with unanswered accesses.
+            // The access still waits or was executed; ReaderTooSlow ends a stream with unanswered accesses.
             Self::Deadline | Self::ReaderTooSlow | Self::Internal | Self::Unspecified => true,
             Self::ValueEmpty
             | Self::ValueTooLarge
@@ -112,7 +112,7 @@ impl RefusalReason {
         }
     }
 
-    /// Whether the same request again (an access: with the same number) is safe and may fare better.
+    /// Whether the same request again (an access: with the same number) is safe and may succeed.
     #[must_use]
     pub fn may_retry(self) -> bool {
         match self {
@@ -150,7 +150,7 @@ impl RefusalReason {
         }
     }
 
-    /// How long to wait before a retry, unless whoever refuses knows better; `None`: no such advice.
+    /// The usual delay before a retry; `None`: no such advice.
     #[must_use]
     pub fn retry_after(self) -> Option<Duration> {
         match self {
@@ -160,7 +160,7 @@ impl RefusalReason {
             Self::TooManyInstances | Self::TooManyConnections | Self::TooManyStreams | Self::Draining => {
                 Some(LATER)
             }
-            // A phase comes when the others have acted and a deadline is the caller's: no delay is right.
+            // A phase opens when the other processes have acted, and a deadline is the caller's: no delay is right.
             Self::NotYourPhase
             | Self::Deadline
             | Self::Internal
@@ -192,7 +192,7 @@ impl RefusalReason {
 mod tests {
     use super::*;
 
-    /// SPEC section 11, row by row, with what each row says about "did it happen?".
+    /// SPEC section 11, row by row: the code, and whether the request may have happened.
     const TABLE: &[(Code, bool, &[RefusalReason])] = &[
         (
             Code::InvalidArgument,
@@ -244,7 +244,7 @@ mod tests {
                 RefusalReason::WatcherTooSlow,
             ],
         ),
-        // Ends a stream, so it speaks of accesses that were accepted before.
+        // Ends a stream on which accesses were accepted before.
         (Code::ResourceExhausted, true, &[RefusalReason::ReaderTooSlow]),
         (Code::Unavailable, false, &[RefusalReason::Draining]),
         (Code::DeadlineExceeded, true, &[RefusalReason::Deadline]),
@@ -252,7 +252,7 @@ mod tests {
     ];
 
     #[test]
-    fn each_reason_has_the_code_of_its_row_and_stands_in_one_row() {
+    fn each_reason_has_the_code_of_its_one_row() {
         for &(code, happened, reasons) in TABLE {
             for reason in reasons {
                 assert_eq!(
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn every_exhausted_resource_but_sessions_has_a_retry_delay() {
+    fn each_exhausted_resource_but_sessions_has_a_retry_delay() {
         for reason in RefusalReason::all().filter(|reason| reason.code() == Code::ResourceExhausted) {
             let for_good = reason == RefusalReason::TooManySessions;
             assert_eq!(reason.retry_after().is_none(), for_good, "{}", reason.name());

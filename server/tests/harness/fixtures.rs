@@ -1,4 +1,4 @@
-//! Instances, and correct processes that play them to their end by unary calls.
+//! Instances of these tests, and correct processes that play them to their end by unary calls.
 
 use stickycas_proto::v1::parameters::PatienceChoice;
 use stickycas_proto::v1::waiting_access::Op;
@@ -9,12 +9,12 @@ use stickycas_proto::v1::{
 };
 use tonic::{Response, Status};
 
-use super::{COORDINATOR, Client, Server, soon};
+use super::{COORDINATOR, Client, Server, with_timeout};
 
-/// What the correct processes of these tests propose.
+/// The proposal of the correct processes of these tests.
 pub(crate) const PROPOSAL: &str = "yes";
 
-/// n = 3, p = 1, r = 3 and patience without end: nothing depends on time.
+/// n = 3, p = 1, r = 3 and endless patience: nothing depends on time.
 pub(crate) fn parameters() -> Parameters {
     Parameters {
         processes: 3,
@@ -27,7 +27,7 @@ pub(crate) fn parameters() -> Parameters {
     }
 }
 
-/// One process, whose every access is executed at once.
+/// One process, each of whose accesses is executed at once.
 pub(crate) fn alone() -> Parameters {
     Parameters { processes: 1, read_size: 1, ..parameters() }
 }
@@ -41,7 +41,7 @@ pub(crate) fn roster(processes: u32) -> Vec<String> {
     (1..=processes).map(principal).collect()
 }
 
-/// An instance with these parameters, nameless.
+/// The request for an instance with these parameters and without a name.
 pub(crate) fn create_request(parameters: Parameters) -> CreateRequest {
     CreateRequest { name: String::new(), roster: roster(parameters.processes), parameters: Some(parameters) }
 }
@@ -56,16 +56,15 @@ pub(crate) async fn instance_with(server: &Server, parameters: Parameters) -> St
     client.create(create_request(parameters)).await.unwrap().into_inner().instance.unwrap().instance_id
 }
 
-/// The calls as these tests make them.
 /// An append that waits for its phase.
-pub(crate) type Waiting = tokio::task::JoinHandle<Result<Response<AppendResponse>, Status>>;
+pub(crate) type PendingAppend = tokio::task::JoinHandle<Result<Response<AppendResponse>, Status>>;
 
 impl Client {
     pub(crate) async fn create(
         &mut self,
         request: CreateRequest,
     ) -> Result<Response<CreateResponse>, Status> {
-        soon(self.instances.create(request)).await
+        with_timeout(self.instances.create(request)).await
     }
 
     pub(crate) async fn append(
@@ -74,11 +73,11 @@ impl Client {
         number: u64,
         value: &str,
     ) -> Result<Response<AppendResponse>, Status> {
-        soon(self.list.append(append(id, number, value))).await
+        with_timeout(self.list.append(append(id, number, value))).await
     }
 
     /// The caller's first append, in a task of its own, once it waits at the instance.
-    pub(crate) async fn append_and_wait(&mut self, id: &str, value: &str) -> Waiting {
+    pub(crate) async fn append_and_wait(&mut self, id: &str, value: &str) -> PendingAppend {
         let call = tokio::spawn({
             let (mut client, id, value) = (self.clone(), id.to_owned(), value.to_owned());
             async move { client.append(&id, 1, &value).await }
@@ -88,24 +87,24 @@ impl Client {
     }
 
     pub(crate) async fn read(&mut self, id: &str, number: u64) -> Result<Response<ReadResponse>, Status> {
-        soon(self.list.read(read(id, number))).await
+        with_timeout(self.list.read(read(id, number))).await
     }
 
     pub(crate) async fn decide(&mut self, id: &str, value: &str) -> Result<Response<DecideResponse>, Status> {
         let value = value.as_bytes().to_vec().into();
-        soon(self.list.decide(DecideRequest { instance_id: id.to_owned(), value })).await
+        with_timeout(self.list.decide(DecideRequest { instance_id: id.to_owned(), value })).await
     }
 
     pub(crate) async fn get(&mut self, id: &str) -> Result<GetResponse, Status> {
         let instance = Some(get_request::Instance::InstanceId(id.to_owned()));
-        Ok(soon(self.instances.get(GetRequest { instance })).await?.into_inner())
+        Ok(with_timeout(self.instances.get(GetRequest { instance })).await?.into_inner())
     }
 
     pub(crate) async fn close(&mut self, id: &str) -> Result<(), Status> {
-        soon(self.instances.close(CloseRequest { instance_id: id.to_owned() })).await.map(|_| ())
+        with_timeout(self.instances.close(CloseRequest { instance_id: id.to_owned() })).await.map(|_| ())
     }
 
-    /// Where the caller stands at the instance.
+    /// The caller's own state at the instance.
     pub(crate) async fn own(&mut self, id: &str) -> Own {
         self.get(id).await.unwrap().own.unwrap()
     }
@@ -118,13 +117,13 @@ impl Client {
         self.get(id).await.unwrap().instance.unwrap()
     }
 
-    /// Asks how the instance stands until it stands so. Each look lets the server go on.
-    pub(crate) async fn until(&mut self, id: &str, so: impl Fn(&GetResponse) -> bool) -> GetResponse {
-        soon(async {
+    /// Polls the instance until it meets the condition. Each poll lets the server go on.
+    pub(crate) async fn until(&mut self, id: &str, condition: impl Fn(&GetResponse) -> bool) -> GetResponse {
+        with_timeout(async {
             loop {
-                let stands = self.get(id).await.unwrap();
-                if so(&stands) {
-                    return stands;
+                let state = self.get(id).await.unwrap();
+                if condition(&state) {
+                    return state;
                 }
                 tokio::task::yield_now().await;
             }
@@ -134,7 +133,7 @@ impl Client {
 
     /// Waits until the caller's access of this number waits at the instance.
     pub(crate) async fn until_waiting(&mut self, id: &str, number: u64) {
-        self.until(id, |stands| stands.own.iter().flat_map(|own| &own.waiting).any(|it| it.number == number))
+        self.until(id, |state| state.own.iter().flat_map(|own| &own.waiting).any(|it| it.number == number))
             .await;
     }
 }
@@ -152,9 +151,9 @@ pub(crate) fn read(id: &str, access_number: u64) -> ReadRequest {
     ReadRequest { instance_id: id.to_owned(), access_number, start: 0, no_wait: false }
 }
 
-/// Every process goes on from where it stands as a correct one does, and decides. All of them decide `right`.
-/// Needs n = r, so that one read tells all.
-pub(crate) async fn play(server: &Server, id: &str, right: &str) {
+/// Every process goes on from its present state as a correct one does, and decides. All of them decide `expected`.
+/// Needs n = r, so that one read returns the whole list.
+pub(crate) async fn play(server: &Server, id: &str, expected: &str) {
     let processes = server.client(COORDINATOR).await.facts(id).await.parameters.unwrap().processes;
     let playing: Vec<_> = (1..=processes)
         .map(|process| {
@@ -166,12 +165,12 @@ pub(crate) async fn play(server: &Server, id: &str, right: &str) {
             })
         })
         .collect();
-    for one in playing {
-        assert_eq!(soon(one).await.unwrap(), right);
+    for task in playing {
+        assert_eq!(with_timeout(task).await.unwrap(), expected);
     }
 }
 
-/// Plays one process to its end; what it decided.
+/// Plays one process to its end; its decision.
 pub(crate) async fn play_one(client: &mut Client, id: &str) -> String {
     let own = client.own(id).await;
     if let Some(decided) = own.decided {
@@ -179,8 +178,8 @@ pub(crate) async fn play_one(client: &mut Client, id: &str) -> String {
     }
     let appended =
         own.append.is_some() || own.waiting.iter().any(|waiting| matches!(waiting.op, Some(Op::Append(_))));
-    // What waits already comes first: there may be as much of it as may be.
-    client.until(id, |stands| stands.own.iter().all(|own| own.waiting.is_empty())).await;
+    // Accesses that wait already come first: the pipeline may be full of them.
+    client.until(id, |state| state.own.iter().all(|own| own.waiting.is_empty())).await;
     let mut number = own.next_access_number;
     if !appended {
         client.append(id, number, PROPOSAL).await.unwrap();
@@ -198,7 +197,7 @@ pub(crate) async fn play_one(client: &mut Client, id: &str) -> String {
     value
 }
 
-/// The most frequent value, of equals the smallest (D1), the slow and obvious way.
+/// The most frequent value, of equally frequent ones the smallest (D1), in the obvious way.
 fn mode(values: &[impl AsRef<[u8]>]) -> String {
     let count = |value: &[u8]| values.iter().filter(|it| it.as_ref() == value).count();
     let best = values.iter().map(AsRef::as_ref).max_by_key(|value| (count(value), std::cmp::Reverse(*value)));
