@@ -26,6 +26,8 @@ mod starter;
 mod supervisor;
 mod task;
 
+use std::time::Duration;
+
 use anyhow::{Context, bail};
 use stickycas_client::watch::WatchFrom;
 use stickycas_model::types::ProcessId;
