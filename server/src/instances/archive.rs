@@ -76,7 +76,8 @@ mod tests {
 
     use super::super::config::SharedConfig;
     use super::super::context::Context;
-    use super::super::instance::{Instance, UnaryAccess, UnaryAnswer};
+    use super::super::instance::Instance;
+    use super::super::operations::{UnaryAccess, UnaryAnswer};
     use super::super::outbox::Outbox;
     use super::super::sessions::SessionSink;
     use super::super::view::WatchPoll;
