@@ -8,7 +8,11 @@
 //!
 //! ```sh
 //! cargo bench -p stickycas-model --bench machine -- [--rounds N] [--only TEXT] [--instructions] [--json FILE]
+//! cargo bench -p stickycas-model --bench machine -- --rebuild
 //! ```
+//!
+//! `--rebuild` measures instead how long it takes to have the machine of a finished instance again: from its snapshot, and by
+//! a replay of its inputs.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads a clock and files; the machine does not")]
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
@@ -19,10 +23,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use stickycas_model::access::{Access, Op, Refusal};
+use stickycas_model::cast::{Cast, Part, Role};
+use stickycas_model::compact_codec::{Decoder, Encoder};
 use stickycas_model::history::Event;
-use stickycas_model::machine::{Machine, State};
+use stickycas_model::machine::{Input, Machine, State};
 use stickycas_model::params::{Params, ParamsSpec};
 use stickycas_model::random::SplitMix64;
+use stickycas_model::sim::{self, SimPlan};
 use stickycas_model::types::{AccessNumber, Position, ProcessId, Time, Value};
 
 /// As the server has it.
@@ -165,12 +172,19 @@ struct Options {
     once: Option<String>,
     instructions: bool,
     json: Option<String>,
+    rebuild: bool,
 }
 
 impl Options {
     fn parse() -> Self {
-        let mut options =
-            Self { rounds: 7, only: String::new(), once: None, instructions: false, json: None };
+        let mut options = Self {
+            rounds: 7,
+            only: String::new(),
+            once: None,
+            instructions: false,
+            json: None,
+            rebuild: false,
+        };
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
             let mut value = || words.next().expect("the option takes a value");
@@ -180,6 +194,7 @@ impl Options {
                 "--once" => options.once = Some(value()),
                 "--json" => options.json = Some(value()),
                 "--instructions" => options.instructions = true,
+                "--rebuild" => options.rebuild = true,
                 _ => {}
             }
         }
@@ -231,8 +246,72 @@ fn measure(shapes: &[Shape], options: &Options) -> Vec<Measurement> {
     measured.collect()
 }
 
+/// The inputs of an event, for a replay of a run without misbehaviour.
+fn input_of(event: &Event) -> Option<Input> {
+    match event.clone() {
+        Event::Session { process, incarnation, .. } => Some(Input::Hello { process, incarnation }),
+        Event::Accepted { process, number, session, op } => {
+            Some(Input::Access(Access { process, session, number, op, no_wait: false }))
+        }
+        Event::Decided { process, value } => Some(Input::Decide { process, value }),
+        _ => None,
+    }
+}
+
+/// Nanoseconds of one call, the least of some samples.
+fn least_nanos(mut call: impl FnMut()) -> f64 {
+    const CALLS: u32 = 100;
+    let sample = |_| {
+        let begin = Instant::now();
+        (0..CALLS).for_each(|_| call());
+        begin.elapsed().as_secs_f64() * 1e9 / f64::from(CALLS)
+    };
+    (0..20).map(sample).fold(f64::INFINITY, f64::min)
+}
+
+/// Prints, for finished instances of correct processes, the bytes of a snapshot and the time of both ways to rebuild it.
+fn rebuild() {
+    println!("| n | events | bytes of the snapshot | ns from the snapshot | ns by replay |");
+    println!("| --- | --- | --- | --- | --- |");
+    for processes in [8, 32, 1_024] {
+        let params = Arc::new(Params::try_new(ParamsSpec::new(processes, 4, 8)).expect("valid parameters"));
+        let part = |process: ProcessId| {
+            let proposal = format!("value {:02}", process.get() % 4);
+            Part { role: Role::Correct, proposal: Value::new(proposal.as_bytes()).expect("there are bytes") }
+        };
+        let cast = Cast::new(ProcessId::all(processes).map(part).collect());
+        let history = sim::run(&SimPlan { params: Arc::clone(&params), cast, seed: 7 }).history;
+        let machine = sim::replay(&params, &history).expect("a history of the simulator");
+        let mut snapshot = Encoder::default();
+        machine.write_snapshot(&mut snapshot);
+        let from_snapshot = least_nanos(|| {
+            let machine = Machine::from_snapshot(Arc::clone(&params), &mut Decoder::new(snapshot.bytes()));
+            black_box(machine.expect("it was written"));
+        });
+        let mut events = Vec::new();
+        let by_replay = least_nanos(|| {
+            let mut machine = Machine::new(Arc::clone(&params));
+            for recorded in &history {
+                if let Some(input) = input_of(&recorded.event) {
+                    machine.apply(recorded.at, input, &mut events).expect("it was accepted");
+                    events.clear();
+                }
+            }
+            black_box(machine);
+        });
+        println!(
+            "| {processes} | {} | {} | {from_snapshot:.0} | {by_replay:.0} |",
+            history.len(),
+            snapshot.bytes().len()
+        );
+    }
+}
+
 fn main() {
     let options = Options::parse();
+    if options.rebuild {
+        return rebuild();
+    }
     let mut shapes = shapes();
     if let Some(name) = &options.once {
         let shape = shapes.iter().find(|shape| shape.name == *name).expect("a shape of this name");
