@@ -78,7 +78,7 @@ impl Part {
     }
 
     /// Which offences of the closed list (B2) the process `me` commits that plays this part, provided that it
-    /// is detected at work ([`crate::byzantine::detect`]); none if it is correct.
+    /// is detected at work ([`crate::detection::detect`]); none if it is correct.
     #[must_use]
     pub fn offences(&self, me: ProcessId, run_seed: u64, params: &Params) -> &'static [OffenceKind] {
         match &self.role {

@@ -343,9 +343,10 @@ mod tests {
     use super::*;
     use std::collections::{BTreeMap, BTreeSet};
 
-    use crate::byzantine::{Detection, Strategy, detect};
+    use crate::byzantine::Strategy;
     use crate::cast::{Cast, Part, Role};
     use crate::counts::Counts;
+    use crate::detection::{Detection, detect};
     use crate::params::{Params, ParamsSpec};
     use crate::types::Value;
 

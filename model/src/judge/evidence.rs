@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Case;
+use super::case::Case;
 use crate::access::Answer;
 use crate::history::{Event, Offence, OffenceKind};
 use crate::invariants::{BrokenRule, Invariants};

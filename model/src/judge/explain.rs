@@ -8,13 +8,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::analysis::Analysis;
+use super::case::Case;
 use super::evidence::Evidence;
+use super::judging::judge;
 use super::properties::{self, PropertyFinding};
 use super::rules;
 use super::table::SortedSet;
 use super::value_counts::ValueCounts;
-use super::verdict::{Observed, Property, Verdict};
-use super::{Case, Decision, Run, judge};
+use super::verdict::{Decision, Observed, Property, Verdict};
 use crate::access::{Answer, AppendAnswer};
 use crate::history::{Event, Recorded};
 use crate::types::{Phase, Position, ProcessId, Value, WarpId};
@@ -99,7 +101,7 @@ pub struct Breach {
 #[must_use]
 pub fn explain(case: &Case<'_>) -> Explanation {
     let evidence = Evidence::gather(case);
-    let run = Run::new(case, &evidence);
+    let run = Analysis::new(case, &evidence);
     let verdict = judge(case);
     Explanation {
         entries: entries(case),
@@ -132,7 +134,7 @@ fn entries(case: &Case<'_>) -> Vec<WonEntry> {
 }
 
 /// Those who decided the same from the same entries together, in the order of value.
-fn choices(run: &Run<'_>) -> Vec<DecisionGroup> {
+fn choices(run: &Analysis<'_>) -> Vec<DecisionGroup> {
     let mut groups: BTreeMap<(&Value, Option<&[Value]>), Vec<ProcessId>> = BTreeMap::new();
     for (process, decision) in run.decisions.iter() {
         let from = run.reports.get(process).map(|report| report.from.as_slice());
@@ -147,7 +149,7 @@ fn choices(run: &Run<'_>) -> Vec<DecisionGroup> {
     groups.into_iter().map(choice).collect()
 }
 
-fn faulty(case: &Case<'_>, run: &Run<'_>, verdict: &Verdict) -> Vec<FaultyProcess> {
+fn faulty(case: &Case<'_>, run: &Analysis<'_>, verdict: &Verdict) -> Vec<FaultyProcess> {
     let why = |process: ProcessId| match verdict.byzantine.get(&process) {
         Some(part) => Some(FaultReason::Byzantine(part.clone())),
         None if !run.correct.contains(&process) => Some(FaultReason::Planned),
@@ -157,7 +159,7 @@ fn faulty(case: &Case<'_>, run: &Run<'_>, verdict: &Verdict) -> Vec<FaultyProces
     all.filter_map(|process| Some(FaultyProcess { process, why: why(process)? })).collect()
 }
 
-fn broke(case: &Case<'_>, run: &Run<'_>) -> Vec<Breach> {
+fn broke(case: &Case<'_>, run: &Analysis<'_>) -> Vec<Breach> {
     let findings = properties::find(case, run);
     let broken = findings.iter().filter(|finding| finding.observed == Observed::Violated);
     let mut broke: Vec<Breach> = broken
@@ -173,7 +175,7 @@ fn broke(case: &Case<'_>, run: &Run<'_>) -> Vec<Breach> {
 }
 
 /// The first event that shows that a property broke, and how it does.
-fn first_shown(case: &Case<'_>, run: &Run<'_>, finding: &PropertyFinding) -> (Option<usize>, String) {
+fn first_shown(case: &Case<'_>, run: &Analysis<'_>, finding: &PropertyFinding) -> (Option<usize>, String) {
     // Decisions that only their processes report come last, in the order of processes.
     let told = |process: ProcessId| run.evidence.of(process).decided_at;
     let mut deciders: Vec<(ProcessId, &Decision)> = run.decisions.iter().collect();

@@ -8,9 +8,10 @@ use crate::params::{AppendWindow, Patience};
 use crate::process::ProcessEnd;
 use crate::types::{AccessNumber, Phase, ProcessId, Value};
 
+use super::analysis::Analysis;
+use super::case::Case;
 use super::table::SortedSet;
-use super::verdict::{Observed, Property};
-use super::{Case, Decision, Run};
+use super::verdict::{Decision, Observed, Property};
 
 /// What is found of one property.
 #[derive(Debug)]
@@ -24,7 +25,7 @@ pub(super) struct PropertyFinding {
 }
 
 /// Finds all five, in the order of [`Property::ALL`].
-pub(super) fn find(case: &Case<'_>, run: &Run<'_>) -> [PropertyFinding; 5] {
+pub(super) fn find(case: &Case<'_>, run: &Analysis<'_>) -> [PropertyFinding; 5] {
     observe(case, run).map(|(property, observed, missing)| {
         let witness = match observed {
             Observed::Held | Observed::Unknown => Vec::new(),
@@ -35,7 +36,7 @@ pub(super) fn find(case: &Case<'_>, run: &Run<'_>) -> [PropertyFinding; 5] {
 }
 
 /// The same, not put into words.
-pub(super) fn observe(case: &Case<'_>, run: &Run<'_>) -> [(Property, Observed, Option<Premise>); 5] {
+pub(super) fn observe(case: &Case<'_>, run: &Analysis<'_>) -> [(Property, Observed, Option<Premise>); 5] {
     let values = run.proposals.len() as u64;
     let decided = &run.decided;
     let of_correct = decided.iter().all(|value| run.proposals.contains(value));
@@ -63,7 +64,7 @@ pub(super) fn observe(case: &Case<'_>, run: &Run<'_>) -> [(Property, Observed, O
 }
 
 /// What shows that a property broke.
-fn witness(case: &Case<'_>, run: &Run<'_>, property: Property) -> Vec<String> {
+fn witness(case: &Case<'_>, run: &Analysis<'_>, property: Property) -> Vec<String> {
     match property {
         Property::Agreement => who_decided_what(run, &run.deciders()),
         Property::Termination => termination(case, run),
@@ -82,7 +83,7 @@ fn agreement_promised(case: &Case<'_>) -> Result<(), Premise> {
 }
 
 /// Promised if some correct process was punctual, and patience is finite or everybody acts or leaves (V1).
-fn termination_promised(case: &Case<'_>, run: &Run<'_>) -> Result<(), Premise> {
+fn termination_promised(case: &Case<'_>, run: &Analysis<'_>) -> Result<(), Premise> {
     if case.params.spec().patience == Patience::Endless {
         let stays =
             run.evidence.processes().find(|(_, seen)| seen.joined && seen.decided.is_none() && !seen.acts());
@@ -99,7 +100,7 @@ fn termination_promised(case: &Case<'_>, run: &Run<'_>) -> Result<(), Premise> {
 /// Whether every correct process decided in time (V1). A correct process that has not decided breaks termination if the
 /// run shows that the server owed it an answer. Otherwise, where termination was promised or the history may lack the
 /// decision, the run does not show it: the process may have died, or its connection.
-fn terminated(case: &Case<'_>, run: &Run<'_>, promised: bool) -> Observed {
+fn terminated(case: &Case<'_>, run: &Analysis<'_>, promised: bool) -> Observed {
     if run.correct.iter().any(|&process| overdue(case, run, process).is_some()) {
         Observed::Violated
     } else if run.correct.iter().all(|process| run.decisions.contains(*process)) {
@@ -123,7 +124,7 @@ enum Overdue {
     Never,
 }
 
-fn overdue(case: &Case<'_>, run: &Run<'_>, process: ProcessId) -> Option<Overdue> {
+fn overdue(case: &Case<'_>, run: &Analysis<'_>, process: ProcessId) -> Option<Overdue> {
     if let Some(decision) = run.decisions.get(process) {
         return decision.phase.filter(|&phase| phase > decision.bound).map(Overdue::Late);
     }
@@ -142,7 +143,7 @@ fn overdue(case: &Case<'_>, run: &Run<'_>, process: ProcessId) -> Option<Overdue
     (seen.executed > needed).then_some(Overdue::Never)
 }
 
-fn termination(case: &Case<'_>, run: &Run<'_>) -> Vec<String> {
+fn termination(case: &Case<'_>, run: &Analysis<'_>) -> Vec<String> {
     let says = |process: ProcessId| match overdue(case, run, process)? {
         Overdue::Late(phase) => {
             let Decision { bound, missed, .. } = run.decisions.get(process)?;
@@ -169,12 +170,12 @@ fn termination(case: &Case<'_>, run: &Run<'_>) -> Vec<String> {
 }
 
 /// V: what anybody proposes, or appended.
-pub(super) fn proposed<'a>(case: &Case<'a>, run: &'a Run<'_>) -> SortedSet<&'a Value> {
+pub(super) fn proposed<'a>(case: &Case<'a>, run: &'a Analysis<'_>) -> SortedSet<&'a Value> {
     run.evidence.values().chain(case.cast.parts().map(|(_, part)| &part.proposal)).collect()
 }
 
 /// The witness that a decision is none of `proposed`.
-fn outside_of(run: &Run<'_>, proposed: &SortedSet<&Value>, nobody: &str) -> Vec<String> {
+fn outside_of(run: &Analysis<'_>, proposed: &SortedSet<&Value>, nobody: &str) -> Vec<String> {
     let deciders = run.deciders();
     let strays: BTreeMap<&Value, Vec<ProcessId>> = deciders
         .iter()
@@ -199,7 +200,7 @@ fn outside_of(run: &Run<'_>, proposed: &SortedSet<&Value>, nobody: &str) -> Vec<
 }
 
 /// Who decided what, and from which entries.
-fn who_decided_what(run: &Run<'_>, deciders: &BTreeMap<&Value, Vec<ProcessId>>) -> Vec<String> {
+fn who_decided_what(run: &Analysis<'_>, deciders: &BTreeMap<&Value, Vec<ProcessId>>) -> Vec<String> {
     let mut said = Vec::new();
     for (value, processes) in deciders {
         let noun = if processes.len() == 1 { "process" } else { "processes" };

@@ -4,8 +4,9 @@ use crate::params::AppendWindow;
 use crate::process::{ProcessEnd, Report, mode};
 use crate::types::{ProcessId, Value};
 
+use super::analysis::Analysis;
+use super::case::Case;
 use super::properties::few;
-use super::{Case, Run};
 
 /// A rule that broke.
 #[derive(Debug)]
@@ -17,7 +18,7 @@ pub(super) struct Violation {
 }
 
 /// The rules that broke, apart from the five properties.
-pub(super) fn violations(case: &Case<'_>, run: &Run<'_>) -> Vec<Violation> {
+pub(super) fn violations(case: &Case<'_>, run: &Analysis<'_>) -> Vec<Violation> {
     let broken = run.evidence.broken.iter();
     let mut found: Vec<Violation> =
         broken.map(|broken| Violation { event: Some(broken.index), says: broken.to_string() }).collect();
@@ -41,7 +42,7 @@ pub(super) fn violations(case: &Case<'_>, run: &Run<'_>) -> Vec<Violation> {
 
 /// Culprits who got away: what was seen to be an offence of the closed list is provable, and so must be on record
 /// (B2). Of a history that is not complete the offence may be what is missing.
-fn unnamed(case: &Case<'_>, run: &Run<'_>) -> impl Iterator<Item = Violation> {
+fn unnamed(case: &Case<'_>, run: &Analysis<'_>) -> impl Iterator<Item = Violation> {
     let culprits = case.expected.offences.keys().filter(|_| case.complete);
     culprits.flat_map(|&process| {
         run.unnamed(case, process).into_iter().map(move |kind| {
@@ -53,7 +54,7 @@ fn unnamed(case: &Case<'_>, run: &Run<'_>) -> impl Iterator<Item = Violation> {
 }
 
 /// Correct processes whose access was there in time and was passed over (V4).
-fn denied_phase(case: &Case<'_>, run: &Run<'_>) -> impl Iterator<Item = Violation> {
+fn denied_phase(case: &Case<'_>, run: &Analysis<'_>) -> impl Iterator<Item = Violation> {
     run.correct.iter().filter_map(|&process| {
         let seen = run.evidence.of(process);
         // A history that is cut short may end between a step and its answers.
@@ -69,7 +70,7 @@ fn denied_phase(case: &Case<'_>, run: &Run<'_>) -> impl Iterator<Item = Violatio
 /// Why a correct process should not have decided what it reports (D1, D3, R2).
 fn wrong_decision(
     case: &Case<'_>,
-    run: &Run<'_>,
+    run: &Analysis<'_>,
     report: &Report,
     sealed_mode: Option<&Value>,
 ) -> Option<String> {
@@ -120,7 +121,7 @@ fn wrong_decision(
 /// complete the end may be missing, and with it the seal.
 fn not_from_sealed_list(
     case: &Case<'_>,
-    run: &Run<'_>,
+    run: &Analysis<'_>,
     process: ProcessId,
     from: &[Value],
 ) -> Option<String> {
@@ -137,7 +138,7 @@ fn not_from_sealed_list(
 }
 
 /// What makes the run prove nothing.
-pub(super) fn unknowns(case: &Case<'_>, run: &Run<'_>) -> Vec<String> {
+pub(super) fn unknowns(case: &Case<'_>, run: &Analysis<'_>) -> Vec<String> {
     let mut found = Vec::new();
     if !case.complete {
         found.push("the history is incomplete".to_owned());

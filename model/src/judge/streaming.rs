@@ -7,11 +7,14 @@
 
 use std::sync::Arc;
 
+use super::analysis::Analysis;
+use super::case::{Case, Expectations};
 use super::evidence::Evidence;
-use super::{Case, Expectations, Run, VerdictSummary};
-use crate::byzantine::{Detection, Observations};
+use super::summary::VerdictSummary;
+use crate::byzantine::Observations;
 use crate::cast::Cast;
 use crate::counts::RunCounts;
+use crate::detection::Detection;
 use crate::history::Event;
 use crate::params::Params;
 use crate::process::Report;
@@ -80,6 +83,6 @@ impl StreamingJudge {
             reports,
             fired: detection.fired,
         };
-        VerdictSummary::of(&case, &Run::new(&case, &self.evidence))
+        VerdictSummary::of(&case, &Analysis::new(&case, &self.evidence))
     }
 }

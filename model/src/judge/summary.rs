@@ -1,7 +1,9 @@
 //! The verdict of a run without its words: what runs are counted by that are too many to be read.
 
+use super::analysis::Analysis;
+use super::case::Case;
 use super::verdict::{Observed, Outcome, Property, Verdict};
-use super::{Case, Run, outcome, properties, rules};
+use super::{properties, rules};
 use crate::bounds;
 use crate::types::{Phase, Value};
 
@@ -54,7 +56,7 @@ impl VerdictSummary {
         self.found[property as usize]
     }
 
-    pub(super) fn of(case: &Case<'_>, run: &Run<'_>) -> Self {
+    pub(super) fn of(case: &Case<'_>, run: &Analysis<'_>) -> Self {
         let found = properties::observe(case, run)
             .map(|(_, observed, missing)| Finding { observed, promised: missing.is_none() });
         let broke = |promised| {
@@ -64,7 +66,7 @@ impl VerdictSummary {
         let culprits = case.expected.offences.keys();
         let named = culprits.filter(|process| run.unnamed(case, **process).is_empty());
         Self {
-            verdict: outcome(
+            verdict: Outcome::of(
                 broke(true) || !rules::violations(case, run).is_empty(),
                 broke(false),
                 !rules::unknowns(case, run).is_empty(),

@@ -26,6 +26,18 @@ pub enum Outcome {
     Unknown,
 }
 
+impl Outcome {
+    /// The outcome of a run in which these kinds of reasons were found: the first that applies (V4).
+    pub(super) const fn of(violation: bool, outside: bool, unknown: bool) -> Self {
+        match (violation, outside, unknown) {
+            (true, _, _) => Self::Violation,
+            (false, true, _) => Self::Outside,
+            (false, false, true) => Self::Unknown,
+            (false, false, false) => Self::Valid,
+        }
+    }
+}
+
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
