@@ -12,7 +12,7 @@ use super::evidence::Evidence;
 use super::table::{SortedSet, Table};
 use super::verdict::Decision;
 
-/// A case with what follows from it.
+/// What follows from a case.
 #[derive(Debug)]
 pub(super) struct Analysis<'a> {
     pub(super) evidence: &'a Evidence,
@@ -44,7 +44,7 @@ impl<'a> Analysis<'a> {
             .iter()
             .copied()
             .filter(|&process| !evidence.of(process).punctual)
-            // Whose first phase has not come has not missed it.
+            // A process whose first phase has not come has not missed it.
             .filter(|&process| evidence.own_phases(process, None) > 0)
             .collect();
         let not_correct = u64::from(case.params.processes()) - correct.len() as u64;
@@ -68,12 +68,12 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    /// How a correct process says that it ended.
+    /// The end that a correct process reports.
     pub(super) fn ended(&self, process: ProcessId) -> Option<&'a ProcessEnd> {
         self.reports.get(process).map(|report| &report.ended)
     }
 
-    /// Who decided what.
+    /// The processes that decided each value.
     pub(super) fn deciders(&self) -> BTreeMap<&Value, Vec<ProcessId>> {
         let mut deciders: BTreeMap<&Value, Vec<ProcessId>> = BTreeMap::new();
         for (process, decision) in self.decisions.iter() {
@@ -82,7 +82,7 @@ impl<'a> Analysis<'a> {
         deciders
     }
 
-    /// Offences that this process was seen to commit and that are not on record (B2).
+    /// Offences that this process was observed to commit and that are not on record (B2).
     pub(super) fn unnamed(&self, case: &Case<'_>, process: ProcessId) -> Vec<OffenceKind> {
         let committed = case.expected.offences.get(&process).into_iter().flatten();
         let on_record = self.evidence.blame.get(&process);
@@ -105,7 +105,7 @@ impl<'a> Analysis<'a> {
     }
 }
 
-/// What a process decided and in which phase: by its own report, or if there is none, by what it told the server.
+/// The decision of a process and its phase: by its own report, or without one, by the decision on record.
 fn decided<'a>(
     process: ProcessId,
     reports: &Table<&'a Report>,

@@ -12,7 +12,7 @@ use crate::params::Params;
 use crate::process::Report;
 use crate::types::ProcessId;
 
-/// What of a run was meant to happen, beyond its cast.
+/// What is expected to happen in a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Expectations {
@@ -20,16 +20,16 @@ pub struct Expectations {
     pub faulty: BTreeSet<ProcessId>,
     /// Correct processes that are made to miss their first phase.
     pub late: BTreeSet<ProcessId>,
-    /// Attacks that must be seen to fire (B3), by the names under which [`Case::fired`] counts them.
+    /// Attacks that must be observed (B3), by the names under which [`Case::fired`] counts them.
     pub attacks: BTreeSet<String>,
-    /// Offences that Byzantine processes were seen to commit: each must be on record (B2). See
+    /// Offences that Byzantine processes were observed to commit: each must be on record (B2). See
     /// [`Cast::offences`].
     pub offences: BTreeMap<ProcessId, BTreeSet<OffenceKind>>,
 }
 
 impl Expectations {
-    /// What the cast of a run and the attacks that were detected in it lead to expect. `run_seed` as for
-    /// [`detect`](crate::byzantine::detect).
+    /// The expectations that follow from the cast of a run and the attacks that were detected in it. `run_seed` as for
+    /// [`detect`](crate::detection::detect).
     #[must_use]
     pub fn new(params: &Params, cast: &Cast, run_seed: u64, detection: &Detection) -> Self {
         Self {
@@ -41,21 +41,21 @@ impl Expectations {
     }
 }
 
-/// Everything that is known of a run.
+/// A run with its ground truth and its evidence.
 #[derive(Clone, Debug)]
 pub struct Case<'a> {
     /// The parameters of the instance.
     pub params: Arc<Params>,
-    /// Who plays what. Must have a part for each of the n.
+    /// The role of each process. Must have a part for each of the n.
     pub cast: &'a Cast,
-    /// What was meant to happen.
+    /// What was expected to happen.
     pub expected: &'a Expectations,
     /// The history of the instance.
     pub history: &'a [Recorded],
-    /// Whether it goes to the end of the run and lacks nothing.
+    /// Whether the history goes to the end of the run without a gap.
     pub complete: bool,
-    /// What processes report. Those of processes that are not correct are not looked at.
+    /// The reports of processes. Only those of correct ones are used.
     pub reports: &'a [Report],
-    /// How often each attack was seen to fire.
+    /// By the name of each attack, the number of processes that were observed to carry it out.
     pub fired: BTreeMap<String, u64>,
 }

@@ -1,22 +1,25 @@
 //! The judge: what a run proves (SPEC V1 to V5, B3, D2).
 //!
-//! [`judge`] holds the ground truth of a run (its [`Cast`] and [`Expectations`]) against what was seen of it: the history
-//! of the instance, and what the correct processes report of themselves. What a Byzantine process says about
-//! itself counts for nothing (V5).
+//! [`judge`] compares the ground truth of a run (its [`Cast`](crate::cast::Cast) and [`Expectations`]) with the evidence:
+//! the history of the instance, and the reports of the correct processes. The report of a Byzantine process counts for
+//! nothing (V5).
 //!
-//! The whole verdict is the first that applies of
-//! - **violation**: a promised property broke, or a rule of SPEC, or a correct process was accused, or missed
-//!   a phase that it was in time for, or decided what Algorithm 1 does not decide, or a culprit got away: it was
-//!   seen to commit an offence of the closed list, and that is not on record. A bug of ours.
-//! - **outside**: a property broke that nobody promised. The witness shows how.
-//! - **unknown**: the run proves nothing: something happened that the plan does not name, or did not
-//!   happen that it names, or the history is incomplete.
+//! The verdict as a whole is the first that applies of
+//! - **violation**, a bug of ours: a promised property broke, or a rule of SPEC; a correct process was accused, or missed a
+//!   phase for which its access had been accepted in time, or decided a value that Algorithm 1 does not decide; or an
+//!   attacker is not on record with an offence of the closed list that it was observed to commit.
+//! - **outside**: a property broke that was not promised. The witness shows how.
+//! - **unknown**: the run proves nothing: something happened that the plan does not name, or something that it names did
+//!   not happen, or the history is incomplete.
 //! - **valid**.
 //!
-//! A process that the plan kills, pauses or restarts without memory is faulty: it counts in f, and neither its
-//! proposal nor its decision is judged. Whether a correct process that died or gave up would have decided
-//! cannot be said; it makes the run prove nothing, and termination is judged without it, unless the history
-//! shows that it had all the accesses that it needed.
+//! A process that the plan kills, pauses or restarts without memory is faulty: it counts in f, and neither its proposal nor
+//! its decision is judged.
+//!
+//! A correct process that has not decided breaks termination if the server owed it an answer: the history has an access of
+//! it accepted and never answered, and its own report says that it waited for this answer on a session that stood. If it
+//! failed for another reason, nobody can say whether it would have decided: termination is neither held nor violated, and
+//! the run proves nothing.
 
 mod analysis;
 mod case;

@@ -1,4 +1,4 @@
-//! The five properties: observed or violated, promised or not, and what shows it (SPEC V1 to V4).
+//! The five properties: whether each held, whether it was promised, and the witness where it broke (SPEC V1 to V4).
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -13,14 +13,14 @@ use super::case::Case;
 use super::table::SortedSet;
 use super::verdict::{Decision, Observed, Property};
 
-/// What is found of one property.
+/// The finding on one property.
 #[derive(Debug)]
 pub(super) struct PropertyFinding {
     pub(super) property: Property,
     pub(super) observed: Observed,
     /// The premise that is missing, where it was not promised.
     pub(super) missing: Option<Premise>,
-    /// What shows that it broke; empty where it held.
+    /// Sentences that show how it broke; empty where it did not.
     pub(super) witness: Vec<String>,
 }
 
@@ -35,12 +35,12 @@ pub(super) fn find(case: &Case<'_>, run: &Analysis<'_>) -> [PropertyFinding; 5] 
     })
 }
 
-/// The same, not put into words.
+/// The same, without witnesses.
 pub(super) fn observe(case: &Case<'_>, run: &Analysis<'_>) -> [(Property, Observed, Option<Premise>); 5] {
     let values = run.proposals.len() as u64;
     let decided = &run.decided;
     let of_correct = decided.iter().all(|value| run.proposals.contains(value));
-    // What a correct process proposed, some process did.
+    // A proposal of a correct process is a proposal of some process.
     let of_some = of_correct || {
         let proposed = proposed(case, run);
         decided.iter().all(|value| proposed.contains(value))
@@ -52,7 +52,7 @@ pub(super) fn observe(case: &Case<'_>, run: &Analysis<'_>) -> [(Property, Observ
     [
         found(Property::Agreement, decided.len() <= 1, agreement_promised(case)),
         (Property::Termination, terminated(case, run, ends.is_ok()), ends.err()),
-        // The mode of entries is an entry, and somebody appended it.
+        // The mode of entries is an entry, and some process appended it.
         found(Property::WeakValidity, of_some, Ok(())),
         found(
             Property::CommonValidity,
@@ -63,7 +63,7 @@ pub(super) fn observe(case: &Case<'_>, run: &Analysis<'_>) -> [(Property, Observ
     ]
 }
 
-/// What shows that a property broke.
+/// The sentences that show how a property broke.
 fn witness(case: &Case<'_>, run: &Analysis<'_>, property: Property) -> Vec<String> {
     match property {
         Property::Agreement => who_decided_what(run, &run.deciders()),
@@ -82,7 +82,7 @@ fn agreement_promised(case: &Case<'_>) -> Result<(), Premise> {
     }
 }
 
-/// Promised if some correct process was punctual, and patience is finite or everybody acts or leaves (V1).
+/// Promised if some correct process was punctual, and patience is finite or every process acts or leaves (V1).
 fn termination_promised(case: &Case<'_>, run: &Analysis<'_>) -> Result<(), Premise> {
     if case.params.spec().patience == Patience::Endless {
         let stays =
@@ -137,8 +137,7 @@ fn overdue(case: &Case<'_>, run: &Analysis<'_>, process: ProcessId) -> Option<Ov
     if let Some(number) = waited_for.filter(|number| case.complete && seen.unanswered() == Some(*number)) {
         return Some(Overdue::Unanswered(number));
     }
-    // Of a process that failed, or is not at its end yet, only this can be said: it had all the accesses that
-    // Algorithm 1 takes and one more.
+    // A process that failed, or has not ended, is overdue if it had more accesses executed than Algorithm 1 takes.
     let needed = 1 + u64::from(case.params.reads()) + seen.reads_lost;
     (seen.executed > needed).then_some(Overdue::Never)
 }
@@ -169,7 +168,7 @@ fn termination(case: &Case<'_>, run: &Analysis<'_>) -> Vec<String> {
     undecided.map(|process| format!("process {process} has not decided")).collect()
 }
 
-/// V: what anybody proposes, or appended.
+/// V: the values that any process proposed or appended.
 pub(super) fn proposed<'a>(case: &Case<'a>, run: &'a Analysis<'_>) -> SortedSet<&'a Value> {
     run.evidence.values().chain(case.cast.parts().map(|(_, part)| &part.proposal)).collect()
 }
@@ -199,7 +198,7 @@ fn outside_of(run: &Analysis<'_>, proposed: &SortedSet<&Value>, nobody: &str) ->
     witness
 }
 
-/// Who decided what, and from which entries.
+/// The processes that decided each value, and the entries that they decided from.
 fn who_decided_what(run: &Analysis<'_>, deciders: &BTreeMap<&Value, Vec<ProcessId>>) -> Vec<String> {
     let mut said = Vec::new();
     for (value, processes) in deciders {
@@ -222,7 +221,7 @@ fn in_order<'a>(values: impl IntoIterator<Item = &'a Value>) -> String {
     format!("[{}{more}]", first.join(" "))
 }
 
-/// The values, each with how often it stands, the most frequent first.
+/// The values with their counts, the most frequent first.
 fn counted<'a>(values: impl IntoIterator<Item = &'a Value>) -> String {
     let mut counts: BTreeMap<&Value, usize> = BTreeMap::new();
     for value in values {

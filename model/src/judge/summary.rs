@@ -1,4 +1,4 @@
-//! The verdict of a run without its words: what runs are counted by that are too many to be read.
+//! The verdict of a run without its sentences, for runs that are too many to be read and are only counted.
 
 use super::analysis::Analysis;
 use super::case::Case;
@@ -7,7 +7,7 @@ use super::{properties, rules};
 use crate::bounds;
 use crate::types::{Phase, Value};
 
-/// The verdict of a run without its words. It says what [`judge`](super::judge) says, by the same predicates.
+/// The verdict of a run without its sentences. It comes from the same predicates as that of [`judge`](super::judge).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerdictSummary {
     /// The verdict as a whole.
@@ -24,7 +24,7 @@ pub struct VerdictSummary {
     pub entries: u64,
     /// How many correct processes decided.
     pub decided: u64,
-    /// What all correct processes that decided have decided; `None` where they differ or none did.
+    /// The decision of all correct processes that decided; `None` where they differ or none decided.
     pub decision: Option<Value>,
     /// The phase of the last decision of a correct process.
     pub last_decision_phase: Option<Phase>,
@@ -34,13 +34,13 @@ pub struct VerdictSummary {
     pub blamed: u64,
     /// Correct ones among them; must be 0 (B3).
     pub accused_correct: u64,
-    /// Processes seen to commit an offence by their part in the plan.
+    /// Processes observed to commit an offence.
     pub culprits: u64,
     /// Those of them with each of these offences on record.
     pub named: u64,
 }
 
-/// What is found of a property.
+/// The finding on a property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Whether it held.
@@ -50,7 +50,7 @@ pub struct Finding {
 }
 
 impl VerdictSummary {
-    /// What is found of a property.
+    /// The finding on a property.
     #[must_use]
     pub fn finding(&self, property: Property) -> Finding {
         self.found[property as usize]
