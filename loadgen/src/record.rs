@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use stickycas_model::byzantine::detect;
 use stickycas_model::counts::RunCounts;
+use stickycas_model::detection::detect;
 use stickycas_model::history::Recorded;
 use stickycas_model::judge::{Case, Expectations, Explanation, Outcome, Verdict, explain, judge};
 use stickycas_model::process::Report;

@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 
 use stickycas_loadgen::run::{self, Options, OwnServer, Site};
 use stickycas_loadgen::{Record, Scenario};
-use stickycas_model::byzantine::{Strategy, detect};
+use stickycas_model::byzantine::Strategy;
 use stickycas_model::cast::Role;
+use stickycas_model::detection::detect;
 use stickycas_model::history::OffenceKind;
 use stickycas_model::judge::Outcome;
 use stickycas_model::types::{ProcessId, Value};

@@ -1,4 +1,4 @@
-//! Who plays what in a run: the ground truth that the judge holds against what was seen (SPEC section 8, V4).
+//! The roles of all processes in a run: the ground truth with which the judge compares the evidence (SPEC section 8, V4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::random::SplitMix64;
 use crate::scheduler::Schedule;
 use crate::types::{Phase, ProcessId, Value};
 
-/// What one process is in a run.
+/// The role of one process in a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -21,7 +21,7 @@ pub enum Role {
     Correct,
     /// Follows a strategy of its own.
     Byzantine(Strategy),
-    /// Byzantine as well, but below the protocol of processes: only the network can show it.
+    /// Byzantine as well, with an attack below the protocol of processes, which only the network can show.
     Attacker(WireAttack),
 }
 
@@ -35,19 +35,19 @@ impl fmt::Display for Role {
     }
 }
 
-/// One process's part.
+/// The part of one process: its role and its proposal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     /// Correct or Byzantine.
     pub role: Role,
-    /// The value it proposes. Of a Byzantine process, what it proposes where its strategy follows Algorithm 1 for a
-    /// while; others make nothing of it.
+    /// The value that it proposes. A Byzantine process proposes it where its strategy follows Algorithm 1, and ignores it
+    /// otherwise.
     pub proposal: Value,
 }
 
 impl Part {
-    /// What the process `me` does that plays this part. Every process of a run is given the seed of the whole
-    /// run, and draws from one of its own. `None` for a wire attack, which no behaviour can express.
+    /// The behaviour of process `me` in this part. Each process gets the seed of the whole run and draws from a seed of its
+    /// own ([`seed_of`]). `None` for a wire attack, which no behaviour can express.
     #[must_use]
     pub fn behaviour(&self, me: ProcessId, run_seed: u64) -> Option<Box<dyn Behaviour>> {
         match &self.role {
@@ -57,7 +57,7 @@ impl Part {
         }
     }
 
-    /// Whether the process joins at all that plays this part.
+    /// Whether a process in this part joins at all.
     #[must_use]
     pub fn joins(&self) -> bool {
         match &self.role {
@@ -66,19 +66,19 @@ impl Part {
         }
     }
 
-    /// Whether the process comes to an end by itself that plays this part.
+    /// Whether a process in this part comes to an end by itself.
     #[must_use]
     pub fn ends(&self) -> bool {
         match &self.role {
             Role::Correct => true,
             Role::Byzantine(strategy) => strategy.ends(),
-            // It is waited for as long as its attack may go on.
+            // The run waits for it as long as its attack may go on.
             Role::Attacker(_) => false,
         }
     }
 
-    /// Which offences of the closed list (B2) the process `me` commits that plays this part, provided that it
-    /// is detected at work ([`crate::byzantine::detect`]); none if it is correct.
+    /// The offences of the closed list (B2) that process `me` commits in this part, provided that it is observed to carry
+    /// it out ([`crate::detection::detect`]); none if it is correct.
     #[must_use]
     pub fn offences(&self, me: ProcessId, run_seed: u64, params: &Params) -> &'static [OffenceKind] {
         match &self.role {
@@ -95,7 +95,7 @@ pub fn seed_of(me: ProcessId, run_seed: u64) -> u64 {
     SplitMix64::new(run_seed ^ u64::from(me.get()) << 32).next_u64()
 }
 
-/// The parts of all n processes, in order, which of them come late, and which are made faulty from outside.
+/// The parts of all n processes, in order; which of them come late, and which are made faulty from outside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cast {
     parts: Vec<Part>,
@@ -166,14 +166,14 @@ impl Cast {
         self.parts().filter(|(_, part)| part.role != Role::Correct).map(|(process, _)| process)
     }
 
-    /// The processes that come to an end by themselves, in order: the correct ones, and those Byzantine ones that
-    /// leave when they have done their worst.
+    /// The processes that come to an end by themselves, in order: the correct ones, and the Byzantine ones that leave after
+    /// their attack.
     pub fn ending(&self) -> impl Iterator<Item = ProcessId> {
         self.parts().filter(|(_, part)| part.ends()).map(|(process, _)| process)
     }
 
-    /// The offences that the processes seen at work have thereby committed, and for which the record must name them
-    /// (B2). `run_seed` as for [`Part::behaviour`].
+    /// The offences that these attackers have committed, which must be on record (B2). `attackers` are the processes that
+    /// were observed to carry out their part; `run_seed` as for [`Part::behaviour`].
     #[must_use]
     pub fn offences(
         &self,
@@ -188,7 +188,7 @@ impl Cast {
         committed.collect()
     }
 
-    /// The processes that attack below the protocol, each with what it does, in order.
+    /// The processes with a wire attack, each with its attack, in order.
     pub fn attackers(&self) -> impl Iterator<Item = (ProcessId, WireAttack)> {
         self.parts().filter_map(|(process, part)| match part.role {
             Role::Attacker(attack) => Some((process, attack)),
@@ -196,7 +196,7 @@ impl Cast {
         })
     }
 
-    /// The processes that come late, none of which has come yet.
+    /// The late processes, before any of them has come.
     #[must_use]
     pub fn latecomers(&self, params: &Params) -> Latecomers {
         let schedule = Schedule::new(params);
@@ -211,12 +211,12 @@ impl Cast {
     }
 }
 
-/// Processes that have not come yet, each with the first phase of its warp.
+/// Late processes that have not come yet, each with the first phase of its warp.
 #[derive(Clone, Debug, Default)]
 pub struct Latecomers(Vec<(Phase, ProcessId)>);
 
 impl Latecomers {
-    /// Those that come now that this phase has: their first one has passed.
+    /// The processes that come when this phase has been reached: their first phase has passed.
     pub fn come(&mut self, reached: Phase) -> Vec<ProcessId> {
         self.0.extract_if(.., |(first, _)| *first <= reached).map(|(_, process)| process).collect()
     }
@@ -227,7 +227,7 @@ impl Latecomers {
         self.0.iter().any(|(_, late)| *late == process)
     }
 
-    /// Whether everybody has come.
+    /// Whether all of them have come.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -1,9 +1,9 @@
-//! What a server counted in the course of a run: how those attacks are seen that leave no trace in the history
-//! of an instance, since they concern none (SPEC B3).
+//! What a server counted in the course of a run. Wire attacks are detected by it: they concern no instance and leave no
+//! trace in a history (SPEC B3).
 //!
-//! Counts have names, and which there are is the server's affair: the reasons of refusals as the wire has them
-//! (`NOT_YOUR_PHASE`), and what else it counts (`connections_silent`). A run folder keeps them next to the history, so
-//! that it can be judged again.
+//! Counts have names, which the server chooses: the reasons of refusals as the wire has them (`NOT_YOUR_PHASE`), and those
+//! of its other counters (`connections_silent`). A run folder keeps them next to the history, so that the run can be
+//! judged again.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::types::ProcessId;
 
-/// How often what happened, by name. What is not named did not happen.
+/// Counts by name. A name that is absent counts 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Counts(BTreeMap<String, u64>);
 
 impl Counts {
-    /// How often this happened.
+    /// The count of this name.
     #[must_use]
     pub fn get(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or_default()
     }
 
-    /// What was counted since these counts were taken, of the same things.
+    /// The counts since these earlier ones of the same counters.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let counts = self.0.iter();
@@ -37,24 +37,24 @@ impl FromIterator<(String, u64)> for Counts {
     }
 }
 
-/// What a server counted: everything, and what of it was known to be whose.
+/// What a server counted: in all, and for each process as far as it could attribute the count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunCounts {
-    /// Everything, whoever's it was.
+    /// In all.
     pub all: Counts,
-    /// What was known to be a process's.
+    /// For each process.
     pub processes: BTreeMap<ProcessId, Counts>,
 }
 
 impl RunCounts {
-    /// What was known to be this process's.
+    /// The counts of this process.
     #[must_use]
     pub fn of(&self, process: ProcessId) -> &Counts {
         const NOTHING: &Counts = &Counts(BTreeMap::new());
         self.processes.get(&process).unwrap_or(NOTHING)
     }
 
-    /// What was counted since these counts were taken.
+    /// The counts since these earlier ones.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let process =
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_counted_before_a_run_is_not_the_runs() {
+    fn counts_before_a_run_are_not_counts_of_the_run() {
         let counts = |count| Counts::from_iter([("MALFORMED".to_owned(), count), ("same".to_owned(), 7)]);
         let counted = |count| RunCounts {
             all: counts(count + 1),

@@ -17,7 +17,7 @@
 //! | the object (section 4, Algorithm 2) | [`sticky_cas`] |
 //! | one instance over time | [`machine`], [`access`], [`history`], [`counts`]; [`compact_codec`] |
 //! | Algorithm 1, and who does not follow it | [`process`], [`player`], [`byzantine`], [`cast`] |
-//! | the theorem and the verdict on a run | [`bounds`], [`invariants`], [`judge`] |
+//! | the theorem and the verdict on a run | [`bounds`], [`invariants`], [`detection`], [`judge`] |
 //! | whole runs in one thread | [`sim`], [`random`] |
 //! | the theorem's question as a probability | [`chance`] |
 //!
@@ -34,6 +34,7 @@ pub mod cast;
 pub mod chance;
 pub mod compact_codec;
 pub mod counts;
+pub mod detection;
 pub mod explore;
 pub mod history;
 pub mod invariants;

@@ -1,18 +1,17 @@
-//! One process at play: a [`Behaviour`] with what it has seen, the numbers of its accesses and what of them is
-//! still to be answered. Pure, so that the simulator and the client drive the same code (SPEC D1, F8).
+//! One process of an instance: a [`Behaviour`] with its view, the numbers of its accesses and those that are not answered
+//! yet. Pure, so that the simulator and the client drive the same code (SPEC D1, F8).
 //!
-//! Whoever drives a player calls [`Player::welcome`] when a session is open, performs what
-//! [`Player::next_step`] asks for until it says [`Step::Wait`], and hands back what comes: an answer, a
-//! refusal, or after a broken connection a new welcome. It may hand back an answer twice; only the first counts.
+//! The driver of a player calls [`Player::welcome`] when a session is open, performs each [`Player::next_step`] until that is
+//! [`Step::Wait`], and passes on what it receives: an answer, a refusal, or after a lost connection a new welcome. It may
+//! pass on an answer twice; only the first counts.
 //!
 //! # A new session, and a new life
-//! A player sends one access at a time and counts on F8: the same number and content again is the same access.
+//! A player sends one access at a time and relies on F8: the same number and content again is the same access.
 //! So after each welcome it sends again what is not answered, and nothing is executed twice.
 //!
-//! A restarted client is a new player, which knows only its welcome. Accesses of its earlier life are its own:
-//! it asks for the answers of those that wait, and sends nothing else before it has them. What was answered
-//! before is lost to it, save that its append is done; it reads the list from the start. If the earlier life
-//! decided, there is nothing left to do.
+//! A restarted client is a new player, which knows only its welcome. The accesses of its earlier life are its own: it
+//! sends those that wait again, and nothing else before it has their answers. Earlier answers are lost to it, except that
+//! its append is done; it reads the list from the start. If the earlier life decided, nothing is left to do.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,16 +25,16 @@ use crate::types::{AccessNumber, Phase, ProcessId, Value};
 /// After this many refusals in a row a process gives up: it would only go on asking for the same.
 pub const REFUSALS_IN_A_ROW: u64 = 8;
 
-/// What whoever drives a player is to do.
+/// What the driver of a player does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Send this access.
     Access {
         /// Its number.
         number: AccessNumber,
-        /// What it does.
+        /// The operation.
         op: RawOp,
-        /// When.
+        /// When it is sent.
         when: SendTime,
     },
     /// Report this decision.
@@ -44,18 +43,18 @@ pub enum Step {
     Wait,
     /// Nothing more will be sent, but the process stays: keep its session.
     Stay,
-    /// It is over: [`Player::report`] says how.
+    /// The process has ended: [`Player::report`] says how.
     Leave,
 }
 
-/// A [`Step`] without what is to be sent, which [`Player::sent`] and [`Player::decision`] show where it stands.
+/// A [`Step`] without its content, which [`Player::sent`] and [`Player::decision`] lend out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepKind {
     /// An access.
     Access {
         /// Its number.
         number: AccessNumber,
-        /// When.
+        /// When it is sent.
         when: SendTime,
     },
     /// The report of its decision.
@@ -68,19 +67,19 @@ pub enum StepKind {
     Leave,
 }
 
-/// A behaviour at play.
+/// A behaviour with its state. See the module.
 pub struct Player {
     view: View,
     behaviour: Box<dyn Behaviour>,
     /// The number of its next new access.
     next: AccessNumber,
-    /// Accesses that are not answered, in order; more than one only if an earlier life left them.
+    /// Accesses that are not answered, in order; more than one only if they are from an earlier life.
     pending: VecDeque<Pending>,
-    /// The decision that it is reporting.
+    /// The decision, from when it is reached.
     decision: Option<Value>,
     /// Whether the decision has been sent in this session.
     reported: bool,
-    /// Whether the decision was an earlier life's.
+    /// Whether an earlier life reached the decision.
     inherited: bool,
     welcomed: bool,
     ended: Option<ProcessEnd>,
@@ -97,7 +96,7 @@ struct Pending {
 }
 
 impl Player {
-    /// A process at the start of a life.
+    /// A process at the start of its life.
     #[must_use]
     pub fn new(me: ProcessId, params: Arc<Params>, behaviour: Box<dyn Behaviour>) -> Self {
         Self {
@@ -114,7 +113,7 @@ impl Player {
         }
     }
 
-    /// Another process at the start of a life, in the memory of this one.
+    /// Another process at the start of its life, in the memory of this one.
     pub fn begin_again(&mut self, me: ProcessId, params: Arc<Params>, behaviour: Box<dyn Behaviour>) {
         self.view.begin_again(me, params);
         self.behaviour = behaviour;
@@ -125,14 +124,14 @@ impl Player {
         (self.ended, self.unanswered) = (None, None);
     }
 
-    /// What it has seen.
+    /// Its view.
     #[must_use]
     pub fn view(&self) -> &View {
         &self.view
     }
 
-    /// A session is open. The first welcome of a life says where to go on; each later one, after the connection
-    /// broke, that everything not answered is to be sent again.
+    /// A session is open. The first welcome of a life says where to go on; after each later one, all that is not answered
+    /// is sent again.
     pub fn welcome(&mut self, welcome: &Welcome) {
         if self.welcomed {
             self.resume(welcome);
@@ -141,7 +140,7 @@ impl Player {
         }
     }
 
-    /// Takes over what earlier lives of the process left.
+    /// Takes over the accesses and the decision of earlier lives of the process.
     fn begin(&mut self, welcome: &Welcome) {
         self.welcomed = true;
         self.next = welcome.next;
@@ -187,7 +186,7 @@ impl Player {
         }
     }
 
-    /// What to do now. Each access and each report is given once per session.
+    /// The next step. Each access and each report is given once per session.
     pub fn next_step(&mut self) -> Step {
         match self.next_step_kind() {
             StepKind::Access { number, when } => {
@@ -203,7 +202,7 @@ impl Player {
         }
     }
 
-    /// The same, for one who sends what it says from where it stands.
+    /// The same without the content, for a driver that borrows it.
     pub fn next_step_kind(&mut self) -> StepKind {
         if self.ended.is_none() && self.pending.is_empty() && self.decision.is_none() {
             self.act();
@@ -230,7 +229,7 @@ impl Player {
         self.pending.iter().find(|pending| pending.number == number).map(|pending| &pending.op)
     }
 
-    /// What it has decided, reported or not.
+    /// Its decision, reported or not.
     #[must_use]
     pub fn decision(&self) -> Option<&Value> {
         self.decision.as_ref()
@@ -268,15 +267,15 @@ impl Player {
         }
     }
 
-    /// The server has taken the report of the decision: the process has left.
+    /// The server has accepted the decision: the process has left.
     pub fn decided(&mut self) {
         if self.decision.is_some() {
             self.end(ProcessEnd::Decided);
         }
     }
 
-    /// The server's border did not take this access, which was the last one sent. It did not happen: its number
-    /// is free, and the process thinks again.
+    /// The server refused the content of this access, which was the last one sent. The access did not happen: its number
+    /// is free, and the behaviour gives its next act.
     pub fn rejected(&mut self, number: AccessNumber, why: &str) {
         if self.pending.pop_back_if(|pending| pending.number == number).is_none() {
             return;
@@ -289,8 +288,8 @@ impl Player {
         }
     }
 
-    /// The machine refused what was sent. None of its refusals is for one who keeps to the protocol, or goes
-    /// away by itself; so the process stops.
+    /// The machine refused an access or the decision. It never refuses what keeps to the protocol, and its refusals are
+    /// final; so the process stops.
     pub fn refused(&mut self, refusal: &Refusal) {
         self.fail(refusal.to_string());
     }
@@ -325,7 +324,7 @@ impl Player {
         self.ended.is_some()
     }
 
-    /// What it says at its end; before that, that it has not decided.
+    /// Its report at its end; before that, the report that it has not decided.
     #[must_use]
     pub fn report(&self) -> Report {
         self.report_within(Vec::new())

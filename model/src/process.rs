@@ -1,9 +1,8 @@
 //! What a process does: the interface that a correct process and every Byzantine strategy share, and the
 //! correct process itself (paper, Algorithm 1; SPEC D1 to D3).
 //!
-//! A [`Behaviour`] is asked for its next [`Act`] whenever it has been told something new: at the start, after
-//! each answer, after a refusal. Everything it may base that on is in its [`View`]. It performs nothing
-//! itself: the simulator and the client's driver do, so the same code runs in both.
+//! A [`Behaviour`] gives its next [`Act`] at the start, after each answer and after each refusal. It may base it on
+//! nothing but its [`View`]. The simulator and the client's driver perform the act, so the same code runs in both.
 
 use std::sync::Arc;
 
@@ -13,10 +12,10 @@ use crate::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use crate::params::{AppendWindow, Params, ValueError};
 use crate::types::{AccessNumber, Phase, Position, ProcessId, RawValue, Value};
 
-/// What a process has seen so far.
+/// What a process has learnt so far.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// Who it is.
+    /// The process.
     pub me: ProcessId,
     /// The parameters of the instance, known to all.
     pub params: Arc<Params>,
@@ -42,7 +41,7 @@ pub struct View {
 }
 
 impl View {
-    /// A process that has seen nothing.
+    /// The view of a process that has learnt nothing.
     #[must_use]
     pub fn new(me: ProcessId, params: Arc<Params>) -> Self {
         Self {
@@ -60,7 +59,7 @@ impl View {
         }
     }
 
-    /// A process that has seen nothing, in the memory of this one.
+    /// The view of a process that has learnt nothing, in the memory of this one.
     pub(crate) fn begin_again(&mut self, me: ProcessId, params: Arc<Params>) {
         let (mut held, mut positions) = (std::mem::take(&mut self.held), std::mem::take(&mut self.positions));
         held.clear();
@@ -115,13 +114,13 @@ impl View {
         Position::new(reads.saturating_mul(self.params.read_size()))
     }
 
-    /// Takes in that the last access was refused.
+    /// The last access was refused.
     pub fn learn_refusal(&mut self) {
         self.refused += 1;
     }
 
-    /// The first position whose entry it does not hold. A client that restarts may be answered a read of its
-    /// earlier life, from further on than its new one has come; so there may be entries behind.
+    /// The first position whose entry it does not hold. A client that restarts may receive the answer to a read of its
+    /// earlier life, from a later position than its new life has reached; so it may hold entries after this position.
     #[must_use]
     pub fn end(&self) -> Position {
         // Without a gap, which is nearly always, the first guess is right.
@@ -138,25 +137,25 @@ impl View {
     }
 }
 
-/// What a process does next.
+/// The next act of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
     /// Sends its next access.
     Access {
-        /// What it does; not checked, so that a Byzantine process can send what is malformed.
+        /// The operation; not checked, so that a Byzantine process can send a malformed one.
         op: RawOp,
         /// When it is sent.
         when: SendTime,
     },
     /// Reports this decision and leaves.
     Decide(Value),
-    /// Says nothing more, and stays.
+    /// Sends nothing more, and stays.
     Silent,
-    /// Stops, without a word.
+    /// Stops without a message.
     Crash,
 }
 
-/// An access as a process sends it, before anybody has checked it.
+/// The operation of an access as a process sends it, unchecked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RawOp {
     /// Append these bytes, which may be no value.
@@ -166,7 +165,7 @@ pub enum RawOp {
 }
 
 impl RawOp {
-    /// What the server's border makes of it: checked once, before the machine sees it.
+    /// The checked operation. The server checks it once, before the machine gets it.
     ///
     /// # Errors
     /// When the bytes to append are no value of this instance (P3).
@@ -211,10 +210,10 @@ impl Act {
     }
 }
 
-/// What one process does, given what it has seen.
+/// What a process does, given what it has learnt.
 pub trait Behaviour: Send {
-    /// Its next act. Asked at the start and after each answer or refusal; not asked again after
-    /// [`Act::Decide`], [`Act::Silent`] or [`Act::Crash`].
+    /// The next act. Called at the start and after each answer or refusal; not called again after [`Act::Decide`],
+    /// [`Act::Silent`] or [`Act::Crash`].
     fn act(&mut self, view: &View) -> Act;
 }
 
@@ -242,7 +241,7 @@ impl Behaviour for Correct {
     }
 }
 
-/// What a correct process does after its append: lines 3 and 4 of Algorithm 1.
+/// The act of a correct process after its append: lines 3 and 4 of Algorithm 1.
 #[must_use]
 pub fn read_and_decide(view: &View) -> Act {
     // Line 3: ProposedList <- StickyCAS-read(ceil(n/p)), r entries a phase.
@@ -257,7 +256,7 @@ pub fn read_and_decide(view: &View) -> Act {
     }
 }
 
-/// Where a correct process reads next; `None` when it has read enough to decide (D1).
+/// The start of the next read of a correct process; `None` when it has read enough to decide (D1).
 #[must_use]
 pub fn next_read(view: &View) -> Option<Position> {
     let warps = view.params.warps();
@@ -283,7 +282,7 @@ where
     if values.clone().nth(FEW).is_none() { mode_of_few(values) } else { mode_of_many(values) }
 }
 
-/// Up to so many values are counted without being sorted.
+/// Up to so many values are counted without sorting.
 const FEW: usize = 16;
 
 fn mode_of_few<'a>(mut values: impl Iterator<Item = &'a Value> + Clone) -> Option<&'a Value> {
@@ -315,20 +314,20 @@ fn mode_of_many<'a>(values: impl Iterator<Item = &'a Value>) -> Option<&'a Value
     best.map(|run| run[0])
 }
 
-/// What a process says at its end. Of a correct process it is a result, of a Byzantine one it proves nothing
-/// but its own misdeeds (V5).
+/// The report of a process at its end. The report of a correct process is a result; that of a Byzantine one is evidence
+/// against the process itself and nothing else (V5).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Who.
+    /// The process.
     pub process: ProcessId,
     /// Its decision, if it came to one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<Value>,
-    /// The phase of the last answer it had, in which it ended. `None` if it had none in this life.
+    /// The phase of its last answer, in which it ended. `None` if it had no answer in this life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// The entries it decided from, in the order of their positions; of a correct process the decision is
-    /// their mode. Empty if an earlier life of it had decided.
+    /// The entries that it decided from, in the order of their positions; the decision of a correct process is their
+    /// mode. Empty if an earlier life of it had decided.
     pub from: Vec<Value>,
     /// How it ended.
     pub ended: ProcessEnd,

@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use stickycas_model::byzantine::{Detection, Strategy as Byzantine, detect};
+use stickycas_model::byzantine::Strategy as Byzantine;
 use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::counts::RunCounts;
+use stickycas_model::detection::{Detection, detect};
 use stickycas_model::judge::{self, Case, Outcome, Property, Verdict, VerdictSummary};
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, Patience};
 use stickycas_model::sim;

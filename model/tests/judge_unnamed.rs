@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use stickycas_model::byzantine::{Strategy, WireAttack, WireAttackKind, detect};
+use stickycas_model::byzantine::{Strategy, WireAttack, WireAttackKind};
 use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::counts::{Counts, RunCounts};
+use stickycas_model::detection::detect;
 use stickycas_model::history::{Event, Offence, OffenceKind, Recorded};
 use stickycas_model::judge::{self, Case, Outcome, Verdict};
 use stickycas_model::params::{Params, ParamsSpec};

@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use stickycas_model::byzantine::{Detection, Reader, Strategy, detect};
+use stickycas_model::byzantine::{Reader, Strategy};
 use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::counts::RunCounts;
+use stickycas_model::detection::{Detection, detect};
 use stickycas_model::history::{Event, OffenceKind};
 use stickycas_model::judge::{self, Case, Outcome, Verdict};
 use stickycas_model::params::{AppendWindow, Order, Params, ParamsSpec};

@@ -18,7 +18,6 @@
 //! the usage is what is parsed. `rustfmt` does not follow a list in a macro, so `scripts/fix` names these files.
 
 mod definition;
-mod detection;
 mod observations;
 mod parse;
 #[cfg(test)]
@@ -32,9 +31,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::definition::own_value;
 use self::definition::{AnyStrategy, Definition};
-pub use self::detection::{Detection, detect};
 pub use self::observations::Observations;
-use self::observations::ObservedProcess;
+pub(crate) use self::observations::ObservedProcess;
 pub use self::parse::StrategyError;
 use self::parse::{Arguments, MAX_DEPTH, Nested, Vocabulary};
 pub use self::wire_attack::{WireAttack, WireAttackError, WireAttackKind};
@@ -170,8 +168,8 @@ impl Strategy {
         of_definition!(self, strategy => strategy.behaviour(me, proposal, seed))
     }
 
-    /// Whether the history shows that the process carried out the strategy (B3).
-    fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool {
+    /// Whether the history shows that the process carried out the strategy (B3). See [`crate::detection`].
+    pub(crate) fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool {
         of_definition!(self, strategy => strategy.is_shown_by(process))
     }
 }

@@ -101,7 +101,7 @@ impl Observations {
     }
 
     /// What was observed of a process that draws from this seed; `None` if it is not one of those observed.
-    pub(super) fn of(&self, me: ProcessId, seed: u64) -> Option<ObservedProcess<'_>> {
+    pub(crate) fn of(&self, me: ProcessId, seed: u64) -> Option<ObservedProcess<'_>> {
         let events = self.processes.get(&me)?;
         Some(ObservedProcess { me, seed, from: 1, run: self, events })
     }
@@ -122,7 +122,7 @@ fn appended(op: &Op) -> Option<Value> {
 
 /// What was observed of one process.
 #[derive(Clone, Copy)]
-pub(super) struct ObservedProcess<'a> {
+pub(crate) struct ObservedProcess<'a> {
     /// The process.
     pub(super) me: ProcessId,
     /// The seed from which it draws.

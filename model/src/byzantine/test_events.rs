@@ -1,9 +1,10 @@
 //! Events of process 1 of two, from which the tests of strategies make histories.
 
-use super::{Strategy, detect};
+use super::Strategy;
 use crate::access::{Answer, AppendAnswer, Op};
 use crate::cast::{Cast, Part, Role};
 use crate::counts::RunCounts;
+use crate::detection::detect;
 use crate::history::{Event, Offence, OffenceKind, Recorded};
 use crate::params::{Params, ParamsSpec};
 use crate::types::{AccessNumber, Phase, Position, ProcessId, Time, Value, WarpId};

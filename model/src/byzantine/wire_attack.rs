@@ -1,9 +1,8 @@
 //! Wire attacks: what a process can do to a server below the protocol of processes (SPEC section 8).
 //!
-//! They have nothing to do with what is appended or decided, so no behaviour expresses them and the simulator
-//! has nothing to show of them. This is their name, how much of each there is, what they must be blamed for
-//! and what shows that they have fired; how they are carried out is the client's affair. Their text is that of strategies:
-//! `flood(frames=5000)`, or `flood` for the count that serves as a default.
+//! They concern neither appends nor decisions, so no behaviour expresses them and the simulator cannot show them. Here are
+//! their names, their amounts, their offences and the counts that show that they happened; the client carries them out.
+//! Their text is that of strategies: `flood(frames=5000)`, or `flood` for the default amount.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,10 +14,10 @@ use crate::counts::RunCounts;
 use crate::history::OffenceKind;
 use crate::types::ProcessId;
 
-/// Which attack.
+/// The kinds of attacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WireAttackKind {
-    /// Calls without an identity, with two, with one that nobody knows, and in roles that it has not.
+    /// Calls without an identity, with two, with an unknown one, and in roles that the caller has not.
     Impersonate,
     /// Calls with `no_wait` in the phases of others.
     OutOfTurn,
@@ -32,36 +31,36 @@ pub enum WireAttackKind {
     Oversize,
     /// Bytes that are no message.
     Garbage,
-    /// Asks for much and never reads it.
+    /// Requests many answers and never reads them.
     SlowRead,
-    /// Opens connections and says nothing.
+    /// Opens connections and sends nothing.
     SlowOpen,
     /// Opens streams and resets them at once.
     ResetFlood,
 }
 
-/// What is known of a kind of attack.
+/// The definition of a kind of attack.
 struct AttackSpec {
     name: &'static str,
-    /// What there can be more or less of.
+    /// The name of the amount.
     key: &'static str,
     default: u32,
-    /// The most of it: an attack is bounded, so that it never is the attack of our own machine on itself.
-    most: u32,
+    /// The largest amount: an attack is bounded, so that it cannot take down the machine that it runs on.
+    max: u32,
     wanted: &'static str,
     usage: &'static str,
     offences: &'static [OffenceKind],
     shown_by: ShownBy,
 }
 
-/// What shows that an attack has fired: always a count, never an offence on record. Otherwise only those would be seen
-/// whose offence was filed, and nobody could ever be found to have got away (B2).
+/// What shows that an attack happened: always a count, never an offence on record. The judge must be able to find that an
+/// offence is missing from the record (B2).
 #[derive(Clone, Copy)]
 enum ShownBy {
-    /// What the server counted of the process, by any of these names. Where the attack commits offences, each such
-    /// count comes of one at the instance of the run; a rate exceeded, for one, may be of before it acted there.
+    /// A count of the process under any of these names. Where the attack commits offences, only counts qualify that an
+    /// offence at the instance of the run implies: a rate may have been exceeded before the process acted there.
     CountOfProcess(&'static [&'static str]),
-    /// What it counted and cannot say whose it was.
+    /// A count of the server that it cannot attribute to a process.
     CountOfServer(&'static str),
 }
 
@@ -86,7 +85,7 @@ impl WireAttackKind {
                 name: "impersonate",
                 key: "rounds",
                 default: 3,
-                most: 1_000,
+                max: 1_000,
                 wanted: "a number from 1 to 1000",
                 usage: "impersonate(rounds=K): K times, calls without identity, with two, with an unknown one, and \
                            in roles that it has not",
@@ -97,7 +96,7 @@ impl WireAttackKind {
                 name: "out-of-turn",
                 key: "calls",
                 default: 50,
-                most: 10_000,
+                max: 10_000,
                 wanted: "a number from 1 to 10000",
                 usage: "out-of-turn(calls=K): K calls with no_wait, also in the phases of others",
                 offences: &[],
@@ -107,7 +106,7 @@ impl WireAttackKind {
                 name: "double",
                 key: "times",
                 default: 3,
-                most: 1_000,
+                max: 1_000,
                 wanted: "a number from 1 to 1000",
                 usage: "double(times=K): K times another content for one access number within one session",
                 offences: &[OffenceKind::OtherContent],
@@ -117,7 +116,7 @@ impl WireAttackKind {
                 name: "replay",
                 key: "times",
                 default: 5,
-                most: 1_000,
+                max: 1_000,
                 wanted: "a number from 1 to 1000",
                 usage: "replay(times=K): its own old messages K times again, in this session, an older one, and after \
                            it has left",
@@ -128,7 +127,7 @@ impl WireAttackKind {
                 name: "flood",
                 key: "frames",
                 default: 5_000,
-                most: 1_000_000,
+                max: 1_000_000,
                 wanted: "a number from 1 to 1000000",
                 usage: "flood(frames=K): K accesses ahead on one stream and as many calls, as fast as it can",
                 offences: &[OffenceKind::QuotaExceeded],
@@ -138,7 +137,7 @@ impl WireAttackKind {
                 name: "oversize",
                 key: "messages",
                 default: 3,
-                most: 100,
+                max: 100,
                 wanted: "a number from 1 to 100",
                 usage: "oversize(messages=K): K values and K whole messages above their limits",
                 offences: &[OffenceKind::Oversized],
@@ -148,7 +147,7 @@ impl WireAttackKind {
                 name: "garbage",
                 key: "messages",
                 default: 10,
-                most: 10_000,
+                max: 10_000,
                 wanted: "a number from 1 to 10000",
                 usage: "garbage(messages=K): K calls, K streams and K connections with bytes that are no message",
                 offences: &[OffenceKind::Malformed],
@@ -158,7 +157,7 @@ impl WireAttackKind {
                 name: "slow-read",
                 key: "frames",
                 default: 4_096,
-                most: 1_000_000,
+                max: 1_000_000,
                 wanted: "a number from 1 to 1000000",
                 usage: "slow-read(frames=K): asks for K answers on a stream that it never reads",
                 offences: &[],
@@ -168,7 +167,7 @@ impl WireAttackKind {
                 name: "slow-open",
                 key: "connections",
                 default: 64,
-                most: 10_000,
+                max: 10_000,
                 wanted: "a number from 1 to 10000",
                 usage: "slow-open(connections=K): opens K connections and says nothing",
                 offences: &[],
@@ -178,7 +177,7 @@ impl WireAttackKind {
                 name: "reset-flood",
                 key: "streams",
                 default: 5_000,
-                most: 1_000_000,
+                max: 1_000_000,
                 wanted: "a number from 1 to 1000000",
                 usage: "reset-flood(streams=K): opens K streams and resets each at once",
                 offences: &[],
@@ -194,8 +193,7 @@ impl WireAttackKind {
     }
 }
 
-/// An attack, and how much of it: no less than once, no more than is safe to be let loose on a machine that
-/// others use too. Its text, which is also its form in JSON, is `name` or `name(key=count)`.
+/// An attack and its amount. Its text, which is also its form in JSON, is `name` or `name(key=count)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct WireAttack {
@@ -215,19 +213,19 @@ impl WireAttack {
         names
     };
 
-    /// The attack with the count that serves as a default.
+    /// The attack with its default amount.
     #[must_use]
     pub const fn new(kind: WireAttackKind) -> Self {
         Self { kind, count: kind.spec().default }
     }
 
-    /// Which it is.
+    /// Its kind.
     #[must_use]
     pub const fn kind(self) -> WireAttackKind {
         self.kind
     }
 
-    /// How much of it.
+    /// Its amount.
     #[must_use]
     pub const fn count(self) -> u32 {
         self.count
@@ -245,8 +243,8 @@ impl WireAttack {
         Some(kind_of(name)?.spec().usage)
     }
 
-    /// The offences of B2's list that whoever carries it out has committed. Empty where nothing is done that a
-    /// correct process might not do as well, or where nobody can be named.
+    /// The offences of B2's list that a process commits with it. None where a correct process might do the same, or where
+    /// the server cannot attribute it.
     #[must_use]
     pub const fn offences(self) -> &'static [OffenceKind] {
         self.kind.spec().offences
@@ -309,8 +307,8 @@ impl FromStr for WireAttack {
         let mut given = Arguments::parse(text, VOCABULARY, 0)?;
         let kind = kind_of(given.name());
         let kind = kind.ok_or_else(|| WireAttackError::UnknownName(given.name().to_owned()))?;
-        let AttackSpec { key, default, most, wanted, .. } = kind.spec();
-        let bounded = |count: &str| count.parse().ok().filter(|count| (1..=most).contains(count));
+        let AttackSpec { key, default, max, wanted, .. } = kind.spec();
+        let bounded = |count: &str| count.parse().ok().filter(|count| (1..=max).contains(count));
         let count = given.parsed(key, wanted, bounded)?.unwrap_or(default);
         given.finish()?;
         Ok(Self { kind, count })
@@ -343,9 +341,10 @@ mod tests {
     use super::*;
     use std::collections::{BTreeMap, BTreeSet};
 
-    use crate::byzantine::{Detection, Strategy, detect};
+    use crate::byzantine::Strategy;
     use crate::cast::{Cast, Part, Role};
     use crate::counts::Counts;
+    use crate::detection::{Detection, detect};
     use crate::params::{Params, ParamsSpec};
     use crate::types::Value;
 
@@ -361,15 +360,15 @@ mod tests {
             let described = WireAttack::describe(attack.name()).unwrap();
             let usage = attack.to_string().replace(&attack.count().to_string(), "K");
             assert!(described.starts_with(&format!("{usage}: ")), "{described}");
-            let AttackSpec { key, most, wanted, .. } = kind.spec();
-            assert!(wanted.ends_with(&format!(" {most}")), "{wanted}");
-            for count in [1, most] {
+            let AttackSpec { key, max, wanted, .. } = kind.spec();
+            assert!(wanted.ends_with(&format!(" {max}")), "{wanted}");
+            for count in [1, max] {
                 let attack = WireAttack { kind, count };
                 assert_eq!(attack.to_string().parse(), Ok(attack));
                 let json = serde_json::to_string(&attack).unwrap();
                 assert_eq!(serde_json::from_str::<WireAttack>(&json).unwrap(), attack);
             }
-            assert!(refused(&format!("{}({key}={})", attack.name(), u64::from(most) + 1)).ends_with(wanted));
+            assert!(refused(&format!("{}({key}={})", attack.name(), u64::from(max) + 1)).ends_with(wanted));
         }
     }
 
@@ -392,8 +391,8 @@ mod tests {
             refused("flood(calls=1)").starts_with("flood has no use for \"calls\": write flood(frames=K): ")
         );
     }
-    /// Two processes that carry out this attack, and which of them are seen to, given what is counted of the
-    /// server and of process 2.
+    /// Two processes have this attack: those of them that it is detected of, given these counts of the server and of
+    /// process 2.
     fn attackers_detected(attack: &str, all: &str, of_2: &str) -> Vec<u32> {
         let part =
             || Part { role: Role::Attacker(attack.parse().unwrap()), proposal: Value::parse("a").unwrap() };

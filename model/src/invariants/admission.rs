@@ -1,14 +1,15 @@
-//! Who may do what and when: joins, sessions, acceptance, leaving, the close (SPEC F3, F5, F7, F8, F10, P3).
+//! Admission: joins, sessions, acceptance, leaving, the close (SPEC F3, F5, F7, F8, F10, P3).
 
 use crate::access::Op;
 use crate::params::Patience;
 use crate::scheduler::PhaseOrder;
 use crate::types::{AccessNumber, ProcessId, SessionId, Time};
 
-use super::{Checked, Fault, Invariants, Waiting, ensure};
+use super::fault::{CheckResult, RuleFault, ensure};
+use super::state::{Invariants, WaitingAccess};
 
 impl<S: PhaseOrder> Invariants<S> {
-    pub(super) fn joined(&mut self, at: Time, process: ProcessId) -> Checked {
+    pub(super) fn joined(&mut self, at: Time, process: ProcessId) -> CheckResult {
         self.known(process)?;
         let member = &mut self.members[process.index()];
         ensure(!member.joined, "F5", || format!("process {process} joined twice"))?;
@@ -18,7 +19,7 @@ impl<S: PhaseOrder> Invariants<S> {
         Ok(())
     }
 
-    pub(super) fn session(&mut self, process: ProcessId, session: SessionId) -> Checked {
+    pub(super) fn session(&mut self, process: ProcessId, session: SessionId) -> CheckResult {
         self.has_joined(process)?;
         let member = &mut self.members[process.index()];
         let expected = member.session.map_or(SessionId::FIRST, SessionId::next);
@@ -36,7 +37,7 @@ impl<S: PhaseOrder> Invariants<S> {
         number: AccessNumber,
         session: Option<SessionId>,
         op: &Op,
-    ) -> Checked {
+    ) -> CheckResult {
         self.has_joined(process)?;
         let limit = self.params.spec().pipeline as usize;
         let longest = self.params.spec().max_value_bytes as usize;
@@ -58,11 +59,11 @@ impl<S: PhaseOrder> Invariants<S> {
             })?;
         }
         member.accepted = number.get();
-        member.waiting.push_back(Waiting { number, op: op.clone(), at, place: self.accepted });
+        member.waiting.push_back(WaitingAccess { number, op: op.clone(), at, place: self.accepted });
         self.accepted += 1;
         if member.waiting.len() == 1 {
             let warp = self.params.warp_of(process);
-            self.oracle.has_something(warp, member.is_awaited());
+            self.oracle.now_ready(warp, member.is_awaited());
             if !std::mem::replace(&mut member.queued, true) {
                 self.oracle.enqueue(warp, process);
             }
@@ -70,7 +71,7 @@ impl<S: PhaseOrder> Invariants<S> {
         Ok(())
     }
 
-    pub(super) fn gathering_ended(&mut self, at: Time, joined: u32) -> Checked {
+    pub(super) fn gathering_ended(&mut self, at: Time, joined: u32) -> CheckResult {
         let all = self.params.processes();
         let gathering = &mut self.gathering;
         ensure(gathering.ended.is_none(), "F5", || "gathering ended twice".to_owned())?;
@@ -88,13 +89,13 @@ impl<S: PhaseOrder> Invariants<S> {
         Ok(())
     }
 
-    pub(super) fn patience_spent(&mut self, at: Time, process: ProcessId) -> Checked {
+    pub(super) fn patience_spent(&mut self, at: Time, process: ProcessId) -> CheckResult {
         self.known(process)?;
         let warp = self.params.warp_of(process);
         let member = &self.members[process.index()];
         ensure(member.is_awaited(), "F3", || format!("process {process} was not awaited any more"))?;
         let Some(ended) = self.gathering.ended else {
-            return Err(Fault {
+            return Err(RuleFault {
                 rule: "F3",
                 what: format!("the patience of {process} drained before phase 1"),
             });
@@ -105,7 +106,7 @@ impl<S: PhaseOrder> Invariants<S> {
                 Patience::Endless => false,
             };
             ensure(spent, "F3", || format!("the patience of process {process} cannot be spent yet"))?;
-            // An access that comes at the very end of the patience is in time, and yet spends it.
+            // An access at the very end of the patience is in time, and spends the patience all the same.
             let at_the_end = member.waiting.len() == 1 && member.waiting[0].at == at;
             ensure(member.waiting.is_empty() || at_the_end, "F3", || {
                 format!("the patience of process {process} drained while its access waited")
@@ -125,7 +126,7 @@ impl<S: PhaseOrder> Invariants<S> {
         Ok(())
     }
 
-    pub(super) fn decided(&mut self, process: ProcessId) -> Checked {
+    pub(super) fn decided(&mut self, process: ProcessId) -> CheckResult {
         self.has_joined(process)?;
         let member = &mut self.members[process.index()];
         ensure(!member.left, "F10", || format!("process {process} decided twice"))?;
@@ -138,16 +139,16 @@ impl<S: PhaseOrder> Invariants<S> {
         Ok(())
     }
 
-    pub(super) fn withdrawn(&mut self, process: ProcessId, number: AccessNumber) -> Checked {
+    pub(super) fn withdrawn(&mut self, process: ProcessId, number: AccessNumber) -> CheckResult {
         self.known(process)?;
         let member = &mut self.members[process.index()];
         let Some(place) = member.waiting.iter().position(|waiting| waiting.number == number) else {
             let what = format!("access {number} of process {process} was withdrawn; it did not wait");
-            return Err(Fault { rule: "F10", what });
+            return Err(RuleFault { rule: "F10", what });
         };
         member.waiting.remove(place);
         if member.waiting.is_empty() {
-            self.oracle.has_nothing(self.params.warp_of(process), member.is_awaited());
+            self.oracle.not_ready(self.params.warp_of(process), member.is_awaited());
         }
         if !member.left && !self.closed {
             self.closing.get_or_insert((process, number));
@@ -155,26 +156,26 @@ impl<S: PhaseOrder> Invariants<S> {
         Ok(())
     }
 
-    /// Of a process that left nothing waits any more (F10).
-    pub(super) fn end_leaving(&mut self) -> Checked {
+    /// No access waits of a process that left (F10).
+    pub(super) fn end_leaving(&mut self) -> CheckResult {
         let Some(process) = self.leaver.take() else { return Ok(()) };
         ensure(self.members[process.index()].waiting.is_empty(), "F10", || {
             format!("process {process} left, and its waiting accesses were not withdrawn")
         })
     }
 
-    /// Nothing was withdrawn of a process that stays, unless the instance closes (F10).
-    pub(super) fn end_closing(&self) -> Checked {
+    /// No access was withdrawn of a process that stays, unless the instance closes (F10).
+    pub(super) fn end_closing(&self) -> CheckResult {
         match self.closing {
             None => Ok(()),
-            Some((process, number)) => Err(Fault {
+            Some((process, number)) => Err(RuleFault {
                 rule: "F10",
                 what: format!("access {number} of process {process} was withdrawn; it had not left"),
             }),
         }
     }
 
-    pub(super) fn finished(&mut self) -> Checked {
+    pub(super) fn finished(&mut self) -> CheckResult {
         ensure(self.left == self.params.processes() && !self.finished, "F10", || {
             format!("the instance finished when {} of {} had left", self.left, self.params.processes())
         })?;
@@ -182,13 +183,13 @@ impl<S: PhaseOrder> Invariants<S> {
         Ok(())
     }
 
-    pub(super) fn closed(&mut self) -> Checked {
+    pub(super) fn closed(&mut self) -> CheckResult {
         self.closed = true;
         self.closing = None;
         Ok(())
     }
 
-    fn has_joined(&self, process: ProcessId) -> Checked {
+    fn has_joined(&self, process: ProcessId) -> CheckResult {
         self.known(process)?;
         ensure(self.members[process.index()].joined, "F5", || {
             format!("process {process} acted before it joined")

@@ -1,15 +1,16 @@
-//! Which phase may come next (SPEC W1, F3, F4): tallies of each warp, and the phase that is reached.
+//! Which phase may come next (SPEC W1, F3, F4): the members of each warp that are awaited or have an access waiting, and
+//! the phase that is reached.
 
 use crate::params::Params;
 use crate::scheduler::{PhaseOrder, WarpSet};
 use crate::types::{Phase, ProcessId, WarpId};
 
-/// Tallies of all warps.
+/// The state of all warps.
 #[derive(Clone, Debug)]
 pub(super) struct PhaseOracle<S> {
     schedule: S,
-    tallies: Vec<Tally>,
-    /// Warps whose phases must not pass without a step: somebody is awaited, or something waits (F4).
+    warps: Vec<WarpState>,
+    /// Warps whose phases must not pass without a step: a member is awaited, or an access waits (F4).
     live: WarpSet,
     /// Processes with an access waiting.
     ready: u32,
@@ -17,28 +18,28 @@ pub(super) struct PhaseOracle<S> {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Tally {
+struct WarpState {
     /// Members that are awaited.
     awaited: u32,
-    /// Members that are awaited and have nothing waiting.
+    /// Members that are awaited and have no access waiting.
     missing: u32,
     /// Members with an access waiting.
     ready: u32,
-    /// Who they are; some may have left meanwhile.
+    /// These members, in the order of acceptance; some may have left meanwhile.
     queue: Vec<ProcessId>,
 }
 
 impl<S: PhaseOrder> PhaseOracle<S> {
-    /// Everybody is awaited and nothing waits.
+    /// Every process is awaited and no access waits.
     pub(super) fn new(params: &Params, schedule: S) -> Self {
         let warps = || (0..params.warps() as usize).filter_map(WarpId::from_index);
-        let tally = |warp| {
+        let state = |warp| {
             let size = u32::try_from(params.members(warp).count()).unwrap_or(u32::MAX);
-            Tally { awaited: size, missing: size, ..Tally::default() }
+            WarpState { awaited: size, missing: size, ..WarpState::default() }
         };
         Self {
             schedule,
-            tallies: warps().map(tally).collect(),
+            warps: warps().map(state).collect(),
             live: WarpSet::all(params.warps()),
             ready: 0,
             reached: Phase::FIRST,
@@ -59,7 +60,7 @@ impl<S: PhaseOrder> PhaseOracle<S> {
         self.reached
     }
 
-    /// Lets phases pass over warps in which nobody is awaited and nothing waits, as long as an access waits
+    /// Lets phases pass over warps in which no member is awaited and no access waits, as long as an access waits
     /// somewhere (F4).
     pub(super) fn advance(&mut self) {
         if self.ready > 0 {
@@ -82,53 +83,53 @@ impl<S: PhaseOrder> PhaseOracle<S> {
     }
 
     pub(super) fn ready_in(&self, warp: WarpId) -> u32 {
-        self.tallies[warp.index()].ready
+        self.warps[warp.index()].ready
     }
 
-    /// How many members of a warp are awaited and have nothing waiting (F3).
+    /// How many members of a warp are awaited and have no access waiting (F3).
     pub(super) fn missing_in(&self, warp: WarpId) -> u32 {
-        self.tallies[warp.index()].missing
+        self.warps[warp.index()].missing
     }
 
-    /// Members of a warp that may have something waiting; the caller puts back those that still have.
+    /// Takes the members of a warp that may have an access waiting; the caller puts back those that still have one.
     pub(super) fn take_queue(&mut self, warp: WarpId) -> Vec<ProcessId> {
-        std::mem::take(&mut self.tallies[warp.index()].queue)
+        std::mem::take(&mut self.warps[warp.index()].queue)
     }
 
     pub(super) fn enqueue(&mut self, warp: WarpId, process: ProcessId) {
-        self.tallies[warp.index()].queue.push(process);
+        self.warps[warp.index()].queue.push(process);
     }
 
-    /// A member has something waiting and had nothing before.
-    pub(super) fn has_something(&mut self, warp: WarpId, awaited: bool) {
+    /// A member has an access waiting and had none before.
+    pub(super) fn now_ready(&mut self, warp: WarpId, awaited: bool) {
         self.ready += 1;
-        self.tally(warp, |tally| {
-            tally.ready += 1;
-            tally.missing -= u32::from(awaited);
+        self.change(warp, |state| {
+            state.ready += 1;
+            state.missing -= u32::from(awaited);
         });
     }
 
-    /// A member has nothing waiting any more.
-    pub(super) fn has_nothing(&mut self, warp: WarpId, awaited: bool) {
+    /// A member has no access waiting any more.
+    pub(super) fn not_ready(&mut self, warp: WarpId, awaited: bool) {
         self.ready -= 1;
-        self.tally(warp, |tally| {
-            tally.ready -= 1;
-            tally.missing += u32::from(awaited);
+        self.change(warp, |state| {
+            state.ready -= 1;
+            state.missing += u32::from(awaited);
         });
     }
 
     /// A member that was awaited is so no more.
     pub(super) fn await_no_more(&mut self, warp: WarpId, missing: bool) {
-        self.tally(warp, |tally| {
-            tally.awaited -= 1;
-            tally.missing -= u32::from(missing);
+        self.change(warp, |state| {
+            state.awaited -= 1;
+            state.missing -= u32::from(missing);
         });
     }
 
-    fn tally(&mut self, warp: WarpId, change: impl FnOnce(&mut Tally)) {
-        let tally = &mut self.tallies[warp.index()];
-        change(tally);
-        if tally.awaited > 0 || tally.ready > 0 {
+    fn change(&mut self, warp: WarpId, change: impl FnOnce(&mut WarpState)) {
+        let state = &mut self.warps[warp.index()];
+        change(state);
+        if state.awaited > 0 || state.ready > 0 {
             self.live.insert(warp);
         } else {
             self.live.remove(warp);

@@ -1,30 +1,15 @@
-//! The step of a phase and what its accesses are told (SPEC W1, F1 to F5, F9, A1 to A5, R1, R2).
+//! The step of a phase and the answers of its accesses (SPEC W1, F1 to F5, F9, A1 to A5, R1, R2).
 
 use crate::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use crate::params::{AppendWindow, Arbiter};
 use crate::scheduler::{PhaseOrder, arbiter_hash};
 use crate::types::{AccessNumber, Phase, Position, ProcessId, Time, Value, WarpId};
 
-use super::{Checked, Fault, Invariants, Waiting, ensure};
-
-/// A phase whose accesses are being answered.
-#[derive(Clone, Debug)]
-pub(super) struct Step {
-    phase: Phase,
-    /// Length of the list when it began.
-    length: u32,
-    /// Whether appends of this phase count (A1, A2).
-    window: bool,
-    /// Whose accesses it executes.
-    executed: Vec<ProcessId>,
-    /// Who must win, and with what (A4).
-    winner: Option<(ProcessId, Value)>,
-    added: bool,
-    unanswered: usize,
-}
+use super::fault::{CheckResult, RuleFault, ensure};
+use super::state::{ExecutedStep, Invariants, WaitingAccess};
 
 impl<S: PhaseOrder> Invariants<S> {
-    pub(super) fn stepped(&mut self, at: Time, phase: Phase, warp: WarpId, length: u32) -> Checked {
+    pub(super) fn stepped(&mut self, at: Time, phase: Phase, warp: WarpId, length: u32) -> CheckResult {
         ensure(self.gathering.ended.is_some(), "F5", || {
             format!("phase {phase} opened before gathering ended")
         })?;
@@ -51,7 +36,7 @@ impl<S: PhaseOrder> Invariants<S> {
     }
 
     /// A step is not before its accesses were accepted, nor before the pace was over (F9).
-    fn check_pace(&mut self, at: Time, phase: Phase) -> Checked {
+    fn check_pace(&mut self, at: Time, phase: Phase) -> CheckResult {
         let executed = self.step.iter().flat_map(|step| &step.executed);
         let accesses = executed.filter_map(|process| self.members[process.index()].executing.as_ref());
         let ready = accesses.map(|waiting| waiting.at).max().unwrap_or_default();
@@ -60,8 +45,8 @@ impl<S: PhaseOrder> Invariants<S> {
         ensure(at >= open, "F9", || format!("phase {phase} opened before the pace was over"))
     }
 
-    /// No warp was passed over that had a right to its phase (F4), and this one may step (F3).
-    fn check_reached(&mut self, phase: Phase, warp: WarpId) -> Checked {
+    /// No live warp was passed over (F4), and this one may step (F3).
+    fn check_reached(&mut self, phase: Phase, warp: WarpId) -> CheckResult {
         let reached = self.oracle.reached();
         ensure(phase <= reached, "F4", || {
             format!(
@@ -91,7 +76,7 @@ impl<S: PhaseOrder> Invariants<S> {
             member.queued = false;
             member.executing = member.waiting.pop_front();
             if member.executing.is_some() && member.waiting.is_empty() {
-                self.oracle.has_nothing(warp, member.is_awaited());
+                self.oracle.not_ready(warp, member.is_awaited());
             } else if member.executing.is_some() {
                 member.queued = true;
                 self.oracle.enqueue(warp, process);
@@ -101,7 +86,7 @@ impl<S: PhaseOrder> Invariants<S> {
         let window = self.window_is_open(phase, length);
         let winner = if window { self.winner(phase, &executed) } else { None };
         let unanswered = executed.len();
-        self.step = Some(Step { phase, length, window, executed, winner, added: false, unanswered });
+        self.step = Some(ExecutedStep { phase, length, window, executed, winner, added: false, unanswered });
     }
 
     /// Whether a phase may append (A1, A2).
@@ -113,7 +98,7 @@ impl<S: PhaseOrder> Invariants<S> {
             }
     }
 
-    /// Whether the list is sealed when a phase begins, the list being as it is now (A2).
+    /// Whether a list of the present length is sealed when a phase begins (A2).
     fn is_sealed_in(&self, phase: Phase) -> bool {
         match self.params.spec().append_window {
             AppendWindow::FirstAccess => self.oracle.schedule().all_began_before(phase),
@@ -121,10 +106,10 @@ impl<S: PhaseOrder> Invariants<S> {
         }
     }
 
-    /// Who wins among the appends of a phase (A4).
+    /// The winner among the appends of a phase, and its value (A4).
     fn winner(&self, phase: Phase, executed: &[ProcessId]) -> Option<(ProcessId, Value)> {
         let append = |process: ProcessId| match &self.members[process.index()].executing {
-            Some(Waiting { op: Op::Append(value), place, .. }) => Some((process, value, *place)),
+            Some(WaitingAccess { op: Op::Append(value), place, .. }) => Some((process, value, *place)),
             _ => None,
         };
         let rank = |process: ProcessId, place: u64| match self.params.spec().arbiter {
@@ -143,11 +128,11 @@ impl<S: PhaseOrder> Invariants<S> {
         process: ProcessId,
         phase: Phase,
         value: &Value,
-    ) -> Checked {
+    ) -> CheckResult {
         self.known(process)?;
         let length = self.length;
         let Some(step) = self.step.as_mut().filter(|step| step.phase == phase) else {
-            return Err(Fault {
+            return Err(RuleFault {
                 rule: "A5",
                 what: format!("an entry was added outside the step of phase {phase}"),
             });
@@ -161,7 +146,7 @@ impl<S: PhaseOrder> Invariants<S> {
             format!("an entry was added in phase {phase}, outside the append window")
         })?;
         let Some((winner, theirs)) = &step.winner else {
-            return Err(Fault {
+            return Err(RuleFault {
                 rule: "A1",
                 what: format!("an entry was added in phase {phase}; nobody appended"),
             });
@@ -181,11 +166,11 @@ impl<S: PhaseOrder> Invariants<S> {
         number: AccessNumber,
         phase: Phase,
         answer: Answer,
-    ) -> Checked {
+    ) -> CheckResult {
         self.known(process)?;
         let Some(step) = self.step.as_mut().filter(|step| step.phase == phase) else {
             let what = format!("process {process} was answered outside the step of phase {phase}");
-            return Err(Fault { rule: "F2", what });
+            return Err(RuleFault { rule: "F2", what });
         };
         let member = &mut self.members[process.index()];
         let Some(waiting) = member.executing.take() else {
@@ -202,13 +187,13 @@ impl<S: PhaseOrder> Invariants<S> {
             (op, answer) => {
                 let what =
                     format!("access {number} of process {process} is {op:?} and was answered {answer:?}");
-                Err(Fault { rule: "F8", what })
+                Err(RuleFault { rule: "F8", what })
             }
         }
     }
 
     /// Why an access that the step does not execute should not have been answered.
-    fn unexpected(&self, process: ProcessId, number: AccessNumber, phase: Phase) -> Fault {
+    fn unexpected(&self, process: ProcessId, number: AccessNumber, phase: Phase) -> RuleFault {
         let member = &self.members[process.index()];
         let rule = if member.left || self.closed {
             "F10"
@@ -224,10 +209,10 @@ impl<S: PhaseOrder> Invariants<S> {
                 format!("access {number} of process {process} was answered in phase {phase}; it did not wait")
             }
         };
-        Fault { rule, what }
+        RuleFault { rule, what }
     }
 
-    fn check_append(&self, process: ProcessId, answer: AppendAnswer) -> Checked {
+    fn check_append(&self, process: ProcessId, answer: AppendAnswer) -> CheckResult {
         let Some(step) = &self.step else { return Ok(()) };
         let expected = match &step.winner {
             Some((winner, _)) if *winner == process => AppendAnswer::Success(Position::new(step.length)),
@@ -242,7 +227,7 @@ impl<S: PhaseOrder> Invariants<S> {
         })
     }
 
-    fn check_read(&self, process: ProcessId, start: Position, answer: ReadAnswer) -> Checked {
+    fn check_read(&self, process: ProcessId, start: Position, answer: ReadAnswer) -> CheckResult {
         let Some(step) = &self.step else { return Ok(()) };
         let (phase, length) = (step.phase, step.length);
         let read = || format!("the read of process {process} in phase {phase}");
@@ -269,9 +254,9 @@ impl<S: PhaseOrder> Invariants<S> {
     }
 
     /// Every access of the phase was answered, and its winner's entry added (F2, A1).
-    pub(super) fn end_step(&mut self) -> Checked {
+    pub(super) fn end_step(&mut self) -> CheckResult {
         let Some(step) = self.step.take() else { return Ok(()) };
-        let Step { phase, executed, winner, .. } = &step;
+        let ExecutedStep { phase, executed, winner, .. } = &step;
         ensure(step.unanswered == 0, "F2", || {
             let forgotten = |process: &&ProcessId| self.members[process.index()].executing.is_some();
             let forgotten: Vec<&ProcessId> = executed.iter().filter(forgotten).collect();
@@ -282,7 +267,7 @@ impl<S: PhaseOrder> Invariants<S> {
         })
     }
 
-    pub(super) fn sealed(&mut self, phase: Phase, length: u32) -> Checked {
+    pub(super) fn sealed(&mut self, phase: Phase, length: u32) -> CheckResult {
         ensure(!self.sealed, "A2", || "the list was sealed twice".to_owned())?;
         ensure(length == self.length, "A2", || {
             format!("the list was sealed at length {length}; it has {} entries", self.length)

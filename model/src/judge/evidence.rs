@@ -1,9 +1,9 @@
-//! What a history shows, gathered in one pass over it.
+//! The evidence that a history gives, gathered in one pass.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Case;
+use super::case::Case;
 use crate::access::Answer;
 use crate::history::{Event, Offence, OffenceKind};
 use crate::invariants::{BrokenRule, Invariants};
@@ -11,11 +11,11 @@ use crate::params::Params;
 use crate::scheduler::{CachedSchedule, PhaseOrder, Schedule};
 use crate::types::{AccessNumber, Phase, ProcessId, Value};
 
-/// What a history shows.
+/// The evidence of a history.
 #[derive(Debug)]
 pub(super) struct Evidence {
     params: Arc<Params>,
-    /// The first rule that it breaks.
+    /// The first rule that the history breaks.
     pub(super) broken: Option<BrokenRule>,
     pub(super) list: Vec<Entry>,
     pub(super) sealed: bool,
@@ -25,26 +25,26 @@ pub(super) struct Evidence {
     /// Which warps had a phase in the last round, up to the last phase.
     in_last_round: Vec<bool>,
     pub(super) blame: BTreeMap<ProcessId, BTreeMap<OffenceKind, u64>>,
-    /// The first offence on record of each process, and which event it is.
+    /// The first offence on record of each process, and the index of its event.
     pub(super) first_offences: BTreeMap<ProcessId, (usize, Offence)>,
 }
 
-/// An entry of the list and whose it is.
+/// An entry of the list and the process that appended it.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) value: Value,
     pub(super) process: ProcessId,
 }
 
-/// What it shows of one process.
+/// The evidence of one process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     pub(super) joined: bool,
-    /// What it reported to the server.
+    /// The decision on record.
     pub(super) decided: Option<Value>,
-    /// Which event that is.
+    /// The index of its event.
     pub(super) decided_at: Option<usize>,
-    /// The phase after which its accesses do not count any more, because it had decided.
+    /// The phase in which it decided, by its report: accesses executed later do not count.
     until: Option<Phase>,
     accepted: u64,
     answered: u64,
@@ -52,18 +52,18 @@ pub(super) struct Seen {
     pub(super) executed: u64,
     /// An access of it was executed in its first phase.
     pub(super) punctual: bool,
-    /// The event with which its first phase was executed while an access of it was waiting.
+    /// The index of the event that executed its first phase while an access of it was waiting.
     pub(super) in_time: Option<usize>,
     /// Phase of its last answer.
     pub(super) last_answer: Option<Phase>,
     incarnation: Option<u64>,
     reads_in_this_life: u64,
-    /// Reads whose answers an earlier life took along (D2).
+    /// Reads whose answers were lost with an earlier life of the process (D2).
     pub(super) reads_lost: u64,
 }
 
 impl Seen {
-    /// Whether an access of it waits, other than to be withdrawn by its own leaving.
+    /// Whether an access of it waits, and not only to be withdrawn because the process has left.
     fn waits(&self) -> bool {
         self.decided.is_none() && self.acts()
     }
@@ -73,19 +73,19 @@ impl Seen {
         self.acts().then(|| AccessNumber::new(self.answered + 1)).flatten()
     }
 
-    /// Whether it waits for an answer at the end, or did until the close.
+    /// Whether an access of it is unanswered at the end, or was until the close.
     pub(super) fn acts(&self) -> bool {
         self.accepted > self.answered
     }
 }
 
 impl Evidence {
-    /// Before anything has happened.
+    /// The evidence of an empty history.
     pub(super) fn new(params: &Arc<Params>) -> Self {
         Self::within(params, Vec::new(), Vec::new())
     }
 
-    /// The same of another run, in the memory of this one.
+    /// Starts another run, in the memory of this one.
     pub(super) fn begin_again(&mut self, params: &Arc<Params>) {
         *self = Self::within(params, std::mem::take(&mut self.list), std::mem::take(&mut self.seen));
     }
@@ -107,7 +107,7 @@ impl Evidence {
         }
     }
 
-    /// Goes through the history of a run.
+    /// Gathers the evidence of a case.
     pub(super) fn gather(case: &Case<'_>) -> Self {
         let mut invariants = Invariants::new(Arc::clone(&case.params));
         let mut evidence = Self::new(&case.params);
@@ -127,12 +127,12 @@ impl Evidence {
         evidence
     }
 
-    /// Takes in that the history ends here.
+    /// The history ends here.
     pub(super) fn end(&mut self) {
         self.in_last_round = self.warps_of_last_round();
     }
 
-    /// What is shown of a process.
+    /// The evidence of a process.
     pub(super) fn of(&self, process: ProcessId) -> &Seen {
         &self.seen[process.index()]
     }
@@ -160,8 +160,8 @@ impl Evidence {
         }
     }
 
-    /// m of a process: its own phases in which it had no access executed, and the reads that an earlier life
-    /// took along (D2).
+    /// m of a process: its own phases in which it had no access executed, and the reads that were lost with an
+    /// earlier life (D2).
     pub(super) fn missed(&self, process: ProcessId, decided: Option<Phase>) -> u64 {
         let seen = self.of(process);
         self.own_phases(process, decided).saturating_sub(seen.executed) + seen.reads_lost
@@ -238,7 +238,7 @@ impl Evidence {
         }
     }
 
-    /// Changes what is shown of a process; a broken history may name one that does not exist.
+    /// Changes the evidence of a process; a broken history may name one that does not exist.
     fn change(&mut self, process: ProcessId, change: impl FnOnce(&mut Seen)) {
         if let Some(seen) = self.seen.get_mut(process.index()) {
             change(seen);
@@ -247,8 +247,8 @@ impl Evidence {
 }
 
 impl Seen {
-    /// A session opens. Another incarnation, or one that is not told, is another life: it does not hold what
-    /// was read before.
+    /// A session opens. Another incarnation, or an unknown one, is another life: it has lost the entries that were
+    /// read before.
     fn begin_life(&mut self, incarnation: u64) {
         if incarnation == 0 || self.incarnation != Some(incarnation) {
             self.reads_lost += std::mem::take(&mut self.reads_in_this_life);

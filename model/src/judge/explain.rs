@@ -1,73 +1,75 @@
-//! Why a verdict is what it is: whose entries the list holds, how the decisions follow from them and how close
-//! it was, who counts in f, and with which event something first broke.
+//! The explanation of a verdict: the winners of the entries, how the decisions follow from the entries and by which
+//! margin, the processes that count in f, and the event with which each breach first shows.
 //!
-//! The judge draws the conclusions; nothing is judged here. An [`Explanation`] is that verdict with what leads
-//! to it, as data; the load generator puts it into words.
+//! Nothing is judged here. An [`Explanation`] is the verdict of the judge with the data that lead to it; the load generator
+//! puts it into words.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::analysis::Analysis;
+use super::case::Case;
 use super::evidence::Evidence;
+use super::judging::judge;
 use super::properties::{self, PropertyFinding};
 use super::rules;
 use super::table::SortedSet;
 use super::value_counts::ValueCounts;
-use super::verdict::{Observed, Property, Verdict};
-use super::{Case, Decision, Run, judge};
+use super::verdict::{Decision, Observed, Property, Verdict};
 use crate::access::{Answer, AppendAnswer};
 use crate::history::{Event, Recorded};
 use crate::types::{Phase, Position, ProcessId, Value, WarpId};
 
-/// A verdict and what leads to it.
+/// A verdict and the data that lead to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
     /// The verdict.
     pub verdict: Verdict,
-    /// The list, with who won each entry.
+    /// The list, with the winner of each entry.
     pub entries: Vec<WonEntry>,
-    /// What correct processes decided, by value and by the entries that they had read.
+    /// The decisions of correct processes, grouped by value and by the entries that they had read.
     pub choices: Vec<DecisionGroup>,
-    /// Who counts in f, and why.
+    /// The processes that count in f, and why.
     pub faulty: Vec<FaultyProcess>,
-    /// What broke, promised or not: first what the earliest event shows, last what no event does.
+    /// All breaches, promised or not, in the order of the events that show them; those that no event shows come last.
     pub broke: Vec<Breach>,
 }
 
 /// An entry of the list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WonEntry {
-    /// Where it stands.
+    /// Its position.
     pub position: Position,
-    /// What it holds.
+    /// Its value.
     pub value: Value,
-    /// Whose append won.
+    /// The process whose append won.
     pub process: ProcessId,
     /// The warp of that process.
     pub warp: WarpId,
-    /// In which phase.
+    /// The phase in which it was added.
     pub phase: Phase,
-    /// Whose appends it won against, in the order of their answers (A1).
+    /// The processes whose appends failed in that phase, in the order of their answers (A1).
     pub against: Vec<ProcessId>,
 }
 
-/// A decision, who came to it, and what it follows from.
+/// The processes that decided the same value from the same entries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecisionGroup {
-    /// What was decided.
+    /// The decision.
     pub value: Value,
-    /// Who decided it from these entries.
+    /// The processes.
     pub processes: Vec<ProcessId>,
-    /// The entries, counted. `None` if nobody who is left says what they were: an earlier life had read them.
+    /// The entries, counted. `None` if no report has them: an earlier life of the process had read them.
     pub tally: Option<ValueCounts>,
 }
 
 /// A process that counts in f.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FaultyProcess {
-    /// Who.
+    /// The process.
     pub process: ProcessId,
-    /// Why.
+    /// The reason.
     pub why: FaultReason,
 }
 
@@ -75,7 +77,7 @@ pub struct FaultyProcess {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultReason {
-    /// It is Byzantine and plays this.
+    /// It is Byzantine and has this strategy or attack.
     Byzantine(String),
     /// It is correct, and the plan kills, pauses or restarts it.
     Planned,
@@ -83,23 +85,23 @@ pub enum FaultReason {
     Late,
 }
 
-/// Something that broke.
+/// A breach of a property or of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Breach {
     /// The property; `None` for a rule.
     pub property: Option<Property>,
-    /// Index of the event that shows it first, from 0; `None` if no event does, but what processes report, or
-    /// that something never came.
+    /// Index of the event that shows it first, from 0; `None` if it shows only in the reports of processes, or in the
+    /// absence of an event.
     pub event: Option<usize>,
-    /// How it broke, in a sentence.
+    /// The breach, in a sentence.
     pub says: String,
 }
 
-/// Judges a run and says why. See the module.
+/// Judges a run and explains the verdict. See the module.
 #[must_use]
 pub fn explain(case: &Case<'_>) -> Explanation {
     let evidence = Evidence::gather(case);
-    let run = Run::new(case, &evidence);
+    let run = Analysis::new(case, &evidence);
     let verdict = judge(case);
     Explanation {
         entries: entries(case),
@@ -131,8 +133,8 @@ fn entries(case: &Case<'_>) -> Vec<WonEntry> {
     entries
 }
 
-/// Those who decided the same from the same entries together, in the order of value.
-fn choices(run: &Run<'_>) -> Vec<DecisionGroup> {
+/// The groups of decisions, in the order of value.
+fn choices(run: &Analysis<'_>) -> Vec<DecisionGroup> {
     let mut groups: BTreeMap<(&Value, Option<&[Value]>), Vec<ProcessId>> = BTreeMap::new();
     for (process, decision) in run.decisions.iter() {
         let from = run.reports.get(process).map(|report| report.from.as_slice());
@@ -147,7 +149,7 @@ fn choices(run: &Run<'_>) -> Vec<DecisionGroup> {
     groups.into_iter().map(choice).collect()
 }
 
-fn faulty(case: &Case<'_>, run: &Run<'_>, verdict: &Verdict) -> Vec<FaultyProcess> {
+fn faulty(case: &Case<'_>, run: &Analysis<'_>, verdict: &Verdict) -> Vec<FaultyProcess> {
     let why = |process: ProcessId| match verdict.byzantine.get(&process) {
         Some(part) => Some(FaultReason::Byzantine(part.clone())),
         None if !run.correct.contains(&process) => Some(FaultReason::Planned),
@@ -157,7 +159,7 @@ fn faulty(case: &Case<'_>, run: &Run<'_>, verdict: &Verdict) -> Vec<FaultyProces
     all.filter_map(|process| Some(FaultyProcess { process, why: why(process)? })).collect()
 }
 
-fn broke(case: &Case<'_>, run: &Run<'_>) -> Vec<Breach> {
+fn broke(case: &Case<'_>, run: &Analysis<'_>) -> Vec<Breach> {
     let findings = properties::find(case, run);
     let broken = findings.iter().filter(|finding| finding.observed == Observed::Violated);
     let mut broke: Vec<Breach> = broken
@@ -173,7 +175,7 @@ fn broke(case: &Case<'_>, run: &Run<'_>) -> Vec<Breach> {
 }
 
 /// The first event that shows that a property broke, and how it does.
-fn first_shown(case: &Case<'_>, run: &Run<'_>, finding: &PropertyFinding) -> (Option<usize>, String) {
+fn first_shown(case: &Case<'_>, run: &Analysis<'_>, finding: &PropertyFinding) -> (Option<usize>, String) {
     // Decisions that only their processes report come last, in the order of processes.
     let told = |process: ProcessId| run.evidence.of(process).decided_at;
     let mut deciders: Vec<(ProcessId, &Decision)> = run.decisions.iter().collect();

@@ -1,4 +1,4 @@
-//! The five properties: observed or violated, promised or not, and what shows it (SPEC V1 to V4).
+//! The five properties: whether each held, whether it was promised, and the witness where it broke (SPEC V1 to V4).
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -8,23 +8,24 @@ use crate::params::{AppendWindow, Patience};
 use crate::process::ProcessEnd;
 use crate::types::{AccessNumber, Phase, ProcessId, Value};
 
+use super::analysis::Analysis;
+use super::case::Case;
 use super::table::SortedSet;
-use super::verdict::{Observed, Property};
-use super::{Case, Decision, Run};
+use super::verdict::{Decision, Observed, Property};
 
-/// What is found of one property.
+/// The finding on one property.
 #[derive(Debug)]
 pub(super) struct PropertyFinding {
     pub(super) property: Property,
     pub(super) observed: Observed,
     /// The premise that is missing, where it was not promised.
     pub(super) missing: Option<Premise>,
-    /// What shows that it broke; empty where it held.
+    /// Sentences that show how it broke; empty where it did not.
     pub(super) witness: Vec<String>,
 }
 
 /// Finds all five, in the order of [`Property::ALL`].
-pub(super) fn find(case: &Case<'_>, run: &Run<'_>) -> [PropertyFinding; 5] {
+pub(super) fn find(case: &Case<'_>, run: &Analysis<'_>) -> [PropertyFinding; 5] {
     observe(case, run).map(|(property, observed, missing)| {
         let witness = match observed {
             Observed::Held | Observed::Unknown => Vec::new(),
@@ -34,12 +35,12 @@ pub(super) fn find(case: &Case<'_>, run: &Run<'_>) -> [PropertyFinding; 5] {
     })
 }
 
-/// The same, not put into words.
-pub(super) fn observe(case: &Case<'_>, run: &Run<'_>) -> [(Property, Observed, Option<Premise>); 5] {
+/// The same, without witnesses.
+pub(super) fn observe(case: &Case<'_>, run: &Analysis<'_>) -> [(Property, Observed, Option<Premise>); 5] {
     let values = run.proposals.len() as u64;
     let decided = &run.decided;
     let of_correct = decided.iter().all(|value| run.proposals.contains(value));
-    // What a correct process proposed, some process did.
+    // A proposal of a correct process is a proposal of some process.
     let of_some = of_correct || {
         let proposed = proposed(case, run);
         decided.iter().all(|value| proposed.contains(value))
@@ -51,7 +52,7 @@ pub(super) fn observe(case: &Case<'_>, run: &Run<'_>) -> [(Property, Observed, O
     [
         found(Property::Agreement, decided.len() <= 1, agreement_promised(case)),
         (Property::Termination, terminated(case, run, ends.is_ok()), ends.err()),
-        // The mode of entries is an entry, and somebody appended it.
+        // The mode of entries is an entry, and some process appended it.
         found(Property::WeakValidity, of_some, Ok(())),
         found(
             Property::CommonValidity,
@@ -62,8 +63,8 @@ pub(super) fn observe(case: &Case<'_>, run: &Run<'_>) -> [(Property, Observed, O
     ]
 }
 
-/// What shows that a property broke.
-fn witness(case: &Case<'_>, run: &Run<'_>, property: Property) -> Vec<String> {
+/// The sentences that show how a property broke.
+fn witness(case: &Case<'_>, run: &Analysis<'_>, property: Property) -> Vec<String> {
     match property {
         Property::Agreement => who_decided_what(run, &run.deciders()),
         Property::Termination => termination(case, run),
@@ -81,8 +82,8 @@ fn agreement_promised(case: &Case<'_>) -> Result<(), Premise> {
     }
 }
 
-/// Promised if some correct process was punctual, and patience is finite or everybody acts or leaves (V1).
-fn termination_promised(case: &Case<'_>, run: &Run<'_>) -> Result<(), Premise> {
+/// Promised if some correct process was punctual, and patience is finite or every process acts or leaves (V1).
+fn termination_promised(case: &Case<'_>, run: &Analysis<'_>) -> Result<(), Premise> {
     if case.params.spec().patience == Patience::Endless {
         let stays =
             run.evidence.processes().find(|(_, seen)| seen.joined && seen.decided.is_none() && !seen.acts());
@@ -99,7 +100,7 @@ fn termination_promised(case: &Case<'_>, run: &Run<'_>) -> Result<(), Premise> {
 /// Whether every correct process decided in time (V1). A correct process that has not decided breaks termination if the
 /// run shows that the server owed it an answer. Otherwise, where termination was promised or the history may lack the
 /// decision, the run does not show it: the process may have died, or its connection.
-fn terminated(case: &Case<'_>, run: &Run<'_>, promised: bool) -> Observed {
+fn terminated(case: &Case<'_>, run: &Analysis<'_>, promised: bool) -> Observed {
     if run.correct.iter().any(|&process| overdue(case, run, process).is_some()) {
         Observed::Violated
     } else if run.correct.iter().all(|process| run.decisions.contains(*process)) {
@@ -123,7 +124,7 @@ enum Overdue {
     Never,
 }
 
-fn overdue(case: &Case<'_>, run: &Run<'_>, process: ProcessId) -> Option<Overdue> {
+fn overdue(case: &Case<'_>, run: &Analysis<'_>, process: ProcessId) -> Option<Overdue> {
     if let Some(decision) = run.decisions.get(process) {
         return decision.phase.filter(|&phase| phase > decision.bound).map(Overdue::Late);
     }
@@ -136,13 +137,12 @@ fn overdue(case: &Case<'_>, run: &Run<'_>, process: ProcessId) -> Option<Overdue
     if let Some(number) = waited_for.filter(|number| case.complete && seen.unanswered() == Some(*number)) {
         return Some(Overdue::Unanswered(number));
     }
-    // Of a process that failed, or is not at its end yet, only this can be said: it had all the accesses that
-    // Algorithm 1 takes and one more.
+    // A process that failed, or has not ended, is overdue if it had more accesses executed than Algorithm 1 takes.
     let needed = 1 + u64::from(case.params.reads()) + seen.reads_lost;
     (seen.executed > needed).then_some(Overdue::Never)
 }
 
-fn termination(case: &Case<'_>, run: &Run<'_>) -> Vec<String> {
+fn termination(case: &Case<'_>, run: &Analysis<'_>) -> Vec<String> {
     let says = |process: ProcessId| match overdue(case, run, process)? {
         Overdue::Late(phase) => {
             let Decision { bound, missed, .. } = run.decisions.get(process)?;
@@ -168,13 +168,13 @@ fn termination(case: &Case<'_>, run: &Run<'_>) -> Vec<String> {
     undecided.map(|process| format!("process {process} has not decided")).collect()
 }
 
-/// V: what anybody proposes, or appended.
-pub(super) fn proposed<'a>(case: &Case<'a>, run: &'a Run<'_>) -> SortedSet<&'a Value> {
+/// V: the values that any process proposed or appended.
+pub(super) fn proposed<'a>(case: &Case<'a>, run: &'a Analysis<'_>) -> SortedSet<&'a Value> {
     run.evidence.values().chain(case.cast.parts().map(|(_, part)| &part.proposal)).collect()
 }
 
 /// The witness that a decision is none of `proposed`.
-fn outside_of(run: &Run<'_>, proposed: &SortedSet<&Value>, nobody: &str) -> Vec<String> {
+fn outside_of(run: &Analysis<'_>, proposed: &SortedSet<&Value>, nobody: &str) -> Vec<String> {
     let deciders = run.deciders();
     let strays: BTreeMap<&Value, Vec<ProcessId>> = deciders
         .iter()
@@ -198,8 +198,8 @@ fn outside_of(run: &Run<'_>, proposed: &SortedSet<&Value>, nobody: &str) -> Vec<
     witness
 }
 
-/// Who decided what, and from which entries.
-fn who_decided_what(run: &Run<'_>, deciders: &BTreeMap<&Value, Vec<ProcessId>>) -> Vec<String> {
+/// The processes that decided each value, and the entries that they decided from.
+fn who_decided_what(run: &Analysis<'_>, deciders: &BTreeMap<&Value, Vec<ProcessId>>) -> Vec<String> {
     let mut said = Vec::new();
     for (value, processes) in deciders {
         let noun = if processes.len() == 1 { "process" } else { "processes" };
@@ -221,7 +221,7 @@ fn in_order<'a>(values: impl IntoIterator<Item = &'a Value>) -> String {
     format!("[{}{more}]", first.join(" "))
 }
 
-/// The values, each with how often it stands, the most frequent first.
+/// The values with their counts, the most frequent first.
 fn counted<'a>(values: impl IntoIterator<Item = &'a Value>) -> String {
     let mut counts: BTreeMap<&Value, usize> = BTreeMap::new();
     for value in values {

@@ -1,23 +1,25 @@
-//! What else makes a run a violation, and what makes it prove nothing (SPEC V4, B3, D1, D3).
+//! The rules whose breach makes a run a violation, apart from the five properties, and the reasons for `unknown`
+//! (SPEC V4, B3, D1, D3).
 
 use crate::params::AppendWindow;
 use crate::process::{ProcessEnd, Report, mode};
 use crate::types::{ProcessId, Value};
 
+use super::analysis::Analysis;
+use super::case::Case;
 use super::properties::few;
-use super::{Case, Run};
 
 /// A rule that broke.
 #[derive(Debug)]
 pub(super) struct Violation {
-    /// Which event shows it, if one does.
+    /// The index of the event that shows it, if one does.
     pub(super) event: Option<usize>,
-    /// Which rule it is, and how it broke.
+    /// The rule, and how it broke.
     pub(super) says: String,
 }
 
 /// The rules that broke, apart from the five properties.
-pub(super) fn violations(case: &Case<'_>, run: &Run<'_>) -> Vec<Violation> {
+pub(super) fn violations(case: &Case<'_>, run: &Analysis<'_>) -> Vec<Violation> {
     let broken = run.evidence.broken.iter();
     let mut found: Vec<Violation> =
         broken.map(|broken| Violation { event: Some(broken.index), says: broken.to_string() }).collect();
@@ -39,9 +41,9 @@ pub(super) fn violations(case: &Case<'_>, run: &Run<'_>) -> Vec<Violation> {
     found
 }
 
-/// Culprits who got away: what was seen to be an offence of the closed list is provable, and so must be on record
-/// (B2). Of a history that is not complete the offence may be what is missing.
-fn unnamed(case: &Case<'_>, run: &Run<'_>) -> impl Iterator<Item = Violation> {
+/// Observed offences that are not on record: an offence of the closed list is provable, so it must be (B2). An
+/// incomplete history may lack just the offence.
+fn unnamed(case: &Case<'_>, run: &Analysis<'_>) -> impl Iterator<Item = Violation> {
     let culprits = case.expected.offences.keys().filter(|_| case.complete);
     culprits.flat_map(|&process| {
         run.unnamed(case, process).into_iter().map(move |kind| {
@@ -52,8 +54,8 @@ fn unnamed(case: &Case<'_>, run: &Run<'_>) -> impl Iterator<Item = Violation> {
     })
 }
 
-/// Correct processes whose access was there in time and was passed over (V4).
-fn denied_phase(case: &Case<'_>, run: &Run<'_>) -> impl Iterator<Item = Violation> {
+/// Correct processes whose access was accepted in time and not executed in their first phase (V4).
+fn denied_phase(case: &Case<'_>, run: &Analysis<'_>) -> impl Iterator<Item = Violation> {
     run.correct.iter().filter_map(|&process| {
         let seen = run.evidence.of(process);
         // A history that is cut short may end between a step and its answers.
@@ -69,7 +71,7 @@ fn denied_phase(case: &Case<'_>, run: &Run<'_>) -> impl Iterator<Item = Violatio
 /// Why a correct process should not have decided what it reports (D1, D3, R2).
 fn wrong_decision(
     case: &Case<'_>,
-    run: &Run<'_>,
+    run: &Analysis<'_>,
     report: &Report,
     sealed_mode: Option<&Value>,
 ) -> Option<String> {
@@ -85,18 +87,18 @@ fn wrong_decision(
         ));
     }
     let whole = from.len() == run.evidence.list.len() && run.evidence.begins_with(from);
-    // An earlier life of it decided, and this one knows no more than that.
+    // An earlier life of it decided, and this one has not read the entries.
     if from.is_empty() && run.evidence.of(*process).decided.is_some() {
         let judged = run.evidence.sealed && case.params.spec().append_window == AppendWindow::FirstAccess;
         return (judged && sealed_mode != Some(decision)).then(|| {
             format!("D1: process {process} decided {decision}, which is not the mode of the sealed list")
         });
     }
-    // The same, where its decision is what the history lacks.
+    // The same, where the history lacks the decision.
     if from.is_empty() && !case.complete {
         return None;
     }
-    // With the whole list in hand the mode is the same for everybody.
+    // All processes that read the whole list compute the same mode.
     let computed = if whole { sealed_mode } else { mode(from) };
     if computed != Some(decision) {
         let computed = computed.map_or_else(|| "nothing".to_owned(), ToString::to_string);
@@ -116,11 +118,11 @@ fn wrong_decision(
     }
 }
 
-/// Why, under `first_access`, these are not all the entries of the sealed list. Of a history that is not
-/// complete the end may be missing, and with it the seal.
+/// Why, under `first_access`, these are not all the entries of the sealed list. An incomplete history may lack the end,
+/// and with it the seal.
 fn not_from_sealed_list(
     case: &Case<'_>,
-    run: &Run<'_>,
+    run: &Analysis<'_>,
     process: ProcessId,
     from: &[Value],
 ) -> Option<String> {
@@ -136,8 +138,8 @@ fn not_from_sealed_list(
     case.complete.then(|| format!("D1: process {process} decided, and the list was never sealed"))
 }
 
-/// What makes the run prove nothing.
-pub(super) fn unknowns(case: &Case<'_>, run: &Run<'_>) -> Vec<String> {
+/// The reasons why the run proves nothing.
+pub(super) fn unknowns(case: &Case<'_>, run: &Analysis<'_>) -> Vec<String> {
     let mut found = Vec::new();
     if !case.complete {
         found.push("the history is incomplete".to_owned());

@@ -1,34 +1,37 @@
-//! The judge of a run that nobody records: it looks on while events happen and keeps of them what a verdict
-//! takes, which for thousands of runs a second is all that there is room for.
+//! A judge for runs whose history is not kept: it takes in the events as they happen and keeps only what a verdict
+//! needs. That is what thousands of runs a second leave room for.
 //!
-//! It comes to the verdict that [`judge`](super::judge) comes to from the whole history, with one thing left out:
-//! whether the machine kept every rule of SPEC ([`crate::invariants`]). That takes about as long as the run
-//! itself, so whoever makes many runs has some of them judged in full.
+//! It gives the verdict that [`judge`](super::judge) gives of the whole history, except that it does not check whether the
+//! machine kept every rule of SPEC ([`crate::invariants`]): that takes about as long as the run itself. Of many runs,
+//! some should be judged in full.
 
 use std::sync::Arc;
 
+use super::analysis::Analysis;
+use super::case::{Case, Expectations};
 use super::evidence::Evidence;
-use super::{Case, Expectations, Run, VerdictSummary};
-use crate::byzantine::{Detection, Observations};
+use super::summary::VerdictSummary;
+use crate::byzantine::Observations;
 use crate::cast::Cast;
 use crate::counts::RunCounts;
+use crate::detection::Detection;
 use crate::history::Event;
 use crate::params::Params;
 use crate::process::Report;
 use crate::types::Time;
 
-/// Looks on at one run after another. See the module.
+/// Judges one run after another. See the module.
 #[derive(Debug)]
 pub struct StreamingJudge {
     evidence: Evidence,
     /// How many events there were.
     events: usize,
-    /// What Byzantine processes do; `None` if all are correct.
+    /// Of the Byzantine processes; `None` if all are correct.
     observations: Option<Observations>,
 }
 
 impl StreamingJudge {
-    /// Of a run that has not begun.
+    /// A judge of a run that has not begun.
     #[must_use]
     pub fn new(params: &Arc<Params>, cast: &Cast) -> Self {
         let mut judge = Self { evidence: Evidence::new(params), events: 0, observations: None };
@@ -53,11 +56,10 @@ impl StreamingJudge {
         }
     }
 
-    /// The run is over, and this is what its processes report: the verdict. `meant` is what was meant to happen
-    /// beyond the cast, which played with this seed; its strategies and their offences are added to it.
+    /// The verdict of a run that is over, from the reports of its processes. `seed` is the seed of the run.
     ///
-    /// No process may have had an access executed after the answer from which it decided: that takes a restart,
-    /// and a history.
+    /// No process may have had an access executed after the answer from which it decided: that happens only after a
+    /// restart, and takes a history to judge.
     #[must_use]
     pub fn summary(
         &mut self,
@@ -80,6 +82,6 @@ impl StreamingJudge {
             reports,
             fired: detection.fired,
         };
-        VerdictSummary::of(&case, &Run::new(&case, &self.evidence))
+        VerdictSummary::of(&case, &Analysis::new(&case, &self.evidence))
     }
 }

@@ -1,11 +1,13 @@
-//! The verdict of a run without its words: what runs are counted by that are too many to be read.
+//! The verdict of a run without its sentences, for runs that are too many to be read and are only counted.
 
+use super::analysis::Analysis;
+use super::case::Case;
 use super::verdict::{Observed, Outcome, Property, Verdict};
-use super::{Case, Run, outcome, properties, rules};
+use super::{properties, rules};
 use crate::bounds;
 use crate::types::{Phase, Value};
 
-/// The verdict of a run without its words. It says what [`judge`](super::judge) says, by the same predicates.
+/// The verdict of a run without its sentences. It comes from the same predicates as that of [`judge`](super::judge).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerdictSummary {
     /// The verdict as a whole.
@@ -22,7 +24,7 @@ pub struct VerdictSummary {
     pub entries: u64,
     /// How many correct processes decided.
     pub decided: u64,
-    /// What all correct processes that decided have decided; `None` where they differ or none did.
+    /// The decision of all correct processes that decided; `None` where they differ or none decided.
     pub decision: Option<Value>,
     /// The phase of the last decision of a correct process.
     pub last_decision_phase: Option<Phase>,
@@ -32,13 +34,13 @@ pub struct VerdictSummary {
     pub blamed: u64,
     /// Correct ones among them; must be 0 (B3).
     pub accused_correct: u64,
-    /// Processes seen to commit an offence by their part in the plan.
+    /// Processes observed to commit an offence.
     pub culprits: u64,
     /// Those of them with each of these offences on record.
     pub named: u64,
 }
 
-/// What is found of a property.
+/// The finding on a property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Whether it held.
@@ -48,13 +50,13 @@ pub struct Finding {
 }
 
 impl VerdictSummary {
-    /// What is found of a property.
+    /// The finding on a property.
     #[must_use]
     pub fn finding(&self, property: Property) -> Finding {
         self.found[property as usize]
     }
 
-    pub(super) fn of(case: &Case<'_>, run: &Run<'_>) -> Self {
+    pub(super) fn of(case: &Case<'_>, run: &Analysis<'_>) -> Self {
         let found = properties::observe(case, run)
             .map(|(_, observed, missing)| Finding { observed, promised: missing.is_none() });
         let broke = |promised| {
@@ -64,7 +66,7 @@ impl VerdictSummary {
         let culprits = case.expected.offences.keys();
         let named = culprits.filter(|process| run.unnamed(case, **process).is_empty());
         Self {
-            verdict: outcome(
+            verdict: Outcome::of(
                 broke(true) || !rules::violations(case, run).is_empty(),
                 broke(false),
                 !rules::unknowns(case, run).is_empty(),

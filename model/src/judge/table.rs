@@ -24,7 +24,7 @@ impl<T: Ord> SortedSet<T> {
     }
 }
 
-/// So many different ones are put in their place one by one.
+/// Up to so many different elements are inserted one by one.
 const FEW: usize = 64;
 
 impl<T: Ord> FromIterator<T> for SortedSet<T> {
@@ -51,17 +51,17 @@ impl<T: Ord> FromIterator<T> for SortedSet<T> {
     }
 }
 
-/// Something of some processes.
+/// A map from processes.
 #[derive(Debug)]
 pub(super) struct Table<T>(Vec<Option<T>>);
 
 impl<T> Table<T> {
-    /// Of nobody yet, with a place for each of so many processes.
+    /// An empty table with a place for each of so many processes.
     pub(super) fn empty(processes: u32) -> Self {
         Self((0..processes).map(|_| None).collect())
     }
 
-    /// Of a process for which there is no place, nothing is taken.
+    /// A process without a place is passed over.
     pub(super) fn insert(&mut self, process: ProcessId, one: T) {
         if let Some(place) = self.0.get_mut(process.index()) {
             *place = Some(one);

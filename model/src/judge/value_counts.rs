@@ -1,4 +1,4 @@
-//! How a decision follows from entries: the counts, the tie rule, and how close it was (SPEC D1).
+//! How a decision follows from entries: the counts, the tie rule, and the margin (SPEC D1).
 //!
 //! The **margin** of a list is the least number of its entries that would have to hold another value for its mode to
 //! be another. Let m be the mode and stand c times, and let v be another value that stands d times. Changing one entry
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::types::Value;
 
-/// How often each value stands among the entries that a decision counts, and what follows from it.
+/// The counts of the values among the entries that a decision counts, and what follows from them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ValueCounts {
     /// How many entries there are.
@@ -25,7 +25,7 @@ pub struct ValueCounts {
     pub counts: Vec<ValueCount>,
     /// The values that stand most often, where there are several: the smallest is the mode.
     pub tied: Vec<Value>,
-    /// How close it was; `None` without entries.
+    /// The margin; `None` without entries.
     pub margin: Option<Margin>,
 }
 
@@ -49,7 +49,7 @@ pub struct Margin {
 }
 
 impl ValueCounts {
-    /// Of these entries.
+    /// The counts of these entries.
     #[must_use]
     pub fn of<'a>(entries: impl IntoIterator<Item = &'a Value>) -> Self {
         let mut by_value: BTreeMap<&Value, u64> = BTreeMap::new();

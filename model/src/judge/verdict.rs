@@ -16,14 +16,26 @@ pub const VERDICT_VERSION: u32 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Every rule and every promise was kept, and the run did what it was meant to do.
+    /// Every rule and every promise was kept, and the run went as planned.
     Valid,
     /// A promised property or a rule of SPEC broke: a bug of ours.
     Violation,
-    /// A property broke that nobody promised, since a premise was missing.
+    /// A property broke that was not promised, since a premise was missing.
     Outside,
     /// The run proves nothing.
     Unknown,
+}
+
+impl Outcome {
+    /// The outcome of a run in which these kinds of reasons were found: the first that applies (V4).
+    pub(super) const fn of(violation: bool, outside: bool, unknown: bool) -> Self {
+        match (violation, outside, unknown) {
+            (true, _, _) => Self::Violation,
+            (false, true, _) => Self::Outside,
+            (false, false, true) => Self::Unknown,
+            (false, false, false) => Self::Valid,
+        }
+    }
 }
 
 impl fmt::Display for Outcome {
@@ -43,10 +55,10 @@ impl fmt::Display for Outcome {
 pub enum Observed {
     /// It held.
     Held,
-    /// It did not.
+    /// It broke.
     Violated,
-    /// The run does not show it. Of termination alone: a correct process has not decided, and not because of an
-    /// access that was never answered (V1).
+    /// The run does not show whether it would have held. Only termination can be unknown: a correct process has not
+    /// decided, and the server did not owe it an answer (V1).
     Unknown,
 }
 
@@ -84,7 +96,7 @@ impl fmt::Display for Property {
     }
 }
 
-/// What one correct process decided.
+/// The decision of one correct process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     /// The value.
@@ -93,22 +105,21 @@ pub struct Decision {
     pub phase: Option<Phase>,
     /// The phase by which it had to decide: W*(1+c+m) (D2).
     pub bound: Phase,
-    /// m: its own phases that it missed, and the reads whose answers an earlier life of it took along (D2).
+    /// m: its own phases that it missed, and the reads whose answers were lost with an earlier life of it (D2).
     pub missed: u64,
 }
 
 /// The verdict of a run.
 ///
-/// Of each property it says what was observed, whether it was promised, and where it was not, which premise
-/// is missing. "Correct" means: correct in the cast, and not made faulty by the plan (V4).
+/// For each property: what was observed, whether it was promised, and the premise that is missing where it was not. "Correct" means: correct in the cast, and not made faulty by the plan (V4).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
     /// [`VERDICT_VERSION`].
     pub version: u32,
     /// The verdict as a whole.
     pub verdict: Outcome,
-    /// Why, in sentences: violations first, then what broke outside the promises, then what makes the run
-    /// prove nothing.
+    /// The reasons, in sentences: violations first, then properties that broke outside the promises, then the reasons why
+    /// the run proves nothing.
     pub reasons: Vec<String>,
     /// Observed: agreement.
     pub agreement: Observed,
@@ -161,9 +172,9 @@ pub struct Verdict {
     pub distinct_correct_proposals: u64,
     /// The values of the list.
     pub list: Vec<Value>,
-    /// What all correct processes that decided have decided; `None` where they differ or none did.
+    /// The decision of all correct processes that decided; `None` where they differ or none decided.
     pub decision: Option<Value>,
-    /// What each correct process decided.
+    /// The decision of each correct process.
     pub decisions: BTreeMap<ProcessId, Decision>,
     /// The phase of the last decision of a correct process.
     pub last_decision_phase: Option<Phase>,
@@ -171,18 +182,20 @@ pub struct Verdict {
     pub phase_bound: Phase,
     /// The seed of the instance.
     pub seed: Seed,
-    /// Offences on record, by process. What is above the machine's limits on records is not counted.
+    /// Offences on record, by process and kind. The machine records the first
+    /// [`OFFENCES_RECORDED`](crate::machine::OFFENCES_RECORDED) of each process and kind, so a number stops there: 16
+    /// means 16 or more.
     pub blame: BTreeMap<ProcessId, BTreeMap<OffenceKind, u64>>,
-    /// How often each attack was seen to fire (B3).
+    /// By the name of each attack, the number of processes that were observed to carry it out (B3).
     pub fired: BTreeMap<String, u64>,
     /// The Byzantine processes, each with its strategy.
     pub byzantine: BTreeMap<ProcessId, String>,
-    /// What shows the properties that broke: who decided what, from which list, and the counts.
+    /// Sentences that show how properties broke: the decisions, the lists that they came from, the counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub witness: Vec<String>,
     /// Correct processes that were accused of an offence; must be empty (B3).
     pub accused_correct: Vec<ProcessId>,
-    /// Byzantine processes that were seen to commit an offence of the closed list (B2).
+    /// Byzantine processes that were observed to commit an offence of the closed list (B2).
     pub culprits: Vec<ProcessId>,
     /// Those of them for whom every such offence is on record.
     pub named: Vec<ProcessId>,
@@ -191,7 +204,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// What was observed of a property, and the premise that is missing where it was not promised.
+    /// The observation of a property, and the premise that is missing where it was not promised.
     #[must_use]
     pub fn finding(&self, property: Property) -> (Observed, Option<&str>) {
         let (observed, missing) = match property {

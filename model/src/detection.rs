@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::observations::Observations;
+use crate::byzantine::Observations;
 use crate::cast::{Cast, Role, seed_of};
 use crate::counts::RunCounts;
 use crate::history::Recorded;

@@ -1,0 +1,61 @@
+//! What the judge judges: the ground truth of a run, and the evidence of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cast::Cast;
+use crate::detection::Detection;
+use crate::history::{OffenceKind, Recorded};
+use crate::params::Params;
+use crate::process::Report;
+use crate::types::ProcessId;
+
+/// What is expected to happen in a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Expectations {
+    /// Correct processes that are killed, paused or restarted without memory: they count as faulty (V4).
+    pub faulty: BTreeSet<ProcessId>,
+    /// Correct processes that are made to miss their first phase.
+    pub late: BTreeSet<ProcessId>,
+    /// Attacks that must be observed (B3), by the names under which [`Case::fired`] counts them.
+    pub attacks: BTreeSet<String>,
+    /// Offences that Byzantine processes were observed to commit: each must be on record (B2). See
+    /// [`Cast::offences`].
+    pub offences: BTreeMap<ProcessId, BTreeSet<OffenceKind>>,
+}
+
+impl Expectations {
+    /// The expectations that follow from the cast of a run and the attacks that were detected in it. `run_seed` as for
+    /// [`detect`](crate::detection::detect).
+    #[must_use]
+    pub fn new(params: &Params, cast: &Cast, run_seed: u64, detection: &Detection) -> Self {
+        Self {
+            faulty: cast.faulty().clone(),
+            late: cast.late().clone(),
+            attacks: detection.fired.keys().cloned().collect(),
+            offences: cast.offences(params, run_seed, &detection.attackers),
+        }
+    }
+}
+
+/// A run with its ground truth and its evidence.
+#[derive(Clone, Debug)]
+pub struct Case<'a> {
+    /// The parameters of the instance.
+    pub params: Arc<Params>,
+    /// The role of each process. Must have a part for each of the n.
+    pub cast: &'a Cast,
+    /// What was expected to happen.
+    pub expected: &'a Expectations,
+    /// The history of the instance.
+    pub history: &'a [Recorded],
+    /// Whether the history goes to the end of the run without a gap.
+    pub complete: bool,
+    /// The reports of processes. Only those of correct ones are used.
+    pub reports: &'a [Report],
+    /// By the name of each attack, the number of processes that were observed to carry it out.
+    pub fired: BTreeMap<String, u64>,
+}
