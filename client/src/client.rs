@@ -178,7 +178,7 @@ impl Manner {
 
 impl Decision {
     fn of(report: Report) -> Result<Self, Error> {
-        let Report { process, decision, phase, from, ended } = report;
+        let Report { process, decision, phase, from, ended, .. } = report;
         match (decision, ended) {
             (Some(value), ProcessEnd::Decided) => Ok(Self { process, value, from, phase }),
             (_, ProcessEnd::Failed(why)) => Err(Error::Undecided(why)),

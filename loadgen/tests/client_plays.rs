@@ -65,6 +65,7 @@ async fn a_process_that_was_restarted_goes_on_and_appends_once() {
     drop(stop);
     let report = first_life.await.unwrap().report.unwrap();
     assert!(matches!(report.ended, ProcessEnd::Failed(_)), "{report:?}");
+    assert_eq!(report.unanswered, Some(AccessNumber::FIRST), "its session stood when it was stopped");
 
     let (first, second) = (client(&server, "p1"), client(&server, "p2"));
     // Another proposal: the append of the first life stands all the same.
@@ -110,12 +111,16 @@ async fn a_closed_instance_ends_the_play() {
     let mut watcher = Watcher::new(&server, instance);
     let play = {
         let client = client(&server, "p1");
-        tokio::spawn(async move { client.propose(instance, value("a")).await })
+        let conduct = Conduct::correct(value("a"));
+        tokio::spawn(async move { client.play(instance, conduct, std::future::pending()).await })
     };
     watcher.until(|event| matches!(event, Event::Accepted { .. })).await;
     client(&server, "coordinator").close(instance).await.unwrap();
-    let error = play.await.unwrap().unwrap_err();
+    let played = play.await.unwrap();
+    let error = played.error.unwrap();
     assert_eq!(error.reason(), Some(RefusalReason::InstanceClosed), "{error}");
+    let unanswered = played.report.unwrap().unanswered;
+    assert_eq!(unanswered, Some(AccessNumber::FIRST), "its session stood, and it waited for this");
 }
 
 #[tokio::test]

@@ -1,20 +1,20 @@
-//! Numbers and values in few bytes: what keeps many finished instances in little memory.
+//! Numbers and values in few bytes, so that finished instances take little memory.
 //!
-//! A number takes one byte for each seven bits of it (LEB128). A value that was written before is named by its place
-//! among the first ones: processes that agree write the same few values again and again. Whoever reads must
-//! read what was written, in the same order; the bytes do not describe themselves.
+//! A number takes one byte for each seven bits (LEB128). A value that was written before is written as its place among the
+//! first ones: processes that agree write the same few values again and again. A decoder must read the items in the order
+//! in which they were written; the bytes do not describe themselves.
 
 use crate::access::Op;
 use crate::types::{AccessNumber, Phase, Position, ProcessId, RawValue, SessionId, Time, Value, WarpId};
 
-/// So many values are remembered by a writer and a reader: the first ones.
+/// How many values an encoder and a decoder remember: the first ones.
 const REMEMBERED: usize = 48;
 
-/// The first values, by their places, each with its fingerprint: a value may be large, and is looked for often.
+/// The first values, by their places, each with its fingerprint: a value may be large, and is searched for often.
 #[derive(Clone, Debug, Default)]
-struct Remembered(Vec<(u32, Value)>);
+struct ValueTable(Vec<(u32, Value)>);
 
-impl Remembered {
+impl ValueTable {
     fn add(&mut self, fingerprint: u32, value: &Value) {
         if self.0.len() < REMEMBERED {
             self.0.push((fingerprint, value.clone()));
@@ -22,21 +22,21 @@ impl Remembered {
     }
 }
 
-/// Writes. See the module.
+/// Encodes. See the module.
 #[derive(Clone, Debug, Default)]
 pub struct Encoder {
     bytes: Vec<u8>,
-    values: Remembered,
+    values: ValueTable,
 }
 
 impl Encoder {
-    /// What was written.
+    /// The encoded bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Forgets everything and keeps its memory.
+    /// Removes everything and keeps its memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.values.0.clear();
@@ -91,21 +91,21 @@ impl Encoder {
     }
 }
 
-/// Reads what a [`Encoder`] wrote. Every method returns `None` if the bytes do not go on like that.
+/// Decodes the bytes of an [`Encoder`]. A method returns `None` if the next bytes are no such item.
 #[derive(Clone, Debug)]
 pub struct Decoder<'a> {
     bytes: &'a [u8],
-    values: Remembered,
+    values: ValueTable,
 }
 
 impl<'a> Decoder<'a> {
-    /// Reads these bytes from their beginning.
+    /// Decodes these bytes from their beginning.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, values: Remembered::default() }
+        Self { bytes, values: ValueTable::default() }
     }
 
-    /// What has not been read.
+    /// The bytes that are not decoded yet.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         self.bytes
@@ -215,27 +215,27 @@ mod tests {
     #[test]
     fn numbers_read_back_and_small_ones_take_one_byte() {
         let numbers = [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX];
-        let mut writer = Encoder::default();
-        numbers.into_iter().for_each(|number| writer.number(number));
-        let mut reader = Decoder::new(writer.bytes());
-        assert_eq!(numbers.map(|_| reader.number().unwrap()), numbers);
-        assert!(reader.rest().is_empty() && reader.number().is_none());
-        assert_eq!(writer.bytes().len(), 3 + 2 + 2 + 5 + 10);
-        assert_eq!(Decoder::new(&[0xff; 11]).number(), None, "no number is so long");
+        let mut encoder = Encoder::default();
+        numbers.into_iter().for_each(|number| encoder.number(number));
+        let mut decoder = Decoder::new(encoder.bytes());
+        assert_eq!(numbers.map(|_| decoder.number().unwrap()), numbers);
+        assert!(decoder.rest().is_empty() && decoder.number().is_none());
+        assert_eq!(encoder.bytes().len(), 3 + 2 + 2 + 5 + 10);
+        assert_eq!(Decoder::new(&[0xff; 11]).number(), None, "no number has eleven bytes");
     }
 
     #[test]
-    fn a_value_is_written_once_and_more_of_them_than_are_remembered_read_back() {
+    fn values_read_back_also_beyond_the_table() {
         let value = |number: usize| Value::new(format!("value {number}").as_bytes()).unwrap();
         let values: Vec<Value> = (0..2 * REMEMBERED).chain([0, 0, REMEMBERED, 3]).map(value).collect();
-        let mut writer = Encoder::default();
-        values.iter().for_each(|value| writer.value(value));
-        let length = writer.bytes().len();
-        writer.value(&values[0]);
-        assert_eq!(writer.bytes().len(), length + 1);
-        let mut reader = Decoder::new(writer.bytes());
-        let read: Vec<Value> = values.iter().map(|_| reader.value().unwrap()).collect();
+        let mut encoder = Encoder::default();
+        values.iter().for_each(|value| encoder.value(value));
+        let length = encoder.bytes().len();
+        encoder.value(&values[0]);
+        assert_eq!(encoder.bytes().len(), length + 1);
+        let mut decoder = Decoder::new(encoder.bytes());
+        let read: Vec<Value> = values.iter().map(|_| decoder.value().unwrap()).collect();
         assert_eq!(read, values);
-        assert_eq!(reader.value().as_ref(), values.first());
+        assert_eq!(decoder.value().as_ref(), values.first());
     }
 }

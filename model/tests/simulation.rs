@@ -95,7 +95,7 @@ fn acceptances(outcome: &SimOutcome) -> Vec<u32> {
 }
 
 #[test]
-fn with_all_correct_the_last_decision_falls_exactly_in_phase_w_times_1_plus_c() {
+fn with_all_correct_the_last_decision_falls_in_the_bound_phase() {
     let words = ["a", "b", "a", "c", "b", "a", "d"];
     for processes in 1..=words.len() {
         let n = u32::try_from(processes).unwrap();
@@ -125,7 +125,7 @@ fn the_same_seed_gives_the_same_history() {
 }
 
 #[test]
-fn different_seeds_give_different_orders_of_acceptance_and_different_winners() {
+fn different_seeds_give_different_orders_and_winners() {
     let outcomes = (0..20).map(|seed| run_and_replay(&plan(4, 2, &["a", "b", "c", "d"], seed)));
     let (mut orders, mut winners) = (BTreeSet::new(), BTreeSet::new());
     for outcome in outcomes {
@@ -137,7 +137,7 @@ fn different_seeds_give_different_orders_of_acceptance_and_different_winners() {
 }
 
 #[test]
-fn colluding_and_distinct_processes_append_their_values_and_commit_no_offence() {
+fn collude_and_distinct_append_and_commit_no_offence() {
     let parts = ["a", "!collude(value=0)", "!collude(value=0)", "!distinct", "!distinct(value=x)", "a", "a"];
     let plan = plan_with(1, 3, &parts, 9, |spec| spec.patience = Patience::Endless);
     let outcome = run_and_replay(&plan);
@@ -157,7 +157,7 @@ fn counterexample(window: AppendWindow, seed: u64) -> SimPlan {
 }
 
 #[test]
-fn under_the_open_window_a_late_append_makes_correct_processes_differ() {
+fn an_open_window_lets_a_late_append_split_decisions() {
     for seed in 0..50 {
         let plan = counterexample(AppendWindow::Open, seed);
         let outcome = run_and_replay(&plan);
@@ -166,7 +166,7 @@ fn under_the_open_window_a_late_append_makes_correct_processes_differ() {
 }
 
 #[test]
-fn under_the_first_access_window_the_same_late_append_changes_nothing() {
+fn under_first_access_the_same_late_append_changes_nothing() {
     for seed in 0..50 {
         let plan = counterexample(AppendWindow::FirstAccess, seed);
         let outcome = run_and_replay(&plan);
@@ -177,7 +177,7 @@ fn under_the_first_access_window_the_same_late_append_changes_nothing() {
 }
 
 #[test]
-fn silent_processes_cost_the_others_their_patience_once_and_no_decision() {
+fn silent_processes_cost_their_patience_once_and_no_decision() {
     let parts = ["a", "!silent", "a", "!silent", "!silent", "b", "b", "a", "!silent"];
     for (warp_size, seed) in (1..=9).flat_map(|p| (0..10).map(move |seed| (p, seed))) {
         let plan = plan(warp_size, 1, &parts, seed);
@@ -208,7 +208,7 @@ fn without_any_correct_process_nothing_is_waited_for() {
 }
 
 #[test]
-fn one_silent_process_with_endless_patience_stops_its_instance_but_not_the_run() {
+fn endless_patience_with_a_silent_process_still_ends_the_run() {
     let plan = plan_with(1, 1, &["a", "!silent"], 0, |spec| spec.patience = Patience::Endless);
     let outcome = run_and_replay(&plan);
     assert!(matches!(&outcome.reports[0].ended, ProcessEnd::Failed(why) if why.contains("had not decided")));
@@ -229,7 +229,7 @@ fn with_a_pace_every_step_comes_at_least_that_much_later() {
 }
 
 #[test]
-fn what_the_machine_did_and_the_record_lacks_is_missed_at_its_place() {
+fn an_event_that_the_record_lacks_is_a_difference_at_its_place() {
     let plan = plan(2, 1, &["a", "b", "!absent", "!silent", "b"], 5);
     let history = run_and_replay(&plan).history;
     let mut kinds = BTreeSet::new();
@@ -267,7 +267,7 @@ fn a_changed_entry_is_found_where_it_stands() {
 }
 
 #[test]
-fn a_history_that_names_a_process_too_many_is_a_difference_and_no_panic() {
+fn an_unknown_process_in_a_history_is_a_difference_and_no_panic() {
     let plan = plan(1, 1, &["a", "b", "c"], 5);
     let smaller = Arc::new(Params::try_new(ParamsSpec::new(2, 1, 1)).unwrap());
     assert!(replay(&smaller, &run(&plan).history).is_err());
@@ -326,7 +326,7 @@ fn any_plan() -> impl Strategy<Value = SimPlan> {
 
 proptest! {
     #[test]
-    fn every_correct_process_decides_in_time_and_under_first_access_the_same(plan in any_plan()) {
+    fn correct_processes_decide_in_time_and_by_first_access_alike(plan in any_plan()) {
         let outcome = run_and_replay(&plan);
         let decided = decisions(&plan, &outcome);
         let spec = plan.params.spec();

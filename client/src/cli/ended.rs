@@ -93,6 +93,7 @@ mod tests {
             phase: Phase::new(4),
             from: vec![value("a"), value("b"), value("a")],
             ended: ProcessEnd::Decided,
+            unanswered: None,
             accesses: 2,
             reconnections: 0,
             attack: None,

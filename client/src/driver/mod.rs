@@ -15,6 +15,7 @@ use stickycas_model::player::Player;
 use stickycas_model::process::{Behaviour, Correct, Report};
 use stickycas_model::types::{ProcessId, Value};
 use stickycas_proto::names::InstanceId;
+use stickycas_proto::v1::RefusalReason;
 use tokio::time::Instant;
 
 use crate::connection::Connection;
@@ -158,6 +159,9 @@ impl<'a> Drive<'a> {
             };
             self.backoff.lasted(begun.elapsed());
             let delay = self.backoff.failed(error.clone())?;
+            if let Some(player) = &mut self.player {
+                player.disconnected();
+            }
             tracing::info!(%error, ?delay, "session lost, trying again");
             tokio::time::sleep(delay).await;
         }
@@ -165,7 +169,11 @@ impl<'a> Drive<'a> {
 
     fn played(mut self, error: Option<Error>) -> Played {
         if let (Some(player), Some(error)) = (&mut self.player, &error) {
-            player.fail(error.to_string());
+            match error.reason() {
+                // The close reached the process on its session, which stood.
+                Some(RefusalReason::InstanceClosed) => player.give_up(error.to_string()),
+                _ => player.fail(error.to_string()),
+            }
         }
         Played {
             report: self.player.as_ref().map(Player::report),

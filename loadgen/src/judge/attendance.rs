@@ -175,6 +175,7 @@ fn stand_in(scenario: &Scenario, process: ProcessId, decided: &Value) -> Ending 
         phase: None,
         from: Vec::new(),
         ended: ProcessEnd::Decided,
+        unanswered: None,
     };
     let correct = scenario.cast.part(process).is_some_and(|part| part.role == Role::Correct);
     Ending { process, report: correct.then(report), trouble: None }

@@ -26,6 +26,8 @@ mod starter;
 mod supervisor;
 mod task;
 
+use std::time::Duration;
+
 use anyhow::{Context, bail};
 use stickycas_client::watch::WatchFrom;
 use stickycas_model::types::ProcessId;
@@ -35,7 +37,7 @@ use stickycas_proto::v1;
 use self::collect::Collector;
 use self::conclude::conclude;
 pub use self::counts::counted;
-use self::ends::{Waiting, await_byzantine, await_correct};
+use self::ends::{Waiting, await_byzantine, await_correct, await_ended};
 pub use self::options::{DEFAULT_STALL, Options};
 pub use self::server::OwnServer;
 pub(crate) use self::site::principal;
@@ -44,6 +46,9 @@ use self::starter::Starter;
 use crate::progress::Progress;
 use crate::record::{How, Record};
 use crate::scenario::Scenario;
+
+/// When a run is given up, correct processes have so long to report.
+const TIME_TO_REPORT: Duration = Duration::from_secs(5);
 
 /// Runs a scenario on a site and judges it.
 ///
@@ -62,6 +67,11 @@ pub async fn run(site: &Site, scenario: &Scenario, options: &Options) -> anyhow:
     await_byzantine(&mut starter, &mut collector, &mut waiting, stalled).await?;
     let counted = counted(site, scenario).await?.since(&before);
     site.client().close(instance).await.context("cannot close the instance")?;
+    if stalled {
+        // The close tells them; a child that is stopped first could not report what it waited for.
+        let playing = waiting.still(scenario.cast.correct());
+        await_ended(playing, TIME_TO_REPORT, &mut starter, &mut collector, &mut waiting).await?;
+    }
     let collected = collector.finish(options.stall).await;
     let mut endings = waiting.endings;
     endings.extend(starter.stop().await);

@@ -1,8 +1,8 @@
 //! A whole run in one thread: the same machine that the server runs, and the same processes that the clients
 //! run, under a virtual clock. A seed repeats it event by event.
 //!
-//! What the network decides in real life is drawn here: of all that processes have ready to send, the next
-//! message to arrive is drawn at random, as long as there is any. So within the rules of the machine every
+//! The order of arrival, which a network decides, is drawn here: of all messages that processes have ready, the next one
+//! to arrive is drawn at random, as long as there is any. So within the rules of the machine every
 //! order of acceptance can come up. Messages take no time and none is lost; only waiting does: when nothing is
 //! left to arrive, the clock jumps to the machine's next deadline.
 //!
@@ -10,8 +10,8 @@
 //! without: then a [judge](crate::judge::StreamingJudge) reads the events and only the
 //! [`VerdictSummary`](crate::judge::VerdictSummary) is left.
 //!
-//! What is left out: connections that break and clients that restart. [`crate::player`] covers them, and the
-//! network shows them.
+//! Connections that break and clients that restart are left out: [`crate::player`] covers them, and runs over the network
+//! show them.
 
 mod plan;
 mod replay;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use crate::cast::Cast;
 use crate::params::Params;
 
-/// What to run.
+/// A run.
 #[derive(Clone, Debug)]
 pub struct SimPlan {
     /// The parameters of the instance.
     pub params: Arc<Params>,
-    /// Who plays what. A process that it does not name never joins.
+    /// What each process is. A process that the cast does not name never joins.
     pub cast: Cast,
-    /// From which the order of arrival is drawn, and what strategies draw.
+    /// The seed from which the order of arrival is drawn, and all draws of strategies.
     pub seed: u64,
 }

@@ -1,4 +1,4 @@
-//! One run at play: machine, processes, and what is on its way between them.
+//! One simulated run: the machine, the processes, and the messages on their way to the machine.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::random::SplitMix64;
 use crate::sticky_cas::StickyCas;
 use crate::types::{AccessNumber, Position, ProcessId, SessionId, Time, Value};
 
-/// The incarnation that simulated processes tell: each has one life.
+/// The incarnation in the hello of a simulated process: each has one life.
 const INCARNATION: u64 = 1;
 
 /// Inputs that a run may take: many times what correct processes need (D2), even if with a pace each phase
@@ -24,8 +24,8 @@ fn budget(params: &Params) -> u64 {
     16 * u64::from(params.processes()) * (u64::from(params.reads()) + 8)
 }
 
-/// A message on its way to the server. What it says stands in its player until it arrives: copied from hand to hand, each
-/// copy would wait for the last one to reach memory.
+/// A message on its way to the machine. Its content stays in the player until it arrives: a copy of a content waits for
+/// the copy before it to reach memory.
 #[derive(Clone, Copy)]
 enum Message {
     Hello,
@@ -33,58 +33,58 @@ enum Message {
     Decide,
 }
 
-/// See the module. Its memory is used by one run after another.
+/// One run. Its memory is used by one run after another.
 pub(super) struct SimRun {
     machine: Machine,
     now: Time,
     random: SplitMix64,
     /// By process; `None` for those that never join.
-    seats: Vec<Option<Seat>>,
-    /// How many have not come to their end of those that do so by themselves.
-    playing: usize,
-    /// Who is seated and has not come yet.
+    processes: Vec<Option<SimProcess>>,
+    /// How many processes are `active`.
+    active: usize,
+    /// The processes that have not arrived yet because they come late.
     late: Latecomers,
-    /// What may arrive next. At most one message per process.
+    /// The messages that may arrive next. At most one per process.
     ready: Vec<(ProcessId, Message)>,
-    /// What is held back to the last moment. At most one message per process.
-    held_back: Vec<(ProcessId, Message)>,
+    /// The messages that are sent at the last moment. At most one per process.
+    delayed: Vec<(ProcessId, Message)>,
     events: Vec<Event>,
 }
 
 /// A process that joins.
-struct Seat {
+struct SimProcess {
     player: Player,
     session: Option<SessionId>,
-    /// Whether the run goes on for it: it comes to an end by itself and has not yet.
-    plays: bool,
+    /// Whether the run goes on for it: it comes to its end by itself and has not yet.
+    active: bool,
 }
 
 impl SimRun {
-    /// Memory for runs such as this one.
+    /// Memory for runs of this plan's size.
     pub(super) fn new(plan: &SimPlan) -> Self {
         Self {
             machine: Machine::new(Arc::clone(&plan.params)),
             now: Time::ZERO,
             random: SplitMix64::new(plan.seed),
-            seats: Vec::new(),
-            playing: 0,
+            processes: Vec::new(),
+            active: 0,
             late: Latecomers::default(),
             ready: Vec::new(),
-            held_back: Vec::new(),
+            delayed: Vec::new(),
             events: Vec::new(),
         }
     }
 
-    /// Everything as it is before this run.
-    pub(super) fn set(&mut self, plan: &SimPlan) {
+    /// Prepares the run of this plan.
+    pub(super) fn prepare(&mut self, plan: &SimPlan) {
         self.clear(&plan.params, plan.seed);
         self.late = plan.cast.latecomers(&plan.params);
         for process in ProcessId::all(plan.params.processes()) {
             let part = plan.cast.part(process).filter(|part| part.joins());
             // A wire attack has no behaviour: it needs the network.
             match part.and_then(|part| Some((part.behaviour(process, plan.seed)?, part.ends()))) {
-                Some((behaviour, ends)) => self.seat(process, &plan.params, behaviour, ends),
-                None => self.leave_empty(process),
+                Some((behaviour, ends)) => self.add_process(process, &plan.params, behaviour, ends),
+                None => self.add_none(process),
             }
         }
     }
@@ -93,53 +93,59 @@ impl SimRun {
         self.machine.reset(Arc::clone(params));
         self.now = Time::ZERO;
         self.random = SplitMix64::new(seed);
-        self.seats.truncate(params.processes() as usize);
-        self.playing = 0;
+        self.processes.truncate(params.processes() as usize);
+        self.active = 0;
         self.late = Latecomers::default();
         self.ready.clear();
-        self.held_back.clear();
+        self.delayed.clear();
         self.events.clear();
     }
 
-    /// Gives the next process its part. One that is seated says hello, unless it comes late.
-    fn seat(&mut self, process: ProcessId, params: &Arc<Params>, behaviour: Box<dyn Behaviour>, ends: bool) {
+    /// Adds the next process, which joins. It says hello, unless it comes late.
+    fn add_process(
+        &mut self,
+        process: ProcessId,
+        params: &Arc<Params>,
+        behaviour: Box<dyn Behaviour>,
+        ends: bool,
+    ) {
         let params = Arc::clone(params);
-        match self.seats.get_mut(process.index()) {
-            Some(Some(seat)) => {
-                seat.player.begin_again(process, params, behaviour);
-                (seat.session, seat.plays) = (None, ends);
+        match self.processes.get_mut(process.index()) {
+            Some(Some(own)) => {
+                own.player.begin_again(process, params, behaviour);
+                (own.session, own.active) = (None, ends);
             }
             _ => {
-                self.leave_empty(process);
+                self.add_none(process);
                 let player = Player::new(process, params, behaviour);
-                self.seats[process.index()] = Some(Seat { player, session: None, plays: ends });
+                self.processes[process.index()] = Some(SimProcess { player, session: None, active: ends });
             }
         }
-        self.playing += usize::from(ends);
+        self.active += usize::from(ends);
         if !self.late.contains(process) {
             self.ready.push((process, Message::Hello));
         }
     }
 
-    fn leave_empty(&mut self, process: ProcessId) {
-        match self.seats.get_mut(process.index()) {
-            Some(seat) => *seat = None,
-            None => self.seats.push(None),
+    fn add_none(&mut self, process: ProcessId) {
+        match self.processes.get_mut(process.index()) {
+            Some(own) => *own = None,
+            None => self.processes.push(None),
         }
     }
 
-    /// Plays to the end, telling `tell` everything that happens at the instance, as it happens.
-    pub(super) fn play(&mut self, mut tell: impl FnMut(Time, &mut Vec<Event>)) {
+    /// Runs to the end. `observe` gets the events of the instance as they happen.
+    pub(super) fn run(&mut self, mut observe: impl FnMut(Time, &mut Vec<Event>)) {
         let mut budget = budget(self.machine.params());
-        while self.playing > 0 && budget > 0 && self.go_on() {
-            self.hand_out(&mut tell);
+        while self.active > 0 && budget > 0 && self.advance() {
+            self.deliver_events(&mut observe);
             budget -= 1;
         }
     }
 
-    /// What the processes that joined say, in order; in place of what stands in `reports`.
+    /// Writes the reports of the processes that joined, in order, over those in `reports`.
     pub(super) fn report(&self, reports: &mut Vec<Report>) {
-        let mut players = self.seats.iter().flatten().map(|seat| &seat.player);
+        let mut players = self.processes.iter().flatten().map(|own| &own.player);
         reports.truncate(players.clone().count());
         for (report, player) in reports.iter_mut().zip(&mut players) {
             *report = player.report_within(std::mem::take(&mut report.from));
@@ -152,8 +158,8 @@ impl SimRun {
         self.machine.list()
     }
 
-    /// Lets the next thing happen. False if nothing can.
-    fn go_on(&mut self) -> bool {
+    /// Delivers the next message, or lets time pass. False if neither is possible.
+    fn advance(&mut self) -> bool {
         if !self.ready.is_empty() {
             let drawn = self.random.index(self.ready.len());
             let (process, message) = self.ready.swap_remove(drawn);
@@ -166,21 +172,21 @@ impl SimRun {
                 self.now = self.now.max(deadline);
                 self.machine.tick(self.now, &mut self.events);
             }
-            // Nobody's patience drains, so there is no last moment to wait for; that of an endless one never comes.
-            None if !self.held_back.is_empty()
+            // No patience drains, so there is no last moment to wait for; that of an endless patience never comes.
+            None if !self.delayed.is_empty()
                 && self.machine.params().spec().patience != Patience::Endless =>
             {
-                self.ready.append(&mut self.held_back);
+                self.ready.append(&mut self.delayed);
             }
             None => return false,
         }
         true
     }
 
-    /// Messages held back by processes whose patience would be spent at the deadline go off one nanosecond before
-    /// it. False if there are none.
+    /// Delayed messages of processes whose patience would be spent at the deadline are sent one nanosecond before it. False
+    /// if there are none.
     fn release_before(&mut self, deadline: Time) -> bool {
-        if self.held_back.is_empty() {
+        if self.delayed.is_empty() {
             return false;
         }
         let status = self.machine.status(self.now);
@@ -194,7 +200,7 @@ impl SimRun {
             .filter(|awaited| last_moment(awaited.patience))
             .map(|awaited| awaited.process)
             .collect();
-        let released: Vec<_> = self.held_back.extract_if(.., |(process, _)| due.contains(process)).collect();
+        let released: Vec<_> = self.delayed.extract_if(.., |(process, _)| due.contains(process)).collect();
         if released.is_empty() {
             return false;
         }
@@ -210,110 +216,114 @@ impl SimRun {
             Message::Access(number) => self.access(process, number),
             Message::Decide => self.decide(process),
         }
-        self.ask(process);
+        self.schedule_step(process);
     }
 
     fn hello(&mut self, process: ProcessId) {
         match self.machine.hello(self.now, process, INCARNATION, &mut self.events) {
             Ok(welcome) => {
-                let seat = self.seat_of(process);
-                seat.session = Some(welcome.session);
-                seat.player.welcome(&welcome);
+                let own = self.process_mut(process);
+                own.session = Some(welcome.session);
+                own.player.welcome(&welcome);
             }
-            Err(refusal) => self.seat_of(process).player.refused(&refusal),
+            Err(refusal) => self.process_mut(process).player.refused(&refusal),
         }
     }
 
     fn access(&mut self, process: ProcessId, number: AccessNumber) {
-        let seat = seated(&mut self.seats, process);
-        // It is answered after it has arrived, and until then it stands.
-        let Some(sent) = seat.player.sent(number) else { return };
+        let own = process_in(&mut self.processes, process);
+        // An access is answered after it has arrived, and until then the player has it.
+        let Some(sent) = own.player.sent(number) else { return };
         let op = match sent.checked(self.machine.params()) {
             Ok(op) => op,
             Err(error) => {
                 self.file(process, Some(number), error);
-                return self.seat_of(process).player.rejected(number, &error.to_string());
+                return self.process_mut(process).player.rejected(number, &error.to_string());
             }
         };
-        let access = Access { process, session: seat.session, number, op, no_wait: false };
+        let access = Access { process, session: own.session, number, op, no_wait: false };
         let (phase, answer) = match self.machine.access(self.now, access, &mut self.events) {
             // Its answer comes as an event.
             Ok(Admission::Accepted | Admission::AlreadyWaiting) => return,
             Ok(Admission::AnsweredBefore { phase, answer }) => (Some(phase), answer),
             Ok(Admission::ReadOutsidePhases(read)) => (None, Answer::Read(read)),
-            Err(refusal) => return self.seat_of(process).player.refused(&refusal),
+            Err(refusal) => return self.process_mut(process).player.refused(&refusal),
         };
         let entries = entries(&self.machine, answer);
-        seated(&mut self.seats, process).player.answered(number, phase, answer, entries);
+        process_in(&mut self.processes, process).player.answered(number, phase, answer, entries);
     }
 
     fn decide(&mut self, process: ProcessId) {
-        let Some(value) = self.seat_of(process).player.decision().cloned() else { return };
+        let Some(value) = self.process_mut(process).player.decision().cloned() else { return };
         if let Err(error) = self.machine.params().value(value.as_bytes()) {
             self.file(process, None, error);
-            return self.seat_of(process).player.fail(error.to_string());
+            return self.process_mut(process).player.fail(error.to_string());
         }
         match self.machine.decide(self.now, process, value, &mut self.events) {
-            Ok(()) => self.seat_of(process).player.decided(),
-            Err(refusal) => self.seat_of(process).player.refused(&refusal),
+            Ok(()) => self.process_mut(process).player.decided(),
+            Err(refusal) => self.process_mut(process).player.refused(&refusal),
         }
     }
 
-    /// The border files an offence for bytes that are no value (B2).
+    /// Files the offence that the server files for bytes that are no value (B2).
     fn file(&mut self, process: ProcessId, number: Option<AccessNumber>, error: ValueError) {
-        let kind = match error {
-            ValueError::Empty => OffenceKind::Malformed,
-            ValueError::TooLarge { .. } => OffenceKind::Oversized,
-        };
+        let kind = OffenceKind::from(error);
         let offence = Offence { process, kind, number, phase: None, detail: error.to_string() };
         self.machine.file_offence(self.now, offence, &mut self.events);
     }
 
-    /// Tells what happened, and hands the answers in it to whom they are for.
-    fn hand_out(&mut self, tell: &mut impl FnMut(Time, &mut Vec<Event>)) {
+    /// Shows the events to `observe`, and delivers the answers among them to their processes.
+    fn deliver_events(&mut self, observe: &mut impl FnMut(Time, &mut Vec<Event>)) {
         let mut events = std::mem::take(&mut self.events);
         for event in &events {
             if let Event::Answered { process, number, phase, answer } = *event {
                 let entries = entries(&self.machine, answer);
-                seated(&mut self.seats, process).player.answered(number, Some(phase), answer, entries);
-                self.ask(process);
+                process_in(&mut self.processes, process).player.answered(
+                    number,
+                    Some(phase),
+                    answer,
+                    entries,
+                );
+                self.schedule_step(process);
             }
             if let (false, Some(phase)) = (self.late.is_empty(), event.reached()) {
                 self.ready.extend(self.late.come(phase).into_iter().map(|late| (late, Message::Hello)));
             }
         }
-        tell(self.now, &mut events);
+        observe(self.now, &mut events);
         events.clear();
         self.events = events;
     }
 
-    /// Asks a process what it does next.
-    fn ask(&mut self, process: ProcessId) {
-        let seat = self.seat_of(process);
-        match seat.player.next_step_kind() {
+    /// Schedules the next step of a process.
+    fn schedule_step(&mut self, process: ProcessId) {
+        let own = self.process_mut(process);
+        match own.player.next_step_kind() {
             StepKind::Access { number, when } => {
                 let to = match when {
                     SendTime::Ready => &mut self.ready,
-                    SendTime::LastMoment => &mut self.held_back,
+                    SendTime::LastMoment => &mut self.delayed,
                 };
                 to.push((process, Message::Access(number)));
             }
             StepKind::Decide => self.ready.push((process, Message::Decide)),
             StepKind::Wait => {}
             StepKind::Stay | StepKind::Leave => {
-                let played = std::mem::take(&mut seat.plays);
-                self.playing -= usize::from(played);
+                let ended = std::mem::take(&mut own.active);
+                self.active -= usize::from(ended);
             }
         }
     }
 
-    fn seat_of(&mut self, process: ProcessId) -> &mut Seat {
-        seated(&mut self.seats, process)
+    fn process_mut(&mut self, process: ProcessId) -> &mut SimProcess {
+        process_in(&mut self.processes, process)
     }
 }
 
-fn seated(seats: &mut [Option<Seat>], process: ProcessId) -> &mut Seat {
-    seats[process.index()].as_mut().expect("only who joined sends, and only who sent is answered")
+fn process_in(processes: &mut [Option<SimProcess>], process: ProcessId) -> &mut SimProcess {
+    processes[process.index()]
+        .as_mut()
+        .expect("only a process that joined sends, and only a process that sent is answered")
 }
 
 /// The entries that an answer returns: none, unless it is to a read (R1).
@@ -336,7 +346,7 @@ mod tests {
     use crate::process::{Act, Correct, ProcessEnd, RawOp, View};
     use crate::sim::{SimOutcome, replay};
 
-    /// Does what a correct process does, as late as its patience allows.
+    /// Acts as a correct process, as late as its patience allows.
     struct Stall(Correct);
 
     impl Behaviour for Stall {
@@ -348,7 +358,7 @@ mod tests {
         }
     }
 
-    /// Appends these bytes again and again, whatever it is told.
+    /// Appends these bytes again and again, whatever the answers are.
     struct Malformed(Vec<u8>);
 
     impl Behaviour for Malformed {
@@ -361,7 +371,7 @@ mod tests {
         Correct::new(Value::parse("v").unwrap())
     }
 
-    /// Process 1 behaves like this among four correct ones, in warps of two.
+    /// Process 1 has this behaviour among four correct ones, in warps of two.
     fn run_with(first: Box<dyn Behaviour>) -> SimOutcome {
         let params = Arc::new(Params::try_new(ParamsSpec::new(5, 2, 1)).unwrap());
         let mut run =
@@ -369,10 +379,10 @@ mod tests {
         run.clear(&params, 1);
         let others = (0..4).map(|_| -> Box<dyn Behaviour> { Box::new(correct()) });
         for (process, behaviour) in ProcessId::all(5).zip(std::iter::once(first).chain(others)) {
-            run.seat(process, &params, behaviour, process != ProcessId::FIRST);
+            run.add_process(process, &params, behaviour, process != ProcessId::FIRST);
         }
         let (mut history, mut reports) = (Vec::new(), Vec::new());
-        run.play(|at, events| history.extend(events.drain(..).map(|event| Recorded { at, event })));
+        run.run(|at, events| history.extend(events.drain(..).map(|event| Recorded { at, event })));
         run.report(&mut reports);
         SimOutcome { history, reports, list: run.list().iter().cloned().collect() }
     }
@@ -382,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_stalls_costs_its_patience_once_and_is_never_given_up() {
+    fn a_stalling_process_costs_its_patience_once_and_is_awaited() {
         let outcome = run_with(Box::new(Stall(correct())));
         assert!(four_have_decided(&outcome));
         let spent = |recorded: &Recorded| matches!(recorded.event, Event::PatienceSpent { .. });

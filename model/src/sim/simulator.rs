@@ -7,21 +7,22 @@ use crate::judge::{StreamingJudge, VerdictSummary};
 use crate::machine::Entry;
 use crate::process::Report;
 
-/// What came of it.
+/// The outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimOutcome {
     /// Everything that happened at the instance.
     pub history: Vec<Recorded>,
-    /// What the processes that joined say, in order.
+    /// The reports of the processes that joined, in order.
     pub reports: Vec<Report>,
     /// The list at the end.
     pub list: Vec<Entry>,
 }
 
-/// Runs until every process has come to its end that does so by itself, as all correct ones do, or nothing can
+/// Runs until every process that comes to its end by itself has done so, as all correct ones do, or until nothing can
 /// happen any more.
 ///
-/// A run that goes on for much longer than any should is given up; who has not decided by then reports so.
+/// A run that takes far more inputs than correct processes need is stopped; a process that has not decided by then says
+/// so in its report.
 #[must_use]
 pub fn run(plan: &SimPlan) -> SimOutcome {
     Simulator::new(plan).run(plan)
@@ -35,7 +36,7 @@ pub struct Simulator {
 }
 
 impl Simulator {
-    /// With memory for such runs; it takes others as well.
+    /// With memory for runs of this plan's size; it takes others as well.
     #[must_use]
     pub fn new(plan: &SimPlan) -> Self {
         Self {
@@ -45,12 +46,12 @@ impl Simulator {
         }
     }
 
-    /// Runs it and keeps the whole history.
+    /// Runs the plan and keeps the whole history.
     #[must_use]
     pub fn run(&mut self, plan: &SimPlan) -> SimOutcome {
         let mut history = Vec::new();
-        self.sim_run.set(plan);
-        self.sim_run.play(|at, events| history.extend(events.drain(..).map(|event| Recorded { at, event })));
+        self.sim_run.prepare(plan);
+        self.sim_run.run(|at, events| history.extend(events.drain(..).map(|event| Recorded { at, event })));
         let mut reports = Vec::new();
         self.sim_run.report(&mut reports);
         SimOutcome { history, reports, list: self.sim_run.list().iter().cloned().collect() }
@@ -60,9 +61,9 @@ impl Simulator {
     #[must_use]
     pub fn summary(&mut self, plan: &SimPlan) -> VerdictSummary {
         let Self { sim_run, judge, reports } = self;
-        sim_run.set(plan);
+        sim_run.prepare(plan);
         judge.begin(&plan.params, &plan.cast);
-        sim_run.play(|at, events| events.iter().for_each(|event| judge.observe(at, event)));
+        sim_run.run(|at, events| events.iter().for_each(|event| judge.observe(at, event)));
         sim_run.report(reports);
         judge.summary(&plan.params, &plan.cast, plan.seed, reports)
     }

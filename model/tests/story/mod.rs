@@ -262,6 +262,7 @@ impl Story {
             phase: self.last_answer.get(&process).copied(),
             from: from.to_vec(),
             ended: ProcessEnd::Decided,
+            unanswered: None,
         });
     }
 

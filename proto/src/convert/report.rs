@@ -94,7 +94,7 @@ impl ProcessReport {
     #[must_use]
     pub fn into_report(self, process: ProcessId) -> Report {
         let Self { decision, phase, from, ended, .. } = self;
-        Report { process, decision, phase, from, ended }
+        Report { process, decision, phase, from, ended, unanswered: None }
     }
 }
 

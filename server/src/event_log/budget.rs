@@ -1,13 +1,13 @@
-//! How much memory the records of all instances take together.
+//! How much memory the event logs of all instances take together.
 //!
-//! Each record has a bound of its own in events, but a server has many instances and values differ in size. So the
-//! bytes of all of them are counted too. Above the budget a record that grows forgets its own oldest events until it
-//! holds no more than its share, the budget divided by the number of records: nobody's history is cut short because
-//! of somebody else's, unless it is longer than what everybody may have.
+//! Each log has a bound of its own in events, but a server has many instances, and values differ in size. So the bytes of
+//! all logs are counted too. Above the budget a log that grows drops its own oldest events until it holds no more than
+//! its share, the budget divided by the number of logs. So no instance loses events because of another's, unless it holds
+//! more than every instance may.
 //!
-//! Those that do not grow any more keep what they have, which was a share of fewer. So in the worst case they hold, one
-//! after the other, the budget, a half of it, a third, ...: k records at most 1 + ln k times the budget, which is 16
-//! times for two million of them. To hold more than the budget at all takes somebody who fills it.
+//! A log that does not grow any more keeps what it has, which was a share of fewer logs. So in the worst case the logs
+//! hold, one after the other, the budget, a half of it, a third, ...: k logs at most 1 + ln k times the budget, which is
+//! 16 times for two million of them. Only a client that fills logs on purpose exceeds the budget at all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,41 +17,41 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(crate) struct Budget {
     limit: usize,
     held: AtomicUsize,
-    records: AtomicUsize,
+    logs: AtomicUsize,
 }
 
 impl Budget {
-    /// Nothing is held; at most so many bytes should be.
+    /// An empty budget of so many bytes.
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, held: AtomicUsize::new(0), records: AtomicUsize::new(0) }
+        Self { limit, held: AtomicUsize::new(0), logs: AtomicUsize::new(0) }
     }
 
-    /// What each record may hold, if there is not enough for all. `None`: there is.
+    /// What each log may hold while the budget is exceeded; `None`: it is not.
     fn share(&self) -> Option<usize> {
         let exceeded = self.held.load(Ordering::Relaxed) > self.limit;
-        exceeded.then(|| self.limit / self.records.load(Ordering::Relaxed).max(1))
+        exceeded.then(|| self.limit / self.logs.load(Ordering::Relaxed).max(1))
     }
 
-    /// A record that does not grow any more holds so many bytes.
+    /// Counts a log that does not grow any more and holds so many bytes.
     pub(super) fn hold(&self, bytes: usize) {
         self.held.fetch_add(bytes, Ordering::Relaxed);
-        self.records.fetch_add(1, Ordering::Relaxed);
+        self.logs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Such a record holds so many bytes less.
+    /// A log that does not grow any more holds so many bytes less.
     pub(super) fn shrink(&self, bytes: usize) {
         self.held.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Such a record is gone, and what it held.
+    /// A log that does not grow any more is dropped, with the bytes that it held.
     pub(super) fn release(&self, bytes: usize) {
         self.shrink(bytes);
-        self.records.fetch_sub(1, Ordering::Relaxed);
+        self.logs.fetch_sub(1, Ordering::Relaxed);
     }
 
     #[cfg(test)]
-    pub(super) fn records(&self) -> usize {
-        self.records.load(Ordering::Relaxed)
+    pub(super) fn logs(&self) -> usize {
+        self.logs.load(Ordering::Relaxed)
     }
 
     #[cfg(test)]
@@ -60,22 +60,22 @@ impl Budget {
     }
 }
 
-/// What one record holds of a budget.
+/// What one log holds of a budget.
 #[derive(Debug)]
 pub(super) struct Holding {
     budget: Arc<Budget>,
     bytes: usize,
-    /// How many of them the budget knows of.
-    told: usize,
+    /// The bytes that the budget has been told of.
+    reported: usize,
 }
 
 impl Holding {
-    /// The budget is shared by all tasks and is told no more often than every so many bytes.
+    /// All tasks share the budget, so a log reports to it only when so many bytes have changed.
     const GRAIN: usize = 4 * 1024;
 
     pub(super) fn new(budget: Arc<Budget>) -> Self {
-        budget.records.fetch_add(1, Ordering::Relaxed);
-        Self { budget, bytes: 0, told: 0 }
+        budget.logs.fetch_add(1, Ordering::Relaxed);
+        Self { budget, bytes: 0, reported: 0 }
     }
 
     pub(super) fn add(&mut self, bytes: usize) {
@@ -86,10 +86,10 @@ impl Holding {
         self.bytes -= bytes;
     }
 
-    /// Holds nothing any more; of which budget.
+    /// Holds nothing any more. Returns the budget.
     pub(super) fn release(&mut self) -> Arc<Budget> {
-        self.budget.held.fetch_sub(self.told, Ordering::Relaxed);
-        (self.bytes, self.told) = (0, 0);
+        self.budget.held.fetch_sub(self.reported, Ordering::Relaxed);
+        (self.bytes, self.reported) = (0, 0);
         self.budget.clone()
     }
 
@@ -98,20 +98,20 @@ impl Holding {
         self.bytes
     }
 
-    /// Tells the budget, if it is worth it; true if the record holds more than it may.
+    /// Reports to the budget if the difference is large enough; true if the log holds more than it may.
     pub(super) fn settle(&mut self) -> bool {
-        if self.bytes.abs_diff(self.told) >= Self::GRAIN {
+        if self.bytes.abs_diff(self.reported) >= Self::GRAIN {
             let held = &self.budget.held;
-            match self.bytes.checked_sub(self.told) {
+            match self.bytes.checked_sub(self.reported) {
                 Some(more) => held.fetch_add(more, Ordering::Relaxed),
-                None => held.fetch_sub(self.told - self.bytes, Ordering::Relaxed),
+                None => held.fetch_sub(self.reported - self.bytes, Ordering::Relaxed),
             };
-            self.told = self.bytes;
+            self.reported = self.bytes;
         }
         self.is_too_much()
     }
 
-    /// Whether the record holds more than it may.
+    /// Whether the log holds more than it may.
     pub(super) fn is_too_much(&self) -> bool {
         self.bytes > Self::GRAIN && self.budget.share().is_some_and(|share| self.bytes > share)
     }
@@ -119,7 +119,7 @@ impl Holding {
 
 impl Drop for Holding {
     fn drop(&mut self) {
-        self.budget.held.fetch_sub(self.told, Ordering::Relaxed);
-        self.budget.records.fetch_sub(1, Ordering::Relaxed);
+        self.budget.held.fetch_sub(self.reported, Ordering::Relaxed);
+        self.budget.logs.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -1,18 +1,18 @@
-//! ReadEvents in few bytes: how an instance keeps its record.
+//! The encoding of events in an event log: few bytes for each.
 //!
-//! An event is a byte for what it is, and numbers in as few bytes as they need ([`stickycas_model::compact_codec`]). What
-//! follows from the events before it is left out: a moment that is the same, the process that has just joined, a phase
-//! that is still the last one, a value that was written before. A correct process's access so takes some ten bytes,
-//! where [`Recorded`] takes sixty.
+//! An event is one byte for its kind and flags, and then numbers of variable length
+//! ([`stickycas_model::compact_codec`]). Whatever follows from the events before it is left out: the same moment, the
+//! process that has just joined, the phase of the last step, a value that was encoded before. So an access of a correct
+//! process takes some ten bytes, where [`Recorded`] takes sixty.
 //!
-//! A segment can be read from its beginning only, so a record is cut into several; see [`super::memory`].
+//! A segment can be decoded from its beginning only, so a log consists of several; see [`super::segments`].
 
 use stickycas_model::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use stickycas_model::compact_codec::{Decoder, Encoder};
 use stickycas_model::history::{Event, Offence, OffenceKind, Recorded};
 use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId, SessionId, Time};
 
-/// What an event is: the lower half of its first byte.
+/// The kind of an event: the lower half of its first byte.
 mod kind {
     pub(super) const JOINED: u8 = 0;
     pub(super) const SESSION: u8 = 1;
@@ -33,9 +33,9 @@ mod kind {
     pub(super) const MASK: u8 = 15;
 }
 
-/// It is not of the moment of the event before it.
+/// The moment differs from that of the event before it.
 const LATER: u8 = 1 << 4;
-// What the other three bits say depends on what the event is.
+// What the other three bits mean depends on the kind of the event.
 const A: u8 = 1 << 5;
 const B: u8 = 1 << 6;
 const C: u8 = 1 << 7;
@@ -44,7 +44,7 @@ fn flag(set: bool, flag: u8) -> u8 {
     if set { flag } else { 0 }
 }
 
-/// What events are told from: the events before them in their segment.
+/// The state that events are encoded against: what is known from the events before them in their segment.
 #[derive(Clone, Debug)]
 struct DeltaState {
     at: Time,
@@ -60,18 +60,18 @@ impl Default for DeltaState {
     }
 }
 
-/// Writes events down, one after the other.
+/// Encodes events, one after the other.
 #[derive(Debug, Default)]
-pub(super) struct EventWriter(DeltaState);
+pub(super) struct EventEncoder(DeltaState);
 
-impl EventWriter {
+impl EventEncoder {
     pub(super) fn write(&mut self, at: Time, event: &Event, out: &mut Encoder) {
         let before = &mut self.0;
         let (kind, flags) = before.head(event);
         let later = at != before.at;
         out.byte(kind | flags | flag(later, LATER));
         if later {
-            // Time never goes back; should it ever, it would read back all the same.
+            // Time never goes back; should it ever, it would be decoded correctly all the same.
             out.number(at.as_nanos().wrapping_sub(before.at.as_nanos()));
             before.at = at;
         }
@@ -81,7 +81,7 @@ impl EventWriter {
 }
 
 impl DeltaState {
-    /// What an event is, and what about it need not be written out.
+    /// The kind of an event, and the flags for what need not be encoded.
     fn head(&self, event: &Event) -> (u8, u8) {
         let on_session = |session: Option<SessionId>| match session {
             None => 0,
@@ -240,14 +240,14 @@ impl DeltaState {
     }
 }
 
-/// Reads events in the order in which they were written down.
+/// Decodes events in the order in which they were encoded.
 #[derive(Debug)]
-pub(super) struct EventReader<'a> {
+pub(super) struct EventDecoder<'a> {
     bytes: Decoder<'a>,
     before: DeltaState,
 }
 
-impl<'a> EventReader<'a> {
+impl<'a> EventDecoder<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes: Decoder::new(bytes), before: DeltaState::default() }
     }
@@ -459,9 +459,9 @@ mod tests {
     proptest! {
         #[test]
         fn what_was_written_down_reads_back(events in vec(recorded(), 0..200)) {
-            let (mut events_out, mut out) = (EventWriter::default(), Encoder::default());
+            let (mut events_out, mut out) = (EventEncoder::default(), Encoder::default());
             events.iter().for_each(|it| events_out.write(it.at, &it.event, &mut out));
-            let mut reader = EventReader::new(out.bytes());
+            let mut reader = EventDecoder::new(out.bytes());
             let read: Vec<Recorded> = std::iter::from_fn(|| reader.read()).collect();
             prop_assert_eq!(read, events);
             prop_assert!(reader.into_rest().rest().is_empty());
@@ -469,7 +469,7 @@ mod tests {
 
         #[test]
         fn bytes_that_are_no_events_are_read_to_some_end(bytes in vec(any::<u8>(), 0..200)) {
-            let mut reader = EventReader::new(&bytes);
+            let mut reader = EventDecoder::new(&bytes);
             while reader.read().is_some() {}
         }
     }

@@ -1,6 +1,6 @@
 //! The events of one instance that are kept for Watch, as few bytes in memory.
 //!
-//! An [`EventLog`] grows while its instance lives; when the instance has ended the log becomes a [`SealedLog`]. Only
+//! An [`EventLog`] grows while its instance lives; when the instance has ended the log becomes a [`ArchivedLog`]. Only
 //! committed events are in it ([`crate::commit_log`]), so whatever it shows may be told (SPEC F13).
 
 mod budget;
@@ -10,4 +10,4 @@ mod segments;
 
 pub(crate) use budget::Budget;
 pub(crate) use read::{ReadEvents, Truncated};
-pub(crate) use segments::{EventLog, SealedLog, Trailer};
+pub(crate) use segments::{ArchivedLog, EventLog, Trailer};

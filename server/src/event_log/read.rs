@@ -1,11 +1,11 @@
-//! What is read of a record, whether it still grows or not.
+//! Reading an event log, whether it still grows or is archived.
 
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::types::Phase;
 
-use super::codec::EventReader;
+use super::codec::EventDecoder;
 
-/// What can be read of a record, ended or not.
+/// An event log as its readers see it.
 pub(crate) trait ReadEvents {
     /// The index of the oldest event kept.
     fn first(&self) -> u64;
@@ -36,15 +36,15 @@ pub(crate) trait ReadEvents {
         Some(found)
     }
 
-    /// Where a reader begins that wants everything from `phase` on: behind the record of the last phase
-    /// before it. `None` for everything that is kept.
+    /// The index at which a reader begins that wants every event from `phase` on: behind the step of the last phase
+    /// before it. `None` for every event that is kept.
     fn start_of(&self, phase: Option<Phase>) -> Result<u64, Truncated> {
         let Some(phase) = phase else { return Ok(self.first()) };
         match self.last_step_before(phase) {
-            // The record of that phase ends somewhere before the next step; its reader has it already and
-            // tells by the indices.
+            // The events of that phase end somewhere before the next step. The reader has them already and knows
+            // them by their indices.
             Some(before) => Ok(before),
-            // Of a phase that is still to come nothing is lost.
+            // No event of a phase that is still to come is lost.
             None if phase >= self.oldest_phase() => Ok(self.first()),
             None => Err(Truncated { oldest: self.oldest_phase() }),
         }
@@ -60,7 +60,7 @@ pub(crate) trait ReadEvents {
                 numbered.filter(|(_, recorded)| step_of(&recorded.event).is_some_and(|step| step < phase))
             };
             match segment.last_step {
-                // Only of the last such segment it matters which one it is.
+                // Only the last such segment is decoded below.
                 Some(step) if step < phase => last = Some((index, segment)),
                 Some(_) => {
                     if let Some((step, _)) = steps().last() {
@@ -86,7 +86,7 @@ pub(crate) trait ReadEvents {
         let segment = self.segments().find(|segment| segment.last_step.is_some());
         match segment.and_then(|segment| segment.events().find_map(|recorded| step_of(&recorded.event))) {
             Some(phase) => phase.next(),
-            // The phase behind it has not come yet, but some of what led to it is forgotten.
+            // The next phase has not come yet, but some of the events that led to it are not kept.
             None => self.forgotten().map_or(Phase::FIRST, Phase::next).next(),
         }
     }
@@ -103,7 +103,7 @@ pub(crate) struct SegmentView<'a> {
 
 impl SegmentView<'_> {
     pub(super) fn events(self) -> impl Iterator<Item = Recorded> {
-        let mut reader = EventReader::new(self.bytes);
+        let mut reader = EventDecoder::new(self.bytes);
         (0..self.count).map(move |_| reader.read().expect("a segment holds as many events as it says"))
     }
 }

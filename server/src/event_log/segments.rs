@@ -1,11 +1,11 @@
-//! The store that forgets: the latest events of one instance, in memory, for its watchers.
+//! The latest events of one instance, in memory, for its watchers.
 //!
-//! Bounded: when it is full the oldest events make room. Readers hold no place in it, only the index of the
-//! event that they want next, so a slow one costs nothing and notices by itself that it was too slow.
+//! The log is bounded: when it is full the oldest events make room. A reader keeps no state in the log, only the index
+//! of its next event, so a slow reader costs nothing and finds out by itself that it was too slow.
 //!
-//! ReadEvents are packed as they come, so many in a segment ([`super::codec`]). When an instance has ended nothing more
-//! comes, and its [`EventLog`] becomes a [`SealedLog`]: behind the last segment stands what else is to be kept of the instance.
-//! That is no part of the record, and the budget of all records does not know of it.
+//! Events are encoded as they come, a number of them to a segment ([`super::codec`]). When the instance has ended, its
+//! [`EventLog`] becomes an [`ArchivedLog`]: behind the last segment stands a trailer, what else is kept of the instance.
+//! The trailer is no part of the log, and the budget of all logs does not count it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,17 +15,18 @@ use stickycas_model::history::{Event, Recorded};
 use stickycas_model::types::{Phase, Time};
 
 use super::budget::{Budget, Holding};
-use super::codec::{EventReader, EventWriter};
+use super::codec::{EventDecoder, EventEncoder};
 use super::read::{ReadEvents, SegmentView, step_of};
 
-/// So many events make a segment, unless the record may not hold four of them: what a reader has to pass over.
+/// The number of events in a segment, unless the log may not hold four such segments. A reader decodes a segment from
+/// its beginning.
 const SEGMENT: usize = 128;
 
 /// The latest events of one instance.
 #[derive(Debug)]
 pub(crate) struct EventLog {
     segments: VecDeque<Segment>,
-    /// Behind the segments.
+    /// The segment behind all others, to which events are added.
     open: OpenSegment,
     /// The index of the oldest event kept.
     first: u64,
@@ -33,7 +34,7 @@ pub(crate) struct EventLog {
     forgotten: Option<Phase>,
     /// How many events may be kept.
     limit: usize,
-    /// How many are.
+    /// How many events are kept.
     count: usize,
     holding: Holding,
 }
@@ -41,34 +42,34 @@ pub(crate) struct EventLog {
 /// A segment to which events are added.
 #[derive(Debug, Default)]
 struct OpenSegment {
-    writer: EventWriter,
-    packed: Encoder,
+    writer: EventEncoder,
+    encoded: Encoder,
     count: u32,
     last_step: Option<Phase>,
 }
 
 impl OpenSegment {
     fn add(&mut self, at: Time, event: &Event) {
-        self.writer.write(at, event, &mut self.packed);
+        self.writer.write(at, event, &mut self.encoded);
         self.count += 1;
         self.last_step = step_of(event).or(self.last_step);
     }
 
     fn view(&self) -> SegmentView<'_> {
-        SegmentView { bytes: self.packed.bytes(), count: self.count, last_step: self.last_step }
+        SegmentView { bytes: self.encoded.bytes(), count: self.count, last_step: self.last_step }
     }
 
-    /// The segment as it is; the next one begins.
+    /// Closes the segment; the next one begins.
     fn close(&mut self) -> Segment {
         let segment =
-            Segment { bytes: self.packed.bytes().into(), count: self.count, last_step: self.last_step };
-        self.packed.clear();
-        *self = Self { packed: std::mem::take(&mut self.packed), ..Self::default() };
+            Segment { bytes: self.encoded.bytes().into(), count: self.count, last_step: self.last_step };
+        self.encoded.clear();
+        *self = Self { encoded: std::mem::take(&mut self.encoded), ..Self::default() };
         segment
     }
 }
 
-/// ReadEvents that follow each other, in few bytes.
+/// Consecutive events, encoded.
 #[derive(Debug)]
 struct Segment {
     bytes: Box<[u8]>,
@@ -88,7 +89,7 @@ impl Segment {
 }
 
 impl EventLog {
-    /// An empty record that keeps at most `limit` events, and what it may of `budget`.
+    /// An empty log that keeps at most `limit` events, and no more bytes than its share of `budget`.
     pub(crate) fn new(limit: usize, budget: Arc<Budget>) -> Self {
         Self {
             segments: VecDeque::new(),
@@ -105,9 +106,9 @@ impl EventLog {
     pub(crate) fn extend(&mut self, at: Time, events: &[Event]) {
         let segment = SEGMENT.min(self.limit / 4).max(1);
         for event in events {
-            let before = self.open.packed.bytes().len();
+            let before = self.open.encoded.bytes().len();
             self.open.add(at, event);
-            self.holding.add(self.open.packed.bytes().len() - before);
+            self.holding.add(self.open.encoded.bytes().len() - before);
             self.count += 1;
             if self.open.count as usize >= segment {
                 self.close_piece();
@@ -140,33 +141,34 @@ impl EventLog {
         self.count -= segment.count as usize;
     }
 
-    /// Nothing more will happen: takes everything out. Behind the last events `also` writes what else is to be kept.
-    pub(crate) fn end(&mut self, trailer: impl FnOnce(&mut Encoder)) -> SealedLog {
-        let OpenSegment { mut packed, count, last_step, .. } = std::mem::take(&mut self.open);
-        let events = u32::try_from(packed.bytes().len()).expect("a segment of events takes less than 4 GiB");
-        trailer(&mut packed);
+    /// The instance has ended: takes everything out of the log. `trailer` writes what else is to be kept.
+    pub(crate) fn archive(&mut self, trailer: impl FnOnce(&mut Encoder)) -> ArchivedLog {
+        let OpenSegment { mut encoded, count, last_step, .. } = std::mem::take(&mut self.open);
+        let events = u32::try_from(encoded.bytes().len()).expect("a segment of events takes less than 4 GiB");
+        trailer(&mut encoded);
         let older = (self.first > 0 || !self.segments.is_empty()).then(|| {
             let segments = std::mem::take(&mut self.segments).into();
             Box::new(OlderSegments { segments, first: self.first, forgotten: self.forgotten })
         });
         let budget = self.holding.release();
-        let past = SealedLog { packed: packed.bytes().into(), events, count, last_step, older, budget };
-        past.budget.hold(past.held());
-        past
+        let archived =
+            ArchivedLog { encoded: encoded.bytes().into(), events, count, last_step, older, budget };
+        archived.budget.hold(archived.held());
+        archived
     }
 }
 
-/// The record of an instance that has ended, and behind it whatever else is kept of the instance.
+/// The events of an instance that has ended, and a trailer: what else is kept of the instance.
 #[derive(Debug)]
-pub(crate) struct SealedLog {
-    /// The last segment, and what was written behind it.
-    packed: Box<[u8]>,
+pub(crate) struct ArchivedLog {
+    /// The last segment, and behind it the trailer.
+    encoded: Box<[u8]>,
     /// Bytes of the segment.
     events: u32,
-    /// ReadEvents in it.
+    /// Events in it.
     count: u32,
     last_step: Option<Phase>,
-    /// `None` if the last segment is all there ever was.
+    /// `None` if the last segment is the only one there ever was.
     older: Option<Box<OlderSegments>>,
     budget: Arc<Budget>,
 }
@@ -178,11 +180,11 @@ struct OlderSegments {
     forgotten: Option<Phase>,
 }
 
-impl SealedLog {
-    /// Bytes that it takes, with what else is kept.
+impl ArchivedLog {
+    /// Bytes that it takes, with the trailer.
     #[cfg(test)]
     pub(crate) fn size(&self) -> usize {
-        self.packed.len() - self.events as usize + self.held()
+        self.encoded.len() - self.events as usize + self.held()
     }
 
     /// Bytes that its events take.
@@ -191,55 +193,54 @@ impl SealedLog {
         self.events as usize + older.sum::<usize>()
     }
 
-    /// What was written behind the events, for whoever reads it while this goes on.
+    /// A copy of the trailer, which is read without a lock on the instance.
     pub(crate) fn trailer(&self) -> Trailer {
-        Trailer { packed: self.packed.clone(), count: self.count }
+        Trailer { encoded: self.encoded.clone(), count: self.count }
     }
 
-    /// A record that goes on from here, of at most `limit` events.
+    /// A log that goes on from here, of at most `limit` events.
     pub(crate) fn reopen(&mut self, limit: usize) -> EventLog {
         let mut open = OpenSegment::default();
         self.last().events().for_each(|Recorded { at, event }| open.add(at, &event));
         let budget = self.budget.clone();
-        // One record less there is only when this is dropped, in whose place the new one is.
+        // The budget counts one log less only when this is dropped; the new log is counted from here on.
         self.budget.shrink(self.held());
         let (segments, first, forgotten) = match self.older.take() {
             Some(older) => (older.segments.into(), older.first, older.forgotten),
             None => (VecDeque::new(), 0, None),
         };
-        (self.packed, self.events) = (Box::default(), 0);
-        let mut record = EventLog { segments, open, first, forgotten, ..EventLog::new(limit, budget) };
-        record.count = record.segments().map(|segment| segment.count as usize).sum();
-        let held =
-            record.segments.iter().map(Segment::size).sum::<usize>() + record.open.packed.bytes().len();
-        record.holding.add(held);
-        record.holding.settle();
-        record
+        (self.encoded, self.events) = (Box::default(), 0);
+        let mut log = EventLog { segments, open, first, forgotten, ..EventLog::new(limit, budget) };
+        log.count = log.segments().map(|segment| segment.count as usize).sum();
+        let held = log.segments.iter().map(Segment::size).sum::<usize>() + log.open.encoded.bytes().len();
+        log.holding.add(held);
+        log.holding.settle();
+        log
     }
 
     fn last(&self) -> SegmentView<'_> {
-        SegmentView { bytes: &self.packed, count: self.count, last_step: self.last_step }
+        SegmentView { bytes: &self.encoded, count: self.count, last_step: self.last_step }
     }
 }
 
-/// What was written behind the events of a [`SealedLog`].
+/// What is kept behind the events of an [`ArchivedLog`].
 #[derive(Debug)]
 pub(crate) struct Trailer {
-    packed: Box<[u8]>,
-    /// ReadEvents that come before it.
+    encoded: Box<[u8]>,
+    /// The number of events before it.
     count: u32,
 }
 
 impl Trailer {
-    /// From its beginning, for whoever wrote it with the same writer.
+    /// Reads the trailer from its beginning.
     pub(crate) fn reader(&self) -> Decoder<'_> {
-        let mut events = EventReader::new(&self.packed);
+        let mut events = EventDecoder::new(&self.encoded);
         (0..self.count).for_each(|_| drop(events.read()));
         events.into_rest()
     }
 }
 
-impl Drop for SealedLog {
+impl Drop for ArchivedLog {
     fn drop(&mut self) {
         self.budget.release(self.held());
     }
@@ -259,7 +260,7 @@ impl ReadEvents for EventLog {
     }
 }
 
-impl ReadEvents for SealedLog {
+impl ReadEvents for ArchivedLog {
     fn first(&self) -> u64 {
         self.older.as_ref().map_or(0, |older| older.first)
     }
@@ -289,31 +290,31 @@ mod tests {
         Arc::new(Budget::new(usize::MAX))
     }
 
-    fn record(limit: usize, phases: u64) -> EventLog {
-        let mut record = EventLog::new(limit, plenty());
+    fn log_of(limit: usize, phases: u64) -> EventLog {
+        let mut log = EventLog::new(limit, plenty());
         for phase in 1..=phases {
-            record.extend(Time::ZERO, &[stepped(phase), Event::Finished]);
+            log.extend(Time::ZERO, &[stepped(phase), Event::Finished]);
         }
-        record
+        log
     }
 
     #[test]
-    fn what_is_full_forgets_the_oldest() {
-        let record = record(4, 3);
-        assert_eq!(record.next_index(), 6);
-        assert!(record.from(1, 10).is_none());
-        let kept: Vec<Event> = record.from(2, 10).unwrap().into_iter().map(|it| it.event).collect();
+    fn a_full_log_drops_its_oldest_events() {
+        let log = log_of(4, 3);
+        assert_eq!(log.next_index(), 6);
+        assert!(log.from(1, 10).is_none());
+        let kept: Vec<Event> = log.from(2, 10).unwrap().into_iter().map(|it| it.event).collect();
         assert_eq!(kept, [stepped(2), Event::Finished, stepped(3), Event::Finished]);
     }
 
     #[test]
-    fn above_the_budget_a_record_that_grows_keeps_its_share_and_others_keep_theirs() {
+    fn above_the_budget_only_logs_that_grow_are_cut_to_their_share() {
         const LIMIT: usize = 100_000;
         let budget = Arc::new(Budget::new(LIMIT));
         let [mut modest, mut greedy] = [(); 2].map(|()| EventLog::new(usize::MAX, budget.clone()));
-        let grow = |record: &mut EventLog| {
-            record.extend(Time::ZERO, &[const { Event::Finished }; 10]);
-            record.count
+        let grow = |log: &mut EventLog| {
+            log.extend(Time::ZERO, &[const { Event::Finished }; 10]);
+            log.count
         };
         for _ in 0..20 {
             grow(&mut modest);
@@ -328,61 +329,61 @@ mod tests {
         assert_eq!(grow(&mut modest), kept + 10, "who has less than its share forgets nothing");
         drop(greedy);
         assert!(budget.held() <= modest.holding.bytes());
-        let past = modest.end(|out| out.slice(&[0; 100]));
+        let archived = modest.archive(|out| out.slice(&[0; 100]));
         drop(modest);
-        assert_eq!(budget.held(), past.held(), "of what has ended the budget knows every byte");
-        assert_eq!(past.size(), past.held() + 101, "but not of what is no record");
-        drop(past);
-        assert_eq!((budget.held(), budget.records()), (0, 0));
+        assert_eq!(budget.held(), archived.held(), "of what has ended the budget knows every byte");
+        assert_eq!(archived.size(), archived.held() + 101, "but not of what is no log");
+        drop(archived);
+        assert_eq!((budget.held(), budget.logs()), (0, 0));
     }
 
     #[test]
-    fn a_record_that_ends_and_is_reopened_counts_once() {
+    fn a_log_that_is_archived_and_reopened_counts_once() {
         let budget = Arc::new(Budget::new(usize::MAX));
-        let mut record = EventLog::new(usize::MAX, budget.clone());
+        let mut log = EventLog::new(usize::MAX, budget.clone());
         for _ in 0..3 {
-            record.extend(Time::ZERO, &[const { Event::Finished }; 300]);
-            let mut past = record.end(|_| ());
-            record = past.reopen(usize::MAX);
-            drop(past);
-            assert_eq!(budget.records(), 1);
+            log.extend(Time::ZERO, &[const { Event::Finished }; 300]);
+            let mut archived = log.archive(|_| ());
+            log = archived.reopen(usize::MAX);
+            drop(archived);
+            assert_eq!(budget.logs(), 1);
         }
-        drop(record);
-        assert_eq!((budget.held(), budget.records()), (0, 0));
+        drop(log);
+        assert_eq!((budget.held(), budget.logs()), (0, 0));
     }
 
     #[test]
-    fn records_that_grow_one_after_the_other_hold_a_share_each_that_becomes_less() {
+    fn logs_that_grow_in_turn_hold_ever_smaller_shares() {
         const LIMIT: usize = 1_000_000;
         const RECORDS: usize = 40;
         let budget = Arc::new(Budget::new(LIMIT));
-        let mut records = Vec::new();
+        let mut logs = Vec::new();
         for number in 1..=RECORDS {
-            let mut record = EventLog::new(usize::MAX, budget.clone());
-            while record.first == 0 && record.holding.bytes() <= LIMIT {
-                record.extend(Time::ZERO, &[const { Event::Finished }; 1_000]);
+            let mut log = EventLog::new(usize::MAX, budget.clone());
+            while log.first == 0 && log.holding.bytes() <= LIMIT {
+                log.extend(Time::ZERO, &[const { Event::Finished }; 1_000]);
             }
-            assert!(record.holding.bytes() <= LIMIT / number + 10_000, "record {number}");
-            records.push(record);
+            assert!(log.holding.bytes() <= LIMIT / number + 10_000, "log {number}");
+            logs.push(log);
         }
         let most = LIMIT as f64 * (1.0 + (RECORDS as f64).ln()) + RECORDS as f64 * 10_000.0;
         assert!(2 * LIMIT < budget.held() && budget.held() as f64 <= most, "{}", budget.held());
     }
 
-    /// ReadEvents of every index, so that each can be told from the others.
+    /// A log in which no two events are equal.
     fn long(events: u64) -> EventLog {
-        let mut record = EventLog::new(usize::MAX, plenty());
+        let mut log = EventLog::new(usize::MAX, plenty());
         for index in 0..events {
-            record.extend(Time::from_nanos(index), &[stepped(1 + index / 2)]);
+            log.extend(Time::from_nanos(index), &[stepped(1 + index / 2)]);
         }
-        record
+        log
     }
 
     #[test]
-    fn a_record_reads_the_same_packed_ended_and_reopened() {
+    fn a_log_reads_the_same_archived_and_reopened() {
         let segment = SEGMENT as u64;
         for events in [0, 1, segment - 1, segment, segment + 1, 3 * segment + 7] {
-            let mut record = long(events);
+            let mut log = long(events);
             let expected: Vec<Recorded> = (0..events)
                 .map(|index| Recorded { at: Time::from_nanos(index), event: stepped(1 + index / 2) })
                 .collect();
@@ -393,53 +394,53 @@ mod tests {
                     assert!(what(start, 200).unwrap().iter().eq(rest), "from {start} of {events}");
                 }
             };
-            check(&|index, limit| record.from(index, limit));
-            let mut past = record.end(|out| out.number(77_u64));
-            check(&|index, limit| past.from(index, limit));
-            assert_eq!(past.next_index(), events);
-            assert_eq!(past.trailer().reader().number(), Some(77));
-            let reopened = past.reopen(usize::MAX);
+            check(&|index, limit| log.from(index, limit));
+            let mut archived = log.archive(|out| out.number(77_u64));
+            check(&|index, limit| archived.from(index, limit));
+            assert_eq!(archived.next_index(), events);
+            assert_eq!(archived.trailer().reader().number(), Some(77));
+            let reopened = archived.reopen(usize::MAX);
             check(&|index, limit| reopened.from(index, limit));
             assert_eq!((reopened.next_index(), reopened.count as u64), (events, events));
         }
     }
 
     #[test]
-    fn a_phase_is_found_in_whatever_piece_it_lies() {
-        let mut record = long(5 * SEGMENT as u64 + 9);
+    fn a_phase_is_found_in_every_segment() {
+        let mut log = long(5 * SEGMENT as u64 + 9);
         for phase in (2..5 * SEGMENT as u64 / 2).step_by(7) {
-            assert_eq!(record.start_of(Phase::new(phase)), Ok(2 * (phase - 1) - 1));
+            assert_eq!(log.start_of(Phase::new(phase)), Ok(2 * (phase - 1) - 1));
         }
-        let past = record.end(|_| ());
-        assert_eq!(past.start_of(Phase::new(100)), Ok(197));
-        assert_eq!(past.start_of(Phase::new(100_000)), Ok(past.next_index() - 1));
+        let archived = log.archive(|_| ());
+        assert_eq!(archived.start_of(Phase::new(100)), Ok(197));
+        assert_eq!(archived.start_of(Phase::new(100_000)), Ok(archived.next_index() - 1));
     }
 
     #[test]
-    fn a_reader_begins_at_the_phase_before_the_one_it_wants() {
-        let record = record(100, 3);
-        assert_eq!(record.start_of(Phase::new(1)), Ok(0));
-        assert_eq!(record.start_of(Phase::new(3)), Ok(2));
-        assert_eq!(record.start_of(Phase::new(9)), Ok(4));
+    fn a_reader_begins_at_the_phase_before_the_wanted_one() {
+        let log = log_of(100, 3);
+        assert_eq!(log.start_of(Phase::new(1)), Ok(0));
+        assert_eq!(log.start_of(Phase::new(3)), Ok(2));
+        assert_eq!(log.start_of(Phase::new(9)), Ok(4));
     }
 
     #[test]
-    fn the_oldest_phase_that_a_refusal_names_is_not_refused_even_if_no_step_is_kept() {
+    fn the_oldest_phase_that_a_refusal_names_is_not_refused() {
         for phases in [0, 3] {
-            let mut record = record(4, phases);
-            record.extend(Time::ZERO, &[const { Event::Finished }; 5]);
-            let Truncated { oldest } = record.start_of(Phase::new(phases + 1)).unwrap_err();
+            let mut log = log_of(4, phases);
+            log.extend(Time::ZERO, &[const { Event::Finished }; 5]);
+            let Truncated { oldest } = log.start_of(Phase::new(phases + 1)).unwrap_err();
             assert_eq!(oldest, Phase::new(phases + 2).unwrap());
-            assert_eq!(record.start_of(Some(oldest)), Ok(record.next_index() - 4));
+            assert_eq!(log.start_of(Some(oldest)), Ok(log.next_index() - 4));
         }
     }
 
     #[test]
-    fn a_phase_that_is_not_kept_is_refused_with_the_oldest_that_is() {
-        let record = record(4, 3);
+    fn a_phase_that_is_not_kept_is_refused_with_the_oldest_kept() {
+        let log = log_of(4, 3);
         let oldest = Phase::new(3).unwrap();
-        assert_eq!(record.start_of(Phase::new(1)), Err(Truncated { oldest }));
-        assert_eq!(record.start_of(Phase::new(2)), Err(Truncated { oldest }));
-        assert_eq!(record.start_of(Some(oldest)), Ok(2));
+        assert_eq!(log.start_of(Phase::new(1)), Err(Truncated { oldest }));
+        assert_eq!(log.start_of(Phase::new(2)), Err(Truncated { oldest }));
+        assert_eq!(log.start_of(Some(oldest)), Ok(2));
     }
 }

@@ -16,7 +16,7 @@ use stickycas_model::types::Time;
 use super::config::InstanceConfig;
 use super::live::{Live, event_limit};
 use super::sessions::Sessions;
-use crate::event_log::{SealedLog, Trailer};
+use crate::event_log::{ArchivedLog, Trailer};
 use crate::limits::Limits;
 
 /// How long an ended instance with these parameters stays restored after a call, so that calls that follow each other
@@ -29,7 +29,7 @@ pub(super) fn restored_for(params: &Params) -> Duration {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Archived {
-    pub(super) events: SealedLog,
+    pub(super) events: ArchivedLog,
     /// Sessions that are still open: they are told if a newer one replaces them (F8f).
     pub(super) sessions: Option<Box<Sessions>>,
     /// When the instance ended.
@@ -41,7 +41,7 @@ impl Archived {
     /// What is kept of an instance that ended at this time and of which every step is committed.
     pub(super) fn new(live: &mut Live, ended: Time) -> Self {
         let Live { machine, events, sessions, .. } = live;
-        let events = events.end(|out| machine.write_snapshot(out));
+        let events = events.archive(|out| machine.write_snapshot(out));
         let sessions = std::mem::take(sessions);
         let sessions = (!sessions.is_empty()).then(|| Box::new(sessions));
         Self { events, sessions, ended, state: machine.state() }
@@ -76,7 +76,8 @@ mod tests {
 
     use super::super::config::SharedConfig;
     use super::super::context::Context;
-    use super::super::instance::{Instance, UnaryAccess, UnaryAnswer};
+    use super::super::instance::Instance;
+    use super::super::operations::{UnaryAccess, UnaryAnswer};
     use super::super::outbox::Outbox;
     use super::super::sessions::SessionSink;
     use super::super::view::WatchPoll;

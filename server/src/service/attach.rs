@@ -22,7 +22,7 @@ use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
 use super::channels::{Channel, Channels, file_offence};
-use super::unary::{expired, refuse_content};
+use super::membership::{expired, refuse_content};
 use super::watchdog::Registration;
 use super::{DrainSignal, Service, draining};
 use crate::call_layer::Caller;

@@ -6,6 +6,7 @@ mod channels;
 mod counts;
 mod grpc_framing;
 mod instances;
+mod membership;
 mod status;
 mod unary;
 mod watch;

@@ -2,29 +2,26 @@
 
 use std::future::ready;
 use std::pin::Pin;
-use std::sync::Arc;
 
 use stickycas_model::access::{Access, Answer};
-use stickycas_model::history::{Offence, OffenceKind};
-use stickycas_model::params::{Params, ValueError};
+use stickycas_model::history::OffenceKind;
+use stickycas_model::params::Params;
 use stickycas_model::types::{AccessNumber, ProcessId};
 use stickycas_proto::attach::{self, StickyCasService};
 use stickycas_proto::convert::WireError;
 use stickycas_proto::convert::access::{access_from_append, access_from_read, value_from_wire};
 use stickycas_proto::convert::answer::append_response;
-use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::RpcRefusal;
-use stickycas_proto::v1::{
-    AppendRequest, AppendResponse, DecideRequest, DecideResponse, ReadRequest, RefusalReason,
-};
+use stickycas_proto::v1::{AppendRequest, AppendResponse, DecideRequest, DecideResponse, ReadRequest};
 use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::attach::AttachStream;
+use super::membership::{expired, refuse_content};
 use super::{Service, draining};
 use crate::call_layer::Caller;
-use crate::instances::{CompletedAccess, Instance, UnaryAccess, UnaryAnswer, Waiter};
+use crate::instances::{CompletedAccess, UnaryAccess, UnaryAnswer, Waiter};
 use crate::quota::{Counter, Quota};
 use crate::transport::Connection;
 
@@ -93,32 +90,6 @@ impl Service {
         }
     }
 
-    /// The instance with this id, at which the caller is about to act, and the process of it that the caller is.
-    /// `id`: `None` if the text of the request is no id.
-    pub(super) fn member(
-        &self,
-        caller: &Caller,
-        id: Option<InstanceId>,
-    ) -> Result<(Arc<Instance>, ProcessId), RpcRefusal> {
-        let id = id.ok_or_else(|| {
-            caller.account.file_offence(OffenceKind::Malformed, &WireError::InstanceId.to_string());
-            RpcRefusal::from(&WireError::InstanceId)
-        })?;
-        let instance = self.0.instances.get(id)?;
-        match instance.process_of(&caller.principal) {
-            Some(process) => {
-                caller.account.remember_instance(&instance, process);
-                Ok((instance, process))
-            }
-            None => {
-                tracing::warn!(instance = %id, principal = ?caller.principal.as_str(), "foreign identity");
-                let why = format!("{:?} is no process of instance {id}", caller.principal.as_str());
-                caller.account.file_offence(OffenceKind::ForeignIdentity, &why);
-                Err(RpcRefusal::new(RefusalReason::NotAMember, why))
-            }
-        }
-    }
-
     /// Hands one access to its instance, in one step. A call that is cancelled while the access waits loses the answer
     /// and not the access (F8a).
     fn submit(
@@ -165,23 +136,4 @@ async fn wait(waiter: Waiter, drain: CancellationToken) -> Result<CompletedAcces
         Err(_) if drain.is_cancelled() => Err(draining()),
         Err(_) => Err(expired()),
     }
-}
-
-pub(super) fn expired() -> RpcRefusal {
-    RpcRefusal::new(RefusalReason::InstanceUnknown, "the instance has expired")
-}
-
-/// Refuses the content of a member's message, which is an offence (B2).
-pub(super) fn refuse_content(
-    instance: &Instance,
-    process: ProcessId,
-    number: Option<AccessNumber>,
-    error: &WireError,
-) -> RpcRefusal {
-    let kind = match error {
-        WireError::Value { error: ValueError::TooLarge { .. }, .. } => OffenceKind::Oversized,
-        _ => OffenceKind::Malformed,
-    };
-    instance.file_offence(Offence { process, kind, number, phase: None, detail: error.to_string() });
-    RpcRefusal::from(error)
 }
