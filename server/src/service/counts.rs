@@ -1,4 +1,4 @@
-//! `ServerService`: what was counted since the server started.
+//! `ServerService`: the counts since the server started.
 
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::server_service_server::ServerService;
