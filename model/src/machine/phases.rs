@@ -132,7 +132,7 @@ impl<S: PhaseOrder> Machine<S> {
         }
     }
 
-    /// The timer of an open phase fired: whose patience was shorter than the open_phase is not awaited any more.
+    /// The timer of an open phase fired: whose patience was shorter is not awaited any more.
     fn spend_patience(&mut self, held: u64, inclusive: bool, events: &mut Vec<Event>) {
         let (mut least, mut least_missing) = (member::ENDLESS, member::ENDLESS);
         for process in self.params.members(self.warp) {
