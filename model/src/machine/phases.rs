@@ -20,7 +20,7 @@ impl<S: PhaseOrder> Machine<S> {
             match (self.state, self.open_phase) {
                 (State::Gathering, _) => self.end_gathering(events),
                 (_, Some(open_phase)) => {
-                    self.spend_patience(now.nanos_since(open_phase.since), inclusive, events)
+                    self.spend_patience(now.nanos_since(open_phase.since), inclusive, events);
                 }
                 // The pace is over: the phase is open since then, even if no input came at that moment.
                 (_, None) => {
