@@ -178,7 +178,7 @@ impl Manner {
 
 impl Decision {
     fn of(report: Report) -> Result<Self, Error> {
-        let Report { process, decision, phase, from, ended } = report;
+        let Report { process, decision, phase, from, ended, .. } = report;
         match (decision, ended) {
             (Some(value), ProcessEnd::Decided) => Ok(Self { process, value, from, phase }),
             (_, ProcessEnd::Failed(why)) => Err(Error::Undecided(why)),
@@ -191,7 +191,7 @@ impl Decision {
 
 #[cfg(test)]
 mod tests {
-    use stickycas_proto::status::Refused;
+    use stickycas_proto::status::RpcRefusal;
     use stickycas_proto::v1::RefusalReason;
 
     use super::*;
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn who_will_not_wait_for_the_phase_is_told_at_once() {
-        let refused = Error::Refused(Refused::new(RefusalReason::NotYourPhase, "not your phase"));
+        let refused = Error::Refused(RpcRefusal::new(RefusalReason::NotYourPhase, "not your phase"));
         assert!(!Manner::NoWait.allows_another_try(&refused));
         assert!(Manner::NoWait.allows_another_try(&Error::unreachable("http://server", "broken pipe", true)));
     }

@@ -8,7 +8,7 @@ use std::error::Error as _;
 use std::time::Duration;
 
 use stickycas_proto::convert::WireError;
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tonic::{Code, ConnectError, Status};
 
@@ -17,7 +17,7 @@ use tonic::{Code, ConnectError, Status};
 pub enum Error {
     /// The server refused, and said why.
     #[error("refused ({}): {}", .0.reason.name(), .0.message)]
-    Refused(Refused),
+    Refused(RpcRefusal),
     /// No connection, or it broke, or no answer came in time.
     #[error("no answer from {server}: {cause}")]
     Unreachable {
@@ -120,7 +120,7 @@ impl Error {
 
     /// What the status of a failed call means.
     pub(crate) fn from_status(server: &str, status: &Status) -> Self {
-        if let Some(refused) = Refused::from_status(status) {
+        if let Some(refused) = RpcRefusal::from_status(status) {
             return Self::Refused(refused);
         }
         match status.code() {
@@ -164,8 +164,8 @@ impl Error {
     }
 }
 
-impl From<Refused> for Error {
-    fn from(refused: Refused) -> Self {
+impl From<RpcRefusal> for Error {
+    fn from(refused: RpcRefusal) -> Self {
         Self::Refused(refused)
     }
 }
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_lost_instance_is_a_definite_and_final_refusal() {
-        let refused = Refused::new(RefusalReason::InstanceUnknown, "no such instance");
+        let refused = RpcRefusal::new(RefusalReason::InstanceUnknown, "no such instance");
         let error = Error::from_status(SERVER, &refused.to_status());
         assert_eq!(error.reason(), Some(RefusalReason::InstanceUnknown));
         assert!(!error.may_retry() && !error.may_have_happened());
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn giving_up_keeps_the_reason_of_the_last_refusal() {
-        let draining = Refused::new(RefusalReason::Draining, "shutting down");
+        let draining = RpcRefusal::new(RefusalReason::Draining, "shutting down");
         let after = Duration::from_secs(30);
         let error = Error::GaveUp { tries: 3, after, last: Box::new(draining.into()) };
         assert_eq!(error.reason(), Some(RefusalReason::Draining));

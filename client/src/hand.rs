@@ -4,8 +4,8 @@ use stickycas_model::access::{Answer, AppendAnswer, ReadAnswer};
 use stickycas_model::params::Params;
 use stickycas_model::types::{AccessNumber, Phase, Position, Value};
 use stickycas_proto::convert::WireError;
-use stickycas_proto::convert::answer::Received;
-use stickycas_proto::convert::own::Own;
+use stickycas_proto::convert::answer::AnswerData;
+use stickycas_proto::convert::member_state::MemberState;
 use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
 use stickycas_proto::v1;
 
@@ -83,7 +83,8 @@ impl Client {
         let instance: InstanceInfo =
             response.instance.as_ref().ok_or(WireError::Missing("instance"))?.try_into()?;
         let status = response.status.as_ref().ok_or(WireError::Missing("status"))?.try_into()?;
-        let own = response.own.as_ref().map(|own| Own::from_wire(own, &instance.parameters)).transpose()?;
+        let own =
+            response.own.as_ref().map(|own| MemberState::from_wire(own, &instance.parameters)).transpose()?;
         Ok(Looked { instance, status, own })
     }
 
@@ -159,8 +160,8 @@ impl Client {
             async move { list.append(request).await }
         };
         let response = self.call(Manner::of_access(no_wait), call).await?;
-        match Received::from_append(&response)? {
-            Received { phase: Some(phase), answer: Answer::Append(answer), .. } => {
+        match AnswerData::from_append(&response)? {
+            AnswerData { phase: Some(phase), answer: Answer::Append(answer), .. } => {
                 Ok(Appended { phase, answer })
             }
             _ => Err(Error::Protocol("the answer of an append is none".to_owned())),
@@ -190,8 +191,8 @@ impl Client {
             async move { list.read(request).await }
         };
         let response = self.call(Manner::of_access(no_wait), call).await?;
-        match Received::from_read(&response, params)? {
-            Received { phase, answer: Answer::Read(answer), entries } => {
+        match AnswerData::from_read(&response, params)? {
+            AnswerData { phase, answer: Answer::Read(answer), entries } => {
                 let ReadAnswer { start, count: _, length, sealed } = answer;
                 Ok(Read { phase, start, values: entries, length, sealed })
             }

@@ -10,7 +10,7 @@ use stickycas_model::machine::State;
 use stickycas_model::params::{Params, Patience};
 use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId, Value, WarpId};
 use stickycas_proto::convert::history::offence_kind_from_wire;
-use stickycas_proto::convert::own::Own;
+use stickycas_proto::convert::member_state::MemberState;
 use stickycas_proto::convert::params::params_from_wire;
 use stickycas_proto::convert::{WireError, duration_from_wire};
 use stickycas_proto::names::{InstanceId, InstanceName};
@@ -152,7 +152,7 @@ pub struct Looked {
     pub status: Standing,
     /// Where the caller stands. `None`: it is no process of it.
     #[serde(serialize_with = "own", skip_serializing_if = "Option::is_none")]
-    pub own: Option<Own>,
+    pub own: Option<MemberState>,
 }
 
 /// An entry of the list, as a watcher sees it.
@@ -357,7 +357,7 @@ fn parameters<S: Serializer>(params: &Params, serializer: S) -> Result<S::Ok, S:
     .serialize(serializer)
 }
 
-fn own<S: Serializer>(own: &Option<Own>, serializer: S) -> Result<S::Ok, S::Error> {
+fn own<S: Serializer>(own: &Option<MemberState>, serializer: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     struct Access<'a> {
         number: AccessNumber,

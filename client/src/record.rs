@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use stickycas_model::byzantine::WireAttack;
 use stickycas_model::process::ProcessEnd;
-use stickycas_model::types::{Phase, ProcessId, Value};
+use stickycas_model::types::{AccessNumber, Phase, ProcessId, Value};
 use stickycas_proto::names::InstanceId;
 
 use crate::driver::Played;
@@ -33,6 +33,10 @@ pub struct PlayRecord {
     pub from: Vec<Value>,
     /// `decided`, `nothing_to_decide`, or `{"failed": why}`.
     pub ended: ProcessEnd,
+    /// The access whose answer it still waited for when the run was given up. Absent if it waited for none, or its
+    /// session was lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unanswered: Option<AccessNumber>,
     /// Accesses sent in this life, each counted once.
     pub accesses: u64,
     /// Sessions after the first one.
@@ -85,6 +89,7 @@ impl PlayRecord {
             phase: report.and_then(|report| report.phase),
             from: report.map_or_else(Vec::new, |report| report.from.clone()),
             ended: report.map_or_else(without_report, |report| report.ended.clone()),
+            unanswered: report.and_then(|report| report.unanswered),
             accesses: played.accesses,
             reconnections: played.reconnections,
             attack: None,
@@ -108,7 +113,7 @@ impl PlayRecord {
 #[cfg(test)]
 mod tests {
     use stickycas_model::process::Report;
-    use stickycas_proto::status::Refused;
+    use stickycas_proto::status::RpcRefusal;
     use stickycas_proto::v1::RefusalReason;
 
     use super::*;
@@ -122,6 +127,7 @@ mod tests {
             phase: Phase::new(4),
             from: vec![value],
             ended: ProcessEnd::Decided,
+            unanswered: None,
         };
         let played = Played { report: Some(report), accesses: 2, reconnections: 0, error: None };
         let record = PlayRecord::new(InstanceId::new(1), "p1", "correct", &played);
@@ -135,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_process_that_never_joined_says_why() {
-        let refused = Refused::new(RefusalReason::InstanceUnknown, "no such instance");
+        let refused = RpcRefusal::new(RefusalReason::InstanceUnknown, "no such instance");
         let error = Some(Error::Refused(refused));
         let played = Played { report: None, accesses: 0, reconnections: 0, error };
         let record = PlayRecord::new(InstanceId::new(1), "p1", "correct", &played);

@@ -5,7 +5,7 @@
 
 use stickycas_model::judge::Outcome;
 use stickycas_model::types::Value;
-use stickycas_proto::convert::report::{Said, verdict_from_wire};
+use stickycas_proto::convert::report::{ProcessReport, verdict_from_wire};
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1::RefusalReason;
 
@@ -20,7 +20,7 @@ impl Client {
     /// # Errors
     /// When the judge does not take the report, for example since it never saw the instance; when there was no
     /// judge for as long as is allowed.
-    pub async fn report(&self, instance: InstanceId, said: &Said) -> Result<Outcome, Error> {
+    pub async fn report(&self, instance: InstanceId, said: &ProcessReport) -> Result<Outcome, Error> {
         let request = said.to_wire(instance);
         let call = || {
             let (mut judge, request) = (self.connection.judge(), request.clone());
@@ -33,9 +33,9 @@ impl Client {
 impl PlayRecord {
     /// What the process says to a judge; `proposal` is what it proposed.
     #[must_use]
-    pub fn said(&self, proposal: Option<Value>) -> Said {
+    pub fn said(&self, proposal: Option<Value>) -> ProcessReport {
         let reason = self.error.as_ref().and_then(|error| error.reason.as_deref());
-        Said {
+        ProcessReport {
             decision: self.decision.clone(),
             phase: self.phase,
             from: self.from.clone(),

@@ -107,7 +107,7 @@ impl Backoff {
 
 #[cfg(test)]
 mod tests {
-    use stickycas_proto::status::Refused;
+    use stickycas_proto::status::RpcRefusal;
     use stickycas_proto::v1::RefusalReason;
 
     use super::*;
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn the_servers_advice_is_kept() {
         let mut backoff = Backoff::new(RetryPolicy::default());
-        let draining = Refused::new(RefusalReason::Draining, "").with_retry_after(Duration::from_secs(7));
+        let draining = RpcRefusal::new(RefusalReason::Draining, "").with_retry_after(Duration::from_secs(7));
         let delay = backoff.failed_at(Instant::now(), draining.into(), 0.0).unwrap();
         assert_eq!(delay, Duration::from_secs(7));
     }
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn what_a_retry_does_not_help_ends_at_once() {
         let mut backoff = Backoff::new(RetryPolicy::default());
-        let unknown = Refused::new(RefusalReason::InstanceUnknown, "no such instance");
+        let unknown = RpcRefusal::new(RefusalReason::InstanceUnknown, "no such instance");
         let error = backoff.failed(unknown.into()).unwrap_err();
         assert!(matches!(error, Error::Refused(_)));
     }

@@ -148,7 +148,11 @@ What was run
         writeln!(out, "\nWhat consensus asks for, whether it was promised, and what was seen")?;
         for property in Property::ALL {
             let (observed, missing) = self.verdict.finding(property);
-            let seen = if observed == Observed::Held { "held" } else { "BROKE" };
+            let seen = match observed {
+                Observed::Held => "held",
+                Observed::Violated => "BROKE",
+                Observed::Unknown => "not shown",
+            };
             writeln!(out, "  {property}: {seen}. {}.", asks(property))?;
             match missing {
                 None if property == Property::CommonValidity

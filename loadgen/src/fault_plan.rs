@@ -152,13 +152,13 @@ pub(crate) fn shuffle<T>(items: &mut [T], random: &mut SplitMix64) {
 
 #[cfg(test)]
 mod tests {
-    use stickycas_model::byzantine::Strategy;
+    use stickycas_model::byzantine::{Absent, Silent, Strategy};
     use stickycas_model::params::ParamsSpec;
 
     use super::*;
 
-    const ABSENT: Role = Role::Byzantine(Strategy::Absent);
-    const SILENT: Role = Role::Byzantine(Strategy::Silent);
+    const ABSENT: Role = Role::Byzantine(Strategy::Absent(Absent));
+    const SILENT: Role = Role::Byzantine(Strategy::Silent(Silent));
 
     fn placed(placement: Placement, count: u32, seed: u64) -> Vec<u32> {
         let params = Params::try_new(ParamsSpec::new(8, 3, 1)).unwrap();

@@ -51,11 +51,17 @@ pub(crate) fn values(count: u32) -> Vec<Value> {
     (1..=count).map(value).collect()
 }
 
+/// Bytes that so many different values need.
+pub(crate) fn value_bytes(distinct: u32) -> u32 {
+    let longest = values(distinct).last().map_or(1, |value| value.as_bytes().len());
+    u32::try_from(longest).unwrap_or(u32::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
-    use stickycas_model::byzantine::Strategy;
+    use stickycas_model::byzantine::{Silent, Strategy};
     use stickycas_model::cast::Role;
     use stickycas_model::params::ParamsSpec;
 
@@ -65,7 +71,7 @@ mod tests {
     fn correct_processes_propose_as_many_values_as_asked_for() {
         let params = Params::try_new(ParamsSpec::new(12, 3, 1)).unwrap();
         let mut faults = FaultPlan::default();
-        faults.name(ProcessId::FIRST, &Role::Byzantine(Strategy::Silent)).unwrap();
+        faults.name(ProcessId::FIRST, &Role::Byzantine(Strategy::Silent(Silent))).unwrap();
         for (distinct, seed) in [(1, 0), (2, 1), (11, 2)] {
             let proposals = draw(distinct, &params, &faults, seed).unwrap();
             assert_eq!(proposals.len(), 12);

@@ -132,7 +132,9 @@ async fn a_server_that_lost_its_memory_ends_the_play_at_once() {
     assert!(matches!(error, Error::Refused(_)), "{error}");
     assert_eq!(error.reason(), Some(RefusalReason::InstanceUnknown));
     assert!(!error.may_have_happened());
-    assert!(matches!(played.report.unwrap().ended, ProcessEnd::Failed(_)));
+    let report = played.report.unwrap();
+    assert!(matches!(report.ended, ProcessEnd::Failed(_)));
+    assert_eq!(report.unanswered, None, "its session was lost");
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use client_support::{Watcher, client, instance, server, value};
 use stickycas_client::{Conduct, Error};
 use stickycas_model::access::Op;
-use stickycas_model::byzantine::Strategy;
+use stickycas_model::byzantine::{Absent, Silent, Stall, Strategy};
 use stickycas_model::history::Event;
 use stickycas_model::params::{Params, ParamsSpec, Patience};
 use stickycas_model::process::ProcessEnd;
@@ -65,6 +65,7 @@ async fn a_process_that_was_restarted_goes_on_and_appends_once() {
     drop(stop);
     let report = first_life.await.unwrap().report.unwrap();
     assert!(matches!(report.ended, ProcessEnd::Failed(_)), "{report:?}");
+    assert_eq!(report.unanswered, Some(AccessNumber::FIRST), "its session stood when it was stopped");
 
     let (first, second) = (client(&server, "p1"), client(&server, "p2"));
     // Another proposal: the append of the first life stands all the same.
@@ -110,12 +111,16 @@ async fn a_closed_instance_ends_the_play() {
     let mut watcher = Watcher::new(&server, instance);
     let play = {
         let client = client(&server, "p1");
-        tokio::spawn(async move { client.propose(instance, value("a")).await })
+        let conduct = Conduct::correct(value("a"));
+        tokio::spawn(async move { client.play(instance, conduct, std::future::pending()).await })
     };
     watcher.until(|event| matches!(event, Event::Accepted { .. })).await;
     client(&server, "coordinator").close(instance).await.unwrap();
-    let error = play.await.unwrap().unwrap_err();
+    let played = play.await.unwrap();
+    let error = played.error.unwrap();
     assert_eq!(error.reason(), Some(RefusalReason::InstanceClosed), "{error}");
+    let unanswered = played.report.unwrap().unanswered;
+    assert_eq!(unanswered, Some(AccessNumber::FIRST), "its session stood, and it waited for this");
 }
 
 #[tokio::test]
@@ -147,8 +152,8 @@ async fn a_silent_process_joins_and_stays_until_told_to_stop_and_an_absent_one_n
         let client = client(&server, principal);
         tokio::spawn(async move { client.play(instance, Conduct::byzantine(strategy, None, 0), stop).await })
     };
-    let silent = play("p2", Strategy::Silent, Box::pin(silent_stopped));
-    let absent = play("p3", Strategy::Absent, Box::pin(absent_stopped));
+    let silent = play("p2", Strategy::Silent(Silent), Box::pin(silent_stopped));
+    let absent = play("p3", Strategy::Absent(Absent), Box::pin(absent_stopped));
     watcher.until(|event| matches!(event, Event::Joined { process } if process.get() == 2)).await;
     assert!(!silent.is_finished() && !absent.is_finished());
     drop((stop_silent, stop_absent));
@@ -165,7 +170,7 @@ async fn a_silent_process_joins_and_stays_until_told_to_stop_and_an_absent_one_n
 }
 
 fn stall() -> Conduct {
-    Conduct::byzantine(Strategy::Stall { conduct: None }, Some(value("a")), 0)
+    Conduct::byzantine(Strategy::Stall(Stall { conduct: None }), Some(value("a")), 0)
 }
 
 #[tokio::test]

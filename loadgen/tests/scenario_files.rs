@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 use stickycas_loadgen::Scenario;
-use stickycas_model::byzantine::Strategy;
+use stickycas_model::byzantine::{Adaptive, Strategy};
 use stickycas_model::cast::Role;
 use stickycas_model::judge::Outcome;
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Patience};
@@ -283,7 +283,7 @@ fn processes_are_corrupted_in_phases_of_their_own_drawn_by_seed() {
         let scenario =
             Scenario::parse("good.toml", &GOOD.replacen("processes = [3]", &corrupted, 1), Some(1));
         let corrupted = |(_, part): (_, &stickycas_model::cast::Part)| match &part.role {
-            Role::Byzantine(Strategy::Adaptive { phase, then }) => {
+            Role::Byzantine(Strategy::Adaptive(Adaptive { phase, then })) => {
                 assert_eq!(then.to_string(), "collude(value=zzz)");
                 Some(phase.get())
             }

@@ -57,7 +57,7 @@ fn check(claimed: &Scenario, run: &Record) -> Result<(), String> {
     let at_work = detect(&claimed.params, &claimed.cast, claimed.seed, &run.history, &run.counted).attackers;
     // Those who stall do so at the same time, from when they join on, so a phase may have to wait for one only.
     let some_will_do =
-        claimed.cast.parts().any(|(_, part)| matches!(part.role, Role::Byzantine(Strategy::Stall { .. })));
+        claimed.cast.parts().any(|(_, part)| matches!(part.role, Role::Byzantine(Strategy::Stall(_))));
     if at_work != culprits && (at_work.is_empty() || !some_will_do) {
         return Err(format!("not at work: {:?}", culprits.difference(&at_work)));
     }

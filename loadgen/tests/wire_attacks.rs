@@ -39,7 +39,7 @@ fn scenario(attack: Option<&str>) -> Scenario {
 
 async fn server() -> OwnServer {
     // A client of which nothing is heard is given up sooner than usual, so that no test waits for that.
-    let limits = Limits { opening: Duration::from_millis(500), ..Limits::default() };
+    let limits = Limits { preface_timeout: Duration::from_millis(500), ..Limits::default() };
     OwnServer::start_with(limits).await.unwrap()
 }
 

@@ -57,6 +57,15 @@ impl Part {
         }
     }
 
+    /// Whether the process joins at all that plays this part.
+    #[must_use]
+    pub fn joins(&self) -> bool {
+        match &self.role {
+            Role::Correct | Role::Attacker(_) => true,
+            Role::Byzantine(strategy) => strategy.joins(),
+        }
+    }
+
     /// Whether the process comes to an end by itself that plays this part.
     #[must_use]
     pub fn ends(&self) -> bool {

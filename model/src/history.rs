@@ -8,6 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::access::{Answer, Op};
+use crate::params::ValueError;
 use crate::types::{AccessNumber, Phase, Position, ProcessId, SessionId, Time, Value, WarpId};
 
 /// An event of an instance.
@@ -220,4 +221,14 @@ impl OffenceKind {
         Self::SecondDecision,
         Self::FalseDecision,
     ];
+}
+
+impl From<ValueError> for OffenceKind {
+    /// The offence of a member that sends bytes that are no value of its instance (P3, B2).
+    fn from(error: ValueError) -> Self {
+        match error {
+            ValueError::Empty => Self::Malformed,
+            ValueError::TooLarge { .. } => Self::Oversized,
+        }
+    }
 }

@@ -84,6 +84,8 @@ pub struct Player {
     inherited: bool,
     welcomed: bool,
     ended: Option<ProcessEnd>,
+    /// The access that it waited for when it was given up.
+    unanswered: Option<AccessNumber>,
 }
 
 struct Pending {
@@ -108,6 +110,7 @@ impl Player {
             inherited: false,
             welcomed: false,
             ended: None,
+            unanswered: None,
         }
     }
 
@@ -119,13 +122,7 @@ impl Player {
         self.next = AccessNumber::FIRST;
         self.decision = None;
         (self.reported, self.inherited, self.welcomed) = (false, false, false);
-        self.ended = None;
-    }
-
-    /// Whether it joins at all.
-    #[must_use]
-    pub fn joins(&self) -> bool {
-        self.behaviour.joins()
+        (self.ended, self.unanswered) = (None, None);
     }
 
     /// What it has seen.
@@ -168,13 +165,18 @@ impl Player {
         }
     }
 
-    /// Goes on in a new session.
-    fn resume(&mut self, welcome: &Welcome) {
+    /// The session is lost: what is not answered has to be sent again in the next one.
+    pub fn disconnected(&mut self) {
         self.reported = false;
         for pending in &mut self.pending {
             pending.sent = false;
             pending.when = SendTime::Ready;
         }
+    }
+
+    /// Goes on in a new session.
+    fn resume(&mut self, welcome: &Welcome) {
+        self.disconnected();
         let oldest = self.pending.front().map_or(self.next, |pending| pending.number);
         if welcome.next < oldest {
             let next = welcome.next;
@@ -298,6 +300,20 @@ impl Player {
         self.end(ProcessEnd::Failed(why.into()));
     }
 
+    /// The run is given up, for this reason, while the session of the process stands. Its report names the access that
+    /// it waits for.
+    pub fn give_up(&mut self, why: impl Into<String>) {
+        if self.ended.is_none() {
+            self.unanswered = self.unanswered();
+        }
+        self.fail(why);
+    }
+
+    /// The first access that was sent in this session and is not answered.
+    fn unanswered(&self) -> Option<AccessNumber> {
+        self.pending.front().filter(|pending| pending.sent).map(|pending| pending.number)
+    }
+
     fn end(&mut self, how: ProcessEnd) {
         self.ended.get_or_insert(how);
         self.pending.clear();
@@ -332,6 +348,7 @@ impl Player {
             phase: self.view.phase,
             from,
             ended,
+            unanswered: self.unanswered.or_else(|| self.unanswered()),
         }
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use crate::params::{AppendWindow, Params, ValueError};
-use crate::types::{Phase, Position, ProcessId, RawValue, Value};
+use crate::types::{AccessNumber, Phase, Position, ProcessId, RawValue, Value};
 
 /// What a process has seen so far.
 #[derive(Clone, Debug)]
@@ -213,11 +213,6 @@ impl Act {
 
 /// What one process does, given what it has seen.
 pub trait Behaviour: Send {
-    /// Whether it joins at all.
-    fn joins(&self) -> bool {
-        true
-    }
-
     /// Its next act. Asked at the start and after each answer or refusal; not asked again after
     /// [`Act::Decide`], [`Act::Silent`] or [`Act::Crash`].
     fn act(&mut self, view: &View) -> Act;
@@ -337,6 +332,10 @@ pub struct Report {
     pub from: Vec<Value>,
     /// How it ended.
     pub ended: ProcessEnd,
+    /// The access whose answer it still waited for, on a session that stood, when the run was given up (V1). `None`
+    /// if it waited for none, or its session was lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unanswered: Option<AccessNumber>,
 }
 
 /// How a process ended.

@@ -182,6 +182,7 @@ fn with_no_punctual_correct_process_termination_is_not_promised() {
         phase: Some(phase(6)),
         from: Vec::new(),
         ended: ProcessEnd::NothingToDecide,
+        unanswered: None,
     });
     let verdict = story.is(Outcome::Outside, "termination was not promised and broke");
     assert_eq!(

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use stickycas_model::byzantine::{Detection, Strategy, detect};
+use stickycas_model::byzantine::{Detection, Reader, Strategy, detect};
 use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::counts::RunCounts;
 use stickycas_model::history::{Event, OffenceKind};
@@ -187,7 +187,8 @@ fn a_mix_has_each_of_its_cases_among_its_draws() {
 fn a_reader_appends_the_strongest_value_besides_the_mode_and_its_proposal_if_there_is_none() {
     let appended = |n, proposals: &[&str], reader: u32| {
         let part = |(number, proposal): (u32, &&str)| {
-            let role = if number == reader { Role::Byzantine(Strategy::Reader) } else { Role::Correct };
+            let role =
+                if number == reader { Role::Byzantine(Strategy::Reader(Reader)) } else { Role::Correct };
             Part { role, proposal: value(proposal) }
         };
         let mut spec = ParamsSpec::new(n, 1, n);

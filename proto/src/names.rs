@@ -1,54 +1,25 @@
-//! How an instance is named on the wire: by its id, or by the name that its creator chose (SPEC F11); and where a
-//! caller names itself to a server that believes it.
+//! How an instance is named on the wire: by its id, or by the name that its creator chose (SPEC F11).
 //!
-//! No name looks like an id, so that what a person types is never ambiguous.
+//! No name looks like an id, so a person may give either and is never misunderstood.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::convert::WireError;
-use crate::status::Refused;
 use crate::v1;
-use crate::v1::RefusalReason;
-
-/// The metadata key in which a caller names its principal to a server that believes it. Proves nothing (SPEC
-/// section 10).
-pub const PRINCIPAL_KEY: &str = "stickycas-principal";
-
-/// The principal that a caller names, to whoever believes it: all values that it gave under [`PRINCIPAL_KEY`],
-/// `None` for one that is no text.
-///
-/// # Errors
-/// NO_IDENTITY if it gave none or several, or one that is no name of at most so many bytes.
-pub fn believed_principal<'a>(
-    mut given: impl Iterator<Item = Option<&'a str>>,
-    longest: usize,
-) -> Result<&'a str, Refused> {
-    let refuse = |why: String| Refused::new(RefusalReason::NoIdentity, why);
-    let name = match (given.next(), given.next()) {
-        (Some(name), None) => name,
-        (None, _) => return Err(refuse(format!("name yourself in the metadata key {PRINCIPAL_KEY}"))),
-        (Some(_), Some(_)) => return Err(refuse(format!("{PRINCIPAL_KEY} is given more than once"))),
-    };
-    let name = name.ok_or_else(|| refuse(format!("{PRINCIPAL_KEY} is not visible ASCII")))?;
-    if name.is_empty() || name.len() > longest {
-        return Err(refuse(format!("{PRINCIPAL_KEY} has 1 to {longest} bytes")));
-    }
-    Ok(name)
-}
 
 /// Digits of an instance id.
 const ID_DIGITS: usize = 32;
 /// The most bytes of a name.
-pub const LONGEST_NAME: usize = 64;
+pub const MAX_NAME_BYTES: usize = 64;
 
-/// The id of an instance: random 128 bits, written as 32 lowercase hex digits. Never given twice, so an id
-/// from before a loss of the server's memory is unknown and cannot be confused (F11).
+/// The id of an instance: 128 random bits, written as 32 lowercase hex digits. No id is given twice, so an id from before
+/// a restart of the server is unknown to it and never means another instance (F11).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceId(u128);
 
 impl InstanceId {
-    /// The id with these bits. Whoever creates an instance draws them.
+    /// The id with these bits, which the creation of an instance draws.
     #[must_use]
     pub const fn new(bits: u128) -> Self {
         Self(bits)
@@ -60,9 +31,9 @@ impl InstanceId {
         self.0
     }
 
-    /// The id that is written with these digits. `None` if it is none.
+    /// The id with these digits; `None` unless there are 32 lowercase hex digits.
     #[must_use]
-    pub fn from_digits(text: &[u8]) -> Option<Self> {
+    pub fn from_hex(text: &[u8]) -> Option<Self> {
         let digits: &[u8; ID_DIGITS] = text.try_into().ok()?;
         let digit = |byte| match byte {
             b'0'..=b'9' => Some(byte - b'0'),
@@ -94,12 +65,12 @@ impl FromStr for InstanceId {
 
     /// Strict: one instance has one spelling.
     fn from_str(text: &str) -> Result<Self, WireError> {
-        Self::from_digits(text.as_bytes()).ok_or(WireError::InstanceId)
+        Self::from_hex(text.as_bytes()).ok_or(WireError::InstanceId)
     }
 }
 
-/// The name of an instance: 1 to [`LONGEST_NAME`] bytes, each a letter, a digit, `.`, `_` or `-`, and not 32
-/// hex digits. Unique among the living (F11).
+/// The name of an instance: 1 to [`MAX_NAME_BYTES`] bytes, each a letter, a digit, `.`, `_` or `-`, and not 32 hex
+/// digits. Unique among the instances that the server keeps (F11).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceName(Box<str>);
 
@@ -110,10 +81,10 @@ impl InstanceName {
         &self.0
     }
 
-    /// The name of a message field: `None` if empty, which means that there is none.
+    /// The name in a field of a message; `None` if the field is empty.
     ///
     /// # Errors
-    /// If it is not empty and not a name.
+    /// If the text is not empty and no name.
     pub fn optional(text: &str) -> Result<Option<Self>, WireError> {
         if text.is_empty() { Ok(None) } else { text.parse().map(Some) }
     }
@@ -137,7 +108,7 @@ impl FromStr for InstanceName {
     fn from_str(text: &str) -> Result<Self, WireError> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
         let looks_like_an_id = text.len() == ID_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(allowed) && !looks_like_an_id {
+        if (1..=MAX_NAME_BYTES).contains(&text.len()) && text.bytes().all(allowed) && !looks_like_an_id {
             Ok(Self(text.into()))
         } else {
             Err(WireError::InstanceName)
@@ -145,7 +116,7 @@ impl FromStr for InstanceName {
     }
 }
 
-/// How `Get` names an instance.
+/// An instance as `Get` names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InstanceRef {
     /// By its id.
@@ -198,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_has_1_to_64_letters_digits_dots_underscores_and_hyphens() {
+    fn a_name_is_short_and_of_few_kinds_of_characters() {
         for name in ["a", "Run-7_b.2", &"x".repeat(64)] {
             assert_eq!(name.parse::<InstanceName>().unwrap().as_str(), name);
         }

@@ -16,7 +16,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::limits::Limits;
-use crate::{Config, Identification, PRINCIPAL_KEY, Stopped, run, telemetry};
+use crate::{AuthMode, Config, PRINCIPAL_KEY, Stopped, run, telemetry};
 
 const MIB: usize = 1024 * 1024;
 
@@ -200,7 +200,7 @@ impl Serve {
         };
         debug_assert!(self.insecure_principals, "the only way to identify callers is required by clap");
         Config {
-            identification: Identification::InsecurePrincipals,
+            auth_mode: AuthMode::InsecurePrincipals,
             coordinators: BTreeSet::from_iter(self.coordinators),
             observers: BTreeSet::from_iter(self.observers),
             limits,

@@ -42,13 +42,13 @@ pub struct Limits {
     pub connections_per_principal: u32,
     /// Open connections that belong to nobody yet. The oldest makes room for the next, so who opens many and says
     /// nothing takes no place from those who speak.
-    pub nameless_connections: usize,
+    pub unclaimed_connections: usize,
     /// How long a new connection has to say what every HTTP/2 connection begins with. One that says nothing
     /// would hold its place for ever.
-    pub opening: Duration,
+    pub preface_timeout: Duration,
     /// How long it may then take until a call on it is taken for a principal. Longer than anybody connects ahead
     /// of use; a client whose connection is closed for it connects again with its next call.
-    pub naming: Duration,
+    pub first_call_timeout: Duration,
     /// Concurrent streams, and so calls, on one connection. tonic sets none by itself.
     pub streams_per_connection: u32,
     /// Streams reset by the peer that wait to be noticed, per connection: the guard against rapid reset.
@@ -89,7 +89,7 @@ pub struct Limits {
     pub channels_per_stream: usize,
     /// Frames that wait for the client of one Attach stream to read them. Beyond it the stream ends.
     pub unread_frames: usize,
-    /// Unread frames from which on nothing more is taken in from that client: what it asks for again and again
+    /// PermitBody frames from which on nothing more is taken in from that client: what it asks for again and again
     /// must not pile up. Those above it answer what was accepted before.
     pub unread_frames_to_pause: usize,
     /// How long answers may lie unread on an Attach stream, about, before its connection is cut: as long as a
@@ -146,9 +146,9 @@ impl Default for Limits {
         Self {
             connections: 16_384,
             connections_per_principal: 64,
-            nameless_connections: 1_024,
-            opening: Duration::from_secs(10),
-            naming: Duration::from_secs(60),
+            unclaimed_connections: 1_024,
+            preface_timeout: Duration::from_secs(10),
+            first_call_timeout: Duration::from_secs(60),
             streams_per_connection: 4_096,
             pending_reset_streams: 20,
             local_reset_streams: 1_024,

@@ -1,13 +1,15 @@
 //! The Attach client in two tongues: with the generated types, as anybody's client has it, and with those of
-//! [`stickycas_proto::attach`]. On the wire they are the same.
+//! [`stickycas_loadgen::load::attach_codec`]. On the wire they are the same.
 //!
 //! The floor is stock on both sides. Ours is measured with its own.
 
 use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
+use stickycas_loadgen::load::attach_codec::{
+    self, DecodedResponse, EncodedRequest, ResponseFrame, encode_access, encode_decision, encode_hello,
+};
 use stickycas_model::process::RawOp;
 use stickycas_model::types::{Position, RawValue};
-use stickycas_proto::attach::{self, Heard, Learnt, Message, write_access, write_decision, write_hello};
 use stickycas_proto::v1::server_frame::Frame;
 use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
 use stickycas_proto::v1::{
@@ -128,11 +130,11 @@ impl Tongue for Stock {
 pub(super) struct Own(Vec<u8>);
 
 impl Tongue for Own {
-    type Said = Message;
-    type Heard = Heard;
+    type Said = EncodedRequest;
+    type Heard = DecodedResponse;
 
     fn hello(&mut self, channel: u32, id: &str) {
-        write_hello(&mut self.0, channel, id, 1);
+        encode_hello(&mut self.0, channel, id, 1);
     }
 
     fn access(&mut self, channel: u32, number: u64, act: Act) {
@@ -140,36 +142,36 @@ impl Tongue for Own {
             Act::Append(value) => RawOp::Append(RawValue::new(&value)),
             Act::Read => RawOp::Read(Position::new(0)),
         };
-        write_access(&mut self.0, channel, number, &op);
+        encode_access(&mut self.0, channel, number, &op);
     }
 
     fn decide(&mut self, channel: u32, value: Bytes) {
-        write_decision(&mut self.0, channel, &value);
+        encode_decision(&mut self.0, channel, &value);
     }
 
-    fn message(&mut self) -> Option<Message> {
-        (!self.0.is_empty()).then(|| Message(std::mem::take(&mut self.0)))
+    fn message(&mut self) -> Option<EncodedRequest> {
+        (!self.0.is_empty()).then(|| EncodedRequest(std::mem::take(&mut self.0)))
     }
 
     async fn attach(
         channel: Channel,
-        said: Request<UnboundedReceiverStream<Message>>,
-    ) -> Result<Response<Streaming<Heard>>, Status> {
-        attach::attach(channel, said).await
+        said: Request<UnboundedReceiverStream<EncodedRequest>>,
+    ) -> Result<Response<Streaming<DecodedResponse>>, Status> {
+        attach_codec::attach(channel, said).await
     }
 
-    fn listen(heard: Heard, listener: &mut impl Listener) -> anyhow::Result<()> {
+    fn listen(heard: DecodedResponse, listener: &mut impl Listener) -> anyhow::Result<()> {
         for learnt in heard.frames() {
             match learnt {
-                Learnt::Append { channel, phase, result, .. } => {
+                ResponseFrame::Append { channel, phase, result, .. } => {
                     listener.appended(*channel, *phase, result)?;
                 }
-                Learnt::Read { channel, phase, start, values, length, sealed, .. } => {
+                ResponseFrame::Read { channel, phase, start, values, length, sealed, .. } => {
                     is_last(*start, *length, *sealed)?;
                     listener.read(*channel, *phase, heard.values(values))?;
                 }
-                Learnt::Decided { .. } => listener.decided(),
-                Learnt::Other(frame) => match frame.as_deref() {
+                ResponseFrame::Decided { .. } => listener.decided(),
+                ResponseFrame::Other(frame) => match frame.as_deref() {
                     Some(Frame::Welcome(_)) => {}
                     refused => bail!("refused: {refused:?}"),
                 },

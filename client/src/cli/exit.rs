@@ -59,12 +59,12 @@ impl From<Exit> for ExitCode {
 mod tests {
     use std::time::Duration;
 
-    use stickycas_proto::status::Refused;
+    use stickycas_proto::status::RpcRefusal;
 
     use super::*;
 
     fn exit(reason: RefusalReason) -> Exit {
-        Exit::of(&Refused::new(reason, "").into())
+        Exit::of(&RpcRefusal::new(reason, "").into())
     }
 
     #[test]
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(exit(RefusalReason::SessionReplaced), Exit::Refused);
         assert_eq!(exit(RefusalReason::InstanceClosed), Exit::Ended);
         assert_eq!(exit(RefusalReason::Internal), Exit::Unreachable);
-        let last = Box::new(Error::from(Refused::new(RefusalReason::Draining, "")));
+        let last = Box::new(Error::from(RpcRefusal::new(RefusalReason::Draining, "")));
         assert_eq!(Exit::of(&Error::GaveUp { tries: 1, after: Duration::ZERO, last }), Exit::Unreachable);
     }
 }

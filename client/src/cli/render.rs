@@ -8,7 +8,7 @@ use stickycas_model::history::{Event, OffenceKind, Recorded};
 use stickycas_model::machine::State;
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, Patience};
 use stickycas_model::types::{AccessNumber, Value};
-use stickycas_proto::convert::own::Own;
+use stickycas_proto::convert::member_state::MemberState;
 
 use crate::counts::{Counts, ServerCounts};
 use crate::hand::{Appended, Read};
@@ -191,7 +191,7 @@ fn rounded(duration: Duration) -> humantime::FormattedDuration {
     humantime::format_duration(Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
 }
 
-fn standing_of_caller(own: &Own) -> String {
+fn standing_of_caller(own: &MemberState) -> String {
     let mut text = format!("you are process {}; your next access is #{}", own.process, own.next);
     if let Some((phase, answer)) = own.append {
         let _ = write!(text, "; your append in phase {phase}: {}", append_answer(answer));

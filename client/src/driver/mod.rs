@@ -15,6 +15,7 @@ use stickycas_model::player::Player;
 use stickycas_model::process::{Behaviour, Correct, Report};
 use stickycas_model::types::{ProcessId, Value};
 use stickycas_proto::names::InstanceId;
+use stickycas_proto::v1::RefusalReason;
 use tokio::time::Instant;
 
 use crate::connection::Connection;
@@ -54,9 +55,7 @@ impl Conduct {
     /// without one [`own_value`]; what it draws, it draws from `seed`. One that falls silent stays attached.
     #[must_use]
     pub fn byzantine(strategy: Strategy, proposal: Option<Value>, seed: u64) -> Self {
-        // Whether it joins is the strategy's affair, not that of the process that plays it.
-        let nobody = ProcessId::FIRST;
-        let joins = strategy.behaviour(nobody, &own_value(nobody), seed).joins();
+        let joins = strategy.joins();
         let behaviour = Box::new(move |me| {
             let proposal = proposal.unwrap_or_else(|| own_value(me));
             strategy.behaviour(me, &proposal, seed)
@@ -160,6 +159,9 @@ impl<'a> Drive<'a> {
             };
             self.backoff.lasted(begun.elapsed());
             let delay = self.backoff.failed(error.clone())?;
+            if let Some(player) = &mut self.player {
+                player.disconnected();
+            }
             tracing::info!(%error, ?delay, "session lost, trying again");
             tokio::time::sleep(delay).await;
         }
@@ -167,7 +169,11 @@ impl<'a> Drive<'a> {
 
     fn played(mut self, error: Option<Error>) -> Played {
         if let (Some(player), Some(error)) = (&mut self.player, &error) {
-            player.fail(error.to_string());
+            match error.reason() {
+                // The close reached the process on its session, which stood.
+                Some(RefusalReason::InstanceClosed) => player.give_up(error.to_string()),
+                _ => player.fail(error.to_string()),
+            }
         }
         Played {
             report: self.player.as_ref().map(Player::report),
@@ -180,6 +186,8 @@ impl<'a> Drive<'a> {
 
 #[cfg(test)]
 mod tests {
+    use stickycas_model::byzantine::Silent;
+
     use super::*;
     use crate::connection::Target;
 
@@ -187,7 +195,7 @@ mod tests {
     async fn a_play_may_move_between_threads() {
         fn may_move<F: Future + Send>(_: F) {}
         let connection = Connection::lazy(Target::new("http://127.0.0.1:1", "p1").unwrap());
-        let conduct = Conduct::byzantine(Strategy::Silent, None, 0);
+        let conduct = Conduct::byzantine(Strategy::Silent(Silent), None, 0);
         let policy = RetryPolicy::default();
         may_move(play(&connection, InstanceId::new(1), conduct, policy, std::future::ready(())));
     }

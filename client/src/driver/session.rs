@@ -8,10 +8,10 @@ use stickycas_model::params::{Params, Patience};
 use stickycas_model::player::{Player, Step};
 use stickycas_model::process::{RawOp, SendTime};
 use stickycas_model::types::{AccessNumber, Value};
-use stickycas_proto::convert::access::{decision_frame, raw_access_frame};
-use stickycas_proto::convert::answer::Received;
-use stickycas_proto::convert::own::Welcomed;
-use stickycas_proto::status::Refused;
+use stickycas_proto::convert::access::{access_frame, decision_frame};
+use stickycas_proto::convert::answer::AnswerData;
+use stickycas_proto::convert::member_state::WelcomeData;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1;
 use stickycas_proto::v1::RefusalReason;
 use stickycas_proto::v1::server_frame::Frame;
@@ -72,7 +72,7 @@ impl Drive<'_> {
         &mut self,
         outgoing: &Outgoing,
         incoming: mpsc::UnboundedReceiver<v1::AttachRequest>,
-    ) -> Result<(Streaming<v1::AttachResponse>, Vec<Frame>, Welcomed), Error> {
+    ) -> Result<(Streaming<v1::AttachResponse>, Vec<Frame>, WelcomeData), Error> {
         let instance_id = self.instance.to_string();
         let hello = v1::Hello { channel: CHANNEL, instance_id, incarnation: self.incarnation };
         self.send(outgoing, vec![hello.into()])?;
@@ -84,9 +84,9 @@ impl Drive<'_> {
             let mut frames = self.frames(message)?.into_iter();
             match frames.next() {
                 Some(Frame::Welcome(welcome)) => {
-                    return Ok((answers, frames.collect(), Welcomed::try_from(&*welcome)?));
+                    return Ok((answers, frames.collect(), WelcomeData::try_from(&*welcome)?));
                 }
-                Some(Frame::Refusal(refusal)) => return Err(Refused::from_frame(&refusal).into()),
+                Some(Frame::Refusal(refusal)) => return Err(RpcRefusal::from_frame(&refusal).into()),
                 Some(_) => return Err(Error::Protocol("a frame before the welcome".to_owned())),
                 None => {}
             }
@@ -106,15 +106,15 @@ impl Drive<'_> {
     }
 
     /// A session is open: the player begins, or goes on.
-    fn welcomed(&mut self, welcomed: Welcomed, outgoing: Outgoing) -> Result<Session, Error> {
-        let Welcomed { session, own, params } = welcomed;
+    fn welcomed(&mut self, welcomed: WelcomeData, outgoing: Outgoing) -> Result<Session, Error> {
+        let WelcomeData { session, own, params } = welcomed;
         let params = Arc::new(params);
         let player = match &mut self.player {
             Some(player) if player.view().me == own.process => player,
             Some(_) => return Err(Error::Protocol("the process has become another one".to_owned())),
             none => {
                 if let Some(proposal) = &self.proposal {
-                    params.value(proposal.as_bytes()).map_err(|error| Refused::from(&error))?;
+                    params.value(proposal.as_bytes()).map_err(|error| RpcRefusal::from(&error))?;
                 }
                 self.patience = match params.spec().patience {
                     Patience::Finite(patience) => Some(patience),
@@ -172,7 +172,7 @@ impl Drive<'_> {
             self.sent_up_to = number.get();
             self.accesses += 1;
         }
-        let frame = raw_access_frame(CHANNEL, number, &op);
+        let frame = access_frame(CHANNEL, number, &op);
         session.unanswered.push_back((number, op));
         frame
     }
@@ -189,8 +189,7 @@ impl Drive<'_> {
     fn timer_fired(&mut self, session: &mut Session) -> Result<(), Error> {
         let mut frames = Vec::new();
         if session.resend.take_if(|at| *at <= Instant::now()).is_some() {
-            frames
-                .extend(session.unanswered.iter().map(|(number, op)| raw_access_frame(CHANNEL, *number, op)));
+            frames.extend(session.unanswered.iter().map(|(number, op)| access_frame(CHANNEL, *number, op)));
             frames.extend(session.deciding.iter().map(|value| decision_frame(CHANNEL, value)));
         }
         let due = |held: &mut (Option<Instant>, _, _)| held.0.is_some_and(|at| at <= Instant::now());
@@ -209,7 +208,7 @@ impl Drive<'_> {
     fn take(&mut self, session: &mut Session, frame: Frame) -> Result<(), Error> {
         match frame {
             Frame::Answer(answer) => {
-                let (number, received) = Received::from_frame(&answer, &session.params)?;
+                let (number, received) = AnswerData::from_frame(&answer, &session.params)?;
                 session.unanswered.retain(|(unanswered, _)| *unanswered != number);
                 self.backoff.progress();
                 self.player().answered(number, received.phase, received.answer, received.entries);
@@ -222,7 +221,7 @@ impl Drive<'_> {
             Frame::Replaced(replaced) => {
                 let newer = replaced.session;
                 let why = format!("session {newer} of the same process has replaced this one");
-                return Err(Refused::new(RefusalReason::SessionReplaced, why).into());
+                return Err(RpcRefusal::new(RefusalReason::SessionReplaced, why).into());
             }
             Frame::Welcome(_) => return Err(Error::Protocol("a second welcome".to_owned())),
         }
@@ -231,7 +230,7 @@ impl Drive<'_> {
 
     /// An access or the decision was refused.
     fn refused(&mut self, session: &mut Session, frame: &v1::Refusal) -> Result<(), Error> {
-        let refused = Refused::from_frame(frame);
+        let refused = RpcRefusal::from_frame(frame);
         match (AccessNumber::new(frame.access_number), refused.reason) {
             // The border did not take its content: the process thinks again.
             (

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use stickycas_model::byzantine::{Strategy, own_value};
+use stickycas_model::byzantine::{Distinct, Strategy, own_value};
 use stickycas_model::types::{AccessNumber, ProcessId, Value};
 use stickycas_proto::convert::WireError;
-use stickycas_proto::convert::own::Own;
+use stickycas_proto::convert::member_state::MemberState;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1;
 
@@ -50,7 +50,7 @@ impl Field {
 
     /// Plays what is left of the process: see the module above.
     pub(super) async fn play(&self) -> Played {
-        let conduct = Conduct::byzantine(Strategy::Distinct { value: None }, None, self.seed);
+        let conduct = Conduct::byzantine(Strategy::Distinct(Distinct { value: None }), None, self.seed);
         driver::play(&self.connection, self.instance, conduct, self.policy, std::future::pending()).await
     }
 
@@ -60,13 +60,13 @@ impl Field {
     }
 
     /// Where the process stands, without a session.
-    pub(super) async fn own(&self) -> Result<Own, Error> {
+    pub(super) async fn own(&self) -> Result<MemberState, Error> {
         let response = self.connection.instances().get(self.get_request()).await;
         let response = response.map_err(|status| self.connection.error(&status))?.into_inner();
         let instance: InstanceInfo =
             response.instance.as_ref().ok_or(WireError::Missing("instance"))?.try_into()?;
         let own = response.own.as_ref().ok_or(WireError::Missing("own"))?;
-        Ok(Own::from_wire(own, &instance.parameters)?)
+        Ok(MemberState::from_wire(own, &instance.parameters)?)
     }
 
     pub(super) fn get_request(&self) -> v1::GetRequest {

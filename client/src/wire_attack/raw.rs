@@ -5,7 +5,7 @@ use h2::client::{Builder, ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request};
 use prost::Message;
-use stickycas_proto::names::PRINCIPAL_KEY;
+use stickycas_proto::principal::PRINCIPAL_KEY;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tonic::Status;

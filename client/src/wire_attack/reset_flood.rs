@@ -4,7 +4,7 @@
 //! The bytes are made by hand: a client library would notice that nobody wants the stream any more and not
 //! send it.
 
-use stickycas_proto::names::PRINCIPAL_KEY;
+use stickycas_proto::principal::PRINCIPAL_KEY;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 

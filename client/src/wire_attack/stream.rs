@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use stickycas_model::types::AccessNumber;
-use stickycas_proto::convert::own::Welcomed;
-use stickycas_proto::status::Refused;
+use stickycas_proto::convert::member_state::WelcomeData;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1;
 use stickycas_proto::v1::server_frame::Frame;
 use tokio::sync::mpsc;
@@ -30,7 +30,7 @@ pub(super) struct Stream {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Reply {
     Answered(v1::Answer),
-    Refused(Refused),
+    Refused(RpcRefusal),
 }
 
 impl Stream {
@@ -40,14 +40,14 @@ impl Stream {
     }
 
     /// A stream with a session of the process at the instance.
-    pub(super) async fn open(field: &Field) -> Result<(Self, Welcomed), Error> {
+    pub(super) async fn open(field: &Field) -> Result<(Self, WelcomeData), Error> {
         let incarnation = rand::random_range(1..=u64::MAX);
         let hello = v1::Hello { channel: CHANNEL, instance_id: field.instance.to_string(), incarnation };
         let mut stream = Self::saying(field, vec![hello.into()]).await?;
         loop {
             match stream.next().await? {
-                Frame::Welcome(welcome) => return Ok((stream, Welcomed::try_from(&*welcome)?)),
-                Frame::Refusal(refusal) => return Err(Refused::from_frame(&refusal).into()),
+                Frame::Welcome(welcome) => return Ok((stream, WelcomeData::try_from(&*welcome)?)),
+                Frame::Refusal(refusal) => return Err(RpcRefusal::from_frame(&refusal).into()),
                 _ => {}
             }
         }
@@ -102,7 +102,7 @@ impl Stream {
             match self.next().await? {
                 Frame::Answer(answer) => return Ok((answer.number, Reply::Answered(answer))),
                 Frame::Refusal(refusal) => {
-                    let refused = Refused::from_frame(&refusal);
+                    let refused = RpcRefusal::from_frame(&refusal);
                     self.field.tally.refused(&refused);
                     return Ok((refusal.access_number, Reply::Refused(refused)));
                 }

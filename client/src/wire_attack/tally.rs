@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 use tokio::sync::watch;
 use tonic::{Code, Status};
 
@@ -57,7 +57,7 @@ impl Tally {
     }
 
     /// The server refused something.
-    pub(super) fn refused(&self, refused: &Refused) {
+    pub(super) fn refused(&self, refused: &RpcRefusal) {
         self.count(refused.reason.name());
     }
 
@@ -66,7 +66,7 @@ impl Tally {
         if status.code() == Code::Ok {
             return false;
         }
-        match Refused::from_status(status) {
+        match RpcRefusal::from_status(status) {
             Some(refused) => self.refused(&refused),
             // No refusal of the service but of what carries it.
             None => self.count(&format!("{:?}", status.code())),

@@ -188,9 +188,8 @@ impl Properties {
 
 impl PropertyTally {
     fn add(&mut self, seed: u64, found: Finding) {
-        let broke = found.observed == Observed::Violated;
-        self.held += u64::from(!broke);
-        self.broken.add(seed, broke);
+        self.held += u64::from(found.observed == Observed::Held);
+        self.broken.add(seed, found.observed == Observed::Violated);
         self.promised += u64::from(found.promised);
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::{Context, bail, ensure};
-use stickycas_model::byzantine::Strategy;
+use stickycas_model::byzantine::{Collude, LateAppend, Strategy};
 use stickycas_model::explore::{Action, ProcessKind, ScheduleClass, Setup, Transition, Witness};
 use stickycas_model::params::AppendWindow;
 use stickycas_model::types::{AccessNumber, ProcessId, Value};
@@ -119,10 +119,10 @@ fn strategy(process: ProcessId, doings: &[Action]) -> anyhow::Result<Strategy> {
         Action::Follow | Action::Read => None,
     });
     match (appends.next(), appends.next()) {
-        (Some((1, value)), None) => Ok(Strategy::Collude { value }),
+        (Some((1, value)), None) => Ok(Strategy::Collude(Collude { value })),
         (Some((number, value)), None) => {
             let access = AccessNumber::new(number).context("accesses count from 1")?;
-            Ok(Strategy::LateAppend { access, value })
+            Ok(Strategy::LateAppend(LateAppend { access, value }))
         }
         _ => bail!("no strategy does what process {process} does: {doings:?}"),
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use stickycas_model::cast::Role;
 use stickycas_model::process::{ProcessEnd, Report};
 use stickycas_model::types::{ProcessId, Value};
-use stickycas_proto::convert::report::Said;
+use stickycas_proto::convert::report::ProcessReport;
 use stickycas_proto::v1::RefusalReason;
 use tokio::time::{Instant, sleep_until};
 
@@ -17,7 +17,7 @@ use crate::scenario::Scenario;
 
 /// So long after its decision was seen a process is expected to report; then the decision stands for a report. A
 /// client that finds the judge gone tries again within [`RetryPolicy::longest`](stickycas_client::RetryPolicy).
-const GRACE: Duration = Duration::from_secs(6);
+pub const REPORT_GRACE: Duration = Duration::from_secs(6);
 /// Between two lines that say how many have joined.
 const TELL_AGAIN: Duration = Duration::from_secs(1);
 
@@ -99,13 +99,14 @@ impl<'a> Attendance<'a> {
 
     /// How many were told that the instance is unknown.
     pub(super) fn told_unknown(&mut self) -> usize {
-        let told = |said: &&Said| said.refusal == Some(RefusalReason::InstanceUnknown);
+        let told = |said: &&ProcessReport| said.refusal == Some(RefusalReason::InstanceUnknown);
         self.reports.look(|said| said.values().filter(told).count())
     }
 
     /// Who says that it proposed what.
     pub(super) fn proposals(&mut self) -> BTreeMap<ProcessId, Value> {
-        let proposal = |(process, said): (&ProcessId, &Said)| Some((*process, said.proposal.clone()?));
+        let proposal =
+            |(process, said): (&ProcessId, &ProcessReport)| Some((*process, said.proposal.clone()?));
         self.reports.look(|said| said.iter().filter_map(proposal).collect())
     }
 
@@ -140,7 +141,7 @@ impl Ends for Attendance<'_> {
             matches!(self.scenario.cast.part(process).map(|part| &part.role), Some(Role::Attacker(_)))
         };
         for (process, value) in happened.decided.iter().filter(|(process, _)| !attacks(**process)) {
-            let until = || (value.clone(), Instant::now() + GRACE);
+            let until = || (value.clone(), Instant::now() + REPORT_GRACE);
             self.decided.entry(*process).or_insert_with(until);
         }
         if happened.joined != self.joined {
@@ -162,7 +163,7 @@ async fn at(moment: Option<Instant>) {
     }
 }
 
-fn ending(process: ProcessId, said: &Said) -> Ending {
+fn ending(process: ProcessId, said: &ProcessReport) -> Ending {
     Ending { process, report: Some(said.clone().into_report(process)), trouble: None }
 }
 
@@ -174,6 +175,7 @@ fn stand_in(scenario: &Scenario, process: ProcessId, decided: &Value) -> Ending 
         phase: None,
         from: Vec::new(),
         ended: ProcessEnd::Decided,
+        unanswered: None,
     };
     let correct = scenario.cast.part(process).is_some_and(|part| part.role == Role::Correct);
     Ending { process, report: correct.then(report), trouble: None }

@@ -16,9 +16,10 @@ use stickycas_model::judge::Outcome;
 use stickycas_model::params::Params;
 use stickycas_model::types::ProcessId;
 use stickycas_proto::convert::WireError;
-use stickycas_proto::convert::report::Said;
-use stickycas_proto::names::{InstanceId, PRINCIPAL_KEY, believed_principal};
-use stickycas_proto::status::Refused;
+use stickycas_proto::convert::report::ProcessReport;
+use stickycas_proto::names::InstanceId;
+use stickycas_proto::principal::{PRINCIPAL_KEY, principal_from_metadata};
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1;
 use stickycas_proto::v1::RefusalReason;
 use stickycas_proto::v1::judge_service_server::{JudgeService, JudgeServiceServer};
@@ -72,7 +73,7 @@ type Call = u64;
 struct Current {
     instance: InstanceId,
     params: Arc<Params>,
-    said: BTreeMap<ProcessId, Said>,
+    said: BTreeMap<ProcessId, ProcessReport>,
 }
 
 impl Desk {
@@ -156,7 +157,7 @@ impl Reports {
     }
 
     /// What each process has said last.
-    pub(super) fn look<T>(&mut self, look: impl FnOnce(&BTreeMap<ProcessId, Said>) -> T) -> T {
+    pub(super) fn look<T>(&mut self, look: impl FnOnce(&BTreeMap<ProcessId, ProcessReport>) -> T) -> T {
         let nothing = BTreeMap::new();
         look(self.0.borrow_and_update().current.as_ref().map_or(&nothing, |current| &current.said))
     }
@@ -177,19 +178,19 @@ impl Board {
     }
 
     /// Makes this call the newest of its process, unless a newer one was.
-    fn admit(&mut self, process: ProcessId, call: Call) -> Result<(), Refused> {
+    fn admit(&mut self, process: ProcessId, call: Call) -> Result<(), RpcRefusal> {
         let newest = self.newest.entry(process).or_insert(call);
         *newest = call.max(*newest);
         self.stands(process, call)
     }
 
     /// Whether this call is still the newest of its process.
-    fn stands(&self, process: ProcessId, call: Call) -> Result<(), Refused> {
+    fn stands(&self, process: ProcessId, call: Call) -> Result<(), RpcRefusal> {
         if self.newest.get(&process).is_none_or(|newest| *newest == call) {
             return Ok(());
         }
         let why = format!("a newer report of process {process} has replaced this one");
-        Err(Refused::new(RefusalReason::SessionReplaced, why))
+        Err(RpcRefusal::new(RefusalReason::SessionReplaced, why))
     }
 }
 
@@ -212,7 +213,7 @@ impl JudgeService for Clerk {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         let request = request.into_inner();
         let instance: InstanceId =
-            request.instance_id.parse().map_err(|error: WireError| Refused::from(&error))?;
+            request.instance_id.parse().map_err(|error: WireError| RpcRefusal::from(&error))?;
         let mut board = self.board.subscribe();
         self.until_one_can_tell(&mut board, instance, process, call).await?;
         let verdict = match self.take(instance, process, call, request)? {
@@ -242,13 +243,13 @@ enum Taken {
 
 impl Clerk {
     /// Which process calls.
-    fn process<T>(&self, request: &Request<T>) -> Result<ProcessId, Refused> {
+    fn process<T>(&self, request: &Request<T>) -> Result<ProcessId, RpcRefusal> {
         let given = request.metadata().get_all(PRINCIPAL_KEY).iter().map(|name| name.to_str().ok());
-        let name = believed_principal(given, LONGEST_PRINCIPAL)?;
+        let name = principal_from_metadata(given, LONGEST_PRINCIPAL)?;
         self.roster.get(name).copied().ok_or_else(|| {
             let n = self.roster.len();
             let why = format!("{name:?} is no process of this run: they are process-1 to process-{n}");
-            Refused::new(RefusalReason::NotAMember, why)
+            RpcRefusal::new(RefusalReason::NotAMember, why)
         })
     }
 
@@ -259,7 +260,7 @@ impl Clerk {
         instance: InstanceId,
         process: ProcessId,
         call: Call,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RpcRefusal> {
         let mut admitted = Ok(());
         self.board.send_if_modified(|board| {
             let waits = !board.can_tell(instance);
@@ -281,10 +282,10 @@ impl Clerk {
         process: ProcessId,
         call: Call,
         request: v1::ReportRequest,
-    ) -> Result<Taken, Refused> {
+    ) -> Result<Taken, RpcRefusal> {
         let params = self.board.borrow().current(instance).map(|current| Arc::clone(&current.params));
         // Not under the lock: it may be long.
-        let said = params.map(|params| Said::from_wire(&request, &params));
+        let said = params.map(|params| ProcessReport::from_wire(&request, &params));
         drop(request);
         let mut taken = Err(unknown(instance));
         self.board.send_if_modified(|board| {
@@ -293,7 +294,7 @@ impl Clerk {
                 return false;
             }
             let Some(said) = said.filter(|_| board.current(instance).is_some()) else { return false };
-            taken = said.map_err(|error| Refused::from(&error)).and_then(|said| {
+            taken = said.map_err(|error| RpcRefusal::from(&error)).and_then(|said| {
                 board.admit(process, call)?;
                 board.current.as_mut().map(|current| current.said.insert(process, said));
                 Ok(Taken::Waits)
@@ -304,13 +305,13 @@ impl Clerk {
     }
 }
 
-fn unknown(instance: InstanceId) -> Refused {
+fn unknown(instance: InstanceId) -> RpcRefusal {
     let why = format!("instance {instance} is not the one that is judged here");
-    Refused::new(RefusalReason::InstanceUnknown, why)
+    RpcRefusal::new(RefusalReason::InstanceUnknown, why)
 }
 
-fn gone(_: watch::error::RecvError) -> Refused {
-    Refused::new(RefusalReason::Draining, "the judge ends")
+fn gone(_: watch::error::RecvError) -> RpcRefusal {
+    RpcRefusal::new(RefusalReason::Draining, "the judge ends")
 }
 
 /// The processes by their principals.

@@ -138,6 +138,7 @@ fn verdict(text: &mut String, verdict: &Verdict, emphasis: Style) -> std::fmt::R
         let observed = match observed {
             Observed::Held => "held",
             Observed::Violated => "violated",
+            Observed::Unknown => "unknown",
         };
         match missing {
             None => writeln!(text, "  {property:<21}  {observed:<8}  promised")?,

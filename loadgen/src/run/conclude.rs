@@ -40,6 +40,7 @@ pub(crate) fn conclude(
                     phase: None,
                     from: Vec::new(),
                     ended: ProcessEnd::Failed(why),
+                    unanswered: None,
                 });
             }
             // A server that defends itself may well spoil it; what counts is whether the attack has fired.

@@ -18,6 +18,7 @@ pub(crate) mod collect;
 pub(crate) mod conclude;
 mod counts;
 pub(crate) mod ends;
+mod options;
 mod processes;
 mod server;
 mod site;
@@ -25,7 +26,6 @@ mod starter;
 mod supervisor;
 mod task;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -37,7 +37,8 @@ use stickycas_proto::v1;
 use self::collect::Collector;
 use self::conclude::conclude;
 pub use self::counts::counted;
-use self::ends::{Waiting, await_byzantine, await_correct};
+use self::ends::{Waiting, await_byzantine, await_correct, await_ended};
+pub use self::options::{DEFAULT_STALL, Options};
 pub use self::server::OwnServer;
 pub(crate) use self::site::principal;
 pub use self::site::{COORDINATOR, Site};
@@ -46,27 +47,8 @@ use crate::progress::Progress;
 use crate::record::{How, Record};
 use crate::scenario::Scenario;
 
-/// Default for [`Options::stall`].
-pub const DEFAULT_STALL: Duration = Duration::from_secs(60);
-/// How to run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The program that plays a process when called with `client propose`, one child process for each. `None`:
-    /// processes are tasks of this process.
-    pub program: Option<PathBuf>,
-    /// Give up waiting after so long without any event, beyond what the instance itself may wait.
-    pub stall: Duration,
-    /// Show no progress.
-    pub quiet: bool,
-}
-
-impl Options {
-    /// Processes as tasks, and no progress shown.
-    #[must_use]
-    pub fn in_process() -> Self {
-        Self { program: None, stall: DEFAULT_STALL, quiet: true }
-    }
-}
+/// When a run is given up, correct processes have so long to report.
+const TIME_TO_REPORT: Duration = Duration::from_secs(5);
 
 /// Runs a scenario on a site and judges it.
 ///
@@ -85,6 +67,11 @@ pub async fn run(site: &Site, scenario: &Scenario, options: &Options) -> anyhow:
     await_byzantine(&mut starter, &mut collector, &mut waiting, stalled).await?;
     let counted = counted(site, scenario).await?.since(&before);
     site.client().close(instance).await.context("cannot close the instance")?;
+    if stalled {
+        // The close tells them; a child that is stopped first could not report what it waited for.
+        let playing = waiting.still(scenario.cast.correct());
+        await_ended(playing, TIME_TO_REPORT, &mut starter, &mut collector, &mut waiting).await?;
+    }
     let collected = collector.finish(options.stall).await;
     let mut endings = waiting.endings;
     endings.extend(starter.stop().await);

@@ -100,8 +100,8 @@ fn understand(status: ExitStatus, said: &[u8], complaints: &[u8]) -> (Option<Rep
     if let Ok(record) = serde_json::from_slice::<PlayRecord>(said) {
         return match record.process {
             Some(process) => {
-                let PlayRecord { decision, phase, from, ended, .. } = record;
-                (Some(Report { process, decision, phase, from, ended }), None)
+                let PlayRecord { decision, phase, from, ended, unanswered, .. } = record;
+                (Some(Report { process, decision, phase, from, ended, unanswered }), None)
             }
             None => (None, record.error.map(|error| error.message)),
         };

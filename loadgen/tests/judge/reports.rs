@@ -4,15 +4,15 @@ use stickycas_loadgen::Record;
 use stickycas_model::judge::Outcome;
 use stickycas_model::process::ProcessEnd;
 use stickycas_model::types::Phase;
-use stickycas_proto::convert::report::Said;
+use stickycas_proto::convert::report::ProcessReport;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1::RefusalReason;
 
 use crate::client_support::value;
 use crate::crowd::{JudgeAtWork, Meeting, SCENARIO, assert_verdict};
 
-fn coffee() -> Said {
-    Said {
+fn coffee() -> ProcessReport {
+    ProcessReport {
         decision: Some(value("coffee")),
         phase: Phase::new(9),
         from: vec![value("coffee")],
@@ -56,7 +56,7 @@ async fn an_instance_that_is_not_judged_here_is_unknown_for_good() {
 #[tokio::test]
 async fn a_report_that_does_not_fit_the_instance_is_malformed() {
     let (meeting, _server, _judge, instance) = waiting().await;
-    let too_much = Said { from: vec![value("coffee"); 7], ..coffee() };
+    let too_much = ProcessReport { from: vec![value("coffee"); 7], ..coffee() };
     let error = meeting.at_the_desk("process-1").report(instance, &too_much).await.unwrap_err();
     assert_eq!(error.reason(), Some(RefusalReason::Malformed), "{error}");
     assert!(error.to_string().contains("entries are more than a list can hold"), "{error}");

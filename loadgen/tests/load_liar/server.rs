@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use stickycas_model::types::AccessNumber;
-use stickycas_proto::names::PRINCIPAL_KEY;
-use stickycas_proto::status::Refused;
+use stickycas_proto::principal::PRINCIPAL_KEY;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1;
 use stickycas_proto::v1::RefusalReason;
 use stickycas_proto::v1::client_frame::Frame;
@@ -105,7 +105,12 @@ impl Lists {
         (phase, result)
     }
 
-    async fn read(&self, instance: &str, process: u64, start: u32) -> Result<(u64, v1::ReadResult), Refused> {
+    async fn read(
+        &self,
+        instance: &str,
+        process: u64,
+        start: u32,
+    ) -> Result<(u64, v1::ReadResult), RpcRefusal> {
         let list = self.list(instance);
         let mut values = list.subscribe().wait_for(|list| list.len() == 2).await.unwrap().clone();
         let warps = if self.lie.warp_size() == 2 { 1 } else { 2 };
@@ -120,7 +125,7 @@ impl Lists {
                 values.truncate(1);
                 length = 1;
             }
-            (Lie::ReadRefused, 2) => return Err(Refused::new(RefusalReason::NotAMember, "who are you?")),
+            (Lie::ReadRefused, 2) => return Err(RpcRefusal::new(RefusalReason::NotAMember, "who are you?")),
             _ => {}
         }
         // Whoever needs a second read is told the rest in the round after.
@@ -129,9 +134,9 @@ impl Lists {
         Ok((self.phase(process, round), v1::ReadResult { start, values, length, sealed: true }))
     }
 
-    fn decide(&self, process: u64) -> Result<(), Refused> {
+    fn decide(&self, process: u64) -> Result<(), RpcRefusal> {
         if self.lie == Lie::DecisionRefused && process == 2 {
-            return Err(Refused::new(RefusalReason::DecisionDiffers, "you have decided otherwise"));
+            return Err(RpcRefusal::new(RefusalReason::DecisionDiffers, "you have decided otherwise"));
         }
         Ok(())
     }

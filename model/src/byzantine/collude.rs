@@ -1,25 +1,50 @@
-//! Proof case (c): appends in its first access what all who collude append.
+//! Proof case (c): appends in its first access the value that all colluding processes append.
 //!
-//! Then it reads and leaves by the true mode, as a correct process does, so that it costs nobody patience and
-//! commits no offence: to append a wrong value is none (B2).
+//! Otherwise it is a correct process, so that it costs nobody patience and commits no offence: to append a wrong
+//! value is none (B2).
 
-use crate::process::{Act, Behaviour, Correct, View};
-use crate::types::Value;
+use super::definition::Definition;
+use super::observations::ObservedProcess;
+use super::parse::{Arguments, StrategyError, value_text};
+use crate::process::{Behaviour, Correct};
+use crate::types::{ProcessId, Value};
 
-/// Appends the common value in its first access, then reads and leaves like a correct process.
-#[derive(Clone, Debug)]
-pub struct Collude(Correct);
+/// Proposes the common value of the colluding processes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Collude {
+    /// The common value.
+    pub value: Value,
+}
 
-impl Collude {
-    /// Colludes for this value.
-    #[must_use]
-    pub fn new(value: Value) -> Self {
-        Self(Correct::new(value))
+impl Definition for Collude {
+    const NAME: &'static str = "collude";
+    const USAGE: &'static str =
+        "collude(value=V): appends V in its first access, as all who collude do (case c)";
+
+    fn parse(given: &mut Arguments<'_>) -> Result<Self, StrategyError> {
+        Ok(Self { value: given.required("value", Arguments::value)? })
+    }
+
+    fn arguments(&self) -> Vec<(&'static str, String)> {
+        vec![("value", value_text(&self.value))]
+    }
+
+    fn behaviour(&self, _: ProcessId, _: &Value, _: u64) -> Box<dyn Behaviour> {
+        Box::new(Correct::new(self.value.clone()))
+    }
+
+    fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool {
+        process.proposed(&self.value)
     }
 }
 
-impl Behaviour for Collude {
-    fn act(&mut self, view: &View) -> Act {
-        self.0.act(view)
+#[cfg(test)]
+mod tests {
+    use super::super::test_events::{append, fired, joined};
+
+    #[test]
+    fn collusion_shows_in_the_value_of_the_first_access() {
+        assert_eq!(fired("collude(value=b)", vec![joined(), append(1, "b")]), 1);
+        assert_eq!(fired("collude(value=b)", vec![joined(), append(1, "a")]), 0);
     }
 }

@@ -1,24 +1,52 @@
-//! Reads in its first accesses, so as to be punctual and yet withhold, and appends in its k-th.
+//! Reads in its first accesses, so that it is punctual and yet withholds its append, and appends in its k-th access.
 //!
-//! This is what breaks Algorithm 1 as printed (SPEC section 9). After its append it reads on and leaves by
-//! the mode of what it read, so that nobody waits for it and its append is its only offence.
+//! This breaks Algorithm 1 as printed (SPEC section 9). After its append it reads on and leaves by the mode of its
+//! entries, so that nobody waits for it and its append is its only offence.
 
-use super::read_and_leave;
+use super::definition::{Definition, read_and_leave};
+use super::observations::ObservedProcess;
+use super::parse::{Arguments, StrategyError, value_text};
+use crate::history::OffenceKind;
+use crate::params::Params;
 use crate::process::{Act, Behaviour, View, next_read};
-use crate::types::{AccessNumber, Value};
+use crate::types::{AccessNumber, ProcessId, Value};
 
-/// Withholds its append until this access.
-#[derive(Clone, Debug)]
+/// Withholds its append until one of its later accesses.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LateAppend {
-    access: AccessNumber,
-    value: Value,
+    /// The number of the access that appends; 2 or more. All others read.
+    pub access: AccessNumber,
+    /// The value that it appends.
+    pub value: Value,
 }
 
-impl LateAppend {
-    /// Appends this value in this access, and reads in all others.
-    #[must_use]
-    pub fn new(access: AccessNumber, value: Value) -> Self {
-        Self { access, value }
+impl Definition for LateAppend {
+    const NAME: &'static str = "late-append";
+    const USAGE: &'static str =
+        "late-append(access=K, value=V): reads, and appends V only in its K-th access";
+
+    fn parse(given: &mut Arguments<'_>) -> Result<Self, StrategyError> {
+        Ok(Self {
+            access: given.required("access", Arguments::later_access)?,
+            value: given.required("value", Arguments::value)?,
+        })
+    }
+
+    fn arguments(&self) -> Vec<(&'static str, String)> {
+        vec![("access", self.access.to_string()), ("value", value_text(&self.value))]
+    }
+
+    fn offences(&self, _: u64, _: &Params) -> &'static [OffenceKind] {
+        &[OffenceKind::LateAppend]
+    }
+
+    fn behaviour(&self, _: ProcessId, _: &Value, _: u64) -> Box<dyn Behaviour> {
+        Box::new(self.clone())
+    }
+
+    fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool {
+        let access = self.access.get();
+        access >= process.from && process.append(access) == Some(&self.value)
     }
 }
 
@@ -26,12 +54,24 @@ impl Behaviour for LateAppend {
     fn act(&mut self, view: &View) -> Act {
         let next = view.answered + 1;
         if next < self.access.get() {
-            // With nothing left to read it still takes its phases, from the end of what it holds.
+            // With nothing left to read it still takes its phases, from the end of its entries.
             return Act::read(next_read(view).unwrap_or(view.end()));
         }
         if next == self.access.get() {
             return Act::append(&self.value);
         }
         read_and_leave(view, &self.value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::test_events::{append, fired, joined, read};
+
+    #[test]
+    fn a_late_append_shows_by_its_number_and_its_value() {
+        assert_eq!(fired("late-append(access=2, value=b)", vec![joined(), read(1), append(2, "b")]), 1);
+        assert_eq!(fired("late-append(access=3, value=b)", vec![joined(), read(1), append(2, "b")]), 0);
+        assert_eq!(fired("late-append(access=2, value=b)", vec![joined(), read(1), append(2, "a")]), 0);
     }
 }

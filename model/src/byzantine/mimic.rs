@@ -1,26 +1,51 @@
 //! Proof case (d): appends in its first access a value that correct processes propose too, to make it the mode.
 //!
-//! It serves an adversary most to back the weakest value of Vc, the one that the fewest correct processes
-//! propose. Which one that is has to be told beforehand: who reads first has missed the append window (A2).
-//! Whoever wins by this, the decision stays in Vc, which is what the paper says of this case.
+//! The best value for an adversary is the weakest of Vc, which the fewest correct processes propose. It has to be
+//! given beforehand: a process that reads first has missed the append window (A2). Whichever value wins, the decision
+//! stays in Vc, as the paper says of this case.
 
-use crate::process::{Act, Behaviour, Correct, View};
-use crate::types::Value;
+use super::definition::Definition;
+use super::observations::ObservedProcess;
+use super::parse::{Arguments, StrategyError, value_text};
+use crate::process::{Behaviour, Correct};
+use crate::types::{ProcessId, Value};
 
-/// Appends a value of others in its first access, then reads and leaves like a correct process.
-#[derive(Clone, Debug)]
-pub struct Mimic(Correct);
+/// Proposes a value of correct processes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mimic {
+    /// The value that it backs.
+    pub value: Value,
+}
 
-impl Mimic {
-    /// Backs this value.
-    #[must_use]
-    pub fn new(value: Value) -> Self {
-        Self(Correct::new(value))
+impl Definition for Mimic {
+    const NAME: &'static str = "mimic";
+    const USAGE: &'static str =
+        "mimic(value=V): appends V, the value that the fewest correct ones propose (case d)";
+
+    fn parse(given: &mut Arguments<'_>) -> Result<Self, StrategyError> {
+        Ok(Self { value: given.required("value", Arguments::value)? })
+    }
+
+    fn arguments(&self) -> Vec<(&'static str, String)> {
+        vec![("value", value_text(&self.value))]
+    }
+
+    fn behaviour(&self, _: ProcessId, _: &Value, _: u64) -> Box<dyn Behaviour> {
+        Box::new(Correct::new(self.value.clone()))
+    }
+
+    fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool {
+        process.proposed(&self.value)
     }
 }
 
-impl Behaviour for Mimic {
-    fn act(&mut self, view: &View) -> Act {
-        self.0.act(view)
+#[cfg(test)]
+mod tests {
+    use super::super::test_events::{append, fired, joined, read};
+
+    #[test]
+    fn mimicry_shows_in_the_value_of_the_first_access() {
+        assert_eq!(fired("mimic(value=b)", vec![joined(), append(1, "b")]), 1);
+        assert_eq!(fired("mimic(value=b)", vec![joined(), read(1), append(2, "b")]), 0);
     }
 }

@@ -1,272 +1,452 @@
-//! Byzantine strategies: one small file each, behind the interface of [`crate::process::Behaviour`], so that
-//! the same code runs in the simulator and over the network (SPEC section 8).
+//! Byzantine strategies, each in a file of its own, and wire attacks (SPEC section 8).
 //!
-//! A [`Strategy`] is the name of a role with its arguments, as scenarios and command lines write it:
-//! `silent`, `collude(value=aaa)`, `adaptive(phase=5, then=late-append(access=2, value=b))`. What a strategy
-//! must know beforehand, such as what others propose, is an argument of it; all else it learns from its reads.
+//! A [`Strategy`] is the name of a role with its arguments, as scenarios and command lines write it: `silent`,
+//! `collude(value=aaa)`, `adaptive(phase=5, then=late-append(access=2, value=b))`. What a strategy must know
+//! beforehand, such as the proposals of others, is an argument of it; all else it learns from its reads. It acts
+//! through [`Behaviour`], so the same code runs in the simulator and over the network.
 //!
-//! A [`WireAttack`] is what only the network can show: here stands what it is called and what it must be blamed
-//! for, and the client carries it out.
+//! A [`WireAttack`] is an attack below the protocol of processes, which only the network can show: the model knows its
+//! name, its offences and what shows that it happened, and the client carries it out.
+//!
+//! # How to add a strategy
+//! 1. Write `my_strategy.rs`: a struct that holds the arguments, and its [`Definition`](definition::Definition): name,
+//!    usage, parsing, offences, whether it ends by itself, behaviour, and what shows in the history that it was at
+//!    work. Its tests make histories from `test_events`.
+//! 2. Add the line `my_strategy::MyStrategy,` to the list below.
+//!
+//! The compiler asks for the rest of the definition; the tests of this file, which go through the list, check that
+//! the usage is what is parsed. `rustfmt` does not follow a list in a macro, so `scripts/fix` names these files.
 
-mod absent;
-mod adaptive;
-mod collude;
-mod crash;
+mod definition;
 mod detection;
-mod distinct;
-mod empty;
-mod late_append;
-mod liar;
-mod mimic;
-mod mixed;
+mod observations;
 mod parse;
-mod reader;
-mod repeat_append;
-mod silent;
-mod stall;
+#[cfg(test)]
+mod test_events;
 mod wire_attack;
+
+use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::absent::Absent;
-pub use self::adaptive::Adaptive;
-pub use self::collude::Collude;
-pub use self::crash::Crash;
-pub use self::detection::{Detection, Observations, detect};
-pub use self::distinct::Distinct;
-pub use self::empty::Empty;
-pub use self::late_append::LateAppend;
-pub use self::liar::Liar;
-pub use self::mimic::Mimic;
+pub use self::definition::own_value;
+use self::definition::{AnyStrategy, Definition};
+pub use self::detection::{Detection, detect};
+pub use self::observations::Observations;
+use self::observations::ObservedProcess;
 pub use self::parse::StrategyError;
-pub use self::reader::Reader;
-pub use self::repeat_append::RepeatAppend;
-pub use self::silent::Silent;
-pub use self::stall::Stall;
+use self::parse::{Arguments, MAX_DEPTH, Nested, Vocabulary};
 pub use self::wire_attack::{WireAttack, WireAttackError, WireAttackKind};
 use crate::history::OffenceKind;
-use crate::params::{AppendWindow, Params};
-use crate::process::{Act, Behaviour, Correct, View, read_and_decide};
-use crate::types::{AccessNumber, Phase, ProcessId, Value};
+use crate::params::Params;
+use crate::process::Behaviour;
+use crate::types::{ProcessId, Value};
 
-/// A strategy with its arguments. Its text, which is also its form in JSON, is `name` or
-/// `name(key=value, key=value)`; see [`Strategy::ALL_NAMES`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
-pub enum Strategy {
-    /// Never joins.
-    Absent,
-    /// Joins, then says nothing.
-    Silent,
-    /// Follows Algorithm 1, then stops without a word.
-    Crash {
-        /// The number of the access before which it stops.
-        access: AccessNumber,
-    },
-    /// Proof case (a): appends bytes that are no value.
-    Empty,
-    /// Proof case (b): appends a value of its own, different from every other process's.
-    Distinct {
-        /// Its own value; without one, `byzantine-<process>`.
-        value: Option<Value>,
-    },
-    /// Proof case (c): appends this value in its first access, as all who collude do.
-    Collude {
-        /// The common value.
-        value: Value,
-    },
-    /// Proof case (d): appends a value of Vc in its first access.
-    Mimic {
-        /// The value that it backs.
-        value: Value,
-    },
-    /// Proof case (e): draws which of the cases (a) to (d) it plays.
-    Mixed {
-        /// The common value of those that collude.
-        collude: Value,
-        /// The value that those back that mimic.
-        mimic: Value,
-    },
-    /// Reads in its first accesses, so as to be punctual and yet withhold, and appends in this one.
-    LateAppend {
-        /// The number of the access that appends; 2 or more.
-        access: AccessNumber,
-        /// What it appends.
-        value: Value,
-    },
-    /// Appends in every access.
-    RepeatAppend {
-        /// What it appends every time; without one, its proposal and then values that nobody else has.
-        value: Option<Value>,
-    },
-    /// Reads first to see the others' values, then appends the runner-up.
-    Reader,
-    /// Sends each access at the last moment.
-    Stall {
-        /// What it does, apart from when; without one, what a correct process does.
-        conduct: Option<Box<Self>>,
-    },
-    /// Correct until a phase, then another strategy.
-    Adaptive {
-        /// The first phase in which it is not correct any more.
-        phase: Phase,
-        /// What it does from then on.
-        then: Box<Self>,
-    },
-    /// Follows Algorithm 1, and reports a false decision.
-    Liar {
-        /// What it reports; without one, `byzantine-<process>`. Should it be the truth, something else.
-        value: Option<Value>,
-    },
+/// Declares the file of each strategy, [`Strategy`] with one variant each, and [`REGISTRY`].
+macro_rules! strategies {
+    ($($module:ident::$Name:ident $(<$Inner:ident>)?,)*) => {
+        $(
+            mod $module;
+            pub use self::$module::$Name;
+        )*
+
+        /// A strategy with its arguments. Its text, which is also its form in JSON, is `name` or
+        /// `name(key=value, key=value)`; see [`Strategy::ALL_NAMES`].
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(into = "String", try_from = "String")]
+        pub enum Strategy {
+            $(
+                #[doc = concat!("See [`", stringify!($Name), "`].")]
+                $Name($Name $(<$Inner>)?),
+            )*
+        }
+
+        /// All strategies.
+        const REGISTRY: &[Registered] = &[
+            $(
+                Registered {
+                    name: <$Name $(<$Inner>)? as Definition>::NAME,
+                    usage: <$Name $(<$Inner>)? as Definition>::USAGE,
+                    short_key: <$Name $(<$Inner>)? as Definition>::SHORT_KEY,
+                    parse: |given| Definition::parse(given).map(Strategy::$Name),
+                },
+            )*
+        ];
+
+        /// Calls the same of the definition, whichever strategy it is.
+        macro_rules! of_definition {
+            ($strategy:expr, $definition:ident => $call:expr) => {
+                match $strategy {
+                    $(Strategy::$Name($definition) => $call,)*
+                }
+            };
+        }
+    };
 }
+
+strategies! {
+    absent::Absent,
+    silent::Silent,
+    crash::Crash,
+    empty::Empty,
+    distinct::Distinct,
+    collude::Collude,
+    mimic::Mimic,
+    mixed::Mixed,
+    late_append::LateAppend,
+    repeat_append::RepeatAppend,
+    reader::Reader,
+    stall::Stall<Strategy>,
+    adaptive::Adaptive<Strategy>,
+    liar::Liar,
+}
+
+/// What is known of a strategy without its arguments.
+struct Registered {
+    name: &'static str,
+    usage: &'static str,
+    short_key: Option<&'static str>,
+    parse: fn(&mut Arguments<'_>) -> Result<Strategy, StrategyError>,
+}
+
+/// The names or the usages of all strategies.
+macro_rules! column {
+    ($field:ident) => {{
+        let mut column = [""; REGISTRY.len()];
+        let mut index = 0;
+        while index < column.len() {
+            column[index] = REGISTRY[index].$field;
+            index += 1;
+        }
+        column
+    }};
+}
+
+const USAGES: [&str; REGISTRY.len()] = column!(usage);
+const VOCABULARY: Vocabulary = Vocabulary { names: &Strategy::ALL_NAMES, usages: &USAGES };
 
 impl Strategy {
     /// The names of all strategies.
-    pub const ALL_NAMES: [&'static str; 14] = [
-        "absent",
-        "silent",
-        "crash",
-        "empty",
-        "distinct",
-        "collude",
-        "mimic",
-        "mixed",
-        "late-append",
-        "repeat-append",
-        "reader",
-        "stall",
-        "adaptive",
-        "liar",
-    ];
+    pub const ALL_NAMES: [&'static str; REGISTRY.len()] = column!(name);
 
     /// The name, without arguments.
     #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Absent => "absent",
-            Self::Silent => "silent",
-            Self::Crash { .. } => "crash",
-            Self::Empty => "empty",
-            Self::Distinct { .. } => "distinct",
-            Self::Collude { .. } => "collude",
-            Self::Mimic { .. } => "mimic",
-            Self::Mixed { .. } => "mixed",
-            Self::LateAppend { .. } => "late-append",
-            Self::RepeatAppend { .. } => "repeat-append",
-            Self::Reader => "reader",
-            Self::Stall { .. } => "stall",
-            Self::Adaptive { .. } => "adaptive",
-            Self::Liar { .. } => "liar",
-        }
+    pub fn name(&self) -> &'static str {
+        of_definition!(self, strategy => name_of(strategy))
     }
 
     /// How the strategy of this name is written and what it does, in one line. `None` if there is no such.
     #[must_use]
     pub fn describe(name: &str) -> Option<&'static str> {
-        Some(match name {
-            "absent" => "absent: never joins",
-            "silent" => "silent: joins, then says nothing",
-            "crash" => "crash(access=K) or crash@K: follows the algorithm, and stops before its K-th access",
-            "empty" => "empty: appends bytes that are no value (case a)",
-            "distinct" => "distinct or distinct(value=V): appends a value that nobody else has (case b)",
-            "collude" => "collude(value=V): appends V in its first access, as all who collude do (case c)",
-            "mimic" => "mimic(value=V): appends V, the value that the fewest correct ones propose (case d)",
-            "mixed" => {
-                "mixed(collude=V, mimic=U): plays one of the cases a to d, drawn from its seed (case e)"
-            }
-            "late-append" => "late-append(access=K, value=V): reads, and appends V only in its K-th access",
-            "repeat-append" => {
-                "repeat-append or repeat-append(value=V): appends in every access, V or ever new values"
-            }
-            "reader" => "reader: reads first, then appends the runner-up of what it has seen",
-            "stall" => "stall or stall(conduct=S): does what S does, or a correct one, at the last moment",
-            "adaptive" => "adaptive(phase=K, then=S): correct until phase K, from then on S",
-            "liar" => "liar or liar(value=V): follows the algorithm, and reports a false decision",
-            _ => return None,
-        })
+        REGISTRY.iter().find(|registered| registered.name == name).map(|registered| registered.usage)
     }
 
-    /// Which offences of the closed list (B2) a process commits whenever the strategy is seen at work. It takes
-    /// the seed of [`Strategy::behaviour`], since a strategy may draw what it does, and the parameters, since
-    /// what is an offence may hang on them.
+    /// The offences of the closed list (B2) that a process commits whenever it is observed to carry out the strategy.
+    /// Takes the seed of [`Strategy::behaviour`], since a strategy may draw what it does, and the parameters, since an
+    /// offence may depend on them.
     #[must_use]
     pub fn offences(&self, seed: u64, params: &Params) -> &'static [OffenceKind] {
-        match self {
-            // A wrong value and a missing word are offences that nobody could prove.
-            Self::Absent
-            | Self::Silent
-            | Self::Crash { .. }
-            | Self::Distinct { .. }
-            | Self::Collude { .. }
-            | Self::Mimic { .. }
-            | Self::Stall { conduct: None } => &[],
-            Self::Empty => &[OffenceKind::Malformed],
-            Self::Mixed { collude, mimic } => mixed::drawn(collude, mimic, seed).offences(seed, params),
-            Self::LateAppend { .. } | Self::RepeatAppend { .. } | Self::Reader => &[OffenceKind::LateAppend],
-            Self::Stall { conduct: Some(inner) } | Self::Adaptive { then: inner, .. } => {
-                inner.offences(seed, params)
-            }
-            Self::Liar { .. } => match params.spec().append_window {
-                AppendWindow::FirstAccess => &[OffenceKind::FalseDecision],
-                // Different decisions can be honest (SPEC section 9).
-                AppendWindow::Open => &[],
-            },
-        }
+        of_definition!(self, strategy => strategy.offences(seed, params))
     }
 
-    /// Whether it comes to an end by itself, as a correct process does: it reports a decision, or stops. A run
-    /// waits for those that do, so that the evidence of what they did is whole.
+    /// Whether a process with this strategy joins at all.
+    #[must_use]
+    pub fn joins(&self) -> bool {
+        of_definition!(self, strategy => strategy.joins())
+    }
+
+    /// Whether the strategy comes to an end by itself, as a correct process does: it reports a decision, or stops. A
+    /// run waits for those that do, so that the evidence of their actions is whole.
     #[must_use]
     pub fn ends(&self) -> bool {
-        match self {
-            Self::Absent | Self::Silent => false,
-            Self::Stall { conduct: Some(inner) } | Self::Adaptive { then: inner, .. } => inner.ends(),
-            _ => true,
-        }
+        of_definition!(self, strategy => strategy.ends())
     }
 
-    /// What process `me` does. Where the strategy follows Algorithm 1 for a while, it proposes `proposal`;
-    /// whatever it draws, it draws from `seed`.
+    /// The behaviour of process `me`. Where the strategy follows Algorithm 1, it proposes `proposal`; what it draws, it
+    /// draws from `seed`.
     #[must_use]
     pub fn behaviour(&self, me: ProcessId, proposal: &Value, seed: u64) -> Box<dyn Behaviour> {
-        let proposed = || proposal.clone();
-        match self.clone() {
-            Self::Absent => Box::new(Absent),
-            Self::Silent => Box::new(Silent),
-            Self::Crash { access } => Box::new(Crash::new(access, proposed())),
-            Self::Empty => Box::new(Empty),
-            Self::Distinct { value } => Box::new(Distinct::new(me, value)),
-            Self::Collude { value } => Box::new(Collude::new(value)),
-            Self::Mimic { value } => Box::new(Mimic::new(value)),
-            Self::Mixed { collude, mimic } => {
-                mixed::drawn(&collude, &mimic, seed).behaviour(me, proposal, seed)
-            }
-            Self::LateAppend { access, value } => Box::new(LateAppend::new(access, value)),
-            Self::RepeatAppend { value } => Box::new(RepeatAppend::new(me, value, proposed())),
-            Self::Reader => Box::new(Reader::new(proposed())),
-            Self::Stall { conduct: None } => Box::new(Stall::new(Box::new(Correct::new(proposed())))),
-            Self::Stall { conduct: Some(inner) } => Box::new(Stall::new(inner.behaviour(me, proposal, seed))),
-            Self::Adaptive { phase, then } => {
-                Box::new(Adaptive::new(phase, proposed(), then.behaviour(me, proposal, seed)))
-            }
-            Self::Liar { value } => Box::new(Liar::new(proposed(), value.unwrap_or_else(|| own_value(me)))),
-        }
+        of_definition!(self, strategy => strategy.behaviour(me, proposal, seed))
+    }
+
+    /// Whether the history shows that the process carried out the strategy (B3).
+    fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool {
+        of_definition!(self, strategy => strategy.is_shown_by(process))
     }
 }
 
-/// A value that no other process has: `byzantine-7` for process 7. Also what a Byzantine process proposes
-/// that is not told what to propose.
-#[must_use]
-pub fn own_value(me: ProcessId) -> Value {
-    Value::new(format!("byzantine-{me}").as_bytes()).expect("the text is not empty")
+fn name_of<D: Definition>(_: &D) -> &'static str {
+    D::NAME
 }
 
-/// What those do who have done their worst: they read on and leave by the true mode, so that nobody waits for
-/// them and they commit no other offence than theirs. Where there is no mode, leaving by any value beats being
-/// waited for.
-fn read_and_leave(view: &View, otherwise: &Value) -> Act {
-    match read_and_decide(view) {
-        Act::Silent => Act::Decide(otherwise.clone()),
-        act => act,
+impl Nested for Strategy {
+    fn parse_within(text: &str, depth: usize) -> Result<Self, StrategyError> {
+        let mut given = match short_form(text, depth) {
+            Some(given) => given,
+            None => Arguments::parse(text, VOCABULARY, depth)?,
+        };
+        let named = REGISTRY.iter().find(|registered| registered.name == given.name());
+        let strategy = (named.expect("the arguments bear a name of the registry").parse)(&mut given)?;
+        given.finish()?;
+        Ok(strategy)
+    }
+
+    fn joins(&self) -> bool {
+        self.joins()
+    }
+}
+
+/// The arguments of a text `name@K`, if the strategy of that name has a short form.
+fn short_form(text: &str, depth: usize) -> Option<Arguments<'_>> {
+    REGISTRY.iter().find_map(|registered| {
+        let value = text.trim().strip_prefix(registered.name)?.strip_prefix('@')?;
+        Some(Arguments::short(registered.name, registered.usage, registered.short_key?, value.trim(), depth))
+    })
+}
+
+impl AnyStrategy for Strategy {
+    fn offences(&self, seed: u64, params: &Params) -> &'static [OffenceKind] {
+        self.offences(seed, params)
+    }
+
+    fn ends(&self) -> bool {
+        self.ends()
+    }
+
+    fn behaviour(&self, me: ProcessId, proposal: &Value, seed: u64) -> Box<dyn Behaviour> {
+        self.behaviour(me, proposal, seed)
+    }
+
+    fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool {
+        self.is_shown_by(process)
+    }
+}
+
+impl FromStr for Strategy {
+    type Err = StrategyError;
+
+    fn from_str(text: &str) -> Result<Self, StrategyError> {
+        Self::parse_within(text, MAX_DEPTH)
+    }
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let arguments = of_definition!(self, strategy => strategy.arguments());
+        if arguments.is_empty() {
+            return f.pad(self.name());
+        }
+        let arguments: Vec<String> = arguments.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        write!(f, "{}({})", self.name(), arguments.join(", "))
+    }
+}
+
+impl From<Strategy> for String {
+    fn from(strategy: Strategy) -> Self {
+        strategy.to_string()
+    }
+}
+
+impl TryFrom<String> for Strategy {
+    type Error = StrategyError;
+
+    fn try_from(text: String) -> Result<Self, StrategyError> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{
+        BoxedStrategy, Just, Strategy as Generator, any, prop, prop_assert_eq, prop_oneof, proptest,
+    };
+
+    use super::*;
+    use crate::types::{AccessNumber, Phase};
+
+    fn refused(text: &str) -> String {
+        text.parse::<Strategy>().unwrap_err().to_string()
+    }
+
+    /// The usages of a strategy, each with its placeholders filled in.
+    fn examples(registered: &Registered) -> Vec<String> {
+        let (usages, _) = registered.usage.split_once(": ").expect("usage, colon, what it does");
+        let filled = |usage: &str| {
+            let usage = usage.replace("access=K", "access=2").replace("phase=K", "phase=2");
+            usage.replace("@K", "@2").replace("=S", "=silent")
+        };
+        usages.split(" or ").map(filled).collect()
+    }
+
+    #[test]
+    fn every_strategy_reads_its_own_usage_and_its_own_text() {
+        for registered in REGISTRY {
+            for example in examples(registered) {
+                let strategy: Strategy = example.parse().unwrap();
+                assert_eq!(strategy.name(), registered.name, "{example}");
+                assert_eq!(strategy.to_string().parse(), Ok(strategy.clone()));
+                let json = serde_json::to_string(&strategy).unwrap();
+                assert_eq!(serde_json::from_str::<Strategy>(&json).unwrap(), strategy);
+            }
+        }
+    }
+
+    #[test]
+    fn every_strategy_has_a_name_of_its_own_and_describes_it() {
+        for registered in REGISTRY {
+            assert!(registered.usage.starts_with(registered.name));
+            assert_eq!(Strategy::describe(registered.name), Some(registered.usage));
+            assert_eq!(Strategy::ALL_NAMES.iter().filter(|name| **name == registered.name).count(), 1);
+        }
+        assert_eq!(Strategy::describe("honest"), None);
+    }
+
+    #[test]
+    fn every_strategy_refuses_an_argument_that_it_does_not_take() {
+        for registered in REGISTRY {
+            for example in examples(registered) {
+                let canonical = example.parse::<Strategy>().unwrap().to_string();
+                let surprised = match canonical.strip_suffix(')') {
+                    Some(open) => format!("{open}, surprise=1)"),
+                    None => format!("{canonical}(surprise=1)"),
+                };
+                assert!(refused(&surprised).starts_with(&format!("{} has no use for", registered.name)));
+            }
+        }
+    }
+
+    #[test]
+    fn every_strategy_that_joins_stands_within_another() {
+        for example in REGISTRY.iter().flat_map(examples) {
+            let inner: Strategy = example.parse().unwrap();
+            let nested = format!("adaptive(phase=1, then={inner})").parse::<Strategy>();
+            assert_eq!(nested.is_ok(), inner.joins(), "{example}");
+            if let Ok(outer) = nested {
+                assert_eq!(outer.ends(), inner.ends(), "{example}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_crash_may_be_written_as_the_rules_write_it() {
+        assert_eq!("crash@3".parse::<Strategy>().unwrap().to_string(), "crash(access=3)");
+        assert_eq!(refused("crash@0"), "crash: access = \"0\": give the number of an access, from 1 on");
+        assert!(refused("stall@3").starts_with("there is no strategy \"stall@3\""));
+    }
+
+    #[test]
+    fn strategies_stand_within_strategies_to_a_small_depth() {
+        let text = "adaptive(phase=3, then=stall(conduct=mixed(collude=0, mimic=b)))";
+        let strategy: Strategy = text.parse().unwrap();
+        assert_eq!(strategy.to_string(), text);
+        let spaced = "adaptive( then = late-append(access=2, value=0x2c28) , phase=9 )";
+        let strategy: Strategy = spaced.parse().unwrap();
+        assert_eq!(strategy.to_string(), "adaptive(phase=9, then=late-append(access=2, value=0x2c28))");
+
+        let nested = |depth| format!("{}{}", "stall(conduct=".repeat(depth), ")".repeat(depth));
+        let within = |depth| nested(depth).replacen("=)", "=silent)", 1);
+        assert!(within(MAX_DEPTH).parse::<Strategy>().is_ok());
+        assert!(
+            refused(&within(MAX_DEPTH + 1)).ends_with("give a strategy that is not so deep inside others")
+        );
+        assert!(refused(&within(100_000)).ends_with("give a strategy that is not so deep inside others"));
+    }
+
+    #[test]
+    fn what_is_wrong_with_an_inner_strategy_is_told() {
+        assert!(
+            refused("adaptive(phase=2)").starts_with("adaptive lacks then: write adaptive(phase=K, then=S)")
+        );
+        assert!(refused("adaptive(phase=2, then=collude)").starts_with("collude lacks value"));
+        assert_eq!(
+            refused("stall(conduct=absent)"),
+            "stall: conduct = \"absent\": give a strategy that joins"
+        );
+        assert_eq!(
+            refused("adaptive(phase=0, then=silent)"),
+            "adaptive: phase = \"0\": give the number of a phase, from 1 on"
+        );
+        assert!(refused("mimic").starts_with("mimic lacks value: write mimic(value=V)"));
+        assert!(refused("mixed(collude=0)").starts_with("mixed lacks mimic"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_what_to_write() {
+        assert_eq!(
+            refused("slient"),
+            "there is no strategy \"slient\": give one of absent, silent, crash, empty, distinct, collude, mimic, \
+             mixed, late-append, repeat-append, reader, stall, adaptive, liar"
+        );
+        assert_eq!(
+            refused("silent(value=a)"),
+            "silent has no use for \"value\": write silent: joins, then says nothing"
+        );
+        assert!(refused("collude").starts_with("collude lacks value: write collude(value=V)"));
+        assert!(refused("collude(value=a, value=b)").starts_with("collude has no use for \"value\""));
+        assert!(refused("late-append(value=a)").starts_with("late-append lacks access"));
+        assert_eq!(
+            refused("late-append(access=1, value=a)"),
+            "late-append: access = \"1\": give the number of an access, from 2 on"
+        );
+        assert!(refused("collude(value=0x4)").starts_with("collude: value = \"0x4\": give a text"));
+        assert!(refused("collude(value=)").starts_with("collude: value = \"\": give a text"));
+        for text in [
+            "collude(value=a",
+            "collude(value)",
+            "collude(value=a,)",
+            "collude(value=a))",
+            "stall(conduct=(silent)",
+        ] {
+            assert!(refused(text).ends_with("write name or name(key=value, key=value)"), "{text}");
+        }
+    }
+
+    #[test]
+    fn spaces_and_empty_parentheses_are_forgiven() {
+        let same = |text: &str| text.parse::<Strategy>().unwrap().to_string();
+        assert_eq!(same(" late-append ( value = b ,access=2 ) "), "late-append(access=2, value=b)");
+        assert_eq!(same("distinct()"), "distinct");
+    }
+
+    fn any_strategy() -> impl Generator<Value = Strategy> {
+        let value = || prop::collection::vec(any::<u8>(), 1..6).prop_map(|bytes| Value::new(&bytes).unwrap());
+        let text = || "[a-c ,()=x0\"]{1,6}".prop_map(|text| Value::new(text.as_bytes()).unwrap());
+        let value = move || prop_oneof![value(), text()];
+        let access = || (2_u64..).prop_map(|access| AccessNumber::new(access).unwrap());
+        let maybe = || prop::option::of(value());
+        let inner = prop_oneof![
+            Just(Strategy::Silent(Silent)),
+            Just(Strategy::Empty(Empty)),
+            Just(Strategy::Reader(Reader)),
+            access().prop_map(|access| Strategy::Crash(Crash { access })),
+            value().prop_map(|value| Strategy::Collude(Collude { value })),
+            value().prop_map(|value| Strategy::Mimic(Mimic { value })),
+            maybe().prop_map(|value| Strategy::Distinct(Distinct { value })),
+            maybe().prop_map(|value| Strategy::RepeatAppend(RepeatAppend { value })),
+            maybe().prop_map(|value| Strategy::Liar(Liar { value })),
+            (value(), value()).prop_map(|(collude, mimic)| Strategy::Mixed(Mixed { collude, mimic })),
+            (access(), value())
+                .prop_map(|(access, value)| Strategy::LateAppend(LateAppend { access, value })),
+        ];
+        let outer = |inner: BoxedStrategy<Strategy>| {
+            let phase = (1_u64..).prop_map(|phase| Phase::new(phase).unwrap());
+            let inner = inner.prop_map(Box::new);
+            prop_oneof![
+                prop::option::of(inner.clone()).prop_map(|conduct| Strategy::Stall(Stall { conduct })),
+                (phase, inner).prop_map(|(phase, then)| Strategy::Adaptive(Adaptive { phase, then })),
+            ]
+        };
+        let depth = u32::try_from(MAX_DEPTH).unwrap();
+        prop_oneof![1 => Just(Strategy::Absent(Absent)), 20 => inner.prop_recursive(depth, 8, 1, outer)]
+    }
+
+    proptest! {
+        #[test]
+        fn the_canonical_text_reads_back(strategy in any_strategy()) {
+            prop_assert_eq!(strategy.to_string().parse(), Ok(strategy.clone()));
+            let json = serde_json::to_string(&strategy).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Strategy>(&json).unwrap(), strategy);
+        }
     }
 }

@@ -1,30 +1,59 @@
 //! Appends again and again.
 //!
 //! Algorithm 1 as printed leaves room for more than one append of a process (the list takes up to n entries, and
-//! there are W first accesses); under `first_access` each append after the first is answered LIMIT_REACHED
-//! and is an offence (A2, B2). It stops when a correct process would have all it needs, reads the list and
-//! leaves by its mode, so that it costs nobody patience.
+//! there are W first accesses); under `first_access` each append after the first is answered LIMIT_REACHED and is an
+//! offence (A2, B2). It stops when a correct process would have read all that it needs, reads the list and leaves by
+//! its mode, so that it costs nobody patience.
 
-use super::read_and_leave;
+use super::definition::{Definition, read_and_leave};
+use super::observations::ObservedProcess;
+use super::parse::{Arguments, StrategyError, value_text};
+use crate::history::OffenceKind;
+use crate::params::Params;
 use crate::process::{Act, Behaviour, View};
 use crate::types::{ProcessId, Value};
 
-/// Appends in every access in which a correct process would act: 1 + c of them.
-#[derive(Clone, Debug)]
+/// Appends in every access that a correct process would make: 1 + c of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepeatAppend {
+    /// The value that it appends every time; without one, its proposal and then values that nobody else has.
+    pub value: Option<Value>,
+}
+
+impl Definition for RepeatAppend {
+    const NAME: &'static str = "repeat-append";
+    const USAGE: &'static str =
+        "repeat-append or repeat-append(value=V): appends in every access, V or ever new values";
+
+    fn parse(given: &mut Arguments<'_>) -> Result<Self, StrategyError> {
+        Ok(Self { value: given.value("value")? })
+    }
+
+    fn arguments(&self) -> Vec<(&'static str, String)> {
+        self.value.iter().map(|value| ("value", value_text(value))).collect()
+    }
+
+    fn offences(&self, _: u64, _: &Params) -> &'static [OffenceKind] {
+        &[OffenceKind::LateAppend]
+    }
+
+    fn behaviour(&self, me: ProcessId, proposal: &Value, _: u64) -> Box<dyn Behaviour> {
+        Box::new(Appending { me, value: self.value.clone(), proposal: proposal.clone() })
+    }
+
+    fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool {
+        (process.from.max(2)..process.next_access()).any(|number| process.append(number).is_some())
+    }
+}
+
+struct Appending {
     me: ProcessId,
     value: Option<Value>,
     proposal: Value,
 }
 
-impl RepeatAppend {
-    /// Appends this value every time; without one, its proposal first and then values that nobody else has.
-    #[must_use]
-    pub fn new(me: ProcessId, value: Option<Value>, proposal: Value) -> Self {
-        Self { me, value, proposal }
-    }
-
-    /// What the access of this number appends.
+impl Appending {
+    /// The value that the access of this number appends.
     fn value(&self, number: u64) -> Value {
         match &self.value {
             Some(value) => value.clone(),
@@ -37,11 +66,22 @@ impl RepeatAppend {
     }
 }
 
-impl Behaviour for RepeatAppend {
+impl Behaviour for Appending {
     fn act(&mut self, view: &View) -> Act {
         if view.answered <= u64::from(view.params.reads()) {
             return Act::append(&self.value(view.answered + 1));
         }
         read_and_leave(view, &self.proposal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::test_events::{append, fired, joined, read};
+
+    #[test]
+    fn repetition_shows_by_an_append_after_the_first_access() {
+        assert_eq!(fired("repeat-append", vec![joined(), append(1, "a"), append(2, "a")]), 1);
+        assert_eq!(fired("repeat-append", vec![joined(), append(1, "a"), read(2)]), 0);
     }
 }

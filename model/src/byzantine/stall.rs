@@ -1,30 +1,85 @@
-//! Does what another conduct does, each access as late as its patience allows.
+//! Acts like another strategy, or like a correct process, and sends each access as late as its patience allows.
 //!
-//! Patience is a total (F3), so the first access takes nearly all of it and the later ones hardly any more:
-//! whoever stalls costs the others no more than whoever is silent, and is always in time.
+//! Patience is a total (F3), so the first access takes nearly all of it and the later ones hardly any: a process that
+//! stalls costs the others no more than a silent one, and is always in time.
 
-use crate::process::{Act, Behaviour, SendTime, View};
+use super::definition::{AnyStrategy, Definition};
+use super::observations::ObservedProcess;
+use super::parse::{Arguments, StrategyError};
+use crate::history::OffenceKind;
+use crate::params::Params;
+use crate::process::{Act, Behaviour, Correct, SendTime, View};
+use crate::types::{ProcessId, Value};
 
-/// Sends every access of a conduct at the last moment.
-pub struct Stall(Box<dyn Behaviour>);
+/// Sends each access at the last moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stall<S> {
+    /// What it does, apart from the moment; without one, what a correct process does.
+    pub conduct: Option<Box<S>>,
+}
 
-impl Stall {
-    /// Holds back the accesses of this conduct.
-    #[must_use]
-    pub fn new(conduct: Box<dyn Behaviour>) -> Self {
-        Self(conduct)
+impl<S: AnyStrategy> Definition for Stall<S> {
+    const NAME: &'static str = "stall";
+    const USAGE: &'static str =
+        "stall or stall(conduct=S): does what S does, or a correct one, at the last moment";
+
+    fn parse(given: &mut Arguments<'_>) -> Result<Self, StrategyError> {
+        Ok(Self { conduct: given.strategy("conduct")? })
+    }
+
+    fn arguments(&self) -> Vec<(&'static str, String)> {
+        self.conduct.iter().map(|conduct| ("conduct", conduct.to_string())).collect()
+    }
+
+    fn offences(&self, seed: u64, params: &Params) -> &'static [OffenceKind] {
+        self.conduct.as_ref().map_or(&[], |conduct| conduct.offences(seed, params))
+    }
+
+    fn ends(&self) -> bool {
+        self.conduct.as_ref().is_none_or(|conduct| conduct.ends())
+    }
+
+    fn behaviour(&self, me: ProcessId, proposal: &Value, seed: u64) -> Box<dyn Behaviour> {
+        Box::new(Stalling(match &self.conduct {
+            Some(conduct) => conduct.behaviour(me, proposal, seed),
+            None => Box::new(Correct::new(proposal.clone())),
+        }))
+    }
+
+    fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool {
+        process.last_stalled() >= process.from
+            && self.conduct.as_ref().is_none_or(|conduct| conduct.is_shown_by(process))
     }
 }
 
-impl Behaviour for Stall {
-    fn joins(&self) -> bool {
-        self.0.joins()
-    }
+/// Holds back the accesses of this behaviour.
+struct Stalling(Box<dyn Behaviour>);
 
+impl Behaviour for Stalling {
     fn act(&mut self, view: &View) -> Act {
         match self.0.act(view) {
             Act::Access { op, .. } => Act::Access { op, when: SendTime::LastMoment },
             act => act,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::test_events::{append, fired, gathered, joined, patience_spent};
+
+    #[test]
+    fn stalling_shows_when_a_phase_waits_long_for_the_process() {
+        assert_eq!(fired("stall", vec![joined(), gathered(), append(1, "a")]), 1);
+        assert_eq!(fired("stall", vec![joined(), append(1, "a"), gathered(), patience_spent()]), 1);
+        assert_eq!(fired("stall", vec![patience_spent(), joined(), append(1, "a"), gathered()]), 0);
+        assert_eq!(fired("stall", vec![joined(), append(1, "a"), gathered()]), 0, "it came in time");
+    }
+
+    #[test]
+    fn stalling_with_a_conduct_shows_only_with_that_conduct() {
+        let colludes = "stall(conduct=collude(value=b))";
+        assert_eq!(fired(colludes, vec![joined(), gathered(), append(1, "b")]), 1);
+        assert_eq!(fired(colludes, vec![joined(), gathered(), append(1, "a")]), 0);
     }
 }

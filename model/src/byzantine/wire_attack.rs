@@ -10,8 +10,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::StrategyError;
-use super::parse::Arguments;
+use super::parse::{Arguments, StrategyError, Vocabulary};
 use crate::counts::RunCounts;
 use crate::history::OffenceKind;
 use crate::types::ProcessId;
@@ -42,7 +41,7 @@ pub enum WireAttackKind {
 }
 
 /// What is known of a kind of attack.
-struct Facts {
+struct AttackSpec {
     name: &'static str,
     /// What there can be more or less of.
     key: &'static str,
@@ -50,7 +49,7 @@ struct Facts {
     /// The most of it: an attack is bounded, so that it never is the attack of our own machine on itself.
     most: u32,
     wanted: &'static str,
-    describe: &'static str,
+    usage: &'static str,
     offences: &'static [OffenceKind],
     shown_by: ShownBy,
 }
@@ -81,107 +80,107 @@ impl WireAttackKind {
         Self::ResetFlood,
     ];
 
-    const fn facts(self) -> Facts {
+    const fn spec(self) -> AttackSpec {
         match self {
-            Self::Impersonate => Facts {
+            Self::Impersonate => AttackSpec {
                 name: "impersonate",
                 key: "rounds",
                 default: 3,
                 most: 1_000,
                 wanted: "a number from 1 to 1000",
-                describe: "impersonate(rounds=K): K times, calls without identity, with two, with an unknown one, and \
+                usage: "impersonate(rounds=K): K times, calls without identity, with two, with an unknown one, and \
                            in roles that it has not",
                 offences: &[OffenceKind::ForeignIdentity],
                 shown_by: ShownBy::CountOfProcess(&["NOT_CREATOR", "NOT_COORDINATOR"]),
             },
-            Self::OutOfTurn => Facts {
+            Self::OutOfTurn => AttackSpec {
                 name: "out-of-turn",
                 key: "calls",
                 default: 50,
                 most: 10_000,
                 wanted: "a number from 1 to 10000",
-                describe: "out-of-turn(calls=K): K calls with no_wait, also in the phases of others",
+                usage: "out-of-turn(calls=K): K calls with no_wait, also in the phases of others",
                 offences: &[],
                 shown_by: ShownBy::CountOfProcess(&["NOT_YOUR_PHASE"]),
             },
-            Self::Double => Facts {
+            Self::Double => AttackSpec {
                 name: "double",
                 key: "times",
                 default: 3,
                 most: 1_000,
                 wanted: "a number from 1 to 1000",
-                describe: "double(times=K): K times another content for one access number within one session",
+                usage: "double(times=K): K times another content for one access number within one session",
                 offences: &[OffenceKind::OtherContent],
                 shown_by: ShownBy::CountOfProcess(&["ACCESS_CONTENT_DIFFERS"]),
             },
-            Self::Replay => Facts {
+            Self::Replay => AttackSpec {
                 name: "replay",
                 key: "times",
                 default: 5,
                 most: 1_000,
                 wanted: "a number from 1 to 1000",
-                describe: "replay(times=K): its own old messages K times again, in this session, an older one, and after \
+                usage: "replay(times=K): its own old messages K times again, in this session, an older one, and after \
                            it has left",
                 offences: &[],
                 shown_by: ShownBy::CountOfProcess(&["accesses_repeated"]),
             },
-            Self::Flood => Facts {
+            Self::Flood => AttackSpec {
                 name: "flood",
                 key: "frames",
                 default: 5_000,
                 most: 1_000_000,
                 wanted: "a number from 1 to 1000000",
-                describe: "flood(frames=K): K accesses ahead on one stream and as many calls, as fast as it can",
+                usage: "flood(frames=K): K accesses ahead on one stream and as many calls, as fast as it can",
                 offences: &[OffenceKind::QuotaExceeded],
                 shown_by: ShownBy::CountOfProcess(&["TOO_MANY_WAITING"]),
             },
-            Self::Oversize => Facts {
+            Self::Oversize => AttackSpec {
                 name: "oversize",
                 key: "messages",
                 default: 3,
                 most: 100,
                 wanted: "a number from 1 to 100",
-                describe: "oversize(messages=K): K values and K whole messages above their limits",
+                usage: "oversize(messages=K): K values and K whole messages above their limits",
                 offences: &[OffenceKind::Oversized],
                 shown_by: ShownBy::CountOfProcess(&["VALUE_TOO_LARGE", "messages_oversized"]),
             },
-            Self::Garbage => Facts {
+            Self::Garbage => AttackSpec {
                 name: "garbage",
                 key: "messages",
                 default: 10,
                 most: 10_000,
                 wanted: "a number from 1 to 10000",
-                describe: "garbage(messages=K): K calls, K streams and K connections with bytes that are no message",
+                usage: "garbage(messages=K): K calls, K streams and K connections with bytes that are no message",
                 offences: &[OffenceKind::Malformed],
                 shown_by: ShownBy::CountOfProcess(&["messages_undecodable"]),
             },
-            Self::SlowRead => Facts {
+            Self::SlowRead => AttackSpec {
                 name: "slow-read",
                 key: "frames",
                 default: 4_096,
                 most: 1_000_000,
                 wanted: "a number from 1 to 1000000",
-                describe: "slow-read(frames=K): asks for K answers on a stream that it never reads",
+                usage: "slow-read(frames=K): asks for K answers on a stream that it never reads",
                 offences: &[],
                 shown_by: ShownBy::CountOfProcess(&["streams_stalled"]),
             },
-            Self::SlowOpen => Facts {
+            Self::SlowOpen => AttackSpec {
                 name: "slow-open",
                 key: "connections",
                 default: 64,
                 most: 10_000,
                 wanted: "a number from 1 to 10000",
-                describe: "slow-open(connections=K): opens K connections and says nothing",
+                usage: "slow-open(connections=K): opens K connections and says nothing",
                 offences: &[],
                 shown_by: ShownBy::CountOfServer("connections_silent"),
             },
-            Self::ResetFlood => Facts {
+            Self::ResetFlood => AttackSpec {
                 name: "reset-flood",
                 key: "streams",
                 default: 5_000,
                 most: 1_000_000,
                 wanted: "a number from 1 to 1000000",
-                describe: "reset-flood(streams=K): opens K streams and resets each at once",
+                usage: "reset-flood(streams=K): opens K streams and resets each at once",
                 offences: &[],
                 shown_by: ShownBy::CountOfProcess(&["connections_reset_flooded"]),
             },
@@ -191,7 +190,7 @@ impl WireAttackKind {
     /// Its name, as texts have it.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        self.facts().name
+        self.spec().name
     }
 }
 
@@ -219,7 +218,7 @@ impl WireAttack {
     /// The attack with the count that serves as a default.
     #[must_use]
     pub const fn new(kind: WireAttackKind) -> Self {
-        Self { kind, count: kind.facts().default }
+        Self { kind, count: kind.spec().default }
     }
 
     /// Which it is.
@@ -243,26 +242,37 @@ impl WireAttack {
     /// How the attack of this name is written and what it does, in one line. `None` if there is no such.
     #[must_use]
     pub fn describe(name: &str) -> Option<&'static str> {
-        Some(kind_of(name)?.facts().describe)
+        Some(kind_of(name)?.spec().usage)
     }
 
     /// The offences of B2's list that whoever carries it out has committed. Empty where nothing is done that a
     /// correct process might not do as well, or where nobody can be named.
     #[must_use]
     pub const fn offences(self) -> &'static [OffenceKind] {
-        self.kind.facts().offences
+        self.kind.spec().offences
     }
 
     /// Whether the server's counts show that this process carried the attack out. A count that the server cannot
     /// attribute to a process shows it of every process that has this attack.
     #[must_use]
     pub fn is_shown_by(self, process: ProcessId, counted: &RunCounts) -> bool {
-        match self.kind.facts().shown_by {
+        match self.kind.spec().shown_by {
             ShownBy::CountOfProcess(names) => names.iter().any(|name| counted.of(process).get(name) > 0),
             ShownBy::CountOfServer(name) => counted.all.get(name) > 0,
         }
     }
 }
+
+const USAGES: [&str; 10] = {
+    let mut usages = [""; 10];
+    let mut index = 0;
+    while index < usages.len() {
+        usages[index] = WireAttackKind::ALL[index].spec().usage;
+        index += 1;
+    }
+    usages
+};
+const VOCABULARY: Vocabulary = Vocabulary { names: &WireAttack::ALL_NAMES, usages: &USAGES };
 
 fn kind_of(name: &str) -> Option<WireAttackKind> {
     WireAttackKind::ALL.into_iter().find(|kind| kind.name() == name)
@@ -285,7 +295,7 @@ pub enum WireAttackError {
 impl From<StrategyError> for WireAttackError {
     fn from(error: StrategyError) -> Self {
         match error {
-            StrategyError::UnknownName(name) => Self::UnknownName(name),
+            StrategyError::UnknownName { given, .. } => Self::UnknownName(given),
             StrategyError::Malformed(text) => Self::Malformed(text),
             error => Self::Arguments(error),
         }
@@ -296,10 +306,10 @@ impl FromStr for WireAttack {
     type Err = WireAttackError;
 
     fn from_str(text: &str) -> Result<Self, WireAttackError> {
-        let mut given = Arguments::parse(text, &Self::ALL_NAMES)?;
-        let kind = kind_of(given.strategy);
-        let kind = kind.ok_or_else(|| WireAttackError::UnknownName(given.strategy.to_owned()))?;
-        let Facts { key, default, most, wanted, .. } = kind.facts();
+        let mut given = Arguments::parse(text, VOCABULARY, 0)?;
+        let kind = kind_of(given.name());
+        let kind = kind.ok_or_else(|| WireAttackError::UnknownName(given.name().to_owned()))?;
+        let AttackSpec { key, default, most, wanted, .. } = kind.spec();
         let bounded = |count: &str| count.parse().ok().filter(|count| (1..=most).contains(count));
         let count = given.parsed(key, wanted, bounded)?.unwrap_or(default);
         given.finish()?;
@@ -309,7 +319,7 @@ impl FromStr for WireAttack {
 
 impl fmt::Display for WireAttack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Facts { name, key, .. } = self.kind.facts();
+        let AttackSpec { name, key, .. } = self.kind.spec();
         write!(f, "{name}({key}={})", self.count)
     }
 }
@@ -351,7 +361,7 @@ mod tests {
             let described = WireAttack::describe(attack.name()).unwrap();
             let usage = attack.to_string().replace(&attack.count().to_string(), "K");
             assert!(described.starts_with(&format!("{usage}: ")), "{described}");
-            let Facts { key, most, wanted, .. } = kind.facts();
+            let AttackSpec { key, most, wanted, .. } = kind.spec();
             assert!(wanted.ends_with(&format!(" {most}")), "{wanted}");
             for count in [1, most] {
                 let attack = WireAttack { kind, count };

@@ -9,7 +9,7 @@ use crate::history::{Event, Offence, OffenceKind};
 use crate::invariants::{BrokenRule, Invariants};
 use crate::params::Params;
 use crate::scheduler::{CachedSchedule, PhaseOrder, Schedule};
-use crate::types::{Phase, ProcessId, Value};
+use crate::types::{AccessNumber, Phase, ProcessId, Value};
 
 /// What a history shows.
 #[derive(Debug)]
@@ -66,6 +66,11 @@ impl Seen {
     /// Whether an access of it waits, other than to be withdrawn by its own leaving.
     fn waits(&self) -> bool {
         self.decided.is_none() && self.acts()
+    }
+
+    /// The first access that was accepted and never answered. It may have been withdrawn by the close.
+    pub(super) fn unanswered(&self) -> Option<AccessNumber> {
+        self.acts().then(|| AccessNumber::new(self.answered + 1)).flatten()
     }
 
     /// Whether it waits for an answer at the end, or did until the close.

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use crate::bounds::{self, Premise};
 use crate::params::{AppendWindow, Patience};
 use crate::process::ProcessEnd;
-use crate::types::{Phase, ProcessId, Value};
+use crate::types::{AccessNumber, Phase, ProcessId, Value};
 
 use super::table::SortedSet;
 use super::verdict::{Observed, Property};
@@ -27,7 +27,7 @@ pub(super) struct PropertyFinding {
 pub(super) fn find(case: &Case<'_>, run: &Run<'_>) -> [PropertyFinding; 5] {
     observe(case, run).map(|(property, observed, missing)| {
         let witness = match observed {
-            Observed::Held => Vec::new(),
+            Observed::Held | Observed::Unknown => Vec::new(),
             Observed::Violated => witness(case, run, property),
         };
         PropertyFinding { property, observed, missing, witness }
@@ -50,7 +50,7 @@ pub(super) fn observe(case: &Case<'_>, run: &Run<'_>) -> [(Property, Observed, O
     };
     [
         found(Property::Agreement, decided.len() <= 1, agreement_promised(case)),
-        found(Property::Termination, terminated(case, run, ends.is_ok()), ends),
+        (Property::Termination, terminated(case, run, ends.is_ok()), ends.err()),
         // The mode of entries is an entry, and somebody appended it.
         found(Property::WeakValidity, of_some, Ok(())),
         found(
@@ -96,14 +96,19 @@ fn termination_promised(case: &Case<'_>, run: &Run<'_>) -> Result<(), Premise> {
     Ok(())
 }
 
-/// Where it was promised, a process that has not decided may still do so, or its client failed; what it owes
-/// counts. Where nobody promised it, not to have decided is how it breaks; but what an incomplete history lacks may
-/// be the decision.
-fn terminated(case: &Case<'_>, run: &Run<'_>, promised: bool) -> bool {
-    let in_time = |&process: &ProcessId| overdue(case, run, process).is_none();
-    let decided = |process: &ProcessId| run.decisions.contains(*process);
-    // What an incomplete history lacks may be the decision.
-    run.correct.iter().all(in_time) && (promised || !case.complete || run.correct.iter().all(decided))
+/// Whether every correct process decided in time (V1). A correct process that has not decided breaks termination if the
+/// run shows that the server owed it an answer. Otherwise, where termination was promised or the history may lack the
+/// decision, the run does not show it: the process may have died, or its connection.
+fn terminated(case: &Case<'_>, run: &Run<'_>, promised: bool) -> Observed {
+    if run.correct.iter().any(|&process| overdue(case, run, process).is_some()) {
+        Observed::Violated
+    } else if run.correct.iter().all(|process| run.decisions.contains(*process)) {
+        Observed::Held
+    } else if promised || !case.complete {
+        Observed::Unknown
+    } else {
+        Observed::Violated
+    }
 }
 
 /// How a correct process failed to decide in time.
@@ -112,6 +117,8 @@ enum Overdue {
     Late(Phase),
     /// It found nothing to decide.
     Nothing,
+    /// This access of it was accepted and never answered, while its session stood.
+    Unanswered(AccessNumber),
     /// It had more accesses executed than it takes, and has not decided.
     Never,
 }
@@ -123,9 +130,14 @@ fn overdue(case: &Case<'_>, run: &Run<'_>, process: ProcessId) -> Option<Overdue
     if let Some(ProcessEnd::NothingToDecide) = run.ended(process) {
         return Some(Overdue::Nothing);
     }
+    let seen = run.evidence.of(process);
+    // The process says that its session stood, and the history that the access was accepted: neither alone suffices.
+    let waited_for = run.reports.get(process).and_then(|report| report.unanswered);
+    if let Some(number) = waited_for.filter(|number| case.complete && seen.unanswered() == Some(*number)) {
+        return Some(Overdue::Unanswered(number));
+    }
     // Of a process that failed, or is not at its end yet, only this can be said: it had all the accesses that
     // Algorithm 1 takes and one more.
-    let seen = run.evidence.of(process);
     let needed = 1 + u64::from(case.params.reads()) + seen.reads_lost;
     (seen.executed > needed).then_some(Overdue::Never)
 }
@@ -139,6 +151,10 @@ fn termination(case: &Case<'_>, run: &Run<'_>) -> Vec<String> {
             ))
         }
         Overdue::Nothing => Some(format!("process {process} found nothing to decide")),
+        Overdue::Unanswered(number) => Some(format!(
+            "process {process} has not decided: its access {number} was accepted and never answered, and its session \
+             stood when the run was given up"
+        )),
         Overdue::Never => {
             let executed = run.evidence.of(process).executed;
             Some(format!("process {process} had {executed} accesses executed and has not decided"))

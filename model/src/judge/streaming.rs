@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::evidence::Evidence;
 use super::{Case, Expectations, Run, VerdictSummary};
-use crate::byzantine::Observations;
+use crate::byzantine::{Detection, Observations};
 use crate::cast::Cast;
 use crate::counts::RunCounts;
 use crate::history::Event;
@@ -41,7 +41,7 @@ impl StreamingJudge {
         self.evidence.begin_again(params);
         self.events = 0;
         let anybody = cast.byzantine().next().is_some();
-        self.observations = anybody.then(|| Observations::new(params, cast));
+        self.observations = anybody.then(|| Observations::new(params, cast.byzantine()));
     }
 
     /// Takes in the next event.
@@ -68,7 +68,7 @@ impl StreamingJudge {
     ) -> VerdictSummary {
         self.evidence.end();
         let counted = RunCounts::default();
-        let detect = |observations: &Observations| observations.detect(cast, seed, &counted);
+        let detect = |observations: &Observations| Detection::new(cast, seed, observations, &counted);
         let detection = self.observations.as_ref().map(detect).unwrap_or_default();
         let expected = Expectations::new(params, cast, seed, &detection);
         let case = Case {

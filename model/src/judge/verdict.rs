@@ -45,6 +45,9 @@ pub enum Observed {
     Held,
     /// It did not.
     Violated,
+    /// The run does not show it. Of termination alone: a correct process has not decided, and not because of an
+    /// access that was never answered (V1).
+    Unknown,
 }
 
 /// A property of consensus (V1, V2; paper, Definitions 1 to 3).

@@ -80,7 +80,7 @@ impl SimRun {
         self.clear(&plan.params, plan.seed);
         self.late = plan.cast.latecomers(&plan.params);
         for process in ProcessId::all(plan.params.processes()) {
-            let part = plan.cast.part(process);
+            let part = plan.cast.part(process).filter(|part| part.joins());
             // A wire attack has no behaviour: it needs the network.
             match part.and_then(|part| Some((part.behaviour(process, plan.seed)?, part.ends()))) {
                 Some((behaviour, ends)) => self.add_process(process, &plan.params, behaviour, ends),
@@ -101,7 +101,7 @@ impl SimRun {
         self.events.clear();
     }
 
-    /// Adds the next process. One that joins says hello, unless it comes late.
+    /// Adds the next process, which joins. It says hello, unless it comes late.
     fn add_process(
         &mut self,
         process: ProcessId,
@@ -109,9 +109,6 @@ impl SimRun {
         behaviour: Box<dyn Behaviour>,
         ends: bool,
     ) {
-        if !behaviour.joins() {
-            return self.add_none(process);
-        }
         let params = Arc::clone(params);
         match self.processes.get_mut(process.index()) {
             Some(Some(own)) => {
@@ -270,10 +267,7 @@ impl SimRun {
 
     /// Files the offence that the server files for bytes that are no value (B2).
     fn file(&mut self, process: ProcessId, number: Option<AccessNumber>, error: ValueError) {
-        let kind = match error {
-            ValueError::Empty => OffenceKind::Malformed,
-            ValueError::TooLarge { .. } => OffenceKind::Oversized,
-        };
+        let kind = OffenceKind::from(error);
         let offence = Offence { process, kind, number, phase: None, detail: error.to_string() };
         self.machine.file_offence(self.now, offence, &mut self.events);
     }

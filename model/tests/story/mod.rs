@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use stickycas_model::access::{Answer, AppendAnswer, Op, ReadAnswer};
-use stickycas_model::byzantine::Strategy;
+use stickycas_model::byzantine::{Silent, Strategy};
 use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::judge::{Case, Expectations, Outcome, Verdict, judge};
@@ -59,7 +59,7 @@ impl Story {
         change(&mut spec);
         let part = |word: &&str| match word.strip_prefix('!') {
             None => Part { role: Role::Correct, proposal: value(word) },
-            Some(word) => Part { role: Role::Byzantine(Strategy::Silent), proposal: value(word) },
+            Some(word) => Part { role: Role::Byzantine(Strategy::Silent(Silent)), proposal: value(word) },
         };
         Self {
             params: Arc::new(Params::try_new(spec).unwrap()),
@@ -262,6 +262,7 @@ impl Story {
             phase: self.last_answer.get(&process).copied(),
             from: from.to_vec(),
             ended: ProcessEnd::Decided,
+            unanswered: None,
         });
     }
 

@@ -1,7 +1,6 @@
-//! Nothing that a peer can send makes a conversion panic.
+//! No bytes of a peer make a conversion panic.
 //!
-//! Bytes come in two kinds: random ones, which decode into shallow messages, and well-formed messages with
-//! some bytes changed, which reach the deep ones.
+//! Random bytes decode into shallow messages. Well-formed messages with some bytes changed reach the deep ones.
 
 use std::time::Duration;
 
@@ -11,20 +10,23 @@ use proptest::sample::Index;
 use prost::Message;
 use stickycas_model::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use stickycas_model::params::{Params, ParamsSpec};
-use stickycas_model::process::ProcessEnd;
-use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId, Seed, SessionId, Value};
-use stickycas_proto::attach::{self, Asked};
+use stickycas_model::process::{ProcessEnd, RawOp};
+use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId, RawValue, Seed, SessionId, Value};
+use stickycas_proto::attach::{self, DecodedFrame};
 use stickycas_proto::convert::access::{
-    access_frame, access_from_append, access_from_asked, access_from_read, value_from_asked, value_from_wire,
+    access_frame, access_from_append, access_from_frame, access_from_read, decision_from_frame,
+    value_from_wire,
 };
-use stickycas_proto::convert::answer::{Received, answer_frame, append_response, read_response};
+use stickycas_proto::convert::answer::{AnswerData, append_response};
 use stickycas_proto::convert::history::{event_from_wire, event_to_wire};
-use stickycas_proto::convert::own::{Own, Welcomed, welcome_frame};
+use stickycas_proto::convert::member_state::{MemberState, WelcomeData};
 use stickycas_proto::convert::params::{params_from_wire, spec_from_wire};
-use stickycas_proto::convert::report::Said;
+use stickycas_proto::convert::report::ProcessReport;
 use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::{self, server_frame, watch_response};
+
+use crate::server_messages::{answer_frame, read_response, welcome_frame};
 
 fn params() -> Params {
     Params::try_new(ParamsSpec { max_value_bytes: 16, ..ParamsSpec::new(4, 2, 2) }).expect("valid")
@@ -39,11 +41,11 @@ fn convert_as_everything(bytes: &[u8]) -> Vec<&'static str> {
         ("DecideRequest", decoded(bytes, decide_request)),
         ("AttachRequest", decoded(bytes, attach_request)),
         ("CreateRequest", decoded(bytes, create_request)),
-        ("ReportRequest", decoded(bytes, |report| Said::from_wire(report, &params()).is_ok())),
+        ("ReportRequest", decoded(bytes, |report| ProcessReport::from_wire(report, &params()).is_ok())),
         ("GetRequest", decoded(bytes, |request: &v1::GetRequest| InstanceRef::try_from(request).is_ok())),
         ("AttachResponse", decoded(bytes, attach_response)),
-        ("AppendResponse", decoded(bytes, |response| Received::from_append(response).is_ok())),
-        ("ReadResponse", decoded(bytes, |response| Received::from_read(response, &params()).is_ok())),
+        ("AppendResponse", decoded(bytes, |response| AnswerData::from_append(response).is_ok())),
+        ("ReadResponse", decoded(bytes, |response| AnswerData::from_read(response, &params()).is_ok())),
         ("GetResponse", decoded(bytes, get_response)),
         ("WatchResponse", decoded(bytes, watch_response)),
     ];
@@ -68,16 +70,16 @@ fn decide_request(request: &v1::DecideRequest) -> bool {
 }
 
 fn attach_request(request: &v1::AttachRequest) -> bool {
-    let convert = |asked| match asked {
-        Asked::Nothing => false,
-        Asked::Hello { instance, .. } => instance.is_some(),
-        Asked::Access { number, op, .. } => {
+    let convert = |frame| match frame {
+        DecodedFrame::Unknown => false,
+        DecodedFrame::Hello { instance, .. } => instance.is_some(),
+        DecodedFrame::Access { number, op, .. } => {
             let number = AccessNumber::new(number);
-            access_from_asked(number, op, ProcessId::FIRST, SessionId::FIRST, &params()).is_ok()
+            access_from_frame(number, op, ProcessId::FIRST, SessionId::FIRST, &params()).is_ok()
         }
-        Asked::Decision { value, .. } => value_from_asked(value, &params()).is_ok(),
+        DecodedFrame::Decision { value, .. } => decision_from_frame(value, &params()).is_ok(),
     };
-    attach::Request::from(request.clone()).0.into_iter().map(convert).fold(true, |all, one| all & one)
+    attach::DecodedRequest::from(request.clone()).0.into_iter().map(convert).fold(true, |all, one| all & one)
 }
 
 fn create_request(request: &v1::CreateRequest) -> bool {
@@ -90,11 +92,11 @@ fn create_request(request: &v1::CreateRequest) -> bool {
 fn attach_response(response: &v1::AttachResponse) -> bool {
     let convert = |frame: &v1::ServerFrame| match &frame.frame {
         None => false,
-        Some(server_frame::Frame::Answer(answer)) => Received::from_frame(answer, &params()).is_ok(),
-        Some(server_frame::Frame::Welcome(welcome)) => Welcomed::try_from(welcome.as_ref()).is_ok(),
+        Some(server_frame::Frame::Answer(answer)) => AnswerData::from_frame(answer, &params()).is_ok(),
+        Some(server_frame::Frame::Welcome(welcome)) => WelcomeData::try_from(welcome.as_ref()).is_ok(),
         Some(server_frame::Frame::Refusal(refusal)) => {
-            let refused = Refused::from_frame(refusal);
-            Refused::from_status(&refused.to_status()).is_some()
+            let refused = RpcRefusal::from_frame(refusal);
+            RpcRefusal::from_status(&refused.to_status()).is_some()
         }
         Some(server_frame::Frame::Decided(_) | server_frame::Frame::Replaced(_)) => true,
     };
@@ -102,7 +104,7 @@ fn attach_response(response: &v1::AttachResponse) -> bool {
 }
 
 fn get_response(response: &v1::GetResponse) -> bool {
-    let own = response.own.as_ref().is_none_or(|own| Own::from_wire(own, &params()).is_ok());
+    let own = response.own.as_ref().is_none_or(|own| MemberState::from_wire(own, &params()).is_ok());
     let parameters = response.instance.as_ref().and_then(|instance| instance.parameters.as_ref());
     own & parameters.is_some_and(|parameters| params_from_wire(parameters).is_ok())
 }
@@ -122,7 +124,7 @@ fn well_formed() -> Vec<(&'static str, Vec<u8>)> {
     let value = Value::new(b"apple").expect("not empty");
     let instance_id = InstanceId::new(7).to_string();
     let append = Op::Append(value.clone());
-    let own = Own {
+    let own = MemberState {
         process: ProcessId::FIRST,
         next: AccessNumber::FIRST.next(),
         waiting: vec![(AccessNumber::FIRST, append.clone())],
@@ -134,17 +136,17 @@ fn well_formed() -> Vec<(&'static str, Vec<u8>)> {
     let parameters = Some(v1::Parameters::from(&params()));
     let instance = Some(v1::Instance { parameters: parameters.clone(), ..Default::default() });
     let hello = v1::Hello { channel: 1, instance_id: instance_id.clone(), incarnation: 3 };
-    let access = access_frame(1, AccessNumber::FIRST, &append);
+    let append_of_frame = RawOp::Append(RawValue::new(value.as_bytes()));
+    let access = access_frame(1, AccessNumber::FIRST, &append_of_frame);
     let decision = v1::Decision { channel: 1, value: value.to_bytes() };
     let welcome = welcome_frame(1, SessionId::FIRST, &own, &params());
-    let read_frame =
-        answer_frame(1, AccessNumber::FIRST, None, &Answer::Read(read), |_| entries.iter().cloned());
-    let refusal = Refused::internal().with_retry_after(Duration::from_millis(1)).to_frame(1, None);
-    let request = v1::AttachRequest { frames: vec![hello.into(), access.into(), decision.into()] };
+    let read_frame = answer_frame(1, AccessNumber::FIRST, None, &Answer::Read(read), &entries);
+    let refusal = RpcRefusal::internal().with_retry_after(Duration::from_millis(1)).to_frame(1, None);
+    let request = v1::AttachRequest { frames: vec![hello.into(), access, decision.into()] };
     let response = v1::AttachResponse { frames: vec![welcome.into(), read_frame.into(), refusal.into()] };
     let append = v1::AppendRequest { instance_id, access_number: 1, value: value.to_bytes(), no_wait: true };
     let create = v1::CreateRequest { name: "run".to_owned(), parameters, roster: vec![] };
-    let report = Said {
+    let report = ProcessReport {
         decision: Some(value.clone()),
         phase: Some(Phase::FIRST),
         from: vec![value.clone()],
@@ -157,7 +159,7 @@ fn well_formed() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("AppendRequest", append.encode_to_vec()),
         ("AppendResponse", append_response(Some(Phase::FIRST), AppendAnswer::Failed).encode_to_vec()),
-        ("ReadResponse", read_response(None, &read, entries.iter().cloned()).encode_to_vec()),
+        ("ReadResponse", read_response(None, &read, &entries).encode_to_vec()),
         ("ReportRequest", report.to_wire(InstanceId::new(7)).encode_to_vec()),
         ("AttachRequest", request.encode_to_vec()),
         ("AttachResponse", response.encode_to_vec()),
@@ -182,7 +184,7 @@ proptest! {
     }
 
     #[test]
-    fn a_spoiled_message_never_panics(which: Index, changes in vec(any::<(Index, u8)>(), 1..6)) {
+    fn a_damaged_message_never_panics(which: Index, changes in vec(any::<(Index, u8)>(), 1..6)) {
         let (_, mut bytes) = which.get(&well_formed()).clone();
         for (at, byte) in changes {
             *at.get_mut(&mut bytes) = byte;
@@ -191,7 +193,7 @@ proptest! {
     }
 
     #[test]
-    fn a_spoiled_event_never_panics(
+    fn a_damaged_event_never_panics(
         recorded in crate::strategies::recorded(),
         changes in vec(any::<(Index, u8)>(), 1..6),
     ) {

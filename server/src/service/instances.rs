@@ -1,7 +1,6 @@
 //! `InstanceService`: create, get, list, watch, close.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use prost_types::Timestamp;
 use stickycas_model::history::{Offence, OffenceKind};
@@ -11,7 +10,7 @@ use stickycas_model::types::Phase;
 use stickycas_proto::convert::params::spec_from_wire;
 use stickycas_proto::convert::{WireError, duration_to_wire};
 use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
-use stickycas_proto::status::{Details, Refused};
+use stickycas_proto::status::{RefusalDetails, RpcRefusal};
 use stickycas_proto::v1::instance_service_server::InstanceService;
 use stickycas_proto::v1::{
     self, CloseRequest, CloseResponse, CreateRequest, CreateResponse, GetRequest, GetResponse, ListRequest,
@@ -22,10 +21,10 @@ use tonic::{Request, Response, Status};
 use super::Service;
 use super::status::{own_to_wire, state_to_wire, status_to_wire};
 use super::watch::WatchStream;
-use crate::identity::Caller;
-use crate::instances::{Draft, Instance, draw_seed};
+use crate::call_layer::Caller;
+use crate::instances::{CreateSpec, Instance, draw_seed};
 use crate::limits::Limits;
-use crate::principals::Share;
+use crate::quota::Quota;
 
 #[tonic::async_trait]
 impl InstanceService for Service {
@@ -34,26 +33,26 @@ impl InstanceService for Service {
         if !caller.coordinator {
             let why =
                 format!("{:?} may not create instances: it is no coordinator", caller.principal.as_str());
-            caller.account.blame(OffenceKind::ForeignIdentity, &why);
-            return Err(Refused::new(RefusalReason::NotCoordinator, why).into());
+            caller.account.file_offence(OffenceKind::ForeignIdentity, &why);
+            return Err(RpcRefusal::new(RefusalReason::NotCoordinator, why).into());
         }
-        let draft = draft(request.into_inner(), &self.0.limits)?;
-        let (instance, created) = self.0.instances.create(&caller.principal, draft)?;
-        let definition = instance.definition();
+        let spec = create_spec(request.into_inner(), &self.0.limits)?;
+        let (instance, created) = self.0.instances.create(&caller.principal, spec).committed().await??;
+        let config = instance.config();
         if created {
             let processes = instance.params().processes();
-            tracing::info!(instance = %definition.id, name = ?definition.name, processes, "created");
+            tracing::info!(instance = %config.id, name = ?config.name, processes, "created");
         }
         Ok(Response::new(CreateResponse { instance: Some(instance_to_wire(&instance)), created }))
     }
 
     async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
         let caller = self.caller(request.extensions())?;
-        let which = InstanceRef::try_from(request.get_ref()).map_err(|error| Refused::from(&error))?;
+        let which = InstanceRef::try_from(request.get_ref()).map_err(|error| RpcRefusal::from(&error))?;
         let instance = self.0.instances.find(&which)?;
-        may_look(&caller, &instance)?;
+        authorize_view(&caller, &instance)?;
         let process = instance.process_of(&caller.principal);
-        let (status, own) = instance.status(process);
+        let (status, own) = instance.status(process).committed().await?;
         Ok(Response::new(GetResponse {
             instance: Some(instance_to_wire(&instance)),
             status: Some(status_to_wire(&status, self.0.limits.status_rows)),
@@ -72,16 +71,19 @@ impl InstanceService for Service {
         let after = match request.page_token.as_str() {
             "" => None,
             token => Some(token.parse::<InstanceId>().map_err(|_| {
-                Refused::new(RefusalReason::Malformed, "page_token is none that this server gave")
+                RpcRefusal::new(RefusalReason::Malformed, "page_token is none that this server gave")
             })?),
         };
         let page = self.0.instances.after(after, size);
         let next_page_token = match page.last() {
-            Some(last) if page.len() == size => last.definition().id.to_string(),
+            Some(last) if page.len() == size => last.config().id.to_string(),
             _ => String::new(),
         };
-        let visible = page.iter().filter(|instance| may_look(&caller, instance).is_ok());
-        Ok(Response::new(ListResponse { instances: visible.map(summary).collect(), next_page_token }))
+        let mut instances = Vec::new();
+        for instance in page.iter().filter(|instance| authorize_view(&caller, instance).is_ok()) {
+            instances.push(summary(instance, instance.state().committed().await?));
+        }
+        Ok(Response::new(ListResponse { instances, next_page_token }))
     }
 
     type WatchStream = WatchStream;
@@ -89,29 +91,32 @@ impl InstanceService for Service {
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<WatchStream>, Status> {
         let caller = self.caller(request.extensions())?;
         let request = request.into_inner();
-        let id: InstanceId = request.instance_id.parse().map_err(|error: WireError| Refused::from(&error))?;
+        let id: InstanceId =
+            request.instance_id.parse().map_err(|error: WireError| RpcRefusal::from(&error))?;
         let instance = self.0.instances.get(id)?;
-        may_look(&caller, &instance)?;
+        authorize_view(&caller, &instance)?;
         let from = Phase::new(request.from_phase);
         if request.snapshot_first && from.is_some() {
             let why = "snapshot_first goes with from_phase = 0 only";
-            return Err(Refused::new(RefusalReason::Malformed, why).into());
+            return Err(RpcRefusal::new(RefusalReason::Malformed, why).into());
         }
-        let place = caller.account.take(Share::WatchStreams);
-        let place =
-            place.inspect_err(|refused| accuse(&caller, &instance, OffenceKind::QuotaExceeded, refused))?;
+        let permit = caller.account.take(Quota::WatchStreams);
+        let permit = permit
+            .inspect_err(|refused| file_offence(&caller, &instance, OffenceKind::QuotaExceeded, refused))?;
         let stream = if request.snapshot_first {
-            WatchStream::with_snapshot(self, instance, place)
+            let snapshot = instance.snapshot().committed().await?;
+            WatchStream::with_snapshot(self, instance, &snapshot, permit)
         } else {
-            let index = instance.start_of(from).map_err(|not_kept| {
+            let index = instance.start_of(from).map_err(|truncated| {
                 let why = format!(
                     "the oldest phase kept is {}: ask for it, or for a snapshot first",
-                    not_kept.oldest
+                    truncated.oldest
                 );
-                let details = Details { oldest_phase: Some(not_kept.oldest), ..Details::default() };
-                Refused::new(RefusalReason::PhaseNotKept, why).with_details(details)
+                let details =
+                    RefusalDetails { oldest_phase: Some(truncated.oldest), ..RefusalDetails::default() };
+                RpcRefusal::new(RefusalReason::PhaseNotKept, why).with_details(details)
             })?;
-            WatchStream::from_index(self, instance, index, place)
+            WatchStream::from_index(self, instance, index, permit)
         };
         Ok(Response::new(stream))
     }
@@ -119,36 +124,36 @@ impl InstanceService for Service {
     async fn close(&self, request: Request<CloseRequest>) -> Result<Response<CloseResponse>, Status> {
         let caller = self.caller(request.extensions())?;
         let id: InstanceId =
-            request.get_ref().instance_id.parse().map_err(|error: WireError| Refused::from(&error))?;
+            request.get_ref().instance_id.parse().map_err(|error: WireError| RpcRefusal::from(&error))?;
         let instance = self.0.instances.get(id)?;
-        if instance.definition().terms.creator != caller.principal {
+        if instance.config().shared.creator != caller.principal {
             let why = format!("only its creator closes instance {id}");
-            let refused = Refused::new(RefusalReason::NotCreator, why);
-            accuse(&caller, &instance, OffenceKind::ForeignIdentity, &refused);
+            let refused = RpcRefusal::new(RefusalReason::NotCreator, why);
+            file_offence(&caller, &instance, OffenceKind::ForeignIdentity, &refused);
             return Err(refused.into());
         }
-        instance.close();
+        instance.close().committed().await?;
         Ok(Response::new(CloseResponse {}))
     }
 }
 
 /// Files what was refused with the instance that it was tried at, if the caller is a process of it; else with those
 /// where it is known as one.
-fn accuse(caller: &Caller, instance: &Instance, kind: OffenceKind, refused: &Refused) {
+fn file_offence(caller: &Caller, instance: &Instance, kind: OffenceKind, refused: &RpcRefusal) {
     match instance.process_of(&caller.principal) {
         Some(process) => {
             let detail = refused.message.clone();
-            instance.accuse(Offence { process, kind, number: None, phase: None, detail });
+            instance.file_offence(Offence { process, kind, number: None, phase: None, detail });
         }
-        None => caller.account.blame(kind, &refused.message),
+        None => caller.account.file_offence(kind, &refused.message),
     }
 }
 
 /// Members, the creator and observers may look (F13).
-fn may_look(caller: &Caller, instance: &Instance) -> Result<(), Refused> {
-    let definition = instance.definition();
+fn authorize_view(caller: &Caller, instance: &Instance) -> Result<(), RpcRefusal> {
+    let config = instance.config();
     if caller.observer
-        || definition.terms.creator == caller.principal
+        || config.shared.creator == caller.principal
         || instance.process_of(&caller.principal).is_some()
     {
         return Ok(());
@@ -156,39 +161,39 @@ fn may_look(caller: &Caller, instance: &Instance) -> Result<(), Refused> {
     let why = format!(
         "{:?} is neither a process nor the creator of instance {}, nor an observer",
         caller.principal.as_str(),
-        definition.id
+        config.id
     );
-    Err(Refused::new(RefusalReason::NotAMember, why))
+    Err(RpcRefusal::new(RefusalReason::NotAMember, why))
 }
 
 /// What a Create asks for, checked.
-fn draft(request: CreateRequest, limits: &Limits) -> Result<Draft, Refused> {
-    let name = InstanceName::optional(&request.name).map_err(|error| Refused::from(&error))?;
-    let missing = || Refused::from(&WireError::Missing("parameters"));
+fn create_spec(request: CreateRequest, limits: &Limits) -> Result<CreateSpec, RpcRefusal> {
+    let name = InstanceName::optional(&request.name).map_err(|error| RpcRefusal::from(&error))?;
+    let missing = || RpcRefusal::from(&WireError::Missing("parameters"));
     let wire = request.parameters.ok_or_else(missing)?;
-    let spec = spec_from_wire(&wire, draw_seed()).map_err(|error| Refused::from(&error))?;
-    let params = Params::try_new(spec).map_err(|error| Refused::from(&error))?;
+    let spec = spec_from_wire(&wire, draw_seed()).map_err(|error| RpcRefusal::from(&error))?;
+    let params = Params::try_new(spec).map_err(|error| RpcRefusal::from(&error))?;
     check_reads(&params, limits.read_bytes)?;
     check_roster(&request.roster, params.processes(), limits.principal_bytes)?;
-    Ok(Draft { name, params, seed_given: wire.seed.is_some(), roster: request.roster })
+    Ok(CreateSpec { name, params, seed_given: wire.seed.is_some(), roster: request.roster })
 }
 
 /// An answer to a read must be short enough to be sent.
-fn check_reads(params: &Params, limit: usize) -> Result<(), Refused> {
+fn check_reads(params: &Params, limit: usize) -> Result<(), RpcRefusal> {
     let values = params.read_size().min(params.warps()) as usize;
     let longest = values.saturating_mul(params.spec().max_value_bytes as usize);
     if longest > limit {
         let why = format!(
             "a read could return {longest} bytes (read_size * max_value_bytes), and {limit} are the most: give less of either"
         );
-        return Err(Refused::new(RefusalReason::BadParameters, why));
+        return Err(RpcRefusal::new(RefusalReason::BadParameters, why));
     }
     Ok(())
 }
 
 /// n different principals (P1).
-fn check_roster(roster: &[String], processes: u32, principal_bytes: usize) -> Result<(), Refused> {
-    let bad = |why: String| Err(Refused::new(RefusalReason::BadParameters, why));
+fn check_roster(roster: &[String], processes: u32, principal_bytes: usize) -> Result<(), RpcRefusal> {
+    let bad = |why: String| Err(RpcRefusal::new(RefusalReason::BadParameters, why));
     if roster.len() != processes as usize {
         return bad(format!("the roster has {} principals: give n = {processes}", roster.len()));
     }
@@ -205,29 +210,28 @@ fn check_roster(roster: &[String], processes: u32, principal_bytes: usize) -> Re
 }
 
 fn instance_to_wire(instance: &Instance) -> v1::Instance {
-    let definition = instance.definition();
+    let config = instance.config();
     let (retention, idle_lifetime) = instance.lifetimes();
     v1::Instance {
-        instance_id: definition.id.to_string(),
-        name: definition.name.as_ref().map_or(String::new(), ToString::to_string),
-        creator: definition.terms.creator.as_str().to_owned(),
-        parameters: Some((&definition.params()).into()),
-        roster: definition.terms.roster.to_vec(),
+        instance_id: config.id.to_string(),
+        name: config.name.as_ref().map_or(String::new(), ToString::to_string),
+        creator: config.shared.creator.as_str().to_owned(),
+        parameters: Some((&config.params()).into()),
+        roster: config.shared.roster.to_vec(),
         retention: Some(duration_to_wire(retention)),
         idle_lifetime: Some(duration_to_wire(idle_lifetime)),
-        create_time: Some(Timestamp::from(definition.created())),
+        create_time: Some(Timestamp::from(config.created())),
     }
 }
 
-fn summary(instance: &Arc<Instance>) -> v1::InstanceSummary {
-    let definition = instance.definition();
-    let state: State = instance.state();
+fn summary(instance: &Instance, state: State) -> v1::InstanceSummary {
+    let config = instance.config();
     v1::InstanceSummary {
-        instance_id: definition.id.to_string(),
-        name: definition.name.as_ref().map_or(String::new(), ToString::to_string),
-        creator: definition.terms.creator.as_str().to_owned(),
-        processes: definition.terms.params.processes(),
+        instance_id: config.id.to_string(),
+        name: config.name.as_ref().map_or(String::new(), ToString::to_string),
+        creator: config.shared.creator.as_str().to_owned(),
+        processes: config.shared.params.processes(),
         state: state_to_wire(state).into(),
-        create_time: Some(Timestamp::from(definition.created())),
+        create_time: Some(Timestamp::from(config.created())),
     }
 }

@@ -7,7 +7,7 @@ use stickycas_model::machine::{MemberStatus, State, Status, WaitingMember};
 use stickycas_model::params::Patience;
 use stickycas_model::types::{AccessNumber, Phase, ProcessId, WarpId};
 use stickycas_proto::convert::duration_to_wire;
-use stickycas_proto::convert::own::Own;
+use stickycas_proto::convert::member_state::MemberState;
 use stickycas_proto::v1;
 
 pub(super) fn state_to_wire(state: State) -> v1::State {
@@ -52,7 +52,7 @@ pub(super) fn status_to_wire(status: &Status, rows: usize) -> v1::Status {
 
 pub(super) fn own_to_wire(process: ProcessId, own: MemberStatus) -> v1::Own {
     let MemberStatus { session: _, next, waiting, append, decided } = own;
-    (&Own { process, next, waiting, append, decided }).into()
+    (&MemberState { process, next, waiting, append, decided }).into()
 }
 
 fn waiting_to_wire(member: &WaitingMember) -> v1::WaitingProcess {

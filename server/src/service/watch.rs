@@ -1,7 +1,7 @@
-//! Watch: what happens at an instance, as it happens (SPEC F13).
+//! Watch: the events of an instance as they are committed (SPEC F13).
 //!
-//! The stream holds nothing but the index of the event that comes next, so nobody ever waits for a slow
-//! watcher: when what it wants is not kept any more, it is told so and dropped.
+//! The stream holds only the index of its next event, so nothing ever waits for a slow watcher: when its next event is
+//! not kept any more, the stream ends with an error that says so.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,18 +10,17 @@ use std::task::{Context, Poll};
 use prost::Message as _;
 use stickycas_model::machine::Entry;
 use stickycas_model::types::Phase;
-use stickycas_proto::status::{Details, Refused};
+use stickycas_proto::status::{RefusalDetails, RpcRefusal};
 use stickycas_proto::v1::watch_response::Content;
 use stickycas_proto::v1::{self, EventBatch, RefusalReason, WatchResponse};
 use tokio_stream::Stream;
 use tonic::Status;
 
 use super::status::status_to_wire;
-use super::{Service, draining};
-use crate::drain::Waiting;
-use crate::instances::{Instance, Next, Snapshot, WatcherId};
+use super::{DrainSignal, Service, draining};
+use crate::instances::{Instance, Snapshot, WatchPoll, WatcherId};
 use crate::limits::Limits;
-use crate::principals::Place;
+use crate::quota::Permit;
 
 /// One Watch stream. See the module.
 pub(crate) struct WatchStream {
@@ -32,49 +31,53 @@ pub(crate) struct WatchStream {
     snapshot: Vec<v1::Snapshot>,
     /// The index of the next event.
     index: u64,
-    drain: Waiting,
+    drain: DrainSignal,
     over: bool,
-    place: Place,
+    permit: Permit,
 }
 
 impl WatchStream {
     /// From this event on.
-    pub(super) fn from_index(service: &Service, instance: Arc<Instance>, index: u64, place: Place) -> Self {
-        let drain = service.0.drain.wait();
+    pub(super) fn from_index(service: &Service, instance: Arc<Instance>, index: u64, permit: Permit) -> Self {
+        let drain = service.drain_signal();
         let service = service.clone();
-        let watcher = instance.watcher();
-        Self { service, instance, watcher, snapshot: Vec::new(), index, drain, over: false, place }
+        let watcher = instance.next_watcher();
+        Self { service, instance, watcher, snapshot: Vec::new(), index, drain, over: false, permit }
     }
 
-    /// A snapshot, and then what happens after it.
-    pub(super) fn with_snapshot(service: &Service, instance: Arc<Instance>, place: Place) -> Self {
+    /// A snapshot of the instance, and then the events after it.
+    pub(super) fn with_snapshot(
+        service: &Service,
+        instance: Arc<Instance>,
+        snapshot: &Snapshot,
+        permit: Permit,
+    ) -> Self {
         let limits = &service.0.limits;
-        let snapshot = instance.snapshot();
-        let parts = snapshot_to_wire(&snapshot, limits);
-        let mut stream = Self::from_index(service, instance, snapshot.next_index, place);
+        let parts = snapshot_to_wire(snapshot, limits);
+        let mut stream = Self::from_index(service, instance, snapshot.next_index, permit);
         stream.snapshot = parts;
         stream
     }
 
     fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<WatchResponse, Status>>> {
-        if Pin::new(&mut self.drain).poll(cx).is_ready() {
+        if self.drain.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Some(Err(draining().into())));
         }
         if let Some(part) = self.snapshot.pop() {
             return Poll::Ready(Some(Ok(WatchResponse { content: Some(Content::Snapshot(part)) })));
         }
         let limits = &self.service.0.limits;
-        match self.instance.events_from(self.index, limits.events_per_message, self.watcher, cx.waker()) {
-            Next::Nothing => Poll::Pending,
-            Next::End => Poll::Ready(None),
-            Next::Events(mut events) => {
+        match self.instance.poll_events(self.index, limits.events_per_message, self.watcher, cx.waker()) {
+            WatchPoll::Pending => Poll::Pending,
+            WatchPoll::End => Poll::Ready(None),
+            WatchPoll::Events(mut events) => {
                 let sizes = events.iter().map(v1::Event::encoded_len);
                 events.truncate(how_many(sizes, limits.events_per_message, limits.bytes_per_answer));
                 self.index += events.len() as u64;
                 let content = Some(Content::Events(EventBatch { events }));
                 Poll::Ready(Some(Ok(WatchResponse { content })))
             }
-            Next::TooSlow(oldest) => Poll::Ready(Some(Err(too_slow(oldest).into()))),
+            WatchPoll::TooSlow(oldest) => Poll::Ready(Some(Err(too_slow(oldest).into()))),
         }
     }
 }
@@ -88,7 +91,7 @@ impl Stream for WatchStream {
         }
         let next = self.next(cx);
         if let Poll::Ready(Some(Err(status))) = &next {
-            self.place.account().refuse_with(status);
+            self.permit.account().count_status(status);
         }
         self.over = matches!(next, Poll::Ready(None | Some(Err(_))));
         next
@@ -97,14 +100,14 @@ impl Stream for WatchStream {
 
 impl Drop for WatchStream {
     fn drop(&mut self) {
-        self.instance.forget_watcher(self.watcher);
+        self.instance.remove_watcher(self.watcher);
     }
 }
 
-fn too_slow(oldest: Phase) -> Refused {
+fn too_slow(oldest: Phase) -> RpcRefusal {
     let why = format!("you read too slowly: what you missed is kept from phase {oldest} on");
-    let details = Details { resume_phase: Some(oldest), ..Details::default() };
-    Refused::new(RefusalReason::WatcherTooSlow, why).with_details(details)
+    let details = RefusalDetails { resume_phase: Some(oldest), ..RefusalDetails::default() };
+    RpcRefusal::new(RefusalReason::WatcherTooSlow, why).with_details(details)
 }
 
 /// The parts of a snapshot, last part first.

@@ -15,7 +15,7 @@ use stickycas_model::params::Patience;
 use stickycas_model::player::{Player, Step};
 use stickycas_model::process::RawOp;
 use stickycas_model::types::{AccessNumber, Phase, ProcessId, SessionId};
-use stickycas_proto::convert::answer::Received;
+use stickycas_proto::convert::answer::AnswerData;
 use stickycas_proto::v1::{self, RefusalReason};
 use tokio::time::Instant;
 
@@ -52,11 +52,8 @@ impl Part {
     /// A process that begins; `None` if it never joins.
     pub(super) fn begin(table: &Arc<Table>, me: ProcessId) -> Option<Self> {
         let drawn = &table.drawn;
-        let behaviour = drawn.cast.part(me)?.behaviour(me, drawn.seed)?;
+        let behaviour = drawn.cast.part(me).filter(|part| part.joins())?.behaviour(me, drawn.seed)?;
         let mut player = Player::new(me, Arc::clone(&drawn.params), behaviour);
-        if !player.joins() {
-            return None;
-        }
         player.welcome(&Welcome {
             session: SessionId::FIRST,
             next: AccessNumber::FIRST,
@@ -129,11 +126,11 @@ impl Part {
     pub(super) fn answered(
         &mut self,
         number: AccessNumber,
-        received: Received,
+        received: AnswerData,
         now: Instant,
         into: &mut Histograms,
     ) {
-        let Received { phase, answer, entries } = received;
+        let AnswerData { phase, answer, entries } = received;
         let ended = match answer {
             Answer::Append(AppendAnswer::Success(_)) => Ended::Won,
             Answer::Append(AppendAnswer::Failed) => Ended::Lost,

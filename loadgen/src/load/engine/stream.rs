@@ -9,9 +9,7 @@ use stickycas_client::Connection;
 use stickycas_model::player::Step;
 use stickycas_model::process::{RawOp, SendTime};
 use stickycas_model::types::AccessNumber;
-use stickycas_proto::attach::{Heard, Learnt, Message, write_access, write_decision, write_hello};
-use stickycas_proto::convert::answer::Received;
-use stickycas_proto::status::Refused;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1;
 use stickycas_proto::v1::server_frame::Frame;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -19,10 +17,14 @@ use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
 
+use super::super::attach_codec::{
+    self, DecodedResponse, EncodedRequest, ResponseFrame, encode_access, encode_decision, encode_hello,
+};
 use super::super::measure::{Ended, Fault, Histograms, Party};
-use super::crowd::Who;
 use super::part::{Part, Then};
-use super::{Shared, until};
+use super::shared::Shared;
+use super::sleep::until;
+use crate::load::principal::Principal;
 
 /// Frames of one message: within the server's limit.
 const FRAMES: usize = 512;
@@ -50,7 +52,7 @@ impl Handle {
     pub(super) fn open(
         connection: Connection,
         shared: Arc<Shared>,
-        who: Who,
+        who: Principal,
     ) -> (Self, tokio::sync::oneshot::Receiver<Result<(), String>>) {
         let (orders, given) = mpsc::unbounded_channel();
         let (opened, is_open) = tokio::sync::oneshot::channel();
@@ -61,7 +63,7 @@ impl Handle {
             let mut stream = Stream::new(shared, who, retired, outgoing);
             let stall = stream.shared.stall;
             let requests = UnboundedReceiverStream::new(requests);
-            let error = match timeout(stall, connection.attach(requests)).await {
+            let error = match timeout(stall, attach_codec::attach(connection.identified(), requests)).await {
                 Ok(Ok(answers)) => {
                     let _ = opened.send(Ok(()));
                     stream.run(answers.into_inner(), given, &connection).await;
@@ -96,9 +98,9 @@ struct Held {
 struct Stream {
     shared: Arc<Shared>,
     /// Whose it is.
-    who: Who,
+    who: Principal,
     retired: Arc<AtomicBool>,
-    outgoing: UnboundedSender<Message>,
+    outgoing: UnboundedSender<EncodedRequest>,
     /// By channel. None where a channel is free or lingers.
     parts: Vec<Option<Box<Part>>>,
     free: VecDeque<u32>,
@@ -115,9 +117,9 @@ struct Stream {
 impl Stream {
     fn new(
         shared: Arc<Shared>,
-        who: Who,
+        who: Principal,
         retired: Arc<AtomicBool>,
-        outgoing: UnboundedSender<Message>,
+        outgoing: UnboundedSender<EncodedRequest>,
     ) -> Self {
         Self {
             shared,
@@ -137,7 +139,7 @@ impl Stream {
     /// Plays until nobody can give orders any more, or the stream ends.
     async fn run(
         &mut self,
-        mut answers: Streaming<Heard>,
+        mut answers: Streaming<DecodedResponse>,
         mut orders: UnboundedReceiver<Order>,
         connection: &Connection,
     ) {
@@ -194,7 +196,7 @@ impl Stream {
             self.parts.push(None);
             u32::try_from(self.parts.len() - 1).expect("there are fewer channels")
         });
-        write_hello(&mut self.message, channel, &part.table.id, part.table.number + 1);
+        encode_hello(&mut self.message, channel, &part.table.id, part.table.number + 1);
         self.frames += 1;
         self.parts[channel as usize] = Some(part);
         self.perform(channel, Instant::now());
@@ -225,7 +227,7 @@ impl Stream {
             match part.next(now) {
                 Step::Access { number, op, when: SendTime::Ready } => {
                     part.sends(&op, now);
-                    write_access(&mut self.message, channel, number.get(), &op);
+                    encode_access(&mut self.message, channel, number.get(), &op);
                     self.frames += 1;
                 }
                 Step::Access { number, op, when: SendTime::LastMoment } => {
@@ -235,7 +237,7 @@ impl Stream {
                 }
                 Step::Decide(value) => {
                     part.sends_decision(now);
-                    write_decision(&mut self.message, channel, value.as_bytes());
+                    encode_decision(&mut self.message, channel, value.as_bytes());
                     self.frames += 1;
                 }
                 Step::Wait => return,
@@ -258,7 +260,7 @@ impl Stream {
             // No channel is used again while an access is held on it; but its part may be over.
             if let Some(part) = self.parts[channel as usize].as_mut() {
                 part.sends(&op, now);
-                write_access(&mut self.message, channel, number.get(), &op);
+                encode_access(&mut self.message, channel, number.get(), &op);
                 self.frames += 1;
             }
             if self.frames >= FRAMES {
@@ -267,21 +269,21 @@ impl Stream {
         }
     }
 
-    fn take(&mut self, heard: &Heard) {
+    fn take(&mut self, response: &DecodedResponse) {
         let now = Instant::now();
         let shared = Arc::clone(&self.shared);
         let mut shard = shared.meter.shard(self.who.near());
         let mut answered = 0;
-        for learnt in heard.frames() {
-            match learnt {
-                Learnt::Append { channel, phase, .. } | Learnt::Read { channel, phase, .. } => {
+        for frame in response.frames() {
+            match frame {
+                ResponseFrame::Append { channel, phase, .. } | ResponseFrame::Read { channel, phase, .. } => {
                     answered += 1;
                     shared.meter.phase(*phase);
-                    self.answer(*channel, learnt, heard, now, &mut shard);
+                    self.answer(*channel, frame, response, now, &mut shard);
                 }
-                Learnt::Decided { channel } => self.decided(*channel, now, &mut shard),
-                Learnt::Other(Some(frame)) => self.seldom(frame, now, &mut shard),
-                Learnt::Other(None) => {}
+                ResponseFrame::Decided { channel } => self.decided(*channel, now, &mut shard),
+                ResponseFrame::Other(Some(frame)) => self.rare_frame(frame, now, &mut shard),
+                ResponseFrame::Other(None) => {}
             }
             // A message of many answers may be answered by several.
             if self.frames >= FRAMES {
@@ -292,7 +294,7 @@ impl Stream {
     }
 
     /// A frame that comes once in an instance or never.
-    fn seldom(&mut self, frame: &Frame, now: Instant, into: &mut Histograms) {
+    fn rare_frame(&mut self, frame: &Frame, now: Instant, into: &mut Histograms) {
         match frame {
             Frame::Refusal(refusal) => self.refusal(refusal, now, into),
             Frame::Welcome(welcome) => self.welcome(welcome, now, into),
@@ -308,9 +310,16 @@ impl Stream {
         self.parts.get_mut(channel as usize)?.as_deref_mut()
     }
 
-    fn answer(&mut self, channel: u32, learnt: &Learnt, heard: &Heard, now: Instant, into: &mut Histograms) {
+    fn answer(
+        &mut self,
+        channel: u32,
+        frame: &ResponseFrame,
+        response: &DecodedResponse,
+        now: Instant,
+        into: &mut Histograms,
+    ) {
         let Some(part) = self.part(channel) else { return };
-        match Received::from_heard(heard, learnt, &part.table.drawn.params) {
+        match response.answer(frame, &part.table.drawn.params) {
             Ok((number, received)) => {
                 part.answered(number, received, now, into);
                 self.perform(channel, now);
@@ -330,7 +339,7 @@ impl Stream {
     }
 
     fn refusal(&mut self, refusal: &v1::Refusal, now: Instant, into: &mut Histograms) {
-        let Refused { reason, message, .. } = Refused::from_frame(refusal);
+        let RpcRefusal { reason, message, .. } = RpcRefusal::from_frame(refusal);
         self.shared.meter.refused(self.who, reason);
         self.shared.meter.said(Ended::Refused(reason), &message);
         let Some(part) = self.part(refusal.channel) else { return };
@@ -361,6 +370,6 @@ impl Stream {
         // The next one will be about as long.
         let room = Vec::with_capacity(self.message.len());
         self.frames = 0;
-        self.outgoing.send(Message(std::mem::replace(&mut self.message, room))).is_ok()
+        self.outgoing.send(EncodedRequest(std::mem::replace(&mut self.message, room))).is_ok()
     }
 }

@@ -6,17 +6,17 @@ use stickycas_client::Connection;
 use stickycas_model::player::Step;
 use stickycas_model::process::{RawOp, SendTime};
 use stickycas_model::types::AccessNumber;
-use stickycas_proto::convert::answer::Received;
+use stickycas_proto::convert::answer::AnswerData;
 use stickycas_proto::v1;
 use tokio::time::{Instant, sleep};
 
 use super::super::measure::{Ended, Fault, Party};
-use super::Shared;
-use super::crowd::Who;
 use super::part::{Part, Then};
+use super::shared::Shared;
+use crate::load::principal::Principal;
 
 /// Plays until the process has ended or the table is over.
-pub(super) async fn play(mut part: Part, connection: Connection, shared: Arc<Shared>, who: Who) {
+pub(super) async fn play(mut part: Part, connection: Connection, shared: Arc<Shared>, who: Principal) {
     let table = Arc::clone(&part.table);
     let ended = tokio::select! {
         ended = drive(&mut part, &connection, &shared, who) => ended,
@@ -26,7 +26,7 @@ pub(super) async fn play(mut part: Part, connection: Connection, shared: Arc<Sha
     part.end(ended);
 }
 
-async fn drive(part: &mut Part, connection: &Connection, shared: &Shared, who: Who) -> Ended {
+async fn drive(part: &mut Part, connection: &Connection, shared: &Shared, who: Principal) -> Ended {
     loop {
         match part.next(Instant::now()) {
             Step::Access { number, op, when } => {
@@ -71,7 +71,7 @@ async fn access(
     op: &RawOp,
     connection: &Connection,
     shared: &Shared,
-    who: Who,
+    who: Principal,
 ) -> Then {
     part.sends(op, Instant::now());
     let instance_id = part.table.id.clone();
@@ -82,12 +82,12 @@ async fn access(
             let value = value.to_bytes();
             let request = v1::AppendRequest { instance_id, access_number, value, no_wait: false };
             let answer = connection.list().append(request).await;
-            answer.map(|response| Received::from_append(response.get_ref()))
+            answer.map(|response| AnswerData::from_append(response.get_ref()))
         }
         RawOp::Read(start) => {
             let request = v1::ReadRequest { instance_id, access_number, start: start.get(), no_wait: false };
             let answer = connection.list().read(request).await;
-            answer.map(|response| Received::from_read(response.get_ref(), params))
+            answer.map(|response| AnswerData::from_read(response.get_ref(), params))
         }
     };
     let now = Instant::now();

@@ -2,7 +2,7 @@
 //! counted with its 99 % intervals.
 
 use maud::{Markup, html};
-use stickycas_model::byzantine::Strategy;
+use stickycas_model::byzantine::{Collude, Silent, Strategy};
 use stickycas_model::cast::Role;
 use stickycas_model::chance::{Rank, byzantine_entries, byzantine_entries_if_drawn, drawn_proposals};
 use stickycas_model::params::{AppendWindow, Params, ParamsSpec};
@@ -36,7 +36,7 @@ pub(super) fn closed_form(at: &Point) -> Option<f64> {
     if at.f == 0 || at.strategy == NO_STRATEGY {
         return Some(0.0);
     }
-    let Ok(Strategy::Collude { value }) = at.strategy.parse() else { return None };
+    let Ok(Strategy::Collude(Collude { value })) = at.strategy.parse() else { return None };
     if at.window != AppendWindow::FirstAccess || at.distinct == 0 || at.f.checked_add(at.distinct)? > at.n {
         return None;
     }
@@ -57,7 +57,7 @@ pub(super) fn closed_form(at: &Point) -> Option<f64> {
 /// The share of Byzantine members of each warp, by the fault plan that the runs were made with.
 fn shares(at: &Point, params: &Params) -> Option<Vec<f64>> {
     let mut plan = FaultPlan::default();
-    plan.place(at.placement, at.f, &Role::Byzantine(Strategy::Silent), params, 0).ok()?;
+    plan.place(at.placement, at.f, &Role::Byzantine(Strategy::Silent(Silent)), params, 0).ok()?;
     let processes: Vec<ProcessId> = ProcessId::all(at.n).collect();
     let share = |warp: &[ProcessId]| {
         let byzantine = warp.iter().filter(|process| plan.role(**process).is_some()).count();

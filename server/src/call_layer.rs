@@ -1,0 +1,258 @@
+//! The layer around every service of ours: it admits calls, and counts how they end.
+//!
+//! A call that comes in is identified, charged to the account of its principal and takes a permit of its quota; a call above a
+//! limit goes no further. When it ends it is counted: refused and why, or abandoned by its client. The permit is held until
+//! the response has left the server. Health and reflection are served without this layer: any client may call them.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::request::Parts;
+use http::{Request, Response};
+use stickycas_model::history::OffenceKind;
+use stickycas_proto::status::RpcRefusal;
+use tokio_util::either::Either;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::server::NamedService;
+use tower::{Layer, Service};
+
+use crate::auth::{Authenticator, Principal, Roles};
+use crate::config::Config;
+use crate::quota::{Account, Counter, Permit, Principals, Quota};
+use crate::transport::{BodyState, Connection, DecodeFailure, LimitedBody, permit_body};
+
+/// The caller of an admitted call. Handlers find it in the extensions of the request, and look nowhere else for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    pub(crate) principal: Principal,
+    /// May create instances (F11).
+    pub(crate) coordinator: bool,
+    /// May look at every instance (F13).
+    pub(crate) observer: bool,
+    /// The quotas and the counts of the principal.
+    pub(crate) account: Arc<Account>,
+    /// How the body of the request ends.
+    pub(crate) request: Arc<BodyState>,
+}
+
+/// Admits the calls of a service. See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct CallLayer(Arc<CallPolicy>);
+
+#[derive(Debug)]
+struct CallPolicy {
+    authenticator: Authenticator,
+    roles: Roles,
+    principals: Principals,
+    call_bytes: usize,
+}
+
+impl CallLayer {
+    pub(crate) fn new(config: &Config, principals: Principals) -> Self {
+        Self(Arc::new(CallPolicy {
+            authenticator: Authenticator::new(config),
+            roles: Roles::new(config),
+            principals,
+            call_bytes: config.limits.call_bytes,
+        }))
+    }
+}
+
+impl CallPolicy {
+    /// The caller of the request with these parts, and the permit of the call.
+    fn admit(&self, request: &Parts) -> Result<(Caller, Permit), RpcRefusal> {
+        let connection = request.extensions.get::<Connection>();
+        let account = self
+            .account(request, connection)
+            .inspect_err(|refused| self.principals.all().count_refusal(refused.reason))?;
+        let permit = charge(&account, connection).inspect_err(|refused| {
+            account.count_refusal(refused.reason);
+            account.file_offence(OffenceKind::QuotaExceeded, &refused.message);
+        })?;
+        let principal = account.principal().clone();
+        let caller = Caller {
+            coordinator: self.roles.is_coordinator(&principal),
+            observer: self.roles.is_observer(&principal),
+            principal,
+            account,
+            request: Arc::default(),
+        };
+        Ok((caller, permit))
+    }
+
+    /// The account of the principal that the request comes from: mostly that of the connection.
+    fn account(&self, request: &Parts, connection: Option<&Connection>) -> Result<Arc<Account>, RpcRefusal> {
+        let principal = self.authenticator.identify(request)?;
+        match connection.and_then(Connection::account) {
+            Some(account) if *account.principal() == principal => Ok(account.clone()),
+            _ => self.principals.account(&principal),
+        }
+    }
+
+    /// Bytes that the request of this method may have. Only a caller who may make a call that is large by nature may send
+    /// so much.
+    fn max_request_bytes(&self, path: &str, caller: &Caller) -> usize {
+        match method(path) {
+            // Any number of messages, each of which tonic bounds.
+            "Attach" => usize::MAX,
+            "Create" if caller.coordinator => usize::MAX,
+            _ => self.call_bytes,
+        }
+    }
+}
+
+/// Whether the method responds with a stream. Streams have a quota of their own.
+fn is_stream(path: &str) -> bool {
+    matches!(method(path), "Attach" | "Watch")
+}
+
+/// The method of a path `/service/method`.
+fn method(path: &str) -> &str {
+    let path = path.strip_prefix('/').unwrap_or_default();
+    path.split_once('/').map_or("", |(_, method)| method)
+}
+
+/// Charges a call, refused or not, and claims the connection for its principal.
+fn charge(account: &Arc<Account>, connection: Option<&Connection>) -> Result<Permit, RpcRefusal> {
+    account.charge_call()?;
+    if let Some(connection) = connection {
+        connection.claim(account)?;
+    }
+    account.take(Quota::Calls)
+}
+
+impl<S> Layer<S> for CallLayer {
+    type Service = CallService<S>;
+
+    fn layer(&self, inner: S) -> CallService<S> {
+        CallService { inner, policy: self.0.clone() }
+    }
+}
+
+/// The service of [`CallLayer`].
+#[derive(Clone, Debug)]
+pub(crate) struct CallService<S> {
+    inner: S,
+    policy: Arc<CallPolicy>,
+}
+
+impl<S, B> Service<Request<B>> for CallService<S>
+where
+    S: Service<Request<LimitedBody<B>>, Response = Response<Body>>,
+    S::Future: Unpin,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Either<CallFuture<S::Future>, std::future::Ready<Result<Response<Body>, S::Error>>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let (mut parts, body) = request.into_parts();
+        match self.policy.admit(&parts) {
+            Ok((caller, permit)) => {
+                let path = parts.uri.path();
+                let limit = self.policy.max_request_bytes(path, &caller);
+                let body = LimitedBody::new(body, caller.request.clone(), limit);
+                let (account, request) = (caller.account.clone(), caller.request.clone());
+                let call = Call { account, request, permit, is_stream: is_stream(path) };
+                parts.extensions.insert(caller);
+                let inner = self.inner.call(Request::from_parts(parts, body));
+                Either::Left(CallFuture { inner, call: Some(call) })
+            }
+            Err(refused) => Either::Right(std::future::ready(Ok(refused.to_status().into_http()))),
+        }
+    }
+}
+
+impl<S: NamedService> NamedService for CallService<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+/// An admitted call, until there is a response or its stream begins.
+pub(crate) struct CallFuture<F> {
+    inner: F,
+    call: Option<Call>,
+}
+
+struct Call {
+    account: Arc<Account>,
+    request: Arc<BodyState>,
+    permit: Permit,
+    is_stream: bool,
+}
+
+impl<F, E> Future for CallFuture<F>
+where
+    F: Future<Output = Result<Response<Body>, E>> + Unpin,
+{
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let response = ready!(Pin::new(&mut self.inner).poll(cx))?;
+        let Some(call) = self.call.take() else { return Poll::Ready(Ok(response)) };
+        Poll::Ready(Ok(call.finish(response)))
+    }
+}
+
+impl<F> Drop for CallFuture<F> {
+    fn drop(&mut self) {
+        if let Some(call) = self.call.take() {
+            call.account.count(Counter::CallAbandoned);
+        }
+    }
+}
+
+impl Call {
+    /// Counts how the call ended. A refused call has its status among the headers, and no body.
+    fn finish(self, response: Response<Body>) -> Response<Body> {
+        let Some(status) = Status::from_header_map(response.headers()) else {
+            return if self.is_stream {
+                response
+            } else {
+                response.map(|body| permit_body(body, self.permit))
+            };
+        };
+        if self.request.is_broken() {
+            self.account.count(Counter::CallAbandoned);
+            return response;
+        }
+        match DecodeFailure::of(&status, &self.request) {
+            Some(failure) => {
+                let refused = DecodeFailure::refusal(&status, &self.request);
+                self.account.count(failure.counter());
+                self.account.count_refusal(refused.reason);
+                self.account.file_offence(failure.offence(), &refused.message);
+                refused.to_status().into_http()
+            }
+            None => {
+                self.account.count_status(&status);
+                response
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_recognised_by_its_whole_path() {
+        assert!(is_stream("/stickycas.v1.StickyCasService/Attach"));
+        assert!(is_stream("/stickycas.v1.InstanceService/Watch"));
+        for other in [
+            "/stickycas.v1.StickyCasService/Append",
+            "/stickycas.v1.StickyCasService/x/Attach",
+            "/Attach",
+            "Attach",
+            "",
+        ] {
+            assert!(!is_stream(other), "{other}");
+        }
+    }
+}

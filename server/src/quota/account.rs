@@ -1,0 +1,231 @@
+//! The account of one principal: its quotas and rates, its counts, and the instances where it was active last.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use stickycas_model::history::{Offence, OffenceKind};
+use stickycas_model::types::ProcessId;
+use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1::RefusalReason;
+use tonic::Status;
+
+use super::context::AccountContext;
+use super::counts::{Counter, Counts};
+use super::offence_sink::OffenceSink;
+use super::rate::Bucket;
+use crate::auth::Principal;
+use crate::limits::Limits;
+
+/// What a unary call costs, where a frame on Attach costs 1: about as many frames are handled in the time that
+/// the server needs for one call, so that neither is the cheaper way to overload it.
+const CALL_COST: u64 = 10;
+
+/// Instances of a principal that are remembered, for offences that name none.
+const REMEMBERED: usize = 4;
+
+/// The shortest wait that RetryInfo advises after a rate was exceeded.
+const MIN_RETRY_AFTER: Duration = Duration::from_millis(1);
+
+/// What each principal has a limited number of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Quota {
+    Connections,
+    Calls,
+    AttachStreams,
+    WatchStreams,
+}
+
+const QUOTAS: usize = Quota::WatchStreams as usize + 1;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Account {
+    principal: Principal,
+    context: Arc<AccountContext>,
+    requests: Bucket,
+    /// By kind, the offences that may still be filed.
+    offences: [Bucket; OffenceKind::ALL.len()],
+    /// By quota, the permits that are out.
+    permits: [AtomicU32; QUOTAS],
+    counts: Counts,
+    recent: Mutex<RecentInstances>,
+}
+
+/// The instances where the principal was active last, the latest at the end, and as which process.
+type RecentInstances = VecDeque<(Weak<dyn OffenceSink>, ProcessId)>;
+
+/// The use of one of a quota; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    account: Arc<Account>,
+    quota: Quota,
+}
+
+impl Account {
+    pub(super) fn new(principal: Principal, context: Arc<AccountContext>) -> Self {
+        Self {
+            principal,
+            context,
+            requests: Bucket::default(),
+            offences: Default::default(),
+            permits: Default::default(),
+            counts: Counts::default(),
+            recent: Mutex::default(),
+        }
+    }
+
+    /// The principal whose account it is.
+    pub(crate) fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    pub(super) fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Whether a new account would allow the principal no more than this one.
+    pub(super) fn is_idle(&self) -> bool {
+        self.requests.is_full(self.context.now())
+    }
+
+    /// Counts a refusal.
+    pub(crate) fn count_refusal(&self, reason: RefusalReason) {
+        self.counts.count_refusal(reason);
+        self.context.all.count_refusal(reason);
+    }
+
+    /// Counts the refusal that a status stands for, if it is one.
+    pub(crate) fn count_status(&self, status: &Status) {
+        if let Some(refused) = RpcRefusal::from_status(status) {
+            self.count_refusal(refused.reason);
+        }
+    }
+
+    /// Adds one to a counter of the principal.
+    pub(crate) fn count(&self, counter: Counter) {
+        self.counts.count(counter);
+        self.context.all.count(counter);
+    }
+
+    /// A permit of this quota.
+    ///
+    /// # Errors
+    /// If as many permits are out as there may be.
+    pub(crate) fn take(self: &Arc<Self>, quota: Quota) -> Result<Permit, RpcRefusal> {
+        let limits = &self.context.limits;
+        let limit = quota.limit(limits);
+        let permits = &self.permits[quota as usize];
+        let taken = permits
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| (taken < limit).then_some(taken + 1));
+        match taken {
+            Ok(_) => Ok(Permit { account: self.clone(), quota }),
+            Err(_) => {
+                let (reason, what) = quota.refusal();
+                let why = format!("you have {limit} {what}, as many as you may");
+                Err(RpcRefusal::new(reason, why).with_retry_after(limits.retry_after))
+            }
+        }
+    }
+
+    /// Charges frames of Attach that came at this instant; how many of them are within the rate.
+    pub(crate) fn charge_frames(&self, frames: usize, at: Instant) -> usize {
+        let frames = u64::try_from(frames).unwrap_or(u64::MAX);
+        let granted = self.requests.take(self.context.nanos_at(at), frames, 1, self.context.request_rate);
+        usize::try_from(granted).unwrap_or(usize::MAX)
+    }
+
+    /// Charges a call.
+    ///
+    /// # Errors
+    /// If it is above the rate.
+    pub(crate) fn charge_call(&self) -> Result<(), RpcRefusal> {
+        match self.requests.take(self.context.now(), 1, CALL_COST, self.context.request_rate) {
+            0 => Err(self.rate_exceeded(CALL_COST)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The refusal of what is above the rate.
+    pub(crate) fn rate_exceeded(&self, cost: u64) -> RpcRefusal {
+        let limit = self.context.limits.requests_per_second;
+        let why = format!("you may send {limit} frames in a second, a unary call counting as {CALL_COST}");
+        let wait = self.requests.wait(self.context.now(), cost, self.context.request_rate);
+        RpcRefusal::new(RefusalReason::RateExceeded, why).with_retry_after(wait.max(MIN_RETRY_AFTER))
+    }
+
+    /// Remembers that the principal is active at this instance, as this process.
+    pub(crate) fn remember_instance<I: OffenceSink + 'static>(&self, instance: &Arc<I>, process: ProcessId) {
+        let mut recent = self.recent();
+        let is_same = |(known, _): &(Weak<dyn OffenceSink>, _)| {
+            std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(instance))
+        };
+        match recent.iter().position(is_same) {
+            Some(last) if last + 1 == recent.len() => return,
+            Some(earlier) => drop(recent.remove(earlier)),
+            None if recent.len() >= REMEMBERED => drop(recent.pop_front()),
+            None => {}
+        }
+        let instance: Weak<I> = Arc::downgrade(instance);
+        recent.push_back((instance, process));
+    }
+
+    /// Files an offence that names no instance at those where the principal was active last (B2). It is only counted if
+    /// there is none, or if offences of the kind come too often.
+    pub(crate) fn file_offence(&self, kind: OffenceKind, detail: &str) {
+        if !self.may_file_offence(kind) {
+            return;
+        }
+        // The lock is not held while an instance takes its own.
+        let recent: Vec<_> = self.recent().iter().cloned().collect();
+        for (instance, process) in recent {
+            if let Some(instance) = instance.upgrade() {
+                let detail = detail.to_owned();
+                instance.file_offence(Offence { process, kind, number: None, phase: None, detail });
+            }
+        }
+    }
+
+    /// Whether one more offence of this kind is to be filed, and not only counted.
+    pub(crate) fn may_file_offence(&self, kind: OffenceKind) -> bool {
+        self.offences[kind as usize].take(self.context.now(), 1, 1, self.context.offence_rate) > 0
+    }
+
+    fn recent(&self) -> MutexGuard<'_, RecentInstances> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Quota {
+    fn limit(self, limits: &Limits) -> u32 {
+        match self {
+            Self::Connections => limits.connections_per_principal,
+            Self::Calls => limits.calls_per_principal,
+            Self::AttachStreams => limits.attach_streams_per_principal,
+            Self::WatchStreams => limits.watch_streams_per_principal,
+        }
+    }
+
+    fn refusal(self) -> (RefusalReason, &'static str) {
+        match self {
+            Self::Connections => (RefusalReason::TooManyConnections, "connections"),
+            Self::Calls => (RefusalReason::TooManyStreams, "unanswered calls"),
+            Self::AttachStreams => (RefusalReason::TooManyStreams, "Attach streams"),
+            Self::WatchStreams => (RefusalReason::TooManyStreams, "Watch streams"),
+        }
+    }
+}
+
+impl Permit {
+    /// The account that the permit is of.
+    pub(crate) fn account(&self) -> &Account {
+        &self.account
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.account.permits[self.quota as usize].fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,94 @@
+//! Counters of events and of refusals, which only grow (SPEC B3: a wire attack is shown by a count).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use stickycas_proto::v1::{self, RefusalReason};
+
+/// What is counted beside refusals. The wire message `Counts` explains each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counter {
+    ConnectionRefused,
+    ConnectionSilent,
+    ConnectionResetFlooded,
+    ConnectionUnread,
+    MessageUndecodable,
+    MessageOversized,
+    CallAbandoned,
+    StreamAbandoned,
+    StreamStalled,
+    SessionReplaced,
+    AccessRepeated,
+}
+
+/// Numbers of values of [`Counter`] and of [`RefusalReason`].
+const COUNTERS: usize = Counter::AccessRepeated as usize + 1;
+const REASONS: usize = RefusalReason::NotObserver as usize + 1;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    refusals: [AtomicU64; REASONS],
+    counters: [AtomicU64; COUNTERS],
+}
+
+impl Counts {
+    /// Counts a refusal.
+    pub(crate) fn count_refusal(&self, reason: RefusalReason) {
+        self.refusals[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Adds one to a counter.
+    pub(crate) fn count(&self, counter: Counter) {
+        self.counters[counter as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether all counts are 0.
+    pub(super) fn is_empty(&self) -> bool {
+        self.refusals.iter().chain(&self.counters).all(|count| count.load(Ordering::Relaxed) == 0)
+    }
+
+    fn get(&self, counter: Counter) -> u64 {
+        self.counters[counter as usize].load(Ordering::Relaxed)
+    }
+}
+
+impl From<&Counts> for v1::Counts {
+    fn from(counts: &Counts) -> Self {
+        let row = |reason: RefusalReason| {
+            let count = counts.refusals[reason as usize].load(Ordering::Relaxed);
+            (count > 0).then_some(v1::RefusalCount { reason: reason.into(), count })
+        };
+        Self {
+            refusals: RefusalReason::all().filter_map(row).collect(),
+            connections_refused: counts.get(Counter::ConnectionRefused),
+            connections_silent: counts.get(Counter::ConnectionSilent),
+            connections_reset_flooded: counts.get(Counter::ConnectionResetFlooded),
+            connections_unread: counts.get(Counter::ConnectionUnread),
+            messages_undecodable: counts.get(Counter::MessageUndecodable),
+            messages_oversized: counts.get(Counter::MessageOversized),
+            calls_abandoned: counts.get(Counter::CallAbandoned),
+            streams_abandoned: counts.get(Counter::StreamAbandoned),
+            streams_stalled: counts.get(Counter::StreamStalled),
+            sessions_replaced: counts.get(Counter::SessionReplaced),
+            accesses_repeated: counts.get(Counter::AccessRepeated),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_count() {
+        let counts = Counts::default();
+        assert!(counts.is_empty());
+        RefusalReason::all().for_each(|reason| counts.count_refusal(reason));
+        counts.count_refusal(RefusalReason::Malformed);
+        let refusals = v1::Counts::from(&counts).refusals;
+        assert_eq!(refusals.len(), RefusalReason::all().count());
+        assert!(
+            refusals.iter().all(|row| row.count == 1 + u64::from(row.reason() == RefusalReason::Malformed))
+        );
+    }
+}

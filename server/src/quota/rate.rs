@@ -1,0 +1,100 @@
+//! The rate of requests of a principal: a token bucket that holds what one second allows.
+//!
+//! It is one number, the instant at which the bucket will be full again (the generic cell rate algorithm), so that many tasks
+//! charge it without a lock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How fast a bucket fills.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rate {
+    /// Nanoseconds in which one request is refilled.
+    interval: u64,
+    /// Nanoseconds in which an empty bucket is refilled.
+    capacity: u64,
+}
+
+impl Rate {
+    /// This number of requests in a second, at least 1.
+    pub(super) fn per_second(requests: u32) -> Self {
+        const SECOND: u64 = 1_000_000_000;
+        let interval = SECOND / u64::from(requests.clamp(1, 1_000_000_000));
+        Self { interval, capacity: interval * u64::from(requests.max(1)) }
+    }
+}
+
+/// The bucket of one principal, full at first.
+#[derive(Debug, Default)]
+pub(super) struct Bucket {
+    /// When it will be full, in nanoseconds.
+    full_at: AtomicU64,
+}
+
+impl Bucket {
+    /// Takes as many of `wanted` requests, each of this cost, as the bucket allows; how many it took.
+    pub(super) fn take(&self, now: u64, wanted: u64, cost: u64, rate: Rate) -> u64 {
+        let price = rate.interval * cost;
+        let mut taken = 0;
+        // No other memory is ordered by this number.
+        let _ = self.full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full_at| {
+            let level = now.max(full_at);
+            let most = match (now + rate.capacity).saturating_sub(level) {
+                // A full bucket allows one request of any cost: it could never have more.
+                full if full == rate.capacity => (full / price).max(1),
+                rest => rest / price,
+            };
+            taken = wanted.min(most);
+            (taken > 0).then(|| level + taken * price)
+        });
+        taken
+    }
+
+    /// How long until the bucket allows a request of this cost.
+    pub(super) fn wait(&self, now: u64, cost: u64, rate: Rate) -> Duration {
+        let ready =
+            (self.full_at.load(Ordering::Relaxed) + rate.interval * cost).saturating_sub(rate.capacity);
+        Duration::from_nanos(ready.saturating_sub(now))
+    }
+
+    /// Whether the bucket is full.
+    pub(super) fn is_full(&self, now: u64) -> bool {
+        self.full_at.load(Ordering::Relaxed) <= now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_bucket_holds_one_second_and_refills_steadily() {
+        let (bucket, rate) = (Bucket::default(), Rate::per_second(10));
+        assert_eq!(bucket.take(0, 25, 1, rate), 10);
+        assert_eq!(bucket.take(0, 1, 1, rate), 0);
+        assert_eq!(bucket.wait(0, 1, rate), Duration::from_millis(100));
+        assert_eq!(bucket.take(SECOND / 10 - 1, 1, 1, rate), 0);
+        assert_eq!(bucket.take(SECOND / 10, 9, 1, rate), 1);
+        assert!(!bucket.is_full(SECOND));
+        assert!(bucket.is_full(SECOND + SECOND / 10));
+        assert_eq!(bucket.take(9 * SECOND, 25, 1, rate), 10, "idle time is not saved up");
+    }
+
+    #[test]
+    fn a_higher_cost_empties_the_bucket_sooner() {
+        let (bucket, rate) = (Bucket::default(), Rate::per_second(10));
+        assert_eq!(bucket.take(0, 9, 4, rate), 2);
+        assert_eq!(bucket.wait(0, 4, rate), Duration::from_millis(200));
+        assert_eq!(bucket.take(0, 9, 1, rate), 2);
+    }
+
+    #[test]
+    fn a_full_bucket_allows_a_cost_above_its_capacity() {
+        let (bucket, rate) = (Bucket::default(), Rate::per_second(1));
+        assert_eq!(bucket.take(0, 2, 10, rate), 1);
+        assert_eq!(bucket.take(9 * SECOND, 1, 10, rate), 0);
+        assert_eq!(bucket.take(10 * SECOND, 1, 10, rate), 1);
+    }
+}

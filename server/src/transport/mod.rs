@@ -1,0 +1,15 @@
+//! From TCP to calls: accepting connections, HTTP/2, deadlines, and the bodies of requests and responses.
+
+mod connection;
+mod connection_io;
+mod deadline;
+mod goaway;
+mod permit_body;
+mod request_body;
+mod serve;
+
+pub(crate) use connection::Connection;
+pub(crate) use deadline::DeadlineLayer;
+pub(crate) use permit_body::permit_body;
+pub(crate) use request_body::{BodyState, DecodeFailure, LimitedBody, oversized, undecodable};
+pub(crate) use serve::serve;
