@@ -1,7 +1,7 @@
 //! What one access costs in the machine, from its acceptance to its answer, and whether that is the same however large
 //! the instance is.
 //!
-//! A whole run of correct processes is driven: everybody says hello and appends, then reads round by round, then
+//! The benchmark drives a whole run of correct processes: each says hello and appends, then reads round by round, then
 //! decides. The cost of the run is divided by its accesses, so it includes hellos, decisions and the creation of the
 //! instance. The result is processor time (Linux; elsewhere what the clock says), medians over
 //! rounds in which all shapes take turns, and with `--instructions` also what valgrind counts.

@@ -5,7 +5,7 @@
 //! warp's entry: the Byzantine ones, and the correct ones that were late (F6).
 //!
 //! The first is not only sufficient. With W = ceil(n/p) warps, f*(|Vc|+1)*p < n says the same as
-//! f*(|Vc|+1) < W, since the left side of the latter is whole. If it does not hold, nobody is late and some
+//! f*(|Vc|+1) < W, since the left side of the latter is whole. If it does not hold, no process is late and some
 //! value v is smaller than all of Vc, the adversary puts its processes into f warps, wins each, and appends
 //! v every time. The other W-f entries are shared by |Vc| values, and correct processes may have proposed so
 //! that no value has more than ceil((W-f)/|Vc|) of them, which is at most f. So v is the mode: a tie goes to

@@ -216,7 +216,7 @@ fn even_draws_within(draws: usize, caps: impl Iterator<Item = Option<usize>>) ->
 }
 
 /// How many marked ones there are among `draws` of `all` things, of which `marked` are marked, drawn without
-/// return. Who draws more than all draws all.
+/// return. A draw of more than all draws all.
 fn hypergeometric(all: usize, marked: usize, draws: usize) -> Vec<f64> {
     let mut found = vec![1.0];
     for drawn in 0..draws.min(all) {

@@ -331,12 +331,12 @@ impl Params {
 }
 
 fn check_priority(order: &[ProcessId], processes: u32) -> Result<(), ParamsError> {
-    let mut seen = BTreeSet::new();
+    let mut named = BTreeSet::new();
     for &process in order {
         if process.get() > processes {
             return Err(ParamsError::UnknownPriority { process, processes });
         }
-        if !seen.insert(process) {
+        if !named.insert(process) {
             return Err(ParamsError::RepeatedPriority(process));
         }
     }

@@ -1,8 +1,8 @@
 //! Exhaustive search of small instances: every state of the real machine that any adversary can reach.
 //!
-//! A [`Setup`] fixes n, p, r and the append window. [`search`] then tries everything else: who is Byzantine, who
-//! proposes what, which warp comes next, what each Byzantine process does in each phase, whose append is accepted
-//! first, and, where asked, who misses its first phases. [`tasks`] lists the searches that decide each claim of SPEC.
+//! A [`Setup`] fixes n, p, r and the append window. [`search`] then tries everything else: which processes are Byzantine, what
+//! the others propose, which warp comes next, what each Byzantine process does in each phase, which append is accepted
+//! first, and, if the setup says so, which processes miss their first phases. [`tasks`] lists the searches that decide each claim of SPEC.
 //!
 //! # What is real
 //! A state holds a clone of [`crate::machine::Machine`], one [`crate::process::View`] with
@@ -34,7 +34,7 @@
 //! 5. *A lean adversary appends only where it wins, and reads where it does not.* An append that loses, a read and
 //!    silence leave the same list; and after the window one append stands for all.
 //! 6. *For validity a list is its counts, and from round 2 on one order of warps is enough.* Only the mode of the
-//!    sealed list is asked for.
+//!    sealed list matters.
 //!
 //! One order is not tried: that a warp passes because no member is ready, and has the very next phase that is executed.
 //! Phases pass only while an access waits (F4), and that access is of another warp.

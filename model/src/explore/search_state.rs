@@ -210,7 +210,7 @@ impl SearchState {
             self.now = self.now.max(due);
             self.apply(Input::Tick)?;
         }
-        Err(RuleViolation::new("F3", "the phase does not end, though nobody has patience left"))
+        Err(RuleViolation::new("F3", "the phase does not end, though no patience is left"))
     }
 
     fn apply(&mut self, input: Input) -> Result<(), RuleViolation> {

@@ -13,8 +13,8 @@ pub enum ScheduleClass {
     Any,
     /// Each warp once a round, in an order that may be another in every round (W1, W2).
     RoundBased,
-    /// In round 1 as [`ScheduleClass::RoundBased`], from then on always in the same order: where only what the list comes to
-    /// hold is asked for, and round 1 decides that.
+    /// In round 1 as [`ScheduleClass::RoundBased`], from then on always in the same order: enough where only the content of
+    /// the list matters, which round 1 decides.
     FirstRound,
     /// Each round in ascending order (W1): what a scenario can repeat.
     Ascending,
@@ -70,7 +70,7 @@ pub struct Setup {
     pub agreement: bool,
     /// Tells apart what validity depends on, so that [`SearchResult::outcomes`](super::SearchResult::outcomes) has all there are.
     pub validity: bool,
-    /// Takes lists of the same values for the same. Right where only the mode of the sealed list is asked for.
+    /// Treats lists with the same values as equal. Right where only the mode of the sealed list matters.
     pub lists_as_counts: bool,
     /// Takes warps of the same size, and members of the same warp, for interchangeable. (Warps never are in
     /// ascending order.)
@@ -78,7 +78,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// A search over n, p and r with two values, under `first_access` and any order of warps; nobody is late.
+    /// A search over n, p and r with two values, under `first_access` and any order of warps; no process is late.
     #[must_use]
     pub fn new(processes: u32, warp_size: u32, read_size: u32) -> Self {
         Self {
@@ -132,15 +132,15 @@ pub enum SetupError {
     /// n, p or r is out of its range.
     #[error(transparent)]
     Params(#[from] ParamsError),
-    /// The states are too many to be told apart by 128 bits.
+    /// The states are too many for keys of 128 bits.
     #[error("n = {0} processes with these values are too many to search: give fewer")]
     TooLarge(u32),
     /// The values make no sense.
     #[error("{values} values of which {foreign} are foreign: give 1 to 26, and leave one to propose")]
     Values {
-        /// As many were asked for.
+        /// How many values.
         values: u8,
-        /// Of which no correct process may propose so many.
+        /// How many of them no correct process may propose.
         foreign: u8,
     },
     /// The cast does not fit.

@@ -39,7 +39,7 @@ impl<S: PhaseOrder> Machine<S> {
             }
             Ok(admission) => Ok(admission),
             Err(refusal) => {
-                // Neither a unary call nor an older session is the stream that counts.
+                // Only a refusal on the current session excuses later accesses (F8d).
                 let member = &mut self.members[process.index()];
                 if session.is_some() && session == member.session.get() {
                     member.mark_refused();
@@ -66,7 +66,7 @@ impl<S: PhaseOrder> Machine<S> {
                 Lookup::OtherContent(_) | Lookup::Forgotten => {}
             }
         }
-        // Outside phases numbers mean nothing any more: nothing is accepted, so nothing can be repeated.
+        // Outside phases the number does not matter: no access is accepted any more.
         if let (State::Finished | State::Closed, Op::Read { start }) = (self.state, &access.op) {
             let read = self.read(*start, self.list.len(), self.sealed());
             return Ok(Admission::ReadOutsidePhases(read));
@@ -92,8 +92,8 @@ impl<S: PhaseOrder> Machine<S> {
         Ok(Admission::Accepted)
     }
 
-    /// A new access bears the next number. Any other is refused; what is more than an old duplicate is also
-    /// an offence (F8c, F8d).
+    /// A new access must bear the next number. Any other number is refused; unless it is an old duplicate or excused,
+    /// that is also an offence (F8c, F8d).
     #[cold]
     fn out_of_order(&mut self, access: &Access, events: &mut Vec<Event>) -> Refusal {
         let Access { process, session, number, ref op, .. } = *access;
@@ -143,11 +143,11 @@ impl<S: PhaseOrder> Machine<S> {
         Err(Refusal::NotYourPhase { current: Some(opens), next })
     }
 
-    /// An access is accepted: it stays until its phase, whatever becomes of its caller (F8a).
+    /// An access is accepted: it stays until its phase, even if its caller goes away (F8a).
     pub(super) fn accept(&mut self, now: Time, access: &Access, events: &mut Vec<Event>) {
         let Access { process, session, number, ref op, .. } = *access;
         self.join(now, process, events);
-        // Written field by field: an operation copied as a whole would wait for the last copy to reach memory.
+        // Written field by field: the copy of a whole operation would wait for the copy before it to reach memory.
         match op {
             Op::Read { start } => {
                 let start = *start;
@@ -175,7 +175,7 @@ impl<S: PhaseOrder> Machine<S> {
         }
     }
 
-    /// A member that had nothing waiting has something now.
+    /// A member without a waiting access has one now.
     fn add_ready(
         &mut self,
         now: Time,

@@ -125,6 +125,7 @@ impl<S: PhaseOrder> Machine<S> {
     ///
     /// # Panics
     /// If the parameters do not have the access's process.
+    #[expect(clippy::needless_pass_by_value, reason = "like every input, an access is handed over")]
     pub fn access(
         &mut self,
         now: Time,

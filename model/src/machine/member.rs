@@ -71,7 +71,7 @@ const APPENDS: u8 = 1 << 4;
 pub(super) struct ColdMember {
     /// The phase of its first append.
     pub(super) append: Option<Phase>,
-    /// Its decision, by its place among those of all who have left.
+    /// The place of its decision among those of all processes that left.
     pub(super) decision: u32,
     /// How many of its accesses were withdrawn: the last ones (F10).
     pub(super) withdrawn: u16,

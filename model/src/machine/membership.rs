@@ -14,7 +14,7 @@ use super::session::{MAX_SESSIONS, OptionalSession};
 use super::state::{Machine, State};
 
 impl<S: PhaseOrder> Machine<S> {
-    /// What a process may know of itself (F8e).
+    /// What the machine tells a process about itself (F8e).
     ///
     /// # Panics
     /// If the parameters do not have this process.
@@ -30,7 +30,7 @@ impl<S: PhaseOrder> Machine<S> {
         }
     }
 
-    /// What a process decided, if it has.
+    /// The decision of a process, if it has decided.
     pub(super) fn decision(&self, process: ProcessId) -> Option<&Value> {
         let left = self.members[process.index()].has_left();
         left.then(|| &self.decisions[self.cold_members[process.index()].decision as usize])
@@ -118,12 +118,12 @@ impl<S: PhaseOrder> Machine<S> {
         Ok(())
     }
 
-    /// How many have left.
+    /// How many processes have left.
     fn left(&self) -> u32 {
         u32::try_from(self.decisions.len()).unwrap_or(u32::MAX)
     }
 
-    /// Takes back what waits of a process that leaves, or of everybody at the close (F10).
+    /// Withdraws the waiting accesses of a process that leaves, or of each process at the close (F10).
     fn withdraw(&mut self, process: ProcessId, events: &mut Vec<Event>) {
         let member = &mut self.members[process.index()];
         if member.waiting() == 0 {

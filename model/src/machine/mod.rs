@@ -10,7 +10,7 @@
 //! once. [`Machine::apply`] takes them all, for a replay.
 //!
 //! # Time
-//! Whatever was due before the moment of an input happens first. What is due exactly then is not yet overdue: an access
+//! All that was due before the moment of an input happens first. What is due exactly then is not yet overdue: an access
 //! that arrives at the very end of its process's patience is in time (F3), unless a [`Machine::tick`] of the same moment
 //! came first. Should a moment be earlier than the last one, no time has passed.
 //!
@@ -18,7 +18,7 @@
 //! ```text
 //!  gathering --- all joined, or join timeout (F5) ---> running
 //!  running:   nothing waits ............ no phase is open, nothing moves (F4)
-//!             something waits .......... pass over phases of warps where nobody is awaited and nothing
+//!             something waits .......... pass over phases of warps where no member is awaited or has
 //!                                        waits (F4); wait for the pace (F9); open the next phase
 //!             open, a member missing ... its patience drains; spent: it is not awaited any more (F3)
 //!             open, none missing ....... the step: appends compete, reads read (F2, A1 to A5, R1);

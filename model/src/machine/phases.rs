@@ -20,7 +20,7 @@ impl<S: PhaseOrder> Machine<S> {
             match (self.state, self.open_phase) {
                 (State::Gathering, _) => self.end_gathering(events),
                 (_, Some(open_phase)) => {
-                    self.spend_patience(now.nanos_since(open_phase.since), inclusive, events)
+                    self.spend_patience(now.nanos_since(open_phase.since), inclusive, events);
                 }
                 // The pace is over: the phase is open since then, even if no input came at that moment.
                 (_, None) => {
@@ -132,7 +132,7 @@ impl<S: PhaseOrder> Machine<S> {
         }
     }
 
-    /// The timer of an open phase fired: whose patience was shorter than the open_phase is not awaited any more.
+    /// The timer of an open phase fired: whose patience was shorter is not awaited any more.
     fn spend_patience(&mut self, held: u64, inclusive: bool, events: &mut Vec<Event>) {
         let (mut least, mut least_missing) = (member::ENDLESS, member::ENDLESS);
         for process in self.params.members(self.warp) {

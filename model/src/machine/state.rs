@@ -34,7 +34,7 @@ pub enum State {
 pub(super) struct OpenPhase {
     /// When it opened; from then on the patience of missing members drains.
     pub(super) since: Time,
-    /// When to check whose patience is spent. Never later than the first; `None` if all are endless.
+    /// When to check for patience that is spent. Never later than the first such moment; `None` if all are endless.
     pub(super) wake: Option<Time>,
 }
 

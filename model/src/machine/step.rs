@@ -15,7 +15,7 @@ use super::ready_queues::ReadyQueues;
 use super::state::Machine;
 use super::step_buffers::{CompetingAppend, DueRead, StepBuffers};
 
-/// The list when the phase began, as all its reads see it, whatever its appends do (F2).
+/// The list when the phase began, as all its reads see it, before its appends (F2).
 #[derive(Clone, Copy)]
 struct PhaseStart {
     phase: Phase,

@@ -9,7 +9,7 @@ use crate::types::{Phase, Round, WarpId};
 /// A [`Schedule`] that remembers the order of two rounds, one odd and one even, so that walking phases one by
 /// one and looking into the following round cost O(1) each, and O(W) once per round if the order is shuffled.
 ///
-/// It returns exactly what the schedule returns, in whatever order it is called. It keeps no memory for the other
+/// It returns exactly what the schedule returns, in any order of calls. It keeps no memory for the other
 /// orders, and none before the first call.
 #[derive(Clone, Debug)]
 pub struct CachedSchedule {
