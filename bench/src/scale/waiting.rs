@@ -10,9 +10,9 @@ use stickycas_proto::v1::{AppendRequest, GetRequest, ReadRequest, get_request};
 use tokio::task::JoinSet;
 
 use super::Measurement;
-use super::play::proposal;
-use super::program::memory;
-use super::town::{PROCESSES, Principal, Town, group};
+use super::fixture::{PROCESSES, Principal, ScaleFixture, group};
+use super::process::proposal;
+use super::server::memory;
 
 /// Accesses that a process may have waiting in one instance.
 const PIPELINE: u32 = 16;
@@ -24,13 +24,13 @@ const CALLS: usize = (PROCESSES as usize - 1) * INSTANCES * PIPELINE as usize;
 /// Has so many calls wait, or a few more.
 pub(super) async fn measure(program: &Path, count: usize) -> anyhow::Result<Measurement> {
     let groups = count.div_ceil(CALLS);
-    let town = Town::found(program, groups * INSTANCES, groups * PROCESSES as usize).await?;
+    let fixture = ScaleFixture::start(program, groups * INSTANCES, groups * PROCESSES as usize).await?;
     let rosters = (0..groups * INSTANCES).map(|number| group(number / INSTANCES)).collect();
-    let ids = town.create(rosters, PIPELINE).await?;
-    let before = memory(town.server.pid()).await?;
+    let ids = fixture.create(rosters, PIPELINE).await?;
+    let before = memory(fixture.server.pid()).await?;
     let started = Instant::now();
     let mut calls = JoinSet::new();
-    for (ids, principals) in ids.chunks(INSTANCES).zip(town.principals.chunks(PROCESSES as usize)) {
+    for (ids, principals) in ids.chunks(INSTANCES).zip(fixture.principals.chunks(PROCESSES as usize)) {
         for principal in &principals[1..] {
             for id in ids {
                 for number in 1..=PIPELINE {
@@ -40,7 +40,7 @@ pub(super) async fn measure(program: &Path, count: usize) -> anyhow::Result<Meas
         }
     }
     for id in &ids {
-        while waiting(&town.creator, id).await? < CALLS / INSTANCES {
+        while waiting(&fixture.creator, id).await? < CALLS / INSTANCES {
             if let Some(call) = calls.try_join_next() {
                 call??;
                 anyhow::bail!("a call was answered that should wait");
@@ -49,7 +49,7 @@ pub(super) async fn measure(program: &Path, count: usize) -> anyhow::Result<Meas
         }
     }
     let wall = started.elapsed();
-    let after = memory(town.server.pid()).await?;
+    let after = memory(fixture.server.pid()).await?;
     Ok(Measurement::new("unary calls that wait", groups * CALLS, before, after, wall))
 }
 
