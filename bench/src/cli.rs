@@ -1,4 +1,4 @@
-//! The command line: one subcommand for each thing that is measured.
+//! The command line: one subcommand for each measurement.
 
 use std::process::ExitCode;
 
@@ -32,7 +32,7 @@ enum Command {
 }
 
 impl Cli {
-    /// Measures what was asked for.
+    /// Runs the subcommand.
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Command::Wire(options) => wire::run(&options),

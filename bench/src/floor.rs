@@ -1,4 +1,4 @@
-//! The floor: a service that answers at once, with messages as large as ours and nothing behind them.
+//! The floor: a service that answers at once, with messages of the size of ours and no work behind them.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,7 +13,7 @@ use stickycas_proto::v1::{
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::work::{READ_SIZE, proposal};
+use crate::workload::{READ_SIZE, proposal};
 
 /// See the module.
 pub(crate) struct Floor;
@@ -56,7 +56,7 @@ impl StickyCasService for Floor {
     }
 }
 
-/// One message out for each message in.
+/// Answers each message with one message.
 pub(crate) struct Echo(Streaming<AttachRequest>);
 
 impl Stream for Echo {

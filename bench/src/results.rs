@@ -1,16 +1,16 @@
-//! Raw results: one JSON document for each run, for whoever wants to compute something else from it.
+//! Raw results: one JSON document for each run, from which other figures can be computed.
 //!
-//! | key | what |
+//! | key | meaning |
 //! | --- | --- |
 //! | `format`, `version` | `stickycas-bench`, and a number that grows when a key changes its meaning or goes |
-//! | `measured` | the subcommand; keys that are not in this table are told in its header |
+//! | `measured` | the subcommand; the header of its module tells the keys that are not in this table |
 //! | `at` | when the run ended, UTC |
 //! | `host` | the machine, and the version and command line of this program; as in the results of loads |
 //! | `rustc` | the compiler |
 //! | `programs` | other programs that took part, by name, with their versions |
 //!
-//! Units stand at the end of names: `_s` seconds, `_us` microseconds, `_bytes`; rates are per second. Samples come in
-//! the order in which they were taken, with nothing left out but what warms up.
+//! Units are at the end of the names: `_s` seconds, `_us` microseconds, `_bytes`; rates are per second. Samples are in
+//! the order in which they were taken; only those of the first, uncounted round are left out.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -40,7 +40,7 @@ struct Document<'a, T> {
     content: &'a T,
 }
 
-/// Writes the results of the subcommand `measured`, whole or not at all.
+/// Writes the results of the subcommand `measured`, atomically.
 pub(crate) fn write<T: Serialize>(
     path: &Path,
     measured: &str,
@@ -58,7 +58,8 @@ pub(crate) fn write<T: Serialize>(
         content,
     };
     let mut text = Vec::new();
-    document.serialize(&mut Serializer::with_formatter(&mut text, Layout(PrettyFormatter::new())))?;
+    document
+        .serialize(&mut Serializer::with_formatter(&mut text, ArraysOnOneLine(PrettyFormatter::new())))?;
     text.push(b'\n');
     let unfinished = path.with_extension("unfinished");
     fs::write(&unfinished, text)
@@ -66,11 +67,11 @@ pub(crate) fn write<T: Serialize>(
         .with_context(|| path.display().to_string())
 }
 
-/// A line for each key and none for each element: thousands of samples in a row stay readable, and comparable by
+/// A line for each key and one line for a whole array, so that thousands of samples stay readable and comparable by
 /// `diff`.
-struct Layout(PrettyFormatter<'static>);
+struct ArraysOnOneLine(PrettyFormatter<'static>);
 
-impl Formatter for Layout {
+impl Formatter for ArraysOnOneLine {
     fn begin_array<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
         writer.write_all(b"[")
     }
@@ -108,8 +109,8 @@ impl Formatter for Layout {
     }
 }
 
-/// This machine; of the program only its name, for where it lies says nothing. Whoever has just built it may tell the
-/// commit, in `STICKYCAS_COMMIT`.
+/// This machine, and the name of the program without its path. A script that has just built the program can give its
+/// commit in `STICKYCAS_COMMIT`.
 fn host() -> Host {
     let mut host = Host::here(None);
     host.commit = std::env::var("STICKYCAS_COMMIT").ok().filter(|commit| !commit.is_empty()).or(host.commit);
@@ -128,7 +129,7 @@ pub(crate) fn file_system(directory: &Path) -> Option<String> {
         let mut fields = line.split_whitespace().skip(1);
         Some((fields.next()?, fields.next()?))
     });
-    // Of two at the same place the later one hides the earlier.
+    // Of two mounts at the same place the later hides the earlier.
     mounts
         .filter(|(place, _)| directory.starts_with(place))
         .max_by_key(|(place, _)| place.len())
@@ -140,10 +141,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrays_stand_on_one_line_and_it_is_json_all_the_same() {
+    fn arrays_are_on_one_line_and_the_text_is_json() {
         let value = serde_json::json!({"a": [1, 2], "b": [{"c": [], "d": {}}, {"e": [[1.5], [2]]}]});
         let mut text = Vec::new();
-        let layout = Layout(PrettyFormatter::new());
+        let layout = ArraysOnOneLine(PrettyFormatter::new());
         value.serialize(&mut Serializer::with_formatter(&mut text, layout)).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert!(text.starts_with("{\n  \"a\": [1, 2],\n"), "{text}");
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_names_its_form_and_no_path() {
+    fn a_result_names_its_format_and_no_path() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("wire.json");
         write(&file, "wire", &BTreeMap::new(), &serde_json::json!({"rounds": 3})).unwrap();

@@ -1,4 +1,4 @@
-//! The servers that candidates are played against, and where they run.
+//! The servers that are measured: started in this program or in one of their own.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -17,17 +17,19 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
 use crate::floor;
-use crate::rig::COORDINATOR;
 
-/// How long a finished instance is kept: so short that finished ones go while others run.
+/// The principal that creates instances.
+pub(crate) const COORDINATOR: &str = "coordinator";
+
+/// Retention of finished instances: so short that the server drops them while others run.
 const RETENTION: Duration = Duration::from_millis(100);
 
-/// What is served.
+/// The service of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Service {
-    /// What does nothing.
+    /// Answers at once, and does nothing else.
     Floor,
-    /// The real one, every layer on.
+    /// StickyCAS with all of its layers.
     Stickycas,
 }
 
@@ -38,13 +40,13 @@ pub(crate) enum Layout {
     OneRuntime,
     /// A runtime of one worker for each, in one program.
     TwoRuntimes,
-    /// A program for each, with a runtime of one worker: as it is used.
+    /// A program for each, with a runtime of one worker, as in use.
     #[default]
     TwoPrograms,
 }
 
 impl Layout {
-    /// How many workers the runtime of the clients has.
+    /// Workers of the runtime of the clients.
     pub(crate) fn workers(self) -> usize {
         match self {
             Self::OneRuntime => 2,
@@ -73,22 +75,22 @@ impl Launch {
     }
 }
 
-/// A server that runs until this is dropped.
-pub(crate) struct Running {
+/// A server; ends when this is dropped.
+pub(crate) struct RunningServer {
     pub(crate) url: String,
-    keeper: Keeper,
+    host: Host,
 }
 
-/// What ends the server when it is dropped.
-enum Keeper {
+/// Where a server runs; ends it when dropped.
+enum Host {
     Task(AbortHandle),
-    /// With a runtime of its own, which ends when the other end of the first is gone.
+    /// A thread with a runtime of its own, which ends when the sender is dropped.
     Thread(Option<oneshot::Sender<()>>, Option<JoinHandle<anyhow::Result<()>>>),
     Program(Child),
 }
 
-impl Running {
-    /// Starts it, on a port of the kernel's choice.
+impl RunningServer {
+    /// Starts a server on a port of the kernel's choice.
     pub(crate) async fn start(service: Service, launch: &Launch) -> anyhow::Result<Self> {
         let Launch { layout, program } = launch.clone();
         if layout == Layout::TwoPrograms {
@@ -97,25 +99,25 @@ impl Running {
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
         let url = format!("http://{}", listener.local_addr()?);
-        let keeper = match layout {
+        let host = match layout {
             Layout::TwoRuntimes => {
-                let (keeper, dropped) = oneshot::channel();
+                let (stop, stopped) = oneshot::channel();
                 let thread = std::thread::Builder::new().name("server".to_owned()).spawn(move || {
                     let runtime = runtime(1)?;
                     let server =
                         runtime.spawn(async move { serve(service, TcpListener::from_std(listener)?).await });
-                    // Ends either way: a server that failed is told by the clients' calls.
-                    let _gone = runtime.block_on(dropped);
+                    // Completes when the sender is dropped. A server that failed shows in the calls of the clients.
+                    let _dropped = runtime.block_on(stopped);
                     server.abort();
                     anyhow::Ok(())
                 })?;
-                Keeper::Thread(Some(keeper), Some(thread))
+                Host::Thread(Some(stop), Some(thread))
             }
             Layout::OneRuntime | Layout::TwoPrograms => {
-                Keeper::Task(tokio::spawn(serve(service, TcpListener::from_std(listener)?)).abort_handle())
+                Host::Task(tokio::spawn(serve(service, TcpListener::from_std(listener)?)).abort_handle())
             }
         };
-        Ok(Self { url, keeper })
+        Ok(Self { url, host })
     }
 
     /// In a process of its own, by its subcommand `serve` (see [`run`]). `program`: if it is not this one.
@@ -129,37 +131,37 @@ impl Running {
             .spawn()
             .with_context(|| program.display().to_string())?;
         let mut url = String::new();
-        let told = child.stdout.take().context("no standard output")?;
-        let read = BufReader::new(told).read_line(&mut url);
-        let running = Self { url: url.trim().to_owned(), keeper: Keeper::Program(child) };
+        let output = child.stdout.take().context("no standard output")?;
+        let read = BufReader::new(output).read_line(&mut url);
+        let running = Self { url: url.trim().to_owned(), host: Host::Program(child) };
         if read? == 0 {
             bail!("{} ended at once: it does not serve", program.display());
         }
         Ok(running)
     }
 
-    /// The process id of its program, where that is not this one.
+    /// The process id of a server that is a program of its own.
     pub(crate) fn pid(&self) -> Option<u32> {
-        match &self.keeper {
-            Keeper::Program(child) => Some(child.id()),
-            Keeper::Task(_) | Keeper::Thread(..) => None,
+        match &self.host {
+            Host::Program(child) => Some(child.id()),
+            Host::Task(_) | Host::Thread(..) => None,
         }
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningServer {
     fn drop(&mut self) {
-        match &mut self.keeper {
-            Keeper::Task(server) => server.abort(),
-            Keeper::Thread(keeper, thread) => {
-                drop(keeper.take());
-                // Waited for: a thread that ends within the next turn would take its processor time along.
+        match &mut self.host {
+            Host::Task(server) => server.abort(),
+            Host::Thread(stop, thread) => {
+                drop(stop.take());
+                // Joined, so that its end does not take processor time within the next turn.
                 if let Some(thread) = thread.take() {
                     let _ended = thread.join();
                 }
             }
-            Keeper::Program(child) => {
-                // It may have ended by itself; then there is nothing to kill.
+            Host::Program(child) => {
+                // Fails if the program has ended by itself.
                 let _ended = child.kill();
                 let _reaped = child.wait();
             }
@@ -167,13 +169,13 @@ impl Drop for Running {
     }
 }
 
-/// A runtime with so many workers.
+/// A runtime with this many workers.
 pub(crate) fn runtime(workers: usize) -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()
 }
 
-/// The subcommand: serves until standard input ends, so never longer than who started it. Its address is the first
-/// line of its standard output.
+/// The subcommand `serve`: serves until standard input ends, so never longer than the program that started it lives.
+/// Prints its address as the first line of standard output.
 pub(crate) fn run(service: Service) -> anyhow::Result<()> {
     let runtime = runtime(1)?;
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
@@ -193,7 +195,7 @@ async fn serve(service: Service, listener: TcpListener) -> anyhow::Result<()> {
             Server::builder().add_service(floor::service()).serve_with_incoming(connections).await?;
         }
         Service::Stickycas => {
-            // All instances of a turn are created before anybody plays.
+            // All instances of a turn are created before the first is played.
             let instances_when_busy = usize::MAX;
             let limits = Limits { retention: RETENTION, instances_when_busy, ..Limits::default() };
             let config = Config { limits, ..Config::insecure([COORDINATOR.to_owned()]) };

@@ -1,18 +1,18 @@
-//! The clock on the wall, and that of the processors.
+//! Wall time and processor time of a turn.
 
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use serde::Serialize;
 
-/// What one turn took.
+/// The work and the times of one turn.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Sample {
     /// Instances in which all processes decided.
     pub(crate) instances: usize,
     /// Appends and reads of all processes.
     pub(crate) accesses: usize,
-    /// By the clock, in seconds.
+    /// Wall time, in seconds.
     #[serde(serialize_with = "seconds", rename = "wall_s")]
     pub(crate) wall: Duration,
     /// Processor time of all threads, of clients and server, in seconds; `None` where the system does not tell.
@@ -68,7 +68,7 @@ fn maybe_seconds<S: serde::Serializer>(
     duration.map(|duration| duration.as_secs_f64()).serialize(serializer)
 }
 
-/// Runs from its creation on.
+/// Measures from its creation on.
 pub(crate) struct Stopwatch {
     /// The process id of the server, if it is a program of its own: its processor time counts too.
     server: Option<u32>,
@@ -102,12 +102,12 @@ fn processor_times(server: Option<u32>) -> (Option<Duration>, Option<Duration>) 
     (threads("self"), server.and_then(|server| threads(&server.to_string())))
 }
 
-/// Processor time of the living threads of one other program.
+/// Processor time of the living threads of another program.
 pub(crate) fn processor_time_of(pid: u32) -> anyhow::Result<Duration> {
     threads(&pid.to_string()).with_context(|| format!("the system does not tell the time of process {pid}"))
 }
 
-/// From Linux's schedstat (nanoseconds come first).
+/// From `schedstat` of each thread, whose first field is its processor time in nanoseconds (Linux).
 fn threads(process: &str) -> Option<Duration> {
     let mut nanos = 0;
     for thread in std::fs::read_dir(format!("/proc/{process}/task")).ok()? {

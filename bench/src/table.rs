@@ -1,8 +1,8 @@
-//! Tables.
+//! Tables in Markdown.
 
 use comfy_table::{CellAlignment, Table, presets};
 
-/// A table in Markdown; all columns but the first hold numbers.
+/// A table; all columns but the first hold numbers.
 pub(crate) fn table(header: Vec<String>, rows: impl IntoIterator<Item = Vec<String>>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN);

@@ -1,4 +1,4 @@
-//! The program, with so little work that figures mean nothing: that all of it works is what is looked at.
+//! The program with very little work: the figures mean nothing, but every part of it runs.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 use std::path::Path;
@@ -35,7 +35,7 @@ fn candidate<'a>(results: &'a Value, name: &str) -> &'a Value {
 }
 
 #[test]
-fn the_wire_is_measured_beside_its_floors_and_every_sample_is_written_down() {
+fn wire_compares_with_floors_and_writes_every_sample() {
     let names = "unary-floor,unary,stream-floor/16,attach/16,attach-batch/16";
     let results = results(&["wire", "--rounds", "2", "--scale", "0.01", "--only", names]);
     assert_eq!(results["measured"], "wire");
@@ -47,12 +47,12 @@ fn the_wire_is_measured_beside_its_floors_and_every_sample_is_written_down() {
     }
     let sample = &candidate(&results, "unary")["samples"][0];
     let instances = sample["instances"].as_u64().unwrap();
-    // Each of 32 processes appends and reads in each.
+    // Each of 32 processes appends and reads in each instance.
     assert_eq!(sample["accesses"].as_u64().unwrap(), instances * 64);
 }
 
 #[test]
-fn clients_and_server_may_have_runtimes_or_programs_of_their_own() {
+fn every_layout_of_clients_and_server_works() {
     for layout in ["one-runtime", "two-runtimes", "two-programs"] {
         let results = results(&[
             "wire",
@@ -105,7 +105,7 @@ fn servers_of_other_builds_are_compared_with_the_first() {
 }
 
 #[test]
-fn an_instance_alone_is_told_in_round_trips() {
+fn latency_is_also_given_in_round_trips() {
     let results = results(&["latency", "--rounds", "1", "--scale", "0.02"]);
     for (name, alone, at_once) in [
         ("attach", "message", "messages"),
@@ -127,20 +127,20 @@ fn without_etcd_its_candidates_are_left_out_with_one_line() {
         bench(&["wire", "--rounds", "1", "--scale", "0.01", "--only", "unary-floor,etcd/16,etcd/64"]);
     let output = command.env("PATH", "").output().unwrap();
     succeeded(&output);
-    let told = text(&output.stderr);
-    assert_eq!(told.lines().count(), 1, "{told}");
-    assert!(told.starts_with("left out: etcd/16, etcd/64: there is no etcd"), "{told}");
+    let stderr = text(&output.stderr);
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(stderr.starts_with("left out: etcd/16, etcd/64: there is no etcd"), "{stderr}");
 }
 
 #[test]
-fn an_etcd_that_was_named_and_is_not_there_fails_the_run() {
+fn a_missing_etcd_that_was_named_fails_the_run() {
     let output = bench(&["wire", "--rounds", "1", "--etcd", "/nowhere/etcd"]).output().unwrap();
     assert!(!output.status.success());
     assert!(text(&output.stderr).contains("/nowhere/etcd"));
 }
 
 #[test]
-fn etcd_where_there_is_one_decides_the_same_and_is_gone_afterwards() {
+fn etcd_decides_the_same_and_leaves_no_data() {
     let Some(path) = std::env::var_os("PATH") else { return };
     if !std::env::split_paths(&path).any(|directory| directory.join("etcd").is_file()) {
         return;
@@ -160,7 +160,7 @@ fn etcd_where_there_is_one_decides_the_same_and_is_gone_afterwards() {
     ]);
     assert!(results["programs"]["etcd"].as_str().is_some());
     assert!(candidate(&results, "attach/16")["of_etcd"]["etcd/16"]["rate"]["median"].as_f64().unwrap() > 0.0);
-    assert!(is_empty(disk.path()), "its data are still there");
+    assert!(is_empty(disk.path()), "its data are not deleted");
 }
 
 fn is_empty(folder: &Path) -> bool {
@@ -168,15 +168,15 @@ fn is_empty(folder: &Path) -> bool {
 }
 
 #[test]
-fn a_candidate_that_does_not_exist_is_refused_with_those_that_do() {
+fn an_unknown_candidate_is_refused_with_the_known_ones() {
     let output = bench(&["wire", "--only", "attach/17"]).output().unwrap();
     assert!(!output.status.success());
-    let told = text(&output.stderr);
-    assert!(told.contains("attach/17") && told.contains("attach/16"), "{told}");
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("attach/17") && stderr.contains("attach/16"), "{stderr}");
 }
 
 #[test]
-fn what_cannot_be_measured_is_refused_with_what_can_and_without_a_backtrace() {
+fn bad_options_are_refused_with_a_hint_and_no_backtrace() {
     for (arguments, hint) in [
         (&["scale", "--cost", "10,0"][..], "0 is not in 1.."),
         (&["scale", "--principals", "3"], "give a multiple of 8"),
@@ -199,16 +199,16 @@ fn what_cannot_be_measured_is_refused_with_what_can_and_without_a_backtrace() {
         (&["latency", "--only", "nobody"], "error: --only: no candidate 'nobody'; there are: message"),
     ] {
         let output = bench(arguments).env("RUST_BACKTRACE", "1").output().unwrap();
-        let told = text(&output.stderr);
+        let stderr = text(&output.stderr);
         assert!(!output.status.success() && output.stdout.is_empty(), "{arguments:?}");
-        assert!(told.contains(hint), "{arguments:?}: {told}");
-        assert!(!told.contains("backtrace") && !told.contains("panicked"), "{arguments:?}: {told}");
+        assert!(stderr.contains(hint), "{arguments:?}: {stderr}");
+        assert!(!stderr.contains("backtrace") && !stderr.contains("panicked"), "{arguments:?}: {stderr}");
     }
 }
 
-/// The server's program, if it has been built beside this one.
+/// Only if the program of the server has been built beside this one.
 #[test]
-fn what_a_server_holds_is_measured_and_every_instance_that_ends_is_judged() {
+fn memory_is_measured_of_everything_that_a_server_holds() {
     let server = Path::new(env!("CARGO_BIN_EXE_stickycas-bench")).with_file_name("stickycas-server");
     if !server.is_file() {
         return;

@@ -1,12 +1,11 @@
-//! An etcd of our own, for as long as a turn lasts: started on ports of the kernel's choice, with its data in a
-//! temporary directory, and killed whatever happens.
+//! An etcd for each turn: started on ports of the kernel's choice, with its data in a temporary directory, and killed in
+//! any case.
 //!
-//! What is said to it stands in `proto/etcd.proto`, a subset of its API, and is sent with tonic. The crate `etcd-client`
-//! is the same tonic underneath, with features on top that nothing here would use; but its build needs `protoc`. So
-//! this has no dependency that would have to stay outside the default build, and costs etcd's clients nothing.
+//! Its client is generated from `proto/etcd.proto`, a subset of the API of etcd, and uses tonic. So does the crate
+//! `etcd-client`, with further features that are not needed here; but its build needs `protoc`.
 
-pub(crate) mod play;
 mod program;
+pub(crate) mod workload;
 
 pub(crate) use program::{Etcd, Program};
 

@@ -1,4 +1,4 @@
-//! etcd as a program: found, started, stopped.
+//! The program etcd: finds, starts and stops it.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -12,34 +12,34 @@ use tempfile::TempDir;
 use super::wire::RangeRequest;
 use super::wire::kv_client::KvClient;
 
-/// How long it may take until it answers.
+/// The time within which it has to answer.
 const READY_WITHIN: Duration = Duration::from_secs(20);
-/// Between two attempts to reach it.
+/// The time between two attempts to reach it.
 const TRY_EVERY: Duration = Duration::from_millis(20);
-/// Ports are chosen by the kernel, let go of, and then taken by etcd; in between somebody else may have taken them.
+/// Attempts to start it: the kernel chooses ports, which are closed before etcd opens them, and another program may be
+/// faster.
 const ATTEMPTS: usize = 5;
 
-/// Where it is, and what it can do.
+/// The path of etcd, and its abilities.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     path: PathBuf,
-    /// As it calls itself.
+    /// The version that it prints.
     pub(crate) version: String,
-    /// Whether it can be told not to sync to the disk. The flag is there since 3.5, and in later releases of 3.4, whose
-    /// help says nothing of it.
+    /// Whether it has `--unsafe-no-fsync`: since 3.5, and undocumented in later releases of 3.4.
     pub(crate) can_leave_fsync: bool,
-    /// The directory below which its data lie.
+    /// The directory for its data.
     disk: PathBuf,
-    /// The program that kills it when this one is killed, on Linux.
+    /// The program that has it killed together with this one (Linux).
     setpriv: Option<PathBuf>,
 }
 
 impl Program {
-    /// Looks for it in `PATH`, or takes the one named. `Ok(None)`: there is none, and none was named.
+    /// The named program, or the one in `PATH`. `Ok(None)`: neither exists.
     ///
     /// # Errors
     ///
-    /// The one named, or the one found, does not tell its version.
+    /// The program does not print its version.
     pub(crate) fn find(named: Option<&Path>, disk: &Path) -> anyhow::Result<Option<Self>> {
         let Some(path) = named.map(Path::to_owned).or_else(|| in_path("etcd")) else { return Ok(None) };
         let output = Command::new(&path)
@@ -49,21 +49,21 @@ impl Program {
         let text = String::from_utf8_lossy(&output.stdout);
         let version = text.lines().find_map(|line| line.strip_prefix("etcd Version: "));
         let version = version.with_context(|| format!("{} tells no version", path.display()))?.to_owned();
-        // It looks at its flags before it shows its version.
+        // It parses all flags before it prints its version.
         let flag = Command::new(&path).args(["--unsafe-no-fsync", "--version"]).output()?;
         let setpriv = in_path("setpriv");
         let can_leave_fsync = flag.status.success();
         Ok(Some(Self { path, version, can_leave_fsync, disk: disk.to_owned(), setpriv }))
     }
 
-    /// Starts one with nothing in it, and waits until it answers.
+    /// Starts an empty etcd, and waits until it answers.
     pub(crate) async fn start(&self, fsync: bool) -> anyhow::Result<Etcd> {
         let mut last = None;
         for _ in 0..ATTEMPTS {
             let mut etcd = self.spawn(fsync)?;
             match etcd.ready().await {
                 Ok(()) => return Ok(etcd),
-                Err(error) => last = Some(error.context(etcd.said())),
+                Err(error) => last = Some(error.context(etcd.log_tail())),
             }
         }
         Err(last.context("etcd was not started")?)
@@ -71,7 +71,7 @@ impl Program {
 
     fn spawn(&self, fsync: bool) -> anyhow::Result<Etcd> {
         let directory = tempfile::Builder::new().prefix("stickycas-bench-etcd-").tempdir_in(&self.disk)?;
-        // Both are held until both are known, or they could be the same.
+        // Both are open until both are known; otherwise they could be the same.
         let (clients, peers) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
         let url = format!("http://{}", clients.local_addr()?);
         let peer_url = format!("http://{}", peers.local_addr()?);
@@ -95,7 +95,7 @@ impl Program {
             ensure!(self.can_leave_fsync, "etcd {} cannot be told not to sync", self.version);
             command.arg("--unsafe-no-fsync");
         }
-        // What the caller's environment says of etcd says nothing of this one.
+        // The environment may configure another etcd.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ETCD")) {
             command.env_remove(name);
         }
@@ -110,9 +110,9 @@ impl Program {
     }
 }
 
-/// One that runs. It is killed when this is dropped, and its data are gone.
+/// A running etcd. When this is dropped, it is killed and its data are deleted.
 pub(crate) struct Etcd {
-    /// Where its clients reach it.
+    /// The address for its clients.
     pub(crate) url: String,
     child: Child,
     directory: TempDir,
@@ -144,8 +144,8 @@ impl Etcd {
         }
     }
 
-    /// The end of what it wrote.
-    fn said(&self) -> String {
+    /// The end of its log.
+    fn log_tail(&self) -> String {
         let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         let end = lines[lines.len().saturating_sub(5)..].join("\n");
@@ -155,13 +155,13 @@ impl Etcd {
 
 impl Drop for Etcd {
     fn drop(&mut self) {
-        // It may have ended by itself; then there is nothing to kill.
+        // Fails if it has ended by itself.
         let _ended = self.child.kill();
         let _reaped = self.child.wait();
     }
 }
 
-/// The program of this name in `PATH`.
+/// The program with this name in `PATH`.
 fn in_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(|path| path.is_file())

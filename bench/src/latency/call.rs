@@ -1,27 +1,28 @@
-//! By unary calls: there and back, and instances.
+//! Round trips and instances by unary calls.
 
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use super::Took;
-use crate::rig::Rig;
+use super::Timing;
+use crate::fixture::Fixture;
 use crate::wire::unary::{Client, append, propose};
-use crate::work::Saw;
+use crate::workload::Observation;
 
-/// The id of an instance that does not exist, as long as one that does.
-const NOBODYS: &str = "00000000000000000000000000000000";
+/// The id of no instance, of the usual length.
+const NO_INSTANCE: &str = "00000000000000000000000000000000";
 
-/// An append on each of the first `many` connections, and its answer; so many times.
-pub(super) async fn round_trips(rig: &Rig, times: usize, many: usize) -> anyhow::Result<Vec<Took>> {
-    let mut took = Vec::new();
+/// An append on each of the first `many` connections and its answer, this many times.
+pub(super) async fn round_trips(fixture: &Fixture, times: usize, many: usize) -> anyhow::Result<Vec<Timing>> {
+    let mut timings = Vec::new();
     for number in 0..times {
         let started = Instant::now();
         let mut calls = JoinSet::new();
-        for line in rig.lines.iter().take(many).cloned() {
+        for connection in fixture.connections.iter().take(many).cloned() {
             calls.spawn(async move {
-                let mut client = Client::new(line.channel.clone());
-                append(&mut client, &line, NOBODYS, number, &mut Saw::NOTHING.clone()).await?;
+                let mut client = Client::new(connection.channel.clone());
+                append(&mut client, &connection, NO_INSTANCE, number, &mut Observation::EMPTY.clone())
+                    .await?;
                 anyhow::Ok(Instant::now())
             });
         }
@@ -29,31 +30,31 @@ pub(super) async fn round_trips(rig: &Rig, times: usize, many: usize) -> anyhow:
         while let Some(call) = calls.join_next().await {
             last = last.max(call??);
         }
-        took.push(Took { create: Duration::ZERO, decide: last - started });
+        timings.push(Timing { create: Duration::ZERO, decide: last - started });
     }
-    Ok(took)
+    Ok(timings)
 }
 
 /// Instances by unary calls.
-pub(super) struct Player<'a>(pub(super) &'a Rig);
+pub(super) struct Player<'a>(pub(super) &'a Fixture);
 
 impl super::Player for Player<'_> {
-    async fn play(&mut self, id: &str, instance: usize) -> anyhow::Result<(Vec<Saw>, Duration)> {
-        let lines = &self.0.lines;
+    async fn play(&mut self, id: &str, instance: usize) -> anyhow::Result<(Vec<Observation>, Duration)> {
+        let connections = &self.0.connections;
         let started = Instant::now();
         let mut processes = JoinSet::new();
-        for line in lines.iter().cloned() {
+        for connection in connections.iter().cloned() {
             let id = id.to_owned();
             processes.spawn(async move {
-                let mut client = Client::new(line.channel.clone());
-                let saw = propose(&mut client, &line, &id, instance).await?;
-                anyhow::Ok((line.process, saw, Instant::now()))
+                let mut client = Client::new(connection.channel.clone());
+                let observation = propose(&mut client, &connection, &id, instance).await?;
+                anyhow::Ok((connection.process, observation, Instant::now()))
             });
         }
-        let (mut all, mut last) = (vec![Saw::NOTHING; lines.len()], started);
+        let (mut all, mut last) = (vec![Observation::EMPTY; connections.len()], started);
         while let Some(process) = processes.join_next().await {
-            let (process, saw, decided) = process??;
-            all[process] = saw;
+            let (process, observation, decided) = process??;
+            all[process] = observation;
             last = last.max(decided);
         }
         Ok((all, last - started))

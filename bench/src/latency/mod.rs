@@ -1,31 +1,31 @@
-//! How long one instance takes that is alone, in round trips of a service that does nothing.
+//! The latency of one instance alone, in round trips to a service that does nothing.
 //!
 //! ```text
 //! cargo run --release -p stickycas-bench -- latency
 //! cargo run --release -p stickycas-bench -- latency --json latency.json
 //! ```
 //!
-//! The work is that of [`crate::work`], one instance at a time. All 32 processes are connected, and on Attach their
-//! streams are open; all of them begin at one moment. The time runs from the first thing that is sent to the last
-//! decision that is made. Creating the instance comes before; what both take together stands beside.
+//! The workload is that of [`crate::workload`], one instance at a time. All 32 processes are connected, on Attach with open
+//! streams, and begin at the same moment. The time runs from the first message to the last decision. The instance is
+//! created before; the sum of both times is also given.
 //!
-//! | candidate | what |
+//! | candidate | measured |
 //! | --- | --- |
-//! | `message` | one message with one access to a stream that echoes, and back; nobody else does anything |
-//! | `messages` | 32 of them at once, on 32 streams, until the last one is back |
-//! | `call`, `calls` | the same with unary calls of a service that answers at once |
-//! | `attach` | one instance: a hello and the append as one message, then the read, as one more |
-//! | `attach-ahead` | the same, and the read goes out together with the append (F7, D1) |
+//! | `message` | one message with one access to a stream that echoes, and back, without other messages |
+//! | `messages` | 32 of them at once, on 32 streams, until the last is back |
+//! | `call`, `calls` | the same with unary calls to a service that answers at once |
+//! | `attach` | one instance: hello and append as one message, then the read as another |
+//! | `attach-ahead` | the same, with the read in the first message (F7, D1) |
 //! | `unary` | one instance: an append, then a read |
 //!
-//! A read may go ahead because it is the same whatever the append comes to. The first of each turn does not count: it
-//! opens connections and streams.
+//! The read may be sent ahead because it does not depend on the result of the append. The first instance of each turn does
+//! not count: it opens connections and streams.
 //!
-//! `message` is what one process would wait alone, `messages` what 32 wait who share the processors with each other and
-//! with the server: no instance of 32 processes can be done before 32 messages went there and back.
+//! `message` is the wait of one process alone, `messages` that of 32 processes which share the processors with each other
+//! and with the server: no instance of 32 processes can end before 32 messages went there and back.
 //!
-//! In the raw results: `rounds`, `layout`, and for each of `candidates` its `name`, `samples_us` by round and in it by
-//! instance, `create_us` likewise, and over the rounds the spread of each round's median, `median_us`, `p99_us` and
+//! In the raw results: `rounds`, `layout`, and for each of `candidates` its `name`, `samples_us` by round and then by
+//! instance, `create_us` likewise, and over the rounds the summary of each round's median, `median_us`, `p99_us` and
 //! `with_create_us`; `of`: by floor, the medians in units of the floor's in the same round.
 
 mod call;
@@ -40,23 +40,23 @@ use anyhow::Context as _;
 use clap::Args;
 
 use self::report::{Results, Series};
+use crate::fixture::Fixture;
 use crate::results;
-use crate::rig::Rig;
+use crate::rounds::RoundOptions;
 use crate::serve::{self, Launch};
-use crate::turns::Turns;
-use crate::work::{self, Saw};
+use crate::workload::{self, Observation};
 
 /// How to measure an instance alone.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    turns: Turns,
+    rounds: RoundOptions,
 }
 
 /// Instances, or round trips, in one turn.
 const INSTANCES: usize = 300;
 
-/// Who takes part.
+/// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Candidate {
     Message,
@@ -72,10 +72,10 @@ use Candidate::{Attach, Call, Calls, Message, Messages, Unary};
 const CANDIDATES: [Candidate; 7] =
     [Message, Messages, Attach { ahead: false }, Attach { ahead: true }, Call, Calls, Unary];
 
-/// What one took.
+/// The times of one instance, or of one round trip.
 #[derive(Clone, Copy, Debug)]
-struct Took {
-    /// Creating the instance; nothing where there is none.
+struct Timing {
+    /// Of creating the instance; zero without one.
     create: Duration,
     /// From the first message to the last decision.
     decide: Duration,
@@ -94,7 +94,7 @@ impl Candidate {
         }
     }
 
-    /// What it is measured against.
+    /// The candidates that it is compared with.
     fn floors(self) -> &'static [Self] {
         match self {
             Message | Messages | Call | Calls => &[],
@@ -103,78 +103,78 @@ impl Candidate {
         }
     }
 
-    /// One turn, on a server of its own: so many, after a first one that does not count.
-    async fn turn(self, times: usize, launch: &Launch) -> anyhow::Result<Vec<Took>> {
+    /// One turn on a server of its own: this many instances or round trips, after a first one that does not count.
+    async fn turn(self, times: usize, launch: &Launch) -> anyhow::Result<Vec<Timing>> {
         let times = times + 1;
-        let took = match self {
-            Message => stream::round_trips(&Rig::floor(0, launch).await?, times, 1).await,
-            Messages => stream::round_trips(&Rig::floor(0, launch).await?, times, usize::MAX).await,
-            Call => call::round_trips(&Rig::floor(0, launch).await?, times, 1).await,
-            Calls => call::round_trips(&Rig::floor(0, launch).await?, times, usize::MAX).await,
+        let timings = match self {
+            Message => stream::round_trips(&Fixture::start_floor(0, launch).await?, times, 1).await,
+            Messages => stream::round_trips(&Fixture::start_floor(0, launch).await?, times, usize::MAX).await,
+            Call => call::round_trips(&Fixture::start_floor(0, launch).await?, times, 1).await,
+            Calls => call::round_trips(&Fixture::start_floor(0, launch).await?, times, usize::MAX).await,
             Attach { ahead } => {
-                let rig = Rig::server(0, launch).await?;
-                instances(&rig, times, &mut stream::Player::new(&rig, ahead)).await
+                let fixture = Fixture::start(0, launch).await?;
+                instances(&fixture, times, &mut stream::Player::new(&fixture, ahead)).await
             }
             Unary => {
-                let rig = Rig::server(0, launch).await?;
-                instances(&rig, times, &mut call::Player(&rig)).await
+                let fixture = Fixture::start(0, launch).await?;
+                instances(&fixture, times, &mut call::Player(&fixture)).await
             }
         };
-        took.map(|took| took.into_iter().skip(1).collect())
+        timings.map(|timings| timings.into_iter().skip(1).collect())
     }
 }
 
 /// Plays all processes of one instance.
 trait Player {
-    /// What they saw, by process, and how long it took from the first message to the last decision.
+    /// Returns their observations, by process, and the time from the first message to the last decision.
     fn play(
         &mut self,
         id: &str,
         instance: usize,
-    ) -> impl Future<Output = anyhow::Result<(Vec<Saw>, Duration)>> + Send;
+    ) -> impl Future<Output = anyhow::Result<(Vec<Observation>, Duration)>> + Send;
 }
 
-/// So many instances, one after the other, each created just before it is played; all of them judged.
-async fn instances(rig: &Rig, times: usize, player: &mut impl Player) -> anyhow::Result<Vec<Took>> {
-    let mut creator = rig.creator().await?;
-    let mut took = Vec::new();
-    let mut all = vec![Vec::new(); rig.lines.len()];
+/// Plays this many instances, one after the other, each created just before; and judges them.
+async fn instances(fixture: &Fixture, times: usize, player: &mut impl Player) -> anyhow::Result<Vec<Timing>> {
+    let mut creator = fixture.creator().await?;
+    let mut timings = Vec::new();
+    let mut all = vec![Vec::new(); fixture.connections.len()];
     for instance in 0..times {
         let created = Instant::now();
         let id = creator.create().await?;
         let create = created.elapsed();
-        let (saw, decide) = player.play(&id, instance).await?;
-        for (all, saw) in all.iter_mut().zip(saw) {
-            all.push(saw);
+        let (observations, decide) = player.play(&id, instance).await?;
+        for (all, observation) in all.iter_mut().zip(observations) {
+            all.push(observation);
         }
-        took.push(Took { create, decide });
+        timings.push(Timing { create, decide });
     }
-    work::judge(&all, times)?;
-    Ok(took)
+    workload::judge(&all, times)?;
+    Ok(timings)
 }
 
-/// Measures, and prints what came of it.
+/// Measures, and prints the results.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let names: Vec<String> = CANDIDATES.iter().map(|candidate| candidate.name().to_owned()).collect();
-    options.turns.check(&names)?;
-    let wanted = CANDIDATES.into_iter().filter(|candidate| options.turns.wants(candidate.name()));
+    options.rounds.check(&names)?;
+    let wanted = CANDIDATES.into_iter().filter(|candidate| options.rounds.wants(candidate.name()));
     let mut series: Vec<Series> = wanted.map(Series::new).collect();
-    let layout = options.turns.layout;
+    let layout = options.rounds.layout;
     let runtime = serve::runtime(layout.workers())?;
-    for round in 0..=options.turns.rounds {
+    for round in 0..=options.rounds.rounds {
         for series in &mut series {
             let (candidate, launch) = (series.candidate, Launch::own(layout));
-            let times = options.turns.scaled(INSTANCES);
+            let times = options.rounds.scaled(INSTANCES);
             let turn = runtime.spawn(async move { candidate.turn(times, &launch).await });
-            let took = runtime.block_on(turn)?.with_context(|| series.candidate.name())?;
+            let timings = runtime.block_on(turn)?.with_context(|| series.candidate.name())?;
             if round > 0 {
-                series.rounds.push(took);
+                series.rounds.push(timings);
             }
         }
     }
-    let results = Results::new(layout, options.turns.rounds, &series);
+    let results = Results::new(layout, options.rounds.rounds, &series);
     results.print()?;
-    if let Some(json) = &options.turns.json {
+    if let Some(json) = &options.rounds.json {
         results::write(json, "latency", &BTreeMap::new(), &results)?;
     }
     Ok(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! Medians of rounds, and in units of the floors.
+//! Medians of the rounds, and in units of the floors.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -7,15 +7,15 @@ use std::time::Duration;
 use clap::ValueEnum as _;
 use serde::Serialize;
 
-use super::{Candidate, Took};
+use super::{Candidate, Timing};
 use crate::serve::Layout;
-use crate::spread::Spread;
+use crate::summary::Summary;
 use crate::table::table;
 
 /// The turns of one candidate.
 pub(super) struct Series {
     pub(super) candidate: Candidate,
-    pub(super) rounds: Vec<Vec<Took>>,
+    pub(super) rounds: Vec<Vec<Timing>>,
 }
 
 impl Series {
@@ -24,16 +24,16 @@ impl Series {
     }
 
     /// A quantile of each round, in microseconds.
-    fn quantile(&self, quantile: f64, figure: impl Fn(&Took) -> Duration + Copy) -> Vec<f64> {
+    fn quantile(&self, quantile: f64, figure: impl Fn(&Timing) -> Duration + Copy) -> Vec<f64> {
         self.rounds.iter().filter_map(|round| at(round.iter().map(figure).collect(), quantile)).collect()
     }
 
     fn medians(&self) -> Vec<f64> {
-        self.quantile(0.5, |took| took.decide)
+        self.quantile(0.5, |timing| timing.decide)
     }
 }
 
-/// The smallest one that at least this share is not above, in microseconds.
+/// The quantile of these durations, one of them, in microseconds.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
 fn at(mut durations: Vec<Duration>, quantile: f64) -> Option<f64> {
     durations.sort_unstable();
@@ -41,12 +41,12 @@ fn at(mut durations: Vec<Duration>, quantile: f64) -> Option<f64> {
     durations.get(rank.saturating_sub(1)).map(|duration| micros(*duration))
 }
 
-/// To a tenth.
+/// Microseconds, to a tenth.
 fn micros(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e7).round() / 10.0
 }
 
-/// All of it, as it is written down.
+/// The raw results.
 #[derive(Debug, Serialize)]
 pub(super) struct Results {
     layout: String,
@@ -57,13 +57,13 @@ pub(super) struct Results {
 #[derive(Debug, Serialize)]
 struct Row {
     name: &'static str,
-    /// Of the medians of the rounds, like those below.
-    median_us: Option<Spread>,
-    p99_us: Option<Spread>,
+    /// Summary of the medians of the rounds, like those below.
+    median_us: Option<Summary>,
+    p99_us: Option<Summary>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    with_create_us: Option<Spread>,
+    with_create_us: Option<Summary>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    of: BTreeMap<&'static str, Spread>,
+    of: BTreeMap<&'static str, Summary>,
     samples_us: Vec<Vec<f64>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     create_us: Vec<Vec<f64>>,
@@ -73,27 +73,27 @@ impl Row {
     fn new(series: &Series, all: &[Series]) -> Self {
         let floors = series.candidate.floors();
         let ratio = |floor: &Series| {
-            Spread::of(series.medians().into_iter().zip(floor.medians()).map(|(ours, floor)| ours / floor))
+            Summary::of(series.medians().into_iter().zip(floor.medians()).map(|(ours, floor)| ours / floor))
         };
         let floors = all.iter().filter(|other| floors.contains(&other.candidate));
         let of = floors.filter_map(|floor| Some((floor.candidate.name(), ratio(floor)?))).collect();
-        let each = |figure: fn(&Took) -> Duration| {
+        let each = |figure: fn(&Timing) -> Duration| {
             series
                 .rounds
                 .iter()
-                .map(|round| round.iter().map(|took| micros(figure(took))).collect())
+                .map(|round| round.iter().map(|timing| micros(figure(timing))).collect())
                 .collect()
         };
         let is_floor = series.candidate.floors().is_empty();
-        let with_create = || Spread::of(series.quantile(0.5, |took| took.create + took.decide));
+        let with_create = || Summary::of(series.quantile(0.5, |timing| timing.create + timing.decide));
         Self {
             name: series.candidate.name(),
-            median_us: Spread::of(series.medians()),
-            p99_us: Spread::of(series.quantile(0.99, |took| took.decide)),
+            median_us: Summary::of(series.medians()),
+            p99_us: Summary::of(series.quantile(0.99, |timing| timing.decide)),
             with_create_us: if is_floor { None } else { with_create() },
             of,
-            samples_us: each(|took| took.decide),
-            create_us: if is_floor { Vec::new() } else { each(|took| took.create) },
+            samples_us: each(|timing| timing.decide),
+            create_us: if is_floor { Vec::new() } else { each(|timing| timing.create) },
         }
     }
 
@@ -105,11 +105,11 @@ impl Row {
         };
         vec![
             self.name.to_owned(),
-            number(self.median_us.map(|spread| spread.median)),
-            number(self.median_us.map(|spread| spread.min)),
-            number(self.median_us.map(|spread| spread.max)),
-            number(self.p99_us.map(|spread| spread.median)),
-            number(self.with_create_us.map(|spread| spread.median)),
+            number(self.median_us.map(|summary| summary.median)),
+            number(self.median_us.map(|summary| summary.min)),
+            number(self.median_us.map(|summary| summary.max)),
+            number(self.p99_us.map(|summary| summary.median)),
+            number(self.with_create_us.map(|summary| summary.median)),
             of([Candidate::Message.name(), Candidate::Call.name()]),
             of([Candidate::Messages.name(), Candidate::Calls.name()]),
         ]
@@ -126,7 +126,7 @@ impl Results {
         }
     }
 
-    /// The table, ready to be put into a page.
+    /// Prints the table, in Markdown.
     pub(super) fn print(&self) -> anyhow::Result<()> {
         let header = [
             "candidate",
@@ -149,23 +149,23 @@ mod tests {
     use super::*;
 
     fn series(candidate: Candidate, rounds: &[[u64; 3]]) -> Series {
-        let took = |micros: &u64| Took {
+        let timing = |micros: &u64| Timing {
             create: Duration::from_micros(10 * micros),
             decide: Duration::from_micros(*micros),
         };
-        Series { candidate, rounds: rounds.iter().map(|round| round.iter().map(took).collect()).collect() }
+        Series { candidate, rounds: rounds.iter().map(|round| round.iter().map(timing).collect()).collect() }
     }
 
     #[test]
     fn a_ratio_is_taken_within_its_round() {
-        // The machine was ten times as slow in the second round, for everybody.
+        // In the second round the machine was ten times as slow, for all candidates.
         let floor = series(Candidate::Message, &[[10, 10, 99], [100, 100, 999]]);
         let ours = series(Candidate::Attach { ahead: false }, &[[30, 1, 30], [400, 1, 400]]);
         let all = [floor, ours];
         let row = Row::new(&all[1], &all);
-        assert_eq!(row.of["message"], Spread { median: 3.5, min: 3.0, max: 4.0 });
-        assert_eq!(row.median_us, Some(Spread { median: 215.0, min: 30.0, max: 400.0 }));
-        assert_eq!(row.with_create_us.map(|spread| spread.max), Some(4_400.0));
+        assert_eq!(row.of["message"], Summary { median: 3.5, min: 3.0, max: 4.0 });
+        assert_eq!(row.median_us, Some(Summary { median: 215.0, min: 30.0, max: 400.0 }));
+        assert_eq!(row.with_create_us.map(|summary| summary.max), Some(4_400.0));
         assert_eq!(row.samples_us, [[30.0, 1.0, 30.0], [400.0, 1.0, 400.0]]);
         let floor = Row::new(&all[0], &all);
         assert!(floor.of.is_empty() && floor.with_create_us.is_none(), "a floor is measured against nothing");

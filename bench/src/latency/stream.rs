@@ -1,4 +1,4 @@
-//! On streams that stay open: messages there and back, and instances on Attach.
+//! Round trips and instances on Attach streams that stay open.
 
 use std::time::{Duration, Instant};
 
@@ -11,94 +11,95 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use super::Took;
-use crate::rig::{Line, Rig};
-use crate::work::{Saw, proposal};
+use super::Timing;
+use crate::fixture::{Fixture, ProcessConnection};
+use crate::workload::{Observation, proposal};
 
-/// Every instance has the same: it is free again before the next one begins.
+/// The channel of every instance: free again before the next instance begins.
 const CHANNEL: u32 = 0;
 
-/// What a process tells when it has left an instance.
-struct Left {
+/// That a process has left an instance.
+struct Departure {
     process: usize,
-    saw: Saw,
+    observation: Observation,
     decided: Instant,
 }
 
 /// The open streams, one for each process.
 struct Streams {
     requests: Vec<UnboundedSender<AttachRequest>>,
-    left: UnboundedReceiver<anyhow::Result<Left>>,
-    // They end with this.
-    _readers: JoinSet<()>,
+    departures: UnboundedReceiver<anyhow::Result<Departure>>,
+    // Aborted when this is dropped.
+    _processes: JoinSet<()>,
 }
 
 impl Streams {
-    /// Opens them.
-    fn open(rig: &Rig, conduct: Conduct) -> Self {
-        let (tell, left) = unbounded_channel();
-        let mut readers = JoinSet::new();
+    /// Opens the streams of processes of this mode.
+    fn open(fixture: &Fixture, mode: Mode) -> Self {
+        let (departed, departures) = unbounded_channel();
+        let mut processes = JoinSet::new();
         let mut requests = Vec::new();
-        for line in rig.lines.iter().cloned() {
+        for connection in fixture.connections.iter().cloned() {
             let (out, outgoing) = unbounded_channel();
             requests.push(out.clone());
-            let tell = tell.clone();
-            readers.spawn(async move {
-                if let Err(error) = follow(line, outgoing, out, conduct, &tell).await {
-                    // Who does not listen any more has failed already.
-                    let _told = tell.send(Err(error));
+            let departed = departed.clone();
+            processes.spawn(async move {
+                if let Err(error) = run_process(connection, outgoing, out, mode, &departed).await {
+                    // Without a receiver the measurement has failed already.
+                    let _sent = departed.send(Err(error));
                 }
             });
         }
-        Self { requests, left, _readers: readers }
+        Self { requests, departures, _processes: processes }
     }
 
-    /// Sends one message on each of the first `many` streams, and waits until all of their processes have left. What
-    /// they saw, by process, and how long it took to the last decision.
+    /// Sends one message on each of the first `many` streams, and waits until their processes have left. Returns their
+    /// observations, by process, and the time to the last decision.
     async fn once(
         &mut self,
         many: usize,
         message: impl Fn(usize) -> AttachRequest,
-    ) -> anyhow::Result<(Vec<Saw>, Duration)> {
+    ) -> anyhow::Result<(Vec<Observation>, Duration)> {
         let many = many.min(self.requests.len());
         let messages: Vec<_> = (0..many).map(message).collect();
         let started = Instant::now();
         for (out, message) in self.requests.iter().zip(messages) {
             out.send(message).context("the stream is gone")?;
         }
-        let (mut saw, mut last) = (vec![Saw::NOTHING; many], started);
+        let (mut observations, mut last) = (vec![Observation::EMPTY; many], started);
         for _ in 0..many {
-            let left = self.left.recv().await.context("all streams are gone")??;
-            *saw.get_mut(left.process).context("who was not asked has answered")? = left.saw;
-            last = last.max(left.decided);
+            let departure = self.departures.recv().await.context("all streams are gone")??;
+            *observations.get_mut(departure.process).context("an answer of a process that did not ask")? =
+                departure.observation;
+            last = last.max(departure.decided);
         }
-        Ok((saw, last - started))
+        Ok((observations, last - started))
     }
 }
 
-/// How a process goes on once it is told something.
+/// The next step of a process after an answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Conduct {
-    /// It sends one access, and is done when that is answered.
+enum Mode {
+    /// It has sent one access, and leaves.
     Echo,
-    /// It reads when its append has been answered, decides, and leaves.
+    /// It reads after its append, decides, and leaves.
     Wait,
-    /// It has sent its read already.
+    /// It has sent its read together with its append; it decides, and leaves.
     Ahead,
 }
 
-/// One process: opens its stream, and does on it what [`Conduct`] says, instance after instance.
-async fn follow(
-    line: Line,
+/// One process: opens its stream, and plays instance after instance in this mode.
+async fn run_process(
+    connection: ProcessConnection,
     outgoing: UnboundedReceiver<AttachRequest>,
     out: UnboundedSender<AttachRequest>,
-    conduct: Conduct,
-    tell: &UnboundedSender<anyhow::Result<Left>>,
+    mode: Mode,
+    departed: &UnboundedSender<anyhow::Result<Departure>>,
 ) -> anyhow::Result<()> {
-    let mut client = StickyCasServiceClient::new(line.channel.clone());
-    let request = line.request(UnboundedReceiverStream::new(outgoing));
+    let mut client = StickyCasServiceClient::new(connection.channel.clone());
+    let request = connection.request(UnboundedReceiverStream::new(outgoing));
     let mut answers = client.attach(request).await?.into_inner();
-    let mut saw = Saw::NOTHING;
+    let mut observation = Observation::EMPTY;
     let mut decided = Instant::now();
     let send =
         |frame: ClientFrame| out.send(AttachRequest { frames: vec![frame] }).context("the stream is gone");
@@ -107,25 +108,27 @@ async fn follow(
             match frame.frame.context("an empty frame")? {
                 server_frame::Frame::Answer(answer) => match answer.result.context("no result")? {
                     answer::Result::Append(append) => {
-                        saw.appended(answer.phase, &append)?;
-                        match conduct {
-                            Conduct::Echo => {
+                        observation.record_append_result(answer.phase, &append)?;
+                        match mode {
+                            Mode::Echo => {
                                 let decided = Instant::now();
-                                let _told = tell.send(Ok(Left { process: line.process, saw, decided }));
+                                let process = connection.process;
+                                let _sent = departed.send(Ok(Departure { process, observation, decided }));
                             }
-                            Conduct::Wait => send(read().into())?,
-                            Conduct::Ahead => {}
+                            Mode::Wait => send(read().into())?,
+                            Mode::Ahead => {}
                         }
                     }
                     answer::Result::Read(read) => {
-                        let value = saw.read(answer.phase, &read)?.bytes();
+                        let value = observation.record_read_result(answer.phase, &read)?.bytes();
                         decided = Instant::now();
                         send(Decision { channel: CHANNEL, value }.into())?;
                     }
                 },
                 server_frame::Frame::Welcome(_) => {}
                 server_frame::Frame::Decided(_) => {
-                    let _told = tell.send(Ok(Left { process: line.process, saw, decided }));
+                    let process = connection.process;
+                    let _sent = departed.send(Ok(Departure { process, observation, decided }));
                 }
                 refused @ (server_frame::Frame::Refusal(_) | server_frame::Frame::Replaced(_)) => {
                     bail!("refused: {refused:?}")
@@ -145,33 +148,33 @@ fn read() -> Access {
     Access { channel: CHANNEL, number: 2, op: Some(access::Op::Read(Read { start: 0 })) }
 }
 
-/// A message on each of the first `many` streams, and back; so many times.
-pub(super) async fn round_trips(rig: &Rig, times: usize, many: usize) -> anyhow::Result<Vec<Took>> {
-    let mut streams = Streams::open(rig, Conduct::Echo);
-    let mut took = Vec::new();
+/// A message on each of the first `many` streams and back, this many times.
+pub(super) async fn round_trips(fixture: &Fixture, times: usize, many: usize) -> anyhow::Result<Vec<Timing>> {
+    let mut streams = Streams::open(fixture, Mode::Echo);
+    let mut timings = Vec::new();
     for number in 0..times {
         let message = |process| AttachRequest { frames: vec![append(process, number).into()] };
         let (_, decide) = streams.once(many, message).await?;
-        took.push(Took { create: Duration::ZERO, decide });
+        timings.push(Timing { create: Duration::ZERO, decide });
     }
-    Ok(took)
+    Ok(timings)
 }
 
 /// Instances on Attach.
 pub(super) struct Player {
     streams: Streams,
-    /// Whether reads go out together with the appends.
+    /// Whether reads are sent together with the appends.
     ahead: bool,
 }
 
 impl Player {
-    pub(super) fn new(rig: &Rig, ahead: bool) -> Self {
-        Self { streams: Streams::open(rig, if ahead { Conduct::Ahead } else { Conduct::Wait }), ahead }
+    pub(super) fn new(fixture: &Fixture, ahead: bool) -> Self {
+        Self { streams: Streams::open(fixture, if ahead { Mode::Ahead } else { Mode::Wait }), ahead }
     }
 }
 
 impl super::Player for Player {
-    async fn play(&mut self, id: &str, instance: usize) -> anyhow::Result<(Vec<Saw>, Duration)> {
+    async fn play(&mut self, id: &str, instance: usize) -> anyhow::Result<(Vec<Observation>, Duration)> {
         let ahead = self.ahead;
         let message = |process| {
             let hello = Hello { channel: CHANNEL, instance_id: id.to_owned(), incarnation: 1 };

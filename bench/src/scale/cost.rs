@@ -1,9 +1,9 @@
-//! What an access costs while many instances live.
+//! The cost of an access beside many live instances.
 //!
-//! The same work whatever their number: every message of a client holds 64 accesses, each a read, all eight processes
-//! of an instance send theirs at the same time, and every phase answers two of them. With one instance all 64 are sent
-//! ahead to that one; with 64 and more, each goes to another instance, and the rounds go on through all that live, so
-//! that none is met again before all others were. Groups of principals take turns.
+//! The work does not depend on their number: every message of a client has 64 accesses, each a read; all eight processes
+//! of an instance send theirs at the same time, and every phase answers two of them. With one instance it receives all 64
+//! ahead; with 64 or more, each access goes to another instance, and a pass goes through all live instances before it
+//! comes back to the first. Groups of principals take turns.
 
 use std::path::Path;
 
@@ -11,21 +11,21 @@ use serde::Serialize;
 use stickycas_proto::v1::server_frame::Frame;
 use tokio::task::JoinSet;
 
+use super::fixture::{PROCESSES, ScaleFixture};
 use super::live::{CHANNELS, begin, groups};
-use super::play::{Line, read};
-use super::program::memory;
-use super::town::{PROCESSES, Town};
+use super::process::{AttachStream, read};
+use super::server::memory;
 use crate::stopwatch::processor_time_of;
 
 /// Accesses in one message.
 const BATCH: usize = 64;
-/// Accesses that are timed, about.
+/// About so many accesses are timed.
 const ACCESSES: usize = 2_000_000;
 
-/// What one access costs.
+/// The cost of one access.
 #[derive(Debug, Serialize)]
 pub(super) struct Cost {
-    /// Instances that live meanwhile.
+    /// Live instances meanwhile.
     pub(super) live: usize,
     pub(super) accesses: usize,
     /// Processor time of the server for each access, in microseconds.
@@ -35,18 +35,18 @@ pub(super) struct Cost {
 
 pub(super) async fn measure(program: &Path, live: usize) -> anyhow::Result<Cost> {
     let processes = PROCESSES as usize;
-    let town = Town::found(program, live, groups(live) * processes).await?;
-    let pid = town.server.pid();
+    let fixture = ScaleFixture::start(program, live, groups(live) * processes).await?;
+    let pid = fixture.server.pid();
     let before = memory(pid).await?;
-    // Everybody appends and reads once, so that the lists are whole; and then reads on.
-    let mut lines = begin(&town, live, BATCH as u32, processes).await?;
+    // All processes append and read once, so that the lists are whole, and then read on.
+    let mut streams = begin(&fixture, live, BATCH as u32, processes).await?;
     let after = memory(pid).await?;
     let mut next = 3;
-    pass(&mut lines, live, &mut next).await?;
+    pass(&mut streams, live, &mut next).await?;
     let passes = (ACCESSES / accesses_of_pass(live)).max(1);
     let started = processor_time_of(pid)?;
     for _ in 0..passes {
-        pass(&mut lines, live, &mut next).await?;
+        pass(&mut streams, live, &mut next).await?;
     }
     let spent = processor_time_of(pid)?.saturating_sub(started);
     let accesses = passes * accesses_of_pass(live);
@@ -56,39 +56,45 @@ pub(super) async fn measure(program: &Path, live: usize) -> anyhow::Result<Cost>
     Ok(Cost { live, accesses, server_us, bytes_each })
 }
 
-/// A pass through all instances has whole messages.
+/// Accesses of a pass through all instances, in whole messages.
 fn accesses_of_pass(live: usize) -> usize {
     PROCESSES as usize * live * BATCH.div_ceil(live).max(1)
 }
 
-/// Every process reads in every instance, group after group. `next`: the number of the next access everywhere.
-async fn pass(lines: &mut Vec<Line>, live: usize, next: &mut u64) -> anyhow::Result<()> {
+/// Every process reads in every instance, group after group. `next`: the number of the next access in all of them.
+async fn pass(streams: &mut Vec<AttachStream>, live: usize, next: &mut u64) -> anyhow::Result<()> {
     // Few instances get several accesses each, ahead.
     let each = BATCH.div_ceil(live).max(1) as u64;
     let (first, processes) = (*next, PROCESSES as usize);
     *next += each;
     let mut done = Vec::new();
-    let all: Vec<Line> = std::mem::take(lines);
+    let all: Vec<AttachStream> = std::mem::take(streams);
     let mut all = all.into_iter();
     for group in 0..groups(live) {
         let instances = live.saturating_sub(group * CHANNELS).min(CHANNELS);
         let mut reading = JoinSet::new();
-        for (place, line) in all.by_ref().take(processes).enumerate() {
-            reading.spawn(async move { anyhow::Ok((place, read_all(line, instances, first, each).await?)) });
+        for (place, stream) in all.by_ref().take(processes).enumerate() {
+            reading
+                .spawn(async move { anyhow::Ok((place, read_all(stream, instances, first, each).await?)) });
         }
         let mut back = Vec::new();
-        while let Some(line) = reading.join_next().await {
-            back.push(line??);
+        while let Some(stream) = reading.join_next().await {
+            back.push(stream??);
         }
         back.sort_by_key(|(place, _)| *place);
-        done.extend(back.into_iter().map(|(_, line)| line));
+        done.extend(back.into_iter().map(|(_, stream)| stream));
     }
-    *lines = done;
+    *streams = done;
     Ok(())
 }
 
 /// One process reads in all instances of its group, a few messages ahead of the answers.
-async fn read_all(mut line: Line, instances: usize, first: u64, each: u64) -> anyhow::Result<Line> {
+async fn read_all(
+    mut stream: AttachStream,
+    instances: usize,
+    first: u64,
+    each: u64,
+) -> anyhow::Result<AttachStream> {
     const AHEAD: usize = 8 * BATCH;
     let all =
         (0..instances).flat_map(|channel| (first..first + each).map(move |number| read(channel, number)));
@@ -98,11 +104,11 @@ async fn read_all(mut line: Line, instances: usize, first: u64, each: u64) -> an
         while sent < total && sent < answered + AHEAD {
             let frames: Vec<_> = all.by_ref().take(BATCH).collect();
             sent += frames.len();
-            line.say(frames)?;
+            stream.send(frames)?;
         }
-        // Answers to what was read when the lists were made come first.
-        let frames = line.hear().await?;
+        // The answers to the first reads come first.
+        let frames = stream.receive().await?;
         answered += frames.iter().filter(|it| matches!(it, Frame::Answer(it) if it.number >= first)).count();
     }
-    Ok(line)
+    Ok(stream)
 }

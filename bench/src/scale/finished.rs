@@ -1,4 +1,4 @@
-//! Instances that have finished: what they take, and that all which is promised of them still holds.
+//! Finished instances: their memory, and that they still answer what is promised.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,71 +15,71 @@ use stickycas_proto::v1::{AppendRequest, Event, GetRequest, ReadRequest, State, 
 use tokio::task::JoinSet;
 
 use super::Measurement;
-use super::play::{Line, hello, play, proposal};
-use super::program::memory;
-use super::town::{PROCESSES, Principal, Town, WARPS};
+use super::fixture::{PROCESSES, Principal, ScaleFixture, WARPS};
+use super::process::{AttachStream, hello, play, proposal};
+use super::server::memory;
 use super::verdict;
 
 /// Instances that each principal plays at a time.
 const IN_FLIGHT: usize = 128;
 /// Instances that are created and played before the next are created.
 const PORTION: usize = 4_000;
-/// Finished instances that are looked at.
+/// Finished instances that are checked.
 const SAMPLE: usize = 200;
 /// Principals, if each instance has a roster of its own.
-const CROWD: usize = 16;
+const PRINCIPALS: usize = 16;
 
-/// Plays so many instances to their end, and then looks at some of them.
+/// Plays this many instances to their end, and then checks some of them.
 pub(super) async fn measure(program: &Path, count: usize, own_rosters: bool) -> anyhow::Result<Measurement> {
-    let crowd = if own_rosters { CROWD } else { PROCESSES as usize };
-    let town = Town::found(program, count + PORTION, crowd).await?;
-    let town = Arc::new(town);
-    // A first portion that does not count: what a server sets up once is not what an instance takes.
-    let warm = portion(&town, 0..1_000.min(count), own_rosters).await?;
+    let principals = if own_rosters { PRINCIPALS } else { PROCESSES as usize };
+    let fixture = ScaleFixture::start(program, count + PORTION, principals).await?;
+    let fixture = Arc::new(fixture);
+    // A first portion that does not count: it includes what a server allocates once.
+    let warm = portion(&fixture, 0..1_000.min(count), own_rosters).await?;
     drop(warm);
-    let before = memory(town.server.pid()).await?;
+    let before = memory(fixture.server.pid()).await?;
     let started = Instant::now();
     let (mut done, mut kept) = (0, Vec::new());
     while done < count {
         let next = done..(done + PORTION).min(count);
         done = next.end;
-        kept = portion(&town, next, own_rosters).await?;
+        kept = portion(&fixture, next, own_rosters).await?;
     }
     let wall = started.elapsed();
-    let after = memory(town.server.pid()).await?;
+    let after = memory(fixture.server.pid()).await?;
     let step = (kept.len() / SAMPLE).max(1);
     for played in kept.iter().step_by(step) {
-        look(&town, played).await.with_context(|| format!("finished instance {}", played.id))?;
+        check(&fixture, played).await.with_context(|| format!("finished instance {}", played.id))?;
     }
     let what =
         if own_rosters { "finished instances, each with its own roster" } else { "finished instances" };
     Ok(Measurement::new(what, count, before, after, wall))
 }
 
-/// A finished instance as its players know it.
-struct Played {
+/// A finished instance, as its processes know it.
+struct FinishedInstance {
     id: String,
-    /// Within its portion.
+    /// Its number within its portion.
     number: usize,
     roster: Vec<usize>,
     decided: Bytes,
 }
 
-/// Creates, plays and judges some instances.
+/// Creates, plays and judges these instances.
 async fn portion(
-    town: &Arc<Town>,
+    fixture: &Arc<ScaleFixture>,
     numbers: std::ops::Range<usize>,
     own_rosters: bool,
-) -> anyhow::Result<Vec<Played>> {
+) -> anyhow::Result<Vec<FinishedInstance>> {
     let rosters: Vec<Vec<usize>> = numbers.map(|number| roster(number, own_rosters)).collect();
-    let ids: Arc<[String]> = town.create(rosters.clone(), 16).await?.into();
+    let ids: Arc<[String]> = fixture.create(rosters.clone(), 16).await?.into();
     let mut playing = JoinSet::new();
-    for number in 0..town.principals.len() {
-        let mine: Vec<usize> =
+    for number in 0..fixture.principals.len() {
+        let own: Vec<usize> =
             (0..ids.len()).filter(|instance| rosters[*instance].contains(&number)).collect();
-        let (town, ids) = (town.clone(), ids.clone());
+        let (fixture, ids) = (fixture.clone(), ids.clone());
         playing.spawn(async move {
-            let (_line, played) = play(&town.principals[number], number, &ids, &mine, IN_FLIGHT).await?;
+            let (_stream, played) = play(&fixture.principals[number], number, &ids, &own, IN_FLIGHT).await?;
             anyhow::Ok((number, played))
         });
     }
@@ -89,7 +89,7 @@ async fn portion(
     }
     let decided = verdict::judge(&rosters, played)?;
     let all = rosters.into_iter().zip(decided).enumerate();
-    let all = all.map(|(number, (roster, decided))| Played {
+    let all = all.map(|(number, (roster, decided))| FinishedInstance {
         id: ids[number].clone(),
         number,
         roster,
@@ -98,27 +98,27 @@ async fn portion(
     Ok(all.collect())
 }
 
-/// The members of an instance, by process: all principals, or some of them in an order that is hardly ever the same.
+/// The roster of an instance: all principals, or (`own`) some of them in an order of its own.
 fn roster(number: usize, own: bool) -> Vec<usize> {
     if !own {
         return (0..PROCESSES as usize).collect();
     }
     let mut random = number as u64;
-    let mut crowd: Vec<usize> = (0..CROWD).collect();
+    let mut principals: Vec<usize> = (0..PRINCIPALS).collect();
     for place in 0..PROCESSES as usize {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let other = place + (random >> 33) as usize % (CROWD - place);
-        crowd.swap(place, other);
+        let other = place + (random >> 33) as usize % (PRINCIPALS - place);
+        principals.swap(place, other);
     }
-    crowd.truncate(PROCESSES as usize);
-    crowd
+    principals.truncate(PROCESSES as usize);
+    principals
 }
 
-/// Asks for all that is promised of a finished instance: Get, Watch, Read outside phases, an answer once more, the
-/// welcome of a hello.
-async fn look(town: &Town, played: &Played) -> anyhow::Result<()> {
+/// Checks the promises about a finished instance: Get, Watch, Read outside phases, a repeated answer, the welcome of a
+/// hello.
+async fn check(fixture: &ScaleFixture, played: &FinishedInstance) -> anyhow::Result<()> {
     let id = &played.id;
-    let member = &town.principals[played.roster[0]];
+    let member = &fixture.principals[played.roster[0]];
     let history = history(member, id).await?;
     let first_answer = check_history(&history, played)?;
 
@@ -148,14 +148,14 @@ async fn look(town: &Town, played: &Played) -> anyhow::Result<()> {
     let Some(answered::Answer::Append(result)) = first_answer.answer else { anyhow::bail!("no append") };
     ensure!(again.phase == first_answer.phase && again.result == Some(result), "{again:?}");
 
-    let mut line = Line::open(member, vec![hello(0, id)]).await?;
-    let welcome = line.hear().await?;
+    let mut stream = AttachStream::open(member, vec![hello(0, id)]).await?;
+    let welcome = stream.receive().await?;
     let Some(Frame::Welcome(welcome)) = welcome.into_iter().next() else { anyhow::bail!("no welcome") };
     ensure!(welcome.session == 2 && welcome.own.as_ref() == Some(&own), "{welcome:?}");
     Ok(())
 }
 
-/// Its whole record.
+/// The whole history of an instance.
 async fn history(member: &Principal, id: &str) -> anyhow::Result<Vec<Event>> {
     let mut instances = InstanceServiceClient::new(member.channel.clone());
     let request = WatchRequest { instance_id: id.to_owned(), from_phase: 0, snapshot_first: false };
@@ -168,8 +168,8 @@ async fn history(member: &Principal, id: &str) -> anyhow::Result<Vec<Event>> {
     Ok(history)
 }
 
-/// Nothing is missing; how the first process's append was answered.
-fn check_history(history: &[Event], played: &Played) -> anyhow::Result<Answered> {
+/// Checks that no event is missing. Returns the answer to the append of the first process.
+fn check_history(history: &[Event], played: &FinishedInstance) -> anyhow::Result<Answered> {
     let indices = history.iter().map(|event| event.index);
     ensure!(indices.eq(0..history.len() as u64), "the history has gaps");
     ensure!(history.is_sorted_by_key(|event| event.at_nanos), "the history is out of order");
@@ -191,7 +191,7 @@ fn check_history(history: &[Event], played: &Played) -> anyhow::Result<Answered>
         Some(What::Decided(decided)) => Some(&decided.value),
         _ => None,
     });
-    ensure!(decided.clone().count() == processes, "not everybody has decided");
+    ensure!(decided.clone().count() == processes, "some process has not decided");
     ensure!(decided.into_iter().all(|it| it[..] == played.decided), "decided otherwise");
     let answer = history.iter().find_map(|it| match &it.what {
         Some(What::Answered(answered)) if answered.process == 1 && answered.number == 1 => Some(*answered),

@@ -1,43 +1,42 @@
-//! How much one server holds: memory for each connected principal, each instance that has finished and each that
-//! lives, and what an access costs when many live.
+//! The capacity of one server: memory of each connected principal, of each finished and each live instance and of each
+//! waiting call, and the cost of an access beside many live instances.
 //!
 //! ```text
 //! cargo build --release -p stickycas-server -p stickycas-bench
-//! target/release/stickycas-bench scale --principals 10000    connected, used and idle; beside one that does nothing
+//! target/release/stickycas-bench scale --principals 10000    connected, used and idle; beside a server that does nothing
 //! target/release/stickycas-bench scale --finished 1000000    within their retention, and what they still answer
-//! target/release/stickycas-bench scale --live 100000         everybody has joined, half of the warps have appended
+//! target/release/stickycas-bench scale --live 100000         all processes have joined, half of the warps have appended
 //! target/release/stickycas-bench scale --waiting 50000       unary calls, each with its access in the machine
-//! target/release/stickycas-bench scale --cost 1,100,10000    processor time of an access with so many alive
+//! target/release/stickycas-bench scale --cost 1,100,10000    processor time of an access beside so many live instances
 //! ```
 //!
-//! The server is the real program, `stickycas-server`, in a process of its own; the one that does nothing is `serve
-//! floor` of this program. Memory is what the system says of that process (`Rss` of `/proc/PID/smaps_rollup`, and
-//! `Pss`, which leaves out what others share) after less what it said before, divided by the count: allocator,
-//! kernel's page size and fragmentation included. What the kernel itself holds for a socket is in neither. Everything
-//! goes over TCP on loopback.
+//! The server is the program `stickycas-server` in a process of its own; the server that does nothing is `serve floor` of
+//! this program. The memory of each is the `Rss` of that process (`/proc/PID/smaps_rollup`; also given as `Pss`, without
+//! what others share) after less before, divided by the count. It includes allocator, page size and fragmentation, but not
+//! what the kernel holds for a socket. Clients use TCP over loopback.
 //!
 //! **Limits of the server are lifted**: on instances, on instances of one creator, on requests per second and on the
-//! memory of an instance; retention and idle lifetime are an hour. What the server does at its limits is not measured
-//! here. The command line of the server stands in the results.
+//! memory of an instance; retention and idle lifetime are an hour. The behaviour at the limits is not measured here. The
+//! command line of the server is in the results.
 //!
-//! Every instance that is played to its end is judged, from what all of its processes saw; one that is not valid fails
-//! the measurement. That the instances of `--live` and `--cost` are not judged is because they do not end.
+//! Every instance that ends is judged, from the observations of all of its processes; one that is not valid fails the
+//! measurement. Those of `--live`, `--waiting` and `--cost` do not end.
 //!
 //! Each principal has one connection and one Attach stream. Instances have n = 8, p = 2, r = 8, values of 8 bytes and
-//! patience without end: a process appends once, reads once and decides.
+//! endless patience: a process appends once, reads once and decides.
 //!
 //! # Keys of the raw results
-//! `server_arguments`: the server's command line, in which N stands for as many instances as a measurement needs.
+//! `server_arguments`: the command line of the server, in which N stands for as many instances as a measurement needs.
 //! `measurements`: of each `what`, `count`, `before` and `after` (`rss_bytes`, `pss_bytes`), `bytes_each`, `wall_s`.
 //! `costs`: of each number of `live` instances, `accesses`, `server_us` (processor time of the server for an access).
 
 mod cost;
 mod finished;
+mod fixture;
 mod live;
-mod play;
 mod principals;
-mod program;
-mod town;
+mod process;
+mod server;
 mod verdict;
 mod waiting;
 
@@ -54,27 +53,27 @@ use crate::results;
 use crate::serve::runtime;
 use crate::table::table;
 use cost::Cost;
-use program::Memory;
+use server::Memory;
 
-/// What to count, and how many of it.
+/// What to measure, and how many of it.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Principals that are connected; a multiple of 8, for they play in groups of as many.
+    /// Connected principals; a multiple of 8, because they play in groups of 8.
     #[arg(long, value_name = "N", value_parser = principals)]
     principals: Option<usize>,
-    /// Instances that have finished.
+    /// Finished instances.
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     finished: Option<usize>,
-    /// Instances that live.
+    /// Live instances.
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     live: Option<usize>,
     /// Unary calls that wait for their phase.
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     waiting: Option<usize>,
-    /// Instances that live while accesses are timed; several counts, each on a server of its own.
+    /// Live instances while accesses are timed; several counts, each on a server of its own.
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = at_least_one())]
     cost: Vec<usize>,
-    /// Gives every finished instance a roster of its own: eight of sixteen principals, in some order.
+    /// Gives every finished instance a roster of its own: eight of sixteen principals, in any order.
     #[arg(long, requires = "finished")]
     own_rosters: bool,
     /// The server's program; by default beside this one.
@@ -93,11 +92,11 @@ fn principals(text: &str) -> Result<usize, String> {
     let count = text
         .parse()
         .ok()
-        .filter(|count: &usize| *count > 0 && count.is_multiple_of(town::PROCESSES as usize));
-    count.ok_or_else(|| format!("give a multiple of {}, such as 10000", town::PROCESSES))
+        .filter(|count: &usize| *count > 0 && count.is_multiple_of(fixture::PROCESSES as usize));
+    count.ok_or_else(|| format!("give a multiple of {}, such as 10000", fixture::PROCESSES))
 }
 
-/// What so many of something take.
+/// The memory of `count` of something.
 #[derive(Debug, Serialize)]
 struct Measurement {
     what: String,
@@ -122,7 +121,7 @@ struct Findings {
     costs: Vec<Cost>,
 }
 
-/// Measures, and prints what came of it.
+/// Measures, and prints the results.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let runtime = runtime(2)?;
     let findings = runtime.block_on(measure(options))?;
@@ -139,9 +138,9 @@ async fn measure(options: &Options) -> anyhow::Result<Findings> {
         [principals, finished, live, waiting].iter().any(|count| count.is_some()) || !cost.is_empty(),
         "say what to measure: --principals, --finished, --live, --waiting, --cost"
     );
-    let program = program::find(options.server.as_deref())?;
+    let program = server::find(options.server.as_deref())?;
     let mut findings =
-        Findings { server_arguments: program::arguments("N"), measurements: Vec::new(), costs: Vec::new() };
+        Findings { server_arguments: server::arguments("N"), measurements: Vec::new(), costs: Vec::new() };
     if let Some(count) = *principals {
         findings.measurements.push(principals::floor(count).await?);
         findings.measurements.push(principals::server(&program, count).await?);

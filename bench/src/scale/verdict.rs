@@ -1,4 +1,4 @@
-//! Puts the instances that were played before the judge of loads.
+//! Has the judge of loads judge the instances.
 
 use anyhow::{Context as _, bail};
 use stickycas_loadgen::load::seen::{self, Seen};
@@ -7,19 +7,22 @@ use stickycas_model::judge::Outcome;
 use stickycas_model::params::{Params, ParamsSpec, Patience};
 use stickycas_model::types::{ProcessId, Value};
 
-use super::play::{Played, proposal};
-use super::town::{PROCESSES, WARP_SIZE};
+use super::fixture::{PROCESSES, WARP_SIZE};
+use super::process::{PlayedInstance, proposal};
 
 /// Judges all instances, and fails unless each of them is valid. `rosters`: the principals of each instance, by
-/// process. `played`: of each principal by number, what it saw. What was decided, by instance.
-pub(super) fn judge(rosters: &[Vec<usize>], played: Vec<(usize, Vec<Played>)>) -> anyhow::Result<Vec<Value>> {
+/// process. `played`: principals by number, and their observations. Returns the decisions, by instance.
+pub(super) fn judge(
+    rosters: &[Vec<usize>],
+    played: Vec<(usize, Vec<PlayedInstance>)>,
+) -> anyhow::Result<Vec<Value>> {
     let spec = ParamsSpec { patience: Patience::Endless, ..ParamsSpec::new(PROCESSES, WARP_SIZE, PROCESSES) };
     let params = Params::try_new(spec)?;
     let mut seen: Vec<Vec<Seen>> = rosters.iter().map(|_| Vec::with_capacity(PROCESSES as usize)).collect();
     for (principal, played) in played {
-        for Played { instance, accesses, decision } in played {
+        for PlayedInstance { instance, accesses, decision } in played {
             let process = ProcessId::all(PROCESSES).zip(&rosters[instance]).find(|(_, it)| **it == principal);
-            let (process, _) = process.context("somebody played who is not in the roster")?;
+            let (process, _) = process.context("a principal played that is not in the roster")?;
             let decision = Some(Value::new(&decision).context("an empty decision")?);
             seen[instance].push(Seen { process, accesses, decision, refused: None });
         }
@@ -46,13 +49,13 @@ mod tests {
     use stickycas_model::access::{AppendAnswer, ReadAnswer};
     use stickycas_model::types::{Phase, Position};
 
-    use super::super::town::WARPS;
+    use super::super::fixture::WARPS;
     use super::*;
 
     const ROSTER: [usize; PROCESSES as usize] = [3, 1, 4, 15, 9, 2, 6, 5];
 
-    /// In lock step: the first of each warp wins, and everybody decides for the smallest value of four different ones.
-    fn run() -> Vec<(usize, Vec<Played>)> {
+    /// In lock step: the first process of each warp wins, and all decide for the smallest of four different values.
+    fn run() -> Vec<(usize, Vec<PlayedInstance>)> {
         let winners = ROSTER.iter().step_by(WARP_SIZE as usize);
         let list: Vec<Value> = winners.map(|it| Value::new(&proposal(*it, 0)).unwrap()).collect();
         let smallest = list.iter().min().unwrap().to_bytes();
@@ -67,25 +70,25 @@ mod tests {
                 entries: list.clone(),
             };
             let decision = smallest.clone();
-            (*principal, vec![Played { instance: 0, accesses: vec![append, read], decision }])
+            (*principal, vec![PlayedInstance { instance: 0, accesses: vec![append, read], decision }])
         };
         (0..).zip(&ROSTER).map(one).collect()
     }
 
-    fn judged(change: impl FnOnce(&mut Vec<(usize, Vec<Played>)>)) -> Result<Vec<Value>, String> {
+    fn judged(change: impl FnOnce(&mut Vec<(usize, Vec<PlayedInstance>)>)) -> Result<Vec<Value>, String> {
         let mut played = run();
         change(&mut played);
         judge(&[ROSTER.to_vec()], played).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn a_run_in_lock_step_is_valid_and_tells_what_was_decided() {
+    fn a_run_in_lock_step_is_valid() {
         let decided = judged(|_| ()).unwrap();
         assert_eq!(decided[0].to_bytes(), run()[0].1[0].decision);
     }
 
     #[test]
-    fn whatever_is_wrong_with_an_instance_fails_the_measurement() {
+    fn an_instance_that_is_not_valid_fails_the_measurement() {
         let other = proposal(ROSTER[2], 0);
         assert_ne!(other, run()[0].1[0].decision);
         let error = judged(|played| played[5].1[0].decision = other).unwrap_err();
@@ -99,7 +102,7 @@ mod tests {
         .unwrap_err();
         assert!(error.contains("A1"), "two winners: {error}");
         let missing = judged(|played| drop(played.remove(4))).unwrap_err();
-        assert!(missing.contains("is not valid"), "somebody saw nothing: {missing}");
+        assert!(missing.contains("is not valid"), "no observation of one process: {missing}");
         let stranger = judged(|played| played[0].0 = 7).unwrap_err();
         assert!(stranger.contains("not in the roster"), "{stranger}");
     }

@@ -1,4 +1,4 @@
-//! Unary calls that wait: seven of eight processes have sent all that they may, and the eighth does not come.
+//! Unary calls that wait: seven of eight processes have sent as many accesses as may wait, and the eighth does not join.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,9 +10,9 @@ use stickycas_proto::v1::{AppendRequest, GetRequest, ReadRequest, get_request};
 use tokio::task::JoinSet;
 
 use super::Measurement;
-use super::play::proposal;
-use super::program::memory;
-use super::town::{PROCESSES, Principal, Town, group};
+use super::fixture::{PROCESSES, Principal, ScaleFixture, group};
+use super::process::proposal;
+use super::server::memory;
 
 /// Accesses that a process may have waiting in one instance.
 const PIPELINE: u32 = 16;
@@ -21,39 +21,40 @@ const INSTANCES: usize = 60;
 /// Calls of one group.
 const CALLS: usize = (PROCESSES as usize - 1) * INSTANCES * PIPELINE as usize;
 
-/// Has so many calls wait, or a few more.
+/// Measures this many waiting calls, or a few more.
 pub(super) async fn measure(program: &Path, count: usize) -> anyhow::Result<Measurement> {
     let groups = count.div_ceil(CALLS);
-    let town = Town::found(program, groups * INSTANCES, groups * PROCESSES as usize).await?;
+    let fixture = ScaleFixture::start(program, groups * INSTANCES, groups * PROCESSES as usize).await?;
     let rosters = (0..groups * INSTANCES).map(|number| group(number / INSTANCES)).collect();
-    let ids = town.create(rosters, PIPELINE).await?;
-    let before = memory(town.server.pid()).await?;
+    let ids = fixture.create(rosters, PIPELINE).await?;
+    let before = memory(fixture.server.pid()).await?;
     let started = Instant::now();
     let mut calls = JoinSet::new();
-    for (ids, principals) in ids.chunks(INSTANCES).zip(town.principals.chunks(PROCESSES as usize)) {
-        for principal in &principals[1..] {
-            for id in ids {
-                for number in 1..=PIPELINE {
+    // The accesses of a process arrive in the order of their numbers only if each is waiting before the next is sent.
+    for number in 1..=PIPELINE {
+        for (ids, principals) in ids.chunks(INSTANCES).zip(fixture.principals.chunks(PROCESSES as usize)) {
+            for principal in &principals[1..] {
+                for id in ids {
                     calls.spawn(call(principal.clone(), id.clone(), number.into()));
                 }
             }
         }
-    }
-    for id in &ids {
-        while waiting(&town.creator, id).await? < CALLS / INSTANCES {
-            if let Some(call) = calls.try_join_next() {
-                call??;
-                anyhow::bail!("a call was answered that should wait");
+        for id in &ids {
+            while waiting(&fixture.creator, id).await? < (PROCESSES as usize - 1) * number as usize {
+                if let Some(call) = calls.try_join_next() {
+                    call??;
+                    anyhow::bail!("a call was answered that should wait");
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
     let wall = started.elapsed();
-    let after = memory(town.server.pid()).await?;
+    let after = memory(fixture.server.pid()).await?;
     Ok(Measurement::new("unary calls that wait", groups * CALLS, before, after, wall))
 }
 
-/// The first access appends, the others read.
+/// The first access of a process appends, the others read.
 async fn call(principal: Principal, instance_id: String, access_number: u64) -> anyhow::Result<()> {
     let mut client = StickyCasServiceClient::new(principal.channel.clone());
     if access_number == 1 {
@@ -66,7 +67,7 @@ async fn call(principal: Principal, instance_id: String, access_number: u64) -> 
     Ok(())
 }
 
-/// How many accesses wait in this instance.
+/// The number of accesses that wait in this instance.
 async fn waiting(creator: &Principal, id: &str) -> anyhow::Result<usize> {
     let instance = Some(get_request::Instance::InstanceId(id.to_owned()));
     let request = creator.request(GetRequest { instance });

@@ -8,88 +8,92 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use super::tongue::{Act, Listener, Tongue};
-use crate::rig::{Line, Rig};
+use super::codec::{FrameCodec, FrameVisitor, Op};
+use crate::fixture::{Fixture, ProcessConnection};
 use crate::stopwatch::Sample;
-use crate::work::{ACCESSES_PER_PROCESS, Saw, proposal};
+use crate::workload::{ACCESSES_PER_PROCESS, Observation, proposal};
 
 const APPEND: u64 = 1;
 const READ: u64 = 2;
 
-/// All processes through all instances, `in_flight` of them at a time. With `batch` all that follows from one
-/// message of the server goes out as one message, else each access has a message of its own.
-pub(super) async fn run<T: Tongue>(rig: &Rig, in_flight: usize, batch: bool) -> anyhow::Result<Sample> {
-    let ids: Arc<[String]> = rig.ids.clone().into();
-    let watch = rig.stopwatch();
+/// Plays all instances, `in_flight` at a time. With `batch` all frames that follow from one message of the server leave as
+/// one message; without, each access is a message of its own.
+pub(super) async fn run<T: FrameCodec>(
+    fixture: &Fixture,
+    in_flight: usize,
+    batch: bool,
+) -> anyhow::Result<Sample> {
+    let ids: Arc<[String]> = fixture.ids.clone().into();
+    let watch = fixture.stopwatch();
     let mut streams = JoinSet::new();
-    for line in &rig.lines {
-        streams.spawn(play::<T>(line.clone(), ids.clone(), rig.real, in_flight, batch));
+    for connection in &fixture.connections {
+        streams.spawn(play::<T>(connection.clone(), ids.clone(), fixture.real, in_flight, batch));
     }
-    let mut saw = vec![Vec::new(); rig.lines.len()];
+    let mut observations = vec![Vec::new(); fixture.connections.len()];
     while let Some(stream) = streams.join_next().await {
         let (process, own) = stream??;
-        saw[process] = own;
+        observations[process] = own;
     }
-    let sample = watch.stop(ids.len(), ids.len() * rig.lines.len() * ACCESSES_PER_PROCESS);
-    rig.judge(&saw)?;
+    let sample = watch.stop(ids.len(), ids.len() * fixture.connections.len() * ACCESSES_PER_PROCESS);
+    fixture.judge(&observations)?;
     Ok(sample)
 }
 
-/// One process through all instances. Which one, and what it saw, by instance.
-async fn play<T: Tongue>(
-    line: Line,
+/// Plays all instances as one process. Returns its number, and its observations by instance.
+async fn play<T: FrameCodec>(
+    connection: ProcessConnection,
     ids: Arc<[String]>,
     real: bool,
     in_flight: usize,
     batch: bool,
-) -> anyhow::Result<(usize, Vec<Saw>)> {
+) -> anyhow::Result<(usize, Vec<Observation>)> {
     let (out, requests) = unbounded_channel();
-    let mut process = Process::<T>::new(line.process, ids, out, real, in_flight, batch);
+    let mut process = Process::<T>::new(connection.process, ids, out, real, in_flight, batch);
     for slot in 0..in_flight {
         process.open(slot)?;
     }
     process.flush()?;
-    let requests = line.request(UnboundedReceiverStream::new(requests));
-    let mut answers = T::attach(line.channel.clone(), requests).await?.into_inner();
+    let requests = connection.request(UnboundedReceiverStream::new(requests));
+    let mut answers = T::attach(connection.channel.clone(), requests).await?.into_inner();
     while process.open > 0 {
-        let heard = answers.message().await?.context("the stream ended")?;
-        T::listen(heard, &mut process)?;
+        let message = answers.message().await?.context("the stream ended")?;
+        T::visit(message, &mut process)?;
         process.flush()?;
     }
-    Ok((process.process, process.saw))
+    Ok((process.process, process.observations))
 }
 
 /// The client of one process.
-struct Process<T: Tongue> {
+struct Process<T: FrameCodec> {
     process: usize,
     ids: Arc<[String]>,
-    out: UnboundedSender<T::Said>,
+    out: UnboundedSender<T::Request>,
     in_flight: usize,
     batch: bool,
-    /// Whether it also says hello and what it decides: the floor knows neither sessions nor decisions.
+    /// Whether it also sends hello and decision: the floor knows neither.
     real: bool,
-    /// The instance that each channel is on.
+    /// The instance of each channel.
     channels: Vec<usize>,
-    /// To be sent.
+    /// Frames of the next message.
     frames: T,
-    /// Instances begun and not ended.
+    /// Instances that have begun and not ended.
     open: usize,
     /// By instance.
-    saw: Vec<Saw>,
+    observations: Vec<Observation>,
 }
 
-impl<T: Tongue> Process<T> {
+impl<T: FrameCodec> Process<T> {
     fn new(
         process: usize,
         ids: Arc<[String]>,
-        out: UnboundedSender<T::Said>,
+        out: UnboundedSender<T::Request>,
         real: bool,
         in_flight: usize,
         batch: bool,
     ) -> Self {
         Self {
             process,
-            saw: vec![Saw::NOTHING; ids.len()],
+            observations: vec![Observation::EMPTY; ids.len()],
             ids,
             out,
             in_flight,
@@ -101,7 +105,7 @@ impl<T: Tongue> Process<T> {
         }
     }
 
-    /// Begins with an instance, on the channel that is free: says hello and appends.
+    /// Begins an instance on its channel, which is free by now: hello and append.
     fn open(&mut self, instance: usize) -> anyhow::Result<()> {
         let Some(id) = self.ids.get(instance) else { return Ok(()) };
         let index = instance % self.in_flight;
@@ -114,15 +118,15 @@ impl<T: Tongue> Process<T> {
         if self.real {
             self.frames.hello(channel, id);
         }
-        self.access(channel, APPEND, Act::Append(proposal(self.process, instance)))
+        self.access(channel, APPEND, Op::Append(proposal(self.process, instance)))
     }
 
-    fn access(&mut self, channel: u32, number: u64, act: Act) -> anyhow::Result<()> {
-        self.frames.access(channel, number, act);
+    fn access(&mut self, channel: u32, number: u64, op: Op) -> anyhow::Result<()> {
+        self.frames.access(channel, number, op);
         if self.batch { Ok(()) } else { self.flush() }
     }
 
-    /// Sends what is to be sent as one message.
+    /// Sends the frames as one message.
     fn flush(&mut self) -> anyhow::Result<()> {
         match self.frames.message() {
             Some(message) => self.out.send(message).ok().context("the stream is gone"),
@@ -135,11 +139,11 @@ impl<T: Tongue> Process<T> {
     }
 }
 
-impl<T: Tongue> Listener for Process<T> {
+impl<T: FrameCodec> FrameVisitor for Process<T> {
     fn appended(&mut self, channel: u32, phase: u64, result: &AppendResult) -> anyhow::Result<()> {
         let instance = self.instance(channel)?;
-        self.saw[instance].appended(phase, result)?;
-        self.access(channel, READ, Act::Read)
+        self.observations[instance].record_append_result(phase, result)?;
+        self.access(channel, READ, Op::Read)
     }
 
     fn read<'a>(
@@ -149,7 +153,7 @@ impl<T: Tongue> Listener for Process<T> {
         values: impl ExactSizeIterator<Item = &'a [u8]>,
     ) -> anyhow::Result<()> {
         let instance = self.instance(channel)?;
-        let decision = self.saw[instance].read_all(phase, values)?;
+        let decision = self.observations[instance].record_list(phase, values)?;
         if self.real {
             self.frames.decide(channel, decision.bytes());
         } else {

@@ -1,15 +1,15 @@
-//! Who takes part.
+//! The candidates.
 
 use anyhow::Context as _;
 
-use super::tongue::{Own, Stock};
+use super::codec::{Generated, HandWritten};
 use super::{attach, unary};
-use crate::etcd::{Program, play};
-use crate::rig::Rig;
+use crate::etcd::{Program, workload};
+use crate::fixture::Fixture;
 use crate::serve::Launch;
 use crate::stopwatch::Sample;
 
-/// One way to spend the wire.
+/// A client, and the server that it is played against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Candidate {
     UnaryFloor,
@@ -21,8 +21,8 @@ pub(crate) enum Candidate {
 
 use Candidate::{Attach, Etcd, StreamFloor, Unary, UnaryFloor};
 
-/// In the order of their turns: each next to its floor. With 256 instances in flight etcd answers "too many requests":
-/// it lets no more than 5,000 pile up that are not applied yet.
+/// In the order of their turns: each next to its floor. etcd has none with 256 instances in flight: it refuses requests
+/// while more than 5,000 are not applied yet.
 pub(crate) const CANDIDATES: [Candidate; 17] = [
     UnaryFloor,
     Unary,
@@ -43,7 +43,7 @@ pub(crate) const CANDIDATES: [Candidate; 17] = [
     Etcd { in_flight: 64, fsync: false },
 ];
 
-/// Instances in flight over unary calls: so many that while some wait for a phase others keep the wire busy.
+/// Instances in flight over unary calls: so many that some keep the connection busy while others wait for a phase.
 const UNARY_IN_FLIGHT: usize = 16;
 
 impl Candidate {
@@ -59,7 +59,7 @@ impl Candidate {
         }
     }
 
-    /// What it is measured against.
+    /// The candidate that it is compared with.
     pub(crate) fn floor(self) -> Option<Self> {
         match self {
             UnaryFloor | StreamFloor { .. } | Etcd { .. } => None,
@@ -68,7 +68,7 @@ impl Candidate {
         }
     }
 
-    /// Instances under way at a time.
+    /// Instances that are played at the same time.
     pub(crate) fn in_flight(self) -> usize {
         match self {
             UnaryFloor | Unary => UNARY_IN_FLIGHT,
@@ -76,7 +76,7 @@ impl Candidate {
         }
     }
 
-    /// Whether it is ours: measured against others.
+    /// Whether it is StickyCAS, and not what it is compared with.
     pub(crate) fn is_ours(self) -> bool {
         matches!(self, Unary | Attach { .. })
     }
@@ -97,7 +97,7 @@ impl Candidate {
         }
     }
 
-    /// What it needs and is not there.
+    /// What is missing for it, if anything is.
     pub(crate) fn lacks(self, etcd: Option<&Program>) -> Option<String> {
         let Etcd { fsync, .. } = self else { return None };
         match etcd {
@@ -120,17 +120,18 @@ impl Candidate {
         etcd: Option<Program>,
     ) -> anyhow::Result<Sample> {
         match self {
-            UnaryFloor => unary::run(&Rig::floor(instances, launch).await?, self.in_flight()).await,
-            Unary => unary::run(&Rig::server(instances, launch).await?, self.in_flight()).await,
+            UnaryFloor => unary::run(&Fixture::start_floor(instances, launch).await?, self.in_flight()).await,
+            Unary => unary::run(&Fixture::start(instances, launch).await?, self.in_flight()).await,
             StreamFloor { in_flight } => {
-                attach::run::<Stock>(&Rig::floor(instances, launch).await?, in_flight, false).await
+                attach::run::<Generated>(&Fixture::start_floor(instances, launch).await?, in_flight, false)
+                    .await
             }
             Attach { in_flight, batch } => {
-                attach::run::<Own>(&Rig::server(instances, launch).await?, in_flight, batch).await
+                attach::run::<HandWritten>(&Fixture::start(instances, launch).await?, in_flight, batch).await
             }
             Etcd { in_flight, fsync } => {
                 let etcd = etcd.context("there is no etcd")?;
-                play::run(&etcd, fsync, instances, in_flight).await
+                workload::run(&etcd, fsync, instances, in_flight).await
             }
         }
     }

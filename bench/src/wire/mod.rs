@@ -1,4 +1,4 @@
-//! What the service costs over the wire, against a service that does nothing, and against etcd.
+//! The cost of the service over the wire, beside that of a service that does nothing, and of etcd.
 //!
 //! ```text
 //! cargo run --release -p stickycas-bench -- wire                     tables
@@ -6,49 +6,48 @@
 //! cargo run --release -p stickycas-bench -- wire --help              rounds, candidates, size
 //! ```
 //!
-//! The work is that of [`crate::work`]: half of the accesses are appends and half are reads of 8 entries. Each process is
-//! a principal with one connection of its own, and takes part in several instances at a time. Patience is endless. Server
+//! The workload is that of [`crate::workload`]: half of the accesses are appends, half are reads of 8 entries. Each process
+//! is a principal with a connection of its own, and takes part in several instances at a time. Patience is endless. Server
 //! and clients are a program each, with one worker each, on TCP over loopback, unless `--layout` says otherwise.
 //!
-//! | candidate | what |
+//! | candidate | measured |
 //! | --- | --- |
-//! | `unary-floor` | the unary client, all that it sends, against a service that answers at once with a message of the right size: no layers, no identity, no instance |
-//! | `unary` | the same client against the real server, every layer on |
-//! | `stream-floor/k` | the Attach client, stripped to its accesses, against a stream that echoes: one message out for one in, k accesses in flight |
-//! | `attach/k` | one Attach stream per principal against the real server, k instances in flight, one access per message of the client, which encodes and decodes as the load generator does (`stickycas_loadgen::load::attach_codec`) |
-//! | `attach-batch/k` | the same; what follows from one message of the server goes out as one message |
-//! | `etcd/k`, `etcd-no-fsync/k` | the same consensus on etcd, k instances in flight: see `etcd/play`. Left out where there is no etcd |
+//! | `unary-floor` | the unary client against a service that answers each call at once with a message of the right size: no layers, no identity, no instance |
+//! | `unary` | the same client against StickyCAS with all of its layers |
+//! | `stream-floor/k` | the Attach client, with accesses only, against a stream that echoes: one message out for one message in, k accesses in flight |
+//! | `attach/k` | one Attach stream per principal against StickyCAS, k instances in flight, one access in each message; the client encodes and decodes as the load generator does (`stickycas_loadgen::load::attach_codec`) |
+//! | `attach-batch/k` | the same; all frames that follow from one message of the server leave as one message |
+//! | `etcd/k`, `etcd-no-fsync/k` | the same consensus on etcd, k instances in flight: see `etcd::workload`. Left out without etcd |
 //!
-//! The real server has every limit on but two: how long a finished instance is kept, so that finished ones go while others
-//! run, and how many instances one creator may have while there is no time to spare, for all are created ahead.
+//! Two limits of the server are changed. The retention of finished instances is short, so that the server drops them while
+//! others run. The limit on instances of a creator while the server is busy is lifted, because all instances of a turn are
+//! created ahead.
 //!
-//! Only accesses are counted. On Attach the Hello of each instance and the Decision that ends it are sent and
-//! waited for inside the measured time, and count nothing: per access the real server handles two frames, the
-//! floor one. The unary calls do not report decisions. Creating the instances is outside the measured time;
-//! letting go of those that have finished is inside. Every process decides for itself; when the clock has stopped every
-//! instance is judged, and one that is not valid fails the run.
+//! Only accesses are counted. On Attach the hello of each instance and the decision that ends it are sent and answered
+//! within the measured time: for each access the server handles two frames, the floor one. The unary calls do not report
+//! decisions. Creating the instances is not measured; dropping the finished ones is. Every process decides for itself.
+//! When the clock has stopped, every instance is judged, and one that is not valid fails the run.
 //!
-//! Not criterion: it measures one candidate after the other, and a minute later the machine is another one.
-//! Here all candidates take turns, every round has a fresh server for each, and a ratio is taken within its
-//! round. Beside each rate stands the processor time that an access took, server and client together, which
-//! does not depend on what else the machine is doing.
+//! This is no benchmark of criterion, which measures one candidate after the other, while the load of a shared machine
+//! changes within minutes. Here the candidates take turns, each turn has a fresh server, and a ratio is taken within its
+//! round. The processor time per access of server and clients together depends less on other load than the rate does.
 //!
-//! In the raw results: `layout`, `rounds`, `disk` (the kind of file system under etcd's data), and for each of
-//! `candidates` its `name`, what it is measured against (`floor`), `in_flight`, its `samples`, and medians with their
-//! ranges: `rate` and `instance_rate`, `cost_us` (of a processor, for each access), `server_cost_us` (the server's part of
-//! it), `of_floor` and `of_floor_by_cost`, and `of_etcd`: by candidate of etcd, `rate`, our instances per second in units
-//! of its, and `cost`, its processor time for each access in units of ours.
+//! In the raw results: `layout`, `rounds`, `disk` (the kind of file system with the data of etcd), and for each of
+//! `candidates` its `name`, the candidate that it is compared with (`floor`), `in_flight`, its `samples`, and medians with
+//! their ranges: `rate` and `instance_rate`, `cost_us` (processor time per access), `server_cost_us` (the server's part of
+//! it), `of_floor` and `of_floor_by_cost`, and `of_etcd`: by candidate of etcd, `rate` (our instances per second in units
+//! of those of etcd) and `cost` (the processor time per access of etcd in units of ours).
 //!
 //! # Two builds beside each other
-//! `--server NAME=PATH`, several times: the `stickycas-bench` of other builds serve, each in a process of its own. This
-//! program is the client of them all, and every candidate has its turn with each. In the raw results each candidate then
-//! stands once for each `server`, and all but the first have `of_first_server`: `rate` and `server_cost_us` in units of
-//! what the first server had in the same round.
+//! `--server NAME=PATH`, given several times: the `stickycas-bench` of other builds serve, each in a process of its own.
+//! This program is the client of all of them, and every candidate has a turn with each. In the raw results there is then
+//! one candidate for each `server`, and all but those of the first server have `of_first_server`: `rate` and
+//! `server_cost_us` in units of the first server's in the same round.
 
 mod attach;
 mod candidate;
+mod codec;
 mod report;
-mod tongue;
 pub(crate) mod unary;
 
 use std::collections::BTreeMap;
@@ -63,19 +62,18 @@ use self::candidate::CANDIDATES;
 use self::report::{Conditions, Series};
 use crate::etcd::Program;
 use crate::results;
+use crate::rounds::RoundOptions;
 use crate::serve::{self, Launch, Layout};
-use crate::turns::Turns;
-use crate::work::{PROCESSES, Saw};
 
 /// How to measure the wire.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
-    turns: Turns,
-    /// etcd's program; the one in PATH if not given.
+    rounds: RoundOptions,
+    /// The program of etcd; by default the one in PATH.
     #[arg(long, value_name = "PATH")]
     etcd: Option<PathBuf>,
-    /// The directory below which etcd's data lie for as long as it runs; the system's for temporary files if not given.
+    /// The directory for the data of etcd while it runs; by default that of temporary files.
     #[arg(long, value_name = "DIRECTORY")]
     disk: Option<PathBuf>,
     /// A program that serves in place of this one: `stickycas-bench` of another build. Given several times, each
@@ -102,59 +100,40 @@ impl OtherServer {
     }
 }
 
-/// What one task of a process saw: instances by number.
-pub(crate) struct Slot {
-    pub(crate) process: usize,
-    pub(crate) saw: Vec<(usize, Saw)>,
-}
-
-impl Slot {
-    /// By process, then by instance.
-    pub(crate) fn together(slots: Vec<Self>, instances: usize) -> Vec<Vec<Saw>> {
-        let mut all = vec![vec![Saw::NOTHING; instances]; PROCESSES as usize];
-        for Self { process, saw } in slots {
-            for (instance, saw) in saw {
-                all[process][instance] = saw;
-            }
-        }
-        all
-    }
-}
-
-/// Measures, and prints what came of it.
+/// Measures, and prints the results.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let names: Vec<String> = CANDIDATES.iter().map(|candidate| candidate.name()).collect();
-    options.turns.check(&names)?;
-    let layout = options.turns.layout;
+    options.rounds.check(&names)?;
+    let layout = options.rounds.layout;
     check_servers(&options.servers, layout)?;
     let disk = options.disk.clone().unwrap_or_else(std::env::temp_dir);
     let etcd = Program::find(options.etcd.as_deref(), &disk)?;
     let mut series = candidates(options, etcd.as_ref())?;
     let runtime = serve::runtime(layout.workers())?;
     let mut order: Vec<usize> = (0..series.len()).collect();
-    for round in 0..=options.turns.rounds {
+    for round in 0..=options.rounds.rounds {
         for &turn in &order {
             let series = &mut series[turn];
             let candidate = series.candidate;
-            let instances = options.turns.scaled(candidate.instances());
+            let instances = options.rounds.scaled(candidate.instances());
             let (launch, etcd) = (series.launch.clone(), etcd.clone());
-            // Spawned, so that it runs on the workers and not beside them.
+            // Spawned, so that it runs on a worker and not on this thread.
             let turn = runtime.spawn(async move { candidate.turn(instances, &launch, etcd).await });
             let sample = runtime.block_on(turn)?.with_context(|| series.name())?;
             if round > 0 {
                 series.samples.push(sample);
             }
         }
-        // Next time backwards: a machine that becomes slower within a round does not favour the same one each time.
+        // Every other round backwards: a drift within rounds favours no candidate.
         order.reverse();
     }
     let conditions = Conditions {
         layout,
-        rounds: options.turns.rounds,
+        rounds: options.rounds.rounds,
         disk: etcd.as_ref().and_then(|_| results::file_system(&disk)),
     };
     let version = etcd.map(|etcd| ("etcd".to_owned(), etcd.version));
-    report(&conditions, &series, &version.into_iter().collect(), options.turns.json.as_deref())?;
+    report(&conditions, &series, &version.into_iter().collect(), options.rounds.json.as_deref())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -170,14 +149,14 @@ fn check_servers(servers: &[OtherServer], layout: Layout) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Those that are wanted and can take part, with each of the servers. For what reason others cannot is told once.
+/// The candidates that are selected and possible, with each of the servers. Says once why others are not possible.
 fn candidates(options: &Options, etcd: Option<&Program>) -> anyhow::Result<Vec<Series>> {
     let mut series = Vec::new();
     let mut left_out: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for candidate in CANDIDATES.into_iter().filter(|candidate| options.turns.wants(&candidate.name())) {
+    for candidate in CANDIDATES.into_iter().filter(|candidate| options.rounds.wants(&candidate.name())) {
         match candidate.lacks(etcd) {
             None if candidate.is_etcd() || options.servers.is_empty() => {
-                series.push(Series::new(candidate, None, Launch::own(options.turns.layout)));
+                series.push(Series::new(candidate, None, Launch::own(options.rounds.layout)));
             }
             None => series.extend(options.servers.iter().map(|server| {
                 Series::new(candidate, Some(server.name.clone()), Launch::other(&server.program))

@@ -1,4 +1,4 @@
-//! Medians, ranges and ratios, as tables and as they are written down.
+//! Medians, ranges and ratios, as tables and as raw results.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::candidate::Candidate;
 use crate::serve::{Launch, Layout};
-use crate::spread::Spread;
 use crate::stopwatch::Sample;
+use crate::summary::Summary;
 use crate::table::table;
 
 /// The turns of one candidate with one server.
@@ -26,36 +26,36 @@ impl Series {
         Self { candidate, server, launch, samples: Vec::new() }
     }
 
-    /// As it is called where something fails.
+    /// Candidate and server, for errors.
     pub(crate) fn name(&self) -> String {
         let server = self.server.as_ref().map(|server| format!(" with {server}"));
         self.candidate.name() + &server.unwrap_or_default()
     }
 
-    /// By round.
+    /// This figure of each sample, by round.
     fn each<'a>(&'a self, figure: impl Fn(&Sample) -> f64 + 'a) -> impl Iterator<Item = f64> + 'a {
         self.samples.iter().map(figure)
     }
 
-    /// Microseconds of processor time per access, by round; empty where the system does not tell.
+    /// Microseconds of processor time per access, by round; none if the system does not tell.
     fn costs(&self) -> impl Iterator<Item = f64> + '_ {
         self.samples.iter().filter_map(Sample::cost)
     }
 
-    /// The server's part of them.
+    /// The server's part of [`Self::costs`].
     fn server_costs(&self) -> impl Iterator<Item = f64> + '_ {
         self.samples.iter().filter_map(Sample::server_cost)
     }
 }
 
-/// What was the same for all of them.
+/// The conditions of the whole run.
 pub(crate) struct Conditions {
     pub(crate) layout: Layout,
     pub(crate) rounds: u32,
     pub(crate) disk: Option<String>,
 }
 
-/// All of it, as it is written down.
+/// The raw results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Results<'a> {
     layout: String,
@@ -65,7 +65,7 @@ pub(crate) struct Results<'a> {
     candidates: Vec<Row<'a>>,
 }
 
-/// One candidate.
+/// One candidate with one server.
 #[derive(Debug, Serialize)]
 struct Row<'a> {
     name: String,
@@ -75,35 +75,35 @@ struct Row<'a> {
     floor: Option<String>,
     in_flight: usize,
     /// Accesses per second.
-    rate: Option<Spread>,
+    rate: Option<Summary>,
     /// Instances per second.
-    instance_rate: Option<Spread>,
+    instance_rate: Option<Summary>,
     /// Microseconds of processor time per access.
-    cost_us: Option<Spread>,
+    cost_us: Option<Summary>,
     /// The part of it that the server took, if it is a program of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
-    server_cost_us: Option<Spread>,
-    /// Beside the first server.
+    server_cost_us: Option<Summary>,
+    /// In units of the first server's.
     #[serde(skip_serializing_if = "Option::is_none")]
     of_first_server: Option<OfFirstServer>,
     /// The rate in units of the floor's in the same round.
-    of_floor: Option<Spread>,
-    /// The floor's processor time per access in units of ours in the same round: what the ratio would be on a
-    /// machine that does nothing else.
-    of_floor_by_cost: Option<Spread>,
+    of_floor: Option<Summary>,
+    /// The processor time per access of the floor in units of ours in the same round: the ratio of the rates on a
+    /// machine without other load.
+    of_floor_by_cost: Option<Summary>,
     /// By candidate of etcd.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     of_etcd: BTreeMap<String, OfEtcd>,
     samples: &'a [Sample],
 }
 
-/// A server beside the first.
+/// Figures of a server in units of those of the first server.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct OfFirstServer {
-    /// Accesses per second in units of the first server's in the same round.
-    rate: Spread,
-    /// Processor time of the server per access, likewise.
-    server_cost_us: Option<Spread>,
+    /// Accesses per second, within the same round.
+    rate: Summary,
+    /// Processor time of the server per access, within the same round.
+    server_cost_us: Option<Summary>,
 }
 
 impl OfFirstServer {
@@ -117,13 +117,13 @@ impl OfFirstServer {
     }
 }
 
-/// Ours beside etcd's.
+/// Our figures and those of a candidate of etcd.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct OfEtcd {
-    /// Instances per second in units of its in the same round.
-    rate: Spread,
-    /// Its processor time per access in units of ours in the same round.
-    cost: Option<Spread>,
+    /// Our instances per second in units of those of etcd, within the same round.
+    rate: Summary,
+    /// The processor time per access of etcd in units of ours, within the same round.
+    cost: Option<Summary>,
 }
 
 impl OfEtcd {
@@ -139,8 +139,8 @@ impl OfEtcd {
 }
 
 /// Ratios within rounds.
-fn over(ours: impl Iterator<Item = f64>, theirs: impl Iterator<Item = f64>) -> Option<Spread> {
-    Spread::of(ours.zip(theirs).map(|(ours, theirs)| ours / theirs))
+fn over(ours: impl Iterator<Item = f64>, theirs: impl Iterator<Item = f64>) -> Option<Summary> {
+    Summary::of(ours.zip(theirs).map(|(ours, theirs)| ours / theirs))
 }
 
 impl<'a> Row<'a> {
@@ -155,10 +155,10 @@ impl<'a> Row<'a> {
             server: series.server.as_deref(),
             floor: candidate.floor().map(Candidate::name),
             in_flight: candidate.in_flight(),
-            rate: Spread::of(series.each(Sample::rate)),
-            instance_rate: Spread::of(series.each(Sample::instance_rate)),
-            cost_us: Spread::of(series.costs()),
-            server_cost_us: Spread::of(series.server_costs()),
+            rate: Summary::of(series.each(Sample::rate)),
+            instance_rate: Summary::of(series.each(Sample::instance_rate)),
+            cost_us: Summary::of(series.costs()),
+            server_cost_us: Summary::of(series.server_costs()),
             of_first_server: OfFirstServer::new(series, all),
             of_floor: floor.and_then(|floor| over(series.each(Sample::rate), floor.each(Sample::rate))),
             of_floor_by_cost: floor.and_then(|floor| over(floor.costs(), series.costs())),
@@ -180,7 +180,7 @@ impl<'a> Row<'a> {
         ]
     }
 
-    /// Its server beside the first.
+    /// The row of the table that compares servers.
     fn server_cells(&self) -> Option<[String; 6]> {
         let first = self.of_first_server.as_ref();
         Some([
@@ -195,12 +195,12 @@ impl<'a> Row<'a> {
 }
 
 /// A ratio and its range.
-fn ratio(spread: &Spread) -> String {
-    format!("{:.3} ({:.3}..{:.3})", spread.median, spread.min, spread.max)
+fn ratio(summary: &Summary) -> String {
+    format!("{:.3} ({:.3}..{:.3})", summary.median, summary.min, summary.max)
 }
 
-fn median(spread: Option<Spread>, digits: usize) -> String {
-    spread.map_or(String::new(), |spread| format!("{:.digits$}", spread.median))
+fn median(summary: Option<Summary>, digits: usize) -> String {
+    summary.map_or(String::new(), |summary| format!("{:.digits$}", summary.median))
 }
 
 impl<'a> Results<'a> {
@@ -214,7 +214,7 @@ impl<'a> Results<'a> {
         }
     }
 
-    /// The tables, ready to be put into a page.
+    /// Prints the tables, in Markdown.
     pub(crate) fn print(&self) -> anyhow::Result<()> {
         let mut out = std::io::stdout().lock();
         let header = [

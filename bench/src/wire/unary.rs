@@ -8,69 +8,73 @@ use stickycas_proto::v1::{AppendRequest, ReadRequest};
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
-use super::Slot;
-use crate::rig::{Line, Rig};
+use crate::fixture::{Fixture, ProcessConnection};
 use crate::stopwatch::Sample;
-use crate::work::{ACCESSES_PER_PROCESS, Saw, proposal};
+use crate::workload::{ACCESSES_PER_PROCESS, Observation, TaskObservations, proposal};
 
-/// Over a connection of its own.
+/// The client of one process.
 pub(crate) type Client = StickyCasServiceClient<Channel>;
 
-/// All processes through all instances, `in_flight` of them at a time.
-pub(crate) async fn run(rig: &Rig, in_flight: usize) -> anyhow::Result<Sample> {
-    let ids: Arc<[String]> = rig.ids.clone().into();
-    let watch = rig.stopwatch();
-    let mut slots = JoinSet::new();
-    for line in &rig.lines {
-        for slot in 0..in_flight {
-            slots.spawn(play(line.clone(), ids.clone(), slot, in_flight));
+/// Plays all instances, `in_flight` at a time.
+pub(crate) async fn run(fixture: &Fixture, in_flight: usize) -> anyhow::Result<Sample> {
+    let ids: Arc<[String]> = fixture.ids.clone().into();
+    let watch = fixture.stopwatch();
+    let mut tasks = JoinSet::new();
+    for connection in &fixture.connections {
+        for first in 0..in_flight {
+            tasks.spawn(play(connection.clone(), ids.clone(), first, in_flight));
         }
     }
-    let mut played = Vec::new();
-    while let Some(slot) = slots.join_next().await {
-        played.push(slot??);
+    let mut observations = Vec::new();
+    while let Some(task) = tasks.join_next().await {
+        observations.push(task??);
     }
-    let sample = watch.stop(ids.len(), ids.len() * rig.lines.len() * ACCESSES_PER_PROCESS);
-    let saw = Slot::together(played, ids.len());
-    rig.judge(&saw)?;
+    let sample = watch.stop(ids.len(), ids.len() * fixture.connections.len() * ACCESSES_PER_PROCESS);
+    let observations = TaskObservations::merge(observations, ids.len());
+    fixture.judge(&observations)?;
     Ok(sample)
 }
 
-/// One process through every `stride`-th instance, one after the other.
-async fn play(line: Line, ids: Arc<[String]>, slot: usize, stride: usize) -> anyhow::Result<Slot> {
-    let mut client = Client::new(line.channel.clone());
-    let mut saw = Vec::new();
-    for instance in (slot..ids.len()).step_by(stride) {
-        saw.push((instance, propose(&mut client, &line, &ids[instance], instance).await?));
+/// Plays every `stride`-th instance as one process, one after the other.
+async fn play(
+    connection: ProcessConnection,
+    ids: Arc<[String]>,
+    first: usize,
+    stride: usize,
+) -> anyhow::Result<TaskObservations> {
+    let mut client = Client::new(connection.channel.clone());
+    let mut observations = Vec::new();
+    for instance in (first..ids.len()).step_by(stride) {
+        observations.push((instance, propose(&mut client, &connection, &ids[instance], instance).await?));
     }
-    Ok(Slot { process: line.process, saw })
+    Ok(TaskObservations { process: connection.process, observations })
 }
 
-/// Algorithm 1, as far as it has to go when one read returns the whole list.
+/// Algorithm 1 for lists that one read returns whole.
 pub(crate) async fn propose(
     client: &mut Client,
-    line: &Line,
+    connection: &ProcessConnection,
     id: &str,
     instance: usize,
-) -> anyhow::Result<Saw> {
-    let mut saw = Saw::NOTHING;
-    append(client, line, id, instance, &mut saw).await?;
+) -> anyhow::Result<Observation> {
+    let mut observed = Observation::EMPTY;
+    append(client, connection, id, instance, &mut observed).await?;
     let read = ReadRequest { instance_id: id.to_owned(), access_number: 2, start: 0, no_wait: false };
-    let answer = client.read(line.request(read)).await?.into_inner();
-    saw.read(answer.phase, &answer.result.context("a read without a result")?)?;
-    Ok(saw)
+    let answer = client.read(connection.request(read)).await?.into_inner();
+    observed.record_read_result(answer.phase, &answer.result.context("a read without a result")?)?;
+    Ok(observed)
 }
 
-/// The first half of it.
+/// The first step of [`propose`].
 pub(crate) async fn append(
     client: &mut Client,
-    line: &Line,
+    connection: &ProcessConnection,
     id: &str,
     instance: usize,
-    saw: &mut Saw,
+    observed: &mut Observation,
 ) -> anyhow::Result<()> {
-    let value = proposal(line.process, instance);
+    let value = proposal(connection.process, instance);
     let append = AppendRequest { instance_id: id.to_owned(), access_number: 1, value, no_wait: false };
-    let answer = client.append(line.request(append)).await?.into_inner();
-    saw.appended(answer.phase, &answer.result.context("an append without a result")?)
+    let answer = client.append(connection.request(append)).await?.into_inner();
+    observed.record_append_result(answer.phase, &answer.result.context("an append without a result")?)
 }

@@ -1,4 +1,4 @@
-//! A server, principals that are connected to it, and instances created for them.
+//! A server, principals that are connected to it, and instances with them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 
-use super::program::Program;
-use crate::rig::COORDINATOR;
+use super::server::ServerProcess;
+use crate::serve::COORDINATOR;
 
 /// n, the number of processes of an instance.
 pub(super) const PROCESSES: u32 = 8;
@@ -23,7 +23,7 @@ pub(super) const WARP_SIZE: u32 = 2;
 /// W, the number of warps, and so the length of a list.
 pub(super) const WARPS: u32 = PROCESSES / WARP_SIZE;
 
-/// A principal that is connected.
+/// A connected principal.
 #[derive(Clone)]
 pub(super) struct Principal {
     pub(super) name: MetadataValue<Ascii>,
@@ -50,23 +50,23 @@ pub(super) fn name(number: usize) -> String {
 }
 
 /// See the module.
-pub(super) struct Town {
+pub(super) struct ScaleFixture {
     pub(super) server: Program,
     pub(super) principals: Vec<Principal>,
     pub(super) creator: Principal,
 }
 
-impl Town {
-    /// A server with room for so many instances, and so many principals connected to it.
-    pub(super) async fn found(program: &Path, instances: usize, principals: usize) -> anyhow::Result<Self> {
-        super::program::allow_files(principals)?;
-        let server = Program::start(program, instances)?;
+impl ScaleFixture {
+    /// Starts a server with room for this many instances, and connects this many principals.
+    pub(super) async fn start(program: &Path, instances: usize, principals: usize) -> anyhow::Result<Self> {
+        super::server::allow_files(principals)?;
+        let server = ServerProcess::start(program, instances)?;
         let creator = Principal::connect(&server.url, COORDINATOR).await?;
         let principals = connect(&server.url, principals).await?;
         Ok(Self { server, principals, creator })
     }
 
-    /// Creates instances of these rosters, many at a time; their ids, in this order.
+    /// Creates instances with these rosters, several at a time; returns their ids, in this order.
     pub(super) async fn create(
         &self,
         rosters: Vec<Vec<usize>>,
@@ -98,7 +98,7 @@ impl Town {
     }
 }
 
-/// So many principals, each on a connection of its own.
+/// Connects this many principals, each over a connection of its own.
 pub(super) async fn connect(url: &str, count: usize) -> anyhow::Result<Vec<Principal>> {
     let mut principals = Vec::with_capacity(count);
     for number in 0..count {
@@ -120,7 +120,7 @@ fn create_request(roster: &[usize], pipeline: u32) -> CreateRequest {
     CreateRequest { name: String::new(), parameters: Some(parameters), roster }
 }
 
-/// Principals in groups of eight: the roster of group `number`.
+/// The roster of group `number`: eight principals.
 pub(super) fn group(number: usize) -> Vec<usize> {
     let size = PROCESSES as usize;
     (number * size..(number + 1) * size).collect()

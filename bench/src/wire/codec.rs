@@ -1,7 +1,7 @@
-//! The Attach client in two tongues: with the generated types, as anybody's client has it, and with those of
-//! [`stickycas_loadgen::load::attach_codec`]. On the wire they are the same.
+//! The Attach client with two codecs: the generated types, as most clients have them, and the hand-written codec of the
+//! load generator ([`stickycas_loadgen::load::attach_codec`]). The bytes on the wire are the same.
 //!
-//! The floor is stock on both sides. Ours is measured with its own.
+//! The floor is measured with the generated types on both sides, StickyCAS with the hand-written ones.
 
 use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
@@ -20,20 +20,20 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::work::WARPS;
+use crate::workload::WARPS;
 
-/// What a process does.
-pub(super) enum Act {
+/// An access, as a process sends it.
+pub(super) enum Op {
     Append(Bytes),
-    /// From the beginning.
+    /// From the first position on.
     Read,
 }
 
-/// Who is told what a message says.
-pub(super) trait Listener {
+/// Receives the frames of a message.
+pub(super) trait FrameVisitor {
     fn appended(&mut self, channel: u32, phase: u64, result: &AppendResult) -> anyhow::Result<()>;
 
-    /// The values are those of a sealed list, all of them.
+    /// The values are those of a whole sealed list.
     fn read<'a>(
         &mut self,
         channel: u32,
@@ -44,46 +44,46 @@ pub(super) trait Listener {
     fn decided(&mut self);
 }
 
-/// Frames that are to be sent, and how messages go to and fro.
-pub(super) trait Tongue: Default + Send + 'static {
-    type Said: Send + 'static;
-    type Heard: Send + 'static;
+/// Encodes the frames of a client, and decodes messages of the server.
+pub(super) trait FrameCodec: Default + Send + 'static {
+    type Request: Send + 'static;
+    type Response: Send + 'static;
 
     fn hello(&mut self, channel: u32, id: &str);
 
-    fn access(&mut self, channel: u32, number: u64, act: Act);
+    fn access(&mut self, channel: u32, number: u64, op: Op);
 
     fn decide(&mut self, channel: u32, value: Bytes);
 
-    /// All of them as one message; `None` if there are none.
-    fn message(&mut self) -> Option<Self::Said>;
+    /// The frames since the last message, as one message; `None` if there are none.
+    fn message(&mut self) -> Option<Self::Request>;
 
-    /// Opens the stream.
+    /// Opens an Attach stream.
     fn attach(
         channel: Channel,
-        said: Request<UnboundedReceiverStream<Self::Said>>,
-    ) -> impl Future<Output = Result<Response<Streaming<Self::Heard>>, Status>> + Send;
+        requests: Request<UnboundedReceiverStream<Self::Request>>,
+    ) -> impl Future<Output = Result<Response<Streaming<Self::Response>>, Status>> + Send;
 
-    /// Goes through a message.
-    fn listen(heard: Self::Heard, listener: &mut impl Listener) -> anyhow::Result<()>;
+    /// Passes each frame of a message to the visitor.
+    fn visit(message: Self::Response, visitor: &mut impl FrameVisitor) -> anyhow::Result<()>;
 }
 
 /// The generated types.
 #[derive(Default)]
-pub(super) struct Stock(Vec<ClientFrame>);
+pub(super) struct Generated(Vec<ClientFrame>);
 
-impl Tongue for Stock {
-    type Said = AttachRequest;
-    type Heard = AttachResponse;
+impl FrameCodec for Generated {
+    type Request = AttachRequest;
+    type Response = AttachResponse;
 
     fn hello(&mut self, channel: u32, id: &str) {
         self.0.push(Hello { channel, instance_id: id.to_owned(), incarnation: 1 }.into());
     }
 
-    fn access(&mut self, channel: u32, number: u64, act: Act) {
-        let op = match act {
-            Act::Append(value) => access::Op::Append(Append { value }),
-            Act::Read => access::Op::Read(Read { start: 0 }),
+    fn access(&mut self, channel: u32, number: u64, op: Op) {
+        let op = match op {
+            Op::Append(value) => access::Op::Append(Append { value }),
+            Op::Read => access::Op::Read(Read { start: 0 }),
         };
         self.0.push(Access { channel, number, op: Some(op) }.into());
     }
@@ -98,26 +98,26 @@ impl Tongue for Stock {
 
     async fn attach(
         channel: Channel,
-        said: Request<UnboundedReceiverStream<AttachRequest>>,
+        requests: Request<UnboundedReceiverStream<AttachRequest>>,
     ) -> Result<Response<Streaming<AttachResponse>>, Status> {
-        StickyCasServiceClient::new(channel).attach(said).await
+        StickyCasServiceClient::new(channel).attach(requests).await
     }
 
-    fn listen(heard: AttachResponse, listener: &mut impl Listener) -> anyhow::Result<()> {
-        for frame in heard.frames {
+    fn visit(message: AttachResponse, visitor: &mut impl FrameVisitor) -> anyhow::Result<()> {
+        for frame in message.frames {
             match frame.frame.context("an empty frame")? {
                 Frame::Answer(answer) => match answer.result.context("an answer without a result")? {
                     answer::Result::Append(append) => {
-                        listener.appended(answer.channel, answer.phase, &append)?;
+                        visitor.appended(answer.channel, answer.phase, &append)?;
                     }
                     answer::Result::Read(read) => {
                         is_last(read.start, read.length, read.sealed)?;
                         let values = read.values.iter().map(AsRef::as_ref);
-                        listener.read(answer.channel, answer.phase, values)?;
+                        visitor.read(answer.channel, answer.phase, values)?;
                     }
                 },
                 Frame::Welcome(_) => {}
-                Frame::Decided(_) => listener.decided(),
+                Frame::Decided(_) => visitor.decided(),
                 refused @ (Frame::Refusal(_) | Frame::Replaced(_)) => bail!("refused: {refused:?}"),
             }
         }
@@ -125,22 +125,22 @@ impl Tongue for Stock {
     }
 }
 
-/// Our own: what is said is written at once, what is heard stays where it is.
+/// The codec of the load generator: frames are encoded at once, values stay in the bytes that were received.
 #[derive(Default)]
-pub(super) struct Own(Vec<u8>);
+pub(super) struct HandWritten(Vec<u8>);
 
-impl Tongue for Own {
-    type Said = EncodedRequest;
-    type Heard = DecodedResponse;
+impl FrameCodec for HandWritten {
+    type Request = EncodedRequest;
+    type Response = DecodedResponse;
 
     fn hello(&mut self, channel: u32, id: &str) {
         encode_hello(&mut self.0, channel, id, 1);
     }
 
-    fn access(&mut self, channel: u32, number: u64, act: Act) {
-        let op = match act {
-            Act::Append(value) => RawOp::Append(RawValue::new(&value)),
-            Act::Read => RawOp::Read(Position::new(0)),
+    fn access(&mut self, channel: u32, number: u64, op: Op) {
+        let op = match op {
+            Op::Append(value) => RawOp::Append(RawValue::new(&value)),
+            Op::Read => RawOp::Read(Position::new(0)),
         };
         encode_access(&mut self.0, channel, number, &op);
     }
@@ -155,22 +155,22 @@ impl Tongue for Own {
 
     async fn attach(
         channel: Channel,
-        said: Request<UnboundedReceiverStream<EncodedRequest>>,
+        requests: Request<UnboundedReceiverStream<EncodedRequest>>,
     ) -> Result<Response<Streaming<DecodedResponse>>, Status> {
-        attach_codec::attach(channel, said).await
+        attach_codec::attach(channel, requests).await
     }
 
-    fn listen(heard: DecodedResponse, listener: &mut impl Listener) -> anyhow::Result<()> {
-        for learnt in heard.frames() {
-            match learnt {
+    fn visit(message: DecodedResponse, visitor: &mut impl FrameVisitor) -> anyhow::Result<()> {
+        for frame in message.frames() {
+            match frame {
                 ResponseFrame::Append { channel, phase, result, .. } => {
-                    listener.appended(*channel, *phase, result)?;
+                    visitor.appended(*channel, *phase, result)?;
                 }
                 ResponseFrame::Read { channel, phase, start, values, length, sealed, .. } => {
                     is_last(*start, *length, *sealed)?;
-                    listener.read(*channel, *phase, heard.values(values))?;
+                    visitor.read(*channel, *phase, message.values(values))?;
                 }
-                ResponseFrame::Decided { .. } => listener.decided(),
+                ResponseFrame::Decided { .. } => visitor.decided(),
                 ResponseFrame::Other(frame) => match frame.as_deref() {
                     Some(Frame::Welcome(_)) => {}
                     refused => bail!("refused: {refused:?}"),

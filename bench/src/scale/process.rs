@@ -1,4 +1,4 @@
-//! Correct processes on Attach streams, one stream for each principal, many instances in flight.
+//! Correct processes on Attach: one stream for each principal, many instances in flight.
 
 use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
@@ -14,35 +14,35 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
 
-use super::town::{Principal, WARPS};
+use super::fixture::{Principal, WARPS};
 
 /// An open Attach stream of one principal.
-pub(super) struct Line {
-    out: UnboundedSender<AttachRequest>,
+pub(super) struct AttachStream {
+    requests: UnboundedSender<AttachRequest>,
     answers: Streaming<AttachResponse>,
 }
 
-impl Line {
-    /// Opens it, and says this first.
+impl AttachStream {
+    /// Opens it, and sends these frames.
     pub(super) async fn open(principal: &Principal, first: Vec<ClientFrame>) -> anyhow::Result<Self> {
-        let (out, requests) = unbounded_channel();
-        out.send(AttachRequest { frames: first }).context("the stream is gone")?;
+        let (sender, requests) = unbounded_channel();
+        sender.send(AttachRequest { frames: first }).context("the stream is gone")?;
         let requests = principal.request(UnboundedReceiverStream::new(requests));
         let mut client = StickyCasServiceClient::new(principal.channel.clone());
         let answers = client.attach(requests).await?.into_inner();
-        Ok(Self { out, answers })
+        Ok(Self { requests: sender, answers })
     }
 
     /// Sends these frames as one message.
-    pub(super) fn say(&self, frames: Vec<ClientFrame>) -> anyhow::Result<()> {
+    pub(super) fn send(&self, frames: Vec<ClientFrame>) -> anyhow::Result<()> {
         if frames.is_empty() {
             return Ok(());
         }
-        self.out.send(AttachRequest { frames }).context("the stream is gone")
+        self.requests.send(AttachRequest { frames }).context("the stream is gone")
     }
 
-    /// The next message. Refusals are errors: nobody here does anything that could be refused.
-    pub(super) async fn hear(&mut self) -> anyhow::Result<Vec<server_frame::Frame>> {
+    /// The frames of the next message. Refusals are errors: no measurement causes any.
+    pub(super) async fn receive(&mut self) -> anyhow::Result<Vec<server_frame::Frame>> {
         use server_frame::Frame;
         let message = self.answers.message().await?.context("the stream ended")?;
         let frames = message.frames.into_iter().filter_map(|frame| frame.frame);
@@ -66,44 +66,44 @@ pub(super) fn read(channel: usize, number: u64) -> ClientFrame {
     Access { channel: channel as u32, number, op: Some(access::Op::Read(Read { start: 0 })) }.into()
 }
 
-/// What this principal proposes in this instance: 8 bytes, one of a few values.
+/// The proposal of this principal in this instance: 8 bytes, one of a few values.
 pub(super) fn proposal(principal: usize, instance: usize) -> Bytes {
     Bytes::from(format!("value {:02}", (principal * 7 + instance) % 100))
 }
 
-/// What a principal saw of one instance.
-pub(super) struct Played {
-    /// Its number among the ids.
+/// The answers that a principal received in one instance, and its decision.
+pub(super) struct PlayedInstance {
+    /// The number of the instance among the ids.
     pub(super) instance: usize,
     pub(super) accesses: Vec<Answered>,
     pub(super) decision: Bytes,
 }
 
-/// One principal through all its instances, `in_flight` of them at a time: says hello, appends, reads and decides.
-/// `mine`: the instances by number, in ascending order. The stream stays open. What it saw is not judged here.
+/// Plays the instances of one principal, `in_flight` at a time: hello, append, read and decide. `own`: the numbers of its
+/// instances, in ascending order. Returns the stream, which stays open, and the observations, which are not judged.
 pub(super) async fn play(
     principal: &Principal,
     number: usize,
     ids: &[String],
-    mine: &[usize],
+    own: &[usize],
     in_flight: usize,
-) -> anyhow::Result<(Line, Vec<Played>)> {
+) -> anyhow::Result<(AttachStream, Vec<PlayedInstance>)> {
     let begin = |place: usize| {
-        let (channel, instance) = (place % in_flight, mine[place]);
+        let (channel, instance) = (place % in_flight, own[place]);
         let value = proposal(number, instance);
         [hello(channel, &ids[instance]), append(channel, 1, value), read(channel, 2)]
     };
-    let first = (0..in_flight.min(mine.len())).flat_map(begin).collect();
-    let mut line = Line::open(principal, first).await?;
-    // Where each channel is among the instances.
+    let first = (0..in_flight.min(own.len())).flat_map(begin).collect();
+    let mut stream = AttachStream::open(principal, first).await?;
+    // The index into `own` of each channel.
     let mut places: Vec<usize> = (0..in_flight).collect();
     let mut appended: Vec<Option<Answered>> = vec![None; in_flight];
-    let (mut played, mut over) = (Vec::with_capacity(mine.len()), 0);
-    while over < mine.len() {
+    let (mut played, mut ended) = (Vec::with_capacity(own.len()), 0);
+    while ended < own.len() {
         let mut frames = Vec::new();
-        for frame in line.hear().await? {
+        for frame in stream.receive().await? {
             match frame {
-                server_frame::Frame::Decided(_) => over += 1,
+                server_frame::Frame::Decided(_) => ended += 1,
                 server_frame::Frame::Answer(answer) => {
                     let channel = answer.channel as usize;
                     let phase = Phase::new(answer.phase).context("answered in no phase")?;
@@ -119,26 +119,26 @@ pub(super) async fn play(
                         appended[channel].take().context("the read was answered before the append")?;
                     let place = &mut places[channel];
                     let decision = mode(&result)?;
-                    played.push(Played {
-                        instance: mine[*place],
+                    played.push(PlayedInstance {
+                        instance: own[*place],
                         accesses: vec![append, whole_list(phase, &result)?],
                         decision: decision.clone(),
                     });
                     frames.push(Decision { channel: answer.channel, value: decision }.into());
                     *place += in_flight;
-                    if *place < mine.len() {
+                    if *place < own.len() {
                         frames.extend(begin(*place));
                     }
                 }
                 _ => {}
             }
         }
-        line.say(frames)?;
+        stream.send(frames)?;
     }
-    Ok((line, played))
+    Ok((stream, played))
 }
 
-/// A read as the judge wants to be told.
+/// A read in the type of the judge.
 fn whole_list(phase: Phase, read: &ReadResult) -> anyhow::Result<Answered> {
     let ReadResult { start, values, length, sealed } = read;
     let count = u32::try_from(values.len())?;
@@ -147,7 +147,7 @@ fn whole_list(phase: Phase, read: &ReadResult) -> anyhow::Result<Answered> {
     Ok(Answered::Read { phase: Some(phase), answer, entries: entries.collect::<anyhow::Result<_>>()? })
 }
 
-/// The most frequent value of a whole list, of equals the smallest.
+/// The most frequent value of a whole list; of several, the smallest.
 fn mode(read: &ReadResult) -> anyhow::Result<Bytes> {
     ensure!(read.sealed && read.values.len() == WARPS as usize, "not the whole list: {read:?}");
     let count = |value: &Bytes| read.values.iter().filter(|it| *it == value).count();

@@ -9,34 +9,31 @@ use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 
-use crate::serve::{Launch, Running, Service};
+use crate::serve::{COORDINATOR, Launch, RunningServer, Service};
 use crate::stopwatch::Stopwatch;
-use crate::work::{self, PROCESSES, READ_SIZE, Saw, WARP_SIZE};
-
-/// The principal that creates instances.
-pub(crate) const COORDINATOR: &str = "coordinator";
+use crate::workload::{self, Observation, PROCESSES, READ_SIZE, WARP_SIZE};
 
 /// See the module. The server ends when this is dropped.
-pub(crate) struct Rig {
-    /// One per process.
-    pub(crate) lines: Vec<Line>,
-    /// The instances' ids.
+pub(crate) struct Fixture {
+    /// By process.
+    pub(crate) connections: Vec<ProcessConnection>,
+    /// The ids of the instances.
     pub(crate) ids: Vec<String>,
-    /// Whether there are instances behind the ids.
+    /// Whether the server knows instances with these ids: the floor does not.
     pub(crate) real: bool,
-    server: Running,
+    server: RunningServer,
 }
 
 /// The connection of one process, from 0.
 #[derive(Clone)]
-pub(crate) struct Line {
+pub(crate) struct ProcessConnection {
     pub(crate) process: usize,
     pub(crate) channel: Channel,
-    /// Who it says it is. The floor does not listen, but the bytes are the same.
+    /// The name in its metadata. The floor does not read it, but receives the same bytes.
     principal: MetadataValue<Ascii>,
 }
 
-impl Line {
+impl ProcessConnection {
     /// A request of this process.
     pub(crate) fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
@@ -45,7 +42,7 @@ impl Line {
     }
 }
 
-/// A connection for each process.
+/// One connection for each process.
 pub(crate) async fn connect(url: &str) -> anyhow::Result<Vec<Channel>> {
     let mut channels = Vec::new();
     for _ in 0..PROCESSES {
@@ -54,46 +51,48 @@ pub(crate) async fn connect(url: &str) -> anyhow::Result<Vec<Channel>> {
     Ok(channels)
 }
 
-/// The same, with who it belongs to.
-async fn lines(url: &str) -> anyhow::Result<Vec<Line>> {
+/// One connection for each process, with the name of its principal.
+async fn connections(url: &str) -> anyhow::Result<Vec<ProcessConnection>> {
     let channels = connect(url).await?.into_iter().enumerate();
-    let line = |(process, channel)| Ok(Line { process, channel, principal: principal(process).parse()? });
-    channels.map(line).collect()
+    let connection = |(process, channel)| {
+        Ok(ProcessConnection { process, channel, principal: principal(process).parse()? })
+    };
+    channels.map(connection).collect()
 }
 
-impl Rig {
-    /// The real server with this many instances.
-    pub(crate) async fn server(instances: usize, launch: &Launch) -> anyhow::Result<Self> {
-        let server = Running::start(Service::Stickycas, launch).await?;
+impl Fixture {
+    /// StickyCAS, with this many instances.
+    pub(crate) async fn start(instances: usize, launch: &Launch) -> anyhow::Result<Self> {
+        let server = RunningServer::start(Service::Stickycas, launch).await?;
         let mut creator = Creator::connect(&server.url).await?;
         let mut ids = Vec::with_capacity(instances);
         for _ in 0..instances {
             ids.push(creator.create().await?);
         }
-        Ok(Self { lines: lines(&server.url).await?, ids, real: true, server })
+        Ok(Self { connections: connections(&server.url).await?, ids, real: true, server })
     }
 
-    /// A service that does nothing, with instances that nobody has created.
-    pub(crate) async fn floor(instances: usize, launch: &Launch) -> anyhow::Result<Self> {
-        let server = Running::start(Service::Floor, launch).await?;
+    /// The floor, with ids that belong to no instance.
+    pub(crate) async fn start_floor(instances: usize, launch: &Launch) -> anyhow::Result<Self> {
+        let server = RunningServer::start(Service::Floor, launch).await?;
         let ids = (0..instances).map(|number| format!("{number:032x}")).collect();
-        Ok(Self { lines: lines(&server.url).await?, ids, real: false, server })
+        Ok(Self { connections: connections(&server.url).await?, ids, real: false, server })
     }
 
-    /// For instances beyond those that it began with.
+    /// Creates further instances.
     pub(crate) async fn creator(&self) -> anyhow::Result<Creator> {
         Creator::connect(&self.server.url).await
     }
 
-    /// Started, and counting the server's processor time too.
+    /// Starts a stopwatch that also counts the processor time of the server.
     pub(crate) fn stopwatch(&self) -> Stopwatch {
         Stopwatch::start(self.server.pid())
     }
 
-    /// Judges what the processes saw, by process and then by instance. What does nothing decides nothing: there it
-    /// is enough that all got the same.
-    pub(crate) fn judge(&self, saw: &[Vec<Saw>]) -> anyhow::Result<()> {
-        if self.real { work::judge(saw, self.ids.len()) } else { work::agree(saw, self.ids.len()) }
+    /// Judges the observations, by process and then by instance. Those of the floor only have to be equal.
+    pub(crate) fn judge(&self, observations: &[Vec<Observation>]) -> anyhow::Result<()> {
+        let judge = if self.real { workload::judge } else { workload::agree };
+        judge(observations, self.ids.len())
     }
 }
 
@@ -101,7 +100,7 @@ fn principal(process: usize) -> String {
     format!("process-{}", process + 1)
 }
 
-/// Creates instances over a connection of its own.
+/// Creates instances, over a connection of its own.
 pub(crate) struct Creator {
     client: InstanceServiceClient<Channel>,
     roster: Vec<String>,
@@ -113,7 +112,7 @@ impl Creator {
         Ok(Self { client, roster: (0..PROCESSES as usize).map(principal).collect() })
     }
 
-    /// One instance; its id.
+    /// Creates one instance, and returns its id.
     pub(crate) async fn create(&mut self) -> anyhow::Result<String> {
         let parameters = Parameters {
             processes: PROCESSES,

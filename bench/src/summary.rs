@@ -1,17 +1,17 @@
-//! The middle of some figures, and the outermost ones.
+//! Median and range of some figures.
 
 use serde::Serialize;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Spread {
+pub(crate) struct Summary {
     pub(crate) median: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
 }
 
-impl Spread {
-    /// `None` of nothing.
+impl Summary {
+    /// Of these values; `None` if there are none.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -29,8 +29,8 @@ mod tests {
 
     #[test]
     fn the_median_of_an_even_number_lies_between_the_middle_ones() {
-        assert_eq!(Spread::of([4.0, 1.0, 3.0, 2.0]), Some(Spread { median: 2.5, min: 1.0, max: 4.0 }));
-        assert_eq!(Spread::of([3.0, 1.0, 9.0]).map(|spread| spread.median), Some(3.0));
-        assert_eq!(Spread::of([]), None);
+        assert_eq!(Summary::of([4.0, 1.0, 3.0, 2.0]), Some(Summary { median: 2.5, min: 1.0, max: 4.0 }));
+        assert_eq!(Summary::of([3.0, 1.0, 9.0]).map(|summary| summary.median), Some(3.0));
+        assert_eq!(Summary::of([]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The server as a process of its own, and what the system says of it.
+//! The server as a process of its own, and its memory.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 
-use crate::rig::COORDINATOR;
+use crate::serve::COORDINATOR;
 
-/// The principal that may look at every instance.
+/// The principal with the observer role.
 pub(super) const OBSERVER: &str = "observer";
 
-/// Where the server's program is.
+/// The path of the server's program.
 pub(super) fn find(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     let program = match given {
         Some(given) => given.to_owned(),
@@ -25,7 +25,7 @@ pub(super) fn find(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     Ok(program)
 }
 
-/// How it is started: with room for so many instances, and none of the limits that would stop the measurement.
+/// Its command line: room for this many instances, and no limit that would stop the measurement.
 pub(super) fn arguments(instances: &str) -> Vec<String> {
     let arguments = [
         ["serve", "--insecure-principals"].as_slice(),
@@ -34,7 +34,7 @@ pub(super) fn arguments(instances: &str) -> Vec<String> {
         &["--retention", "1h", "--idle-lifetime", "1h"],
         &["--instances", instances, "--instances-per-creator", instances],
         &["--live-instances", instances, "--live-instances-per-creator", instances],
-        // All of them are created before anybody plays.
+        // All of them are created before the first is played.
         &["--instances-when-busy", instances],
         &["--requests-per-second", "100000000", "--instance-memory", "1048576"],
     ];
@@ -42,24 +42,24 @@ pub(super) fn arguments(instances: &str) -> Vec<String> {
 }
 
 /// A server; ends when this is dropped.
-pub(super) struct Program {
+pub(super) struct ServerProcess {
     pub(super) url: String,
     child: Child,
 }
 
-impl Program {
-    /// Starts it on a free port, with room for so many instances.
+impl ServerProcess {
+    /// Starts it on a free port, with room for this many instances.
     pub(super) fn start(program: &Path, instances: usize) -> anyhow::Result<Self> {
         let mut child = Command::new(program)
             .args(arguments(&instances.to_string()))
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| program.display().to_string())?;
-        let mut told = String::new();
+        let mut line = String::new();
         let out = child.stdout.take().context("no standard output")?;
-        let read = BufReader::new(out).read_line(&mut told);
-        let url = told.trim().strip_prefix("listening on ").map(|address| format!("http://{address}"));
-        // Made before anything can fail, so that it ends in any case.
+        let read = BufReader::new(out).read_line(&mut line);
+        let url = line.trim().strip_prefix("listening on ").map(|address| format!("http://{address}"));
+        // Built before anything can fail, so that the process ends in any case.
         let server = Self { url: url.unwrap_or_default(), child };
         read?;
         anyhow::ensure!(!server.url.is_empty(), "the server did not say where it listens");
@@ -71,28 +71,28 @@ impl Program {
     }
 }
 
-impl Drop for Program {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // It may have ended by itself; then there is nothing to kill.
+        // Fails if it has ended by itself.
         let _ended = self.child.kill();
         let _reaped = self.child.wait();
     }
 }
 
-/// What a process takes.
+/// The memory of a process.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Memory {
     pub(super) rss_bytes: u64,
     pub(super) pss_bytes: u64,
 }
 
-/// Of this process, once it does not change any more: what was let go of goes back to the system a little later.
+/// The memory of this process once it no longer changes: freed memory returns to the system with a delay.
 pub(super) async fn memory(pid: u32) -> anyhow::Result<Memory> {
     const AGAIN: Duration = Duration::from_millis(500);
-    let mut last = look(pid)?;
+    let mut last = read_memory(pid)?;
     for _ in 0..20 {
         tokio::time::sleep(AGAIN).await;
-        let next = look(pid)?;
+        let next = read_memory(pid)?;
         if next.rss_bytes.abs_diff(last.rss_bytes) * 1_000 <= last.rss_bytes {
             return Ok(next);
         }
@@ -101,7 +101,7 @@ pub(super) async fn memory(pid: u32) -> anyhow::Result<Memory> {
     Ok(last)
 }
 
-fn look(pid: u32) -> anyhow::Result<Memory> {
+fn read_memory(pid: u32) -> anyhow::Result<Memory> {
     let path = format!("/proc/{pid}/smaps_rollup");
     let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
     let row = |name: &str| -> anyhow::Result<u64> {
@@ -114,8 +114,8 @@ fn look(pid: u32) -> anyhow::Result<Memory> {
     Ok(Memory { rss_bytes: row("Rss:")?, pss_bytes: row("Pss:")? })
 }
 
-/// Lets this process, and the servers that it starts, open as many files as it may: each connection is one at either
-/// end.
+/// Raises the limit of open files of this process, and so of the servers that it starts: each connection is one file at
+/// either end.
 pub(super) fn allow_files(wanted: usize) -> anyhow::Result<()> {
     let allowed = stickycas_server::allow_all_files();
     let needed = wanted as u64 + 256;

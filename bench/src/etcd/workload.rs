@@ -7,18 +7,17 @@
 //! | read | a range over `INSTANCE/`, linearizable, which is the default |
 //! | decide | the mode of the eight, the smallest of several |
 //!
-//! etcd has no scheduler of warps, so each warp has its position from the start; who loses it does not try another, as
-//! here. Whatever could be chosen is chosen in etcd's favour:
-//! - It has no list to be created; its keys come into being with the appends.
-//! - A process must not read before all eight stand. On etcd it would have to ask again and again, or watch. Here it is
-//!   told for nothing, by a flag within this program, when the last of them was created, and then reads once. So there are
-//!   exactly two operations for each process, as many as on StickyCAS, where the read itself waits.
-//! - It is one etcd, with nobody to replicate to; its clients are not authenticated and have no quota; decisions are not
-//!   reported.
+//! etcd has no scheduler of warps. So each warp has a fixed position, and a process that loses it does not try another, as
+//! here. All choices are in favour of etcd:
+//! - Its list need not be created: the keys come into being with the appends.
+//! - A process must read only when all eight entries exist. On etcd it would have to poll, or to watch. Here a flag within
+//!   this program tells it, at no cost, that the last of them was created, and it reads once. So each process has exactly
+//!   two operations, as on StickyCAS, where the read itself waits.
+//! - It is a single etcd without replication. Its clients are not authenticated, have no quota, and do not report decisions.
 //!
-//! With fsync, etcd's default, an answer means that the entry is on the disk. StickyCAS keeps its list in memory, so the
-//! candidate without fsync stands beside it. What processes saw goes before the same judge as ours, with the phases that
-//! the mapping implies: appends of warp w in phase w, reads in phase 8 + w.
+//! With fsync, the default of etcd, an answer means that the entry is on the disk. StickyCAS keeps its list in memory, so
+//! there is a candidate without fsync too. The same judge judges the observations, with the phases that the mapping
+//! implies: appends of warp w in phase w, reads in phase 8 + w.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -36,29 +35,30 @@ use super::wire::kv_client::KvClient;
 use super::wire::request_op::Request;
 use super::wire::{Compare, PutRequest, RangeRequest, RequestOp, TxnRequest};
 use super::{Etcd, Program};
-use crate::rig::connect;
+use crate::fixture::connect;
 use crate::stopwatch::{Sample, Stopwatch};
-use crate::wire::Slot;
-use crate::work::{self, ACCESSES_PER_PROCESS, PROCESSES, Saw, WARP_SIZE, WARPS, proposal};
+use crate::workload::{
+    self, ACCESSES_PER_PROCESS, Observation, PROCESSES, TaskObservations, WARP_SIZE, WARPS, proposal,
+};
 
-/// How the list of an instance fills up.
+/// The list of an instance: how many entries exist.
 #[derive(Default)]
-struct Filling {
+struct ListProgress {
     created: AtomicU32,
     full: SetOnce<()>,
 }
 
-impl Filling {
-    /// One more position stands.
+impl ListProgress {
+    /// One more entry exists.
     fn created(&self) {
         if self.created.fetch_add(1, Ordering::AcqRel) + 1 == WARPS {
-            // Nobody else counts to the last one.
+            // Only one task counts to the last entry.
             let _first = self.full.set(());
         }
     }
 }
 
-/// All processes through all instances, `in_flight` of them at a time, on an etcd that is started for it.
+/// Plays all instances, `in_flight` at a time, on an etcd of its own.
 pub(crate) async fn run(
     program: &Program,
     fsync: bool,
@@ -67,71 +67,71 @@ pub(crate) async fn run(
 ) -> anyhow::Result<Sample> {
     let etcd: Etcd = program.start(fsync).await?;
     let channels = connect(&etcd.url).await?;
-    let lists: Arc<[Filling]> = (0..instances).map(|_| Filling::default()).collect();
+    let lists: Arc<[ListProgress]> = (0..instances).map(|_| ListProgress::default()).collect();
     let watch = Stopwatch::start(Some(etcd.pid()));
-    let mut slots = JoinSet::new();
+    let mut tasks = JoinSet::new();
     for (process, channel) in channels.into_iter().enumerate() {
-        for slot in 0..in_flight {
-            slots.spawn(play(process, channel.clone(), lists.clone(), slot, in_flight));
+        for first in 0..in_flight {
+            tasks.spawn(play(process, channel.clone(), lists.clone(), first, in_flight));
         }
     }
-    let mut played = Vec::new();
-    while let Some(slot) = slots.join_next().await {
-        played.push(slot??);
+    let mut observations = Vec::new();
+    while let Some(task) = tasks.join_next().await {
+        observations.push(task??);
     }
     let sample = watch.stop(instances, instances * PROCESSES as usize * ACCESSES_PER_PROCESS);
-    work::judge(&Slot::together(played, instances), instances)?;
+    workload::judge(&TaskObservations::merge(observations, instances), instances)?;
     Ok(sample)
 }
 
-/// One process through every `stride`-th instance, one after the other.
+/// Plays every `stride`-th instance as one process, one after the other.
 async fn play(
     process: usize,
     channel: Channel,
-    lists: Arc<[Filling]>,
-    slot: usize,
+    lists: Arc<[ListProgress]>,
+    first: usize,
     stride: usize,
-) -> anyhow::Result<Slot> {
+) -> anyhow::Result<TaskObservations> {
     let mut client = KvClient::new(channel);
-    let mut saw = Vec::new();
-    for instance in (slot..lists.len()).step_by(stride) {
-        saw.push((instance, propose(&mut client, process, instance, &lists[instance]).await?));
+    let mut observations = Vec::new();
+    for instance in (first..lists.len()).step_by(stride) {
+        observations.push((instance, propose(&mut client, process, instance, &lists[instance]).await?));
     }
-    Ok(Slot { process, saw })
+    Ok(TaskObservations { process, observations })
 }
 
 async fn propose(
     client: &mut KvClient<Channel>,
     process: usize,
     instance: usize,
-    list: &Filling,
-) -> anyhow::Result<Saw> {
+    list: &ListProgress,
+) -> anyhow::Result<Observation> {
     let position = u32::try_from(process)? / WARP_SIZE;
     let phase = u64::from(position) + 1;
-    let mut saw = Saw::NOTHING;
+    let mut observed = Observation::EMPTY;
     let won =
         client.txn(create(instance, position, proposal(process, instance))).await?.into_inner().succeeded;
     if won {
         list.created();
-        saw.appended_with(phase, AppendAnswer::Success(Position::new(position)));
+        observed.record_append(phase, AppendAnswer::Success(Position::new(position)));
     } else {
-        saw.appended_with(phase, AppendAnswer::Failed);
+        observed.record_append(phase, AppendAnswer::Failed);
     }
     list.full.wait().await;
     let found = client.range(all(instance)).await?.into_inner().kvs;
     for (entry, position) in found.iter().zip(0..WARPS) {
-        ensure!(entry.key == key(instance, position), "entry {position} stands at {:?}", entry.key);
+        ensure!(entry.key == key(instance, position), "entry {position} has the key {:?}", entry.key);
     }
     let values = found.iter().map(|entry| entry.value.as_ref());
-    saw.read_all(u64::from(WARPS) + phase, values).context("all positions were created")?;
-    Ok(saw)
+    observed.record_list(u64::from(WARPS) + phase, values).context("all positions were created")?;
+    Ok(observed)
 }
 
 fn key(instance: usize, position: u32) -> Bytes {
     format!("{instance:08x}/{position}").into()
 }
 
-/// Puts the value where nothing stands.
+/// Puts the value at a position that has none.
 fn create(instance: usize, position: u32, value: Bytes) -> TxnRequest {
     let key = key(instance, position);
     let compare = Compare {
@@ -144,7 +144,7 @@ fn create(instance: usize, position: u32, value: Bytes) -> TxnRequest {
     TxnRequest { compare: vec![compare], success: vec![put] }
 }
 
-/// All entries of an instance: `0` is the character after `/`.
+/// Reads all entries of an instance: `0` is the character after `/`.
 fn all(instance: usize) -> RangeRequest {
     let (key, range_end) = (format!("{instance:08x}/").into(), format!("{instance:08x}0").into());
     RangeRequest { key, range_end, limit: WARPS.into() }

@@ -3,9 +3,9 @@
 //! W = 8 warps append in round 1, and c = 1 read in round 2 returns all 8 entries. So each process makes two accesses,
 //! and decides.
 //!
-//! What a process saw is written down while the clock runs, in as few bytes as hold it; when the clock has stopped,
-//! every instance goes before the judge that judges loads ([`seen::judge`]): phases of the right warps, one winner in
-//! each, one list, decisions that are its mode, agreement and validity.
+//! Each process records its [`Observation`]s while the clock runs, in as few bytes as hold them. When the clock has
+//! stopped, the judge of loads ([`seen::judge`]) judges every instance: phases of the right warps, one winner in each,
+//! one list, decisions that are its mode, agreement and validity.
 
 use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
@@ -31,12 +31,12 @@ pub(crate) const ACCESSES_PER_PROCESS: usize = 2;
 const ENTRIES: usize = READ_SIZE as usize;
 const VALUES: [&[u8]; 3] = [b"value  a", b"value  b", b"value  c"];
 
-/// What a process, from 0, proposes: one of three values, so that who wins the phases decides.
+/// The proposal of a process, from 0: one of three values, so that the winners of the phases determine the decision.
 pub(crate) fn proposal(process: usize, instance: usize) -> Bytes {
     Bytes::from_static(VALUES[(process + instance) % VALUES.len()])
 }
 
-/// A value of 8 bytes as a number of the same order.
+/// A value of 8 bytes, as a number with the same order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Word(u64);
 
@@ -46,7 +46,7 @@ impl Word {
         Ok(Self(u64::from_be_bytes(bytes)))
     }
 
-    /// As it goes over the wire.
+    /// The value as it goes over the wire.
     pub(crate) fn bytes(self) -> Bytes {
         Bytes::copy_from_slice(&self.0.to_be_bytes())
     }
@@ -56,41 +56,42 @@ impl Word {
     }
 }
 
-/// What one process saw of one instance.
+/// The answers that one process received in one instance, and its decision.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Saw {
+pub(crate) struct Observation {
     append: (u64, AppendAnswer),
     read: (u64, [Word; ENTRIES]),
     decision: Word,
 }
 
-impl Saw {
+impl Observation {
     /// Of an instance in which the process has not acted yet.
     pub(crate) const NOTHING: Self =
         Self { append: (0, AppendAnswer::Failed), read: (0, [Word(0); ENTRIES]), decision: Word(0) };
 
-    /// Its append was answered in this phase.
-    pub(crate) fn appended(&mut self, phase: u64, result: &AppendResult) -> anyhow::Result<()> {
-        self.append = (phase, AppendAnswer::try_from(result)?);
+    /// Records the result of the append, which was executed in this phase.
+    pub(crate) fn record_append_result(&mut self, phase: u64, result: &AppendResult) -> anyhow::Result<()> {
+        self.record_append(phase, AppendAnswer::try_from(result)?);
         Ok(())
     }
 
-    /// Its append was answered in this phase with this.
-    pub(crate) fn appended_with(&mut self, phase: u64, answer: AppendAnswer) {
+    /// The same, of a checked answer.
+    pub(crate) fn record_append(&mut self, phase: u64, answer: AppendAnswer) {
         self.append = (phase, answer);
     }
 
-    /// Its read was answered in this phase. What it decides: the mode of the sealed list (D1).
-    pub(crate) fn read(&mut self, phase: u64, result: &ReadResult) -> anyhow::Result<Word> {
+    /// Records the result of the read, which was executed in this phase. Returns the decision: the mode of the sealed
+    /// list (D1).
+    pub(crate) fn record_read_result(&mut self, phase: u64, result: &ReadResult) -> anyhow::Result<Word> {
         ensure!(
             result.sealed && result.length == WARPS && result.start == 0,
             "the first read is not the last: {result:?}"
         );
-        self.read_all(phase, result.values.iter().map(AsRef::as_ref))
+        self.record_list(phase, result.values.iter().map(AsRef::as_ref))
     }
 
-    /// The same, of a whole list.
-    pub(crate) fn read_all<'a>(
+    /// The same, of the values of the whole list.
+    pub(crate) fn record_list<'a>(
         &mut self,
         phase: u64,
         values: impl ExactSizeIterator<Item = &'a [u8]>,
@@ -105,8 +106,8 @@ impl Saw {
         Ok(self.decision)
     }
 
-    /// As the judge wants to be told.
-    fn seen(&self, process: ProcessId) -> anyhow::Result<Seen> {
+    /// In the types of the judge.
+    fn to_seen(&self, process: ProcessId) -> anyhow::Result<Seen> {
         let phase = |number| Phase::new(number).context("answered in no phase");
         let (read, entries) = &self.read;
         let answer =
@@ -123,33 +124,53 @@ impl Saw {
     }
 }
 
-/// The most frequent one, the smallest of several.
+/// What one task of a process observed, by number of the instance.
+pub(crate) struct TaskObservations {
+    pub(crate) process: usize,
+    pub(crate) observations: Vec<(usize, Observation)>,
+}
+
+impl TaskObservations {
+    /// The observations of all tasks, by process and then by instance.
+    pub(crate) fn merge(tasks: Vec<Self>, instances: usize) -> Vec<Vec<Observation>> {
+        let mut all = vec![vec![Observation::EMPTY; instances]; PROCESSES as usize];
+        for Self { process, observations } in tasks {
+            for (instance, observation) in observations {
+                all[process][instance] = observation;
+            }
+        }
+        all
+    }
+}
+
+/// The most frequent entry; of several, the smallest.
 fn mode(mut entries: [Word; ENTRIES]) -> Word {
     entries.sort_unstable();
-    // The last of the greatest: with the order turned round, the smallest value.
+    // `max_by_key` returns the last maximum: in reversed order, the smallest value.
     let runs = entries.chunk_by(|a, b| a == b).rev();
     runs.max_by_key(|run| run.len()).map_or(Word::default(), |run| run[0])
 }
 
-/// Fails unless all processes decided the same in each instance. `saw`: by process, then by instance.
-pub(crate) fn agree(saw: &[Vec<Saw>], instances: usize) -> anyhow::Result<()> {
-    ensure!(saw.len() == PROCESSES as usize, "{} processes decided", saw.len());
-    for own in saw {
+/// Fails unless all processes decided the same in each instance. `observations`: by process, then by instance.
+pub(crate) fn agree(observations: &[Vec<Observation>], instances: usize) -> anyhow::Result<()> {
+    ensure!(observations.len() == PROCESSES as usize, "{} processes decided", observations.len());
+    for own in observations {
         ensure!(own.len() == instances, "decided in {} of {instances} instances", own.len());
-        let same = own.iter().zip(&saw[0]).all(|(own, first)| own.decision == first.decision);
+        let same = own.iter().zip(&observations[0]).all(|(own, first)| own.decision == first.decision);
         ensure!(same, "two processes decided differently");
     }
     Ok(())
 }
 
-/// Puts every instance before the judge, and fails unless all are valid. `saw` as in [`agree`].
-pub(crate) fn judge(saw: &[Vec<Saw>], instances: usize) -> anyhow::Result<()> {
-    agree(saw, instances)?;
+/// Judges every instance, and fails unless all are valid. `observations` as in [`agree`].
+pub(crate) fn judge(observations: &[Vec<Observation>], instances: usize) -> anyhow::Result<()> {
+    agree(observations, instances)?;
     let spec = ParamsSpec { patience: Patience::Endless, ..ParamsSpec::new(PROCESSES, WARP_SIZE, READ_SIZE) };
     let params = Params::try_new(spec)?;
     let casts = (0..VALUES.len()).map(cast).collect::<anyhow::Result<Vec<_>>>()?;
     for instance in 0..instances {
-        let seen = ProcessId::all(PROCESSES).zip(saw).map(|(process, own)| own[instance].seen(process));
+        let seen =
+            ProcessId::all(PROCESSES).zip(observations).map(|(process, own)| own[instance].to_seen(process));
         let seen = seen.collect::<anyhow::Result<Vec<_>>>()?;
         let finding = seen::judge(&params, &casts[instance % casts.len()], &seen);
         if finding.outcome != Outcome::Valid {
@@ -159,7 +180,7 @@ pub(crate) fn judge(saw: &[Vec<Saw>], instances: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Who proposes what in this instance.
+/// The roles and proposals of the processes in this instance.
 fn cast(instance: usize) -> anyhow::Result<Cast> {
     let part = |process| {
         let proposal = Value::new(&proposal(process, instance)).context("an empty proposal")?;
@@ -172,8 +193,8 @@ fn cast(instance: usize) -> anyhow::Result<Cast> {
 mod tests {
     use super::*;
 
-    /// A run in lock step in which the first of each warp wins, as all processes see it.
-    fn run() -> Vec<Vec<Saw>> {
+    /// The observations of a run in lock step in which the first process of each warp wins.
+    fn run() -> Vec<Vec<Observation>> {
         let list: Vec<Bytes> =
             (0..WARPS as usize).map(|warp| proposal(warp * WARP_SIZE as usize, 0)).collect();
         let one = |process: usize| {
@@ -184,10 +205,10 @@ mod tests {
             } else {
                 AppendAnswer::Failed
             };
-            let mut saw = Saw::NOTHING;
-            saw.appended_with(u64::from(position) + 1, answer);
-            saw.read_all(u64::from(WARPS + position) + 1, list.iter().map(AsRef::as_ref)).unwrap();
-            vec![saw]
+            let mut observation = Observation::EMPTY;
+            observation.record_append(u64::from(position) + 1, answer);
+            observation.record_list(u64::from(WARPS + position) + 1, list.iter().map(AsRef::as_ref)).unwrap();
+            vec![observation]
         };
         (0..PROCESSES as usize).map(one).collect()
     }
@@ -198,16 +219,16 @@ mod tests {
     }
 
     #[test]
-    fn another_decision_another_entry_a_second_winner_and_a_foreign_phase_are_caught() {
-        let changed = |change: fn(&mut Saw)| {
-            let mut saw = run();
-            change(&mut saw[9][0]);
-            judge(&saw, 1).unwrap_err().to_string()
+    fn changed_observations_are_not_valid() {
+        let changed = |change: fn(&mut Observation)| {
+            let mut observations = run();
+            change(&mut observations[9][0]);
+            judge(&observations, 1).unwrap_err().to_string()
         };
-        assert!(changed(|saw| saw.decision = Word(7)).contains("differently"));
-        assert!(changed(|saw| saw.read.1[3] = saw.read.1[2]).contains("R2"));
-        assert!(changed(|saw| saw.append.1 = AppendAnswer::Success(Position::new(2))).contains("A1"));
-        assert!(changed(|saw| saw.append.0 += 1).contains("W1"));
+        assert!(changed(|it| it.decision = Word(7)).contains("differently"));
+        assert!(changed(|it| it.read.1[3] = it.read.1[2]).contains("R2"));
+        assert!(changed(|it| it.append.1 = AppendAnswer::Success(Position::new(2))).contains("A1"));
+        assert!(changed(|it| it.append.0 += 1).contains("W1"));
     }
 
     #[test]

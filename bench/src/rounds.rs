@@ -1,4 +1,5 @@
-//! Candidates that take turns: each once in every round, after one turn that does not count.
+//! Options of the subcommands whose candidates take turns: each once in every round, after a first round that does not
+//! count.
 
 use std::path::PathBuf;
 
@@ -6,12 +7,12 @@ use clap::Args;
 
 use crate::serve::Layout;
 
-/// The largest number that may multiply the instances of a turn: they all stand in memory.
+/// The largest factor of the instances of a turn: all of them are in memory.
 const LARGEST_SCALE: f64 = 1_000.0;
 
-/// How often, how much, where, and where to.
+/// How the candidates take turns.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Turns {
+pub(crate) struct RoundOptions {
     /// How often each candidate has its turn, after one turn that does not count.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,
@@ -34,13 +35,13 @@ fn scale(text: &str) -> Result<f64, String> {
     scale.ok_or_else(|| format!("give a number above 0 and up to {LARGEST_SCALE}"))
 }
 
-impl Turns {
+impl RoundOptions {
     /// Whether this candidate takes part.
     pub(crate) fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| only == name)
     }
 
-    /// How many instances instead of so many.
+    /// The number of instances of a turn that has this many by default.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
     pub(crate) fn scaled(&self, instances: usize) -> usize {
         (instances as f64 * self.scale).max(1.0) as usize
@@ -65,31 +66,31 @@ mod tests {
     #[derive(Debug, Parser)]
     struct Program {
         #[command(flatten)]
-        turns: Turns,
+        options: RoundOptions,
     }
 
-    fn parsed(arguments: &str) -> Result<Turns, String> {
+    fn parsed(arguments: &str) -> Result<RoundOptions, String> {
         let words = std::iter::once("program").chain(arguments.split_whitespace());
-        Program::try_parse_from(words).map(|program| program.turns).map_err(|error| error.to_string())
+        Program::try_parse_from(words).map(|program| program.options).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn a_turn_has_as_many_instances_as_its_scale_says_and_never_none() {
+    fn scale_multiplies_the_instances_but_never_to_none() {
         let instances = |scale: &str| parsed(&format!("--scale {scale}")).unwrap().scaled(300);
         assert_eq!((instances("1"), instances("2.5"), instances("0.001")), (300, 750, 1));
     }
 
     #[test]
-    fn what_cannot_be_measured_is_refused_with_what_can() {
+    fn bad_options_are_refused_with_the_valid_ones() {
         for scale in ["0", "-1", "NaN", "inf", "1e300", "much"] {
             let error = parsed(&format!("--scale={scale}")).unwrap_err();
             assert!(error.contains("give a number above 0 and up to 1000"), "{error}");
         }
         assert!(parsed("--rounds 0").is_err());
         let names = ["unary".to_owned(), "attach/1".to_owned()];
-        let turns = parsed("--only attach/1,nobody").unwrap();
-        assert!(turns.wants("attach/1") && !turns.wants("unary") && parsed("").unwrap().wants("unary"));
-        let error = turns.check(&names).unwrap_err().to_string();
+        let options = parsed("--only attach/1,nobody").unwrap();
+        assert!(options.wants("attach/1") && !options.wants("unary") && parsed("").unwrap().wants("unary"));
+        let error = options.check(&names).unwrap_err().to_string();
         assert_eq!(error, "--only: no candidate 'nobody'; there are: unary, attach/1");
     }
 }
