@@ -40,8 +40,8 @@ pub struct Limits {
     /// Open connections that belong to no principal yet. The oldest makes room for the next, so a client that opens many and
     /// makes no call takes no connection from others.
     pub unclaimed_connections: usize,
-    /// How long a new connection may take for its handshake and the HTTP/2 preface. A silent connection would stay open for
-    /// ever.
+    /// How long a new connection may take for its handshake, and then for the HTTP/2 preface. A silent connection would stay
+    /// open for ever.
     pub preface_timeout: Duration,
     /// How long it may then take until the first call on it is admitted. Longer than clients connect ahead of use; a client
     /// whose connection was closed connects again with its next call.

@@ -36,7 +36,7 @@ impl StickyCasService for Service {
         let caller = self.caller(request.extensions())?;
         let permit = caller.account.take(Quota::AttachStreams);
         let permit = permit.inspect_err(|refused| {
-            caller.account.file_offence(OffenceKind::QuotaExceeded, &refused.message)
+            caller.account.file_offence(OffenceKind::QuotaExceeded, &refused.message);
         })?;
         let connection = request.extensions().get::<Connection>().cloned();
         Ok(Response::new(AttachStream::new(self.clone(), caller, connection, request.into_inner(), permit)))

@@ -153,7 +153,7 @@ impl Fixture {
     }
 
     /// The response to the request by this module, and by tonic.
-    async fn both(&self, method: &str, headers: &[(&str, &str)], chunks: &[&[u8]]) -> [Sent; 2] {
+    async fn both(&self, method: &str, headers: Headers<'_>, chunks: &[&[u8]]) -> [Sent; 2] {
         let path = format!("/stickycas.v1.StickyCasService/{method}");
         let ours = self.layer.layer(self.service.sticky_cas());
         let generated = StickyCasServiceServer::new(Generated(self.service.clone()));
@@ -200,7 +200,7 @@ fn framed(message: &impl Message) -> Vec<u8> {
     framed.to_vec()
 }
 
-fn request_of(path: &str, headers: &[(&str, &str)], body: Body) -> Request<Body> {
+fn request_of(path: &str, headers: Headers<'_>, body: Body) -> Request<Body> {
     let request = Request::post(path).header("content-type", "application/grpc").header("te", "trailers");
     headers.iter().fold(request, |request, (key, value)| request.header(*key, *value)).body(body).unwrap()
 }
@@ -228,6 +228,9 @@ fn decide(id: &str, value: &[u8]) -> Vec<u8> {
     let value = Bytes::copy_from_slice(value);
     framed(&v1::DecideRequest { instance_id: id.to_owned(), value })
 }
+
+/// Names and values.
+type Headers<'a> = &'a [(&'a str, &'a str)];
 
 const P1: (&str, &str) = (PRINCIPAL_KEY, "p1");
 
@@ -260,7 +263,7 @@ async fn refusals_are_the_same_bytes() {
     let fixture = Fixture::new();
     let id = fixture.instance().await;
     let unknown = "0".repeat(32);
-    let calls: [(&str, &[(&str, &str)], Vec<u8>, Code); 9] = [
+    let calls: [(&str, Headers<'_>, Vec<u8>, Code); 9] = [
         ("Append", &[], append(&id, 1, b"a"), Code::Unauthenticated),
         ("Append", &[(PRINCIPAL_KEY, "stranger")], append(&id, 1, b"a"), Code::PermissionDenied),
         ("Append", &[P1], append(&unknown, 1, b"a"), Code::NotFound),
