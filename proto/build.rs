@@ -1,7 +1,7 @@
 //! Compiles the .proto files with a compiler written in Rust, so that no `protoc` is needed.
 //!
-//! Writes three files to `OUT_DIR`: the generated code, the descriptor set for server reflection, and a server of
-//! Attach, whose messages and codec are our own.
+//! Writes three files to `OUT_DIR`: the generated messages, clients and servers; the descriptor set for server
+//! reflection; and a second server of `StickyCasService`, for the codec of `src/attach`.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -23,18 +23,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .boxed("stickycas.v1.ServerFrame.frame.welcome")
         .boxed("stickycas.v1.ServerFrame.frame.refusal")
         .compile_fds(descriptors)?;
-    manual::Builder::new().build_client(false).compile(&[sticky_cas_service()]);
+    manual::Builder::new().build_client(false).compile(&[attach_service()]);
     Ok(())
 }
 
-/// Of `sticky_cas_service.proto` the stream, in types of our own. The server reads and writes the calls itself.
-fn sticky_cas_service() -> manual::Service {
+/// `StickyCasService` with the types and the codec of `src/attach`. Attach is its only method: the server frames unary
+/// calls itself. Each other method would be built of its messages in `crate::v1` and `tonic_prost::ProstCodec`.
+fn attach_service() -> manual::Service {
     let attach = manual::Method::builder()
         .name("attach")
         .route_name("Attach")
         .input_type("crate::attach::DecodedRequest")
         .output_type("crate::attach::EncodedResponse")
-        .codec_path("crate::attach::ServerCodec")
+        .codec_path("crate::attach::AttachCodec")
         .client_streaming()
         .server_streaming()
         .build();

@@ -9,7 +9,7 @@ use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 
-use crate::serve::{Layout, Running, Service};
+use crate::serve::{Launch, Running, Service};
 use crate::stopwatch::Stopwatch;
 use crate::work::{self, PROCESSES, READ_SIZE, Saw, WARP_SIZE};
 
@@ -63,8 +63,8 @@ async fn lines(url: &str) -> anyhow::Result<Vec<Line>> {
 
 impl Rig {
     /// The real server with this many instances.
-    pub(crate) async fn server(instances: usize, layout: Layout) -> anyhow::Result<Self> {
-        let server = Running::start(Service::Stickycas, layout).await?;
+    pub(crate) async fn server(instances: usize, launch: &Launch) -> anyhow::Result<Self> {
+        let server = Running::start(Service::Stickycas, launch).await?;
         let mut creator = Creator::connect(&server.url).await?;
         let mut ids = Vec::with_capacity(instances);
         for _ in 0..instances {
@@ -74,8 +74,8 @@ impl Rig {
     }
 
     /// A service that does nothing, with instances that nobody has created.
-    pub(crate) async fn floor(instances: usize, layout: Layout) -> anyhow::Result<Self> {
-        let server = Running::start(Service::Floor, layout).await?;
+    pub(crate) async fn floor(instances: usize, launch: &Launch) -> anyhow::Result<Self> {
+        let server = Running::start(Service::Floor, launch).await?;
         let ids = (0..instances).map(|number| format!("{number:032x}")).collect();
         Ok(Self { lines: lines(&server.url).await?, ids, real: false, server })
     }

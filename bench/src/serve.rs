@@ -1,6 +1,7 @@
 //! The servers that candidates are played against, and where they run.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -52,6 +53,26 @@ impl Layout {
     }
 }
 
+/// How a server is started.
+#[derive(Clone, Debug)]
+pub(crate) struct Launch {
+    layout: Layout,
+    /// The program that serves, if it is not this one.
+    program: Option<PathBuf>,
+}
+
+impl Launch {
+    /// By this program.
+    pub(crate) fn own(layout: Layout) -> Self {
+        Self { layout, program: None }
+    }
+
+    /// By the `stickycas-bench` of another build.
+    pub(crate) fn other(program: &Path) -> Self {
+        Self { layout: Layout::TwoPrograms, program: Some(program.to_owned()) }
+    }
+}
+
 /// A server that runs until this is dropped.
 pub(crate) struct Running {
     pub(crate) url: String,
@@ -68,9 +89,10 @@ enum Keeper {
 
 impl Running {
     /// Starts it, on a port of the kernel's choice.
-    pub(crate) async fn start(service: Service, layout: Layout) -> anyhow::Result<Self> {
+    pub(crate) async fn start(service: Service, launch: &Launch) -> anyhow::Result<Self> {
+        let Launch { layout, program } = launch.clone();
         if layout == Layout::TwoPrograms {
-            return tokio::task::spawn_blocking(move || Self::program(service)).await?;
+            return tokio::task::spawn_blocking(move || Self::program(service, program)).await?;
         }
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
@@ -96,20 +118,22 @@ impl Running {
         Ok(Self { url, keeper })
     }
 
-    /// In another instance of this program, see [`run`].
-    fn program(service: Service) -> anyhow::Result<Self> {
+    /// In a process of its own, by its subcommand `serve` (see [`run`]). `program`: if it is not this one.
+    fn program(service: Service, program: Option<PathBuf>) -> anyhow::Result<Self> {
         let name = service.to_possible_value().context("a service without a name")?;
-        let mut child = Command::new(std::env::current_exe()?)
+        let program = program.map_or_else(std::env::current_exe, Ok)?;
+        let mut child = Command::new(&program)
             .args(["serve", name.get_name()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .spawn()?;
+            .spawn()
+            .with_context(|| program.display().to_string())?;
         let mut url = String::new();
         let told = child.stdout.take().context("no standard output")?;
         let read = BufReader::new(told).read_line(&mut url);
         let running = Self { url: url.trim().to_owned(), keeper: Keeper::Program(child) };
         if read? == 0 {
-            bail!("the server's program ended at once");
+            bail!("{} ended at once: it does not serve", program.display());
         }
         Ok(running)
     }

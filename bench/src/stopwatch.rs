@@ -18,6 +18,13 @@ pub(crate) struct Sample {
     /// Processor time of all threads, of clients and server, in seconds; `None` where the system does not tell.
     #[serde(serialize_with = "maybe_seconds", rename = "processor_s")]
     pub(crate) processor: Option<Duration>,
+    /// The part of it that the server took, if it is a program of its own.
+    #[serde(
+        serialize_with = "maybe_seconds",
+        rename = "server_processor_s",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(crate) server: Option<Duration>,
 }
 
 impl Sample {
@@ -34,9 +41,19 @@ impl Sample {
     }
 
     /// Microseconds of a processor for each access.
-    #[allow(clippy::cast_precision_loss)]
     pub(crate) fn cost(&self) -> Option<f64> {
-        Some(self.processor?.as_secs_f64() * 1e6 / self.accesses as f64)
+        self.processor.map(|processor| self.micros_each(processor))
+    }
+
+    /// The part of [`Self::cost`] that a server took that is a program of its own.
+    pub(crate) fn server_cost(&self) -> Option<f64> {
+        self.server.map(|server| self.micros_each(server))
+    }
+
+    /// Microseconds for each access.
+    #[allow(clippy::cast_precision_loss)]
+    fn micros_each(&self, time: Duration) -> f64 {
+        time.as_secs_f64() * 1e6 / self.accesses as f64
     }
 }
 
@@ -53,30 +70,36 @@ fn maybe_seconds<S: serde::Serializer>(
 
 /// Runs from its creation on.
 pub(crate) struct Stopwatch {
-    /// The program beside this one whose processor time counts too.
-    other: Option<u32>,
-    processor: Option<Duration>,
+    /// The process id of the server, if it is a program of its own: its processor time counts too.
+    server: Option<u32>,
+    /// Processor time of this program and of the server, when the stopwatch was started.
+    before: (Option<Duration>, Option<Duration>),
     started: Instant,
 }
 
 impl Stopwatch {
-    /// `other`: the process id of a server outside this program.
-    pub(crate) fn start(other: Option<u32>) -> Self {
-        Self { other, processor: processor_time(other), started: Instant::now() }
+    /// `server`: the process id of a server outside this program.
+    pub(crate) fn start(server: Option<u32>) -> Self {
+        Self { server, before: processor_times(server), started: Instant::now() }
     }
 
     pub(crate) fn stop(&self, instances: usize, accesses: usize) -> Sample {
         let wall = self.started.elapsed();
-        let processor =
-            processor_time(self.other).zip(self.processor).map(|(now, before)| now.saturating_sub(before));
-        Sample { instances, accesses, wall, processor }
+        let now = processor_times(self.server);
+        let since = |(now, before): (Duration, Duration)| now.saturating_sub(before);
+        let own = now.0.zip(self.before.0).map(since);
+        let server = now.1.zip(self.before.1).map(since);
+        let processor = match self.server {
+            Some(_) => own.zip(server).map(|(own, server)| own + server),
+            None => own,
+        };
+        Sample { instances, accesses, wall, processor, server }
     }
 }
 
-/// Processor time of the living threads of this program and of another.
-fn processor_time(other: Option<u32>) -> Option<Duration> {
-    let own = threads("self")?;
-    other.map_or(Some(own), |other| Some(own + threads(&other.to_string())?))
+/// Processor time of the living threads of this program, and of the server's.
+fn processor_times(server: Option<u32>) -> (Option<Duration>, Option<Duration>) {
+    (threads("self"), server.and_then(|server| threads(&server.to_string())))
 }
 
 /// Processor time of the living threads of one other program.

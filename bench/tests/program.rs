@@ -71,6 +71,40 @@ fn clients_and_server_may_have_runtimes_or_programs_of_their_own() {
 }
 
 #[test]
+fn servers_of_other_builds_are_compared_with_the_first() {
+    let program = env!("CARGO_BIN_EXE_stickycas-bench");
+    let (before, after) = (format!("before={program}"), format!("after={program}"));
+    let results = results(&[
+        "wire",
+        "--rounds",
+        "2",
+        "--scale",
+        "0.01",
+        "--only",
+        "unary-floor,unary",
+        "--server",
+        &before,
+        "--server",
+        &after,
+    ]);
+    let rows = results["candidates"].as_array().unwrap();
+    let names: Vec<_> = rows.iter().map(|row| [&row["name"], &row["server"]]).collect();
+    assert_eq!(
+        names,
+        [["unary-floor", "before"], ["unary-floor", "after"], ["unary", "before"], ["unary", "after"]]
+    );
+    for row in rows {
+        assert!(
+            row["server_cost_us"]["median"].as_f64().unwrap() < row["cost_us"]["median"].as_f64().unwrap()
+        );
+        assert_eq!(row["samples"].as_array().unwrap().len(), 2);
+        assert_eq!(row["of_first_server"].is_null(), row["server"] == "before", "{row}");
+    }
+    assert!(rows[3]["of_first_server"]["server_cost_us"]["median"].as_f64().unwrap() > 0.0);
+    assert!(rows[3]["of_floor"]["median"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
 fn an_instance_alone_is_told_in_round_trips() {
     let results = results(&["latency", "--rounds", "1", "--scale", "0.02"]);
     for (name, alone, at_once) in [
@@ -150,12 +184,17 @@ fn what_cannot_be_measured_is_refused_with_what_can_and_without_a_backtrace() {
         (&["scale", "--finished", "0"], "0 is not in 1.."),
         (&["scale", "--live", "0"], "0 is not in 1.."),
         (&["scale", "--own-rosters"], "--finished"),
-        (&["scale"], "error: say what to measure: --principals, --finished, --live, --cost"),
+        (&["scale"], "error: say what to measure: --principals, --finished, --live, --waiting, --cost"),
         (
             &["scale", "--cost", "1", "--server", "/nowhere/server"],
             "error: /nowhere/server is missing: cargo build",
         ),
         (&["wire", "--scale", "0"], "give a number above 0"),
+        (&["wire", "--server", "before"], "give NAME=PATH"),
+        (&["wire", "--server", "before=/nowhere/bench"], "/nowhere/bench is missing"),
+        (&["wire", "--server", "a=/bin/sh", "--server", "a=/bin/sh"], "error: --server: 'a' twice"),
+        (&["wire", "--server", "a=/bin/sh", "--layout", "one-runtime"], "leave out --layout"),
+        (&["wire", "--only", "unary", "--server", "a=/bin/true"], "/bin/true ended at once"),
         (&["latency", "--rounds", "0"], "0 is not in 1.."),
         (&["latency", "--only", "nobody"], "error: --only: no candidate 'nobody'; there are: message"),
     ] {
@@ -174,10 +213,11 @@ fn what_a_server_holds_is_measured_and_every_instance_that_ends_is_judged() {
     if !server.is_file() {
         return;
     }
-    let results = results(&["scale", "--principals", "16", "--finished", "24", "--live", "8"]);
+    let results =
+        results(&["scale", "--principals", "16", "--finished", "24", "--live", "8", "--waiting", "9"]);
     let arguments = results["server_arguments"].as_array().unwrap();
     assert!(arguments.iter().any(|it| it == "--requests-per-second"), "{results}");
     let counts: Vec<u64> =
         results["measurements"].as_array().unwrap().iter().map(|it| it["count"].as_u64().unwrap()).collect();
-    assert_eq!(counts, [16, 16, 24, 8]);
+    assert_eq!(counts, [16, 16, 24, 8, 6_720]);
 }

@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use stickycas_proto::attach::{DecodedResponse, EncodedRequest};
 use stickycas_proto::principal::PRINCIPAL_KEY;
 use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
 use stickycas_proto::v1::judge_service_client::JudgeServiceClient;
@@ -159,17 +158,6 @@ impl Connection {
         StickyCasServiceClient::new(self.identified()).max_decoding_message_size(usize::MAX)
     }
 
-    /// Opens an Attach stream whose messages are written and read by hand, for whoever plays very many processes.
-    ///
-    /// # Errors
-    /// The status with which the server refuses it, or what became of the connection.
-    pub async fn attach(
-        &self,
-        messages: impl tonic::IntoStreamingRequest<Message = EncodedRequest>,
-    ) -> Result<tonic::Response<tonic::Streaming<DecodedResponse>>, Status> {
-        stickycas_proto::attach::attach(self.identified(), messages).await
-    }
-
     /// The service of instances, likewise.
     #[must_use]
     pub fn instances(&self) -> InstanceServiceClient<Identified> {
@@ -184,7 +172,9 @@ impl Connection {
         JudgeServiceClient::new(self.identified())
     }
 
-    fn identified(&self) -> Identified {
+    /// The channel itself, for calls that no generated client makes. Each request names the principal.
+    #[must_use]
+    pub fn identified(&self) -> Identified {
         InterceptedService::new(self.channel.clone(), Identify(self.target.metadata.clone()))
     }
 

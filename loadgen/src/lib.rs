@@ -10,6 +10,7 @@
 //!
 //! A run shows that a system is right. How fast it is, with many instances at once, is what [`load`] measures.
 
+mod atomic_files;
 pub mod batch;
 pub mod campaign;
 pub mod cli;

@@ -51,6 +51,12 @@ pub(crate) fn values(count: u32) -> Vec<Value> {
     (1..=count).map(value).collect()
 }
 
+/// Bytes that so many different values need.
+pub(crate) fn value_bytes(distinct: u32) -> u32 {
+    let longest = values(distinct).last().map_or(1, |value| value.as_bytes().len());
+    u32::try_from(longest).unwrap_or(u32::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;

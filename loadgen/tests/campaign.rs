@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use stickycas_loadgen::campaign::cell::{Made, Results};
 use stickycas_loadgen::campaign::journal::{self, JOURNAL, Journal};
-use stickycas_loadgen::campaign::{Conducted, Options, Origin, conduct, engine};
+use stickycas_loadgen::campaign::{self, Conducted, Options, Origin, engine};
+use stickycas_loadgen::report;
 use stickycas_loadgen::{Scenario, simulate};
 use stickycas_model::judge::{Observed, Outcome};
 use stickycas_model::types::Phase;
@@ -50,6 +51,19 @@ fn origin() -> Origin {
 
 fn options(jobs: usize) -> Options {
     Options { jobs: NonZeroUsize::new(jobs).unwrap(), budget: None, network: 0, quiet: true }
+}
+
+/// Runs what is left of the campaign, and writes its results.
+fn conduct(
+    origin: &Origin,
+    folder: &Path,
+    options: &Options,
+    stop: &AtomicBool,
+    tell: impl FnMut(&str),
+) -> anyhow::Result<Conducted> {
+    let conducted = campaign::conduct(origin, folder, options, stop, tell)?;
+    report::campaign::write(&conducted.results, folder)?;
+    Ok(conducted)
 }
 
 fn run(folder: &Path, jobs: usize) -> Conducted {
@@ -275,9 +289,7 @@ fn a_sample_over_the_network_agrees_with_the_simulator() {
     let sampled = Options { network: 12, ..options(2) };
     let conducted = conduct(&origin(), temporary.path(), &sampled, &AtomicBool::new(false), |_| {}).unwrap();
     assert!(conducted.complete);
-    let sum = |count: fn(&stickycas_loadgen::campaign::cell::Cell) -> u64| {
-        conducted.results.cells().map(count).sum::<u64>()
-    };
+    let sum = |count: fn(&campaign::cell::Cell) -> u64| conducted.results.cells().map(count).sum::<u64>();
     let past = journal::read(temporary.path()).unwrap().1;
     let differences: Vec<_> = past.network.values().filter(|sampled| sampled.difference.is_some()).collect();
     assert!(differences.is_empty(), "{differences:?}");

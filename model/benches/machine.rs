@@ -1,14 +1,18 @@
 //! What one access costs in the machine, from its acceptance to its answer, and whether that is the same however large
 //! the instance is.
 //!
-//! A whole run of correct processes is driven: everybody says hello and appends, then reads round by round, then
-//! decides. The cost of the run is divided by the accesses that it had, so hellos, decisions and the making of the
-//! instance are paid for by the accesses. Told is processor time (Linux; elsewhere what the clock says), medians over
+//! The benchmark drives a whole run of correct processes: each says hello and appends, then reads round by round, then
+//! decides. The cost of the run is divided by its accesses, so it includes hellos, decisions and the creation of the
+//! instance. The result is processor time (Linux; elsewhere what the clock says), medians over
 //! rounds in which all shapes take turns, and with `--instructions` also what valgrind counts.
 //!
 //! ```sh
 //! cargo bench -p stickycas-model --bench machine -- [--rounds N] [--only TEXT] [--instructions] [--json FILE]
+//! cargo bench -p stickycas-model --bench machine -- --rebuild
 //! ```
+//!
+//! `--rebuild` measures instead how long it takes to have the machine of a finished instance again: from its snapshot, and by
+//! a replay of its inputs.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads a clock and files; the machine does not")]
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
@@ -18,11 +22,14 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
-use stickycas_model::access::{Access, Op};
+use stickycas_model::access::{Access, Op, Refusal};
+use stickycas_model::cast::{Cast, Part, Role};
+use stickycas_model::compact_codec::{Decoder, Encoder};
 use stickycas_model::history::Event;
 use stickycas_model::machine::{Input, Machine, State};
 use stickycas_model::params::{Params, ParamsSpec};
 use stickycas_model::random::SplitMix64;
+use stickycas_model::sim::{self, SimPlan};
 use stickycas_model::types::{AccessNumber, Position, ProcessId, Time, Value};
 
 /// As the server has it.
@@ -88,15 +95,9 @@ fn shapes() -> Vec<Shape> {
 fn drive(shape: &Shape, events: &mut Vec<Event>) {
     let mut machine = Machine::new(Arc::clone(&shape.params));
     let value = Value::new(b"eightchr").expect("there are bytes");
-    let mut apply = |input| {
-        let reply = machine.apply(Time::ZERO, input, events);
-        black_box(&reply).as_ref().expect("correct processes are not refused");
-        // Whoever drives a machine hands the events on.
-        black_box(&events[..]);
-        events.clear();
-    };
     for &process in &shape.arrivals {
-        apply(Input::Hello { process, incarnation: 1 });
+        let welcome = machine.hello(Time::ZERO, process, 1, events);
+        consume(&welcome, events);
     }
     let mut number = AccessNumber::FIRST;
     for round in 0..=READS {
@@ -105,14 +106,24 @@ fn drive(shape: &Shape, events: &mut Vec<Event>) {
                 None => Op::Append(value.clone()),
                 Some(reads) => Op::Read { start: Position::new(reads * shape.params.read_size()) },
             };
-            apply(Input::Access(Access { process, session: None, number, op, no_wait: false }));
+            let access = Access { process, session: None, number, op, no_wait: false };
+            let admission = machine.access(Time::ZERO, access, events);
+            consume(&admission, events);
         }
         number = number.next();
     }
     for &process in &shape.arrivals {
-        apply(Input::Decide { process, value: value.clone() });
+        let decided = machine.decide(Time::ZERO, process, value.clone(), events);
+        consume(&decided, events);
     }
     assert_eq!(machine.state(), State::Finished);
+}
+
+/// Stands for a caller that uses the result and passes the events on.
+fn consume<T: std::fmt::Debug>(returned: &Result<T, Refusal>, events: &mut Vec<Event>) {
+    black_box(returned).as_ref().expect("correct processes are not refused");
+    black_box(&events[..]);
+    events.clear();
 }
 
 /// Nanoseconds of a processor for each access of one sample.
@@ -130,9 +141,9 @@ fn sample(shape: &Shape) -> f64 {
     spent / (shape.runs() * shape.accesses()) as f64
 }
 
-/// Processor time of this thread so far, in nanoseconds; Linux tells it.
+/// Processor time of this thread so far, in nanoseconds, where the kernel reports it.
 fn processor_nanos() -> Option<u64> {
-    // Who yields has its time booked.
+    // The kernel updates the figure when the thread yields.
     std::thread::yield_now();
     let text = std::fs::read_to_string("/proc/self/schedstat").ok()?;
     text.split_whitespace().next()?.parse().ok().filter(|&nanos| nanos > 0)
@@ -154,37 +165,46 @@ fn instructions(shape: &Shape) -> Option<f64> {
     Some(total / shape.accesses() as f64)
 }
 
-/// What the command line asks for. Cargo's own flags are passed over.
-struct Asked {
+/// The options of the command line. Cargo's own flags are ignored.
+struct Options {
     rounds: usize,
     only: String,
     once: Option<String>,
     instructions: bool,
     json: Option<String>,
+    rebuild: bool,
 }
 
-impl Asked {
+impl Options {
     fn parse() -> Self {
-        let mut asked = Self { rounds: 7, only: String::new(), once: None, instructions: false, json: None };
+        let mut options = Self {
+            rounds: 7,
+            only: String::new(),
+            once: None,
+            instructions: false,
+            json: None,
+            rebuild: false,
+        };
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
             let mut value = || words.next().expect("the option takes a value");
             match &word[..] {
-                "--rounds" => asked.rounds = value().parse().expect("a number of rounds"),
-                "--only" => asked.only = value(),
-                "--once" => asked.once = Some(value()),
-                "--json" => asked.json = Some(value()),
-                "--instructions" => asked.instructions = true,
+                "--rounds" => options.rounds = value().parse().expect("a number of rounds"),
+                "--only" => options.only = value(),
+                "--once" => options.once = Some(value()),
+                "--json" => options.json = Some(value()),
+                "--instructions" => options.instructions = true,
+                "--rebuild" => options.rebuild = true,
                 _ => {}
             }
         }
-        asked
+        options
     }
 }
 
-/// What was measured of one shape.
+/// The result for one shape.
 #[derive(serde::Serialize)]
-struct Measured {
+struct Measurement {
     series: &'static str,
     shape: String,
     processes: u32,
@@ -203,16 +223,16 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// All shapes in turns, round by round.
-fn measure(shapes: &[Shape], asked: &Asked) -> Vec<Measured> {
+fn measure(shapes: &[Shape], options: &Options) -> Vec<Measurement> {
     let mut samples: Vec<Vec<f64>> = vec![Vec::new(); shapes.len()];
-    for _ in 0..asked.rounds {
+    for _ in 0..options.rounds {
         for (shape, samples) in shapes.iter().zip(&mut samples) {
             samples.push(sample(shape));
         }
     }
     let base = shapes.iter().position(|shape| shape.name == BASE);
     let base = base.map_or_else(Vec::new, |index| samples[index].clone());
-    let measured = shapes.iter().zip(samples).map(|(shape, samples)| Measured {
+    let measured = shapes.iter().zip(samples).map(|(shape, samples)| Measurement {
         series: shape.series,
         shape: shape.name.clone(),
         processes: shape.params.processes(),
@@ -221,20 +241,84 @@ fn measure(shapes: &[Shape], asked: &Asked) -> Vec<Measured> {
         cpu_ns_range: [f64::min, f64::max]
             .map(|pick| samples.iter().copied().reduce(pick).unwrap_or(f64::NAN)),
         cpu_ns_per_access: median(samples),
-        instructions_per_access: asked.instructions.then(|| instructions(shape)).flatten(),
+        instructions_per_access: options.instructions.then(|| instructions(shape)).flatten(),
     });
     measured.collect()
 }
 
+/// The inputs of an event, for a replay of a run without misbehaviour.
+fn input_of(event: &Event) -> Option<Input> {
+    match event.clone() {
+        Event::Session { process, incarnation, .. } => Some(Input::Hello { process, incarnation }),
+        Event::Accepted { process, number, session, op } => {
+            Some(Input::Access(Access { process, session, number, op, no_wait: false }))
+        }
+        Event::Decided { process, value } => Some(Input::Decide { process, value }),
+        _ => None,
+    }
+}
+
+/// Nanoseconds of one call, the least of some samples.
+fn least_nanos(mut call: impl FnMut()) -> f64 {
+    const CALLS: u32 = 100;
+    let sample = |_| {
+        let begin = Instant::now();
+        (0..CALLS).for_each(|_| call());
+        begin.elapsed().as_secs_f64() * 1e9 / f64::from(CALLS)
+    };
+    (0..20).map(sample).fold(f64::INFINITY, f64::min)
+}
+
+/// Prints, for finished instances of correct processes, the bytes of a snapshot and the time of both ways to rebuild it.
+fn rebuild() {
+    println!("| n | events | bytes of the snapshot | ns from the snapshot | ns by replay |");
+    println!("| --- | --- | --- | --- | --- |");
+    for processes in [8, 32, 1_024] {
+        let params = Arc::new(Params::try_new(ParamsSpec::new(processes, 4, 8)).expect("valid parameters"));
+        let part = |process: ProcessId| {
+            let proposal = format!("value {:02}", process.get() % 4);
+            Part { role: Role::Correct, proposal: Value::new(proposal.as_bytes()).expect("there are bytes") }
+        };
+        let cast = Cast::new(ProcessId::all(processes).map(part).collect());
+        let history = sim::run(&SimPlan { params: Arc::clone(&params), cast, seed: 7 }).history;
+        let machine = sim::replay(&params, &history).expect("a history of the simulator");
+        let mut snapshot = Encoder::default();
+        machine.write_snapshot(&mut snapshot);
+        let from_snapshot = least_nanos(|| {
+            let machine = Machine::from_snapshot(Arc::clone(&params), &mut Decoder::new(snapshot.bytes()));
+            black_box(machine.expect("it was written"));
+        });
+        let mut events = Vec::new();
+        let by_replay = least_nanos(|| {
+            let mut machine = Machine::new(Arc::clone(&params));
+            for recorded in &history {
+                if let Some(input) = input_of(&recorded.event) {
+                    machine.apply(recorded.at, input, &mut events).expect("it was accepted");
+                    events.clear();
+                }
+            }
+            black_box(machine);
+        });
+        println!(
+            "| {processes} | {} | {} | {from_snapshot:.0} | {by_replay:.0} |",
+            history.len(),
+            snapshot.bytes().len()
+        );
+    }
+}
+
 fn main() {
-    let asked = Asked::parse();
+    let options = Options::parse();
+    if options.rebuild {
+        return rebuild();
+    }
     let mut shapes = shapes();
-    if let Some(name) = &asked.once {
+    if let Some(name) = &options.once {
         let shape = shapes.iter().find(|shape| shape.name == *name).expect("a shape of this name");
         return drive(shape, &mut Vec::new());
     }
-    shapes.retain(|shape| shape.name == BASE || shape.name.contains(&asked.only));
-    let measured = measure(&shapes, &asked);
+    shapes.retain(|shape| shape.name == BASE || shape.name.contains(&options.only));
+    let measured = measure(&shapes, &options);
     println!("size of a machine: {} bytes, of an event: {}", size_of::<Machine>(), size_of::<Event>());
     println!("| series | shape | W | CPU ns/access | least | most | of {BASE} | instructions |");
     println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
@@ -246,11 +330,11 @@ fn main() {
             row.series, row.shape, row.warps, row.cpu_ns_per_access, row.ratio
         );
     }
-    if let Some(file) = &asked.json {
+    if let Some(file) = &options.json {
         let result = serde_json::json!({
             "schema": "stickycas.machine-bench/1",
             "base": BASE,
-            "rounds": asked.rounds,
+            "rounds": options.rounds,
             "accesses_per_sample": ACCESSES,
             "size_of_machine": size_of::<Machine>(),
             "measured": measured,

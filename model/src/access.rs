@@ -1,4 +1,4 @@
-//! What a process may do in one phase, and what it is told (SPEC F1, F8, A1, R1, section 11).
+//! The access of a process in one phase, its answers, and its refusals (SPEC F1, F8, A1, R1, section 11).
 
 use serde::{Deserialize, Serialize};
 
@@ -18,14 +18,14 @@ pub enum Op {
     },
 }
 
-/// One access as it reaches the machine. Who sent it was settled before (SPEC section 10).
+/// One access as it reaches the machine. The server has identified its process before (SPEC section 10).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// The process whose access it is.
+    /// The process that sends it.
     pub process: ProcessId,
-    /// The session of the stream it came on; `None` for a unary call, which belongs to no session.
+    /// The session of its stream; `None` for a unary call, which belongs to no session.
     pub session: Option<SessionId>,
-    /// The process's own number of it (F8).
+    /// The process's own number for it (F8).
     pub number: AccessNumber,
     /// What it does.
     pub op: Op,
@@ -49,7 +49,7 @@ pub enum AppendAnswer {
 /// copied to be kept (F8b).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ReadAnswer {
-    /// The first position asked for.
+    /// The first position of the request.
     pub start: Position,
     /// How many entries from there on are returned: 0 to r.
     pub count: u32,
@@ -83,15 +83,15 @@ pub enum Refusal {
     /// The number was used before, with other content (F8c).
     #[error("access number {0} was used before with other content")]
     OtherContent(AccessNumber),
-    /// A newer session of the process has replaced the one this came on (F8f).
+    /// A newer session of the process has replaced the session of this input (F8f).
     #[error("session {given} is not the one that counts: a newer one has replaced it")]
     OlderSession {
-        /// The session it came on.
+        /// The session of the input.
         given: SessionId,
         /// The session that counts; `None` if the process has opened none.
         current: Option<SessionId>,
     },
-    /// The process has opened as many sessions as one may.
+    /// The process has opened as many sessions as it may.
     #[error("the process has opened {0} sessions at this instance, which is the limit")]
     TooManySessions(u32),
     /// `no_wait`, and it is not the process's phase (F7).
@@ -111,7 +111,7 @@ pub enum Refusal {
     /// The process has decided on another value (F10).
     #[error("the process has decided on another value before")]
     OtherDecision,
-    /// As many accesses of the process wait as may (F7).
+    /// As many accesses of the process wait as are allowed (F7).
     #[error("{0} accesses of the process are waiting, which is the limit: wait for an answer")]
     TooManyWaiting(u32),
 }

@@ -5,7 +5,7 @@
 //! warp's entry: the Byzantine ones, and the correct ones that were late (F6).
 //!
 //! The first is not only sufficient. With W = ceil(n/p) warps, f*(|Vc|+1)*p < n says the same as
-//! f*(|Vc|+1) < W, since the left side of the latter is whole. If it does not hold, nobody is late and some
+//! f*(|Vc|+1) < W, since the left side of the latter is whole. If it does not hold, no process is late and some
 //! value v is smaller than all of Vc, the adversary puts its processes into f warps, wins each, and appends
 //! v every time. The other W-f entries are shared by |Vc| values, and correct processes may have proposed so
 //! that no value has more than ceil((W-f)/|Vc|) of them, which is at most f. So v is the mode: a tie goes to
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::params::Params;
 use crate::types::{Phase, ProcessId};
 
-/// What a promise rests on and a run did not have (V1 to V4). Its text states it with the run's numbers.
+/// A premise of a promise that a run did not have (V1 to V4). Its text has the run's numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Premise {
@@ -51,7 +51,7 @@ pub enum Premise {
     PunctualProcess,
     /// Patience is finite, or every process that joined goes on acting or leaves (V1).
     EveryoneActs {
-        /// One that joined, then neither acted nor left.
+        /// A process that joined, then neither acted nor left.
         process: ProcessId,
     },
 }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decision_falls_by_one_round_for_the_append_and_one_for_each_read_and_each_missed_phase() {
+    fn the_phase_bound_has_a_round_for_each_access_and_missed_phase() {
         assert_eq!(phase_bound(&params(16, 2, 3), 0).get(), 8 * (1 + 3));
         assert_eq!(phase_bound(&params(16, 2, 3), 2).get(), 8 * (1 + 3 + 2));
     }
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_is_exact_in_all_small_cases_with_a_smaller_value_at_hand_and_nobody_late() {
+    fn the_strong_bound_is_exact_in_all_small_cases() {
         let mut missed = 0;
         for (n, p, values) in small_cases() {
             let params = params(n, p, 1);

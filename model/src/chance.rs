@@ -1,4 +1,4 @@
-//! How likely strong validity breaks when nobody can choose who wins a phase (paper, "Remarks on Resilience";
+//! How likely strong validity breaks when no adversary can choose the winner of a phase (paper, "Remarks on Resilience";
 //! SPEC A4, V3).
 //!
 //! The theorem lets the adversary win every warp that it has a process in. The paper calls that pessimistic and
@@ -29,7 +29,7 @@
 //! Where proposals are drawn, each correct process takes one of the k values with equal chance, and then k of
 //! the n - f correct processes, drawn without return, propose the values 1 to k, one each, so that |Vc| is k.
 //! Averaged over these draws too, all that counts of the placement is the distribution of T. Given T = t, the
-//! other s = W - t entries come from s different correct processes, about whom the draws know nothing. So
+//! other s = W - t entries come from s different correct processes, independent of the draws. So
 //!
 //! - of the k certain proposals, J are among the s, with J hypergeometric (k marked of n - f, s drawn). They
 //!   are J different values, each equally likely to be among them;
@@ -100,8 +100,7 @@ pub fn byzantine_entries(chances: impl IntoIterator<Item = f64>) -> Vec<f64> {
 }
 
 /// The same where the f Byzantine processes are drawn from all n, every set of them being equally likely, and the
-/// arbiter is uniform: then the W winners are W processes about whom the draw knows nothing, whatever the size
-/// of the warps.
+/// arbiter is uniform: then the W winners are a uniform draw of W processes, whatever the size of the warps.
 #[must_use]
 pub fn byzantine_entries_if_drawn(processes: u32, byzantine: u32, warps: u32) -> Vec<f64> {
     hypergeometric(processes as usize, byzantine as usize, warps as usize)
@@ -120,7 +119,7 @@ pub fn one_value(entries: &[f64], rank: Rank) -> f64 {
     entries.iter().enumerate().filter(|(byzantine, _)| wins(*byzantine)).map(|(_, chance)| chance).sum()
 }
 
-/// The chance that strong validity breaks where it is known who proposes what. Every warp has a member and
+/// The chance that strong validity breaks for given proposals. Every warp has a member and
 /// counts the same values. `None` if there are too many states to go through: (W+1)^k is above 2^22.
 #[must_use]
 pub fn given_proposals(warps: &[Warp], rank: Rank) -> Option<f64> {
@@ -217,7 +216,7 @@ fn even_draws_within(draws: usize, caps: impl Iterator<Item = Option<usize>>) ->
 }
 
 /// How many marked ones there are among `draws` of `all` things, of which `marked` are marked, drawn without
-/// return. Who draws more than all draws all.
+/// return. A draw of more than all draws all.
 fn hypergeometric(all: usize, marked: usize, draws: usize) -> Vec<f64> {
     let mut found = vec![1.0];
     for drawn in 0..draws.min(all) {

@@ -1,9 +1,9 @@
-//! What happened at one instance, in order: the output of the machine, what Watch streams, what a run folder
-//! keeps and what the judge reads are this one type.
+//! The events of one instance, in order. The machine returns them, Watch streams them, a run folder keeps them, and the
+//! judge reads them: all in this one type.
 //!
-//! Inputs that changed something appear as they were accepted ([`Event::Joined`], [`Event::Session`],
-//! [`Event::Accepted`], [`Event::Decided`], [`Event::Closed`]), so a history is enough to replay the run:
-//! [`crate::sim::replay`] feeds them to a fresh machine and compares everything else.
+//! Accepted inputs appear as events ([`Event::Joined`], [`Event::Session`],
+//! [`Event::Accepted`], [`Event::Decided`], [`Event::Closed`]), so a whole history is enough to replay the run: [`crate::sim::replay`]
+//! feeds them to a new machine and compares all other events.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,29 +11,29 @@ use crate::access::{Answer, Op};
 use crate::params::ValueError;
 use crate::types::{AccessNumber, Phase, Position, ProcessId, SessionId, Time, Value, WarpId};
 
-/// One thing that happened.
+/// An event of an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
 pub enum Event {
     /// A process joined: by a hello, by its first accepted access, or by deciding (F5, F10).
     Joined {
-        /// Who.
+        /// The process.
         process: ProcessId,
     },
     /// A process opened a session, replacing any older one (F8e, F8f).
     Session {
-        /// Whose.
+        /// The process.
         process: ProcessId,
         /// The new session.
         session: SessionId,
-        /// Names one life of the client: the same over a mere reconnection, another after a restart. 0 if
-        /// not told.
+        /// Names one life of the client: the same after a reconnection, another after a restart. 0 if the client does
+        /// not say.
         incarnation: u64,
     },
     /// An access was accepted and waits for its phase (F8a). The order of these events is the order of
     /// acceptance.
     Accepted {
-        /// Whose.
+        /// The process.
         process: ProcessId,
         /// Its number.
         number: AccessNumber,
@@ -46,12 +46,12 @@ pub enum Event {
     /// An input was refused. Only the first [`crate::machine::REFUSALS_RECORDED`] of each process are
     /// recorded: refusals are free to provoke and must not crowd out the rest.
     Refused {
-        /// Whose.
+        /// The process.
         process: ProcessId,
         /// The access number, if it was an access.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         number: Option<AccessNumber>,
-        /// Why, in words.
+        /// The reason, in words.
         why: String,
     },
     /// Gathering ended (F5): phase 1 may open.
@@ -62,7 +62,7 @@ pub enum Event {
     /// A process is not awaited any more (F3): its patience is spent, or it had not joined when gathering
     /// ended.
     PatienceSpent {
-        /// Whose.
+        /// The process.
         process: ProcessId,
     },
     /// A phase was executed in one step (F2). The answers of its accesses follow.
@@ -76,18 +76,18 @@ pub enum Event {
     },
     /// An entry was added to the list (A1).
     Added {
-        /// Where.
+        /// The position of the entry.
         position: Position,
-        /// Whose append won.
+        /// The process whose append won.
         process: ProcessId,
-        /// In which phase.
+        /// The phase of the append.
         phase: Phase,
         /// The value.
         value: Value,
     },
     /// An access was executed in this phase.
     Answered {
-        /// Whose.
+        /// The process.
         process: ProcessId,
         /// Its number.
         number: AccessNumber,
@@ -96,28 +96,28 @@ pub enum Event {
         /// The answer.
         answer: Answer,
     },
-    /// The list is sealed: it takes no more entries from `phase` on (A2).
+    /// The list is sealed: it takes no more entries (A2).
     Sealed {
-        /// The first phase that finds it sealed.
+        /// The phase that is open or next. Phases before it may have passed unseen with the list full or the window over.
         phase: Phase,
         /// Its final length.
         length: u32,
     },
     /// A process reported its decision and left (F10, D3).
     Decided {
-        /// Who.
+        /// The process.
         process: ProcessId,
-        /// Its report.
+        /// The decision that it reports.
         value: Value,
     },
     /// A waiting access was withdrawn because its process left or the instance was closed (F10).
     Withdrawn {
-        /// Whose.
+        /// The process.
         process: ProcessId,
         /// Its number.
         number: AccessNumber,
     },
-    /// Somebody did what no correct process does (B2). Only the first
+    /// A process did what no correct process does (B2). Only the first
     /// [`crate::machine::OFFENCES_RECORDED`] of each process and kind are recorded one by one.
     Offence(Offence),
     /// Every process has left (F10).
@@ -127,7 +127,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// The phase that it shows to have come; all before it have passed.
+    /// The phase that the event shows as reached: all phases before it have passed.
     #[must_use]
     pub const fn reached(&self) -> Option<Phase> {
         match self {
@@ -136,7 +136,7 @@ impl Event {
         }
     }
 
-    /// The process that it is about; `None` if it is about the whole instance.
+    /// The process of the event; `None` if the event concerns the whole instance.
     #[must_use]
     pub fn process(&self) -> Option<ProcessId> {
         match self {
@@ -159,35 +159,35 @@ impl Event {
     }
 }
 
-/// An event and when it happened.
+/// An event with its time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recorded {
-    /// When, in nanoseconds since the instance was created.
+    /// The time of the event, in nanoseconds since the instance was created.
     pub at: Time,
-    /// What.
+    /// The event.
     #[serde(flatten)]
     pub event: Event,
 }
 
-/// What a process did that no correct process does, with what proves it (B2).
+/// An act of a process that no correct process commits, with its proof (B2).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offence {
-    /// Who.
+    /// The process.
     pub process: ProcessId,
-    /// Which of the closed list.
+    /// The kind of offence.
     pub kind: OffenceKind,
     /// The access it was done with, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<AccessNumber>,
-    /// The phase that was open or next when the machine filed it; `None` while processes gathered. Whoever
-    /// reports an offence to the machine need not know it.
+    /// The phase that was open or next when the machine filed it; `None` while processes gathered. The machine fills it
+    /// in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// What was tried and what it contradicts, in words.
+    /// The act and what it contradicts, in words.
     pub detail: String,
 }
 
-/// The closed list of offences: each is provable from what the server saw (B2).
+/// The closed list of offences: the messages that the server received prove each of them (B2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OffenceKind {

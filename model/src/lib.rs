@@ -4,7 +4,7 @@
 //! # The paper
 //! Georgiou, Piduguralla and Peri, "Byzantine-Tolerant Consensus in GPU-Inspired Shared Memory". Its model
 //! (section 2): n processes in warps of p; time is a sequence of phases, each of which admits one warp; a fair
-//! scheduler, which nobody can influence, says which. Its object (section 4): a list to which at most one
+//! scheduler, which no process can influence, chooses it. Its object (section 4): a list to which at most one
 //! value is added per phase and in which nothing ever changes. Its algorithm (Algorithm 1): a process appends
 //! its proposal in its first phase, then reads the list, r entries a phase, and decides the most frequent
 //! value. Its theorem: up to f Byzantine processes cannot make the decision theirs while f(|Vc|+1)p < n.
@@ -15,8 +15,8 @@
 //! | parameters and scalars | [`params`], [`types`] |
 //! | phases and rounds (section 2) | [`scheduler`] |
 //! | the object (section 4, Algorithm 2) | [`sticky_cas`] |
-//! | one instance over time | [`machine`], [`access`], [`history`], [`counts`]; [`dense`] |
-//! | Algorithm 1, and who does not follow it | [`process`], [`player`], [`byzantine`], [`cast`] |
+//! | one instance over time | [`machine`], [`access`], [`history`], [`counts`]; [`compact_codec`] |
+//! | Algorithm 1, and processes that do not follow it | [`process`], [`player`], [`byzantine`], [`cast`] |
 //! | the theorem and the verdict on a run | [`bounds`], [`invariants`], [`detection`], [`judge`] |
 //! | whole runs in one thread | [`sim`], [`random`] |
 //! | the theorem's question as a probability | [`chance`] |
@@ -32,8 +32,8 @@ pub mod bounds;
 pub mod byzantine;
 pub mod cast;
 pub mod chance;
+pub mod compact_codec;
 pub mod counts;
-pub mod dense;
 pub mod detection;
 pub mod explore;
 pub mod history;

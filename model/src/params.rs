@@ -1,8 +1,7 @@
 //! The parameters of one instance, checked once (SPEC P1 to P4; paper, Table 1).
 //!
-//! A [`ParamsSpec`] is what somebody asks for; [`Params::try_new`] turns it into a type that cannot hold
-//! anything else. Everything derived from them (W, c, the warp of a process) is computed here and nowhere
-//! else.
+//! A [`ParamsSpec`] is a request; [`Params::try_new`] checks it and makes a [`Params`], which is always valid. All that is
+//! derived from the parameters (W, c, the warp of a process) is computed here and nowhere else.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use crate::types::{ProcessId, RawValue, Seed, Value, WarpId};
 pub const MAX_PROCESSES: u32 = 65_536;
 /// Default for the most bytes of a value (P3).
 pub const DEFAULT_MAX_VALUE_BYTES: u32 = 1024;
-/// The largest `max_value_bytes` that can be asked for.
+/// The largest `max_value_bytes` that is allowed.
 pub const LARGEST_MAX_VALUE_BYTES: u32 = 64 * 1024;
 /// Default for a process's patience (F3).
 pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(1);
@@ -25,9 +24,9 @@ pub const DEFAULT_JOIN_TIMEOUT: Duration = Duration::from_secs(30);
 pub const DEFAULT_PACE: Duration = Duration::ZERO;
 /// Default for how many accesses of one process may wait (F7).
 pub const DEFAULT_PIPELINE: u32 = 16;
-/// The largest pipeline bound that can be asked for.
+/// The largest pipeline bound that is allowed.
 pub const LARGEST_PIPELINE: u32 = 1024;
-/// The longest patience, join timeout or pace that can be asked for.
+/// The longest patience, join timeout or pace that is allowed.
 pub const LONGEST_DURATION: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The order of the warps in a round (W1, W2). Each is fair: one phase per warp and round.
@@ -43,7 +42,7 @@ pub enum Order {
     Shuffled,
 }
 
-/// Who wins among the appends of one phase (A4).
+/// Which append of a phase wins (A4).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arbiter {
@@ -82,7 +81,7 @@ impl Default for Patience {
     }
 }
 
-/// Parameters as asked for, not yet checked.
+/// Parameters as requested, not yet checked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ParamsSpec {
     /// n, the number of processes.
@@ -95,7 +94,7 @@ pub struct ParamsSpec {
     pub order: Order,
     /// The seed of the shuffled order and the uniform arbiter.
     pub seed: Seed,
-    /// Who wins a phase.
+    /// The arbiter of appends in one phase.
     pub arbiter: Arbiter,
     /// When appends count.
     pub append_window: AppendWindow,
@@ -132,7 +131,7 @@ impl ParamsSpec {
     }
 }
 
-/// Why parameters are refused. Each message says what is wrong and what to do.
+/// Why parameters are refused. Each message names the fault and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParamsError {
     /// n is 0 or too large.
@@ -141,7 +140,7 @@ pub enum ParamsError {
     /// p is 0 or above n.
     #[error("warp size p = {warp_size}: give 1 to n = {processes}")]
     WarpSize {
-        /// p as asked for.
+        /// p as requested.
         warp_size: u32,
         /// n.
         processes: u32,
@@ -149,7 +148,7 @@ pub enum ParamsError {
     /// r is 0 or above n.
     #[error("read size r = {read_size}: give 1 to n = {processes}")]
     ReadSize {
-        /// r as asked for.
+        /// r as requested.
         read_size: u32,
         /// n.
         processes: u32,
@@ -168,9 +167,9 @@ pub enum ParamsError {
     /// A duration is too long, or must not be zero and is.
     #[error("{name} = {given:?}: give {least:?} to {LONGEST_DURATION:?}")]
     Duration {
-        /// Which one.
+        /// The name of the parameter.
         name: &'static str,
-        /// As asked for.
+        /// The requested duration.
         given: Duration,
         /// The shortest that is allowed.
         least: Duration,
@@ -199,7 +198,7 @@ pub enum ValueError {
     },
 }
 
-/// The parameters of an instance. Whoever holds one holds a valid set (P4).
+/// The parameters of an instance, always valid (P4).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Params(ParamsSpec);
 
@@ -236,7 +235,7 @@ impl Params {
         Ok(Self(spec))
     }
 
-    /// What was asked for, with every default filled in.
+    /// The parameters one by one, with every default filled in.
     #[must_use]
     pub fn spec(&self) -> &ParamsSpec {
         &self.0
@@ -281,7 +280,7 @@ impl Params {
         }
     }
 
-    /// The same with another seed. Every number is one, so there is nothing to check.
+    /// The same with another seed. Every number is a seed, so there is nothing to check.
     #[must_use]
     pub fn with_seed(&self, seed: Seed) -> Self {
         Self(ParamsSpec { seed, ..self.0.clone() })
@@ -316,7 +315,7 @@ impl Params {
         Value::new(bytes).ok_or(ValueError::Empty)
     }
 
-    /// What was sent as a value, as a value of this instance (P3).
+    /// Raw bytes as a value of this instance (P3).
     ///
     /// # Errors
     /// When it has no bytes or too many.
@@ -332,12 +331,12 @@ impl Params {
 }
 
 fn check_priority(order: &[ProcessId], processes: u32) -> Result<(), ParamsError> {
-    let mut seen = BTreeSet::new();
+    let mut named = BTreeSet::new();
     for &process in order {
         if process.get() > processes {
             return Err(ParamsError::UnknownPriority { process, processes });
         }
-        if !seen.insert(process) {
+        if !named.insert(process) {
             return Err(ParamsError::RepeatedPriority(process));
         }
     }

@@ -1,5 +1,5 @@
-//! A tiny generator for everything in the model that is drawn: `SplitMix64`, so that a seed means the same in
-//! every language and release (W4). It is fast and well mixed, and no secret may depend on it.
+//! The random generator of the model: `SplitMix64`, so that a seed means the same in every language and release (W4). It is
+//! fast and well mixed. No secret may depend on it.
 
 /// Weyl constant of the generator: 2^64 divided by the golden ratio, made odd.
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -10,7 +10,7 @@ const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// The generator with this seed; every number is one.
+    /// The generator with this seed; every number is a seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
@@ -52,11 +52,11 @@ mod tests {
     #[test]
     fn every_number_below_the_bound_is_drawn_and_no_other() {
         let mut random = SplitMix64::new(7);
-        let mut seen = [0_u32; 5];
+        let mut counts = [0_u32; 5];
         for _ in 0..1000 {
-            seen[random.index(5)] += 1;
+            counts[random.index(5)] += 1;
         }
-        assert!(seen.iter().all(|&count| count > 100), "{seen:?}");
+        assert!(counts.iter().all(|&count| count > 100), "{counts:?}");
         assert_eq!(random.below(0), 0);
     }
 }

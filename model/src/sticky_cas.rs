@@ -3,28 +3,29 @@
 //!
 //! # What the paper does
 //!
-//! Algorithm 2 keeps an array of cells, all NULL, and a counter k. All processes of a warp run an append in
-//! lock step: they read k, read m, the content of cell k, and unless k is past the limit they advance the
-//! counter by CAS(k, k + 1) and then write the cell by CAS(m, value). One CAS on the cell wins; the others
-//! fail.
+//! Algorithm 2 keeps an array of cells, all NULL, and a counter. All processes of a warp run an append in
+//! lock step: they read the counter as k, then the content of cell k as m, and unless k is past the limit they advance
+//! the counter by CAS(k, k + 1) and then write the cell by CAS(m, value). One CAS on the cell wins; the others fail.
 //!
-//! Out of lock step this breaks in two ways, and `tests/loom_algorithm_2.rs` finds both:
+//! Out of lock step this breaks in two ways; `tests/loom_algorithm_2.rs` shows both, in every interleaving:
 //!
-//! - A process that is delayed between its reads finds a value in the cell, takes that for m, and replaces
-//!   it. Nothing stops it: whether its CAS on the counter won is not asked.
+//! - A process is delayed between reading the counter and reading cell k. If another process writes the cell meanwhile,
+//!   the first one reads its value as m, and its CAS(m, value) replaces it: Algorithm 2 does not check whether the CAS on
+//!   the counter won. Every overwrite comes from this gap. A delay between reading the cell and the CAS is harmless:
+//!   the cell has changed, so the CAS fails.
 //! - A process that crashes between its two CAS has advanced the counter past a cell that it never wrote. If
-//!   nobody else was in that phase, the cell stays empty for ever: a hole.
+//!   no other process was in that phase, the cell stays empty for ever: a hole.
 //!
 //! (Also, as printed, it reads cell k before it checks k against the limit.)
 //!
 //! # What is changed, and why
 //!
-//! 1. A cell is written by a compare-exchange **from empty only**, never from what it was found to hold. So
-//!    nothing is ever overwritten, however late a writer comes.
+//! 1. A cell is written by a compare-exchange **from empty only**, never from a content that was read. So
+//!    no entry is ever overwritten, however late a writer comes.
 //! 2. The cell comes **first, the counter second**. The counter passes a cell only when it is full, so there
 //!    is no hole, wherever a writer stops.
-//! 3. Whoever comes next **helps**: a winner, a loser and the one that begins a phase all advance the counter
-//!    past a full cell. A writer that crashed between cell and counter holds up nobody, and its value counts.
+//! 3. The next caller **helps**: a winner, a loser and a caller that begins a phase all advance the counter
+//!    past a full cell. A writer that crashed between cell and counter delays no other, and its value counts.
 //! 4. Reading the counter is an operation of its own, [`StickyCas::turn`], done once for a whole phase. That
 //!    is the lock step of the paper: all appends of a phase name the same position (A1), whatever the threads
 //!    that carry them out do. A [`Turn`] cannot be forged, and an old one is harmless: its cell is full.
@@ -37,9 +38,9 @@
 //! # Linearization points
 //!
 //! The list is the cells below the counter. An append that succeeds takes effect when the counter passes its
-//! cell, whoever moves it; one that fails, right after that. `len`, `get`, `iter` and `range` take effect
+//! cell, by whichever thread; one that fails, right after that. `len`, `get`, `iter` and `range` take effect
 //! when they load the counter; `turn` when the counter had the value that it returns, which was so during the
-//! call. So everybody sees a prefix of one list (R2).
+//! call. So every reader sees a prefix of one list (R2).
 //!
 //! Every operation is wait-free: there is no loop. A turn is a load of the counter, a load of a cell and at
 //! most one compare-exchange; an append is a load and at most two compare-exchanges; a read is a load of the
@@ -49,14 +50,14 @@
 //!
 //! | access | ordering | reason |
 //! | --- | --- | --- |
-//! | write of a cell | release | whoever loads the pointer sees the value behind it |
+//! | write of a cell | release | a thread that loads the pointer sees the value behind it |
 //! | load of a cell, to read it | acquire | the other side of that |
 //! | load of a cell, to see whether it is full | relaxed | the value is not looked at |
-//! | advance of the counter | release | whoever sees the counter past a cell finds the cell full |
+//! | advance of the counter | release | a thread that sees the counter past a cell finds the cell full |
 //! | load of the counter | acquire | the other side of that, for every advance up to the one seen: each is an exchange on the last |
 //!
 //! A loser that finds the cell full with a relaxed load may still advance the counter: its load comes before
-//! its release, so who acquires the counter cannot find the cell emptier than the loser did.
+//! its release, so a thread that acquires the counter finds the cell full too.
 //!
 //! `tests/loom_sticky_cas.rs` runs the object under a checker, in every interleaving of two and three
 //! threads:
@@ -68,8 +69,8 @@
 //!
 //! # What is left out
 //!
-//! Which appends may come at all and who of a phase is first (A2, A4) is the machine's business, as is how
-//! many entries one read returns (R1). The object has no operation that removes, replaces or reorders (A3).
+//! The machine decides which appends may come at all, which of a phase is first (A2, A4), and how many entries one read
+//! returns (R1). The object has no operation that removes, replaces or reorders (A3).
 
 mod cell;
 
@@ -170,7 +171,7 @@ impl<T> StickyCas<T> {
             return Turn { list: self, position: Position::new(counter) };
         }
         self.advance_past(counter);
-        // If somebody else advanced it, perhaps further, it has been here since this call began.
+        // If another thread advanced it, perhaps further, the counter had this value during this call.
         Turn { list: self, position: Position::new(counter + 1) }
     }
 

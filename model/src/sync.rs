@@ -2,9 +2,9 @@
 //! `--cfg loom`, those of a checker that runs a test once for every interleaving and every value that the
 //! memory model lets a load return.
 //!
-//! The checker (loom 0.7.2) leaves out interleavings that it takes for equal to one that it has run. It
-//! remembers only the last access to each atomic, so a thread that loads an atomic and then writes it hides
-//! from it that another thread loaded it before, and the other order is never run ([issue
+//! The checker (loom 0.7.2) leaves out interleavings that it considers equal to one that it has run. It remembers only the
+//! last access to each atomic: if a thread loads an atomic and then writes it, the checker misses that another thread
+//! loaded it before, and never runs the other order ([issue
 //! 166](https://github.com/tokio-rs/loom/issues/166), [issue
 //! 392](https://github.com/tokio-rs/loom/issues/392)). Hence the gates: each atomic has a second one, and
 //! every operation first exchanges that. Exchanges are never left out, so all orders of the operations on one
@@ -35,7 +35,7 @@ mod gated {
                 }
 
                 pub(crate) fn load(&self, order: Ordering) -> $value {
-                    self.pass_the_gate();
+                    self.exchange_gate();
                     self.atomic.load(order)
                 }
 
@@ -46,11 +46,11 @@ mod gated {
                     success: Ordering,
                     failure: Ordering,
                 ) -> Result<$value, $value> {
-                    self.pass_the_gate();
+                    self.exchange_gate();
                     self.atomic.compare_exchange(current, new, success, failure)
                 }
 
-                fn pass_the_gate(&self) {
+                fn exchange_gate(&self) {
                     self.gate.swap(0, Ordering::Relaxed);
                 }
             }

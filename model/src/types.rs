@@ -177,8 +177,8 @@ impl fmt::Display for Seed {
     }
 }
 
-/// A moment: nanoseconds since the instance was created. The model never reads a clock; whoever drives it
-/// says what time it is, and never goes back.
+/// A moment: nanoseconds since the instance was created. The model never reads a clock: the caller passes the time, which
+/// never goes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Time(u64);

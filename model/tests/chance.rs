@@ -136,7 +136,7 @@ fn shares(n: usize, p: usize, byzantine: usize) -> Vec<f64> {
 }
 
 #[test]
-fn over_drawn_proposals_the_formula_is_the_mean_over_every_draw_and_way_to_win() {
+fn drawn_proposals_has_the_mean_over_every_draw() {
     for (n, p, values) in [(4, 1, 2), (4, 2, 2), (5, 2, 2), (5, 2, 3), (5, 3, 1), (6, 2, 2)] {
         for byzantine in [0b1, 0b101, 0b11, 0b10] {
             for above in 0..=values {
@@ -154,7 +154,7 @@ fn over_drawn_proposals_the_formula_is_the_mean_over_every_draw_and_way_to_win()
 }
 
 #[test]
-fn drawn_processes_win_as_often_as_the_mean_over_all_their_places() {
+fn drawn_processes_win_as_the_mean_over_all_their_places() {
     for (n, p, f) in [(5_usize, 2, 2), (6, 4, 3), (7, 3, 1)] {
         let places: Vec<usize> = (0..1_usize << n).filter(|set| set.count_ones() == f).collect();
         let warps = n.div_ceil(p);
@@ -187,7 +187,7 @@ fn equal_shares_are_binomial() {
 }
 
 #[test]
-fn who_wins_every_warp_it_sits_in_breaks_validity_with_some_chance_exactly_outside_the_bound() {
+fn winning_every_warp_breaks_validity_only_outside_the_bound() {
     let mut seen = [0_u32; 2];
     for n in 1..=12_u32 {
         for p in 1..=n {

@@ -3,7 +3,6 @@
 
 mod story;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use stickycas_model::history::Recorded;
 use stickycas_model::invariants::{Invariants, check};
 use stickycas_model::machine::{Input, Machine};
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, Patience};
-use stickycas_model::types::{AccessNumber, Position, ProcessId, Seed, Time, Value};
+use stickycas_model::types::{Position, ProcessId, Seed, Time, Value};
 
 use story::Story;
 
@@ -64,12 +63,11 @@ fn params() -> impl Strategy<Value = Params> {
 /// What the machine records of it.
 fn drive(params: &Arc<Params>, comes: &[Come]) -> Vec<Recorded> {
     let mut machine = Machine::new(Arc::clone(params));
-    let mut numbers: BTreeMap<ProcessId, AccessNumber> = BTreeMap::new();
     let (mut now, mut history) = (0, Vec::new());
     for come in comes {
         now += come.later;
         let process = ProcessId::new(come.process % params.processes() + 1).unwrap();
-        let number = *numbers.entry(process).or_insert(AccessNumber::FIRST);
+        let number = machine.member(process).next;
         let value = Value::new(&[b'a' + come.argument]).unwrap();
         let access =
             |op| Input::Access(Access { process, session: None, number, op, no_wait: come.argument == 5 });
@@ -83,10 +81,8 @@ fn drive(params: &Arc<Params>, comes: &[Come]) -> Vec<Recorded> {
             _ => Input::Tick,
         };
         let mut events = Vec::new();
-        let accepted = machine.apply(Time::from_nanos(now), input, &mut events);
-        if matches!(accepted, Ok(stickycas_model::machine::Reply::Accepted)) {
-            numbers.insert(process, number.next());
-        }
+        // Refused or not, every rule holds.
+        let _ = machine.apply(Time::from_nanos(now), input, &mut events);
         history.extend(events.into_iter().map(|event| Recorded { at: Time::from_nanos(now), event }));
     }
     history

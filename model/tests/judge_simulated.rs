@@ -16,7 +16,7 @@ use stickycas_model::sim;
 use stickycas_model::types::{Seed, Value};
 
 /// Judged by its whole history.
-fn judged(plan: &sim::Plan, outcome: &sim::Outcome, expected: &judge::Expectations) -> Verdict {
+fn judged(plan: &sim::SimPlan, outcome: &sim::SimOutcome, expected: &judge::Expectations) -> Verdict {
     judge::judge(&Case {
         params: Arc::clone(&plan.params),
         cast: &plan.cast,
@@ -28,7 +28,7 @@ fn judged(plan: &sim::Plan, outcome: &sim::Outcome, expected: &judge::Expectatio
     })
 }
 
-fn detected(plan: &sim::Plan, outcome: &sim::Outcome) -> Detection {
+fn detected(plan: &sim::SimPlan, outcome: &sim::SimOutcome) -> Detection {
     detect(&plan.params, &plan.cast, plan.seed, &outcome.history, &RunCounts::default())
 }
 
@@ -60,7 +60,7 @@ fn part() -> impl Strategy<Value = Part> {
     (role, proposal).prop_map(|(role, text)| Part { role, proposal: Value::parse(text).unwrap() })
 }
 
-fn plans() -> impl Strategy<Value = sim::Plan> {
+fn plans() -> impl Strategy<Value = sim::SimPlan> {
     let cast = prop::collection::vec(part(), 1..12);
     let sizes = cast.prop_flat_map(|parts| {
         let n = u32::try_from(parts.len()).unwrap();
@@ -72,7 +72,7 @@ fn plans() -> impl Strategy<Value = sim::Plan> {
     (sizes, order, arbiter, window, any::<u64>()).prop_map(|((parts, p, r), order, arbiter, window, seed)| {
         let mut spec = ParamsSpec::new(u32::try_from(parts.len()).unwrap(), p, r);
         (spec.order, spec.arbiter, spec.append_window, spec.seed) = (order, arbiter, window, Seed::new(seed));
-        sim::Plan { params: Arc::new(Params::try_new(spec).unwrap()), cast: Cast::new(parts), seed }
+        sim::SimPlan { params: Arc::new(Params::try_new(spec).unwrap()), cast: Cast::new(parts), seed }
     })
 }
 

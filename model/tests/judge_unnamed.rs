@@ -32,23 +32,23 @@ fn cast(role: &Role) -> Cast {
     Cast::new((1..).zip(["a", "c", "a", "b", "a", "a", "a"]).map(part).collect())
 }
 
-fn played(strategy: &str, seed: u64) -> (sim::Plan, sim::Outcome) {
+fn played(strategy: &str, seed: u64) -> (sim::SimPlan, sim::SimOutcome) {
     let cast = cast(&Role::Byzantine(strategy.parse::<Strategy>().unwrap()));
     let params = Arc::new(Params::try_new(ParamsSpec::new(7, 1, 3)).unwrap());
-    let plan = sim::Plan { params, cast, seed };
+    let plan = sim::SimPlan { params, cast, seed };
     let outcome = sim::run(&plan);
     (plan, outcome)
 }
 
 /// The verdict on what was played, if this is the history, the cast and what the server counted.
 fn judged(
-    plan: &sim::Plan,
-    outcome: &sim::Outcome,
+    plan: &sim::SimPlan,
+    outcome: &sim::SimOutcome,
     history: &[Recorded],
     cast: &Cast,
     counted: &RunCounts,
 ) -> Verdict {
-    let sim::Plan { params, seed, .. } = plan;
+    let sim::SimPlan { params, seed, .. } = plan;
     let detection = detect(params, cast, *seed, history, counted);
     let expected = judge::Expectations::new(params, cast, *seed, &detection);
     judge::judge(&Case {

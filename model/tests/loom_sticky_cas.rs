@@ -260,7 +260,7 @@ fn a_delayed_thread_overwrites_nothing() {
 }
 
 #[test]
-fn two_delayed_threads_of_one_phase_and_one_of_the_next_leave_no_hole() {
+fn delayed_threads_of_two_phases_leave_no_hole() {
     let found = outcomes("a phase of two, both delayed, and the next phase", THREE_PREEMPTIONS, || {
         let run = Run::with_limit(3);
         let old = run.turn();

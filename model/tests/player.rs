@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use stickycas_model::access::{Access, Answer, AppendAnswer, Op, ReadAnswer, Refusal};
 use stickycas_model::history::Event;
-use stickycas_model::machine::{Input, Machine, Reply, Welcome};
+use stickycas_model::machine::{Admission, Machine, Welcome};
 use stickycas_model::params::{AppendWindow, Params, ParamsSpec};
 use stickycas_model::player::{Player, REFUSALS_IN_A_ROW, Step};
 use stickycas_model::process::{Correct, ProcessEnd, RawOp, SendTime};
@@ -236,10 +236,10 @@ fn perform(machine: &mut Machine, player: &mut Player, session: SessionId) -> Ve
     while let Step::Access { number, op, .. } = player.next_step() {
         let op = op.checked(machine.params()).unwrap();
         let access = Access { process: ME, session: Some(session), number, op, no_wait: false };
-        if let Reply::Answered { phase, answer } =
-            machine.apply(Time::ZERO, Input::Access(access), &mut events).unwrap()
+        if let Admission::AnsweredBefore { phase, answer } =
+            machine.access(Time::ZERO, access, &mut events).unwrap()
         {
-            player.answered(number, phase, answer, []);
+            player.answered(number, Some(phase), answer, []);
         }
     }
     events
@@ -249,11 +249,7 @@ fn perform(machine: &mut Machine, player: &mut Player, session: SessionId) -> Ve
 fn a_restart_between_append_and_answer_leaves_one_append() {
     let mut machine = Machine::new(params());
     let hello = |machine: &mut Machine, incarnation| {
-        let hello = Input::Hello { process: ME, incarnation };
-        match machine.apply(Time::ZERO, hello, &mut Vec::new()) {
-            Ok(Reply::Welcome(welcome)) => welcome,
-            other => panic!("{other:?}"),
-        }
+        machine.hello(Time::ZERO, ME, incarnation, &mut Vec::new()).unwrap()
     };
     let mut history = Vec::new();
     for incarnation in 1..=3 {

@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 use stickycas_model::params::{Order, Params, ParamsSpec};
-use stickycas_model::scheduler::{Calendar, Schedule, arbiter_hash};
+use stickycas_model::scheduler::{CachedSchedule, PhaseOrder, Schedule, arbiter_hash};
 use stickycas_model::types::{Phase, ProcessId, Round, Seed, WarpId};
 
 const PINNED: &str = include_str!("../../docs/schedule.md");
@@ -157,20 +157,20 @@ proptest! {
     }
 
     #[test]
-    fn a_calendar_says_what_the_schedule_says(
+    fn a_cached_schedule_returns_what_the_schedule_returns(
         schedule in schedules(),
         questions in prop::collection::vec((0_u64..40, 1_u64..400, any::<prop::sample::Index>()), 1..40),
     ) {
-        let mut calendar = Calendar::new(schedule);
+        let mut cached = CachedSchedule::new(schedule);
         let mut now = 1;
         for (step, anywhere, warp) in questions {
             now += step;
             let warp = WarpId::from_index(warp.index(schedule.warps() as usize)).unwrap();
             for from in [now, anywhere].map(phase) {
-                prop_assert_eq!(calendar.warp_of(from), schedule.warp_of(from));
-                prop_assert_eq!(calendar.next_phase_of(warp, from), schedule.next_phase_of(warp, from));
+                prop_assert_eq!(cached.warp_of(from), schedule.warp_of(from));
+                prop_assert_eq!(cached.next_phase_of(warp, from), schedule.next_phase_of(warp, from));
             }
-            prop_assert_eq!(calendar.first_phase(warp), schedule.first_phase(warp));
+            prop_assert_eq!(cached.first_phase(warp), schedule.first_phase(warp));
         }
     }
 

@@ -12,7 +12,7 @@ use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::history::{Event, OffenceKind, Recorded};
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, Patience};
 use stickycas_model::process::{ProcessEnd, Report};
-use stickycas_model::sim::{Outcome, Plan, replay, run};
+use stickycas_model::sim::{SimOutcome, SimPlan, replay, run};
 use stickycas_model::types::{ProcessId, Seed, Time, Value};
 
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ fn cast(parts: &[&str]) -> Cast {
     Cast::new(parts.iter().map(part).collect())
 }
 
-fn plan(warp_size: u32, read_size: u32, parts: &[&str], seed: u64) -> Plan {
+fn plan(warp_size: u32, read_size: u32, parts: &[&str], seed: u64) -> SimPlan {
     plan_with(warp_size, read_size, parts, seed, |_| {})
 }
 
@@ -43,15 +43,15 @@ fn plan_with(
     parts: &[&str],
     seed: u64,
     change: impl Fn(&mut ParamsSpec),
-) -> Plan {
+) -> SimPlan {
     let processes = u32::try_from(parts.len()).unwrap();
     let mut spec = ParamsSpec::new(processes, warp_size, read_size);
     change(&mut spec);
-    Plan { params: Arc::new(Params::try_new(spec).unwrap()), cast: cast(parts), seed }
+    SimPlan { params: Arc::new(Params::try_new(spec).unwrap()), cast: cast(parts), seed }
 }
 
 /// Runs it, and checks what holds of every run: that its history can be replayed, to the same list.
-fn run_and_replay(plan: &Plan) -> Outcome {
+fn run_and_replay(plan: &SimPlan) -> SimOutcome {
     let outcome = run(plan);
     let machine = replay(&plan.params, &outcome.history).unwrap_or_else(|difference| panic!("{difference}"));
     assert!(machine.list().iter().eq(&outcome.list));
@@ -59,7 +59,7 @@ fn run_and_replay(plan: &Plan) -> Outcome {
 }
 
 /// What the correct processes decided, in order. All of them must have.
-fn decisions(plan: &Plan, outcome: &Outcome) -> Vec<String> {
+fn decisions(plan: &SimPlan, outcome: &SimOutcome) -> Vec<String> {
     let report = |process| outcome.reports.iter().find(|report| report.process == process).unwrap();
     let decision = |report: &Report| match (&report.ended, &report.decision) {
         (ProcessEnd::Decided, Some(value)) => value.to_string(),
@@ -73,11 +73,11 @@ fn bound(params: &Params) -> u64 {
     u64::from(params.warps()) * (1 + u64::from(params.reads()))
 }
 
-fn duration(outcome: &Outcome) -> Duration {
+fn duration(outcome: &SimOutcome) -> Duration {
     outcome.history.last().map_or(Duration::ZERO, |last| last.at.since(Time::ZERO))
 }
 
-fn accused(outcome: &Outcome) -> BTreeSet<(ProcessId, OffenceKind)> {
+fn accused(outcome: &SimOutcome) -> BTreeSet<(ProcessId, OffenceKind)> {
     let offence = |recorded: &Recorded| match &recorded.event {
         Event::Offence(offence) => Some((offence.process, offence.kind)),
         _ => None,
@@ -86,7 +86,7 @@ fn accused(outcome: &Outcome) -> BTreeSet<(ProcessId, OffenceKind)> {
 }
 
 /// Who was accepted, in order.
-fn acceptances(outcome: &Outcome) -> Vec<u32> {
+fn acceptances(outcome: &SimOutcome) -> Vec<u32> {
     let accepted = |recorded: &Recorded| match &recorded.event {
         Event::Accepted { process, .. } => Some(process.get()),
         _ => None,
@@ -95,7 +95,7 @@ fn acceptances(outcome: &Outcome) -> Vec<u32> {
 }
 
 #[test]
-fn with_all_correct_the_last_decision_falls_exactly_in_phase_w_times_1_plus_c() {
+fn with_all_correct_the_last_decision_falls_in_the_bound_phase() {
     let words = ["a", "b", "a", "c", "b", "a", "d"];
     for processes in 1..=words.len() {
         let n = u32::try_from(processes).unwrap();
@@ -125,7 +125,7 @@ fn the_same_seed_gives_the_same_history() {
 }
 
 #[test]
-fn different_seeds_give_different_orders_of_acceptance_and_different_winners() {
+fn different_seeds_give_different_orders_and_winners() {
     let outcomes = (0..20).map(|seed| run_and_replay(&plan(4, 2, &["a", "b", "c", "d"], seed)));
     let (mut orders, mut winners) = (BTreeSet::new(), BTreeSet::new());
     for outcome in outcomes {
@@ -137,7 +137,7 @@ fn different_seeds_give_different_orders_of_acceptance_and_different_winners() {
 }
 
 #[test]
-fn colluding_and_distinct_processes_append_their_values_and_commit_no_offence() {
+fn collude_and_distinct_append_and_commit_no_offence() {
     let parts = ["a", "!collude(value=0)", "!collude(value=0)", "!distinct", "!distinct(value=x)", "a", "a"];
     let plan = plan_with(1, 3, &parts, 9, |spec| spec.patience = Patience::Endless);
     let outcome = run_and_replay(&plan);
@@ -148,7 +148,7 @@ fn colluding_and_distinct_processes_append_their_values_and_commit_no_offence() 
 }
 
 /// SPEC section 9: process 3 withholds its append until some have read the whole list.
-fn counterexample(window: AppendWindow, seed: u64) -> Plan {
+fn counterexample(window: AppendWindow, seed: u64) -> SimPlan {
     let parts = ["a", "a", "!late-append(access=2, value=b)", "b", "b"];
     plan_with(1, 5, &parts, seed, |spec| {
         spec.append_window = window;
@@ -157,7 +157,7 @@ fn counterexample(window: AppendWindow, seed: u64) -> Plan {
 }
 
 #[test]
-fn under_the_open_window_a_late_append_makes_correct_processes_differ() {
+fn an_open_window_lets_a_late_append_split_decisions() {
     for seed in 0..50 {
         let plan = counterexample(AppendWindow::Open, seed);
         let outcome = run_and_replay(&plan);
@@ -166,7 +166,7 @@ fn under_the_open_window_a_late_append_makes_correct_processes_differ() {
 }
 
 #[test]
-fn under_the_first_access_window_the_same_late_append_changes_nothing() {
+fn under_first_access_the_same_late_append_changes_nothing() {
     for seed in 0..50 {
         let plan = counterexample(AppendWindow::FirstAccess, seed);
         let outcome = run_and_replay(&plan);
@@ -177,7 +177,7 @@ fn under_the_first_access_window_the_same_late_append_changes_nothing() {
 }
 
 #[test]
-fn silent_processes_cost_the_others_their_patience_once_and_no_decision() {
+fn silent_processes_cost_their_patience_once_and_no_decision() {
     let parts = ["a", "!silent", "a", "!silent", "!silent", "b", "b", "a", "!silent"];
     for (warp_size, seed) in (1..=9).flat_map(|p| (0..10).map(move |seed| (p, seed))) {
         let plan = plan(warp_size, 1, &parts, seed);
@@ -208,7 +208,7 @@ fn without_any_correct_process_nothing_is_waited_for() {
 }
 
 #[test]
-fn one_silent_process_with_endless_patience_stops_its_instance_but_not_the_run() {
+fn endless_patience_with_a_silent_process_still_ends_the_run() {
     let plan = plan_with(1, 1, &["a", "!silent"], 0, |spec| spec.patience = Patience::Endless);
     let outcome = run_and_replay(&plan);
     assert!(matches!(&outcome.reports[0].ended, ProcessEnd::Failed(why) if why.contains("had not decided")));
@@ -229,7 +229,7 @@ fn with_a_pace_every_step_comes_at_least_that_much_later() {
 }
 
 #[test]
-fn what_the_machine_did_and_the_record_lacks_is_missed_at_its_place() {
+fn an_event_that_the_record_lacks_is_a_difference_at_its_place() {
     let plan = plan(2, 1, &["a", "b", "!absent", "!silent", "b"], 5);
     let history = run_and_replay(&plan).history;
     let mut kinds = BTreeSet::new();
@@ -267,7 +267,7 @@ fn a_changed_entry_is_found_where_it_stands() {
 }
 
 #[test]
-fn a_history_that_names_a_process_too_many_is_a_difference_and_no_panic() {
+fn an_unknown_process_in_a_history_is_a_difference_and_no_panic() {
     let plan = plan(1, 1, &["a", "b", "c"], 5);
     let smaller = Arc::new(Params::try_new(ParamsSpec::new(2, 1, 1)).unwrap());
     assert!(replay(&smaller, &run(&plan).history).is_err());
@@ -318,15 +318,15 @@ fn any_params(processes: u32) -> impl Strategy<Value = Arc<Params>> {
     )
 }
 
-fn any_plan() -> impl Strategy<Value = Plan> {
+fn any_plan() -> impl Strategy<Value = SimPlan> {
     (1_u32..=12)
         .prop_flat_map(|n| (any_params(n), prop::collection::vec(any_part(), n as usize), any::<u64>()))
-        .prop_map(|(params, parts, seed)| Plan { params, cast: Cast::new(parts), seed })
+        .prop_map(|(params, parts, seed)| SimPlan { params, cast: Cast::new(parts), seed })
 }
 
 proptest! {
     #[test]
-    fn every_correct_process_decides_in_time_and_under_first_access_the_same(plan in any_plan()) {
+    fn correct_processes_decide_in_time_and_by_first_access_alike(plan in any_plan()) {
         let outcome = run_and_replay(&plan);
         let decided = decisions(&plan, &outcome);
         let spec = plan.params.spec();

@@ -178,7 +178,7 @@ fn many_threads_leave_no_hole_and_overwrite_nothing() {
 }
 
 #[test]
-fn threads_that_share_the_turn_of_each_phase_have_one_winner_per_phase() {
+fn threads_that_share_a_turn_have_one_winner_per_phase() {
     const PHASES: u32 = 300;
     let list = StickyCas::with_limit(PHASES);
     for phase in 0..PHASES {

@@ -54,7 +54,7 @@ fn process(number: u32) -> ProcessId {
 }
 
 /// Seven processes, a warp each, two of them Byzantine: f*(|Vc|+1)*p = 2*(2+1)*1 = 6 < 7 = n, and c = 3.
-fn plan(strategy: &str, window: AppendWindow, order: Order, seed: u64) -> sim::Plan {
+fn plan(strategy: &str, window: AppendWindow, order: Order, seed: u64) -> sim::SimPlan {
     let strategy: Strategy = strategy.parse().unwrap();
     let part = |(number, proposal)| {
         let byzantine = CULPRITS.contains(&number);
@@ -64,15 +64,15 @@ fn plan(strategy: &str, window: AppendWindow, order: Order, seed: u64) -> sim::P
     let parts = (1..).zip(["a", "c", "a", "b", "d", "a", "a"]).map(part).collect();
     let mut spec = ParamsSpec::new(7, 1, 3);
     (spec.append_window, spec.order, spec.seed) = (window, order, Seed::new(seed));
-    sim::Plan { params: Arc::new(Params::try_new(spec).unwrap()), cast: Cast::new(parts), seed }
+    sim::SimPlan { params: Arc::new(Params::try_new(spec).unwrap()), cast: Cast::new(parts), seed }
 }
 
-fn detected(plan: &sim::Plan, cast: &Cast, outcome: &sim::Outcome) -> Detection {
+fn detected(plan: &sim::SimPlan, cast: &Cast, outcome: &sim::SimOutcome) -> Detection {
     detect(&plan.params, cast, plan.seed, &outcome.history, &RunCounts::default())
 }
 
 /// A run of a plan, held against what `cast` says was to happen.
-fn judged(plan: &sim::Plan, cast: &Cast) -> (sim::Outcome, Verdict) {
+fn judged(plan: &sim::SimPlan, cast: &Cast) -> (sim::SimOutcome, Verdict) {
     let outcome = sim::run(plan);
     let Detection { fired, .. } = detected(plan, cast, &outcome);
     let verdict = judge::judge(&Case {
@@ -90,9 +90,9 @@ fn judged(plan: &sim::Plan, cast: &Cast) -> (sim::Outcome, Verdict) {
     (outcome, verdict)
 }
 
-fn everyone_correct(plan: &sim::Plan) -> sim::Plan {
+fn everyone_correct(plan: &sim::SimPlan) -> sim::SimPlan {
     let correct = |(_, part): (_, &Part)| Part { role: Role::Correct, proposal: part.proposal.clone() };
-    sim::Plan { cast: Cast::new(plan.cast.parts().map(correct).collect()), ..plan.clone() }
+    sim::SimPlan { cast: Cast::new(plan.cast.parts().map(correct).collect()), ..plan.clone() }
 }
 
 fn kinds(verdict: &Verdict, process: ProcessId) -> BTreeSet<OffenceKind> {
@@ -195,7 +195,7 @@ fn a_reader_appends_the_runner_up_or_its_proposal() {
         let mut spec = ParamsSpec::new(n, 1, n);
         spec.append_window = AppendWindow::Open;
         let cast = Cast::new((1..).zip(proposals).map(part).collect());
-        let plan = sim::Plan { params: Arc::new(Params::try_new(spec).unwrap()), cast, seed: 1 };
+        let plan = sim::SimPlan { params: Arc::new(Params::try_new(spec).unwrap()), cast, seed: 1 };
         sim::run(&plan).list.iter().find(|entry| entry.process.get() == reader).unwrap().value.clone()
     };
     assert_eq!(

@@ -1,25 +1,25 @@
-//! The wire and nothing else: messages, and what turns them into the types of the model and back.
+//! The wire format: messages, and conversions between them and the types of the model. No rule of the service is here,
+//! and no bytes that a peer sends make this crate panic.
 //!
-//! - [`v1`]: what the build generates from `proto/stickycas/v1/*.proto`.
-//! - [`attach`]: the hot ones of these messages, read and written by hand.
-//! - [`convert`]: wire to model and model to wire, the one place for it. What arrives is checked here once;
-//!   behind it only checked types travel.
-//! - [`names`]: instance ids and names, which only the wire knows.
+//! - [`v1`]: the code that the build generates from `proto/stickycas/v1/*.proto`.
+//! - [`convert`]: wire to model and model to wire. A message is checked here once; behind it only checked types travel.
+//! - [`status`]: errors, reasons of refusals, gRPC codes and statuses (SPEC section 11).
+//! - [`names`]: ids and names of instances, which only the wire knows.
 //! - [`principal`]: the metadata key of a principal, and how it is read.
-//! - [`reason`]: what each reason of a refusal means: its gRPC code, whether it happened, whether to retry.
-//! - [`status`]: from an error to a gRPC status and back (SPEC section 11).
-//!
-//! No rule of the service is kept here, and nothing here panics on what a peer sent.
+//! - [`attach`]: the server's side of Attach, decoded and encoded without the generated types.
+//! - [`read_encoder`]: the result of a read, encoded straight from the list.
+//! - [`wire_format`]: protobuf fields without the generated types, for the two above and for the load generator.
 
 pub mod attach;
 pub mod convert;
 pub mod names;
 pub mod principal;
-pub mod reason;
+pub mod read_encoder;
 pub mod status;
+pub mod wire_format;
 
-/// The generated messages, clients and servers of the protobuf package `stickycas.v1`. Their documentation
-/// is that of the .proto files.
+/// The generated messages, clients and servers of the protobuf package `stickycas.v1`. Their documentation is that of
+/// the .proto files.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::pedantic, rustdoc::all)]
 pub mod v1 {
     tonic::include_proto!("stickycas.v1");

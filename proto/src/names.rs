@@ -1,6 +1,6 @@
 //! How an instance is named on the wire: by its id, or by the name that its creator chose (SPEC F11).
 //!
-//! No name looks like an id, so that what a person types is never ambiguous.
+//! No name looks like an id, so a person may give either and is never misunderstood.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,13 +13,13 @@ const ID_DIGITS: usize = 32;
 /// The most bytes of a name.
 pub const MAX_NAME_BYTES: usize = 64;
 
-/// The id of an instance: random 128 bits, written as 32 lowercase hex digits. Never given twice, so an id
-/// from before a loss of the server's memory is unknown and cannot be confused (F11).
+/// The id of an instance: 128 random bits, written as 32 lowercase hex digits. No id is given twice, so an id from before
+/// a restart of the server is unknown to it and never means another instance (F11).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceId(u128);
 
 impl InstanceId {
-    /// The id with these bits. Whoever creates an instance draws them.
+    /// The id with these bits, which the creation of an instance draws.
     #[must_use]
     pub const fn new(bits: u128) -> Self {
         Self(bits)
@@ -31,7 +31,7 @@ impl InstanceId {
         self.0
     }
 
-    /// The id that is written with these digits. `None` if it is none.
+    /// The id with these digits; `None` unless there are 32 lowercase hex digits.
     #[must_use]
     pub fn from_hex(text: &[u8]) -> Option<Self> {
         let digits: &[u8; ID_DIGITS] = text.try_into().ok()?;
@@ -69,8 +69,8 @@ impl FromStr for InstanceId {
     }
 }
 
-/// The name of an instance: 1 to [`MAX_NAME_BYTES`] bytes, each a letter, a digit, `.`, `_` or `-`, and not 32
-/// hex digits. Unique among the living (F11).
+/// The name of an instance: 1 to [`MAX_NAME_BYTES`] bytes, each a letter, a digit, `.`, `_` or `-`, and not 32 hex
+/// digits. Unique among the instances that the server keeps (F11).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceName(Box<str>);
 
@@ -81,10 +81,10 @@ impl InstanceName {
         &self.0
     }
 
-    /// The name of a message field: `None` if empty, which means that there is none.
+    /// The name in a field of a message; `None` if the field is empty.
     ///
     /// # Errors
-    /// If it is not empty and not a name.
+    /// If the text is not empty and no name.
     pub fn optional(text: &str) -> Result<Option<Self>, WireError> {
         if text.is_empty() { Ok(None) } else { text.parse().map(Some) }
     }
@@ -116,7 +116,7 @@ impl FromStr for InstanceName {
     }
 }
 
-/// How `Get` names an instance.
+/// An instance as `Get` names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InstanceRef {
     /// By its id.
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_has_1_to_64_letters_digits_dots_underscores_and_hyphens() {
+    fn a_name_is_short_and_of_few_kinds_of_characters() {
         for name in ["a", "Run-7_b.2", &"x".repeat(64)] {
             assert_eq!(name.parse::<InstanceName>().unwrap().as_str(), name);
         }

@@ -1,93 +1,101 @@
-//! The border: what every call of ours passes on its way in and out.
+//! The layer around every service of ours: it admits calls, and counts how they end.
 //!
-//! On its way in a call gets its caller, is charged to the caller's account and takes a place of its share; what is
-//! above a limit goes no further. On its way out it is counted: why it was refused, or that nobody waited for the
-//! answer; the answer keeps the permit until it is gone. Health and reflection do not pass here: they are for whoever asks.
+//! A call that comes in is identified, charged to the account of its principal and takes a permit of its quota; a call above a
+//! limit goes no further. When it ends it is counted: refused and why, or abandoned by its client. The permit is held until
+//! the response has left the server. Health and reflection are served without this layer: any client may call them.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use http::request::Parts;
 use http::{Request, Response};
 use stickycas_model::history::OffenceKind;
 use stickycas_proto::status::RpcRefusal;
+use tokio_util::either::Either;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tower::{Layer, Service};
 
-use crate::auth::{Authenticator, Principal};
+use crate::auth::{Authenticator, Principal, Roles};
 use crate::config::Config;
 use crate::quota::{Account, Counter, Permit, Principals, Quota};
-use crate::transport::{BodyState, Connection, DecodeFailure, LimitedBody, PermitBody};
+use crate::transport::{BodyState, Connection, DecodeFailure, LimitedBody, permit_body};
 
-/// Who calls and what it may do beyond being a process of an instance.
+/// The caller of an admitted call. Handlers find it in the extensions of the request, and look nowhere else for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
-    /// Who.
     pub(crate) principal: Principal,
     /// May create instances (F11).
     pub(crate) coordinator: bool,
     /// May look at every instance (F13).
     pub(crate) observer: bool,
-    /// What the principal may still ask for, and what is kept of what it does.
+    /// The quotas and the counts of the principal.
     pub(crate) account: Arc<Account>,
-    /// How the request's messages end.
+    /// How the body of the request ends.
     pub(crate) request: Arc<BodyState>,
 }
 
-/// Puts the border around a service.
+/// Admits the calls of a service. See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct CallLayer(Arc<CallPolicy>);
 
 #[derive(Debug)]
 struct CallPolicy {
     authenticator: Authenticator,
+    roles: Roles,
     principals: Principals,
     call_bytes: usize,
 }
 
 impl CallLayer {
     pub(crate) fn new(config: &Config, principals: Principals) -> Self {
-        let authenticator = Authenticator::new(config);
-        Self(Arc::new(CallPolicy { authenticator, principals, call_bytes: config.limits.call_bytes }))
+        Self(Arc::new(CallPolicy {
+            authenticator: Authenticator::new(config),
+            roles: Roles::new(config),
+            principals,
+            call_bytes: config.limits.call_bytes,
+        }))
     }
 }
 
 impl CallPolicy {
-    /// Lets a request in, or says why not.
-    fn admit<B>(&self, request: &Request<B>) -> Result<(Caller, Permit), RpcRefusal> {
-        let name = self.authenticator.identify(request.headers());
-        let name = name.inspect_err(|refused| self.principals.all().count_refusal(refused.reason))?;
-        let connection = request.extensions().get::<Connection>();
-        let account = match connection.and_then(Connection::account) {
-            Some(owner) if owner.principal().as_str() == name => owner.clone(),
-            _ => self
-                .principals
-                .account(name)
-                .inspect_err(|refused| self.principals.all().count_refusal(refused.reason))?,
-        };
-        let permit = charge(connection, &account).inspect_err(|refused| {
+    /// The caller of the request with these parts, and the permit of the call.
+    fn admit(&self, request: &Parts) -> Result<(Caller, Permit), RpcRefusal> {
+        let connection = request.extensions.get::<Connection>();
+        let account = self
+            .account(request, connection)
+            .inspect_err(|refused| self.principals.all().count_refusal(refused.reason))?;
+        let permit = charge(&account, connection).inspect_err(|refused| {
             account.count_refusal(refused.reason);
             account.file_offence(OffenceKind::QuotaExceeded, &refused.message);
         })?;
         let principal = account.principal().clone();
         let caller = Caller {
-            coordinator: self.authenticator.is_coordinator(&principal),
-            observer: self.authenticator.is_observer(&principal),
+            coordinator: self.roles.is_coordinator(&principal),
+            observer: self.roles.is_observer(&principal),
             principal,
             account,
             request: Arc::default(),
         };
         Ok((caller, permit))
     }
-}
 
-impl CallPolicy {
-    /// Bytes that a call of this method may send. What is large by nature is so only for those who may make the call.
-    fn bytes_of(&self, path: &str, caller: &Caller) -> usize {
+    /// The account of the principal that the request comes from: mostly that of the connection.
+    fn account(&self, request: &Parts, connection: Option<&Connection>) -> Result<Arc<Account>, RpcRefusal> {
+        let principal = self.authenticator.identify(request)?;
+        match connection.and_then(Connection::account) {
+            Some(account) if *account.principal() == principal => Ok(account.clone()),
+            _ => self.principals.account(&principal),
+        }
+    }
+
+    /// Bytes that the request of this method may have. Only a caller who may make a call that is large by nature may send
+    /// so much.
+    fn max_request_bytes(&self, path: &str, caller: &Caller) -> usize {
         match method(path) {
-            // As long as it likes, in messages that tonic bounds one by one.
+            // Any number of messages, each of which tonic bounds.
             "Attach" => usize::MAX,
             "Create" if caller.coordinator => usize::MAX,
             _ => self.call_bytes,
@@ -95,19 +103,19 @@ impl CallPolicy {
     }
 }
 
-/// Whether the method answers with a stream, which has a share of its own.
+/// Whether the method responds with a stream. Streams have a quota of their own.
 fn is_stream(path: &str) -> bool {
     matches!(method(path), "Attach" | "Watch")
 }
 
-/// What comes behind the service in a path.
+/// The method of a path `/service/method`.
 fn method(path: &str) -> &str {
     let path = path.strip_prefix('/').unwrap_or_default();
     path.split_once('/').map_or("", |(_, method)| method)
 }
 
-/// Whether the principal may make this call and have this connection. What is refused is paid for like any other.
-fn charge(connection: Option<&Connection>, account: &Arc<Account>) -> Result<Permit, RpcRefusal> {
+/// Charges a call, refused or not, and claims the connection for its principal.
+fn charge(account: &Arc<Account>, connection: Option<&Connection>) -> Result<Permit, RpcRefusal> {
     account.charge_call()?;
     if let Some(connection) = connection {
         connection.claim(account)?;
@@ -137,26 +145,24 @@ where
 {
     type Response = Response<Body>;
     type Error = S::Error;
-    type Future = tokio_util::either::Either<
-        CallFuture<S::Future>,
-        std::future::Ready<Result<Response<Body>, S::Error>>,
-    >;
+    type Future = Either<CallFuture<S::Future>, std::future::Ready<Result<Response<Body>, S::Error>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        use tokio_util::either::Either;
-        match self.policy.admit(&request) {
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let (mut parts, body) = request.into_parts();
+        match self.policy.admit(&parts) {
             Ok((caller, permit)) => {
-                let path = request.uri().path();
-                let (account, end) = (caller.account.clone(), caller.request.clone());
-                let call = Call { account, request: end, permit, streams: is_stream(path) };
-                let limit = self.policy.bytes_of(path, &caller);
-                request.extensions_mut().insert(caller);
-                let request = request.map(|body| LimitedBody::new(body, call.request.clone(), limit));
-                Either::Left(CallFuture { inner: self.inner.call(request), call: Some(call) })
+                let path = parts.uri.path();
+                let limit = self.policy.max_request_bytes(path, &caller);
+                let body = LimitedBody::new(body, caller.request.clone(), limit);
+                let (account, request) = (caller.account.clone(), caller.request.clone());
+                let call = Call { account, request, permit, is_stream: is_stream(path) };
+                parts.extensions.insert(caller);
+                let inner = self.inner.call(Request::from_parts(parts, body));
+                Either::Left(CallFuture { inner, call: Some(call) })
             }
             Err(refused) => Either::Right(std::future::ready(Ok(refused.to_status().into_http()))),
         }
@@ -167,7 +173,7 @@ impl<S: NamedService> NamedService for CallService<S> {
     const NAME: &'static str = S::NAME;
 }
 
-/// A call on its way, until it is answered or its stream has begun.
+/// An admitted call, until there is a response or its stream begins.
 pub(crate) struct CallFuture<F> {
     inner: F,
     call: Option<Call>,
@@ -177,7 +183,7 @@ struct Call {
     account: Arc<Account>,
     request: Arc<BodyState>,
     permit: Permit,
-    streams: bool,
+    is_stream: bool,
 }
 
 impl<F, E> Future for CallFuture<F>
@@ -189,7 +195,7 @@ where
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let response = ready!(Pin::new(&mut self.inner).poll(cx))?;
         let Some(call) = self.call.take() else { return Poll::Ready(Ok(response)) };
-        Poll::Ready(Ok(call.answer(response)))
+        Poll::Ready(Ok(call.finish(response)))
     }
 }
 
@@ -202,21 +208,25 @@ impl<F> Drop for CallFuture<F> {
 }
 
 impl Call {
-    /// Counts a refusal. A call that was refused at once has its status among the headers, and nothing behind them.
-    fn answer(self, response: Response<Body>) -> Response<Body> {
+    /// Counts how the call ended. A refused call has its status among the headers, and no body.
+    fn finish(self, response: Response<Body>) -> Response<Body> {
         let Some(status) = Status::from_header_map(response.headers()) else {
-            return if self.streams { response } else { self.hold(response) };
+            return if self.is_stream {
+                response
+            } else {
+                response.map(|body| permit_body(body, self.permit))
+            };
         };
         if self.request.is_broken() {
             self.account.count(Counter::CallAbandoned);
             return response;
         }
         match DecodeFailure::of(&status, &self.request) {
-            Some(unreadable) => {
-                let refused = DecodeFailure::refused(&status, &self.request);
-                self.account.count(unreadable.counter());
+            Some(failure) => {
+                let refused = DecodeFailure::refusal(&status, &self.request);
+                self.account.count(failure.counter());
                 self.account.count_refusal(refused.reason);
-                self.account.file_offence(unreadable.offence(), &refused.message);
+                self.account.file_offence(failure.offence(), &refused.message);
                 refused.to_status().into_http()
             }
             None => {
@@ -225,11 +235,6 @@ impl Call {
             }
         }
     }
-
-    /// The answer takes the call's permit until it is gone.
-    fn hold(self, response: Response<Body>) -> Response<Body> {
-        response.map(|body| Body::new(PermitBody::new(body, self.permit)))
-    }
 }
 
 #[cfg(test)]
@@ -237,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_is_known_by_its_whole_path() {
+    fn a_stream_is_recognised_by_its_whole_path() {
         assert!(is_stream("/stickycas.v1.StickyCasService/Attach"));
         assert!(is_stream("/stickycas.v1.InstanceService/Watch"));
         for other in [

@@ -120,21 +120,21 @@ struct Health {
 }
 
 impl Cli {
-    /// Does what the command line says.
+    /// Runs the command.
     #[must_use]
     pub fn run(self) -> ExitCode {
-        let done = match self.command {
+        let outcome = match self.command {
             Command::Serve(serve) => runtime(serve.workers).and_then(|runtime| runtime.block_on(serve.run())),
             Command::Health(health) => runtime(Some(1)).and_then(|runtime| runtime.block_on(health.run())),
         };
-        done.unwrap_or_else(|error| {
-            complain(&format!("error: {error:#}"));
+        outcome.unwrap_or_else(|error| {
+            print_error(&format!("error: {error:#}"));
             ExitCode::FAILURE
         })
     }
 }
 
-/// So many threads, or one for each processor.
+/// A runtime of this number of threads, or of one for each processor.
 fn runtime(workers: Option<u16>) -> anyhow::Result<Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     if let Some(workers) = workers {
@@ -160,7 +160,7 @@ impl Serve {
                 "fewer files may be open than connections: raise the hard limit (ulimit -Hn)"
             );
         }
-        // Installed before anybody can know that the server runs.
+        // Installed before the address is announced.
         let signals = Signals::install()?;
         let listener = TcpListener::bind(self.listen)
             .await
@@ -213,12 +213,12 @@ impl Serve {
 impl Health {
     async fn run(self) -> anyhow::Result<ExitCode> {
         let endpoint = Endpoint::from_shared(self.server.clone()).context("--server is no URL")?;
-        let ask = async {
+        let check = async {
             let channel = endpoint.connect().await?;
             let response = HealthClient::new(channel).check(HealthCheckRequest::default()).await?;
             anyhow::Ok(response.into_inner().status())
         };
-        let status = tokio::time::timeout(self.timeout, ask)
+        let status = tokio::time::timeout(self.timeout, check)
             .await
             .with_context(|| format!("{} did not answer in {:?}", self.server, self.timeout))??;
         let mut out = std::io::stdout();
@@ -227,29 +227,29 @@ impl Health {
     }
 }
 
-/// Files that a server has open beside its connections.
+/// Open files of a server that are no connections.
 const FILES_BESIDE_CONNECTIONS: u64 = 64;
 
-/// Lets this process have as many files open as it may at all, which is often far more than it may at first; how many
-/// that is. Every connection is one.
+/// Raises the soft limit on open files to the hard limit, which is often far higher; returns the limit. Every connection is a
+/// file.
 #[must_use]
 pub fn allow_all_files() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    // What cannot be raised stays, and is told.
+    // If the limit cannot be raised, the present one is returned.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Tells on standard output where the server listens, for whoever asked for a free port.
+/// Prints the address on standard output, for programs that start the server on port 0.
 fn announce(address: SocketAddr) -> std::io::Result<()> {
     let mut out = std::io::stdout();
     writeln!(out, "listening on {address}")?;
     out.flush()
 }
 
-fn complain(message: &str) {
-    // With standard error gone there is nobody to tell.
+fn print_error(message: &str) {
+    // Without standard error there is nowhere to write.
     let _ = writeln!(std::io::stderr(), "{message}");
 }
 
@@ -265,10 +265,10 @@ impl Signals {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// Two futures: the first signal, and the second.
+    /// Two futures: one completes with the first signal, one with the second.
     fn split(mut self) -> (impl Future<Output = ()>, impl Future<Output = ()>) {
-        let (first, first_came) = tokio::sync::oneshot::channel();
-        let (second, second_came) = tokio::sync::oneshot::channel();
+        let (first, first_received) = tokio::sync::oneshot::channel();
+        let (second, second_received) = tokio::sync::oneshot::channel();
         tokio::spawn(async move {
             self.next().await;
             tracing::info!("told to stop: draining; a second signal ends it at once");
@@ -276,8 +276,8 @@ impl Signals {
             self.next().await;
             let _ = second.send(());
         });
-        let wait = |came: tokio::sync::oneshot::Receiver<()>| async { came.await.unwrap_or_default() };
-        (wait(first_came), wait(second_came))
+        let wait = |signal: tokio::sync::oneshot::Receiver<()>| async { signal.await.unwrap_or_default() };
+        (wait(first_received), wait(second_received))
     }
 
     async fn next(&mut self) {

@@ -3,13 +3,20 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::auth::AuthMode;
 use crate::limits::Limits;
+
+/// How the server identifies callers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthMode {
+    /// The principal is the one that the metadata key [`PRINCIPAL_KEY`](crate::PRINCIPAL_KEY) names. Proves nothing: any
+    /// client can name any principal.
+    InsecurePrincipals,
+}
 
 /// The configuration of one server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How the server tells who is calling.
+    /// How the server identifies callers.
     pub auth_mode: AuthMode,
     /// The principals that may create instances (F11).
     pub coordinators: BTreeSet<String>,
@@ -24,8 +31,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// A server that believes the principal a caller names, with these coordinators and every default. Fit
-    /// for tests and for runs on one machine.
+    /// A server that takes the principal from the metadata unchecked, with these coordinators and every default. For tests
+    /// and for runs on one machine.
     #[must_use]
     pub fn insecure(coordinators: impl IntoIterator<Item = String>) -> Self {
         Self {

@@ -1,15 +1,15 @@
-//! For tests: a waker that counts.
+//! For tests: a waker that counts its wakes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
 
-/// Counts how often it is woken.
+/// Counts its wakes.
 #[derive(Default)]
 pub(crate) struct CountingWaker(AtomicUsize);
 
 impl CountingWaker {
-    /// How often it was woken.
+    /// Wakes so far.
     pub(crate) fn wake_count(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }

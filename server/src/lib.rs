@@ -1,29 +1,29 @@
 //! The StickyCAS server: the shared memory of the paper, as a gRPC service.
 //!
-//! It is thin. A call is decoded, its caller identified, and what it asks handed to the machine of its
-//! instance ([`stickycas_model::machine`]), which decides everything in one synchronous step; what comes out
-//! is encoded. The way of an append:
+//! It is thin. A call is identified and admitted, decoded, and handed to the machine of its instance
+//! ([`stickycas_model::machine`]), which decides everything in one synchronous step; the answer is encoded. The way of an
+//! append:
 //!
 //! ```text
-//!   border ──> service ──> instances ──> machine ──> record ──> outbox or caller
-//!  who calls    decode      one lock      one step    store      encode
+//!  transport ──> call layer ──> service ──> instances ──> machine ──> record ──> outbox or caller
+//!   HTTP/2       auth, quota    decode      one lock      one step    store      encode
 //! ```
 //!
-//! [`run`] serves on a bound listener until a future says stop; the binary adds flags and signals.
+//! [`run`] serves on a bound listener until a future completes; the binary adds flags and signals.
 
 mod auth;
 mod call_layer;
 pub mod cli;
+mod commit_log;
 mod config;
 #[cfg(test)]
 mod counting_waker;
+mod event_log;
 mod instances;
 pub mod limits;
 mod quota;
 mod server_info;
 mod service;
-mod shortcut;
-mod store;
 mod telemetry;
 mod transport;
 
@@ -33,21 +33,20 @@ use stickycas_proto::v1::{instance_service_server, server_service_server, sticky
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use tonic::transport::Server;
+use tonic::service::Routes;
 use tonic_health::ServingStatus;
 use tower::Layer as _;
 
-pub use auth::AuthMode;
 pub use cli::allow_all_files;
-pub use config::Config;
+pub use config::{AuthMode, Config};
 pub use stickycas_proto::principal::PRINCIPAL_KEY;
 
 use call_layer::CallLayer;
+use commit_log::MemoryLog;
 use instances::Instances;
 use quota::Principals;
 use service::Service;
-use shortcut::ShortcutLayer;
-use transport::{DeadlineLayer, Drain};
+use transport::DeadlineLayer;
 
 /// How a server that was told to stop has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +60,6 @@ pub enum Stopped {
 /// Why a server cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The transport failed.
-    #[error("serving failed")]
-    Transport(#[from] tonic::transport::Error),
     /// The reflection service rejects our own descriptors.
     #[error("the service descriptors cannot be reflected")]
     Reflection(#[from] tonic_reflection::server::Error),
@@ -74,73 +70,58 @@ pub enum ServeError {
 /// open is cut off.
 ///
 /// # Errors
-/// If the transport fails.
+/// If reflection cannot be built.
 pub async fn run(
     listener: TcpListener,
     config: Config,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Stopped, ServeError> {
     let limits = &config.limits;
-    // Ends the accept loop and lets connections end.
-    let stop = CancellationToken::new();
-    let drain = Drain::default();
-    let instances = Arc::new(Instances::new(limits.clone()));
+    // Ends the accept loop, connections, streams and waiting calls.
+    let drain = CancellationToken::new();
+    let instances = Instances::new(limits.clone(), Arc::new(MemoryLog));
     let timers = instances.clone();
     let _timers = AbortOnDropHandle::new(tokio::spawn(async move { timers.run_timers().await }));
 
-    let pressure = instances.pressure().clone();
-    let _pressure = AbortOnDropHandle::new(tokio::spawn(async move { pressure.run().await }));
+    let load = instances.load().clone();
+    let _load = AbortOnDropHandle::new(tokio::spawn(async move { load.run().await }));
 
     let principals = Principals::new(limits);
     let service = Service::new(instances.clone(), limits.clone(), drain.clone(), principals.clone());
-    let readers = service.clone();
-    let _readers = AbortOnDropHandle::new(tokio::spawn(async move { readers.run_readers().await }));
-    let border = CallLayer::new(&config, principals.clone());
+    let watchdog = service.clone();
+    let _watchdog = AbortOnDropHandle::new(tokio::spawn(async move { watchdog.run_watchdog().await }));
+    let call_layer = CallLayer::new(&config, principals.clone());
     let (mut health, health_service) = tonic_health::server::health_reporter();
-    let reflection_v1 = config.reflection.then(|| reflection().build_v1()).transpose()?;
-    let reflection_v1alpha = config.reflection.then(|| reflection().build_v1alpha()).transpose()?;
 
-    let router = Server::builder()
-        .http2_keepalive_interval(Some(KEEPALIVE))
-        .http2_keepalive_timeout(Some(KEEPALIVE))
-        .http2_max_pending_accept_reset_streams(Some(limits.pending_reset_streams))
-        .http2_max_local_error_reset_streams(Some(limits.local_reset_streams))
-        .http2_max_header_list_size(Some(limits.header_bytes))
-        .max_concurrent_streams(Some(limits.streams_per_connection))
-        .layer(DeadlineLayer)
-        .layer(ShortcutLayer::to(border.layer(service.sticky_cas())))
-        .add_service(border.layer(service.instances()))
-        .add_service(border.layer(service.server()))
-        .add_service(health_service)
-        .add_optional_service(reflection_v1)
-        .add_optional_service(reflection_v1alpha);
+    let mut routes = Routes::builder();
+    routes
+        .add_service(call_layer.layer(service.sticky_cas()))
+        .add_service(call_layer.layer(service.instances()))
+        .add_service(call_layer.layer(service.server()))
+        .add_service(health_service);
+    if config.reflection {
+        routes.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
+    }
+    let calls = DeadlineLayer.layer(routes.routes().prepare());
 
-    // Whatever is open when this function ends, however it ends, breaks off.
-    let cut = CancellationToken::new();
-    let _cut = cut.clone().drop_guard();
-    let connections = transport::accept(listener, limits, &principals, stop.clone(), cut);
-    let serve = router.serve_with_incoming_shutdown(connections, stop.clone().cancelled_owned());
+    let serve = transport::serve(listener, calls, limits, &principals, drain.clone());
     tokio::pin!(serve);
     health.set_service_status("", ServingStatus::Serving).await;
     tokio::select! {
-        ended = &mut serve => return Ok(ended.map(|()| Stopped::Clean)?),
+        () = &mut serve => return Ok(Stopped::Clean),
         () = shutdown => {}
     }
     health.set_service_status("", ServingStatus::NotServing).await;
-    // Taken away for a moment, so that streams that watch it are told and end.
+    // Cleared for a moment, so that streams that watch it get the change and end.
     health.clear_service_status("").await;
     health.set_service_status("", ServingStatus::NotServing).await;
-    drain.begin();
-    instances.dismiss_callers();
-    stop.cancel();
+    drain.cancel();
+    instances.cancel_waiters();
     match tokio::time::timeout(config.drain, serve).await {
-        Ok(ended) => Ok(ended.map(|()| Stopped::Clean)?),
+        Ok(()) => Ok(Stopped::Clean),
         Err(_) => Ok(Stopped::Forced),
     }
 }
-
-/// How often an idle connection is asked whether it lives, and how long it has to answer.
-const KEEPALIVE: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// What tools may learn of the services that are served here, health included. Older tools ask for v1alpha.
 fn reflection() -> tonic_reflection::server::Builder<'static> {

@@ -1,13 +1,13 @@
-//! What the server is and what it runs on, for whoever compares figures.
+//! The build of the server, its machine and its memory: what figures of two servers are compared by.
 
 use std::fs;
 
 use stickycas_proto::v1;
 
-use crate::instances::Pressure;
+use crate::instances::LoadMonitor;
 
-/// This program on this machine, at this moment.
-pub(crate) fn server_info(pressure: &Pressure) -> v1::ServerFacts {
+/// This server, now.
+pub(crate) fn server_info(load: &LoadMonitor) -> v1::ServerFacts {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     v1::ServerFacts {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -17,12 +17,12 @@ pub(crate) fn server_info(pressure: &Pressure) -> v1::ServerFacts {
         architecture: std::env::consts::ARCH.to_owned(),
         cpus: u32::try_from(cpus).unwrap_or(u32::MAX),
         resident_bytes: resident_bytes().unwrap_or_default(),
-        busy: pressure.busy(),
-        instances_under_way: pressure.live() as u64,
+        busy: load.busy(),
+        instances_under_way: load.live() as u64,
     }
 }
 
-/// Memory that this process takes, if the system tells.
+/// Resident memory of this process, where the system reports it.
 fn resident_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -1,5 +1,4 @@
-//! What the server counts: each wire attack of SPEC section 8 is seen to have fired, and with whom it began wherever
-//! that is known (B3).
+//! The counts of the server: each wire attack of SPEC section 8 shows in them, for its principal wherever it is known (B3).
 
 use bytes::Bytes;
 use stickycas_proto::v1::{GetCountsRequest, ReadRequest, RefusalReason};
@@ -8,10 +7,10 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tonic::Code;
 
-use crate::harness::game::{self, PROPOSAL, parameters};
-use crate::harness::raw::{Raw, framed, prefixed};
+use crate::harness::fixtures::{self, PROPOSAL, parameters};
+use crate::harness::raw::{RawClient, framed, prefixed};
 use crate::harness::stream::{Stream, append, hello, read};
-use crate::harness::{COORDINATOR, OBSERVER, Server, refusals, refused, soon};
+use crate::harness::{COORDINATOR, OBSERVER, Server, assert_refused, refusals, with_timeout};
 use crate::limits::{PREFACE, frame};
 
 #[tokio::test]
@@ -19,11 +18,11 @@ async fn only_coordinators_and_observers_see_the_counts() {
     let server = Server::start().await;
     for (principal, may) in [(COORDINATOR, true), (OBSERVER, true), ("p1", false)] {
         let mut client = server.client(principal).await;
-        let outcome = soon(client.server.get_counts(GetCountsRequest::default())).await;
+        let outcome = with_timeout(client.server.get_counts(GetCountsRequest::default())).await;
         if may {
             assert!(outcome.unwrap().into_inner().start_time.is_some());
         } else {
-            refused(outcome, Code::PermissionDenied, "NOT_OBSERVER");
+            assert_refused(outcome, Code::PermissionDenied, "NOT_OBSERVER");
         }
     }
     assert_eq!(refusals(&server.counts_of("p1").await, RefusalReason::NotObserver), 1);
@@ -32,30 +31,31 @@ async fn only_coordinators_and_observers_see_the_counts() {
 #[tokio::test]
 async fn a_run_without_misbehaviour_counts_none() {
     let server = Server::start().await;
-    let id = game::instance(&server).await;
-    game::play(&server, &id, PROPOSAL).await;
+    let id = fixtures::instance(&server).await;
+    fixtures::play(&server, &id, PROPOSAL).await;
     let counts = server.counts().await;
     assert_eq!(counts.principals, []);
     assert_eq!(counts.all.unwrap(), stickycas_proto::v1::Counts::default());
 }
 
 #[tokio::test]
-async fn refusals_are_counted_with_whom_they_were_for_and_with_nobody_else() {
+async fn refusals_are_counted_for_their_principal_alone() {
     let server = Server::start().await;
-    let id = game::instance(&server).await;
-    // impersonate: in somebody else's place, and without a name.
+    let id = fixtures::instance(&server).await;
+    // impersonate: as another process, and without a name.
     let mut stranger = server.client("stranger").await;
-    refused(stranger.append(&id, 1, "x").await, Code::PermissionDenied, "NOT_A_MEMBER");
+    assert_refused(stranger.append(&id, 1, "x").await, Code::PermissionDenied, "NOT_A_MEMBER");
     let mut p2 = server.client("p2").await;
     p2.close(&id).await.unwrap_err();
-    let reply = Raw::connect(server.address).await.call("InstanceService/List", &[], prefixed(&[])).await;
+    let reply =
+        RawClient::connect(server.address).await.call("InstanceService/List", &[], prefixed(&[])).await;
     assert_eq!(reply.status.unwrap().code(), Code::Unauthenticated);
     // out-of-turn
-    let now = ReadRequest { no_wait: true, ..game::read(&id, 1) };
-    refused(soon(p2.list.read(now)).await, Code::FailedPrecondition, "NOT_YOUR_PHASE");
+    let now = ReadRequest { no_wait: true, ..fixtures::read(&id, 1) };
+    assert_refused(with_timeout(p2.list.read(now)).await, Code::FailedPrecondition, "NOT_YOUR_PHASE");
     // double
     let mut stream = Stream::open(&mut p2, &id).await;
-    stream.say([append(0, 1, PROPOSAL), append(0, 1, "no")]);
+    stream.send([append(0, 1, PROPOSAL), append(0, 1, "no")]);
     stream.refusal(Code::InvalidArgument, "ACCESS_CONTENT_DIFFERS").await;
 
     let of_p2 = server.counts_of("p2").await;
@@ -72,21 +72,21 @@ async fn refusals_are_counted_with_whom_they_were_for_and_with_nobody_else() {
     let names: Vec<_> = counts.principals.iter().map(|row| row.principal.as_str()).collect();
     assert_eq!(names, ["p2", "stranger"]);
     let all = counts.all.unwrap();
-    assert_eq!(refusals(&all, RefusalReason::NoIdentity), 1, "nobody's, and counted all the same");
+    assert_eq!(refusals(&all, RefusalReason::NoIdentity), 1, "counted without a principal");
     assert_eq!(refusals(&all, RefusalReason::NotYourPhase), 1);
 }
 
 #[tokio::test]
-async fn replays_are_counted_and_are_no_refusals() {
+async fn replays_are_counted_and_not_refused() {
     let server = Server::start().await;
-    let id = game::instance(&server).await;
+    let id = fixtures::instance(&server).await;
     let mut p1 = server.client("p1").await;
     let mut stream = Stream::open(&mut p1, &id).await;
-    // A newer session, which takes over what waits; the same access again, on the stream and by a call.
-    stream.say([append(0, 1, PROPOSAL), hello(1, &id), append(1, 1, PROPOSAL), append(1, 1, PROPOSAL)]);
+    // A newer session, which takes over the waiting access; the same access again, on the stream and by a call.
+    stream.send([append(0, 1, PROPOSAL), hello(1, &id), append(1, 1, PROPOSAL), append(1, 1, PROPOSAL)]);
     let again = p1.append_and_wait(&id, PROPOSAL).await;
-    game::play(&server, &id, PROPOSAL).await;
-    soon(again).await.unwrap().unwrap();
+    fixtures::play(&server, &id, PROPOSAL).await;
+    with_timeout(again).await.unwrap().unwrap();
     p1.append(&id, 1, PROPOSAL).await.unwrap();
     let counts = server.counts_of("p1").await;
     assert_eq!((counts.sessions_replaced, counts.accesses_repeated), (1, 4), "{counts:?}");
@@ -95,11 +95,11 @@ async fn replays_are_counted_and_are_no_refusals() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_message_and_messages_that_are_too_large_are_counted() {
+async fn undecodable_and_oversized_messages_are_counted() {
     let server = Server::with(|config| config.limits.message_bytes = 1_000).await;
-    let id = game::instance(&server).await;
-    let mut raw = Raw::connect(server.address).await;
-    let large = framed(&game::append(&id, 1, &"x".repeat(1_000)));
+    let id = fixtures::instance(&server).await;
+    let mut raw = RawClient::connect(server.address).await;
+    let large = framed(&fixtures::append(&id, 1, &"x".repeat(1_000)));
     for method in ["StickyCasService/Append", "StickyCasService/Attach"] {
         raw.call_as("p1", method, prefixed(&[0xff; 9])).await;
         raw.call_as("p1", method, large.clone()).await;
@@ -110,14 +110,14 @@ async fn bytes_that_are_no_message_and_messages_that_are_too_large_are_counted()
 }
 
 #[tokio::test]
-async fn a_stream_whose_client_leaves_much_unread_is_counted_as_stalled() {
+async fn an_unread_stream_is_counted_as_stalled() {
     let server = Server::with(|config| config.limits.unread_frames_to_pause = 8).await;
-    let id = game::instance(&server).await;
-    game::play(&server, &id, PROPOSAL).await;
+    let id = fixtures::instance(&server).await;
+    fixtures::play(&server, &id, PROPOSAL).await;
     let mut p1 = server.client("p1").await;
     let mut stream = Stream::open(&mut p1, &id).await;
     for _ in 0..40 {
-        stream.say((0..50).map(|_| read(0, 2)));
+        stream.send((0..50).map(|_| read(0, 2)));
     }
     server.counts_until(|all| all.streams_stalled > 0).await;
     assert!(server.counts_of("p1").await.streams_stalled > 0);
@@ -129,7 +129,7 @@ async fn a_stream_whose_client_leaves_much_unread_is_counted_as_stalled() {
 async fn connections_above_the_limit_are_counted() {
     let server = Server::with(|config| config.limits.connections = 2).await;
     let mut observer = server.client(OBSERVER).await;
-    soon(async {
+    with_timeout(async {
         loop {
             let _one_more = TcpStream::connect(server.address).await.unwrap();
             let _another = TcpStream::connect(server.address).await.unwrap();
@@ -149,18 +149,18 @@ fn header(name: &str, value: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_connection_that_resets_without_end_is_counted_with_whose_it_was() {
+async fn a_reset_flood_is_counted_for_its_principal() {
     let server = Server::start().await;
-    let id = game::instance(&server).await;
-    let mut flood = soon(TcpStream::connect(server.address)).await.unwrap();
-    // A Get of nothing, which is refused and tells whose the connection is.
-    let whose = [
+    let id = fixtures::instance(&server).await;
+    let mut flood = with_timeout(TcpStream::connect(server.address)).await.unwrap();
+    // A Get without an instance is refused, and claims the connection for its principal.
+    let headers = [
         &[0x83, 0x86][..],
         &header(":path", "/stickycas.v1.InstanceService/Get"),
         &header("content-type", "application/grpc"),
         &header(PRINCIPAL_KEY, "p1"),
     ];
-    let call = [PREFACE, &frame(1, 4, 1, &whose.concat()), &frame(0, 1, 1, &[0; 5])].concat();
+    let call = [PREFACE, &frame(1, 4, 1, &headers.concat()), &frame(0, 1, 1, &[0; 5])].concat();
     flood.write_all(&call).await.unwrap();
     server.counts_until(|all| refusals(all, RefusalReason::Malformed) == 1).await;
     let mut bytes = Vec::new();
@@ -168,21 +168,21 @@ async fn a_connection_that_resets_without_end_is_counted_with_whose_it_was() {
         bytes.extend(frame(1, 4, stream, &[0x83, 0x86, 0x84]));
         bytes.extend(frame(3, 0, stream, &8_u32.to_be_bytes()));
     }
-    // The server may have closed before all is written.
-    let _ = soon(flood.write_all(&bytes)).await;
+    // The server may have closed the connection before all is written.
+    let _ = with_timeout(flood.write_all(&bytes)).await;
     server.counts_until(|all| all.connections_reset_flooded == 1).await;
     assert_eq!(server.counts_of("p1").await.connections_reset_flooded, 1);
-    game::play(&server, &id, PROPOSAL).await;
+    fixtures::play(&server, &id, PROPOSAL).await;
 }
 
 #[tokio::test]
-async fn calls_whose_clients_go_are_counted() {
+async fn abandoned_calls_are_counted() {
     let server = Server::start().await;
-    let id = game::instance_with(&server, parameters()).await;
+    let id = fixtures::instance_with(&server, parameters()).await;
     let mut p1 = server.client("p1").await;
     let call = p1.append_and_wait(&id, PROPOSAL).await;
     call.abort();
-    let mut raw = Raw::connect(server.address).await;
+    let mut raw = RawClient::connect(server.address).await;
     let (_response, mut send) = raw.begin("StickyCasService/Append", &[(PRINCIPAL_KEY, "p2")]).await;
     send.send_data(Bytes::from_static(&[0, 0, 0, 0, 9, 1]), false).unwrap();
     raw.call_as("p2", "InstanceService/List", prefixed(&[])).await;

@@ -1,19 +1,19 @@
 //! The server over the network: generated clients and raw HTTP/2 against a server of their own in each test.
 
-// A test that finds something else than it expects is to end.
+// A test that finds what it does not expect is to end.
 #![allow(clippy::unwrap_used)]
 
 mod harness;
 
 mod attach;
-mod binary;
-mod calls;
 mod counts;
+mod disconnects;
+mod draining;
+mod lifecycle;
 mod limits;
-mod living;
 mod offences;
+mod program;
+mod quotas;
 mod refusals;
-mod shares;
-mod stopping;
-mod vanishing;
+mod unary_calls;
 mod watch;

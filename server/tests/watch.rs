@@ -1,4 +1,4 @@
-//! Watching: SPEC F13.
+//! Watch: SPEC F13.
 
 use stickycas_proto::v1::event::What;
 use stickycas_proto::v1::server_frame::Frame;
@@ -6,17 +6,17 @@ use stickycas_proto::v1::watch_response::Content;
 use stickycas_proto::v1::{AppendWindow, Event, Parameters, Snapshot, WatchRequest, WatchResponse};
 use tonic::{Code, Status, Streaming};
 
-use crate::harness::game::{self, PROPOSAL, alone, parameters};
+use crate::harness::fixtures::{self, PROPOSAL, alone, parameters};
 use crate::harness::stream::{Stream, hello};
-use crate::harness::{COORDINATOR, Client, OBSERVER, Server, refused, soon, told};
+use crate::harness::{COORDINATOR, Client, OBSERVER, Server, assert_refused, assert_status, with_timeout};
 
 async fn watch(client: &mut Client, id: &str, from_phase: u64) -> Streaming<WatchResponse> {
     let request = WatchRequest { instance_id: id.to_owned(), from_phase, snapshot_first: false };
-    soon(client.instances.watch(request)).await.unwrap().into_inner()
+    with_timeout(client.instances.watch(request)).await.unwrap().into_inner()
 }
 
 async fn events(stream: &mut Streaming<WatchResponse>) -> Result<Option<Vec<Event>>, Status> {
-    let Some(response) = soon(stream.message()).await? else { return Ok(None) };
+    let Some(response) = with_timeout(stream.message()).await? else { return Ok(None) };
     match response.content.expect("always present") {
         Content::Events(batch) => {
             assert!(!batch.events.is_empty());
@@ -26,7 +26,7 @@ async fn events(stream: &mut Streaming<WatchResponse>) -> Result<Option<Vec<Even
     }
 }
 
-/// Everything up to the end of the stream, without gaps from this index on.
+/// All events up to the end of the stream, without gaps from this index on.
 async fn rest(stream: &mut Streaming<WatchResponse>, from: Option<u64>) -> Vec<Event> {
     let mut all = Vec::new();
     while let Some(events) = events(stream).await.unwrap() {
@@ -41,10 +41,10 @@ async fn rest(stream: &mut Streaming<WatchResponse>, from: Option<u64>) -> Vec<E
 
 async fn snapshot(client: &mut Client, id: &str) -> (Vec<Snapshot>, Streaming<WatchResponse>) {
     let request = WatchRequest { instance_id: id.to_owned(), from_phase: 0, snapshot_first: true };
-    let mut stream = soon(client.instances.watch(request)).await.unwrap().into_inner();
+    let mut stream = with_timeout(client.instances.watch(request)).await.unwrap().into_inner();
     let mut parts = Vec::new();
     loop {
-        match soon(stream.message()).await.unwrap().expect("the snapshot has a last part").content {
+        match with_timeout(stream.message()).await.unwrap().expect("the snapshot has a last part").content {
             Some(Content::Snapshot(part)) => parts.push(part),
             other => panic!("{other:?} instead of a snapshot"),
         }
@@ -59,28 +59,28 @@ fn what(events: &[Event]) -> Vec<&What> {
 }
 
 #[tokio::test]
-async fn events_come_without_gaps_from_the_first_to_the_end() {
+async fn events_come_without_gaps_from_first_to_last() {
     let server = Server::with(|config| config.limits.events_per_message = 2).await;
-    let id = game::instance(&server).await;
+    let id = fixtures::instance(&server).await;
     let mut p1 = server.client("p1").await;
     let mut live = watch(&mut p1, &id, 0).await;
-    let hearing = tokio::spawn(async move { rest(&mut live, Some(0)).await });
-    game::play(&server, &id, PROPOSAL).await;
-    let seen = soon(hearing).await.unwrap();
+    let reading = tokio::spawn(async move { rest(&mut live, Some(0)).await });
+    fixtures::play(&server, &id, PROPOSAL).await;
+    let seen = with_timeout(reading).await.unwrap();
     assert!(matches!(what(&seen)[..], [What::Joined(_), .., What::Finished(_)]));
     let added = what(&seen).into_iter().filter(|it| matches!(it, What::Added(_))).count();
     assert_eq!(added, 3);
     let times: Vec<u64> = seen.iter().map(|event| event.at_nanos).collect();
     assert!(times.is_sorted());
-    // Whoever comes when all is over sees the same.
+    // A watch that begins after the end gets the same.
     assert_eq!(rest(&mut watch(&mut p1, &id, 0).await, Some(0)).await, seen);
 }
 
 #[tokio::test]
-async fn a_watch_resumes_behind_the_record_of_the_phase_before() {
+async fn a_watch_resumes_after_the_record_of_the_phase_before() {
     let server = Server::start().await;
-    let id = game::instance(&server).await;
-    game::play(&server, &id, PROPOSAL).await;
+    let id = fixtures::instance(&server).await;
+    fixtures::play(&server, &id, PROPOSAL).await;
     let mut p1 = server.client("p1").await;
     let all = rest(&mut watch(&mut p1, &id, 0).await, Some(0)).await;
     for phase in 1..=6 {
@@ -100,13 +100,13 @@ async fn a_watch_resumes_behind_the_record_of_the_phase_before() {
 #[tokio::test]
 async fn a_snapshot_comes_in_parts_and_the_events_after_it() {
     let server = Server::with(|config| config.limits.events_per_message = 1).await;
-    let id = game::instance(&server).await;
+    let id = fixtures::instance(&server).await;
     let mut p1 = server.client("p1").await;
     let (empty, mut stream) = snapshot(&mut p1, &id).await;
     assert_eq!((empty.len(), empty[0].next_index, empty[0].entries.len()), (1, 0, 0));
-    let hearing = tokio::spawn(async move { rest(&mut stream, Some(0)).await });
-    game::play(&server, &id, PROPOSAL).await;
-    let seen = soon(hearing).await.unwrap();
+    let reading = tokio::spawn(async move { rest(&mut stream, Some(0)).await });
+    fixtures::play(&server, &id, PROPOSAL).await;
+    let seen = with_timeout(reading).await.unwrap();
 
     let (parts, mut stream) = snapshot(&mut p1, &id).await;
     assert!(parts[0].status.as_ref().is_some_and(|status| status.list_length == 3));
@@ -119,24 +119,30 @@ async fn a_snapshot_comes_in_parts_and_the_events_after_it() {
 }
 
 #[tokio::test]
-async fn large_events_and_entries_come_in_messages_that_every_client_takes() {
+async fn large_events_are_split_below_the_client_message_limit() {
     let server = Server::start().await;
     let large = Parameters { processes: 100, read_size: 100, max_value_bytes: 65_536, ..parameters() };
-    let mut boss = server.client(COORDINATOR).await;
-    let id =
-        boss.create(game::create_request(large)).await.unwrap().into_inner().instance.unwrap().instance_id;
+    let mut coordinator = server.client(COORDINATOR).await;
+    let id = coordinator
+        .create(fixtures::create_request(large))
+        .await
+        .unwrap()
+        .into_inner()
+        .instance
+        .unwrap()
+        .instance_id;
     let value = "v".repeat(65_536);
     let channel = server.connect().await;
     let mut appending = tokio::task::JoinSet::new();
     for process in 1..=100 {
-        let mut client = Client::on(channel.clone(), &game::principal(process));
+        let mut client = Client::on(channel.clone(), &fixtures::principal(process));
         let (id, value) = (id.clone(), value.clone());
         appending.spawn(async move { client.append(&id, 1, &value).await.unwrap() });
     }
-    soon(appending.join_all()).await;
-    let (parts, _stream) = snapshot(&mut boss, &id).await;
+    with_timeout(appending.join_all()).await;
+    let (parts, _stream) = snapshot(&mut coordinator, &id).await;
     assert_eq!(parts.iter().map(|part| part.entries.len()).sum::<usize>(), 100);
-    let mut all = watch(&mut boss, &id, 0).await;
+    let mut all = watch(&mut coordinator, &id, 0).await;
     let mut added = 0;
     while added < 100 {
         let events = events(&mut all).await.unwrap().unwrap();
@@ -147,16 +153,16 @@ async fn large_events_and_entries_come_in_messages_that_every_client_takes() {
 #[tokio::test]
 async fn a_watch_of_a_closed_instance_ends() {
     let server = Server::start().await;
-    let id = game::instance(&server).await;
-    let mut boss = server.client(COORDINATOR).await;
-    let mut stream = watch(&mut boss, &id, 0).await;
-    let hearing = tokio::spawn(async move { rest(&mut stream, Some(0)).await });
-    boss.close(&id).await.unwrap();
-    assert!(matches!(what(&soon(hearing).await.unwrap())[..], [What::Closed(_)]));
+    let id = fixtures::instance(&server).await;
+    let mut coordinator = server.client(COORDINATOR).await;
+    let mut stream = watch(&mut coordinator, &id, 0).await;
+    let reading = tokio::spawn(async move { rest(&mut stream, Some(0)).await });
+    coordinator.close(&id).await.unwrap();
+    assert!(matches!(what(&with_timeout(reading).await.unwrap())[..], [What::Closed(_)]));
 }
 
 #[tokio::test]
-async fn a_slow_watcher_is_told_where_to_resume_and_nobody_waits_for_it() {
+async fn a_slow_watcher_is_told_where_to_resume() {
     let server = Server::with(|config| {
         (config.limits.events, config.limits.events_per_process, config.limits.events_per_message) =
             (8, 0, 1);
@@ -168,7 +174,7 @@ async fn a_slow_watcher_is_told_where_to_resume_and_nobody_waits_for_it() {
         append_window: AppendWindow::Open.into(),
         ..alone()
     };
-    let id = game::instance_with(&server, large).await;
+    let id = fixtures::instance_with(&server, large).await;
     let mut p1 = server.client("p1").await;
     let mut stream = watch(&mut p1, &id, 0).await;
     // Far more than the windows of a connection hold, none of it read.
@@ -182,27 +188,27 @@ async fn a_slow_watcher_is_told_where_to_resume_and_nobody_waits_for_it() {
             Err(status) => break status,
         }
     };
-    let resume = told(&status, Code::ResourceExhausted, "WATCHER_TOO_SLOW").number("resume_phase");
+    let resume = assert_status(&status, Code::ResourceExhausted, "WATCHER_TOO_SLOW").number("resume_phase");
     let mut resumed = watch(&mut p1, &id, resume).await;
     assert!(events(&mut resumed).await.unwrap().is_some());
-    game::play(&server, &id, &value).await;
+    fixtures::play(&server, &id, &value).await;
 }
 
 #[tokio::test]
-async fn a_phase_that_is_not_kept_is_refused_and_the_oldest_one_told() {
+async fn a_phase_not_kept_is_refused_with_the_oldest_one_kept() {
     let server = Server::with(|config| {
         (config.limits.events, config.limits.events_per_process) = (8, 0);
     })
     .await;
-    let id = game::instance(&server).await;
-    game::play(&server, &id, PROPOSAL).await;
+    let id = fixtures::instance(&server).await;
+    fixtures::play(&server, &id, PROPOSAL).await;
     let mut p1 = server.client("p1").await;
     let request = |from_phase| WatchRequest { instance_id: id.clone(), from_phase, snapshot_first: false };
-    let outcome = soon(p1.instances.watch(request(1))).await;
-    let oldest = refused(outcome, Code::OutOfRange, "PHASE_NOT_KEPT").number("oldest_phase");
+    let outcome = with_timeout(p1.instances.watch(request(1))).await;
+    let oldest = assert_refused(outcome, Code::OutOfRange, "PHASE_NOT_KEPT").number("oldest_phase");
     assert!(oldest > 1);
-    let outcome = soon(p1.instances.watch(request(oldest - 1))).await;
-    refused(outcome, Code::OutOfRange, "PHASE_NOT_KEPT");
+    let outcome = with_timeout(p1.instances.watch(request(oldest - 1))).await;
+    assert_refused(outcome, Code::OutOfRange, "PHASE_NOT_KEPT");
     rest(&mut watch(&mut p1, &id, oldest).await, None).await;
     rest(&mut watch(&mut p1, &id, 0).await, None).await;
     let (parts, _stream) = snapshot(&mut p1, &id).await;
@@ -210,28 +216,28 @@ async fn a_phase_that_is_not_kept_is_refused_and_the_oldest_one_told() {
 }
 
 #[tokio::test]
-async fn the_oldest_phase_is_one_to_watch_from_even_if_nothing_of_any_phase_is_kept() {
+async fn a_watch_can_start_at_the_oldest_phase_of_an_empty_record() {
     let server = Server::with(|config| {
         (config.limits.events, config.limits.events_per_process) = (4, 0);
     })
     .await;
-    let id = game::instance_with(&server, alone()).await;
+    let id = fixtures::instance_with(&server, alone()).await;
     let mut p1 = server.client("p1").await;
     p1.append(&id, 1, PROPOSAL).await.unwrap();
     let mut stream = Stream::new(&mut p1).await;
-    stream.say((0..9).map(|channel| hello(channel, &id)));
+    stream.send((0..9).map(|channel| hello(channel, &id)));
     while !matches!(stream.frame().await, Frame::Welcome(welcome) if welcome.session == 9) {}
     let request = |from_phase| WatchRequest { instance_id: id.clone(), from_phase, snapshot_first: false };
-    let outcome = soon(p1.instances.watch(request(1))).await;
-    let oldest = refused(outcome, Code::OutOfRange, "PHASE_NOT_KEPT").number("oldest_phase");
-    soon(p1.instances.watch(request(oldest))).await.unwrap();
-    game::play(&server, &id, PROPOSAL).await;
+    let outcome = with_timeout(p1.instances.watch(request(1))).await;
+    let oldest = assert_refused(outcome, Code::OutOfRange, "PHASE_NOT_KEPT").number("oldest_phase");
+    with_timeout(p1.instances.watch(request(oldest))).await.unwrap();
+    fixtures::play(&server, &id, PROPOSAL).await;
 }
 
 #[tokio::test]
-async fn members_creator_and_observers_may_watch_and_nobody_else() {
+async fn only_members_creator_and_observers_may_watch() {
     let server = Server::start().await;
-    let id = game::instance(&server).await;
+    let id = fixtures::instance(&server).await;
     for principal in ["p1", COORDINATOR, OBSERVER] {
         let mut client = server.client(principal).await;
         watch(&mut client, &id, 0).await;
@@ -239,9 +245,9 @@ async fn members_creator_and_observers_may_watch_and_nobody_else() {
     }
     let mut stranger = server.client("stranger").await;
     let request = WatchRequest { instance_id: id.clone(), from_phase: 0, snapshot_first: true };
-    let outcome = soon(stranger.instances.watch(request)).await;
-    refused(outcome, Code::PermissionDenied, "NOT_A_MEMBER");
+    let outcome = with_timeout(stranger.instances.watch(request)).await;
+    assert_refused(outcome, Code::PermissionDenied, "NOT_A_MEMBER");
     let mut observer = server.client(OBSERVER).await;
-    refused(observer.append(&id, 1, "x").await, Code::PermissionDenied, "NOT_A_MEMBER");
-    game::play(&server, &id, PROPOSAL).await;
+    assert_refused(observer.append(&id, 1, "x").await, Code::PermissionDenied, "NOT_A_MEMBER");
+    fixtures::play(&server, &id, PROPOSAL).await;
 }

@@ -42,7 +42,7 @@ use clap::Args;
 use self::report::{Results, Series};
 use crate::results;
 use crate::rig::Rig;
-use crate::serve::{self, Layout};
+use crate::serve::{self, Launch};
 use crate::turns::Turns;
 use crate::work::{self, Saw};
 
@@ -104,19 +104,19 @@ impl Candidate {
     }
 
     /// One turn, on a server of its own: so many, after a first one that does not count.
-    async fn turn(self, times: usize, layout: Layout) -> anyhow::Result<Vec<Took>> {
+    async fn turn(self, times: usize, launch: &Launch) -> anyhow::Result<Vec<Took>> {
         let times = times + 1;
         let took = match self {
-            Message => stream::round_trips(&Rig::floor(0, layout).await?, times, 1).await,
-            Messages => stream::round_trips(&Rig::floor(0, layout).await?, times, usize::MAX).await,
-            Call => call::round_trips(&Rig::floor(0, layout).await?, times, 1).await,
-            Calls => call::round_trips(&Rig::floor(0, layout).await?, times, usize::MAX).await,
+            Message => stream::round_trips(&Rig::floor(0, launch).await?, times, 1).await,
+            Messages => stream::round_trips(&Rig::floor(0, launch).await?, times, usize::MAX).await,
+            Call => call::round_trips(&Rig::floor(0, launch).await?, times, 1).await,
+            Calls => call::round_trips(&Rig::floor(0, launch).await?, times, usize::MAX).await,
             Attach { ahead } => {
-                let rig = Rig::server(0, layout).await?;
+                let rig = Rig::server(0, launch).await?;
                 instances(&rig, times, &mut stream::Player::new(&rig, ahead)).await
             }
             Unary => {
-                let rig = Rig::server(0, layout).await?;
+                let rig = Rig::server(0, launch).await?;
                 instances(&rig, times, &mut call::Player(&rig)).await
             }
         };
@@ -163,7 +163,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let runtime = serve::runtime(layout.workers())?;
     for round in 0..=options.turns.rounds {
         for series in &mut series {
-            let turn = runtime.spawn(series.candidate.turn(options.turns.scaled(INSTANCES), layout));
+            let (candidate, launch) = (series.candidate, Launch::own(layout));
+            let times = options.turns.scaled(INSTANCES);
+            let turn = runtime.spawn(async move { candidate.turn(times, &launch).await });
             let took = runtime.block_on(turn)?.with_context(|| series.candidate.name())?;
             if round > 0 {
                 series.rounds.push(took);

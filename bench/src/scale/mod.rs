@@ -6,6 +6,7 @@
 //! target/release/stickycas-bench scale --principals 10000    connected, used and idle; beside one that does nothing
 //! target/release/stickycas-bench scale --finished 1000000    within their retention, and what they still answer
 //! target/release/stickycas-bench scale --live 100000         everybody has joined, half of the warps have appended
+//! target/release/stickycas-bench scale --waiting 50000       unary calls, each with its access in the machine
 //! target/release/stickycas-bench scale --cost 1,100,10000    processor time of an access with so many alive
 //! ```
 //!
@@ -38,6 +39,7 @@ mod principals;
 mod program;
 mod town;
 mod verdict;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -66,6 +68,9 @@ pub(crate) struct Options {
     /// Instances that live.
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     live: Option<usize>,
+    /// Unary calls that wait for their phase.
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
+    waiting: Option<usize>,
     /// Instances that live while accesses are timed; several counts, each on a server of its own.
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = at_least_one())]
     cost: Vec<usize>,
@@ -129,10 +134,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
 }
 
 async fn measure(options: &Options) -> anyhow::Result<Findings> {
-    let Options { principals, finished, live, cost, .. } = options;
+    let Options { principals, finished, live, waiting, cost, .. } = options;
     anyhow::ensure!(
-        principals.is_some() || finished.is_some() || live.is_some() || !cost.is_empty(),
-        "say what to measure: --principals, --finished, --live, --cost"
+        [principals, finished, live, waiting].iter().any(|count| count.is_some()) || !cost.is_empty(),
+        "say what to measure: --principals, --finished, --live, --waiting, --cost"
     );
     let program = program::find(options.server.as_deref())?;
     let mut findings =
@@ -146,6 +151,9 @@ async fn measure(options: &Options) -> anyhow::Result<Findings> {
     }
     if let Some(count) = *live {
         findings.measurements.push(live::measure(&program, count).await?);
+    }
+    if let Some(count) = *waiting {
+        findings.measurements.push(waiting::measure(&program, count).await?);
     }
     for &live in cost {
         findings.costs.push(cost::measure(&program, live).await?);

@@ -10,12 +10,12 @@ use super::play::{Line, append, play};
 use super::program::{allow_files, memory};
 use super::town::{PROCESSES, Principal, Town, connect, group, name};
 use super::verdict;
-use crate::serve::{Layout, Running, Service};
+use crate::serve::{Launch, Layout, Running, Service};
 
 /// Connected to a server that echoes: each has sent one access and got its answer.
 pub(super) async fn floor(count: usize) -> anyhow::Result<Measurement> {
     allow_files(count)?;
-    let server = Running::start(Service::Floor, Layout::TwoPrograms).await?;
+    let server = Running::start(Service::Floor, &Launch::own(Layout::TwoPrograms)).await?;
     let pid = server.pid().expect("a program of its own has a process id");
     let warm = Principal::connect(&server.url, "warm").await?;
     let _warm = used(&warm).await?;

@@ -6,7 +6,7 @@ use super::tongue::{Own, Stock};
 use super::{attach, unary};
 use crate::etcd::{Program, play};
 use crate::rig::Rig;
-use crate::serve::Layout;
+use crate::serve::Launch;
 use crate::stopwatch::Sample;
 
 /// One way to spend the wire.
@@ -116,17 +116,17 @@ impl Candidate {
     pub(crate) async fn turn(
         self,
         instances: usize,
-        layout: Layout,
+        launch: &Launch,
         etcd: Option<Program>,
     ) -> anyhow::Result<Sample> {
         match self {
-            UnaryFloor => unary::run(&Rig::floor(instances, layout).await?, self.in_flight()).await,
-            Unary => unary::run(&Rig::server(instances, layout).await?, self.in_flight()).await,
+            UnaryFloor => unary::run(&Rig::floor(instances, launch).await?, self.in_flight()).await,
+            Unary => unary::run(&Rig::server(instances, launch).await?, self.in_flight()).await,
             StreamFloor { in_flight } => {
-                attach::run::<Stock>(&Rig::floor(instances, layout).await?, in_flight, false).await
+                attach::run::<Stock>(&Rig::floor(instances, launch).await?, in_flight, false).await
             }
             Attach { in_flight, batch } => {
-                attach::run::<Own>(&Rig::server(instances, layout).await?, in_flight, batch).await
+                attach::run::<Own>(&Rig::server(instances, launch).await?, in_flight, batch).await
             }
             Etcd { in_flight, fsync } => {
                 let etcd = etcd.context("there is no etcd")?;

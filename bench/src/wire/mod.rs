@@ -15,7 +15,7 @@
 //! | `unary-floor` | the unary client, all that it sends, against a service that answers at once with a message of the right size: no layers, no identity, no instance |
 //! | `unary` | the same client against the real server, every layer on |
 //! | `stream-floor/k` | the Attach client, stripped to its accesses, against a stream that echoes: one message out for one in, k accesses in flight |
-//! | `attach/k` | one Attach stream per principal against the real server, k instances in flight, one access per message of the client, which reads and writes as the server does (`stickycas_proto::attach`) |
+//! | `attach/k` | one Attach stream per principal against the real server, k instances in flight, one access per message of the client, which encodes and decodes as the load generator does (`stickycas_loadgen::load::attach_codec`) |
 //! | `attach-batch/k` | the same; what follows from one message of the server goes out as one message |
 //! | `etcd/k`, `etcd-no-fsync/k` | the same consensus on etcd, k instances in flight: see `etcd/play`. Left out where there is no etcd |
 //!
@@ -35,9 +35,15 @@
 //!
 //! In the raw results: `layout`, `rounds`, `disk` (the kind of file system under etcd's data), and for each of
 //! `candidates` its `name`, what it is measured against (`floor`), `in_flight`, its `samples`, and medians with their
-//! ranges: `rate` and `instance_rate`, `cost_us` (of a processor, for each access), `of_floor` and `of_floor_by_cost`, and
-//! `of_etcd`: by candidate of etcd, `rate`, our instances per second in units of its, and `cost`, its processor time for
-//! each access in units of ours.
+//! ranges: `rate` and `instance_rate`, `cost_us` (of a processor, for each access), `server_cost_us` (the server's part of
+//! it), `of_floor` and `of_floor_by_cost`, and `of_etcd`: by candidate of etcd, `rate`, our instances per second in units
+//! of its, and `cost`, its processor time for each access in units of ours.
+//!
+//! # Two builds beside each other
+//! `--server NAME=PATH`, several times: the `stickycas-bench` of other builds serve, each in a process of its own. This
+//! program is the client of them all, and every candidate has its turn with each. In the raw results each candidate then
+//! stands once for each `server`, and all but the first have `of_first_server`: `rate` and `server_cost_us` in units of
+//! what the first server had in the same round.
 
 mod attach;
 mod candidate;
@@ -57,7 +63,7 @@ use self::candidate::CANDIDATES;
 use self::report::{Conditions, Series};
 use crate::etcd::Program;
 use crate::results;
-use crate::serve;
+use crate::serve::{self, Launch, Layout};
 use crate::turns::Turns;
 use crate::work::{PROCESSES, Saw};
 
@@ -72,6 +78,28 @@ pub(crate) struct Options {
     /// The directory below which etcd's data lie for as long as it runs; the system's for temporary files if not given.
     #[arg(long, value_name = "DIRECTORY")]
     disk: Option<PathBuf>,
+    /// A program that serves in place of this one: `stickycas-bench` of another build. Given several times, each
+    /// candidate has its turn with each of them, and they are compared with the first.
+    #[arg(long = "server", value_name = "NAME=PATH", value_parser = OtherServer::parse)]
+    servers: Vec<OtherServer>,
+}
+
+/// The program of another build, and its name in the results.
+#[derive(Clone, Debug)]
+struct OtherServer {
+    name: String,
+    program: PathBuf,
+}
+
+impl OtherServer {
+    fn parse(text: &str) -> Result<Self, String> {
+        let (name, program) = text.split_once('=').ok_or("give NAME=PATH")?;
+        let program = PathBuf::from(program);
+        if !program.is_file() {
+            return Err(format!("{} is missing", program.display()));
+        }
+        Ok(Self { name: name.to_owned(), program })
+    }
 }
 
 /// What one task of a process saw: instances by number.
@@ -97,22 +125,28 @@ impl Slot {
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let names: Vec<String> = CANDIDATES.iter().map(|candidate| candidate.name()).collect();
     options.turns.check(&names)?;
+    let layout = options.turns.layout;
+    check_servers(&options.servers, layout)?;
     let disk = options.disk.clone().unwrap_or_else(std::env::temp_dir);
     let etcd = Program::find(options.etcd.as_deref(), &disk)?;
     let mut series = candidates(options, etcd.as_ref())?;
-    let layout = options.turns.layout;
     let runtime = serve::runtime(layout.workers())?;
+    let mut order: Vec<usize> = (0..series.len()).collect();
     for round in 0..=options.turns.rounds {
-        for series in &mut series {
+        for &turn in &order {
+            let series = &mut series[turn];
             let candidate = series.candidate;
             let instances = options.turns.scaled(candidate.instances());
+            let (launch, etcd) = (series.launch.clone(), etcd.clone());
             // Spawned, so that it runs on the workers and not beside them.
-            let turn = runtime.spawn(candidate.turn(instances, layout, etcd.clone()));
-            let sample = runtime.block_on(turn)?.with_context(|| candidate.name())?;
+            let turn = runtime.spawn(async move { candidate.turn(instances, &launch, etcd).await });
+            let sample = runtime.block_on(turn)?.with_context(|| series.name())?;
             if round > 0 {
                 series.samples.push(sample);
             }
         }
+        // Next time backwards: a machine that becomes slower within a round does not favour the same one each time.
+        order.reverse();
     }
     let conditions = Conditions {
         layout,
@@ -124,13 +158,30 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Those that are wanted and can take part. For what reason others cannot is told once.
+fn check_servers(servers: &[OtherServer], layout: Layout) -> anyhow::Result<()> {
+    ensure!(
+        servers.is_empty() || layout == Layout::TwoPrograms,
+        "--server: a program of its own, so leave out --layout"
+    );
+    for (number, server) in servers.iter().enumerate() {
+        let name = &server.name;
+        ensure!(servers[..number].iter().all(|other| other.name != *name), "--server: '{name}' twice");
+    }
+    Ok(())
+}
+
+/// Those that are wanted and can take part, with each of the servers. For what reason others cannot is told once.
 fn candidates(options: &Options, etcd: Option<&Program>) -> anyhow::Result<Vec<Series>> {
     let mut series = Vec::new();
     let mut left_out: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for candidate in CANDIDATES.into_iter().filter(|candidate| options.turns.wants(&candidate.name())) {
         match candidate.lacks(etcd) {
-            None => series.push(Series::new(candidate)),
+            None if candidate.is_etcd() || options.servers.is_empty() => {
+                series.push(Series::new(candidate, None, Launch::own(options.turns.layout)));
+            }
+            None => series.extend(options.servers.iter().map(|server| {
+                Series::new(candidate, Some(server.name.clone()), Launch::other(&server.program))
+            })),
             Some(lack) => left_out.entry(lack).or_default().push(candidate.name()),
         }
     }

@@ -7,20 +7,29 @@ use clap::ValueEnum as _;
 use serde::Serialize;
 
 use super::candidate::Candidate;
-use crate::serve::Layout;
+use crate::serve::{Launch, Layout};
 use crate::spread::Spread;
 use crate::stopwatch::Sample;
 use crate::table::table;
 
-/// The turns of one candidate.
+/// The turns of one candidate with one server.
 pub(crate) struct Series {
     pub(crate) candidate: Candidate,
+    /// The name of the server, if it is that of another build.
+    server: Option<String>,
+    pub(crate) launch: Launch,
     pub(crate) samples: Vec<Sample>,
 }
 
 impl Series {
-    pub(crate) fn new(candidate: Candidate) -> Self {
-        Self { candidate, samples: Vec::new() }
+    pub(crate) fn new(candidate: Candidate, server: Option<String>, launch: Launch) -> Self {
+        Self { candidate, server, launch, samples: Vec::new() }
+    }
+
+    /// As it is called where something fails.
+    pub(crate) fn name(&self) -> String {
+        let server = self.server.as_ref().map(|server| format!(" with {server}"));
+        self.candidate.name() + &server.unwrap_or_default()
     }
 
     /// By round.
@@ -31,6 +40,11 @@ impl Series {
     /// Microseconds of processor time per access, by round; empty where the system does not tell.
     fn costs(&self) -> impl Iterator<Item = f64> + '_ {
         self.samples.iter().filter_map(Sample::cost)
+    }
+
+    /// The server's part of them.
+    fn server_costs(&self) -> impl Iterator<Item = f64> + '_ {
+        self.samples.iter().filter_map(Sample::server_cost)
     }
 }
 
@@ -56,6 +70,8 @@ pub(crate) struct Results<'a> {
 struct Row<'a> {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     floor: Option<String>,
     in_flight: usize,
     /// Accesses per second.
@@ -64,6 +80,12 @@ struct Row<'a> {
     instance_rate: Option<Spread>,
     /// Microseconds of processor time per access.
     cost_us: Option<Spread>,
+    /// The part of it that the server took, if it is a program of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server_cost_us: Option<Spread>,
+    /// Beside the first server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    of_first_server: Option<OfFirstServer>,
     /// The rate in units of the floor's in the same round.
     of_floor: Option<Spread>,
     /// The floor's processor time per access in units of ours in the same round: what the ratio would be on a
@@ -73,6 +95,26 @@ struct Row<'a> {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     of_etcd: BTreeMap<String, OfEtcd>,
     samples: &'a [Sample],
+}
+
+/// A server beside the first.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct OfFirstServer {
+    /// Accesses per second in units of the first server's in the same round.
+    rate: Spread,
+    /// Processor time of the server per access, likewise.
+    server_cost_us: Option<Spread>,
+}
+
+impl OfFirstServer {
+    fn new(series: &Series, all: &[Series]) -> Option<Self> {
+        let first = all.iter().find(|other| other.candidate == series.candidate)?;
+        if first.server == series.server {
+            return None;
+        }
+        let rate = over(series.each(Sample::rate), first.each(Sample::rate))?;
+        Some(Self { rate, server_cost_us: over(series.server_costs(), first.server_costs()) })
+    }
 }
 
 /// Ours beside etcd's.
@@ -104,16 +146,20 @@ fn over(ours: impl Iterator<Item = f64>, theirs: impl Iterator<Item = f64>) -> O
 impl<'a> Row<'a> {
     fn new(series: &'a Series, all: &[Series]) -> Self {
         let candidate = series.candidate;
-        let floor = all.iter().find(|other| Some(other.candidate) == candidate.floor());
+        let same_server = all.iter().filter(|other| other.server == series.server);
+        let floor = same_server.clone().find(|other| Some(other.candidate) == candidate.floor());
         let etcd = all.iter().filter(|other| candidate.is_ours() && other.candidate.is_etcd());
         let of_etcd = etcd.filter_map(|etcd| Some((etcd.candidate.name(), OfEtcd::new(series, etcd)?)));
         Self {
             name: candidate.name(),
+            server: series.server.as_deref(),
             floor: candidate.floor().map(Candidate::name),
             in_flight: candidate.in_flight(),
             rate: Spread::of(series.each(Sample::rate)),
             instance_rate: Spread::of(series.each(Sample::instance_rate)),
             cost_us: Spread::of(series.costs()),
+            server_cost_us: Spread::of(series.server_costs()),
+            of_first_server: OfFirstServer::new(series, all),
             of_floor: floor.and_then(|floor| over(series.each(Sample::rate), floor.each(Sample::rate))),
             of_floor_by_cost: floor.and_then(|floor| over(floor.costs(), series.costs())),
             of_etcd: of_etcd.collect(),
@@ -123,7 +169,7 @@ impl<'a> Row<'a> {
 
     fn cells(&self) -> [String; 8] {
         [
-            self.name.clone(),
+            self.server.map_or(self.name.clone(), |server| format!("{} with {server}", self.name)),
             median(self.rate, 0),
             self.rate.map_or(String::new(), |rate| format!("{:.0}", rate.min)),
             self.rate.map_or(String::new(), |rate| format!("{:.0}", rate.max)),
@@ -133,6 +179,24 @@ impl<'a> Row<'a> {
             median(self.of_floor_by_cost, 2),
         ]
     }
+
+    /// Its server beside the first.
+    fn server_cells(&self) -> Option<[String; 6]> {
+        let first = self.of_first_server.as_ref();
+        Some([
+            self.name.clone(),
+            self.server?.to_owned(),
+            median(self.rate, 0),
+            first.map_or(String::new(), |first| ratio(&first.rate)),
+            median(self.server_cost_us, 3),
+            first.and_then(|first| first.server_cost_us).map_or(String::new(), |cost| ratio(&cost)),
+        ])
+    }
+}
+
+/// A ratio and its range.
+fn ratio(spread: &Spread) -> String {
+    format!("{:.3} ({:.3}..{:.3})", spread.median, spread.min, spread.max)
 }
 
 fn median(spread: Option<Spread>, digits: usize) -> String {
@@ -165,6 +229,13 @@ impl<'a> Results<'a> {
         ];
         let rows = self.candidates.iter().map(|row| row.cells().to_vec());
         writeln!(out, "{}", table(header.map(str::to_owned).to_vec(), rows))?;
+        let servers: Vec<Vec<String>> =
+            self.candidates.iter().filter_map(|row| row.server_cells().map(Vec::from)).collect();
+        if !servers.is_empty() {
+            let header =
+                ["candidate", "server", "accesses/s", "of first", "server CPU us/access", "of first"];
+            writeln!(out, "\n{}", table(header.map(str::to_owned).to_vec(), servers))?;
+        }
         let beside = self.candidates.iter().find(|row| !row.of_etcd.is_empty());
         let etcd: Vec<&String> = beside.map(|row| row.of_etcd.keys().collect()).unwrap_or_default();
         if !etcd.is_empty() {

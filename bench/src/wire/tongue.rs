@@ -1,15 +1,15 @@
 //! The Attach client in two tongues: with the generated types, as anybody's client has it, and with those of
-//! [`stickycas_proto::attach`]. On the wire they are the same.
+//! [`stickycas_loadgen::load::attach_codec`]. On the wire they are the same.
 //!
 //! The floor is stock on both sides. Ours is measured with its own.
 
 use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
-use stickycas_model::process::RawOp;
-use stickycas_model::types::{Position, RawValue};
-use stickycas_proto::attach::{
+use stickycas_loadgen::load::attach_codec::{
     self, DecodedResponse, EncodedRequest, ResponseFrame, encode_access, encode_decision, encode_hello,
 };
+use stickycas_model::process::RawOp;
+use stickycas_model::types::{Position, RawValue};
 use stickycas_proto::v1::server_frame::Frame;
 use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
 use stickycas_proto::v1::{
@@ -157,7 +157,7 @@ impl Tongue for Own {
         channel: Channel,
         said: Request<UnboundedReceiverStream<EncodedRequest>>,
     ) -> Result<Response<Streaming<DecodedResponse>>, Status> {
-        attach::attach(channel, said).await
+        attach_codec::attach(channel, said).await
     }
 
     fn listen(heard: DecodedResponse, listener: &mut impl Listener) -> anyhow::Result<()> {

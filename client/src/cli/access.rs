@@ -3,10 +3,11 @@
 use clap::Args;
 use stickycas_model::types::{AccessNumber, Position, Value};
 
+use super::exit::Exit;
+use super::failure::Failure;
 use super::output::Output;
-use super::propose::parse_value;
+use super::process::parse_value;
 use super::render;
-use super::{Exit, Failure};
 use crate::client::Client;
 use crate::error::Error;
 use crate::hand::instance_ref;

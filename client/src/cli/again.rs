@@ -11,9 +11,11 @@ use stickycas_model::machine::State;
 use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
 use stickycas_proto::v1::RefusalReason;
 
+use super::exit::Exit;
+use super::failure::Failure;
 use super::output::Output;
-use super::propose::{Propose, report};
-use super::{Exit, Failure, asked_to_stop};
+use super::process::{ProcessArgs, report};
+use super::stop::asked_to_stop;
 use crate::client::Client;
 use crate::error::Error;
 use crate::hand::instance_ref;
@@ -26,17 +28,17 @@ const LOOK_AGAIN_LATER: Duration = Duration::from_millis(500);
 
 /// Plays on until told to stop. Being told so is no failure.
 pub(super) async fn again(
-    propose: &Propose,
+    instance: &str,
+    process: &ProcessArgs,
     client: &Client,
     judge: Option<&Client>,
     output: &mut Output<'_>,
 ) -> Result<Exit, Failure> {
-    let name = match instance_ref(&propose.instance)? {
+    let name = match instance_ref(instance)? {
         InstanceRef::Name(name) => name,
         InstanceRef::Id(_) => {
             return Err(Error::Usage(format!(
-                "--again with instance {}: give a name, since an id names one instance only",
-                propose.instance
+                "--again with instance {instance}: give a name, since an id names one instance only"
             ))
             .into());
         }
@@ -44,12 +46,12 @@ pub(super) async fn again(
     tokio::select! {
         biased;
         () = asked_to_stop() => Ok(Exit::Done),
-        failed = series(propose, client, judge, &name, output) => failed.map(|never| match never {}),
+        failed = series(process, client, judge, &name, output) => failed.map(|never| match never {}),
     }
 }
 
 async fn series(
-    propose: &Propose,
+    process: &ProcessArgs,
     client: &Client,
     judge: Option<&Client>,
     name: &InstanceName,
@@ -59,7 +61,7 @@ async fn series(
     loop {
         let looked = successor(client, name, last).await?;
         let instance = looked.instance.id;
-        let ended = propose.play_until_over(client, &looked).await?;
+        let ended = process.play_until_over(client, &looked).await?;
         output.result(&ended.record, || ended.text())?;
         if let Some(judge) = judge.filter(|_| !ended.was_replaced()) {
             tokio::select! {

@@ -9,9 +9,10 @@ use stickycas_model::types::{ProcessId, Seed};
 use stickycas_proto::names::InstanceName;
 use stickycas_proto::v1;
 
+use super::exit::Exit;
+use super::failure::Failure;
 use super::output::Output;
 use super::render;
-use super::{Exit, Failure};
 use crate::client::Client;
 use crate::error::Error;
 use crate::hand::instance_ref;

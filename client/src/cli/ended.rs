@@ -4,7 +4,8 @@ use stickycas_model::process::ProcessEnd;
 use stickycas_model::types::Value;
 use stickycas_proto::v1::RefusalReason;
 
-use super::{Exit, Failure};
+use super::exit::Exit;
+use super::failure::Failure;
 use crate::error::Error;
 use crate::record::{ErrorRecord, PlayRecord};
 

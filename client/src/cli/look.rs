@@ -2,9 +2,10 @@
 
 use clap::Args;
 
+use super::exit::Exit;
+use super::failure::Failure;
 use super::output::Output;
 use super::render;
-use super::{Exit, Failure};
 use crate::client::Client;
 use crate::hand::instance_ref;
 

@@ -9,27 +9,26 @@ mod again;
 mod create;
 mod ended;
 mod exit;
+mod failure;
+mod global_args;
 mod look;
 mod output;
+mod process;
 mod propose;
 mod render;
+mod stop;
 mod watch;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write};
-use std::time::Duration;
 
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 pub use self::exit::Exit;
+use self::failure::Failure;
+pub use self::global_args::DEFAULT_SERVER;
+use self::global_args::GlobalArgs;
 use self::output::Output;
-use crate::client::Client;
-use crate::connection::{Connection, Target};
-use crate::error::Error;
-use crate::retry::RetryPolicy;
-
-/// Where a server listens if nothing else is said.
-pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7420";
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -44,34 +43,9 @@ Exit codes:
 #[command(name = "stickycas-client", version, after_help = AFTER_HELP)]
 pub struct Cli {
     #[command(flatten)]
-    common: Common,
+    common: GlobalArgs,
     #[command(subcommand)]
     command: Command,
-}
-
-/// What every subcommand takes.
-#[derive(Debug, Args)]
-struct Common {
-    /// The server's address.
-    #[arg(long, global = true, env = "STICKYCAS_SERVER", default_value = DEFAULT_SERVER, value_name = "URL")]
-    server: String,
-    /// As whom: a process's principal, or a coordinator's or observer's.
-    #[arg(long, global = true, env = "STICKYCAS_PRINCIPAL", value_name = "NAME")]
-    principal: Option<String>,
-    /// Give up after this long without any progress. Waiting for one's phase is no lack of progress.
-    #[arg(long, global = true, default_value = "30s", value_name = "DURATION", value_parser = humantime::parse_duration)]
-    give_up_after: Duration,
-    /// Notice a peer that vanished without a word after this much silence on an open stream, and half as long
-    /// again without an answer to a ping.
-    #[arg(long, global = true, env = "STICKYCAS_KEEP_ALIVE", default_value = "20s", value_name = "DURATION",
-          value_parser = parse_keep_alive)]
-    keep_alive: Duration,
-    /// Print JSON for programs instead of text for people.
-    #[arg(long, global = true)]
-    json: bool,
-    /// Tell on stderr what happens on the way; twice: everything.
-    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
-    verbose: u8,
 }
 
 #[derive(Debug, Subcommand)]
@@ -142,7 +116,7 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), err: &mut (dyn Write + 
     }
 }
 
-async fn perform(common: &Common, command: Command, output: &mut Output<'_>) -> Result<Exit, Failure> {
+async fn perform(common: &GlobalArgs, command: Command, output: &mut Output<'_>) -> Result<Exit, Failure> {
     let client = common.client(&common.server)?;
     match command {
         Command::Propose(propose) => propose.run(common, client, output).await,
@@ -158,45 +132,6 @@ async fn perform(common: &Common, command: Command, output: &mut Output<'_>) -> 
     }
 }
 
-impl Common {
-    /// A client of whoever listens at this address.
-    fn client(&self, address: &str) -> Result<Client, Error> {
-        let principal = self.principal.as_deref().ok_or_else(|| {
-            Error::Usage("say who you are: --principal NAME, or STICKYCAS_PRINCIPAL".to_owned())
-        })?;
-        let target = Target::new(address, principal)?.with_keep_alive(self.keep_alive);
-        let policy = RetryPolicy { give_up_after: self.give_up_after, ..RetryPolicy::default() };
-        Ok(Client::on(Connection::lazy(target), policy))
-    }
-}
-
-fn parse_keep_alive(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(Duration::ZERO) => Err("give more than 0, such as 2s".to_owned()),
-        Ok(keep_alive) => Ok(keep_alive),
-        Err(error) => Err(format!("{error}; give a duration such as 2s")),
-    }
-}
-
-/// What ends a subcommand early.
-#[derive(Debug)]
-enum Failure {
-    Client(Error),
-    Output(std::io::Error),
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self::Client(error)
-    }
-}
-
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Self {
-        Self::Output(error)
-    }
-}
-
 /// Warnings only, unless asked for more. A program that has its own subscriber keeps it.
 fn trace_to_stderr(verbose: u8) {
     let level = match verbose {
@@ -209,18 +144,6 @@ fn trace_to_stderr(verbose: u8) {
         .with_writer(std::io::stderr)
         .with_max_level(level)
         .try_init();
-}
-
-/// Until somebody wants this program to end: SIGINT or SIGTERM.
-async fn asked_to_stop() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate.recv() => {}
-    }
 }
 
 #[cfg(test)]

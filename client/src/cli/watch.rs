@@ -5,9 +5,11 @@ use serde::Serialize;
 use stickycas_model::history::Recorded;
 use stickycas_model::types::Phase;
 
+use super::exit::Exit;
+use super::failure::Failure;
 use super::output::Output;
 use super::render;
-use super::{Exit, Failure, asked_to_stop};
+use super::stop::asked_to_stop;
 use crate::client::Client;
 use crate::hand::instance_ref;
 use crate::watch::{Snapshot, WatchFrom, Watched};

@@ -8,7 +8,7 @@ use stickycas_model::params::{Params, Patience};
 use stickycas_model::player::{Player, Step};
 use stickycas_model::process::{RawOp, SendTime};
 use stickycas_model::types::{AccessNumber, Value};
-use stickycas_proto::convert::access::{decision_frame, raw_access_frame};
+use stickycas_proto::convert::access::{access_frame, decision_frame};
 use stickycas_proto::convert::answer::AnswerData;
 use stickycas_proto::convert::member_state::WelcomeData;
 use stickycas_proto::status::RpcRefusal;
@@ -172,7 +172,7 @@ impl Drive<'_> {
             self.sent_up_to = number.get();
             self.accesses += 1;
         }
-        let frame = raw_access_frame(CHANNEL, number, &op);
+        let frame = access_frame(CHANNEL, number, &op);
         session.unanswered.push_back((number, op));
         frame
     }
@@ -189,8 +189,7 @@ impl Drive<'_> {
     fn timer_fired(&mut self, session: &mut Session) -> Result<(), Error> {
         let mut frames = Vec::new();
         if session.resend.take_if(|at| *at <= Instant::now()).is_some() {
-            frames
-                .extend(session.unanswered.iter().map(|(number, op)| raw_access_frame(CHANNEL, *number, op)));
+            frames.extend(session.unanswered.iter().map(|(number, op)| access_frame(CHANNEL, *number, op)));
             frames.extend(session.deciding.iter().map(|value| decision_frame(CHANNEL, value)));
         }
         let due = |held: &mut (Option<Instant>, _, _)| held.0.is_some_and(|at| at <= Instant::now());

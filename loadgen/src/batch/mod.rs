@@ -31,7 +31,7 @@ const PIECE: u64 = 256;
 /// Runs of one scenario, one after the other in the same memory.
 pub struct Runs<'a> {
     template: &'a Template,
-    plan: sim::Plan,
+    plan: sim::SimPlan,
     simulator: Simulator,
 }
 

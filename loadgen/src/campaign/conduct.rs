@@ -9,9 +9,10 @@ use anyhow::bail;
 use stickycas_model::judge::Outcome;
 
 use super::cell::Results;
-use super::journal::{self, Journal, Origin, Past};
+use super::journal::{self, Journal, Origin};
 use super::meter::Meter;
 use super::plan::{Campaign, CellPlan};
+use super::remaining::Remaining;
 use super::{cost, engine, network, results};
 
 /// How to run a campaign.
@@ -27,7 +28,7 @@ pub struct Options {
     pub quiet: bool,
 }
 
-/// Runs what is left of a campaign and keeps what comes of it in a folder. What it finds there of the same campaign
+/// Runs what is left of a campaign, with its journal in a folder. What the journal there has of the same campaign
 /// is not run again. If it is told to stop, the results are not complete, and the same call goes on from there.
 ///
 /// # Errors
@@ -41,7 +42,7 @@ pub fn conduct(
 ) -> anyhow::Result<Conducted> {
     let campaign = origin.campaign()?;
     let past = journal::past(folder, origin)?;
-    let left = Left::of(&campaign, &past, options.network);
+    let left = Remaining::of(&campaign, &past, options.network);
     tell(&left.to_string());
     if let Some(budget) = options.budget
         && let Some(refusal) = cost::estimate(&campaign, &left, options.jobs)?.refusal(budget, options.jobs)
@@ -53,7 +54,6 @@ pub fn conduct(
         && network::run(&campaign, &left.network, stop, |sampled| journal.network(sampled))?;
     journal.flush()?;
     let results = results::results(origin, &campaign, journal.past());
-    results::write(&results, folder)?;
     Ok(Conducted { results, complete })
 }
 
@@ -99,45 +99,5 @@ impl Results {
         } else {
             Outcome::Valid
         }
-    }
-}
-
-/// What is still to be done.
-#[derive(Debug)]
-pub struct Left<'a> {
-    /// Cells that are not done.
-    pub cells: Vec<&'a CellPlan>,
-    /// Runs of the sample that have not been made over the network.
-    pub network: Vec<(&'a CellPlan, u64)>,
-    /// All cells.
-    all: usize,
-}
-
-impl<'a> Left<'a> {
-    /// Of a campaign with so many runs over the network, after this past.
-    #[must_use]
-    pub fn of(campaign: &'a Campaign, past: &Past, network: u64) -> Self {
-        let done = |cell: &&CellPlan| !past.cells.contains_key(&cell.number);
-        let made = |run: &(&CellPlan, u64)| !past.network.contains_key(&run.1);
-        Self {
-            cells: campaign.cells().filter(done).collect(),
-            network: network::draw(campaign, network).into_iter().filter(made).collect(),
-            all: campaign.cells().count(),
-        }
-    }
-}
-
-impl std::fmt::Display for Left<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { cells, network, all } = self;
-        let runs: u64 = cells.iter().map(|cell| cell.runs()).sum();
-        match all - cells.len() {
-            0 => write!(f, "{all} cells, {runs} runs")?,
-            done => write!(f, "going on: {done} of {all} cells are done, {runs} runs are left")?,
-        }
-        if !network.is_empty() {
-            write!(f, ", {} over the network as well", network.len())?;
-        }
-        Ok(())
     }
 }

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use stickycas_model::sim;
 use stickycas_model::types::Time;
 
-use super::conduct::Left;
 use super::engine::count;
 use super::network::AT_A_TIME;
 use super::plan::{Campaign, CellPlan};
+use super::remaining::Remaining;
 use crate::scenario::ScenarioError;
 
 /// Cells that are measured.
@@ -78,7 +78,11 @@ impl Cost {
 ///
 /// # Errors
 /// If a cell is no scenario.
-pub fn estimate(campaign: &Campaign, left: &Left<'_>, jobs: NonZeroUsize) -> Result<Cost, ScenarioError> {
+pub fn estimate(
+    campaign: &Campaign,
+    left: &Remaining<'_>,
+    jobs: NonZeroUsize,
+) -> Result<Cost, ScenarioError> {
     let message = measure(campaign, &left.cells)?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = jobs.get().min(cpus) as f64;

@@ -24,6 +24,8 @@ pub mod meter;
 pub mod network;
 mod plan;
 mod points;
+mod read;
+pub mod remaining;
 pub mod results;
 
 pub use self::conduct::{Conducted, Options, conduct};

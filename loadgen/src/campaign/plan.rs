@@ -1,17 +1,15 @@
 //! A campaign as it will be run: every cell with its point, its runs and their seeds.
 
 use std::ops::Range;
-use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
 use stickycas_model::params::ParamsSpec;
 
 use super::cell::{ArbiterKind, Figure, Point};
-use super::{check, file};
 use crate::fault_plan::Placement;
 use crate::scenario::write::Instance;
-use crate::scenario::{Problem, ScenarioError, Template, read_toml};
+use crate::scenario::{ScenarioError, Template};
 
 /// A campaign that can be run. Equal campaigns make the same runs and give the same results.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,26 +66,6 @@ pub struct CellPlan {
 }
 
 impl Campaign {
-    /// Reads and checks a campaign file. `seed` takes the place of the file's; if neither is given, one is drawn.
-    ///
-    /// # Errors
-    /// The file cannot be read, or the first thing in it that is wrong.
-    pub fn load(path: &Path, seed: Option<u64>) -> Result<(Self, Wishes), ScenarioError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| ScenarioError::Unreadable { path: path.to_owned(), error })?;
-        Self::parse(&path.display().to_string(), &text, seed)
-    }
-
-    /// Checks a campaign given as the text of a file, named `file` in errors. `seed` as for [`Campaign::load`].
-    ///
-    /// # Errors
-    /// The first thing that is wrong, with its line.
-    pub fn parse(file: &str, text: &str, seed: Option<u64>) -> Result<(Self, Wishes), ScenarioError> {
-        read_toml::<file::File>(text)
-            .and_then(|written| check::check(written, seed))
-            .map_err(|fault| ScenarioError::Invalid(Problem::new(file, text, fault)))
-    }
-
     /// The same campaign with these sweeps alone, in which every cell keeps its number and its seeds.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use super::stop::stop_when_asked;
 use crate::campaign::cell::Results;
 use crate::campaign::{Campaign, Conducted, Options, Origin, conduct};
 use crate::record::{HARNESS_FAILED, exit_code};
-use crate::report::{campaign_table, folder};
+use crate::report::{campaign as files, campaign_table, folder};
 use crate::scenario::LARGEST_SEED;
 
 /// The arguments of `campaign`.
@@ -66,6 +66,7 @@ pub(super) fn run(args: &CampaignArgs) -> anyhow::Result<u8> {
     };
     let stop = stop_when_asked()?;
     let Conducted { results, complete } = conduct(&origin, &out, &options, &stop, tell)?;
+    files::write(&results, &out)?;
     finish(&results, args.json, &out)?;
     if !complete {
         // The seed may have been drawn, and the folder is named after it.
@@ -98,7 +99,7 @@ pub(super) fn finish(results: &Results, json: bool, out: &Path) -> anyhow::Resul
     let table = campaign_table::table(results);
     if json {
         tell(&table);
-        show(&crate::campaign::results::json(results))?;
+        show(&files::json(results))?;
     } else {
         show(&table)?;
     }

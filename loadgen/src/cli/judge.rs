@@ -14,14 +14,17 @@ use super::output::{log_to_stderr, show, tell};
 use super::scenario::{outcome, show_record};
 use super::stop::asked_to_stop;
 use crate::environment::Environment;
-use crate::judge::{Asked, Desk, Options, Series, Subject, conduct};
+use crate::judge::{Asked, Desk, Options, REPORT_GRACE, Series, Subject, conduct};
 use crate::perturb::Plan;
 use crate::record::{HARNESS_FAILED, Record, exit_code};
 use crate::report::folder;
 use crate::run::Site;
 use crate::scenario::{LARGEST_SEED, Overrides};
 
-const LONG_ABOUT: &str = "\
+/// What `judge --help` says first.
+pub(super) fn long_about() -> String {
+    format!(
+        "\
 Judge a scenario whose processes are started by others, one instance after another.
 
 Creates an instance of the scenario under a name, with process-1, process-2, ... as its roster, and waits until \
@@ -31,16 +34,18 @@ every correct process has ended. The processes may be started by anyone and in a
 
 Each plays the part that the scenario gives it: a correct one proposes the scenario's value, a Byzantine one follows \
 its strategy or attack. Who reports is believed to be whom it names: keep --listen to a network that \
-you trust. When all correct ones have reported (or have left, and say nothing for 2 s), the judge closes the instance, \
+you trust. When all correct ones have reported (or have left, and say nothing for {} s), the judge closes the instance, \
 prints the table and the verdict, writes a run folder, and goes on with the next.
 
 A judge that is restarted with the same arguments goes on with the same instance: DIR/NAME.series.json says where it \
 stood. A server that does not know the instance any more ends it at once with the verdict unknown. \
-SIGTERM and SIGINT end the judge at once, with exit code 3.";
+SIGTERM and SIGINT end the judge at once, with exit code 3.",
+        REPORT_GRACE.as_secs()
+    )
+}
 
 /// The arguments of `judge`.
 #[derive(Debug, Args)]
-#[command(long_about = LONG_ABOUT)]
 pub(super) struct JudgeArgs {
     /// The scenario file
     #[arg(value_name = "SCENARIO.toml", env = "STICKYCAS_SCENARIO")]

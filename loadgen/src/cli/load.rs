@@ -11,10 +11,10 @@ use tokio::runtime::Runtime;
 
 use super::output::{log_to_stderr, show, tell};
 use super::stop::asked_to_stop;
+use crate::atomic_files::is_taken;
 use crate::load::engine::CutShort;
 use crate::load::host::open_files;
 use crate::load::limit::{self, Probed, Wanted};
-use crate::load::live::Live;
 use crate::load::merge::read_result;
 use crate::load::profile::Flags;
 use crate::load::result::CONDITION_FAILED;
@@ -22,6 +22,7 @@ use crate::load::threshold::Threshold;
 use crate::load::{self, LoadResult, Loaded, Measured, Profile};
 use crate::record::{HARNESS_FAILED, exit_code};
 use crate::report::json;
+use crate::report::load::live::Live;
 use crate::report::load::{self as report, folder, table};
 use crate::run::{COORDINATOR, OwnServer, Site};
 
@@ -97,7 +98,7 @@ pub(super) fn run(args: &LoadArgs) -> anyhow::Result<u8> {
     }
     // Better now than when there is a result that has nowhere to go.
     if let Some(out) = &args.out
-        && crate::report::folder::is_taken(out)
+        && is_taken(out)
     {
         bail!("{} exists already: give another --out", out.display());
     }

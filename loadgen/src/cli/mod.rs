@@ -50,6 +50,7 @@ enum Command {
     /// Run a scenario over the network and judge it
     Run(run::RunArgs),
     /// Judge a scenario whose processes are started by others, one instance after another
+    #[command(long_about = judge::long_about())]
     Judge(judge::JudgeArgs),
     /// Run a scenario in the simulator and judge it, once or with many seeds
     Simulate(simulate::SimulateArgs),
@@ -100,4 +101,22 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         tell(&format!("stickycas-loadgen: {error:#}"));
         HARNESS_FAILED.into()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::Cli;
+    use crate::judge::REPORT_GRACE;
+
+    #[test]
+    fn judge_help_tells_how_long_a_report_is_waited_for() {
+        let mut cli = Cli::command();
+        let judge = cli.find_subcommand_mut("judge").unwrap();
+        let help = judge.render_long_help().to_string();
+        let words: Vec<&str> = help.split_whitespace().collect();
+        let wait = format!("say nothing for {} s)", REPORT_GRACE.as_secs());
+        assert!(words.join(" ").contains(&wait), "{help}");
+    }
 }

@@ -9,6 +9,7 @@ use super::campaign::finish;
 use super::load;
 use crate::campaign::{journal, results};
 use crate::load::merge::merge;
+use crate::report::campaign;
 use crate::report::load::folder;
 
 /// The arguments of `report`.
@@ -53,7 +54,7 @@ pub(super) fn run(args: &ReportArgs) -> anyhow::Result<u8> {
     let folder = args.folder.as_ref().context("name the folder of the campaign")?;
     let (origin, past) = journal::read(folder)?;
     let results = results::results(&origin, &origin.campaign()?, &past);
-    results::write(&results, folder)?;
+    campaign::write(&results, folder)?;
     finish(&results, args.json, folder)?;
     Ok(0)
 }

@@ -7,6 +7,7 @@ use clap::Args;
 use stickycas_model::judge::Outcome;
 
 use super::output::{show, tell};
+use crate::atomic_files::is_taken;
 use crate::environment::Environment;
 use crate::record::{Record, exit_code};
 use crate::report::{folder, json, table};
@@ -56,7 +57,7 @@ impl ScenarioArgs {
         let scenario = Scenario::load(&self.scenario, self.seed)?;
         // Better now than when there is a result that has nowhere to go.
         if let Some(out) = &self.out
-            && folder::is_taken(out)
+            && is_taken(out)
         {
             bail!("{} exists already: give another --out", out.display());
         }

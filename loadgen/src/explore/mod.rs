@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde::Serialize;
-use stickycas_model::explore::{Claim, Found, Task, Witness, search, tasks};
+use stickycas_model::explore::{Claim, SearchResult, Task, Witness, search, tasks};
 
 pub use self::report::{json, table};
 
@@ -88,7 +88,7 @@ pub fn explore(options: &Options, done: &(dyn Fn(usize, usize) + Sync)) -> anyho
             scope.spawn(|| {
                 while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let started = Instant::now();
-                    let found = search(&task.setup, task.way);
+                    let found = search(&task.setup, task.search_order);
                     let mut results = results.lock().expect("no search panics while it holds the lock");
                     results.push((task, found, started.elapsed()));
                     done(finished.fetch_add(1, Ordering::Relaxed) + 1, tasks.len());
@@ -104,7 +104,7 @@ pub fn explore(options: &Options, done: &(dyn Fn(usize, usize) + Sync)) -> anyho
         let row =
             rows.entry((task.claim, place(task), task.setup.processes)).or_insert_with(|| Row::new(task));
         row.take_in(task, &found, took);
-        let splits = |witness: &Witness| task.claim == Claim::A && witness.fault.rule == "V1";
+        let splits = |witness: &Witness| task.claim == Claim::A && witness.violation.rule == "V1";
         if let Some(witness) = found.witness.filter(splits)
             && shortest.as_ref().is_none_or(|(other, best)| length(task, &witness) < length(other, best))
         {
@@ -127,7 +127,7 @@ fn described(task: &Task) -> String {
 /// The fewest processes, then the fewest phases.
 fn length(task: &Task, witness: &Witness) -> (u32, usize, u32, u32) {
     let setup = &task.setup;
-    (setup.processes, witness.steps.len(), setup.warp_size, setup.read_size)
+    (setup.processes, witness.transitions.len(), setup.warp_size, setup.read_size)
 }
 
 /// The searches, those that take longest first, so that no core is idle at the end.
@@ -164,17 +164,17 @@ impl Row {
         }
     }
 
-    fn take_in(&mut self, task: &Task, found: &Found, took: Duration) {
+    fn take_in(&mut self, task: &Task, found: &SearchResult, took: Duration) {
         self.searches += 1;
         self.states += found.states;
         self.transitions += found.transitions;
         self.deepest = self.deepest.max(found.deepest);
         self.seconds += took.as_secs_f64();
         self.disagreements +=
-            u64::from(found.witness.as_ref().is_some_and(|witness| witness.fault.rule == "V1"));
+            u64::from(found.witness.as_ref().is_some_and(|witness| witness.violation.rule == "V1"));
         if let Err(reason) = task.judge(found) {
             let setup = &task.setup;
-            let steps = found.witness.as_ref().map(|witness| witness::sentences(&witness.steps));
+            let steps = found.witness.as_ref().map(|witness| witness::sentences(&witness.transitions));
             let way = steps.map_or_else(String::new, |steps| format!("; {}", steps.join("; ")));
             self.against.push(format!("p = {}, r = {}: {reason}{way}", setup.warp_size, setup.read_size));
         }

@@ -5,26 +5,26 @@ use std::fmt::Write as _;
 
 use anyhow::{Context, bail, ensure};
 use stickycas_model::byzantine::{Collude, LateAppend, Strategy};
-use stickycas_model::explore::{Doing, Role, Setup, Step, Turns, Witness};
+use stickycas_model::explore::{Action, ProcessKind, ScheduleClass, Setup, Transition, Witness};
 use stickycas_model::params::AppendWindow;
 use stickycas_model::types::{AccessNumber, ProcessId, Value};
 
 use crate::scenario::Scenario;
 
 /// The phases, each as a sentence.
-pub(super) fn sentences(steps: &[Step]) -> Vec<String> {
+pub(super) fn sentences(steps: &[Transition]) -> Vec<String> {
     (1..).zip(steps).map(|(phase, step)| sentence(phase, step)).collect()
 }
 
-fn sentence(phase: u64, step: &Step) -> String {
-    let roles = step.seated.iter().map(|(process, role)| match role {
-        Role::Byzantine => format!("{process} is Byzantine"),
-        Role::Correct(value) => format!("{process} proposes {}", text_of(*value)),
+fn sentence(phase: u64, step: &Transition) -> String {
+    let roles = step.kinds.iter().map(|(process, role)| match role {
+        ProcessKind::Byzantine => format!("{process} is Byzantine"),
+        ProcessKind::Correct(value) => format!("{process} proposes {}", text_of(*value)),
     });
     let accesses = step.accesses.iter().map(|(process, doing)| match doing {
-        Doing::Follow => format!("{process} follows the algorithm"),
-        Doing::Append(value) => format!("{process} appends {}", text_of(*value)),
-        Doing::Read => format!("{process} reads"),
+        Action::Follow => format!("{process} follows the algorithm"),
+        Action::Append(value) => format!("{process} appends {}", text_of(*value)),
+        Action::Read => format!("{process} reads"),
     });
     let said: Vec<String> = roles.chain(accesses).collect();
     let said = if said.is_empty() { "nobody has anything ready".to_owned() } else { said.join(", ") };
@@ -47,13 +47,13 @@ fn text_of(index: u8) -> String {
 /// conduct of a Byzantine process for which there is no strategy.
 pub(super) fn scenario(setup: &Setup, witness: &Witness) -> anyhow::Result<String> {
     ensure!(
-        setup.turns == Turns::Ascending,
+        setup.schedule == ScheduleClass::Ascending,
         "only the ascending order of warps can be written as a scenario"
     );
-    let mut roles: BTreeMap<ProcessId, Role> = BTreeMap::new();
-    let mut conduct: BTreeMap<ProcessId, Vec<Doing>> = BTreeMap::new();
-    for step in &witness.steps {
-        roles.extend(step.seated.iter().copied());
+    let mut roles: BTreeMap<ProcessId, ProcessKind> = BTreeMap::new();
+    let mut conduct: BTreeMap<ProcessId, Vec<Action>> = BTreeMap::new();
+    for step in &witness.transitions {
+        roles.extend(step.kinds.iter().copied());
         for &(process, doing) in &step.accesses {
             conduct.entry(process).or_default().push(doing);
         }
@@ -63,7 +63,7 @@ pub(super) fn scenario(setup: &Setup, witness: &Witness) -> anyhow::Result<Strin
             roles.get(&process).copied().with_context(|| format!("process {process} plays no part"))?;
         Ok((process, role))
     });
-    let parts: Vec<(ProcessId, Role)> = parts.collect::<anyhow::Result<_>>()?;
+    let parts: Vec<(ProcessId, ProcessKind)> = parts.collect::<anyhow::Result<_>>()?;
     let text = write(setup, witness, &parts, &conduct)?;
     Scenario::parse("the witness", &text, Some(1)).context("the witness makes no scenario")?;
     Ok(text)
@@ -72,17 +72,19 @@ pub(super) fn scenario(setup: &Setup, witness: &Witness) -> anyhow::Result<Strin
 fn write(
     setup: &Setup,
     witness: &Witness,
-    parts: &[(ProcessId, Role)],
-    conduct: &BTreeMap<ProcessId, Vec<Doing>>,
+    parts: &[(ProcessId, ProcessKind)],
+    conduct: &BTreeMap<ProcessId, Vec<Action>>,
 ) -> anyhow::Result<String> {
     let (n, p, r) = (setup.processes, setup.warp_size, setup.read_size);
     let window = match setup.window {
         AppendWindow::FirstAccess => "first_access",
         AppendWindow::Open => "open",
     };
-    let mut text =
-        format!("# Found by explore, the shortest there is inside the bound: {}.\n#\n", witness.fault.what);
-    for sentence in sentences(&witness.steps) {
+    let mut text = format!(
+        "# Found by explore, the shortest there is inside the bound: {}.\n#\n",
+        witness.violation.what
+    );
+    for sentence in sentences(&witness.transitions) {
         writeln!(text, "#   {sentence}")?;
     }
     write!(
@@ -95,14 +97,14 @@ fn write(
         let first: Vec<String> = winners(witness).iter().map(ToString::to_string).collect();
         writeln!(text, "arbiter = {{ priority = [{}] }}", first.join(", "))?;
     }
-    let proposal = |role: &Role| match role {
-        Role::Byzantine => setup.foreign,
-        Role::Correct(value) => *value,
+    let proposal = |role: &ProcessKind| match role {
+        ProcessKind::Byzantine => setup.foreign,
+        ProcessKind::Correct(value) => *value,
     };
     let proposals: Vec<String> =
         parts.iter().map(|(_, role)| format!("{:?}", text_of(proposal(role)))).collect();
     writeln!(text, "\n[proposals]\nvalues = [{}]", proposals.join(", "))?;
-    for (process, _) in parts.iter().filter(|(_, role)| *role == Role::Byzantine) {
+    for (process, _) in parts.iter().filter(|(_, role)| *role == ProcessKind::Byzantine) {
         let doings = conduct.get(process).map_or(&[][..], Vec::as_slice);
         let strategy = strategy(*process, doings)?;
         writeln!(text, "\n[[faults]]\nprocesses = [{process}]\nstrategy = \"{strategy}\"")?;
@@ -111,10 +113,10 @@ fn write(
 }
 
 /// The strategy that does so: it reads, and appends once.
-fn strategy(process: ProcessId, doings: &[Doing]) -> anyhow::Result<Strategy> {
+fn strategy(process: ProcessId, doings: &[Action]) -> anyhow::Result<Strategy> {
     let mut appends = (1..).zip(doings).filter_map(|(number, doing)| match doing {
-        Doing::Append(value) => Some((number, value_of(*value))),
-        Doing::Follow | Doing::Read => None,
+        Action::Append(value) => Some((number, value_of(*value))),
+        Action::Follow | Action::Read => None,
     });
     match (appends.next(), appends.next()) {
         (Some((1, value)), None) => Ok(Strategy::Collude(Collude { value })),
@@ -130,9 +132,9 @@ fn strategy(process: ProcessId, doings: &[Doing]) -> anyhow::Result<Strategy> {
 /// one order of priority says it all.
 fn winners(witness: &Witness) -> Vec<ProcessId> {
     let mut winners = Vec::new();
-    for step in &witness.steps {
+    for step in &witness.transitions {
         if let Some(&(process, doing)) = step.accesses.first()
-            && doing != Doing::Read
+            && doing != Action::Read
             && !winners.contains(&process)
         {
             winners.push(process);

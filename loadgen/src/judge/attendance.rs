@@ -17,7 +17,7 @@ use crate::scenario::Scenario;
 
 /// So long after its decision was seen a process is expected to report; then the decision stands for a report. A
 /// client that finds the judge gone tries again within [`RetryPolicy::longest`](stickycas_client::RetryPolicy).
-const GRACE: Duration = Duration::from_secs(6);
+pub const REPORT_GRACE: Duration = Duration::from_secs(6);
 /// Between two lines that say how many have joined.
 const TELL_AGAIN: Duration = Duration::from_secs(1);
 
@@ -141,7 +141,7 @@ impl Ends for Attendance<'_> {
             matches!(self.scenario.cast.part(process).map(|part| &part.role), Some(Role::Attacker(_)))
         };
         for (process, value) in happened.decided.iter().filter(|(process, _)| !attacks(**process)) {
-            let until = || (value.clone(), Instant::now() + GRACE);
+            let until = || (value.clone(), Instant::now() + REPORT_GRACE);
             self.decided.entry(*process).or_insert_with(until);
         }
         if happened.joined != self.joined {

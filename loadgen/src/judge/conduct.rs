@@ -5,8 +5,10 @@ use stickycas_model::types::ProcessId;
 use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
 use stickycas_proto::v1::RefusalReason;
 
+use super::desk::Desk;
+use super::instance::judge;
+use super::options::Options;
 use super::series::{Series, Underway};
-use super::{Desk, Options, judge};
 use crate::perturb::Plan;
 use crate::record::Record;
 use crate::run::{Site, counted, create};

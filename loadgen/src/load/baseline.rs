@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::figures::{Figure, Figures};
-use super::result::Failed;
+use super::threshold::Failed;
 
 /// The figures that are compared, where both results have them.
 const COMPARED: [&str; 9] = [

@@ -22,12 +22,6 @@ pub(super) struct Drawn {
     pub(super) watched: bool,
 }
 
-/// Bytes that so many different values need.
-pub(super) fn value_bytes(distinct: u32) -> u32 {
-    let longest = proposals::values(distinct).last().map_or(1, |value| value.as_bytes().len());
-    u32::try_from(longest).unwrap_or(u32::MAX)
-}
-
 impl Drawn {
     /// See the type.
     pub(super) fn instance(profile: &Profile, number: u64) -> Self {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use stickycas_model::judge::Outcome;
 use stickycas_model::types::Value;
 
-use super::engine::Who;
+use super::principal::Principal;
 use super::seen::{Finding, Seen};
 use crate::record::Record;
 
@@ -37,7 +37,7 @@ pub(super) struct Judgement {
 pub(super) struct Excused {
     /// What the history shows without it.
     pub(super) outcome: Outcome,
-    pub(super) accused: Vec<Who>,
+    pub(super) accused: Vec<Principal>,
 }
 
 /// What the correct processes of an instance saw: the evidence if there is no history, for instance because who
@@ -179,7 +179,7 @@ pub(super) struct Bench {
     /// the end: a refusal may come later than the history that tells of it.
     accusing: Vec<Judgement>,
     /// How many more there are, of which nothing else is kept but what they are if it is true, and whom they accuse.
-    more_accusing: HashMap<(Outcome, Vec<Who>), u64>,
+    more_accusing: HashMap<(Outcome, Vec<Principal>), u64>,
 }
 
 impl Bench {
@@ -195,8 +195,8 @@ impl Bench {
     }
 
     /// Everything and the evidence, now that it is known who was refused for having sent too much.
-    pub(super) fn settle(mut self, over_quota: &HashSet<Who>) -> (Judged, Vec<Evidence>) {
-        let rightly = |accused: &[Who]| accused.iter().all(|who| over_quota.contains(who));
+    pub(super) fn settle(mut self, over_quota: &HashSet<Principal>) -> (Judged, Vec<Evidence>) {
+        let rightly = |accused: &[Principal]| accused.iter().all(|who| over_quota.contains(who));
         let mut right = 0;
         for mut judgement in std::mem::take(&mut self.accusing) {
             let excused = judgement.if_excused();
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn who_is_accused_of_having_sent_too_much_is_excused_only_if_it_was_refused_for_it() {
-        let who = |process| Who { group: 0, process: ProcessId::new(process).unwrap() };
+        let who = |process| Principal { group: 0, process: ProcessId::new(process).unwrap() };
         let accusing = || {
             let mut bench = Bench::default();
             bench.take(found(Outcome::Valid));
@@ -307,7 +307,7 @@ mod tests {
             }
             bench
         };
-        let counts = |refused: &[Who]| {
+        let counts = |refused: &[Principal]| {
             let (judged, _) = accusing().settle(&refused.iter().copied().collect());
             (judged.valid, judged.outside, judged.violation, judged.reasons.len())
         };

@@ -15,7 +15,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use stickycas_proto::v1::RefusalReason;
 
-use super::engine::Who;
+use super::principal::Principal;
 
 /// Significant digits of a measured value.
 const DIGITS: u8 = 3;
@@ -264,7 +264,7 @@ pub(super) struct Meter {
     /// The phase of the last answer that came.
     phase: AtomicU64,
     /// Whom the server has refused for sending more than they may.
-    over_quota: Mutex<HashSet<Who>>,
+    over_quota: Mutex<HashSet<Principal>>,
     /// Whether it counts in figures or not.
     messages: Mutex<Messages>,
 }
@@ -323,7 +323,7 @@ impl Meter {
     }
 
     /// The server has refused this principal for this reason, whether that counts in figures or not.
-    pub(super) fn refused(&self, who: Who, reason: RefusalReason) {
+    pub(super) fn refused(&self, who: Principal, reason: RefusalReason) {
         use RefusalReason::{RateExceeded, TooManyConnections, TooManyStreams, TooManyWaiting};
         if matches!(reason, RateExceeded | TooManyConnections | TooManyStreams | TooManyWaiting) {
             self.over_quota.lock().expect("nobody panics while holding it").insert(who);
@@ -342,7 +342,7 @@ impl Meter {
     }
 
     /// Whom the server has refused until now for sending more than they may, which is an offence (B2).
-    pub(super) fn over_quota(&self) -> HashSet<Who> {
+    pub(super) fn over_quota(&self) -> HashSet<Principal> {
         self.over_quota.lock().expect("nobody panics while holding it").clone()
     }
 

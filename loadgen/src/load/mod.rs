@@ -10,6 +10,7 @@
 //! | `profile/` | the load as a file, with flags in the place of keys |
 //! | `arrivals` | when instances begin in an open loop |
 //! | `draw` | seed and proposals of each instance |
+//! | `attach_codec/` | the client's side of Attach without the generated types |
 //! | `engine/` | plays the instances: pacing, connections, one instance from its start to its verdict |
 //! | `recorder` | second by second: sums, rows for plots, the HDR log |
 //! | `measure`, `figures` | histograms by label; percentiles, counts and rates by name |
@@ -17,12 +18,12 @@
 //! | `judged` | the verdict of all of them together |
 //! | `result`, `host` | the result, which all formats start from; the machine it was made on |
 //! | `server` | what the server is, and what it counted meanwhile |
-//! | `live` | how it stands while it runs |
 //! | `merge`, `baseline` | results of several generators as one; a result beside an earlier one |
 //! | `limit` | the highest rate at which conditions hold |
 //! | `threshold` | conditions under which a run has failed |
 
 pub mod arrivals;
+pub mod attach_codec;
 pub mod baseline;
 mod draw;
 pub mod engine;
@@ -30,9 +31,9 @@ pub mod figures;
 pub mod host;
 pub mod judged;
 pub mod limit;
-pub mod live;
 pub mod measure;
 pub mod merge;
+mod principal;
 pub mod profile;
 pub mod recorder;
 pub mod result;

@@ -99,6 +99,12 @@ impl Recorder {
         &self.histograms
     }
 
+    /// Second by second until now.
+    #[must_use]
+    pub fn seconds(&self) -> &[Second] {
+        &self.seconds
+    }
+
     /// With everything in its log.
     pub(super) fn finished(mut self) -> Self {
         self.write(self.last);

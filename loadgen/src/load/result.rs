@@ -15,7 +15,7 @@ use super::measure::{Histograms, Messages};
 use super::profile::{Pacing, Profile};
 use super::recorder::Second;
 use super::server::ServerSide;
-use super::threshold::Threshold;
+use super::threshold::{Failed, Threshold};
 use crate::record::{HARNESS_FAILED, exit_code};
 
 /// Version of the form of a result. Raised when a field changes its meaning or goes away.
@@ -67,14 +67,12 @@ pub struct LoadResult {
     pub profiles: Vec<String>,
 }
 
-/// A condition that failed the run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Failed {
-    /// As it was written.
-    pub condition: String,
-    /// The value of its figure, in nanoseconds if it is a latency; `None`: there was nothing to measure.
-    pub value: Option<f64>,
-}
+/// The file of a [`LoadResult`] in its folder.
+pub const RESULT_FILE: &str = "result.json";
+/// The file of the HDR log.
+pub const LOG_FILE: &str = "latencies.hlog";
+/// The file of what happened second by second.
+pub const SECONDS_FILE: &str = "seconds.csv";
 
 /// A result with what is too large for one file of JSON.
 #[derive(Clone, Debug)]

@@ -57,6 +57,15 @@ pub enum ThresholdError {
     },
 }
 
+/// A condition that failed the run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Failed {
+    /// As it was written.
+    pub condition: String,
+    /// The value of its figure, in nanoseconds if it is a latency; `None`: there was nothing to measure.
+    pub value: Option<f64>,
+}
+
 impl Threshold {
     /// Whether the condition holds for this value of its figure.
     #[must_use]

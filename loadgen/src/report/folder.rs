@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::read::{Folder, FolderError};
 use super::{json, table};
+use crate::atomic_files::write_folder;
 use crate::environment::Environment;
 use crate::record::{How, Record};
 
@@ -77,7 +78,7 @@ impl Harness {
 /// `to` exists already, or it cannot be written.
 pub fn write(record: &Record, environment: &Environment, to: Option<&Path>) -> io::Result<PathBuf> {
     let name = format!("{}-{}", record.scenario.name, record.scenario.seed);
-    write_whole(to, &Path::new(DEFAULT_PARENT).join(name), |folder| fill(folder, record, environment))
+    write_folder(to, &Path::new(DEFAULT_PARENT).join(name), |folder| fill(folder, record, environment))
 }
 
 /// Writes the folder of a run as the first of `wanted`, `wanted-2`, ... that does not exist. Returns where it is.
@@ -85,46 +86,7 @@ pub fn write(record: &Record, environment: &Environment, to: Option<&Path>) -> i
 /// # Errors
 /// It cannot be written.
 pub fn write_at_first_free(record: &Record, environment: &Environment, wanted: &Path) -> io::Result<PathBuf> {
-    write_whole(None, wanted, |folder| fill(folder, record, environment))
-}
-
-/// Has a folder filled beside its place and moves it there; without `to`, to the first of `default`, `default-2`, ...
-/// that does not exist.
-pub(crate) fn write_whole(
-    to: Option<&Path>,
-    default: &Path,
-    fill: impl FnOnce(&Path) -> io::Result<()>,
-) -> io::Result<PathBuf> {
-    let temporary = beside(to.unwrap_or(default))?;
-    let written = fill(&temporary).and_then(|()| match to {
-        Some(to) => place(&temporary, to).map(|()| to.to_owned()),
-        None => place_at_first_free(&temporary, default),
-    });
-    if written.is_err() {
-        // What is left of it is of no use; that it cannot be removed either is not the news.
-        let _ = fs::remove_dir_all(&temporary);
-    }
-    written
-}
-
-/// Whether something is at this place that a run folder must not replace: anything but an empty folder.
-#[must_use]
-pub fn is_taken(place: &Path) -> bool {
-    match fs::read_dir(place) {
-        Ok(mut entries) => entries.next().is_some(),
-        Err(_) => place.symlink_metadata().is_ok(),
-    }
-}
-
-/// A new folder beside this path, on the same file system.
-fn beside(path: &Path) -> io::Result<PathBuf> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", parent.display()));
-    fs::create_dir_all(parent).map_err(named)?;
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let temporary = parent.join(format!(".{name}.{}.{:08x}", std::process::id(), rand::random::<u32>()));
-    fs::create_dir(&temporary).map_err(named)?;
-    Ok(temporary)
+    write_folder(None, wanted, |folder| fill(folder, record, environment))
 }
 
 fn fill(folder: &Path, record: &Record, environment: &Environment) -> io::Result<()> {
@@ -145,38 +107,4 @@ fn lines<T: Serialize>(path: &Path, records: &[T]) -> io::Result<()> {
         file.write_all(b"\n")?;
     }
     file.into_inner()?.sync_all()
-}
-
-/// Moves the finished folder to its place, where nothing may be yet.
-fn place(temporary: &Path, to: &Path) -> io::Result<()> {
-    // A rename would take the place of an empty folder.
-    if to.exists() {
-        return Err(exists_already(to));
-    }
-    fs::rename(temporary, to).map_err(|error| match error.kind() {
-        io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
-            exists_already(to)
-        }
-        kind => io::Error::new(kind, format!("{}: {error}", to.display())),
-    })
-}
-
-fn exists_already(path: &Path) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::AlreadyExists,
-        format!("{} exists already: give another --out", path.display()),
-    )
-}
-
-fn place_at_first_free(temporary: &Path, first: &Path) -> io::Result<PathBuf> {
-    let mut place_here = first.to_owned();
-    for number in 2_u32.. {
-        match place(temporary, &place_here) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                place_here = PathBuf::from(format!("{}-{number}", first.display()));
-            }
-            placed => return placed.map(|()| place_here),
-        }
-    }
-    Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{}: too many runs", first.display())))
 }

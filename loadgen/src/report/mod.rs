@@ -1,6 +1,7 @@
 //! What a run leaves behind, one file per format.
 
 pub mod batch;
+pub mod campaign;
 pub mod campaign_table;
 pub mod folder;
 mod html;

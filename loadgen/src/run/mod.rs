@@ -18,6 +18,7 @@ pub(crate) mod collect;
 pub(crate) mod conclude;
 mod counts;
 pub(crate) mod ends;
+mod options;
 mod processes;
 mod server;
 mod site;
@@ -25,7 +26,6 @@ mod starter;
 mod supervisor;
 mod task;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -38,6 +38,7 @@ use self::collect::Collector;
 use self::conclude::conclude;
 pub use self::counts::counted;
 use self::ends::{Waiting, await_byzantine, await_correct, await_ended};
+pub use self::options::{DEFAULT_STALL, Options};
 pub use self::server::OwnServer;
 pub(crate) use self::site::principal;
 pub use self::site::{COORDINATOR, Site};
@@ -46,30 +47,8 @@ use crate::progress::Progress;
 use crate::record::{How, Record};
 use crate::scenario::Scenario;
 
-/// Default for [`Options::stall`].
-pub const DEFAULT_STALL: Duration = Duration::from_secs(60);
 /// When a run is given up, correct processes have so long to report.
 const TIME_TO_REPORT: Duration = Duration::from_secs(5);
-
-/// How to run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The program that plays a process when called with `client propose`, one child process for each. `None`:
-    /// processes are tasks of this process.
-    pub program: Option<PathBuf>,
-    /// Give up waiting after so long without any event, beyond what the instance itself may wait.
-    pub stall: Duration,
-    /// Show no progress.
-    pub quiet: bool,
-}
-
-impl Options {
-    /// Processes as tasks, and no progress shown.
-    #[must_use]
-    pub fn in_process() -> Self {
-        Self { program: None, stall: DEFAULT_STALL, quiet: true }
-    }
-}
 
 /// Runs a scenario on a site and judges it.
 ///

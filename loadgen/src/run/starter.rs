@@ -6,9 +6,10 @@ use stickycas_proto::names::InstanceId;
 
 use super::collect::Happened;
 use super::ends::{Ending, Ends};
+use super::options::Options;
 use super::processes::Processes;
 use super::site::Site;
-use super::{Options, supervisor, task};
+use super::{supervisor, task};
 use crate::scenario::Scenario;
 
 /// Starts processes: all at first, save those that come late.

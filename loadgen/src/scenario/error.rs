@@ -7,8 +7,6 @@ use std::path::PathBuf;
 use serde::de::DeserializeOwned;
 use stickycas_model::byzantine::WireAttack;
 
-use super::overrides::OverrideError;
-
 /// Why a scenario is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
@@ -26,6 +24,16 @@ pub enum ScenarioError {
     /// Something is wrong with it through a value that took the place of the file's.
     #[error(transparent)]
     Overridden(OverrideError),
+}
+
+/// What is wrong with a value that was to take the place of a scenario's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{origin}: {reason}")]
+pub struct OverrideError {
+    /// Where it came from: the flag with its argument, or file and line.
+    pub origin: String,
+    /// What is wrong with it and what to do.
+    pub reason: String,
 }
 
 /// Why the simulator has nothing to show of a scenario.

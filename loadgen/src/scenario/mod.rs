@@ -9,10 +9,10 @@ pub(crate) mod check;
 mod error;
 pub(crate) mod file;
 mod overrides;
+mod read;
 mod template;
 pub(crate) mod write;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use stickycas_model::cast::Cast;
@@ -21,8 +21,8 @@ use stickycas_model::params::Params;
 use stickycas_model::sim;
 
 pub(crate) use self::error::{Fault, read_toml};
-pub use self::error::{NeedsNetwork, Problem, ScenarioError};
-pub use self::overrides::{OverrideError, Overrides};
+pub use self::error::{NeedsNetwork, OverrideError, Problem, ScenarioError};
+pub use self::overrides::Overrides;
 pub use self::template::Template;
 
 /// The largest seed: the largest integer of a TOML file.
@@ -46,59 +46,6 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// Reads and checks a scenario file. `seed` takes the place of the file's; if neither is given, one is
-    /// drawn.
-    ///
-    /// # Errors
-    /// The file cannot be read, or the first thing in it that is wrong.
-    pub fn load(path: &Path, seed: Option<u64>) -> Result<Self, ScenarioError> {
-        Self::load_with(path, seed, &Overrides::default())
-    }
-
-    /// The same with these values in the place of the file's.
-    ///
-    /// # Errors
-    /// As for [`Scenario::load`]; what one of these values makes wrong is told by where it came from.
-    pub fn load_with(path: &Path, seed: Option<u64>, overrides: &Overrides) -> Result<Self, ScenarioError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| ScenarioError::Unreadable { path: path.to_owned(), error })?;
-        Self::parse_with(&path.display().to_string(), &text, seed, overrides)
-    }
-
-    /// Checks a scenario given as the text of a file, named `file` in errors. `seed` as for [`Scenario::load`].
-    ///
-    /// # Errors
-    /// The first thing that is wrong, with its line.
-    pub fn parse(file: &str, text: &str, seed: Option<u64>) -> Result<Self, ScenarioError> {
-        Self::parse_with(file, text, seed, &Overrides::default())
-    }
-
-    /// The same with these values in the place of the text's.
-    ///
-    /// # Errors
-    /// As for [`Scenario::parse`]; what one of these values makes wrong is told by where it came from.
-    pub fn parse_with(
-        file: &str,
-        text: &str,
-        seed: Option<u64>,
-        overrides: &Overrides,
-    ) -> Result<Self, ScenarioError> {
-        let checked = read_toml::<file::File>(text).and_then(|mut written| {
-            overrides.apply(&mut written, text.len())?;
-            check::check(&written, seed)
-        });
-        checked.map_err(|fault| match overrides.blame(text.len(), &fault) {
-            Some(error) => ScenarioError::Overridden(error),
-            None => ScenarioError::Invalid(Problem::new(file, text, fault)),
-        })
-    }
-
-    /// The same scenario as the text of a file in which nothing is left to defaults or draws.
-    #[must_use]
-    pub fn to_toml(&self) -> String {
-        write::to_toml(self)
-    }
-
     /// Whether the simulator can show what the scenario is about.
     ///
     /// # Errors
@@ -109,8 +56,8 @@ impl Scenario {
 
     /// The scenario as the simulator takes it.
     #[must_use]
-    pub fn plan(&self) -> sim::Plan {
-        sim::Plan { params: Arc::clone(&self.params), cast: self.cast.clone(), seed: self.seed }
+    pub fn plan(&self) -> sim::SimPlan {
+        sim::SimPlan { params: Arc::clone(&self.params), cast: self.cast.clone(), seed: self.seed }
     }
 }
 

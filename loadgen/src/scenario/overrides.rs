@@ -11,7 +11,7 @@ use stickycas_model::params::{AppendWindow, Order};
 use stickycas_model::types::ProcessId;
 use toml::Spanned;
 
-use super::error::{Fault, read_toml};
+use super::error::{Fault, OverrideError, read_toml};
 use super::file::{Arbiter, File, Instance};
 
 /// Values that take the place of a scenario's. Of two for one key the later one holds.
@@ -25,16 +25,6 @@ struct Override {
     key: String,
     /// `key = value`, in one line, with its end.
     line: String,
-}
-
-/// What is wrong with a value that was to take the place of a scenario's.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{origin}: {reason}")]
-pub struct OverrideError {
-    /// Where it came from: the flag with its argument, or file and line.
-    pub origin: String,
-    /// What is wrong with it and what to do.
-    pub reason: String,
 }
 
 impl Overrides {

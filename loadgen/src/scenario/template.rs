@@ -69,7 +69,7 @@ impl Template {
     ///
     /// # Errors
     /// As for [`Template::with_seed`]; the plan is then as it was.
-    pub fn redraw(&self, seed: u64, plan: &mut sim::Plan) -> Result<(), ScenarioError> {
+    pub fn redraw(&self, seed: u64, plan: &mut sim::SimPlan) -> Result<(), ScenarioError> {
         if self.written.draws_parts() {
             *plan = self.with_seed(seed)?.plan();
             return Ok(());

@@ -84,20 +84,25 @@ enum Does<'a> {
     Attack(WireAttack),
 }
 
-pub(super) fn to_toml(scenario: &Scenario) -> String {
-    let spec = scenario.params.spec();
-    let file = File {
-        name: &scenario.name,
-        about: &scenario.about,
-        expect: scenario.expect,
-        late: scenario.cast.late(),
-        faulty: scenario.cast.faulty(),
-        instance: Instance::of(spec, &spec.arbiter, Some(scenario.seed)),
-        proposals: Proposals { values: scenario.cast.parts().map(|(_, part)| &part.proposal).collect() },
-        faults: faults(scenario),
-    };
-    let text = toml::to_string(&file).expect("a checked scenario has nothing that TOML cannot hold");
-    format!("# The scenario as it was run: every default, draw and seed filled in.\n\n{text}")
+impl Scenario {
+    /// The same scenario as the text of a file in which nothing is left to defaults or draws.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        let scenario = self;
+        let spec = scenario.params.spec();
+        let file = File {
+            name: &scenario.name,
+            about: &scenario.about,
+            expect: scenario.expect,
+            late: scenario.cast.late(),
+            faulty: scenario.cast.faulty(),
+            instance: Instance::of(spec, &spec.arbiter, Some(scenario.seed)),
+            proposals: Proposals { values: scenario.cast.parts().map(|(_, part)| &part.proposal).collect() },
+            faults: faults(scenario),
+        };
+        let text = toml::to_string(&file).expect("a checked scenario has nothing that TOML cannot hold");
+        format!("# The scenario as it was run: every default, draw and seed filled in.\n\n{text}")
+    }
 }
 
 /// A duration as files write it.

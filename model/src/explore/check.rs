@@ -1,20 +1,19 @@
-//! What must hold in every state, besides the rules of [`crate::invariants`], to which every event has been shown
-//! on the way.
+//! The properties that are checked in every state, besides the rules of [`crate::invariants`], which see every event.
 
 use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::setup::{Ground, Turns};
-use super::world::{Actor, Fault, World};
+use super::search_state::{CorrectProcess, RuleViolation, SearchState};
+use super::setup::{ScheduleClass, Space};
 use crate::bounds::{phase_bound, strong_validity};
 use crate::params::AppendWindow;
 use crate::process::{Act, mode};
 use crate::types::Value;
 
-/// What can come of a run, as far as validity is concerned (V2, V3).
+/// The outcome of a run, as far as validity is concerned (V2, V3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Fact {
+pub struct ValidityOutcome {
     /// Byzantine processes.
     pub byzantine: u32,
     /// Correct processes that missed their first phase.
@@ -26,100 +25,107 @@ pub struct Fact {
 }
 
 /// Checks one state.
-pub(super) fn check(ground: &Ground, world: &World) -> Result<(), Fault> {
-    world.actors().try_for_each(|actor| {
-        prefix(world, actor)?;
-        decision(ground, world, actor)?;
-        in_time(ground, world, actor)
+pub(super) fn check(space: &Space, state: &SearchState) -> Result<(), RuleViolation> {
+    state.correct_processes().try_for_each(|correct| {
+        prefix(state, correct)?;
+        decision(space, state, correct)?;
+        in_time(space, state, correct)
     })?;
-    let decisions: BTreeSet<&Value> = world.actors().filter_map(Actor::decision).collect();
-    if ground.setup.agreement && decisions.len() > 1 {
-        let decided: Vec<String> = world
-            .actors()
-            .filter_map(|actor| Some(format!("process {} decided {}", actor.view.me, actor.decision()?)))
+    let decisions: BTreeSet<&Value> =
+        state.correct_processes().filter_map(CorrectProcess::decision).collect();
+    if space.setup.agreement && decisions.len() > 1 {
+        let decided: Vec<String> = state
+            .correct_processes()
+            .filter_map(|correct| {
+                Some(format!("process {} decided {}", correct.view.me, correct.decision()?))
+            })
             .collect();
-        return Err(Fault::new("V1", format!("no agreement: {}", decided.join(", "))));
+        return Err(RuleViolation::new("V1", format!("no agreement: {}", decided.join(", "))));
     }
-    validity(ground, world)
+    validity(space, state)
 }
 
-/// What a process holds stands in the list (R2), and goes on standing there (A3).
-fn prefix(world: &World, actor: &Actor) -> Result<(), Fault> {
-    let differs = actor.view.held().find(|(position, value)| {
-        world.machine.list().get(*position).is_none_or(|entry| entry.value != **value)
+/// The entries that a process holds stand in the list (R2), for good (A3).
+fn prefix(state: &SearchState, correct: &CorrectProcess) -> Result<(), RuleViolation> {
+    let differs = correct.view.held().find(|(position, value)| {
+        state.machine.list().get(*position).is_none_or(|entry| entry.value != **value)
     });
     match differs {
         None => Ok(()),
-        Some((position, value)) => Err(Fault::new(
+        Some((position, value)) => Err(RuleViolation::new(
             "R2",
             format!(
                 "process {} holds {value} from position {position}; it does not stand there",
-                actor.view.me
+                correct.view.me
             ),
         )),
     }
 }
 
 /// Under `first_access` a decision is the mode of the sealed list, and nothing is decided only if that is empty (D1).
-fn decision(ground: &Ground, world: &World, actor: &Actor) -> Result<(), Fault> {
-    if ground.setup.window == AppendWindow::Open || !actor.has_ended() {
+fn decision(space: &Space, state: &SearchState, correct: &CorrectProcess) -> Result<(), RuleViolation> {
+    if space.setup.window == AppendWindow::Open || !correct.has_ended() {
         return Ok(());
     }
-    let me = actor.view.me;
-    let list = world.machine.list();
+    let me = correct.view.me;
+    let list = state.machine.list();
     let of_list = mode(list.iter().map(|entry| &entry.value));
-    if !world.machine.sealed() {
-        return Err(Fault::new("D1", format!("process {me} came to its end before the list was sealed")));
+    if !state.machine.sealed() {
+        return Err(RuleViolation::new(
+            "D1",
+            format!("process {me} came to its end before the list was sealed"),
+        ));
     }
-    match (&actor.next, of_list) {
+    match (&correct.next, of_list) {
         (Act::Decide(value), Some(mode)) if value == mode => Ok(()),
         (Act::Silent, None) => Ok(()),
-        (next, mode) => Err(Fault::new(
+        (next, mode) => Err(RuleViolation::new(
             "D1",
             format!("process {me} ends with {next:?}; the mode of the list is {mode:?}"),
         )),
     }
 }
 
-/// Whoever has not decided has phases left to do so (D2).
-fn in_time(ground: &Ground, world: &World, actor: &Actor) -> Result<(), Fault> {
-    let bound = phase_bound(&ground.params, actor.missed.into()).get();
-    let me = actor.view.me;
-    let ended_in = actor.view.phase.filter(|_| actor.has_ended());
+/// A process that has not decided has phases left to do so (D2).
+fn in_time(space: &Space, state: &SearchState, correct: &CorrectProcess) -> Result<(), RuleViolation> {
+    let bound = phase_bound(&space.params, correct.missed.into()).get();
+    let me = correct.view.me;
+    let ended_in = correct.view.phase.filter(|_| correct.has_ended());
     let in_time = match ended_in {
         Some(phase) => phase.get() <= bound,
-        None => world.phases < bound,
+        None => state.phases < bound,
     };
-    if ground.setup.turns == Turns::Any || in_time {
+    if space.setup.schedule == ScheduleClass::Any || in_time {
         return Ok(());
     }
-    Err(Fault::new("D2", format!("process {me} has not decided by phase {bound}")))
+    Err(RuleViolation::new("D2", format!("process {me} has not decided by phase {bound}")))
 }
 
 /// Within the bound the decision was proposed by a correct process (V3).
-fn validity(ground: &Ground, world: &World) -> Result<(), Fault> {
-    let Some(fact) = fact(world, ground) else { return Ok(()) };
-    let f = u64::from(fact.byzantine) + u64::from(fact.late);
-    let promised = ground.setup.window == AppendWindow::FirstAccess
-        && strong_validity(&ground.params, f, fact.values.into()).is_ok();
-    if promised && !fact.strong {
-        let what = format!("the decision is of no correct process, with f = {f} and |Vc| = {}", fact.values);
-        return Err(Fault::new("V3", what));
+fn validity(space: &Space, state: &SearchState) -> Result<(), RuleViolation> {
+    let Some(outcome) = outcome(state, space) else { return Ok(()) };
+    let f = u64::from(outcome.byzantine) + u64::from(outcome.late);
+    let promised = space.setup.window == AppendWindow::FirstAccess
+        && strong_validity(&space.params, f, outcome.values.into()).is_ok();
+    if promised && !outcome.strong {
+        let what =
+            format!("the decision is of no correct process, with f = {f} and |Vc| = {}", outcome.values);
+        return Err(RuleViolation::new("V3", what));
     }
     Ok(())
 }
 
-/// What came of a run that is over; `None` if it is not, or if nobody decided.
-pub(super) fn fact(world: &World, ground: &Ground) -> Option<Fact> {
-    if !world.is_over() {
+/// The outcome of a run; `None` if the run is not over, or if no correct process decided.
+pub(super) fn outcome(state: &SearchState, space: &Space) -> Option<ValidityOutcome> {
+    if !state.is_over() {
         return None;
     }
-    let values = world.correct_values();
-    let decisions = world.actors().filter_map(Actor::decision);
-    let strong = decisions.map(|value| values >> ground.index_of(value) & 1 == 1);
-    Some(Fact {
-        byzantine: world.byzantine(),
-        late: world.late(),
+    let values = state.correct_values();
+    let decisions = state.correct_processes().filter_map(CorrectProcess::decision);
+    let strong = decisions.map(|value| values >> space.index_of(value) & 1 == 1);
+    Some(ValidityOutcome {
+        byzantine: state.byzantine(),
+        late: state.late(),
         values: values.count_ones(),
         strong: strong.min()?,
     })

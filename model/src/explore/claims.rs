@@ -1,17 +1,17 @@
-//! What is claimed, as lists of searches, and what their results say of it.
+//! The claims of SPEC as lists of searches, and how their results decide them.
 //!
 //! | claim | what |
 //! | --- | --- |
 //! | a | under `open` agreement breaks inside the bound (SPEC section 9) |
-//! | b | under `first_access` it never does, whatever the order of warps; and whoever is correct decides in time (V1, D2) |
+//! | b | under `first_access` it never does, whatever the order of warps; and every correct process decides in time (V1, D2) |
 //! | c | with nobody late and a smaller value at hand, strong validity can be broken exactly when its bound is missed; with late processes it never breaks within the bound (V3) |
 //! | d | every rule that can be checked holds in every state, against all that Byzantine processes can do |
 
 use std::fmt;
 
-use super::check::Fact;
-use super::search::{Found, Way};
-use super::setup::{Adversary, Role, Setup, Turns};
+use super::check::ValidityOutcome;
+use super::search::{SearchOrder, SearchResult};
+use super::setup::{Adversary, ProcessKind, ScheduleClass, Setup};
 use crate::bounds::strong_validity;
 use crate::params::AppendWindow;
 
@@ -32,7 +32,7 @@ impl Claim {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::A, Self::B, Self::C, Self::D];
 
-    /// The largest n for which it is searched, unless somebody wants another.
+    /// The largest n for which it is searched by default.
     #[must_use]
     pub const fn largest(self) -> u32 {
         match self {
@@ -54,16 +54,16 @@ impl fmt::Display for Claim {
     }
 }
 
-/// What a search must come to for its claim to hold.
+/// The result that a search must have for its claim to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// It sees everything and finds no fault.
-    NoFault,
+    /// It visits every state and finds no violation.
+    NoViolation,
     /// It finds correct processes that decide differently.
     Disagreement,
     /// Either: which of the two is the result.
     Either,
-    /// No fault, and decisions that no correct process proposed are found exactly where the bound is missed.
+    /// No violation, and decisions that no correct process proposed are found exactly where the bound is missed.
     ExactBound,
 }
 
@@ -76,41 +76,43 @@ pub struct Task {
     pub part: &'static str,
     /// The search.
     pub setup: Setup,
-    /// How it goes.
-    pub way: Way,
-    /// What it must come to.
+    /// The order in which it visits states.
+    pub search_order: SearchOrder,
+    /// The result that it must have.
     pub expected: Expected,
 }
 
 impl Task {
     fn new(claim: Claim, part: &'static str, expected: Expected, setup: Setup) -> Self {
-        let way = if claim == Claim::A { Way::BreadthFirst } else { Way::DepthFirst };
-        Self { claim, part, setup, way, expected }
+        let search_order =
+            if claim == Claim::A { SearchOrder::BreadthFirst } else { SearchOrder::DepthFirst };
+        Self { claim, part, setup, search_order, expected }
     }
 
-    /// Why what was found speaks against the claim.
+    /// Whether the result supports the claim.
     ///
     /// # Errors
     /// The reason, in words.
-    pub fn judge(&self, found: &Found) -> Result<(), String> {
-        let fault = found.witness.as_ref().map(|witness| &witness.fault);
-        match (self.expected, fault) {
-            (Expected::Either | Expected::Disagreement, Some(fault)) if fault.rule == "V1" => Ok(()),
-            (_, Some(fault)) => Err(format!("{}: {}", fault.rule, fault.what)),
+    pub fn judge(&self, found: &SearchResult) -> Result<(), String> {
+        let violation = found.witness.as_ref().map(|witness| &witness.violation);
+        match (self.expected, violation) {
+            (Expected::Either | Expected::Disagreement, Some(violation)) if violation.rule == "V1" => Ok(()),
+            (_, Some(violation)) => Err(format!("{}: {}", violation.rule, violation.what)),
             (Expected::Disagreement, None) => Err("agreement was never broken".to_owned()),
             (Expected::ExactBound, None) => exact(&self.setup, found),
-            (Expected::Either | Expected::NoFault, None) => Ok(()),
+            (Expected::Either | Expected::NoViolation, None) => Ok(()),
         }
     }
 }
 
 /// Whether the decision can be the adversary's for exactly those f and |Vc| for which the bound is missed (V3).
-fn exact(setup: &Setup, found: &Found) -> Result<(), String> {
+fn exact(setup: &Setup, found: &SearchResult) -> Result<(), String> {
     let params = setup.params().map_err(|error| error.to_string())?;
     let n = setup.processes;
     for values in 1..=u32::from(setup.values - setup.foreign).min(n) {
         for byzantine in 0..=n - values {
-            let runs = |strong| found.facts.contains(&Fact { byzantine, late: 0, values, strong });
+            let runs =
+                |strong| found.outcomes.contains(&ValidityOutcome { byzantine, late: 0, values, strong });
             let (broken, promised) =
                 (runs(false), strong_validity(&params, byzantine.into(), values.into()).is_ok());
             if broken == promised || !(broken || runs(true)) {
@@ -136,13 +138,13 @@ pub fn tasks(claim: Claim, largest: u32) -> Vec<Task> {
 /// The example of SPEC section 9: n = 5, p = 1, r = 5, proposals a a . b b.
 #[must_use]
 pub fn section_9() -> Setup {
-    let [a, b] = [0, 1].map(Role::Correct);
-    Setup { cast: Some(vec![a, a, Role::Byzantine, b, b]), ..open(Setup::new(5, 1, 5)) }
+    let [a, b] = [0, 1].map(ProcessKind::Correct);
+    Setup { kinds: Some(vec![a, a, ProcessKind::Byzantine, b, b]), ..open(Setup::new(5, 1, 5)) }
 }
 
 /// As printed, in the order of the paper, inside the bound.
 fn open(setup: Setup) -> Setup {
-    Setup { window: AppendWindow::Open, turns: Turns::Ascending, inside_the_bound: true, ..setup }
+    Setup { window: AppendWindow::Open, schedule: ScheduleClass::Ascending, inside_the_bound: true, ..setup }
 }
 
 fn disagreement(largest: u32) -> Vec<Task> {
@@ -157,14 +159,14 @@ fn disagreement(largest: u32) -> Vec<Task> {
 }
 
 fn agreement(largest: u32) -> Vec<Task> {
-    let task = |part, setup| Task::new(Claim::B, part, Expected::NoFault, setup);
+    let task = |part, setup| Task::new(Claim::B, part, Expected::NoViolation, setup);
     let any = sizes(largest).map(|setup| task("agreement, any order of warps", setup));
     let three = sizes(largest.saturating_sub(1))
         .map(|setup| task("the same, three values", Setup { values: 3, ..setup }));
     let late = sizes(largest.saturating_sub(1))
         .map(|setup| task("the same, first phases missed", Setup { late: 1, ..setup }));
     let in_time = sizes(largest).map(|setup| {
-        let setup = Setup { turns: Turns::RoundBased, late: 2, ..setup };
+        let setup = Setup { schedule: ScheduleClass::RoundBased, late: 2, ..setup };
         task("termination, any order in each round", setup)
     });
     any.chain(three).chain(late).chain(in_time).collect()
@@ -173,7 +175,7 @@ fn agreement(largest: u32) -> Vec<Task> {
 fn bound(largest: u32) -> Vec<Task> {
     // r is of no account for what the list comes to hold, and the largest makes the shortest runs.
     let setup = |n, p| Setup {
-        turns: Turns::FirstRound,
+        schedule: ScheduleClass::FirstRound,
         values: 4,
         foreign: 1,
         validity: true,
@@ -186,18 +188,19 @@ fn bound(largest: u32) -> Vec<Task> {
     });
     let late = sizes().map(|(n, p)| {
         let setup = Setup { late: 1, ..setup(n, p) };
-        Task::new(Claim::C, "never broken within it, with late processes", Expected::NoFault, setup)
+        Task::new(Claim::C, "never broken within it, with late processes", Expected::NoViolation, setup)
     });
     exact.chain(late).collect()
 }
 
 fn rules(largest: u32) -> Vec<Task> {
     let full = |setup| Setup { adversary: Adversary::Full, late: 1, ..setup };
-    let sealed = sizes(largest)
-        .map(move |setup| Task::new(Claim::D, "every access, first_access", Expected::NoFault, full(setup)));
+    let sealed = sizes(largest).map(move |setup| {
+        Task::new(Claim::D, "every access, first_access", Expected::NoViolation, full(setup))
+    });
     let open = sizes(largest).map(move |setup| {
         let setup = Setup { window: AppendWindow::Open, agreement: false, ..full(setup) };
-        Task::new(Claim::D, "every access, open", Expected::NoFault, setup)
+        Task::new(Claim::D, "every access, open", Expected::NoViolation, setup)
     });
     sealed.chain(open).collect()
 }

@@ -1,14 +1,13 @@
-//! What tells states apart: everything on which the future of a run depends, packed into one number.
+//! The key of a state: everything on which the future of a run depends, packed into one number.
 //!
 //! The packing is exact: two states have the same key only if they agree in all that is packed. Nothing is
 //! hashed, so no state can be lost to a collision.
 //!
-//! Left out is what the machine and a view keep besides: numbers of accesses and phases, who won an entry and when,
-//! answers kept for those who ask again, offences counted, what was answered to an append. None of it decides
-//! anything that is answered later. The tests of [`crate::explore`] compare with a search that leaves out nothing.
+//! Left out is the rest of the machine and of a view: numbers of accesses and phases, the winner of an entry and its phase,
+//! kept answers, counts of offences, the answer to an append. No later answer depends on them. The tests of [`crate::explore`] compare with a search that leaves out nothing.
 
-use super::setup::{Ground, Role, Turns};
-use super::world::{Actor, Seat, World};
+use super::search_state::{CorrectProcess, SearchState, Slot};
+use super::setup::{ProcessKind, ScheduleClass, Space};
 use crate::params::AppendWindow;
 use crate::process::Act;
 use crate::types::WarpId;
@@ -28,20 +27,20 @@ impl Packed {
     }
 }
 
-impl Ground {
-    /// What the future of a state depends on.
-    pub(super) fn key(&self, world: &World) -> Key {
+impl Space {
+    /// The key of a state: all that its future depends on.
+    pub(super) fn key(&self, state: &SearchState) -> Key {
         let mut packed = Packed::default();
-        if self.setup.turns != Turns::Any {
-            packed.push(world.rounds.into(), self.round_radix());
+        if self.setup.schedule != ScheduleClass::Any {
+            packed.push(state.rounds.into(), self.round_radix());
         }
         if self.setup.validity {
-            packed.push(world.correct_values().into(), 1 << self.setup.values);
+            packed.push(state.correct_values().into(), 1 << self.setup.values);
         }
-        self.pack_list(&mut packed, world);
-        let mut warps: Vec<Key> = self.warps.iter().map(|warp| self.warp_key(world, *warp)).collect();
+        self.pack_list(&mut packed, state);
+        let mut warps: Vec<Key> = self.warps.iter().map(|warp| self.warp_key(state, *warp)).collect();
         let alike = self.params.processes() / self.params.warp_size();
-        if self.setup.symmetry && self.setup.turns != Turns::Ascending {
+        if self.setup.symmetry && self.setup.schedule != ScheduleClass::Ascending {
             warps[..alike as usize].sort_unstable();
         }
         for (warp, key) in self.warps.iter().zip(warps) {
@@ -64,17 +63,17 @@ impl Ground {
 
     /// Rounds count only where something is due by a round.
     fn round_radix(&self) -> u64 {
-        match self.setup.turns {
-            Turns::Any => 1,
-            Turns::RoundBased | Turns::FirstRound | Turns::Ascending => {
+        match self.setup.schedule {
+            ScheduleClass::Any => 1,
+            ScheduleClass::RoundBased | ScheduleClass::FirstRound | ScheduleClass::Ascending => {
                 u64::from(self.params.reads()) + u64::from(self.setup.late) + 3
             }
         }
     }
 
     /// The values of the list, each one more than its index; 0 behind the last.
-    fn pack_list(&self, packed: &mut Packed, world: &World) {
-        let list = world.machine.list();
+    fn pack_list(&self, packed: &mut Packed, state: &SearchState) {
+        let list = state.machine.list();
         let mut digits: Vec<u64> =
             list.iter().map(|entry| u64::from(self.index_of(&entry.value)) + 1).collect();
         if self.setup.lists_as_counts {
@@ -87,10 +86,10 @@ impl Ground {
     }
 
     /// What is particular to one warp and its members.
-    pub(super) fn warp_key(&self, world: &World, warp: WarpId) -> Key {
+    pub(super) fn warp_key(&self, state: &SearchState, warp: WarpId) -> Key {
         let members = self.params.members(warp);
         let mut codes: Vec<u64> =
-            members.map(|process| self.member_code(&world.seats[process.index()])).collect();
+            members.map(|process| self.member_code(&state.slots[process.index()])).collect();
         if self.setup.symmetry {
             codes.sort_unstable();
         }
@@ -98,10 +97,10 @@ impl Ground {
         for code in codes {
             packed.push(code, self.member_radix());
         }
-        let had = world.had[warp.index()];
-        packed.push(u64::from(had.first), 2);
-        packed.push(u64::from(had.in_this_round && self.setup.turns != Turns::Any), 2);
-        packed.push(u64::from(had.passed && self.passes), 2);
+        let progress = state.progress[warp.index()];
+        packed.push(u64::from(progress.first), 2);
+        packed.push(u64::from(progress.in_this_round && self.setup.schedule != ScheduleClass::Any), 2);
+        packed.push(u64::from(progress.passed && self.passes), 2);
         packed.0
     }
 
@@ -110,14 +109,14 @@ impl Ground {
         Key::from(self.member_radix()).checked_pow(members)?.checked_mul(8)
     }
 
-    fn member_code(&self, seat: &Seat) -> u64 {
-        match seat {
-            Seat::Empty => 0,
+    fn member_code(&self, slot: &Slot) -> u64 {
+        match slot {
+            Slot::Empty => 0,
             // A lean adversary is never silent.
-            Seat::Byzantine { spent, .. } => {
+            Slot::Byzantine { spent, .. } => {
                 1 + u64::from(*spent && self.setup.adversary == super::Adversary::Full)
             }
-            Seat::Correct(actor) => 3 + self.actor_code(actor),
+            Slot::Correct(correct) => 3 + self.correct_code(correct),
         }
     }
 
@@ -127,22 +126,22 @@ impl Ground {
     }
 
     /// A correct process: it has decided, or has nothing to decide, or has still to append, or reads.
-    fn actor_code(&self, actor: &Actor) -> u64 {
+    fn correct_code(&self, correct: &CorrectProcess) -> u64 {
         let (values, late) = (u64::from(self.setup.values), u64::from(self.setup.late) + 1);
-        let missed = u64::from(actor.missed).min(late - 1);
-        match &actor.next {
+        let missed = u64::from(correct.missed).min(late - 1);
+        match &correct.next {
             Act::Silent | Act::Crash => 0,
-            Act::Decide(value) => 1 + 2 * u64::from(self.index_of(value)) + u64::from(actor.missed > 0),
-            Act::Access { .. } if actor.is_new() => {
-                1 + 2 * values + u64::from(actor.proposal) * late + missed
+            Act::Decide(value) => 1 + 2 * u64::from(self.index_of(value)) + u64::from(correct.missed > 0),
+            Act::Access { .. } if correct.is_new() => {
+                1 + 2 * values + u64::from(correct.proposal) * late + missed
             }
-            Act::Access { .. } => 1 + 2 * values + values * late + self.holding(actor) * late + missed,
+            Act::Access { .. } => 1 + 2 * values + values * late + self.holding(correct) * late + missed,
         }
     }
 
     /// What it holds and knows. The entries themselves stand in the list.
-    fn holding(&self, actor: &Actor) -> u64 {
-        let view = &actor.view;
+    fn holding(&self, correct: &CorrectProcess) -> u64 {
+        let view = &correct.view;
         match self.setup.window {
             AppendWindow::FirstAccess => 2 * u64::from(view.end().get()) + u64::from(view.sealed),
             AppendWindow::Open => {
@@ -163,7 +162,7 @@ impl Ground {
     }
 }
 
-impl Role {
+impl ProcessKind {
     /// As it stands in a cast: `.` for Byzantine, else the value.
     #[must_use]
     pub fn letter(self) -> char {

@@ -1,104 +1,110 @@
-//! The search: from state to state until there is none left that was not seen.
+//! The search: from state to state until every reachable one is visited.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
-use super::check::{Fact, check, fact};
+use super::check::{ValidityOutcome, check, outcome};
 use super::key::Key;
-use super::setup::{Ground, Setup, SetupError};
-use super::steps::{Step, steps};
-use super::world::{Fault, World};
+use super::search_state::{RuleViolation, SearchState};
+use super::setup::{Setup, SetupError, Space};
+use super::successors::successors;
+use super::transition::Transition;
 
-/// Which state is looked at next.
+/// Which state is visited next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum SearchOrder {
     /// The last one found: little memory.
     DepthFirst,
-    /// The first one found: of all faults, one after the fewest phases is found.
+    /// The first one found: of all violations, one after the fewest phases is found.
     BreadthFirst,
 }
 
 /// What a search found.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct SearchResult {
     /// States that differ.
     pub states: u64,
     /// Phases executed to find them.
     pub transitions: u64,
-    /// The most phases on the way to a state.
+    /// The most phases on the path to a state.
     pub deepest: u64,
-    /// What can come of a run. Complete if [`Setup::validity`] is on.
-    pub facts: BTreeSet<Fact>,
-    /// The fault at which the search stopped; without one, it has seen everything.
+    /// The outcomes of runs. Complete if [`Setup::validity`] is on.
+    pub outcomes: BTreeSet<ValidityOutcome>,
+    /// The violation at which the search stopped; without one, it has visited every state.
     pub witness: Option<Witness>,
 }
 
-/// A fault with the way to it.
+/// A violation with the path to it.
 #[derive(Clone, Debug)]
 pub struct Witness {
-    /// What is broken.
-    pub fault: Fault,
+    /// The rule that is broken.
+    pub violation: RuleViolation,
     /// The phases that lead to it.
-    pub steps: Vec<Step>,
+    pub transitions: Vec<Transition>,
 }
 
-/// The way to a state, shared with those that go on from it.
-struct Trail {
-    step: Step,
-    before: Option<Rc<Trail>>,
+/// The path to a state, shared with the paths that continue it.
+struct Path {
+    transition: Transition,
+    before: Option<Rc<Path>>,
 }
 
 struct Node {
-    world: World,
-    trail: Option<Rc<Trail>>,
+    state: SearchState,
+    path: Option<Rc<Path>>,
 }
 
-/// Tries everything that the setup leaves open, up to the first fault.
+/// Tries everything that the setup leaves open, up to the first violation.
 ///
 /// # Errors
 /// If the setup makes no sense or is too large.
-pub fn search(setup: &Setup, way: Way) -> Result<Found, SetupError> {
-    let ground = Ground::new(setup)?;
-    Ok(walk(&ground, way, &mut |_| {}))
+pub fn search(setup: &Setup, order: SearchOrder) -> Result<SearchResult, SetupError> {
+    let space = Space::new(setup)?;
+    Ok(traverse(&space, order, &mut |_| {}))
 }
 
-/// The search, showing every new state.
-pub(super) fn walk(ground: &Ground, way: Way, visit: &mut dyn FnMut(&World)) -> Found {
-    let mut found = Found { states: 0, transitions: 0, deepest: 0, facts: BTreeSet::new(), witness: None };
-    let start = match World::new(ground) {
-        Ok(world) => world,
-        Err(fault) => {
-            found.witness = Some(Witness { fault, steps: Vec::new() });
+/// The search; `visit` is called with every new state.
+pub(super) fn traverse(
+    space: &Space,
+    order: SearchOrder,
+    visit: &mut dyn FnMut(&SearchState),
+) -> SearchResult {
+    let mut found =
+        SearchResult { states: 0, transitions: 0, deepest: 0, outcomes: BTreeSet::new(), witness: None };
+    let start = match SearchState::new(space) {
+        Ok(state) => state,
+        Err(violation) => {
+            found.witness = Some(Witness { violation, transitions: Vec::new() });
             return found;
         }
     };
-    let mut seen: BTreeSet<Key> = BTreeSet::from([ground.key(&start)]);
-    let mut open = VecDeque::from([Node { world: start, trail: None }]);
+    let mut visited: BTreeSet<Key> = BTreeSet::from([space.key(&start)]);
+    let mut open = VecDeque::from([Node { state: start, path: None }]);
     loop {
-        let next = match way {
-            Way::DepthFirst => open.pop_back(),
-            Way::BreadthFirst => open.pop_front(),
+        let next = match order {
+            SearchOrder::DepthFirst => open.pop_back(),
+            SearchOrder::BreadthFirst => open.pop_front(),
         };
-        let Some(Node { world, trail }) = next else { break };
+        let Some(Node { state, path }) = next else { break };
         found.states += 1;
-        found.deepest = found.deepest.max(world.phases);
-        visit(&world);
-        if world.is_over() {
-            found.facts.extend(fact(&world, ground));
+        found.deepest = found.deepest.max(state.phases);
+        visit(&state);
+        if state.is_over() {
+            found.outcomes.extend(outcome(&state, space));
             continue;
         }
-        for step in steps(ground, &world) {
-            let mut after = world.clone();
+        for transition in successors(space, &state) {
+            let mut after = state.clone();
             found.transitions += 1;
-            let taken = after.take(ground, &step).and_then(|()| check(ground, &after));
-            let key = ground.key(&after);
-            let trail = || Rc::new(Trail { step, before: trail.clone() });
-            match taken {
-                Err(fault) => {
-                    found.witness = Some(Witness { fault, steps: steps_of(&trail()) });
+            let executed = after.execute(space, &transition).and_then(|()| check(space, &after));
+            let key = space.key(&after);
+            let path = || Rc::new(Path { transition, before: path.clone() });
+            match executed {
+                Err(violation) => {
+                    found.witness = Some(Witness { violation, transitions: transitions_of(&path()) });
                     return found;
                 }
-                Ok(()) if seen.insert(key) => open.push_back(Node { world: after, trail: Some(trail()) }),
+                Ok(()) if visited.insert(key) => open.push_back(Node { state: after, path: Some(path()) }),
                 Ok(()) => {}
             }
         }
@@ -106,9 +112,9 @@ pub(super) fn walk(ground: &Ground, way: Way, visit: &mut dyn FnMut(&World)) -> 
     found
 }
 
-fn steps_of(trail: &Trail) -> Vec<Step> {
-    let trails = std::iter::successors(Some(trail), |trail| trail.before.as_deref());
-    let mut steps: Vec<Step> = trails.map(|trail| trail.step.clone()).collect();
-    steps.reverse();
-    steps
+fn transitions_of(path: &Path) -> Vec<Transition> {
+    let paths = std::iter::successors(Some(path), |path| path.before.as_deref());
+    let mut transitions: Vec<Transition> = paths.map(|path| path.transition.clone()).collect();
+    transitions.reverse();
+    transitions
 }

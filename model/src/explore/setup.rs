@@ -8,13 +8,13 @@ use crate::types::{Value, WarpId};
 
 /// Which warp may come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Turns {
+pub enum ScheduleClass {
     /// Any warp at any time, also if another one waits for ever: more than any scheduler of W1 and W2 does.
     Any,
     /// Each warp once a round, in an order that may be another in every round (W1, W2).
     RoundBased,
-    /// In round 1 as [`Turns::RoundBased`], from then on always in the same order: where only what the list comes to
-    /// hold is asked for, and round 1 decides that.
+    /// In round 1 as [`ScheduleClass::RoundBased`], from then on always in the same order: enough where only the content of
+    /// the list matters, which round 1 decides.
     FirstRound,
     /// Each round in ascending order (W1): what a scenario can repeat.
     Ascending,
@@ -23,8 +23,8 @@ pub enum Turns {
 /// What Byzantine processes try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Adversary {
-    /// In each phase each of them appends any of the values, reads, or stays silent, and anybody who appends may be
-    /// accepted first.
+    /// In each phase each of them appends any of the values, reads, or stays silent, and each append may be accepted
+    /// first.
     Full,
     /// In each phase one of them appends any of the values and is accepted first, or all read. That this loses
     /// nothing is one of the reductions; see [`crate::explore`].
@@ -33,15 +33,15 @@ pub enum Adversary {
 
 /// What a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
-    /// Does what it likes.
+pub enum ProcessKind {
+    /// Sends anything or nothing.
     Byzantine,
     /// Follows Algorithm 1 and proposes the value with this index.
     Correct(u8),
 }
 
-/// One search. All that it leaves open is tried: who is Byzantine, who proposes what, which warp comes next, what
-/// the Byzantine processes do in each phase, whose append is accepted first, and who is late.
+/// One search. All that it leaves open is tried: which processes are Byzantine, what the others propose, which warp comes
+/// next, what the Byzantine processes do in each phase, which append is accepted first, and which processes are late.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
     /// n.
@@ -53,24 +53,24 @@ pub struct Setup {
     /// When appends count (A2).
     pub window: AppendWindow,
     /// Which warp may come next.
-    pub turns: Turns,
+    pub schedule: ScheduleClass,
     /// What Byzantine processes try.
     pub adversary: Adversary,
     /// How many values there are: `a`, `b`, `c`, ... in this order.
     pub values: u8,
-    /// So many of them, the smallest, no correct process proposes. They are the adversary's own (V3).
+    /// How many of them, the smallest, no correct process proposes. They are the adversary's own (V3).
     pub foreign: u8,
     /// A correct process may have no access ready in so many of its first phases.
     pub late: u8,
-    /// Who plays what, if that is not left open.
-    pub cast: Option<Vec<Role>>,
+    /// The kinds of the processes, if they are not left open.
+    pub kinds: Option<Vec<ProcessKind>>,
     /// Only casts within the bound of strong validity (V3).
     pub inside_the_bound: bool,
-    /// Disagreement is a fault. If not, it is passed over, and only rules are checked.
+    /// Disagreement is a violation. If not, it is ignored, and only rules are checked.
     pub agreement: bool,
-    /// Tells apart what validity depends on, so that [`Found::facts`](super::Found::facts) has all there are.
+    /// Tells apart what validity depends on, so that [`SearchResult::outcomes`](super::SearchResult::outcomes) has all there are.
     pub validity: bool,
-    /// Takes lists of the same values for the same. Right where only the mode of the sealed list is asked for.
+    /// Treats lists with the same values as equal. Right where only the mode of the sealed list matters.
     pub lists_as_counts: bool,
     /// Takes warps of the same size, and members of the same warp, for interchangeable. (Warps never are in
     /// ascending order.)
@@ -78,7 +78,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// A search over n, p and r with two values, under `first_access` and any order of warps; nobody is late.
+    /// A search over n, p and r with two values, under `first_access` and any order of warps; no process is late.
     #[must_use]
     pub fn new(processes: u32, warp_size: u32, read_size: u32) -> Self {
         Self {
@@ -86,12 +86,12 @@ impl Setup {
             warp_size,
             read_size,
             window: AppendWindow::FirstAccess,
-            turns: Turns::Any,
+            schedule: ScheduleClass::Any,
             adversary: Adversary::Lean,
             values: 2,
             foreign: 0,
             late: 0,
-            cast: None,
+            kinds: None,
             inside_the_bound: false,
             agreement: true,
             validity: false,
@@ -101,7 +101,7 @@ impl Setup {
     }
 
     /// The parameters of the instance that is searched. Patience and pace are as short as they can be: a phase opens
-    /// when the search says so, and whoever then has nothing ready stays away.
+    /// when the search says so, and a member that then has nothing ready misses it.
     ///
     /// # Errors
     /// If n, p or r is out of its range.
@@ -110,7 +110,7 @@ impl Setup {
         spec.append_window = self.window;
         spec.patience = Patience::Finite(INSTANT);
         spec.pace = INSTANT;
-        // Nobody sends ahead.
+        // No process sends ahead.
         spec.pipeline = 1;
         Params::try_new(spec)
     }
@@ -120,7 +120,7 @@ impl Setup {
     /// # Errors
     /// Why not.
     pub fn check(&self) -> Result<(), SetupError> {
-        Ground::new(self).map(|_| ())
+        Space::new(self).map(|_| ())
     }
 }
 
@@ -132,15 +132,15 @@ pub enum SetupError {
     /// n, p or r is out of its range.
     #[error(transparent)]
     Params(#[from] ParamsError),
-    /// The states are too many to be told apart by 128 bits.
+    /// The states are too many for keys of 128 bits.
     #[error("n = {0} processes with these values are too many to search: give fewer")]
     TooLarge(u32),
     /// The values make no sense.
     #[error("{values} values of which {foreign} are foreign: give 1 to 26, and leave one to propose")]
     Values {
-        /// As many were asked for.
+        /// How many values.
         values: u8,
-        /// Of which no correct process may propose so many.
+        /// How many of them no correct process may propose.
         foreign: u8,
     },
     /// The cast does not fit.
@@ -152,7 +152,7 @@ pub enum SetupError {
 
 /// A setup, checked, with what follows from it.
 #[derive(Clone, Debug)]
-pub(super) struct Ground {
+pub(super) struct Space {
     pub(super) setup: Setup,
     pub(super) params: Arc<Params>,
     /// By index.
@@ -162,15 +162,15 @@ pub(super) struct Ground {
     pub(super) passes: bool,
 }
 
-impl Ground {
+impl Space {
     pub(super) fn new(setup: &Setup) -> Result<Self, SetupError> {
         let params = Arc::new(setup.params()?);
         let (values, foreign) = (setup.values, setup.foreign);
         if !(1..=26).contains(&values) || foreign >= values {
             return Err(SetupError::Values { values, foreign });
         }
-        if let Some(cast) = &setup.cast {
-            let known = |role: &Role| !matches!(role, Role::Correct(value) if *value >= values);
+        if let Some(cast) = &setup.kinds {
+            let known = |kind: &ProcessKind| !matches!(kind, ProcessKind::Correct(value) if *value >= values);
             if cast.len() != params.processes() as usize || !cast.iter().all(known) {
                 return Err(SetupError::Cast(cast.len()));
             }
@@ -179,8 +179,8 @@ impl Ground {
         let values = (0..values).filter_map(|index| Value::new(&[b'a' + index])).collect();
         // Else phases pass only of warps whose members have all come to their end.
         let passes = setup.late > 0 || setup.adversary == Adversary::Full;
-        let ground = Self { setup: setup.clone(), params, values, warps, passes };
-        if ground.keys_fit() { Ok(ground) } else { Err(SetupError::TooLarge(setup.processes)) }
+        let space = Self { setup: setup.clone(), params, values, warps, passes };
+        if space.keys_fit() { Ok(space) } else { Err(SetupError::TooLarge(setup.processes)) }
     }
 
     /// The index of a value, which must be one of this search's.

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use super::claims::{Claim, section_9, tasks};
 use super::key::Key;
-use super::search::{Way, search, walk};
-use super::setup::{Adversary, Ground, Role, Setup, SetupError, Turns};
-use super::steps::{Doing, steps};
-use super::world::World;
+use super::search::{SearchOrder, search, traverse};
+use super::search_state::SearchState;
+use super::setup::{Adversary, ProcessKind, ScheduleClass, Setup, SetupError, Space};
+use super::successors::successors;
+use super::transition::Action;
 use crate::params::AppendWindow;
 
-/// All n up to `largest`, all p, r = 1 and r = n, in both windows. Disagreement is no fault, so that the search goes
+/// All n up to `largest`, all p, r = 1 and r = n, in both windows. Disagreement is no violation, so that the search goes
 /// to its end.
 fn small(largest: u32) -> Vec<Setup> {
     let mut setups = Vec::new();
@@ -24,23 +25,23 @@ fn small(largest: u32) -> Vec<Setup> {
     setups
 }
 
-fn ground(setup: &Setup) -> Ground {
-    Ground::new(setup).unwrap()
+fn space(setup: &Setup) -> Space {
+    Space::new(setup).unwrap()
 }
 
 /// The states that a search reaches, as another one tells them apart, but for which phases passed last.
 fn reached(setup: &Setup, as_seen_by: &Setup) -> BTreeSet<Key> {
     let mut keys = BTreeSet::new();
-    let judge = Ground { passes: false, ..ground(as_seen_by) };
-    let found = walk(&ground(setup), Way::DepthFirst, &mut |world| {
-        keys.insert(judge.key(world));
+    let judge = Space { passes: false, ..space(as_seen_by) };
+    let found = traverse(&space(setup), SearchOrder::DepthFirst, &mut |state| {
+        keys.insert(judge.key(state));
     });
     assert!(found.witness.is_none(), "{setup:?}: {:?}", found.witness);
     keys
 }
 
 #[test]
-fn a_lean_adversary_reaches_every_state_that_a_full_one_reaches() {
+fn a_lean_adversary_reaches_every_state_of_a_full_one() {
     for lean in small(3) {
         for late in [0, 1] {
             let lean = Setup { late, ..lean.clone() };
@@ -51,10 +52,10 @@ fn a_lean_adversary_reaches_every_state_that_a_full_one_reaches() {
 }
 
 #[test]
-fn warps_of_one_size_and_members_of_one_warp_are_interchangeable() {
-    for turns in [Turns::Any, Turns::RoundBased] {
+fn equal_warps_and_members_of_a_warp_are_interchangeable() {
+    for schedule in [ScheduleClass::Any, ScheduleClass::RoundBased] {
         for symmetric in small(3) {
-            let symmetric = Setup { turns, ..symmetric };
+            let symmetric = Setup { schedule, ..symmetric };
             let plain = Setup { symmetry: false, ..symmetric.clone() };
             assert_eq!(reached(&plain, &symmetric), reached(&symmetric, &symmetric), "{symmetric:?}");
         }
@@ -62,50 +63,51 @@ fn warps_of_one_size_and_members_of_one_warp_are_interchangeable() {
 }
 
 /// Every state after at most so many phases, without ever taking two for the same.
-fn tree(ground: &Ground, world: &World, phases: u64, keys: &mut BTreeSet<Key>) {
-    keys.insert(ground.key(world));
-    if world.phases == phases || world.is_over() {
+fn tree(space: &Space, state: &SearchState, phases: u64, keys: &mut BTreeSet<Key>) {
+    keys.insert(space.key(state));
+    if state.phases == phases || state.is_over() {
         return;
     }
-    for step in steps(ground, world) {
-        let mut after = world.clone();
-        after.take(ground, &step).unwrap();
-        tree(ground, &after, phases, keys);
+    for transition in successors(space, state) {
+        let mut after = state.clone();
+        after.execute(space, &transition).unwrap();
+        tree(space, &after, phases, keys);
     }
 }
 
 #[test]
-fn what_a_key_leaves_out_makes_no_difference_to_what_comes() {
+fn states_of_one_key_have_the_same_future() {
     for (largest, phases, late) in [(2, 6, 1), (3, 5, 0)] {
         for setup in small(largest) {
-            let ground = ground(&Setup { late, ..setup });
+            let space = space(&Setup { late, ..setup });
             let (mut all, mut merged) = (BTreeSet::new(), BTreeSet::new());
-            tree(&ground, &World::new(&ground).unwrap(), phases, &mut all);
-            walk(&ground, Way::BreadthFirst, &mut |world| {
-                if world.phases <= phases {
-                    merged.insert(ground.key(world));
+            tree(&space, &SearchState::new(&space).unwrap(), phases, &mut all);
+            traverse(&space, SearchOrder::BreadthFirst, &mut |state| {
+                if state.phases <= phases {
+                    merged.insert(space.key(state));
                 }
             });
-            assert_eq!(all, merged, "{:?}", ground.setup);
+            assert_eq!(all, merged, "{:?}", space.setup);
         }
     }
 }
 
 #[test]
-fn for_validity_neither_the_order_of_the_list_nor_that_of_the_warps_matters() {
+fn validity_depends_on_neither_list_order_nor_warp_order() {
     for (n, p) in (1..=4).flat_map(|n| (1..=n).map(move |p| (n, p))) {
         for late in [0, 1] {
             let setup = Setup {
-                turns: Turns::Any,
+                schedule: ScheduleClass::Any,
                 values: 3,
                 foreign: 1,
                 validity: true,
                 late,
                 ..Setup::new(n, p, n)
             };
-            let facts = |setup: &Setup| search(setup, Way::DepthFirst).unwrap().facts;
-            let counts = Setup { turns: Turns::FirstRound, lists_as_counts: true, ..setup.clone() };
-            assert_eq!(facts(&setup), facts(&counts), "n={n} p={p}");
+            let outcomes = |setup: &Setup| search(setup, SearchOrder::DepthFirst).unwrap().outcomes;
+            let counts =
+                Setup { schedule: ScheduleClass::FirstRound, lists_as_counts: true, ..setup.clone() };
+            assert_eq!(outcomes(&setup), outcomes(&counts), "n={n} p={p}");
         }
     }
 }
@@ -114,7 +116,7 @@ fn for_validity_neither_the_order_of_the_list_nor_that_of_the_warps_matters() {
 fn every_claim_holds_at_sizes_that_take_seconds() {
     for (claim, largest) in [(Claim::A, 5), (Claim::B, 3), (Claim::C, 5), (Claim::D, 2)] {
         for task in tasks(claim, largest) {
-            let found = search(&task.setup, task.way).unwrap();
+            let found = search(&task.setup, task.search_order).unwrap();
             assert_eq!(task.judge(&found), Ok(()), "{task:?}");
             assert!(found.states > 1 && found.transitions >= found.states - 1);
         }
@@ -122,45 +124,45 @@ fn every_claim_holds_at_sizes_that_take_seconds() {
 }
 
 #[test]
-fn the_late_append_of_section_9_is_the_shortest_way_to_split_its_example() {
-    let found = search(&section_9(), Way::BreadthFirst).unwrap();
+fn the_shortest_disagreement_is_the_late_append_of_section_9() {
+    let found = search(&section_9(), SearchOrder::BreadthFirst).unwrap();
     let witness = found.witness.unwrap();
-    assert_eq!(witness.fault.rule, "V1");
+    assert_eq!(witness.violation.rule, "V1");
     // Round 1, then processes 1 to 4: the first that decides after the late append disagrees.
-    assert_eq!(witness.steps.len(), 9);
-    let accesses = witness.steps.iter().flat_map(|step| &step.accesses);
-    let byzantine: Vec<Doing> =
-        accesses.filter(|(process, _)| process.get() == 3).map(|(_, doing)| *doing).collect();
-    assert_eq!(byzantine, [Doing::Read, Doing::Append(1)]);
+    assert_eq!(witness.transitions.len(), 9);
+    let accesses = witness.transitions.iter().flat_map(|transition| &transition.accesses);
+    let byzantine: Vec<Action> =
+        accesses.filter(|(process, _)| process.get() == 3).map(|(_, action)| *action).collect();
+    assert_eq!(byzantine, [Action::Read, Action::Append(1)]);
 }
 
 #[test]
-fn a_window_that_stays_open_is_found_out_where_the_closed_one_is_claimed() {
+fn a_window_that_stays_open_refutes_the_claim() {
     let claimed = |task: &super::Task| task.setup.processes == 4 && task.setup.warp_size == 1;
     for task in tasks(Claim::B, 4).into_iter().filter(claimed) {
         let planted = Setup { window: AppendWindow::Open, ..task.setup.clone() };
-        let found = search(&planted, task.way).unwrap();
+        let found = search(&planted, task.search_order).unwrap();
         assert!(task.judge(&found).is_err(), "{task:?}");
     }
 }
 
 #[test]
-fn a_bound_that_is_off_by_one_is_found_out() {
+fn a_bound_that_is_off_by_one_refutes_the_claim() {
     let task = tasks(Claim::C, 4).into_iter().find(|task| task.setup.processes == 4).unwrap();
-    let mut found = search(&task.setup, task.way).unwrap();
+    let mut found = search(&task.setup, task.search_order).unwrap();
     assert_eq!(task.judge(&found), Ok(()));
-    let broken = *found.facts.iter().find(|fact| !fact.strong).unwrap();
-    found.facts.remove(&broken);
+    let broken = *found.outcomes.iter().find(|outcome| !outcome.strong).unwrap();
+    found.outcomes.remove(&broken);
     assert!(task.judge(&found).is_err());
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_the_reason() {
-    let refused = |setup: Setup| search(&setup, Way::DepthFirst).unwrap_err();
+fn an_impossible_setup_is_refused_with_the_reason() {
+    let refused = |setup: Setup| search(&setup, SearchOrder::DepthFirst).unwrap_err();
     assert!(matches!(refused(Setup::new(0, 1, 1)), SetupError::Params(_)));
     assert_eq!(refused(Setup::new(40, 1, 1)), SetupError::TooLarge(40));
     let foreign = Setup { foreign: 2, ..Setup::new(2, 1, 1) };
     assert_eq!(refused(foreign), SetupError::Values { values: 2, foreign: 2 });
-    let cast = Setup { cast: Some(vec![Role::Byzantine]), ..Setup::new(2, 1, 1) };
+    let cast = Setup { kinds: Some(vec![ProcessKind::Byzantine]), ..Setup::new(2, 1, 1) };
     assert_eq!(refused(cast), SetupError::Cast(1));
 }

@@ -2,12 +2,13 @@
 
 use crate::access::Op;
 use crate::params::Patience;
+use crate::scheduler::PhaseOrder;
 use crate::types::{AccessNumber, ProcessId, SessionId, Time};
 
 use super::fault::{CheckResult, RuleFault, ensure};
 use super::state::{Invariants, WaitingAccess};
 
-impl Invariants {
+impl<S: PhaseOrder> Invariants<S> {
     pub(super) fn joined(&mut self, at: Time, process: ProcessId) -> CheckResult {
         self.known(process)?;
         let member = &mut self.members[process.index()];

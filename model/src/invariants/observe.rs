@@ -3,9 +3,10 @@
 use super::fault::{BrokenRule, CheckResult, RuleFault, ensure};
 use super::state::Invariants;
 use crate::history::{Event, Recorded};
+use crate::scheduler::PhaseOrder;
 use crate::types::Time;
 
-impl Invariants {
+impl<S: PhaseOrder> Invariants<S> {
     /// Takes in the next event of the history.
     ///
     /// # Errors

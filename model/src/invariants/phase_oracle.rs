@@ -2,13 +2,13 @@
 //! the phase that is reached.
 
 use crate::params::Params;
-use crate::scheduler::{Calendar, Schedule, WarpSet};
+use crate::scheduler::{PhaseOrder, WarpSet};
 use crate::types::{Phase, ProcessId, WarpId};
 
 /// The state of all warps.
 #[derive(Clone, Debug)]
-pub(super) struct PhaseOracle {
-    calendar: Calendar,
+pub(super) struct PhaseOracle<S> {
+    schedule: S,
     warps: Vec<WarpState>,
     /// Warps whose phases must not pass without a step: a member is awaited, or an access waits (F4).
     live: WarpSet,
@@ -29,16 +29,16 @@ struct WarpState {
     queue: Vec<ProcessId>,
 }
 
-impl PhaseOracle {
+impl<S: PhaseOrder> PhaseOracle<S> {
     /// Every process is awaited and no access waits.
-    pub(super) fn new(params: &Params) -> Self {
+    pub(super) fn new(params: &Params, schedule: S) -> Self {
         let warps = || (0..params.warps() as usize).filter_map(WarpId::from_index);
         let state = |warp| {
             let size = u32::try_from(params.members(warp).count()).unwrap_or(u32::MAX);
             WarpState { awaited: size, missing: size, ..WarpState::default() }
         };
         Self {
-            calendar: Calendar::new(Schedule::new(params)),
+            schedule,
             warps: warps().map(state).collect(),
             live: WarpSet::all(params.warps()),
             ready: 0,
@@ -46,18 +46,12 @@ impl PhaseOracle {
         }
     }
 
-    pub(super) fn calendar(&self) -> &Calendar {
-        &self.calendar
+    pub(super) fn schedule(&self) -> &S {
+        &self.schedule
     }
 
-    /// From now on phases are given one by one (see [`Invariants::with_given_schedule`](super::Invariants)).
-    pub(super) fn use_scripted_schedule(&mut self) {
-        self.calendar = self.calendar.clone().into_given();
-    }
-
-    /// Gives the next phase to this warp.
-    pub(super) fn give(&mut self, warp: WarpId) {
-        self.calendar.give(warp);
+    pub(super) fn schedule_mut(&mut self) -> &mut S {
+        &mut self.schedule
     }
 
     /// The farthest phase that can be open. Phases before it that were not executed have passed, or had the
@@ -70,7 +64,7 @@ impl PhaseOracle {
     /// somewhere (F4).
     pub(super) fn advance(&mut self) {
         if self.ready > 0 {
-            self.reached = self.calendar.next_phase_among(self.reached, &self.live);
+            self.reached = self.schedule.next_phase_among(self.reached, &self.live);
         }
     }
 
@@ -80,7 +74,7 @@ impl PhaseOracle {
     }
 
     pub(super) fn warp_of(&mut self, phase: Phase) -> WarpId {
-        self.calendar.warp_of(phase)
+        self.schedule.warp_of(phase)
     }
 
     /// Processes with an access waiting.

@@ -7,16 +7,17 @@ use super::fault::{CheckResult, ensure};
 use super::phase_oracle::PhaseOracle;
 use crate::access::Op;
 use crate::params::{Arbiter, Params};
+use crate::scheduler::{CachedSchedule, PhaseOrder, Schedule, ScriptedSchedule};
 use crate::types::{AccessNumber, Phase, ProcessId, SessionId, Time, Value, WarpId};
 
 /// A streaming check of one instance's history. See the module.
 ///
 /// After the first [`BrokenRule`](super::BrokenRule) its state is undefined: its findings on later events mean nothing.
 #[derive(Clone, Debug)]
-pub struct Invariants {
+pub struct Invariants<S = CachedSchedule> {
     pub(super) params: Arc<Params>,
     pub(super) members: Vec<MemberState>,
-    pub(super) oracle: PhaseOracle,
+    pub(super) oracle: PhaseOracle<S>,
     /// Rank of each process under a `priority` arbiter (A4), else empty.
     pub(super) ranks: Vec<u32>,
     pub(super) gathering: Gathering,
@@ -106,9 +107,30 @@ impl Invariants {
     /// A check of an instance with these parameters, before the first event.
     #[must_use]
     pub fn new(params: Arc<Params>) -> Self {
+        let schedule = CachedSchedule::new(Schedule::new(&params));
+        Self::with_order(params, schedule)
+    }
+}
+
+impl Invariants<ScriptedSchedule> {
+    /// A check of an instance in which [`Invariants::schedule_next`] says which warp comes next (see
+    /// [`crate::explore`]).
+    pub(crate) fn scripted(params: Arc<Params>) -> Self {
+        let schedule = ScriptedSchedule::new(params.warps());
+        Self::with_order(params, schedule)
+    }
+
+    /// Schedules this warp for the first phase that has none.
+    pub(crate) fn schedule_next(&mut self, warp: WarpId) {
+        self.oracle.schedule_mut().push(warp);
+    }
+}
+
+impl<S: PhaseOrder> Invariants<S> {
+    fn with_order(params: Arc<Params>, schedule: S) -> Self {
         Self {
             members: vec![MemberState::default(); params.processes() as usize],
-            oracle: PhaseOracle::new(&params),
+            oracle: PhaseOracle::new(&params, schedule),
             ranks: ranks(&params),
             gathering: Gathering::default(),
             step: None,
@@ -124,18 +146,6 @@ impl Invariants {
             observed: 0,
             params,
         }
-    }
-
-    /// A check of an instance whose phases are given one by one (see [`crate::explore`]).
-    pub(crate) fn with_given_schedule(params: Arc<Params>) -> Self {
-        let mut invariants = Self::new(params);
-        invariants.oracle.use_scripted_schedule();
-        invariants
-    }
-
-    /// Gives the next phase to this warp.
-    pub(crate) fn give_phase(&mut self, warp: WarpId) {
-        self.oracle.give(warp);
     }
 
     /// The process is one of the n.

@@ -2,13 +2,13 @@
 
 use crate::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use crate::params::{AppendWindow, Arbiter};
-use crate::scheduler::arbiter_hash;
+use crate::scheduler::{PhaseOrder, arbiter_hash};
 use crate::types::{AccessNumber, Phase, Position, ProcessId, Time, Value, WarpId};
 
 use super::fault::{CheckResult, RuleFault, ensure};
 use super::state::{ExecutedStep, Invariants, WaitingAccess};
 
-impl Invariants {
+impl<S: PhaseOrder> Invariants<S> {
     pub(super) fn stepped(&mut self, at: Time, phase: Phase, warp: WarpId, length: u32) -> CheckResult {
         ensure(self.gathering.ended.is_some(), "F5", || {
             format!("phase {phase} opened before gathering ended")
@@ -93,7 +93,7 @@ impl Invariants {
     fn window_is_open(&self, phase: Phase, length: u32) -> bool {
         length < self.params.list_limit()
             && match self.params.spec().append_window {
-                AppendWindow::FirstAccess => self.oracle.calendar().is_first(phase),
+                AppendWindow::FirstAccess => self.oracle.schedule().is_first(phase),
                 AppendWindow::Open => true,
             }
     }
@@ -101,7 +101,7 @@ impl Invariants {
     /// Whether a list of the present length is sealed when a phase begins (A2).
     fn is_sealed_in(&self, phase: Phase) -> bool {
         match self.params.spec().append_window {
-            AppendWindow::FirstAccess => self.oracle.calendar().all_began_before(phase),
+            AppendWindow::FirstAccess => self.oracle.schedule().all_began_before(phase),
             AppendWindow::Open => self.length >= self.params.list_limit(),
         }
     }

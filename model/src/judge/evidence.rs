@@ -8,7 +8,7 @@ use crate::access::Answer;
 use crate::history::{Event, Offence, OffenceKind};
 use crate::invariants::{BrokenRule, Invariants};
 use crate::params::Params;
-use crate::scheduler::{Calendar, Schedule};
+use crate::scheduler::{CachedSchedule, PhaseOrder, Schedule};
 use crate::types::{AccessNumber, Phase, ProcessId, Value};
 
 /// The evidence of a history.
@@ -176,7 +176,7 @@ impl Evidence {
         let warps = u64::from(self.params.warps());
         let mut had_phase = vec![false; self.params.warps() as usize];
         if let Some(last) = self.last {
-            let mut calendar = Calendar::new(Schedule::new(&self.params));
+            let mut calendar = CachedSchedule::new(Schedule::new(&self.params));
             let first = (self.round(last) - 1) * warps + 1;
             for phase in (first..=last.get()).filter_map(Phase::new) {
                 had_phase[calendar.warp_of(phase).index()] = true;

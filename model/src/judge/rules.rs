@@ -165,7 +165,7 @@ pub(super) fn unknowns(case: &Case<'_>, run: &Analysis<'_>) -> Vec<String> {
     for (process, report) in run.reports.iter() {
         match (&report.ended, &report.decision) {
             (ProcessEnd::Failed(why), _) => {
-                found.push(format!("process {process} is correct and failed: {why}"))
+                found.push(format!("process {process} is correct and failed: {why}"));
             }
             (ProcessEnd::Decided, None) => {
                 found.push(format!("process {process} says that it decided, and not what"));

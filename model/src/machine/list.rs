@@ -3,14 +3,25 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::Entry;
 use crate::sticky_cas::StickyCas;
+use crate::types::{Phase, ProcessId, Value};
 
-/// A StickyCAS object that is shared with readers, and with nobody who appends.
+/// One entry of the list, with the process whose append won it and the phase of that append.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Entry {
+    /// The value.
+    pub value: Value,
+    /// The process whose append won.
+    pub process: ProcessId,
+    /// The phase that it won.
+    pub phase: Phase,
+}
+
+/// A StickyCAS object that is shared with readers; only the machine appends to it.
 #[derive(Debug)]
-pub(super) struct List(Arc<StickyCas<Entry>>);
+pub(super) struct SharedList(Arc<StickyCas<Entry>>);
 
-impl List {
+impl SharedList {
     /// An empty list that takes this many entries.
     pub(super) fn with_limit(limit: u32) -> Self {
         Self(Arc::new(StickyCas::with_limit(limit)))
@@ -22,7 +33,7 @@ impl List {
     }
 }
 
-impl Deref for List {
+impl Deref for SharedList {
     type Target = StickyCas<Entry>;
 
     fn deref(&self) -> &StickyCas<Entry> {
@@ -30,8 +41,8 @@ impl Deref for List {
     }
 }
 
-/// A list of its own: a cloned machine goes its own way.
-impl Clone for List {
+/// A copy of the list: what a cloned machine appends is not added to the original's list.
+impl Clone for SharedList {
     fn clone(&self) -> Self {
         Self(Arc::new(StickyCas::clone(&self.0)))
     }

@@ -1,10 +1,10 @@
 //! What the machine knows of one process.
 //!
-//! # Laid out by how often it is touched
-//! An instance of 65,536 processes fits into a processor's cache only if what every access touches is small. So a
-//! [`Member`] is half a cache line: who is who lies in order of process ids, and so members of a warp side by side. What
-//! is touched once in a life is [`Rare`] and lies elsewhere; appends that wait, and all that was sent ahead, lie in
-//! the [`Queues`]; answers that are kept, by access number, in [`kept`](super::kept).
+//! # Laid out by how often it is used
+//! An instance of 65,536 processes fits into a processor's cache only if the data of every access is small. So a
+//! [`Member`] is half a cache line; members lie in order of process ids, those of a warp side by side. Data that is used
+//! once or twice is a [`ColdMember`] and lies elsewhere. Appends that wait and accesses that were sent ahead lie in the
+//! [`AccessQueues`], answers that are kept in the [`AnswerCache`](super::answer_cache::AnswerCache).
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use crate::access::{AppendAnswer, Op};
 use crate::params::Patience;
 use crate::types::{AccessNumber, Phase, Position, SessionId, Value};
 
-use super::queues::{Queues, Waiting};
+use super::access_queues::{AccessQueues, WaitingAccess};
+use super::session::OptionalSession;
 
 /// Patience without end, in nanoseconds.
 pub(super) const ENDLESS: u64 = u64::MAX;
@@ -30,7 +31,7 @@ pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// One process at one instance: what every access touches.
+/// One process at one instance: what every access uses.
 #[derive(Clone, Debug)]
 #[repr(align(32))]
 pub(super) struct Member {
@@ -43,9 +44,9 @@ pub(super) struct Member {
     /// Where the last of the other accesses that wait lies in the queues.
     last: u32,
     /// The session that counts.
-    pub(super) session: Session,
+    pub(super) session: OptionalSession,
     /// The session on which the first access that waits came.
-    first_session: Session,
+    first_session: OptionalSession,
     /// How many accesses wait. At most the pipeline bound.
     waiting: u16,
     marks: u8,
@@ -59,35 +60,18 @@ const JOINED: u8 = 1;
 const SPENT: u8 = 1 << 1;
 /// It has reported its decision (F10).
 const LEFT: u8 = 1 << 2;
-/// An access on its session was refused since one on it was accepted: what follows it on the stream may be out of
-/// order through no fault (F8d).
+/// An access on its session was refused, and none on a session was accepted since: later accesses on the stream may be out
+/// of order through no fault of the process (F8d).
 const REFUSED: u8 = 1 << 3;
 /// The first access that waits is an append.
 const APPENDS: u8 = 1 << 4;
 
-/// A session or none (0), in two bytes: at most [`super::MAX_SESSIONS`] are opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Session(u16);
-
-impl Session {
-    pub(super) const NONE: Self = Self(0);
-
-    pub(super) fn new(session: Option<SessionId>) -> Self {
-        let number = session.map_or(0, SessionId::get);
-        Self(u16::try_from(number).expect("only sessions that were opened are kept"))
-    }
-
-    pub(super) fn get(self) -> Option<SessionId> {
-        SessionId::new(self.0.into())
-    }
-}
-
-/// What is touched once or twice in a life.
+/// What is used once or twice in the life of a process.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Rare {
+pub(super) struct ColdMember {
     /// The phase of its first append.
     pub(super) append: Option<Phase>,
-    /// Its decision, by its place among those of all who have left.
+    /// The place of its decision among those of all processes that left.
     pub(super) decision: u32,
     /// How many of its accesses were withdrawn: the last ones (F10).
     pub(super) withdrawn: u16,
@@ -100,8 +84,8 @@ impl Member {
             patience,
             first: 0,
             last: 0,
-            session: Session::default(),
-            first_session: Session::default(),
+            session: OptionalSession::default(),
+            first_session: OptionalSession::default(),
             waiting: 0,
             marks: 0,
         }
@@ -115,7 +99,7 @@ impl Member {
         self.marks |= JOINED;
     }
 
-    /// Whether it is given up for want of patience.
+    /// Whether its patience is spent.
     pub(super) fn is_spent(&self) -> bool {
         self.marks & SPENT != 0
     }
@@ -139,11 +123,11 @@ impl Member {
         self.marks & REFUSED != 0
     }
 
-    pub(super) fn note_refusal(&mut self) {
+    pub(super) fn mark_refused(&mut self) {
         self.marks |= REFUSED;
     }
 
-    pub(super) fn forget_refusal(&mut self) {
+    pub(super) fn clear_refused(&mut self) {
         self.marks &= !REFUSED;
     }
 
@@ -173,30 +157,36 @@ impl Member {
     }
 
     /// Its access with the next number waits, as the `accepted`-th of the instance.
-    pub(super) fn push(&mut self, queues: &mut Queues, session: Option<SessionId>, op: &Op, accepted: u64) {
-        let session = Session::new(session);
+    pub(super) fn push(
+        &mut self,
+        queues: &mut AccessQueues,
+        session: Option<SessionId>,
+        op: &Op,
+        accepted: u64,
+    ) {
+        let session = OptionalSession::new(session);
         self.waiting += 1;
         self.next = self.next.next();
         match op {
             Op::Read { start } if self.waiting == 1 => self.set_first_read(session, *start),
             Op::Append(_) if self.waiting == 1 => {
-                let append = queues.add(Waiting { op: op.clone(), session, accepted });
+                let append = queues.add(WaitingAccess { op: op.clone(), session, accepted });
                 self.set_first_append(session, append);
             }
             _ => {
                 let behind = (self.waiting > 2).then_some(self.last);
-                self.last = queues.add_behind(behind, Waiting { op: op.clone(), session, accepted });
+                self.last = queues.add_behind(behind, WaitingAccess { op: op.clone(), session, accepted });
             }
         }
     }
 
-    fn set_first_read(&mut self, session: Session, start: Position) {
+    fn set_first_read(&mut self, session: OptionalSession, start: Position) {
         self.first = start.get();
         self.first_session = session;
         self.marks &= !APPENDS;
     }
 
-    fn set_first_append(&mut self, session: Session, place: u32) {
+    fn set_first_append(&mut self, session: OptionalSession, place: u32) {
         self.first = place;
         self.first_session = session;
         self.marks |= APPENDS;
@@ -204,25 +194,25 @@ impl Member {
 
     /// Takes the first access off; `None` if nothing waits. If it is an append, it is still in the queues.
     #[inline]
-    pub(super) fn pop(&mut self, queues: &mut Queues) -> Option<Taken> {
+    pub(super) fn pop(&mut self, queues: &mut AccessQueues) -> Option<DueAccess> {
         if self.waiting == 0 {
             return None;
         }
         // An access that was accepted has a number, and so has one that waits.
         let number = AccessNumber::new(self.first_number())?;
-        let taken =
-            Taken { number, session: self.first_session, content: self.first, append: self.appends() };
+        let due =
+            DueAccess { number, session: self.first_session, content: self.first, append: self.appends() };
         self.waiting -= 1;
         if self.waiting > 0 {
             self.advance(queues);
         }
-        Some(taken)
+        Some(due)
     }
 
     /// The next access comes first.
-    fn advance(&mut self, queues: &mut Queues) {
+    fn advance(&mut self, queues: &mut AccessQueues) {
         let next = queues.unlink(self.last);
-        let Waiting { ref op, session, .. } = *queues.get(next);
+        let WaitingAccess { ref op, session, .. } = *queues.get(next);
         match *op {
             Op::Append(_) => self.set_first_append(session, next),
             Op::Read { start } => {
@@ -235,8 +225,8 @@ impl Member {
     /// What waits, in order.
     pub(super) fn queue<'a>(
         &self,
-        queues: &'a Queues,
-    ) -> impl Iterator<Item = (AccessNumber, Session, Op)> + use<'a> {
+        queues: &'a AccessQueues,
+    ) -> impl Iterator<Item = (AccessNumber, OptionalSession, Op)> + use<'a> {
         let first = (self.waiting > 0).then(|| {
             let op = match self.appends() {
                 true => queues.get(self.first).op.clone(),
@@ -251,19 +241,19 @@ impl Member {
     }
 }
 
-/// The first access of a member, taken off its queue.
+/// The first access of a member, removed from its queue.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
+pub(super) struct DueAccess {
     pub(super) number: AccessNumber,
-    pub(super) session: Session,
+    pub(super) session: OptionalSession,
     /// Where a read starts, or where an append lies in the queues.
     pub(super) content: u32,
     pub(super) append: bool,
 }
 
-impl Taken {
-    /// Lets go of it.
-    pub(super) fn drop(self, queues: &mut Queues) {
+impl DueAccess {
+    /// Removes what it left in the queues.
+    pub(super) fn drop(self, queues: &mut AccessQueues) {
         if self.append {
             queues.take(self.content);
         }

@@ -1,55 +1,77 @@
-//! What is written down of misbehaviour, within bounds (SPEC B2).
-//!
-//! Offences and refusals are free to provoke, so each process has its own small share of the record: beyond
-//! it they are counted and no longer written out one by one.
+//! What the machine does about misbehaviour: refusals, offences, the comparison of reported decisions (SPEC B2, D3).
 
-use std::collections::BTreeMap;
-
+use crate::access::{Op, Refusal};
 use crate::history::{Event, Offence, OffenceKind};
-use crate::types::ProcessId;
+use crate::params::AppendWindow;
+use crate::process::mode;
+use crate::scheduler::PhaseOrder;
+use crate::types::{AccessNumber, ProcessId, Value};
 
-/// The most offences of one kind that are recorded one by one for each process.
-pub const OFFENCES_RECORDED: u64 = 16;
-/// The most refusals that are recorded one by one for each process.
-pub const REFUSALS_RECORDED: u64 = 16;
+use super::state::{Machine, State};
 
-/// How often a process committed one kind of offence, and the first time it did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OffenceCount {
-    /// Who and what, as first seen.
-    pub first: Offence,
-    /// How often in all.
-    pub count: u64,
-}
+impl<S: PhaseOrder> Machine<S> {
+    /// Counts a refusal, records it while the bound allows, and returns it.
+    pub(super) fn refuse(
+        &mut self,
+        process: ProcessId,
+        number: Option<AccessNumber>,
+        refusal: Refusal,
+        events: &mut Vec<Event>,
+    ) -> Refusal {
+        if self.offences.count_refusal(process) {
+            events.push(Event::Refused { process, number, why: refusal.to_string() });
+        }
+        refusal
+    }
 
-/// The record of one instance. At most n times the number of kinds entries.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Offences {
-    pub(super) counts: BTreeMap<(ProcessId, OffenceKind), OffenceCount>,
-    pub(super) refusals: BTreeMap<ProcessId, u64>,
-}
+    pub(super) fn accuse(
+        &mut self,
+        process: ProcessId,
+        kind: OffenceKind,
+        number: Option<AccessNumber>,
+        detail: String,
+        events: &mut Vec<Event>,
+    ) {
+        self.file(Offence { process, kind, number, phase: None, detail }, events);
+    }
 
-impl Offences {
-    /// Files an offence.
+    /// Files an offence under the phase that is open or next.
     pub(super) fn file(&mut self, offence: Offence, events: &mut Vec<Event>) {
-        let key = (offence.process, offence.kind);
-        let entry =
-            self.counts.entry(key).or_insert_with(|| OffenceCount { first: offence.clone(), count: 0 });
-        entry.count += 1;
-        if entry.count <= OFFENCES_RECORDED {
-            events.push(Event::Offence(offence));
+        let phase = (self.state != State::Gathering).then_some(self.phase);
+        self.offences.file(Offence { phase, ..offence }, events);
+    }
+
+    /// Compares a reported decision with the mode of the sealed list (D3). Under `open` correct processes can decide
+    /// differently (SPEC section 9), so nothing is compared.
+    pub(super) fn compare_report(&mut self, process: ProcessId, events: &mut Vec<Event>) {
+        if self.params.spec().append_window != AppendWindow::FirstAccess {
+            return;
+        }
+        let Self { list, sealed_mode, .. } = self;
+        sealed_mode.get_or_insert_with(|| mode(list.iter().map(|entry| &entry.value)).cloned());
+        let mode = self.sealed_mode.as_ref().and_then(Option::as_ref);
+        let report = self.decision(process);
+        if report != mode {
+            let say = |value: Option<&Value>| value.map_or("nothing".to_owned(), brief);
+            let detail = format!("reports {}, the sealed list decides {}", say(report), say(mode));
+            self.accuse(process, OffenceKind::FalseDecision, None, detail, events);
         }
     }
+}
 
-    /// Counts a refusal; true if it is to be recorded.
-    pub(super) fn record_refusal(&mut self, process: ProcessId) -> bool {
-        let count = self.refusals.entry(process).or_default();
-        *count += 1;
-        *count <= REFUSALS_RECORDED
+pub(super) fn describe(op: &Op) -> String {
+    match op {
+        Op::Append(value) => format!("append {}", brief(value)),
+        Op::Read { start } => format!("read from {start}"),
     }
+}
 
-    /// All that was filed, by process and kind.
-    pub(super) fn counts(&self) -> impl Iterator<Item = &OffenceCount> {
-        self.counts.values()
+/// A value as an offence quotes it, cut short: the record of misbehaviour must not grow with the values that are sent.
+pub(super) fn brief(value: &Value) -> String {
+    const LONGEST: usize = 64;
+    let text = value.to_string();
+    match text.char_indices().nth(LONGEST) {
+        None => text,
+        Some((end, _)) => format!("{}... ({} bytes)", &text[..end], value.as_bytes().len()),
     }
 }

@@ -2,20 +2,13 @@
 
 use crate::history::Event;
 use crate::params::AppendWindow;
+use crate::scheduler::PhaseOrder;
 use crate::types::{Phase, ProcessId, Time, WarpId};
 
-use super::{Machine, State, member};
+use super::member;
+use super::state::{Machine, OpenPhase, State};
 
-/// A phase that is open and waits for members of its warp.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Hold {
-    /// Since when; the patience of whoever is missing drains from here on.
-    pub(super) since: Time,
-    /// When to look whose patience is spent. Never later than the first; `None` if nobody's can be.
-    pub(super) wake: Option<Time>,
-}
-
-impl Machine {
+impl<S: PhaseOrder> Machine<S> {
     /// The earliest moment at which the next phase may open (F9).
     pub(super) fn opens_at(&self) -> Time {
         self.last_step.map_or(Time::ZERO, |step| step.after_nanos(self.pace))
@@ -24,10 +17,12 @@ impl Machine {
     /// Lets everything happen that is due before `now`, or with `inclusive` also what is due exactly now.
     pub(super) fn let_time_pass(&mut self, now: Time, inclusive: bool, events: &mut Vec<Event>) {
         while let Some(due) = self.deadline().filter(|&due| due < now || (inclusive && due == now)) {
-            match (self.state, self.hold) {
+            match (self.state, self.open_phase) {
                 (State::Gathering, _) => self.end_gathering(events),
-                (_, Some(hold)) => self.spend_patience(now.nanos_since(hold.since), inclusive, events),
-                // The pace is over: the phase is open since then, whether or not anybody noticed.
+                (_, Some(open_phase)) => {
+                    self.spend_patience(now.nanos_since(open_phase.since), inclusive, events);
+                }
+                // The pace is over: the phase is open since then, even if no input came at that moment.
                 (_, None) => {
                     self.open(due, events);
                 }
@@ -45,7 +40,7 @@ impl Machine {
             return;
         }
         while self.ready > 0 {
-            if self.hold.is_none() && !self.open(now, events) {
+            if self.open_phase.is_none() && !self.open(now, events) {
                 return;
             }
             let warp = &self.warps[self.warp.index()];
@@ -55,14 +50,14 @@ impl Machine {
             if warp.ready > 0 {
                 self.step(now, events);
             } else {
-                // Whoever it was open for is not awaited any more: it passes without a step (F4).
-                self.hold = None;
+                // The members for which it was open are not awaited any more: it passes without a step (F4).
+                self.open_phase = None;
             }
         }
         self.stand_still(now, events);
     }
 
-    /// Ends gathering: phase 1 may open, and nobody who has not joined is awaited (F5).
+    /// Ends gathering: phase 1 may open, and a process that has not joined is not awaited (F5).
     fn end_gathering(&mut self, events: &mut Vec<Event>) {
         self.state = State::Running;
         self.join_deadline = None;
@@ -76,8 +71,9 @@ impl Machine {
         }
     }
 
-    /// Passes over dead phases and opens the next one (F4), unless the pace forbids it yet (F9). Something
-    /// must be waiting.
+    /// Opens the next phase, unless the pace forbids it yet (F9); an access must be waiting somewhere. The dead phases
+    /// before it pass now, at the moment when it may open, and not earlier (F4, F9): a warp in which an access has
+    /// come meanwhile still has its phase.
     fn open(&mut self, now: Time, events: &mut Vec<Event>) -> bool {
         if now < self.opens_at() {
             return false;
@@ -86,14 +82,14 @@ impl Machine {
         self.go_to(phase);
         self.seal_if_due(events);
         let warp = &self.warps[self.warp.index()];
-        self.hold = Some(Hold { since: now, wake: wake(now, warp.least_patience) });
+        self.open_phase = Some(OpenPhase { since: now, wake: wake(now, warp.least_patience) });
         true
     }
 
     /// All phases before `phase` have passed.
     pub(super) fn go_to(&mut self, phase: Phase) {
         self.phase = phase;
-        self.warp = self.calendar.warp_of(phase);
+        self.warp = self.schedule.warp_of(phase);
     }
 
     /// The first phase from the current one on whose warp is live, counting `also` as live.
@@ -101,18 +97,19 @@ impl Machine {
         if also == Some(self.warp) || self.warps[self.warp.index()].is_live() {
             return self.phase;
         }
-        let live = self.calendar.next_phase_among(self.phase, &self.live);
+        let live = self.schedule.next_phase_among(self.phase, &self.live);
         match also {
-            Some(warp) if self.live.is_empty() => self.calendar.next_phase_of(warp, self.phase),
-            Some(warp) => live.min(self.calendar.next_phase_of(warp, self.phase)),
+            Some(warp) if self.live.is_empty() => self.schedule.next_phase_of(warp, self.phase),
+            Some(warp) => live.min(self.schedule.next_phase_of(warp, self.phase)),
             None => live,
         }
     }
 
-    /// Nothing waits any more while a phase is open: it is put back, and what it cost so far is booked (F4).
+    /// Nothing waits any more while a phase is open: it closes again without a step, and the patience that it has cost so
+    /// far is spent (F4).
     fn stand_still(&mut self, now: Time, events: &mut Vec<Event>) {
-        let Some(hold) = self.hold.take() else { return };
-        let held = now.nanos_since(hold.since);
+        let Some(open_phase) = self.open_phase.take() else { return };
+        let held = now.nanos_since(open_phase.since);
         for process in self.params.members(self.warp) {
             if self.members[process.index()].is_missing() {
                 self.drain(process, held, events);
@@ -120,7 +117,7 @@ impl Machine {
         }
     }
 
-    /// Books the time for which the open phase waited for `process`, whose patience may end with it (F3).
+    /// Takes the time for which the open phase waited for `process` off its patience, which may end with it (F3).
     pub(super) fn drain(&mut self, process: ProcessId, held: u64, events: &mut Vec<Event>) {
         let member = &mut self.members[process.index()];
         if member.patience == member::ENDLESS {
@@ -135,7 +132,7 @@ impl Machine {
         }
     }
 
-    /// The timer of an open phase fired: whose patience was shorter than the hold is not awaited any more.
+    /// The timer of an open phase fired: whose patience was shorter is not awaited any more.
     fn spend_patience(&mut self, held: u64, inclusive: bool, events: &mut Vec<Event>) {
         let (mut least, mut least_missing) = (member::ENDLESS, member::ENDLESS);
         for process in self.params.members(self.warp) {
@@ -149,8 +146,8 @@ impl Machine {
             }
         }
         self.warps[self.warp.index()].least_patience = least;
-        if let Some(hold) = &mut self.hold {
-            hold.wake = wake(hold.since, least_missing);
+        if let Some(open_phase) = &mut self.open_phase {
+            open_phase.wake = wake(open_phase.since, least_missing);
         }
     }
 
@@ -166,17 +163,17 @@ impl Machine {
         self.await_no_more(process, missing);
     }
 
-    /// Takes a member off the tallies of those awaited.
+    /// Removes a member from the tallies of awaited members.
     pub(super) fn await_no_more(&mut self, process: ProcessId, missing: bool) {
         let warp = self.params.warp_of(process);
         let tally = &mut self.warps[warp.index()];
         tally.awaited -= 1;
         tally.missing -= u32::from(missing);
-        self.note_life_of(warp);
+        self.update_live(warp);
     }
 
-    /// Keeps the set of live warps in step with a warp's tallies.
-    pub(super) fn note_life_of(&mut self, warp: WarpId) {
+    /// Updates the set of live warps from a warp's tallies.
+    pub(super) fn update_live(&mut self, warp: WarpId) {
         if self.warps[warp.index()].is_live() {
             self.live.insert(warp);
         } else {
@@ -188,7 +185,7 @@ impl Machine {
     /// entries.
     pub(super) fn seal_if_due(&mut self, events: &mut Vec<Event>) {
         let due = match self.params.spec().append_window {
-            AppendWindow::FirstAccess => self.calendar.all_began_before(self.phase),
+            AppendWindow::FirstAccess => self.schedule.all_began_before(self.phase),
             AppendWindow::Open => self.list.len() == self.list.limit(),
         };
         if !due || self.sealed.is_some() {
@@ -202,7 +199,7 @@ impl Machine {
     }
 }
 
-/// When the first patience of a hold is spent; `None` if all is endless.
+/// When the first patience of a open_phase is spent; `None` if all is endless.
 fn wake(since: Time, patience: u64) -> Option<Time> {
     (patience != member::ENDLESS).then(|| since.after_nanos(patience))
 }

@@ -1,16 +1,18 @@
-//! Why is it stuck? What `Get` says of an instance (SPEC F12).
+//! An instance as `Get` shows it: which phase it is in, and which processes it waits for (SPEC F12).
 
 use crate::access::Op;
 use crate::params::Patience;
+use crate::scheduler::PhaseOrder;
 use crate::types::{AccessNumber, Phase, ProcessId, Time, Value, WarpId};
 
 use super::member::{self, Member};
-use super::{Machine, OffenceCount, State};
+use super::offence_record::OffenceCount;
+use super::state::{Machine, State};
 
 /// An instance as it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Where it is in its life.
+    /// Its state.
     pub state: State,
     /// The phase that is open or comes next, dead phases not yet passed over; `None` while gathering.
     pub phase: Option<Phase>,
@@ -22,18 +24,18 @@ pub struct Status {
     pub joined: u32,
     /// When the join timeout ends, while it runs.
     pub join_deadline: Option<Time>,
-    /// Whom the instance waits for: while gathering those who have not joined, in an open phase the members
-    /// that are missing. None otherwise: an instance in which nothing waits stands still (F4).
-    pub awaited: Vec<Awaited>,
+    /// The processes for which the instance waits: while gathering those that have not joined, in an open phase the
+    /// members that are missing. None otherwise: an instance in which nothing waits stands still (F4).
+    pub awaited: Vec<AwaitedMember>,
     /// The accesses that wait, by process.
     pub waiting: Vec<WaitingMember>,
     /// Length of the list.
     pub length: u32,
     /// Whether the list takes no more entries.
     pub sealed: bool,
-    /// Who has left, and with which decision.
+    /// The processes that left, with their decisions.
     pub left: Vec<(ProcessId, Value)>,
-    /// Who is not awaited any more though it has not left.
+    /// The processes that are not awaited any more though they have not left.
     pub given_up: Vec<ProcessId>,
     /// Offences by process and kind.
     pub offences: Vec<OffenceCount>,
@@ -41,8 +43,8 @@ pub struct Status {
 
 /// A process that an instance waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Awaited {
-    /// Who.
+pub struct AwaitedMember {
+    /// The process.
     pub process: ProcessId,
     /// What is left of its patience.
     pub patience: Patience,
@@ -51,13 +53,13 @@ pub struct Awaited {
 /// A process with accesses waiting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingMember {
-    /// Who.
+    /// The process.
     pub process: ProcessId,
     /// Its accesses, in order.
     pub accesses: Vec<(AccessNumber, Op)>,
 }
 
-impl Machine {
+impl<S: PhaseOrder> Machine<S> {
     /// The instance as it stands at the moment `now`. Costs O(n).
     #[must_use]
     pub fn status(&self, now: Time) -> Status {
@@ -70,14 +72,14 @@ impl Machine {
             state: self.state,
             phase: (!gathering).then_some(self.phase),
             warp: (!gathering).then_some(self.warp),
-            open: self.hold.is_some(),
+            open: self.open_phase.is_some(),
             joined: self.joined,
             join_deadline: self.join_deadline,
             awaited: if gathering {
                 let missing = members().filter(|(_, member)| !member.has_joined());
                 missing.map(|(process, member)| awaited(process, member, 0)).collect()
-            } else if let (true, Some(hold)) = (running, self.hold) {
-                let held = now.nanos_since(hold.since);
+            } else if let (true, Some(open_phase)) = (running, self.open_phase) {
+                let held = now.nanos_since(open_phase.since);
                 let warp =
                     self.params.members(self.warp).map(|process| (process, &self.members[process.index()]));
                 let missing = warp.filter(|(_, member)| member.is_missing());
@@ -106,10 +108,10 @@ impl Machine {
     }
 }
 
-fn awaited(process: ProcessId, member: &Member, held: u64) -> Awaited {
+fn awaited(process: ProcessId, member: &Member, held: u64) -> AwaitedMember {
     let patience = match member.patience {
         member::ENDLESS => Patience::Endless,
         patience => Patience::Finite(std::time::Duration::from_nanos(patience.saturating_sub(held))),
     };
-    Awaited { process, patience }
+    AwaitedMember { process, patience }
 }

@@ -1,4 +1,4 @@
-//! A set of warps in which the next one is found at once, however many there are.
+//! A set of warps in which the next member is found in a few operations, however many warps there are.
 
 use crate::types::WarpId;
 
@@ -27,26 +27,26 @@ impl WarpSet {
         Self { words: words.into_boxed_slice(), summary }
     }
 
-    /// Nothing is in it.
+    /// Whether the set has no warps.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.words[self.summary..].iter().all(|&word| word == 0)
     }
 
-    /// Whether this warp is in it.
+    /// Whether this warp is in the set.
     #[must_use]
     pub fn contains(&self, warp: WarpId) -> bool {
         self.words[warp.index() / BITS] & bit(warp.index()) != 0
     }
 
-    /// Adds a warp, unless it is in it.
+    /// Adds a warp, unless it is in the set.
     pub fn insert(&mut self, warp: WarpId) {
         let word = warp.index() / BITS;
         self.words[word] |= bit(warp.index());
         self.words[self.summary + word / BITS] |= bit(word);
     }
 
-    /// Takes a warp out, if it is in it.
+    /// Removes a warp, if it is in the set.
     pub fn remove(&mut self, warp: WarpId) {
         let word = warp.index() / BITS;
         self.words[word] &= !bit(warp.index());
@@ -78,13 +78,13 @@ impl WarpSet {
         WarpId::from_index(index)
     }
 
-    /// The lowest of its warps.
+    /// The lowest warp of the set.
     #[must_use]
     pub fn first(&self) -> Option<WarpId> {
         self.next_up(WarpId::FIRST)
     }
 
-    /// The highest of its warps.
+    /// The highest warp of the set.
     #[must_use]
     pub fn last(&self) -> Option<WarpId> {
         let word = down_from(&self.words[self.summary..], self.summary - 1)?;
@@ -137,7 +137,7 @@ mod tests {
     use crate::random::SplitMix64;
 
     #[test]
-    fn it_answers_what_an_ordered_set_answers() {
+    fn it_answers_as_an_ordered_set_does() {
         for warps in [1_u32, 2, 63, 64, 65, 4_096, 4_097, 9_000] {
             let mut random = SplitMix64::new(warps.into());
             let mut draw = || WarpId::from_index(random.index(warps as usize)).unwrap();
@@ -145,7 +145,7 @@ mod tests {
             let mut plain: BTreeSet<WarpId> = (1..=warps).filter_map(WarpId::new).collect();
             for step in 0..6 * warps {
                 let warp = draw();
-                // Mostly taking out, so that it becomes sparse and then empty.
+                // Mostly removals, so that the set becomes sparse and then empty.
                 if step % 8 == 0 {
                     set.insert(warp);
                     plain.insert(warp);

@@ -2,8 +2,8 @@
 //! record says.
 //!
 //! The inputs are in the record as they were accepted: sessions, accesses, decisions, the close, and the
-//! offences that the server's border filed. What the record shows besides happened by time alone, and a tick at
-//! its time brings it about.
+//! offences that the server filed before the machine. All other events happened by time alone, and a tick at their time
+//! reproduces them.
 //!
 //! A refused input changes nothing and is not recorded in full, so it is not repeated: [`Event::Refused`] is
 //! passed over. An offence that came with a refusal is repeated as if the border had filed it; it is compared,
@@ -68,8 +68,8 @@ pub fn replay(params: &Arc<Params>, events: &[Recorded]) -> Result<Machine, Diff
     Ok(machine)
 }
 
-/// With a pace, phases open by time alone, which leaves no trace in the record: lets that happen which is due
-/// before `until`, but nothing of which the record tells.
+/// With a pace, phases open by time alone, without an event: ticks at each deadline before `until`, as long as the tick
+/// causes no event, since the record has none there.
 fn open_silently(machine: &mut Machine, until: Time) {
     if machine.params().spec().pace.is_zero() {
         return;
@@ -85,7 +85,7 @@ fn open_silently(machine: &mut Machine, until: Time) {
     }
 }
 
-/// The process that an input names and that the machine takes for granted.
+/// The process that an input names; the machine relies on it to exist.
 fn named(input: &Input) -> Option<ProcessId> {
     match input {
         Input::Hello { process, .. } | Input::Decide { process, .. } => Some(*process),
@@ -97,12 +97,12 @@ fn named(input: &Input) -> Option<ProcessId> {
 
 struct Record<'a> {
     events: &'a [Recorded],
-    /// Everything before it has been brought about.
+    /// The events before it are reproduced.
     index: usize,
 }
 
 impl<'a> Record<'a> {
-    /// The next event that a replay can bring about.
+    /// The next event that a replay can reproduce.
     fn peek(&mut self) -> Option<&'a Recorded> {
         while let Some(recorded) = self.events.get(self.index) {
             if !matches!(recorded.event, Event::Refused { .. }) {
@@ -113,10 +113,10 @@ impl<'a> Record<'a> {
         None
     }
 
-    /// The input that brings about the next event.
+    /// The input that reproduces the next event.
     ///
-    /// What happened by time was noticed either by a tick or with the next input of the same moment. They differ
-    /// in what is due exactly then, which only a tick takes for overdue.
+    /// An event by time alone came with a tick, or with the next input of the same moment. They differ in what is due
+    /// exactly then: only a tick lets it happen.
     fn input(&self, deadline: Option<Time>) -> Input {
         let Some(next) = self.events.get(self.index) else { return Input::Tick };
         // Joining is part of the input that is recorded next.

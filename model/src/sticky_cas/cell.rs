@@ -2,7 +2,7 @@
 //!
 //! A cell is a pointer: null while it is empty, then a boxed value, for good. One compare-exchange from
 //! null writes it, so a writer never waits for another one. (`std::sync::OnceLock` does: while one thread
-//! initialises it, the others block. A writer that stopped there would stop everybody.)
+//! initialises it, the others block. A writer that stopped there would stop every other.)
 //!
 //! There is no operation that empties, replaces or takes out a value (SPEC A3); only dropping all cells
 //! frees what they hold.
@@ -50,7 +50,7 @@ impl<T> Cells<T> {
     pub(super) fn get(&self, index: usize) -> Option<&T> {
         // Acquire: pairs with the release of `write_once`, so the value is seen as it was written.
         let value = self.cells.get(index)?.load(Ordering::Acquire);
-        // SAFETY: by the invariant, `value` is null or points to a boxed value. Nobody changes or frees it
+        // SAFETY: by the invariant, `value` is null or points to a boxed value. No thread changes or frees it
         // while `self` is borrowed: only `drop` does, and that needs `self` exclusively.
         unsafe { value.as_ref() }
     }
@@ -67,7 +67,7 @@ impl<T> Cells<T> {
         let written =
             self.cells[index].compare_exchange(ptr::null_mut(), value, Ordering::Release, Ordering::Relaxed);
         if written.is_err() {
-            // SAFETY: `value` was made by `Box::into_raw` above, and as the exchange failed nobody else has
+            // SAFETY: `value` was made by `Box::into_raw` above, and as the exchange failed no other thread has
             // it.
             drop(unsafe { Box::from_raw(value) });
         }

@@ -8,24 +8,24 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// As many bytes stand in the value itself, so that most values are copied without an allocation or a shared count.
+/// Up to this many bytes are stored in the value itself, so that most values are copied without an allocation or a shared
+/// count.
 const FEW: usize = 15;
 
-/// Bytes that somebody sends as a value: perhaps none, perhaps too many. See [`crate::params::Params::checked`].
+/// Bytes that are sent as a value: perhaps none, perhaps too many. See [`crate::params::Params::checked`].
 ///
-/// Cheap to clone, and never shared with the buffer they arrived in, so keeping them keeps no more memory than
-/// they take.
+/// Cheap to clone, and never shared with the buffer in which they arrived, so that keeping them keeps that buffer alive for
+/// no longer.
 #[derive(Clone)]
 pub struct RawValue {
-    /// Few bytes, zeros up to the last place, and there how many they are: so two of them are equal, and ordered, as
-    /// these sixteen bytes are.
+    /// Few bytes, then zeros, and their count in the last place: two values compare as these sixteen bytes do.
     few: Aligned,
-    /// More bytes. Behind one pointer, so that a value is three words that are copied as they stand: taken apart
-    /// and put together again, each copy would wait for the last one to reach memory.
+    /// More bytes, behind one pointer: a value is three words, which are copied word by word. A copy of single bytes would
+    /// wait for the copy before it to reach memory.
     many: Option<Arc<Box<[u8]>>>,
 }
 
-/// In two words, so that whatever holds a value is copied word by word as well.
+/// Two words, so that a struct with a value is copied word by word as well.
 #[derive(Clone, Copy)]
 #[repr(align(8))]
 struct Aligned([u8; FEW + 1]);
@@ -62,14 +62,14 @@ impl RawValue {
         }
     }
 
-    /// Them as a value. `None` if there are none.
+    /// The bytes as a value. `None` if there are none.
     #[must_use]
     pub fn into_value(self) -> Option<Value> {
         (!self.as_bytes().is_empty()).then_some(Value(self))
     }
 }
 
-/// Bytes that a buffer of the wire may hold on to.
+/// Bytes that a buffer for the network may share.
 struct Shared(Arc<Box<[u8]>>);
 
 impl AsRef<[u8]> for Shared {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_for_people_reads_back() {
+    fn a_value_as_text_reads_back() {
         for bytes in [&b"apple"[..], b"0x41", b"\x00\xff", "\u{e9}t\u{e9}".as_bytes(), b"a\nb", b"0x"] {
             let value = Value::new(bytes).unwrap();
             assert_eq!(Value::parse(&value.to_string()), Some(value));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn however_many_bytes_there_are_they_are_kept_compared_and_ordered_as_bytes() {
+    fn short_and_long_values_compare_as_bytes() {
         let all = [&b""[..], b"\0", b"a", b"a\0", &[b'a'; FEW], &[b'a'; FEW + 1], b"b", &[0xff; 99]];
         for (index, bytes) in all.into_iter().enumerate() {
             let raw = RawValue::new(bytes);

@@ -14,10 +14,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use stickycas_model::access::{Access, Refusal};
-use stickycas_model::dense::{Reader, Writer};
+use stickycas_model::compact_codec::{Decoder, Encoder};
 use stickycas_model::history::{Event, Offence, OffenceKind, Recorded};
 use stickycas_model::invariants::check;
-use stickycas_model::machine::{Input, Machine, Reply, State};
+use stickycas_model::machine::{Admission, Input, Machine, State};
 use stickycas_model::process::mode;
 use stickycas_model::types::{AccessNumber, ProcessId, SessionId, Time, Value};
 
@@ -165,7 +165,7 @@ impl Run {
         };
         let no_wait = matches!(&input, Input::Access(Access { no_wait: true, .. }));
         let reply = self.apply(now, input);
-        if no_wait && reply == Ok(Reply::Accepted) {
+        if no_wait && reply == Ok(Some(Admission::Accepted)) {
             self.granted(process);
         }
     }
@@ -194,18 +194,18 @@ impl Run {
         let newer = newer.filter(|(other, ..)| other.number > number).count();
         let kept = newer < self.machine.params().spec().pipeline as usize;
         match (reply, outcome) {
-            (Ok(Reply::Waiting), None) => {}
-            (Ok(Reply::Answered { phase: Some(_), .. }), None) => {
+            (Ok(Some(Admission::AlreadyWaiting)), None) => {}
+            (Ok(Some(Admission::AnsweredBefore { .. })), None) => {
                 assert!(
                     self.observer.answered[process.index()].iter().any(|(other, ..)| other.number == number)
                 );
             }
-            (Ok(Reply::Answered { phase: Some(phase), answer }), Some(known)) => {
+            (Ok(Some(Admission::AnsweredBefore { phase, answer })), Some(known)) => {
                 assert_eq!((phase, answer), known, "the first answer is given again");
                 self.observer.counts.replays += 1;
             }
             (
-                Ok(Reply::Answered { phase: None, .. })
+                Ok(Some(Admission::ReadOutsidePhases(_)))
                 | Err(Refusal::OutOfOrder { .. } | Refusal::Left | Refusal::Closed),
                 Some(_),
             ) => assert!(!kept),
@@ -215,10 +215,10 @@ impl Run {
 
     /// Goes on with what is left of a machine that was written down when its instance ended.
     fn pack(&mut self) {
-        let mut writer = Writer::default();
-        self.machine.pack(&mut writer);
-        let mut reader = Reader::new(writer.bytes());
-        let unpacked = Machine::unpack(self.machine.params().clone(), &mut reader).unwrap();
+        let mut writer = Encoder::default();
+        self.machine.write_snapshot(&mut writer);
+        let mut reader = Decoder::new(writer.bytes());
+        let unpacked = Machine::from_snapshot(self.machine.params().clone(), &mut reader).unwrap();
         assert!(reader.rest().is_empty());
         assert_eq!(unpacked.status(self.told), self.machine.status(self.told));
         assert_eq!(unpacked.list(), self.machine.list());
@@ -229,9 +229,13 @@ impl Run {
         self.packed += 1;
     }
 
-    fn apply(&mut self, now: Time, input: Input) -> Result<Reply, Refusal> {
+    /// How an access is admitted; `None` for every other input.
+    fn apply(&mut self, now: Time, input: Input) -> Result<Option<Admission>, Refusal> {
         self.events.clear();
-        let reply = self.machine.apply(now, input, &mut self.events);
+        let reply = match input {
+            Input::Access(access) => self.machine.access(now, access, &mut self.events).map(Some),
+            input => self.machine.apply(now, input, &mut self.events).map(|()| None),
+        };
         // When a clock goes back no time has passed.
         self.told = self.told.max(now);
         let at = self.told;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use stickycas_model::access::{Access, Op, Refusal};
+use stickycas_model::access::{Access, Op};
 use stickycas_model::history::{Event, Offence};
-use stickycas_model::machine::{Input, Machine, Reply};
+use stickycas_model::machine::{Input, Machine};
 use stickycas_model::params::Params;
 use stickycas_model::types::{AccessNumber, Position, ProcessId, SessionId, Time, Value};
 
@@ -121,18 +121,33 @@ fn value(words: &mut Words<'_>) -> Result<Value, String> {
 fn hello_all(machine: &mut Machine, now: Time) -> String {
     let mut events = Vec::new();
     for process in ProcessId::all(machine.params().processes()) {
-        let reply = machine.apply(now, Input::Hello { process, incarnation: 0 }, &mut events);
-        assert!(matches!(reply, Ok(Reply::Welcome(_))));
+        machine.hello(now, process, 0, &mut events).unwrap();
     }
     events.retain(|event| !matches!(event, Event::Joined { .. } | Event::Session { .. }));
-    format!("welcome\n{}", lines(now, &events, &Ok(Reply::Done)))
+    format!("welcome\n{}", lines(now, &events))
 }
 
-/// The reply, then the events, each with its time.
+/// What the sender is answered at once, then the events, each with its time.
 fn apply(machine: &mut Machine, now: Time, input: Input) -> String {
     let mut events = Vec::new();
-    let reply = machine.apply(now, input, &mut events);
-    words::reply(&reply) + "\n" + &lines(now, &events, &reply)
+    let answered = match input {
+        Input::Hello { process, incarnation } => {
+            machine.hello(now, process, incarnation, &mut events).map(|welcome| words::welcome(&welcome))
+        }
+        Input::Access(access) => {
+            machine.access(now, access, &mut events).map(|admission| words::admission(&admission))
+        }
+        input => machine.apply(now, input, &mut events).map(|()| "done".to_owned()),
+    };
+    let answered = answered.unwrap_or_else(|refusal| {
+        for event in &events {
+            if let Event::Refused { why, .. } = event {
+                assert_eq!(*why, refusal.to_string());
+            }
+        }
+        format!("refused: {refusal}")
+    });
+    answered + "\n" + &lines(now, &events)
 }
 
 /// Lets the clock run up to `until`; ticks at every deadline before it. What is due exactly then is left to
@@ -142,20 +157,15 @@ fn wait(machine: &mut Machine, now: &mut Time, until: Time) -> String {
     while let Some(due) = machine.deadline().filter(|due| *due < until) {
         *now = due.max(*now);
         let mut events = Vec::new();
-        let reply = machine.apply(*now, Input::Tick, &mut events);
+        machine.tick(*now, &mut events);
         assert_ne!(machine.deadline(), Some(due), "a tick in time leaves nothing due");
-        outcome += &lines(*now, &events, &reply);
+        outcome += &lines(*now, &events);
     }
     *now = until;
     outcome
 }
 
-fn lines(now: Time, events: &[Event], reply: &Result<Reply, Refusal>) -> String {
-    let line = |event: &Event| {
-        if let Event::Refused { why, .. } = event {
-            assert_eq!(Some(why), reply.as_ref().err().map(ToString::to_string).as_ref());
-        }
-        format!("  {} {}\n", words::moment(now), words::event(event))
-    };
+fn lines(now: Time, events: &[Event]) -> String {
+    let line = |event: &Event| format!("  {} {}\n", words::moment(now), words::event(event));
     events.iter().map(line).collect()
 }

@@ -3,26 +3,25 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use stickycas_model::access::{Answer, AppendAnswer, Op, ReadAnswer, Refusal};
+use stickycas_model::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use stickycas_model::history::{Event, Offence, OffenceKind};
-use stickycas_model::machine::{MemberStatus, Reply, Status};
+use stickycas_model::machine::{Admission, MemberStatus, Status, Welcome};
 use stickycas_model::params::Patience;
 use stickycas_model::types::{AccessNumber, Phase, Time};
 
-pub(crate) fn reply(reply: &Result<Reply, Refusal>) -> String {
-    match reply {
-        Ok(Reply::Welcome(welcome)) => {
-            let next = format!("welcome to session {}, next is #{}", welcome.session, welcome.next);
-            next + &so_far(&welcome.waiting, welcome.append, welcome.decided.as_ref())
-        }
-        Ok(Reply::Accepted) => "accepted".to_owned(),
-        Ok(Reply::Waiting) => "waits already".to_owned(),
-        Ok(Reply::Answered { phase: Some(phase), answer: given }) => {
+pub(crate) fn welcome(welcome: &Welcome) -> String {
+    let next = format!("welcome to session {}, next is #{}", welcome.session, welcome.next);
+    next + &so_far(&welcome.waiting, welcome.append, welcome.decided.as_ref())
+}
+
+pub(crate) fn admission(admission: &Admission) -> String {
+    match admission {
+        Admission::Accepted => "accepted".to_owned(),
+        Admission::AlreadyWaiting => "waits already".to_owned(),
+        Admission::AnsweredBefore { phase, answer: given } => {
             format!("answered in phase {phase}: {}", answer(given))
         }
-        Ok(Reply::Answered { phase: None, answer: given }) => format!("outside phases: {}", answer(given)),
-        Ok(Reply::Done) => "done".to_owned(),
-        Err(refusal) => format!("refused: {refusal}"),
+        Admission::ReadOutsidePhases(read) => format!("outside phases: {}", answer(&Answer::Read(*read))),
     }
 }
 

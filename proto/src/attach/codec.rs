@@ -1,35 +1,24 @@
-//! The messages of Attach as tonic takes them, on either side.
+//! The codec of the server's side as tonic takes it.
 
 use bytes::{Buf as _, BufMut as _};
-use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder, Streaming};
-use tonic::codegen::{Body, Bytes, GrpcMethod, StdError, http};
-use tonic::{IntoStreamingRequest, Response, Status};
+use tonic::Status;
+use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-use super::{DecodedRequest, DecodedResponse};
+use super::request::DecodedRequest;
+use super::response::EncodedResponse;
 
-/// An encoded `AttachRequest`: see [`encode_access`](super::encode_access), `encode_hello` and `encode_decision`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EncodedRequest(pub Vec<u8>);
-
-/// An encoded `AttachResponse`: see [`encode_answer`](super::encode_answer) and its neighbours.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EncodedResponse(pub Vec<u8>);
-
-/// How the server reads and writes.
+/// Decodes requests and encodes responses of Attach.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ServerCodec;
+pub struct AttachCodec;
 
-/// How a client reads and writes.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ClientCodec;
+/// The first size of the buffers of a stream, in bytes. A stream keeps them while it is idle, so they are smaller than
+/// tonic's.
+const BUFFER_BYTES: usize = 1024;
 
-/// Bytes of the buffers of one stream, which lie there as long as it is open, whether or not it says anything.
-const STREAM: usize = 1024;
+/// About as many bytes are handed to the transport at once. tonic's own figure.
+const YIELD_BYTES: usize = 32 * 1024;
 
-/// As much is handed to the transport in one piece, about. tonic's own figure.
-const PIECE: usize = 32 * 1024;
-
-impl Codec for ServerCodec {
+impl Codec for AttachCodec {
     type Encode = EncodedResponse;
     type Decode = DecodedRequest;
     type Encoder = Self;
@@ -44,45 +33,21 @@ impl Codec for ServerCodec {
     }
 }
 
-impl Codec for ClientCodec {
-    type Encode = EncodedRequest;
-    type Decode = DecodedResponse;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        *self
-    }
-
-    fn decoder(&mut self) -> Self {
-        *self
-    }
-}
-
-impl Encoder for ServerCodec {
+impl Encoder for AttachCodec {
     type Item = EncodedResponse;
     type Error = Status;
 
-    fn encode(&mut self, message: EncodedResponse, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        buffer.put_slice(&message.0);
+    fn encode(&mut self, response: EncodedResponse, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buffer.put_slice(&response.0);
         Ok(())
     }
+
     fn buffer_settings(&self) -> BufferSettings {
-        BufferSettings::new(STREAM, PIECE)
+        BufferSettings::new(BUFFER_BYTES, YIELD_BYTES)
     }
 }
 
-impl Encoder for ClientCodec {
-    type Item = EncodedRequest;
-    type Error = Status;
-
-    fn encode(&mut self, message: EncodedRequest, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        buffer.put_slice(&message.0);
-        Ok(())
-    }
-}
-
-impl Decoder for ServerCodec {
+impl Decoder for AttachCodec {
     type Item = DecodedRequest;
     type Error = Status;
 
@@ -90,45 +55,12 @@ impl Decoder for ServerCodec {
         // tonic hands over a whole message, in one piece.
         let message = buffer.chunk();
         debug_assert_eq!(message.len(), buffer.remaining());
-        let request = DecodedRequest::read(message).map_err(|error| Status::internal(error.to_string()))?;
+        let request = DecodedRequest::decode(message).map_err(|error| Status::internal(error.to_string()))?;
         buffer.advance(buffer.remaining());
         Ok(Some(request))
     }
 
     fn buffer_settings(&self) -> BufferSettings {
-        BufferSettings::new(STREAM, PIECE)
+        BufferSettings::new(BUFFER_BYTES, YIELD_BYTES)
     }
-}
-
-impl Decoder for ClientCodec {
-    type Item = DecodedResponse;
-    type Error = Status;
-
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<DecodedResponse>, Status> {
-        let message = buffer.copy_to_bytes(buffer.remaining());
-        DecodedResponse::read(message).map(Some).map_err(|error| Status::internal(error.to_string()))
-    }
-}
-
-/// Opens an Attach stream: what the generated client does, in these types.
-///
-/// # Errors
-/// The status with which the server refuses it, or what became of the connection.
-pub async fn attach<T>(
-    channel: T,
-    messages: impl IntoStreamingRequest<Message = EncodedRequest>,
-) -> Result<Response<Streaming<DecodedResponse>>, Status>
-where
-    T: tonic::client::GrpcService<tonic::body::Body>,
-    T::Error: Into<StdError>,
-    T::ResponseBody: Body<Data = Bytes> + Send + 'static,
-    <T::ResponseBody as Body>::Error: Into<StdError> + Send,
-{
-    let mut client = tonic::client::Grpc::new(channel);
-    let ready = client.ready().await.map_err(Into::into);
-    ready.map_err(|error| Status::unknown(format!("the channel is not ready: {error}")))?;
-    let mut request = messages.into_streaming_request();
-    request.extensions_mut().insert(GrpcMethod::new("stickycas.v1.StickyCasService", "Attach"));
-    let path = http::uri::PathAndQuery::from_static("/stickycas.v1.StickyCasService/Attach");
-    client.streaming(request, path, ClientCodec).await
 }

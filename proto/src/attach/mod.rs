@@ -1,30 +1,32 @@
-//! The hot messages: what goes to and fro on Attach, read and written without the generated types.
+//! The server's side of Attach, decoded and encoded without the generated types.
 //!
-//! Generated code builds a tree of messages, each value a shared buffer of its own, and walks it twice to write
-//! it. Here a message of a client becomes one list of [`DecodedFrame`], and frames of the server are written straight
-//! from where they stand. The wire is the same to the bit: what encoders write is read by hand (`wire_format`), and
-//! whatever else protobuf allows (fields twice, in another order, unknown ones) is left to the generated types,
-//! so both accept and refuse the same bytes. `tests/wire/attach.rs` compares the two.
+//! Replaces `v1::sticky_cas_service_server` with its `v1::AttachRequest` and `v1::AttachResponse`, on the one path that
+//! every access takes. Generated code builds a tree of messages, each value a shared buffer of its own, and visits it
+//! twice to encode it. Here a request becomes one list of [`DecodedFrame`]s, and a response is written straight into its
+//! buffer from the list of the instance ([`encode_answer`] and its neighbours).
+//!
+//! On the wire nothing differs. [`DecodedRequest::decode`] reads what encoders usually write and leaves everything else
+//! that protobuf allows to the generated types, so both accept and refuse the same bytes; `tests/wire/attach.rs` compares
+//! both over every kind of frame and over damaged messages.
+//!
+//! To remove it: delete this module and the service of its own in `build.rs`, and serve `v1::sticky_cas_service_server`
+//! with `DecodedFrame::from` for each frame of a request.
 
-mod client_frame;
 mod codec;
+mod request;
 mod response;
-mod server_frame;
-mod wire_format;
 
-pub use client_frame::{
-    DecodedFrame, DecodedRequest, MAX_FRAMES, encode_access, encode_decision, encode_hello,
+pub use self::codec::AttachCodec;
+pub use self::request::{DecodedRequest, MAX_FRAMES};
+pub use self::response::{
+    EncodedParameters, EncodedResponse, encode_answer, encode_decided, encode_frame, encode_welcome,
 };
-pub use codec::{ClientCodec, EncodedRequest, EncodedResponse, ServerCodec, attach};
-pub use response::{DecodedResponse, ResponseFrame, Values};
-pub use server_frame::{
-    EncodedParameters, ReadResponseEncoder, encode_answer, encode_decided, encode_frame, encode_welcome,
-};
+pub use crate::convert::client_frame::DecodedFrame;
 
-/// The server of `StickyCasService`, as far as its stream: the calls are not in it.
+/// The generated server of `StickyCasService` with the types of this module. It has the method Attach alone.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::pedantic, rustdoc::all)]
 mod server {
     include!(concat!(env!("OUT_DIR"), "/stickycas.v1.StickyCasService.rs"));
 }
 
-pub use server::sticky_cas_service_server::{StickyCasService, StickyCasServiceServer};
+pub use self::server::sticky_cas_service_server::{StickyCasService, StickyCasServiceServer};

@@ -1,183 +1,150 @@
-//! What the server says, as a client reads it.
+//! Encodes the responses of the server: each function writes one frame straight into a message.
+//!
+//! An `AttachResponse` is its frames one after the other, so a message grows frame by frame, and a frame that makes it
+//! too long can be cut off again.
 
-use std::ops::Range;
-
-use bytes::Bytes;
 use prost::Message as _;
+use stickycas_model::access::{Answer, AppendAnswer};
+use stickycas_model::types::{AccessNumber, Phase};
 
-use super::wire_format::{FieldReader, WireType, key};
+use crate::read_encoder::{read_result_len, write_read_result};
 use crate::v1;
-use crate::v1::server_frame::Frame;
-
-/// One message of the server: its frames, in order, and the bytes that they came in.
-#[derive(Clone, Debug, Default)]
-pub struct DecodedResponse {
-    frames: Vec<ResponseFrame>,
-    /// Where the values of reads stand.
-    bytes: Bytes,
-}
-
-/// One frame of the server.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ResponseFrame {
-    /// A read was executed.
-    Read {
-        /// The channel of the instance.
-        channel: u32,
-        /// The access number; 0 is none.
-        number: u64,
-        /// The phase; 0: outside phases (F10).
-        phase: u64,
-        /// The first position asked for.
-        start: u32,
-        /// The values from there on.
-        values: Values,
-        /// How long the list is.
-        length: u32,
-        /// Whether no entry will be added any more.
-        sealed: bool,
-    },
-    /// An append was executed.
-    Append {
-        /// The channel of the instance.
-        channel: u32,
-        /// The access number; 0 is none.
-        number: u64,
-        /// The phase; 0 is none.
-        phase: u64,
-        /// How it ended.
-        result: v1::AppendResult,
-    },
-    /// A decision was taken.
-    Decided {
-        /// The channel of the instance.
-        channel: u32,
-    },
-    /// Anything else; `None` if it is nothing known.
-    Other(Option<Box<Frame>>),
-}
-
-/// The values of a read: where they stand in their message, each with its key and length.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Values {
-    place: Range<usize>,
-    count: usize,
-}
+use crate::wire_format::{
+    WireType, bytes_field_len, key, number_field_len, varint_len, write_bytes_header, write_number_field,
+    write_varint,
+};
 
 const NUMBER: WireType = WireType::Varint;
 const BYTES: WireType = WireType::Bytes;
 
-/// The key of a value among the fields of a read.
-const VALUE: u8 = key(2, BYTES);
+/// The key of a frame in its message.
+const FRAME: u8 = key(1, BYTES);
 
-impl DecodedResponse {
-    /// Reads an `AttachResponse`.
-    ///
-    /// # Errors
-    /// If the bytes are no such message.
-    pub fn read(message: Bytes) -> Result<Self, prost::DecodeError> {
-        if let Some(frames) = read_plain(&message) {
-            return Ok(Self { frames, bytes: message });
-        }
-        let bytes = Bytes::from(v1::AttachResponse::decode(message)?.encode_to_vec());
-        let frames = read_plain(&bytes).expect("what was just written is plain");
-        Ok(Self { frames, bytes })
-    }
+/// An encoded `AttachResponse`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EncodedResponse(pub Vec<u8>);
 
-    /// The frames, in order.
-    #[must_use]
-    pub fn frames(&self) -> &[ResponseFrame] {
-        &self.frames
-    }
-
-    /// The values of one of its reads, in the order of their positions.
-    pub fn values(&self, values: &Values) -> impl ExactSizeIterator<Item = &[u8]> {
-        let mut rest = FieldReader(self.bytes.get(values.place.clone()).unwrap_or_default());
-        (0..values.count).map(move |_| rest.bytes_at(VALUE).unwrap_or_default())
-    }
-}
-
-fn read_plain(message: &[u8]) -> Option<Vec<ResponseFrame>> {
-    /// About as many bytes has a frame of a server that sends many; so many frames are not many yet.
-    const FRAME: usize = 32;
-    const FEW: usize = 256;
-    let mut frames = Vec::with_capacity((message.len() / FRAME + 1).min(FEW));
-    let mut rest = FieldReader(message);
-    while rest.has(key(1, BYTES)) {
-        let frame = rest.bytes()?;
-        let end = message.len() - rest.0.len();
-        frames.push(match plain_frame(frame, end) {
-            Some(learnt) => learnt,
-            None => other(frame)?,
-        });
-    }
-    rest.end()?;
-    Some(frames)
-}
-
-/// One of the frames that come often. It ends at `end` of its message.
-fn plain_frame(frame: &[u8], end: usize) -> Option<ResponseFrame> {
-    let mut rest = FieldReader(frame);
-    let learnt = if rest.has(key(1, BYTES)) {
-        answer(FieldReader(rest.bytes()?), end)?
-    } else if rest.has(key(4, BYTES)) {
-        let mut decided = FieldReader(rest.bytes()?);
-        let channel = decided.short_number_at(key(1, NUMBER))?;
-        decided.end()?;
-        ResponseFrame::Decided { channel }
-    } else {
-        return None;
+/// Adds the answer of an access. `values` are the values that a read returns, as many as it counts; the iterator runs
+/// twice. No phase: answered outside phases (F10).
+pub fn encode_answer<'a>(
+    message: &mut Vec<u8>,
+    channel: u32,
+    number: AccessNumber,
+    phase: Option<Phase>,
+    answer: &Answer,
+    values: impl Iterator<Item = &'a [u8]> + Clone,
+) {
+    let (channel, number) = (u64::from(channel), number.get());
+    let phase = phase.map_or(0, Phase::get);
+    let result_len = match answer {
+        Answer::Append(append) => append_result_len(*append),
+        Answer::Read(read) => read_result_len(read, values.clone()),
     };
-    rest.end()?;
-    Some(learnt)
+    let answer_len = number_field_len(channel)
+        + number_field_len(number)
+        + number_field_len(phase)
+        + bytes_field_len(result_len);
+    write_bytes_header(message, FRAME, bytes_field_len(answer_len));
+    write_bytes_header(message, key(1, BYTES), answer_len);
+    write_number_field(message, key(1, NUMBER), channel);
+    write_number_field(message, key(2, NUMBER), number);
+    write_number_field(message, key(3, NUMBER), phase);
+    match answer {
+        Answer::Append(append) => {
+            write_bytes_header(message, key(4, BYTES), result_len);
+            write_append_result(message, *append);
+        }
+        Answer::Read(read) => {
+            write_bytes_header(message, key(5, BYTES), result_len);
+            write_read_result(message, read, values);
+        }
+    }
 }
 
-fn answer(mut answer: FieldReader<'_>, end: usize) -> Option<ResponseFrame> {
-    let channel = answer.short_number_at(key(1, NUMBER))?;
-    let number = answer.number_at(key(2, NUMBER))?;
-    let phase = answer.number_at(key(3, NUMBER))?;
-    if answer.has(key(4, BYTES)) {
-        let result = append(FieldReader(answer.bytes()?))?;
-        answer.end()?;
-        return Some(ResponseFrame::Append { channel, number, phase, result });
-    }
-    if !answer.has(key(5, BYTES)) {
-        return None;
-    }
-    let mut read = FieldReader(answer.bytes()?);
-    answer.end()?;
-    let start = read.short_number_at(key(1, NUMBER))?;
-    let before = end - read.0.len();
-    let mut count = 0;
-    while read.has(VALUE) {
-        read.bytes()?;
-        count += 1;
-    }
-    let values = Values { place: before..end - read.0.len(), count };
-    let length = read.short_number_at(key(3, NUMBER))?;
-    let sealed = read.number_at(key(4, NUMBER))? != 0;
-    read.end()?;
-    Some(ResponseFrame::Read { channel, number, phase, start, values, length, sealed })
+/// Adds the acknowledgement of a decision.
+pub fn encode_decided(message: &mut Vec<u8>, channel: u32) {
+    let decided_len = number_field_len(channel.into());
+    write_bytes_header(message, FRAME, bytes_field_len(decided_len));
+    write_bytes_header(message, key(4, BYTES), decided_len);
+    write_number_field(message, key(1, NUMBER), channel.into());
 }
 
-fn append(mut append: FieldReader<'_>) -> Option<v1::AppendResult> {
-    let outcome = append.short_number_at(key(1, NUMBER))?.cast_signed();
-    let position = if append.has(key(2, NUMBER)) { Some(append.number()? as u32) } else { None };
-    append.end()?;
-    Some(v1::AppendResult { outcome, position })
+/// The parameters of instances that differ in nothing but their seeds, encoded once for all their welcomes. The seed
+/// stands in between.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EncodedParameters {
+    bytes: Box<[u8]>,
+    /// Where the seed belongs.
+    seed_at: usize,
 }
 
-/// Any frame but a read, of whose values nobody here would know where they stand.
-fn other(frame: &[u8]) -> Option<ResponseFrame> {
-    match v1::ServerFrame::decode(frame).ok()?.frame {
-        Some(Frame::Answer(v1::Answer { result: Some(v1::answer::Result::Read(_)), .. })) => None,
-        Some(Frame::Answer(v1::Answer {
-            channel,
-            number,
-            phase,
-            result: Some(v1::answer::Result::Append(result)),
-        })) => Some(ResponseFrame::Append { channel, number, phase, result }),
-        Some(Frame::Decided(v1::Decided { channel })) => Some(ResponseFrame::Decided { channel }),
-        frame => Some(ResponseFrame::Other(frame.map(Box::new))),
+impl EncodedParameters {
+    /// Encodes these parameters without their seed.
+    #[must_use]
+    pub fn new(parameters: &v1::Parameters) -> Self {
+        let v1::Parameters { processes, warp_size, read_size, order, .. } = *parameters;
+        let before = v1::Parameters { processes, warp_size, read_size, order, ..v1::Parameters::default() };
+        let all = v1::Parameters { seed: None, ..parameters.clone() };
+        Self { bytes: all.encode_to_vec().into(), seed_at: before.encoded_len() }
+    }
+}
+
+/// Adds a welcome.
+pub fn encode_welcome(
+    message: &mut Vec<u8>,
+    channel: u32,
+    session: u32,
+    own: &v1::Own,
+    parameters: &EncodedParameters,
+    seed: u64,
+) {
+    let own_len = own.encoded_len();
+    // Unlike other numbers a seed is written even if it is 0: the field has presence.
+    let parameters_len = parameters.bytes.len() + 1 + varint_len(seed);
+    let welcome_len = number_field_len(channel.into())
+        + number_field_len(session.into())
+        + bytes_field_len(own_len)
+        + bytes_field_len(parameters_len);
+    write_bytes_header(message, FRAME, bytes_field_len(welcome_len));
+    write_bytes_header(message, key(2, BYTES), welcome_len);
+    write_number_field(message, key(1, NUMBER), channel.into());
+    write_number_field(message, key(2, NUMBER), session.into());
+    write_bytes_header(message, key(3, BYTES), own_len);
+    own.encode(message).expect("a vector grows");
+    let (before, behind) = parameters.bytes.split_at(parameters.seed_at);
+    write_bytes_header(message, key(4, BYTES), parameters_len);
+    message.extend_from_slice(before);
+    message.push(key(5, NUMBER));
+    write_varint(message, seed);
+    message.extend_from_slice(behind);
+}
+
+/// Adds a frame of any kind, encoded by the generated types.
+pub fn encode_frame(message: &mut Vec<u8>, frame: &v1::ServerFrame) {
+    message.push(FRAME);
+    frame.encode_length_delimited(message).expect("a vector grows");
+}
+
+fn outcome_and_position(answer: AppendAnswer) -> (v1::AppendOutcome, Option<u32>) {
+    match answer {
+        AppendAnswer::Success(position) => (v1::AppendOutcome::Success, Some(position.get())),
+        AppendAnswer::Failed => (v1::AppendOutcome::Failed, None),
+        AppendAnswer::LimitReached => (v1::AppendOutcome::LimitReached, None),
+    }
+}
+
+fn append_result_len(answer: AppendAnswer) -> usize {
+    let (outcome, position) = outcome_and_position(answer);
+    let position_len = position.map_or(0, |position| 1 + varint_len(position.into()));
+    number_field_len(outcome as u64) + position_len
+}
+
+fn write_append_result(message: &mut Vec<u8>, answer: AppendAnswer) {
+    let (outcome, position) = outcome_and_position(answer);
+    write_number_field(message, key(1, NUMBER), outcome as u64);
+    // Unlike other numbers a position is written even if it is 0: the field has presence.
+    if let Some(position) = position {
+        message.push(key(2, NUMBER));
+        write_varint(message, position.into());
     }
 }

@@ -1,8 +1,8 @@
-//! Accesses and values: what a process asks for (SPEC F1, F8).
+//! Accesses and values (SPEC F1, F8).
 //!
-//! The three messages that carry an operation (an `Access` frame, a `WaitingAccess`, an `Accepted` event)
-//! each have a oneof of their own, which costs two bytes less per access than a message for it would; one
-//! macro gives them the same conversions.
+//! Three messages carry an operation: an `Access` frame, a `WaitingAccess` and an `Accepted` event. Each has a oneof of
+//! its own, which costs two bytes less per access than a message for the operation would. The operation of a frame is a
+//! [`RawOp`] until it is checked; those of the other two are recorded and share one macro.
 
 use bytes::Bytes;
 use stickycas_model::access::{Access, Op};
@@ -13,7 +13,7 @@ use stickycas_model::types::{AccessNumber, Position, ProcessId, RawValue, Sessio
 use super::{WireError, access_number};
 use crate::v1;
 
-/// A value of the instance (P3): a decision, or what a read returned.
+/// A value of the instance (P3): a decision, or an entry that a read returned.
 ///
 /// # Errors
 /// When it is empty or too large.
@@ -21,7 +21,7 @@ pub fn value_from_wire(field: &'static str, bytes: &[u8], params: &Params) -> Re
     params.value(bytes).map_err(|error| WireError::Value { field, error })
 }
 
-/// A value of an instance whose limit is not known here: a recorded one.
+/// A recorded value: the limit of its instance is not known here.
 pub(super) fn recorded_value(field: &'static str, bytes: &Bytes) -> Result<Value, WireError> {
     Value::new(bytes).ok_or(WireError::Value { field, error: ValueError::Empty })
 }
@@ -71,18 +71,31 @@ macro_rules! op_of {
     };
 }
 
-op_of!(v1::access::Op);
 op_of!(v1::waiting_access::Op);
 op_of!(v1::event::accepted::Op);
 
-/// The frame of an access on this channel. What a Byzantine process sends may be no value: nobody has checked it.
+impl From<&RawOp> for v1::access::Op {
+    fn from(op: &RawOp) -> Self {
+        match op {
+            RawOp::Append(value) => Self::Append(v1::Append { value: value.to_bytes() }),
+            RawOp::Read(start) => Self::Read(v1::Read { start: start.get() }),
+        }
+    }
+}
+
+impl From<v1::access::Op> for RawOp {
+    fn from(op: v1::access::Op) -> Self {
+        match op {
+            v1::access::Op::Append(append) => Self::Append(RawValue::new(&append.value)),
+            v1::access::Op::Read(read) => Self::Read(Position::new(read.start)),
+        }
+    }
+}
+
+/// The frame of an access on this channel. The bytes of its append need not be a value: a Byzantine process sends any.
 #[must_use]
-pub fn raw_access_frame(channel: u32, number: AccessNumber, op: &RawOp) -> v1::ClientFrame {
-    let op = match op {
-        RawOp::Append(value) => v1::access::Op::Append(v1::Append { value: value.to_bytes() }),
-        RawOp::Read(start) => v1::access::Op::Read(v1::Read { start: start.get() }),
-    };
-    v1::Access { channel, number: number.get(), op: Some(op) }.into()
+pub fn access_frame(channel: u32, number: AccessNumber, op: &RawOp) -> v1::ClientFrame {
+    v1::Access { channel, number: number.get(), op: Some(op.into()) }.into()
 }
 
 /// The frame that reports a decision on this channel.
@@ -91,11 +104,10 @@ pub fn decision_frame(channel: u32, value: &Value) -> v1::ClientFrame {
     v1::Decision { channel, value: value.to_bytes() }.into()
 }
 
-/// The access of a frame that came on a stream of `process` in `session`: what it says of its number and of what it
-/// does.
+/// The access of a frame that `process` sent on its stream in `session`.
 ///
 /// # Errors
-/// When its number is 0, it does nothing, or its value is none of the instance.
+/// When its number is 0, its operation is missing, or its value is none of the instance.
 pub fn access_from_frame(
     number: Option<AccessNumber>,
     op: Option<RawOp>,
@@ -109,7 +121,7 @@ pub fn access_from_frame(
     Ok(Access { process, session: Some(session), number, op, no_wait: false })
 }
 
-/// A decision that came on a stream.
+/// The decision of a frame.
 ///
 /// # Errors
 /// When it is empty or too large.
@@ -141,12 +153,6 @@ pub fn access_from_read(request: &v1::ReadRequest, process: ProcessId) -> Result
     Ok(Access { process, session: None, number, op, no_wait: request.no_wait })
 }
 
-/// The frame that asks for an access on a channel.
-#[must_use]
-pub fn access_frame(channel: u32, number: AccessNumber, op: &Op) -> v1::Access {
-    v1::Access { channel, number: number.get(), op: Some(op.into()) }
-}
-
 /// A waiting access.
 #[must_use]
 pub fn waiting_to_wire(number: AccessNumber, op: &Op) -> v1::WaitingAccess {
@@ -156,7 +162,7 @@ pub fn waiting_to_wire(number: AccessNumber, op: &Op) -> v1::WaitingAccess {
 /// A waiting access of an instance.
 ///
 /// # Errors
-/// When its number is 0, it does nothing, or its value is none of the instance.
+/// When its number is 0, its operation is missing, or its value is none of the instance.
 pub fn waiting_from_wire(wire: &v1::WaitingAccess, params: &Params) -> Result<(AccessNumber, Op), WireError> {
     let number = access_number("waiting.number", wire.number)?;
     let op = wire.op.as_ref().ok_or(WireError::Missing("waiting.op"))?;
@@ -195,24 +201,24 @@ mod tests {
         assert_eq!(refused, Err(WireError::Zero("access_number")));
     }
 
-    fn asked(number: u64, op: Option<RawOp>) -> Result<Access, WireError> {
+    fn access_of_frame(number: u64, op: Option<RawOp>) -> Result<Access, WireError> {
         access_from_frame(AccessNumber::new(number), op, ProcessId::FIRST, SessionId::FIRST, &params())
     }
 
     #[test]
-    fn a_frame_that_does_nothing_is_refused() {
-        assert_eq!(asked(1, None), Err(WireError::Missing("op")));
+    fn a_frame_without_number_or_operation_is_refused() {
+        assert_eq!(access_of_frame(1, None), Err(WireError::Missing("op")));
         let read = Some(RawOp::Read(Position::new(0)));
-        assert_eq!(asked(0, read.clone()), Err(WireError::Zero("number")));
-        assert!(asked(1, read).is_ok());
+        assert_eq!(access_of_frame(0, read.clone()), Err(WireError::Zero("number")));
+        assert!(access_of_frame(1, read).is_ok());
     }
 
     #[test]
-    fn what_is_no_value_is_refused_on_a_stream_as_in_a_call() {
+    fn a_stream_refuses_the_values_that_a_call_refuses() {
         let five = RawValue::new(b"fiver");
         let error = ValueError::TooLarge { length: 5, limit: 4 };
         let refused = WireError::Value { field: "value", error };
-        assert_eq!(asked(1, Some(RawOp::Append(five.clone()))), Err(refused.clone()));
+        assert_eq!(access_of_frame(1, Some(RawOp::Append(five.clone()))), Err(refused.clone()));
         assert_eq!(decision_from_frame(five, &params()), Err(refused));
     }
 }

@@ -1,16 +1,14 @@
-//! Answers: what a process is told (SPEC A1, R1).
+//! Answers (SPEC A1, R1).
 //!
-//! The model keeps the answer of a read as numbers (F8b); on the wire it carries the entries, which whoever
-//! encodes it takes from the list.
+//! The model keeps the answer of a read as numbers (F8b). On the wire it carries the entries as well: the encoders
+//! ([`crate::attach`], [`crate::read_encoder`]) take them from the list.
 
-use bytes::Bytes;
 use stickycas_model::access::{Answer, AppendAnswer, ReadAnswer};
 use stickycas_model::params::Params;
 use stickycas_model::types::{AccessNumber, Phase, Position, Value};
 
+use super::WireError;
 use super::access::value_from_wire;
-use super::{WireError, phase};
-use crate::attach::{DecodedResponse, ResponseFrame};
 use crate::v1;
 
 impl From<AppendAnswer> for v1::AppendResult {
@@ -43,44 +41,10 @@ impl TryFrom<&v1::AppendResult> for AppendAnswer {
     }
 }
 
-/// The answer of a read; `entries` are the values from its start on, of which it takes as many as it counts.
-#[must_use]
-pub fn read_result(answer: &ReadAnswer, entries: impl IntoIterator<Item = Bytes>) -> v1::ReadResult {
-    let mut values = Vec::with_capacity(answer.count as usize);
-    values.extend(entries.into_iter().take(answer.count as usize));
-    v1::ReadResult { start: answer.start.get(), values, length: answer.length, sealed: answer.sealed }
-}
-
-/// The frame that answers an access. `entries` gives the values of the list from a position on; it is asked
-/// for a read only. No phase: answered outside phases (F10).
-pub fn answer_frame<I: IntoIterator<Item = Bytes>>(
-    channel: u32,
-    number: AccessNumber,
-    phase: Option<Phase>,
-    answer: &Answer,
-    entries: impl FnOnce(Position) -> I,
-) -> v1::Answer {
-    let result = match answer {
-        Answer::Append(append) => v1::answer::Result::Append((*append).into()),
-        Answer::Read(read) => v1::answer::Result::Read(read_result(read, entries(read.start))),
-    };
-    v1::Answer { channel, number: number.get(), phase: phase_to_wire(phase), result: Some(result) }
-}
-
 /// The response of a unary append.
 #[must_use]
 pub fn append_response(phase: Option<Phase>, answer: AppendAnswer) -> v1::AppendResponse {
-    v1::AppendResponse { phase: phase_to_wire(phase), result: Some(answer.into()) }
-}
-
-/// The response of a unary read; `entries` as for [`read_result`].
-#[must_use]
-pub fn read_response(
-    phase: Option<Phase>,
-    answer: &ReadAnswer,
-    entries: impl IntoIterator<Item = Bytes>,
-) -> v1::ReadResponse {
-    v1::ReadResponse { phase: phase_to_wire(phase), result: Some(read_result(answer, entries)) }
+    v1::AppendResponse { phase: phase.map_or(0, Phase::get), result: Some(answer.into()) }
 }
 
 /// An answer as a client receives it.
@@ -102,8 +66,8 @@ impl AnswerData {
     pub fn from_frame(frame: &v1::Answer, params: &Params) -> Result<(AccessNumber, Self), WireError> {
         let number = super::access_number("number", frame.number)?;
         let received = match frame.result.as_ref().ok_or(WireError::Missing("result"))? {
-            v1::answer::Result::Append(append) => Self::append(frame.phase, append)?,
-            v1::answer::Result::Read(read) => Self::read(frame.phase, read, params)?,
+            v1::answer::Result::Append(append) => Self::from_append_result(frame.phase, append)?,
+            v1::answer::Result::Read(read) => Self::from_read_result(frame.phase, read, params)?,
         };
         Ok((number, received))
     }
@@ -113,7 +77,10 @@ impl AnswerData {
     /// # Errors
     /// When a field is missing.
     pub fn from_append(response: &v1::AppendResponse) -> Result<Self, WireError> {
-        Self::append(response.phase, response.result.as_ref().ok_or(WireError::Missing("result"))?)
+        Self::from_append_result(
+            response.phase,
+            response.result.as_ref().ok_or(WireError::Missing("result"))?,
+        )
     }
 
     /// The answer of a unary read.
@@ -121,67 +88,55 @@ impl AnswerData {
     /// # Errors
     /// When a field is missing or does not fit the parameters of the instance.
     pub fn from_read(response: &v1::ReadResponse, params: &Params) -> Result<Self, WireError> {
-        Self::read(response.phase, response.result.as_ref().ok_or(WireError::Missing("result"))?, params)
+        Self::from_read_result(
+            response.phase,
+            response.result.as_ref().ok_or(WireError::Missing("result"))?,
+            params,
+        )
     }
 
-    fn append(number: u64, wire: &v1::AppendResult) -> Result<Self, WireError> {
-        let phase = phase("phase", number)?;
-        Ok(Self { phase: Some(phase), answer: Answer::Append(wire.try_into()?), entries: Vec::new() })
-    }
-
-    /// The answer of a frame that was read by hand, and the access that it answers.
+    /// The answer of an append that was executed in this phase.
     ///
     /// # Errors
-    /// When it is no answer, or does not fit the parameters of the instance.
-    pub fn from_decoded(
-        heard: &DecodedResponse,
-        learnt: &ResponseFrame,
-        params: &Params,
-    ) -> Result<(AccessNumber, Self), WireError> {
-        Ok(match learnt {
-            ResponseFrame::Append { number, phase, result, .. } => {
-                (super::access_number("number", *number)?, Self::append(*phase, result)?)
-            }
-            ResponseFrame::Read { number, phase, start, values, length, sealed, .. } => {
-                let number = super::access_number("number", *number)?;
-                let answer = (Position::new(*start), *length, *sealed);
-                (number, Self::read_of(*phase, answer, heard.values(values), params)?)
-            }
-            ResponseFrame::Decided { .. } | ResponseFrame::Other(_) => {
-                return Err(WireError::Missing("result"));
-            }
-        })
+    /// When a field is missing.
+    pub fn from_append_result(phase: u64, result: &v1::AppendResult) -> Result<Self, WireError> {
+        let phase = super::phase("phase", phase)?;
+        Ok(Self { phase: Some(phase), answer: Answer::Append(result.try_into()?), entries: Vec::new() })
     }
 
-    fn read(number: u64, wire: &v1::ReadResult, params: &Params) -> Result<Self, WireError> {
-        let answer = (Position::new(wire.start), wire.length, wire.sealed);
-        Self::read_of(number, answer, wire.values.iter().map(|value| &value[..]), params)
+    fn from_read_result(phase: u64, read: &v1::ReadResult, params: &Params) -> Result<Self, WireError> {
+        let values = read.values.iter().map(|value| &value[..]);
+        Self::from_read_values(phase, read.start, values, read.length, read.sealed, params)
     }
 
-    fn read_of<'a>(
-        number: u64,
-        (start, length, sealed): (Position, u32, bool),
+    /// The answer of a read, from the fields of its message. Phase 0: answered outside phases (F10).
+    ///
+    /// # Errors
+    /// When the values do not fit the parameters of the instance.
+    pub fn from_read_values<'a>(
+        phase: u64,
+        start: u32,
         values: impl ExactSizeIterator<Item = &'a [u8]>,
+        length: u32,
+        sealed: bool,
         params: &Params,
     ) -> Result<Self, WireError> {
         let count = u32::try_from(values.len()).unwrap_or(u32::MAX);
-        let past_the_end = count > 0 && start.get().checked_add(count).is_none_or(|end| end > length);
+        let past_the_end = count > 0 && start.checked_add(count).is_none_or(|end| end > length);
         if count > params.read_size() || past_the_end {
             return Err(WireError::Contradiction { field: "values", why: "are more than can stand there" });
         }
         let entries =
             values.map(|bytes| value_from_wire("values", bytes, params)).collect::<Result<_, _>>()?;
-        let answer = Answer::Read(ReadAnswer { start, count, length, sealed });
-        Ok(Self { phase: Phase::new(number), answer, entries })
+        let answer = Answer::Read(ReadAnswer { start: Position::new(start), count, length, sealed });
+        Ok(Self { phase: Phase::new(phase), answer, entries })
     }
-}
-
-fn phase_to_wire(phase: Option<Phase>) -> u64 {
-    phase.map_or(0, Phase::get)
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
     use stickycas_model::params::ParamsSpec;
 
@@ -195,15 +150,15 @@ mod tests {
     }
 
     #[test]
-    fn a_read_frame_carries_as_many_entries_as_it_counts() {
-        let list: Vec<Bytes> = [&b"a"[..], b"b", b"c"].into_iter().map(Bytes::from_static).collect();
-        let numbers = ReadAnswer { start: Position::new(1), count: 1, length: 3, sealed: false };
-        let entries = |start: Position| list[start.index()..].iter().cloned();
-        let frame = answer_frame(9, AccessNumber::FIRST, None, &Answer::Read(numbers), entries);
+    fn the_answer_of_a_frame_has_its_number_and_entries() {
+        let values = vec![Bytes::from_static(b"b")];
+        let read = v1::ReadResult { start: 1, values, length: 3, sealed: false };
+        let result = Some(v1::answer::Result::Read(read));
+        let frame = v1::Answer { channel: 9, number: 1, phase: 0, result };
         let (number, received) = AnswerData::from_frame(&frame, &params()).unwrap();
-        assert_eq!((frame.channel, number), (9, AccessNumber::FIRST));
-        let entries = vec![Value::new(b"b").unwrap()];
-        assert_eq!(received, AnswerData { phase: None, answer: Answer::Read(numbers), entries });
+        assert_eq!(number, AccessNumber::FIRST);
+        let answer = Answer::Read(ReadAnswer { start: Position::new(1), count: 1, length: 3, sealed: false });
+        assert_eq!(received, AnswerData { phase: None, answer, entries: vec![Value::new(b"b").unwrap()] });
     }
 
     #[test]
@@ -234,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_answer_that_cannot_be_is_refused() {
+    fn a_read_that_returns_more_than_it_may_is_refused() {
         let convert = |response| AnswerData::from_read(&response, &params());
         assert!(convert(read(1, &[b"a", b"b"], 3)).is_ok());
         assert!(convert(read(u32::MAX, &[], 3)).is_ok());

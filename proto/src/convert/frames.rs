@@ -1,4 +1,4 @@
-//! Each kind of frame as a frame of Attach, so that nobody else needs to know which ones are boxed.
+//! Each kind of frame as a frame of Attach. Which kinds the generated types box is known here only.
 
 use crate::v1::{
     Access, Answer, ClientFrame, Decided, Decision, Hello, Refusal, Replaced, ServerFrame, Welcome,

@@ -1,5 +1,5 @@
-//! Histories: the model's [`Recorded`] and the wire's `Event`, one to one in both directions, so that what a
-//! watcher collects can be judged like what the server wrote.
+//! Histories: the model's [`Recorded`] and the wire's `Event`, one to one in both directions, so that a history that a
+//! watcher collects can be judged like the record of the server.
 
 use stickycas_model::access::{Answer, ReadAnswer};
 use stickycas_model::history::{Event, Offence, OffenceKind, Recorded};
@@ -10,7 +10,7 @@ use super::{WireError, access_number, phase, process, session, warp};
 use crate::v1;
 use crate::v1::event::{self as wire, What};
 
-/// Event number `index` of a history (from 0) as the wire has it.
+/// The event at `index` of a history (from 0) on the wire.
 #[must_use]
 pub fn event_to_wire(index: u64, recorded: &Recorded) -> v1::Event {
     v1::Event { index, at_nanos: recorded.at.as_nanos(), what: Some(what_to_wire(&recorded.event)) }

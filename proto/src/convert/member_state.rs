@@ -1,4 +1,4 @@
-//! Where a process stands at an instance, and the welcome that tells it (SPEC F8e).
+//! The state of a process at an instance, and the welcome that carries it (SPEC F8e).
 
 use stickycas_model::access::{AppendAnswer, Op};
 use stickycas_model::params::Params;
@@ -9,10 +9,10 @@ use super::params::params_from_wire;
 use super::{WireError, access_number, phase, process, session};
 use crate::v1;
 
-/// Where a process stands at an instance: all that a restarted client needs to go on.
+/// The state of a process at an instance: all that a restarted client needs to go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberState {
-    /// Which process it is.
+    /// The process.
     pub process: ProcessId,
     /// The number that its next new access must have.
     pub next: AccessNumber,
@@ -20,7 +20,7 @@ pub struct MemberState {
     pub waiting: Vec<(AccessNumber, Op)>,
     /// The phase and answer of its first append, once executed.
     pub append: Option<(Phase, AppendAnswer)>,
-    /// The decision that it reported, if it has.
+    /// The decision that it reported.
     pub decided: Option<Value>,
 }
 
@@ -65,18 +65,12 @@ fn first_append_from_wire(wire: &v1::FirstAppend) -> Result<(Phase, AppendAnswer
     Ok((phase("own.append.phase", wire.phase)?, result.try_into()?))
 }
 
-/// The frame that answers a Hello.
-#[must_use]
-pub fn welcome_frame(channel: u32, session: SessionId, own: &MemberState, params: &Params) -> v1::Welcome {
-    v1::Welcome { channel, session: session.get(), own: Some(own.into()), parameters: Some(params.into()) }
-}
-
 /// A welcome as a client receives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WelcomeData {
     /// The session that the hello opened.
     pub session: SessionId,
-    /// Where the process stands.
+    /// The state of the process.
     pub own: MemberState,
     /// The parameters of the instance.
     pub params: Params,
@@ -117,10 +111,10 @@ mod tests {
 
     #[test]
     fn a_welcome_reads_back() {
-        let frame = welcome_frame(5, SessionId::FIRST, &own(), &params());
-        assert_eq!(frame.channel, 5);
-        let welcomed = WelcomeData::try_from(&frame).unwrap();
-        assert_eq!(welcomed, WelcomeData { session: SessionId::FIRST, own: own(), params: params() });
+        let (own_on_wire, parameters) = (Some((&own()).into()), Some((&params()).into()));
+        let frame = v1::Welcome { channel: 5, session: 1, own: own_on_wire, parameters };
+        let welcome = WelcomeData::try_from(&frame).unwrap();
+        assert_eq!(welcome, WelcomeData { session: SessionId::FIRST, own: own(), params: params() });
     }
 
     #[test]
@@ -131,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_decision_is_not_taken_for_none() {
+    fn an_empty_decision_is_no_absent_one() {
         let wire = v1::Own { decided: Some(bytes::Bytes::new()), ..v1::Own::from(&own()) };
         assert!(matches!(
             MemberState::from_wire(&wire, &params()),

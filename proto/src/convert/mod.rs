@@ -1,8 +1,8 @@
 //! Wire to model and model to wire, one file per subject.
 //!
-//! Towards the wire nothing can fail. From the wire everything can: each conversion gives a [`WireError`]
-//! that names the field, and never panics. Where a conversion needs to know the instance it takes its
-//! [`Params`](stickycas_model::params::Params): a value is one only within the instance's limit (P3).
+//! A conversion to the wire cannot fail. A conversion from the wire gives a [`WireError`] that names the field, and never
+//! panics. Where it depends on the instance it takes the [`Params`](stickycas_model::params::Params): bytes are a value
+//! only within the limit of the instance (P3).
 
 use std::time::Duration;
 
@@ -11,13 +11,14 @@ use stickycas_model::types::{AccessNumber, Phase, ProcessId, SessionId, WarpId};
 
 pub mod access;
 pub mod answer;
+pub mod client_frame;
 mod frames;
 pub mod history;
 pub mod member_state;
 pub mod params;
 pub mod report;
 
-/// Why a message is not well formed. Fields are named as in the .proto files.
+/// Why a message is refused. Fields have the names of the .proto files.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// A required field is absent.
@@ -29,9 +30,9 @@ pub enum WireError {
     /// An enum field holds no value of the enum, or UNSPECIFIED where one is required.
     #[error("{field} = {value} has no meaning")]
     UnknownEnum {
-        /// Which field.
+        /// The field.
         field: &'static str,
-        /// What it holds.
+        /// Its content.
         value: i32,
     },
     /// A duration is negative or not normalised.
@@ -40,17 +41,17 @@ pub enum WireError {
     /// A field does not fit another one of its message.
     #[error("{field} {why}")]
     Contradiction {
-        /// Which field.
+        /// The field.
         field: &'static str,
-        /// What is wrong with it.
+        /// What is wrong with the field.
         why: &'static str,
     },
     /// Bytes are not a value of the instance (P3).
     #[error("{field}: {error}")]
     Value {
-        /// Which field.
+        /// The field.
         field: &'static str,
-        /// Why.
+        /// What is wrong with the bytes.
         error: ValueError,
     },
     /// The text is not an instance id.
@@ -84,14 +85,14 @@ fn session(field: &'static str, number: u32) -> Result<SessionId, WireError> {
     SessionId::new(number).ok_or(WireError::Zero(field))
 }
 
-/// A duration as the wire has it. Saturates at the longest that it can hold.
+/// A duration on the wire. Saturates at the longest that fits.
 #[must_use]
 pub fn duration_to_wire(duration: Duration) -> prost_types::Duration {
     let nanos = i32::try_from(duration.subsec_nanos()).unwrap_or(i32::MAX);
     prost_types::Duration { seconds: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX), nanos }
 }
 
-/// A duration from the wire, `field` being its name.
+/// A duration from the field of this name.
 ///
 /// # Errors
 /// If it is negative, or its nanoseconds are not below a second.

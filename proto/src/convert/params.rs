@@ -11,8 +11,8 @@ use super::{WireError, duration_from_wire, duration_to_wire, process};
 use crate::v1;
 use crate::v1::parameters::PatienceChoice;
 
-/// What a request asks for, every default filled in; `drawn` is the seed if it gives none. Not yet checked:
-/// that is [`Params::try_new`].
+/// The requested parameters with every default filled in; `drawn` is the seed of a request without one.
+/// [`Params::try_new`] checks them.
 ///
 /// # Errors
 /// The first field that has no meaning.
@@ -35,7 +35,7 @@ pub fn spec_from_wire(wire: &v1::Parameters, drawn: Seed) -> Result<ParamsSpec, 
     })
 }
 
-/// The parameters that a server told, which hold every effective value.
+/// The parameters in a message of a server, which hold every effective value.
 ///
 /// # Errors
 /// The first field that has no meaning, is missing or is out of its range.
@@ -159,50 +159,50 @@ fn duration_or(
 mod tests {
     use super::*;
 
-    fn asked(processes: u32) -> v1::Parameters {
+    fn request(processes: u32) -> v1::Parameters {
         v1::Parameters { processes, warp_size: 2, read_size: 2, ..Default::default() }
     }
 
     #[test]
-    fn what_a_request_leaves_out_takes_its_default() {
-        let spec = spec_from_wire(&asked(4), Seed::new(7)).unwrap();
+    fn an_absent_field_takes_its_default() {
+        let spec = spec_from_wire(&request(4), Seed::new(7)).unwrap();
         assert_eq!(spec, ParamsSpec { seed: Seed::new(7), ..ParamsSpec::new(4, 2, 2) });
     }
 
     #[test]
-    fn a_given_seed_of_0_is_not_drawn_anew() {
-        let spec = spec_from_wire(&v1::Parameters { seed: Some(0), ..asked(4) }, Seed::new(7)).unwrap();
+    fn a_seed_of_0_is_no_absent_seed() {
+        let spec = spec_from_wire(&v1::Parameters { seed: Some(0), ..request(4) }, Seed::new(7)).unwrap();
         assert_eq!(spec.seed, Seed::new(0));
     }
 
     #[test]
     fn each_field_without_meaning_is_named() {
         let refused = |wire: v1::Parameters| spec_from_wire(&wire, Seed::default()).unwrap_err().to_string();
-        assert_eq!(refused(v1::Parameters { order: 9, ..asked(4) }), "order = 9 has no meaning");
-        assert_eq!(refused(v1::Parameters { arbiter: -1, ..asked(4) }), "arbiter = -1 has no meaning");
+        assert_eq!(refused(v1::Parameters { order: 9, ..request(4) }), "order = 9 has no meaning");
+        assert_eq!(refused(v1::Parameters { arbiter: -1, ..request(4) }), "arbiter = -1 has no meaning");
         assert_eq!(
-            refused(v1::Parameters { append_window: 3, ..asked(4) }),
+            refused(v1::Parameters { append_window: 3, ..request(4) }),
             "append_window = 3 has no meaning"
         );
-        let priority = v1::Parameters { priority: vec![1], ..asked(4) };
+        let priority = v1::Parameters { priority: vec![1], ..request(4) };
         assert_eq!(refused(priority.clone()), "priority is for the arbiter PRIORITY only");
         let zero = v1::Parameters { priority: vec![0], arbiter: v1::Arbiter::Priority.into(), ..priority };
         assert_eq!(refused(zero), "priority is 0: it counts from 1");
         let negative = prost_types::Duration { seconds: -1, nanos: 0 };
         assert_eq!(
-            refused(v1::Parameters { pace: Some(negative), ..asked(4) }),
+            refused(v1::Parameters { pace: Some(negative), ..request(4) }),
             "pace is negative or not a duration"
         );
         let unnormalised = prost_types::Duration { seconds: 0, nanos: 1_000_000_000 };
         let patience = Some(PatienceChoice::Patience(unnormalised));
         assert_eq!(
-            refused(v1::Parameters { patience_choice: patience, ..asked(4) }),
+            refused(v1::Parameters { patience_choice: patience, ..request(4) }),
             "patience is negative or not a duration"
         );
     }
 
     #[test]
-    fn a_server_that_tells_no_seed_is_not_believed() {
-        assert_eq!(params_from_wire(&asked(4)), Err(WireError::Missing("seed")));
+    fn parameters_of_a_server_without_seed_are_refused() {
+        assert_eq!(params_from_wire(&request(4)), Err(WireError::Missing("seed")));
     }
 }

@@ -1,4 +1,4 @@
-//! What a process says at its end, and the verdict that answers it.
+//! The report of a process at its end, and the verdict that answers it.
 
 use stickycas_model::judge::Outcome;
 use stickycas_model::params::Params;
@@ -11,23 +11,24 @@ use crate::names::InstanceId;
 use crate::v1;
 use crate::v1::RefusalReason;
 
-/// The most characters that are kept of why a process failed.
-const LONGEST_FAILURE: usize = 1000;
+/// The most characters of a failure that are kept.
+const MAX_FAILURE_CHARS: usize = 1000;
 
-/// What a process says at its end. Who it is, the channel tells and not the message (SPEC section 10).
+/// The report of a process at its end. The process itself is known from the channel, not from the message (SPEC
+/// section 10).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessReport {
     /// Its decision.
     pub decision: Option<Value>,
-    /// The phase of the last answer that it had.
+    /// The phase of its last answer.
     pub phase: Option<Phase>,
-    /// The entries that it decided from, in the order of their positions.
+    /// The entries from which it decided, in the order of their positions.
     pub from: Vec<Value>,
     /// How it ended.
     pub ended: ProcessEnd,
-    /// Why the server would not have it any more, if that ended it.
+    /// The reason of the refusal that ended it.
     pub refusal: Option<RefusalReason>,
-    /// What it proposed, if it tells.
+    /// Its proposal, if known.
     pub proposal: Option<Value>,
     /// Sessions after the first one.
     pub reconnections: u64,
@@ -50,7 +51,7 @@ impl ProcessReport {
             Ok(v1::ReportedEnd::Decided) => ProcessEnd::Decided,
             Ok(v1::ReportedEnd::NothingToDecide) => ProcessEnd::NothingToDecide,
             Ok(v1::ReportedEnd::Failed) => {
-                ProcessEnd::Failed(wire.failure.chars().take(LONGEST_FAILURE).collect())
+                ProcessEnd::Failed(wire.failure.chars().take(MAX_FAILURE_CHARS).collect())
             }
             Ok(v1::ReportedEnd::Unspecified) | Err(_) => {
                 return Err(WireError::UnknownEnum { field: "end", value: wire.end });
@@ -68,7 +69,7 @@ impl ProcessReport {
         })
     }
 
-    /// The request that says this of an instance.
+    /// The request that reports this at an instance.
     #[must_use]
     pub fn to_wire(&self, instance: InstanceId) -> v1::ReportRequest {
         let (end, failure) = match &self.ended {
@@ -82,14 +83,14 @@ impl ProcessReport {
             decision: self.decision.as_ref().map(Value::to_bytes),
             phase: self.phase.map_or(0, Phase::get),
             entries: self.from.iter().map(Value::to_bytes).collect(),
-            failure: failure.chars().take(LONGEST_FAILURE).collect(),
+            failure: failure.chars().take(MAX_FAILURE_CHARS).collect(),
             refusal: self.refusal.unwrap_or(RefusalReason::Unspecified).into(),
             proposal: self.proposal.as_ref().map(Value::to_bytes),
             reconnections: self.reconnections,
         }
     }
 
-    /// The report of this process.
+    /// The report that the judge takes, for this process.
     #[must_use]
     pub fn into_report(self, process: ProcessId) -> Report {
         let Self { decision, phase, from, ended, .. } = self;
@@ -161,13 +162,14 @@ mod tests {
             proposal: None,
             reconnections: 0,
         };
-        for said in [decided(), failed] {
-            assert_eq!(ProcessReport::from_wire(&said.to_wire(InstanceId::new(1)), &params()), Ok(said));
+        for report in [decided(), failed] {
+            let wire = report.to_wire(InstanceId::new(1));
+            assert_eq!(ProcessReport::from_wire(&wire, &params()), Ok(report));
         }
     }
 
     #[test]
-    fn a_report_that_does_not_fit_its_instance_is_refused_by_the_field() {
+    fn a_report_that_does_not_fit_names_the_field() {
         let good = decided().to_wire(InstanceId::new(1));
         let wrong = |change: fn(&mut v1::ReportRequest)| {
             let mut wire = good.clone();
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn every_verdict_reads_back_and_an_unknown_one_is_none() {
+    fn every_verdict_reads_back_and_an_unknown_one_fails() {
         for outcome in [Outcome::Valid, Outcome::Outside, Outcome::Unknown, Outcome::Violation] {
             let verdict = v1::Verdict::from(outcome).into();
             assert_eq!(verdict_from_wire(&v1::ReportResponse { verdict }), Ok(outcome));

@@ -1,7 +1,6 @@
-//! Nothing that a peer can send makes a conversion panic.
+//! No bytes of a peer make a conversion panic.
 //!
-//! Bytes come in two kinds: random ones, which decode into shallow messages, and well-formed messages with
-//! some bytes changed, which reach the deep ones.
+//! Random bytes decode into shallow messages. Well-formed messages with some bytes changed reach the deep ones.
 
 use std::time::Duration;
 
@@ -11,21 +10,23 @@ use proptest::sample::Index;
 use prost::Message;
 use stickycas_model::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use stickycas_model::params::{Params, ParamsSpec};
-use stickycas_model::process::ProcessEnd;
-use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId, Seed, SessionId, Value};
+use stickycas_model::process::{ProcessEnd, RawOp};
+use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId, RawValue, Seed, SessionId, Value};
 use stickycas_proto::attach::{self, DecodedFrame};
 use stickycas_proto::convert::access::{
     access_frame, access_from_append, access_from_frame, access_from_read, decision_from_frame,
     value_from_wire,
 };
-use stickycas_proto::convert::answer::{AnswerData, answer_frame, append_response, read_response};
+use stickycas_proto::convert::answer::{AnswerData, append_response};
 use stickycas_proto::convert::history::{event_from_wire, event_to_wire};
-use stickycas_proto::convert::member_state::{MemberState, WelcomeData, welcome_frame};
+use stickycas_proto::convert::member_state::{MemberState, WelcomeData};
 use stickycas_proto::convert::params::{params_from_wire, spec_from_wire};
 use stickycas_proto::convert::report::ProcessReport;
 use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::{self, server_frame, watch_response};
+
+use crate::server_messages::{answer_frame, read_response, welcome_frame};
 
 fn params() -> Params {
     Params::try_new(ParamsSpec { max_value_bytes: 16, ..ParamsSpec::new(4, 2, 2) }).expect("valid")
@@ -69,7 +70,7 @@ fn decide_request(request: &v1::DecideRequest) -> bool {
 }
 
 fn attach_request(request: &v1::AttachRequest) -> bool {
-    let convert = |asked| match asked {
+    let convert = |frame| match frame {
         DecodedFrame::Unknown => false,
         DecodedFrame::Hello { instance, .. } => instance.is_some(),
         DecodedFrame::Access { number, op, .. } => {
@@ -135,13 +136,13 @@ fn well_formed() -> Vec<(&'static str, Vec<u8>)> {
     let parameters = Some(v1::Parameters::from(&params()));
     let instance = Some(v1::Instance { parameters: parameters.clone(), ..Default::default() });
     let hello = v1::Hello { channel: 1, instance_id: instance_id.clone(), incarnation: 3 };
-    let access = access_frame(1, AccessNumber::FIRST, &append);
+    let append_of_frame = RawOp::Append(RawValue::new(value.as_bytes()));
+    let access = access_frame(1, AccessNumber::FIRST, &append_of_frame);
     let decision = v1::Decision { channel: 1, value: value.to_bytes() };
     let welcome = welcome_frame(1, SessionId::FIRST, &own, &params());
-    let read_frame =
-        answer_frame(1, AccessNumber::FIRST, None, &Answer::Read(read), |_| entries.iter().cloned());
+    let read_frame = answer_frame(1, AccessNumber::FIRST, None, &Answer::Read(read), &entries);
     let refusal = RpcRefusal::internal().with_retry_after(Duration::from_millis(1)).to_frame(1, None);
-    let request = v1::AttachRequest { frames: vec![hello.into(), access.into(), decision.into()] };
+    let request = v1::AttachRequest { frames: vec![hello.into(), access, decision.into()] };
     let response = v1::AttachResponse { frames: vec![welcome.into(), read_frame.into(), refusal.into()] };
     let append = v1::AppendRequest { instance_id, access_number: 1, value: value.to_bytes(), no_wait: true };
     let create = v1::CreateRequest { name: "run".to_owned(), parameters, roster: vec![] };
@@ -158,7 +159,7 @@ fn well_formed() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("AppendRequest", append.encode_to_vec()),
         ("AppendResponse", append_response(Some(Phase::FIRST), AppendAnswer::Failed).encode_to_vec()),
-        ("ReadResponse", read_response(None, &read, entries.iter().cloned()).encode_to_vec()),
+        ("ReadResponse", read_response(None, &read, &entries).encode_to_vec()),
         ("ReportRequest", report.to_wire(InstanceId::new(7)).encode_to_vec()),
         ("AttachRequest", request.encode_to_vec()),
         ("AttachResponse", response.encode_to_vec()),
@@ -183,7 +184,7 @@ proptest! {
     }
 
     #[test]
-    fn a_spoiled_message_never_panics(which: Index, changes in vec(any::<(Index, u8)>(), 1..6)) {
+    fn a_damaged_message_never_panics(which: Index, changes in vec(any::<(Index, u8)>(), 1..6)) {
         let (_, mut bytes) = which.get(&well_formed()).clone();
         for (at, byte) in changes {
             *at.get_mut(&mut bytes) = byte;
@@ -192,7 +193,7 @@ proptest! {
     }
 
     #[test]
-    fn a_spoiled_event_never_panics(
+    fn a_damaged_event_never_panics(
         recorded in crate::strategies::recorded(),
         changes in vec(any::<(Index, u8)>(), 1..6),
     ) {

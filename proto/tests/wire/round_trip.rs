@@ -1,4 +1,4 @@
-//! What goes over the wire arrives as it was.
+//! Events and parameters read back as they were written.
 
 use proptest::prelude::*;
 use prost::Message as _;

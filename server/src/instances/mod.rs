@@ -1,19 +1,23 @@
-//! All instances that the server holds, live and ended: by id, by name, and until when.
+//! All instances that the server holds, live and ended: creating and finding them, waking and removing them.
 
-mod answered;
-mod callers;
-mod ended;
-mod guarded;
-mod held;
-mod house;
+mod archive;
+mod completed_access;
+mod config;
+mod context;
+mod effects;
 mod instance;
-mod life;
-mod look;
+mod lifecycle;
+mod live;
+mod load_monitor;
+mod operations;
 mod outbox;
-mod outlets;
-mod pressure;
-mod terms;
+mod registry;
+mod roster;
+mod sessions;
 mod timers;
+mod trace;
+mod view;
+mod waiters;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -27,27 +31,30 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
 use crate::auth::Principal;
+use crate::commit_log::{CommitLog, Settled};
 use crate::limits::Limits;
 
-pub(crate) use answered::Answered;
-pub(crate) use callers::Ticket;
-pub(crate) use house::WatcherId;
-pub(crate) use instance::{Instance, NotTaken, Opened, Taken};
-pub(crate) use look::{Next, Snapshot};
-pub(crate) use outbox::{Out, Outbox, Taker};
-pub(crate) use outlets::Outlet;
-pub(crate) use pressure::Pressure;
-pub(crate) use terms::{Definition, Terms};
+pub(crate) use completed_access::CompletedAccess;
+pub(crate) use context::WatcherId;
+pub(crate) use effects::Uncommitted;
+pub(crate) use instance::Instance;
+pub(crate) use load_monitor::LoadMonitor;
+pub(crate) use operations::{Submitted, UnaryAccess, UnaryAnswer};
+pub(crate) use outbox::{Outbox, Polled, Receiver};
+pub(crate) use sessions::SessionSink;
+pub(crate) use view::{Snapshot, WatchPoll};
+pub(crate) use waiters::Waiter;
 
-use held::{Held, Room};
-use house::House;
+use config::{InstanceConfig, SharedConfig};
+use context::Context;
+use registry::{Capacity, Registry};
 
-/// What somebody asks to be created; the parameters are checked, the roster fits them.
+/// What a Create asks for; the parameters are checked, the roster fits them.
 #[derive(Debug)]
-pub(crate) struct Draft {
+pub(crate) struct CreateSpec {
     pub(crate) name: Option<InstanceName>,
     pub(crate) params: Params,
-    /// Whether the request gave the seed; a drawn one equals any (F11).
+    /// Whether the request gave the seed; a drawn seed matches any (F11).
     pub(crate) seed_given: bool,
     pub(crate) roster: Vec<String>,
 }
@@ -55,162 +62,192 @@ pub(crate) struct Draft {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Instances {
-    held: RwLock<Held>,
-    house: Arc<House>,
-    pressure: Arc<Pressure>,
+    registry: RwLock<Registry>,
+    context: Arc<Context>,
+    load: Arc<LoadMonitor>,
 }
 
 impl Instances {
-    pub(crate) fn new(limits: Limits) -> Self {
-        let pressure = Arc::new(Pressure::new(&limits));
-        Self { held: RwLock::default(), house: House::new(limits), pressure }
+    /// No instances yet; their steps will be committed to `log`.
+    pub(crate) fn new(limits: Limits, log: Arc<dyn CommitLog>) -> Arc<Self> {
+        let load = Arc::new(LoadMonitor::new(&limits));
+        let context = Context::new(limits, log.clone());
+        let instances = Arc::new(Self { registry: RwLock::default(), context, load });
+        let settles = Arc::downgrade(&instances);
+        log.on_settled(Box::new(move |id, settled| {
+            if let Some(instances) = settles.upgrade() {
+                instances.settle(id, settled);
+            }
+        }));
+        instances
     }
 
-    /// Whether the server keeps up.
-    pub(crate) fn pressure(&self) -> &Arc<Pressure> {
-        &self.pressure
+    /// Measures whether the server keeps up.
+    pub(crate) fn load(&self) -> &Arc<LoadMonitor> {
+        &self.load
     }
 
-    /// Wakes instances when their time has come and lets go of those that have expired, for ever.
+    /// Wakes instances when their timers fire and removes those that have expired, for ever.
     pub(crate) async fn run_timers(&self) {
         let wake = |id| {
-            let Some(instance) = self.held().get(id).cloned() else { return 0 };
+            let Some(instance) = self.registry().get(id).cloned() else { return 0 };
             let processes = instance.params().processes();
             // A panic in its step is the end of this instance, and must not be that of all timers.
-            let over = catch_unwind(AssertUnwindSafe(|| instance.wake())).unwrap_or(true);
-            if over {
+            if catch_unwind(AssertUnwindSafe(|| instance.wake())).unwrap_or(true) {
                 drop(instance);
-                let gone = self.held_mut().remove(id, self.limits());
-                // Only now, when nobody is kept waiting by it.
-                drop(gone);
-                tracing::debug!(instance = %id, "expired");
+                self.remove(id);
             }
             processes
         };
+        let timers = &self.context.timers;
         let sleep = |at| async move {
-            match self.house.moment(at) {
+            match timers.instant(at) {
                 Some(at) => tokio::time::sleep_until(at.into()).await,
                 None => std::future::pending().await,
             }
         };
-        self.house.timers.run(|| self.house.nanos(Instant::now()), sleep, wake).await;
+        timers.run(|| timers.nanos(Instant::now()), sleep, wake).await;
+    }
+
+    /// The commit log settles the oldest unsettled step of an instance.
+    fn settle(&self, id: InstanceId, settled: Settled) {
+        let Some(instance) = self.registry().get(id).cloned() else { return };
+        if instance.settle(settled) {
+            drop(instance);
+            self.remove(id);
+        }
+    }
+
+    fn remove(&self, id: InstanceId) {
+        let removed = self.registry_mut().remove(id, self.limits());
+        // Dropped when the lock of the registry is free again.
+        drop(removed);
+        tracing::debug!(instance = %id, "removed");
     }
 
     fn limits(&self) -> &Limits {
-        &self.house.limits
+        &self.context.limits
     }
 
-    /// The server drains: unary calls that wait find that nobody will answer them. Their accesses stay.
-    pub(crate) fn dismiss_callers(&self) {
-        const AT_ONCE: usize = 1_024;
+    /// The server drains: unary calls that wait find that no answer will come. Their accesses stay.
+    pub(crate) fn cancel_waiters(&self) {
+        const PAGE: usize = 1_024;
         let mut after = None;
         loop {
-            let some = self.after(after, AT_ONCE);
-            let Some(last) = some.last() else { return };
-            after = Some(last.definition().id);
-            some.iter().for_each(|instance| instance.dismiss_callers());
+            let page = self.after(after, PAGE);
+            let Some(last) = page.last() else { return };
+            after = Some(last.config().id);
+            page.iter().for_each(|instance| instance.cancel_waiters());
         }
     }
 
     /// The instance with this id (F11).
     pub(crate) fn get(&self, id: InstanceId) -> Result<Arc<Instance>, RpcRefusal> {
-        self.held().get(id).cloned().ok_or_else(|| unknown(&id.to_string()))
+        self.registry().get(id).cloned().ok_or_else(|| unknown(&id.to_string()))
     }
 
-    /// The instance that is named so.
+    /// The instance with this id or name.
     pub(crate) fn find(&self, which: &InstanceRef) -> Result<Arc<Instance>, RpcRefusal> {
         match which {
             InstanceRef::Id(id) => self.get(*id),
-            InstanceRef::Name(name) => self.held().named(name).cloned().ok_or_else(|| unknown(name.as_str())),
+            InstanceRef::Name(name) => {
+                self.registry().named(name).cloned().ok_or_else(|| unknown(name.as_str()))
+            }
         }
     }
 
     /// At most `limit` instances after this id, in the order of their ids.
     pub(crate) fn after(&self, id: Option<InstanceId>, limit: usize) -> Vec<Arc<Instance>> {
-        self.held().after(id, limit)
+        self.registry().after(id, limit)
     }
 
-    /// Creates an instance, or finds the equal one of the same name (F11); true if it was created. A closed
-    /// instance goes by its name until another takes it.
+    /// Creates an instance, or finds the equal one of the same name (F11); true if it was created. A closed instance
+    /// keeps its name until another takes it.
     pub(crate) fn create(
         &self,
         creator: &Principal,
-        draft: Draft,
-    ) -> Result<(Arc<Instance>, bool), RpcRefusal> {
-        let Draft { name, params, seed_given, roster } = draft;
-        let terms = self.shared(Terms::new(creator.clone(), &params, &roster));
+        spec: CreateSpec,
+    ) -> Uncommitted<Result<(Arc<Instance>, bool), RpcRefusal>> {
+        let CreateSpec { name, params, seed_given, roster } = spec;
+        let shared = self.intern(SharedConfig::new(creator.clone(), &params, &roster));
         let id = InstanceId::new(rand::random());
-        let mut definition = Definition::new(id, name, params.spec().seed, terms);
+        let mut config = InstanceConfig::new(id, name, params.spec().seed, shared);
         loop {
-            let named = definition.name.as_ref().and_then(|name| self.held().named(name).cloned());
+            let named = config.name.as_ref().and_then(|name| self.registry().named(name).cloned());
             let closed = match named {
-                Some(existing) if existing.state() != State::Closed => {
-                    return existing
-                        .definition()
-                        .answers(&definition, seed_given)
-                        .map(|()| (existing, false));
+                Some(existing) if *existing.state().peek() != State::Closed => {
+                    let same = existing.config().check_same(&config, seed_given);
+                    return existing.state().map(|_| same.map(|()| (existing, false)));
                 }
-                Some(closed) => Some(closed.definition().id),
+                Some(closed) => Some(closed.config().id),
                 None => None,
             };
-            self.check_room(&self.held(), &definition.terms, 0)?;
-            // A large one takes long to build: the lock of all is not held meanwhile.
-            match self.enter(Instance::new(definition, self.house.clone()), closed)? {
-                Entered::Lives(instance) => {
-                    instance.set_alarm();
-                    return Ok((instance, true));
+            if let Err(refused) = self.check_capacity(&self.registry(), &config.shared, 0) {
+                return Uncommitted::new(Err(refused), None);
+            }
+            // A large instance takes long to build: the lock of the registry is not held meanwhile.
+            match self.insert(Instance::new(config, self.context.clone()), closed) {
+                Ok(Inserted::Registered(instance)) => {
+                    return instance.start().map(|()| Ok((instance, true)));
                 }
-                Entered::NameTaken(instance) => definition = instance.into_definition(),
+                Ok(Inserted::NameTaken(instance)) => config = instance.into_config(),
+                Err(refused) => return Uncommitted::new(Err(refused), None),
             }
         }
     }
 
-    /// These terms, or the equal ones that another instance has. They may be long, so they are compared here and not
-    /// under the lock of all.
-    fn shared(&self, terms: Terms) -> Arc<Terms> {
-        let alike = self.held().terms.alike(&terms);
-        alike.filter(|alike| **alike == terms).unwrap_or_else(|| Arc::new(terms))
+    /// This configuration, or the equal one of another instance. The two may be long, so they are compared here and
+    /// not under the lock of the registry.
+    fn intern(&self, config: SharedConfig) -> Arc<SharedConfig> {
+        let found = self.registry().configs.find_equal(&config);
+        found.filter(|found| **found == config).unwrap_or_else(|| Arc::new(config))
     }
 
-    /// Takes an instance in, if there is room, and if nobody goes by its name but the closed one that did.
-    fn enter(&self, instance: Instance, closed: Option<InstanceId>) -> Result<Entered, RpcRefusal> {
-        let terms = &instance.definition().terms;
-        let reserved = self.limits().worst_case(&terms.params) - self.limits().ended_case(&terms.params);
-        let mut held = self.held_mut();
-        let named = instance.definition().name.as_ref().and_then(|name| held.named(name));
-        if named.map(|named| named.definition().id) != closed {
-            return Ok(Entered::NameTaken(instance));
+    /// Registers an instance if there is capacity for it, and if only the closed instance that had its name has it.
+    fn insert(&self, instance: Instance, closed: Option<InstanceId>) -> Result<Inserted, RpcRefusal> {
+        let shared = &instance.config().shared;
+        let reserved = self.limits().worst_case(&shared.params) - self.limits().ended_case(&shared.params);
+        let mut registry = self.registry_mut();
+        let named = instance.config().name.as_ref().and_then(|name| registry.named(name));
+        if named.map(|named| named.config().id) != closed {
+            return Ok(Inserted::NameTaken(instance));
         }
-        self.check_room(&held, terms, reserved)?;
-        Ok(Entered::Lives(held.insert(instance, self.room(reserved))))
+        self.check_capacity(&registry, shared, reserved)?;
+        Ok(Inserted::Registered(registry.insert(instance, self.capacity(reserved))))
     }
 
-    /// Whether there is room for a new instance with these terms, for which so many bytes are reserved already.
-    fn check_room(&self, held: &Held, terms: &Terms, reserved: usize) -> Result<(), RpcRefusal> {
-        held.lacks(terms, self.room(reserved)).map_or(Ok(()), |full| {
+    /// Whether there is capacity for a new instance with this configuration, for which so many bytes are reserved
+    /// already.
+    fn check_capacity(
+        &self,
+        registry: &Registry,
+        config: &SharedConfig,
+        reserved: usize,
+    ) -> Result<(), RpcRefusal> {
+        registry.shortage(config, self.capacity(reserved)).map_or(Ok(()), |shortage| {
             let retry_after = self.limits().retry_after;
-            Err(RpcRefusal::new(RefusalReason::TooManyInstances, full).with_retry_after(retry_after))
+            Err(RpcRefusal::new(RefusalReason::TooManyInstances, shortage).with_retry_after(retry_after))
         })
     }
 
-    fn room(&self, reserved: usize) -> Room<'_> {
-        let reserved = self.house.reserved().saturating_sub(reserved);
-        Room { limits: self.limits(), pressure: &self.pressure, reserved }
+    fn capacity(&self, reserved: usize) -> Capacity<'_> {
+        let reserved = self.context.reserved().saturating_sub(reserved);
+        Capacity { limits: self.limits(), load: &self.load, reserved }
     }
 
-    fn held(&self) -> RwLockReadGuard<'_, Held> {
-        self.held.read().unwrap_or_else(PoisonError::into_inner)
+    fn registry(&self) -> RwLockReadGuard<'_, Registry> {
+        self.registry.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn held_mut(&self) -> RwLockWriteGuard<'_, Held> {
-        self.held.write().unwrap_or_else(PoisonError::into_inner)
+    fn registry_mut(&self) -> RwLockWriteGuard<'_, Registry> {
+        self.registry.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// What becomes of a new instance.
-enum Entered {
-    Lives(Arc<Instance>),
-    /// Another has taken its name in the meantime.
+enum Inserted {
+    Registered(Arc<Instance>),
+    /// Another instance has taken its name in the meantime.
     NameTaken(Instance),
 }
 
@@ -234,10 +271,11 @@ mod tests {
     use stickycas_model::params::ParamsSpec;
 
     use super::*;
+    use crate::commit_log::MemoryLog;
 
-    fn draft(name: &str, processes: u32, first: &str) -> Draft {
+    fn create_spec(name: &str, processes: u32, first: &str) -> CreateSpec {
         let roster = (2..=processes).map(|number| format!("p{number}"));
-        Draft {
+        CreateSpec {
             name: InstanceName::optional(name).unwrap(),
             params: Params::try_new(ParamsSpec::new(processes, 1, 1)).unwrap(),
             seed_given: false,
@@ -246,16 +284,16 @@ mod tests {
     }
 
     #[test]
-    fn of_those_who_create_one_name_in_the_same_moment_one_creates_it_and_the_others_find_it() {
+    fn of_concurrent_creates_of_a_name_one_creates_the_others_find() {
         const THREADS: usize = 4;
-        let instances = Instances::new(Limits::default());
+        let instances = Instances::new(Limits::default(), Arc::new(MemoryLog));
         for round in 0..20 {
             let (name, start) = (format!("round-{round}"), Barrier::new(THREADS));
             let create = || {
                 // It takes a while to build, so that the others are at it too.
-                let draft = draft(&name, 4_096, "p1");
+                let spec = create_spec(&name, 4_096, "p1");
                 start.wait();
-                instances.create(&Principal::new("creator"), draft).unwrap()
+                instances.create(&Principal::new("creator"), spec).peek().as_ref().unwrap().clone()
             };
             let created: Vec<_> = thread::scope(|scope| {
                 let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(create)).collect();
@@ -263,22 +301,25 @@ mod tests {
             });
             assert_eq!(created.iter().filter(|(_, new)| *new).count(), 1);
             assert!(created.iter().all(|(it, _)| Arc::ptr_eq(it, &created[0].0)));
-            assert_eq!(instances.pressure().live(), round + 1, "the others have left nothing behind");
+            assert_eq!(instances.load().live(), round + 1, "the others have left nothing behind");
         }
     }
 
     #[test]
-    fn a_closed_instance_leaves_its_name_to_the_next_and_a_living_one_keeps_it() {
-        let (instances, creator) = (Instances::new(Limits::default()), Principal::new("creator"));
-        let (first, _) = instances.create(&creator, draft("name", 3, "p1")).unwrap();
-        let refused = instances.create(&creator, draft("name", 3, "someone else")).unwrap_err();
+    fn only_a_closed_instance_gives_up_its_name() {
+        let (instances, creator) =
+            (Instances::new(Limits::default(), Arc::new(MemoryLog)), Principal::new("creator"));
+        let (first, _) = instances.create(&creator, create_spec("name", 3, "p1")).peek().clone().unwrap();
+        let refused =
+            instances.create(&creator, create_spec("name", 3, "someone else")).peek().clone().unwrap_err();
         assert_eq!(refused.reason, RefusalReason::NameTaken);
-        first.close();
-        let (second, new) = instances.create(&creator, draft("name", 3, "someone else")).unwrap();
+        first.close().peek();
+        let (second, new) =
+            instances.create(&creator, create_spec("name", 3, "someone else")).peek().clone().unwrap();
         let named = InstanceRef::Name(InstanceName::optional("name").unwrap().unwrap());
         assert!(new && Arc::ptr_eq(&instances.find(&named).unwrap(), &second));
         // The name goes on when the one goes that had it first.
-        instances.held_mut().remove(first.definition().id, instances.limits());
+        instances.registry_mut().remove(first.config().id, instances.limits());
         assert!(Arc::ptr_eq(&instances.find(&named).unwrap(), &second));
     }
 }

@@ -1,24 +1,31 @@
 //! The timers of all instances: one sorted set, one task.
 //!
-//! An instance has one timer at most. It moves it only when it needs an earlier one, so in the usual run, where phases
-//! follow each other at once, it does so every patience and not every phase; a timer that fires too early is set again.
-//! Nothing is left behind by those that are gone.
+//! An instance has at most one timer. It moves the timer only to an earlier moment, so in the usual run, in which phases
+//! follow each other at once, that happens every patience and not every phase; a timer that fires too early is set
+//! again. A removed instance leaves nothing behind.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use tokio::sync::Notify;
+use std::time::{Duration, Instant};
 
 use stickycas_proto::names::InstanceId;
+use tokio::sync::Notify;
 
-/// See the module. Moments are in nanoseconds since the server started.
-#[derive(Debug, Default)]
+/// See the module. Moments are kept in nanoseconds since the timers were created: half the size of an [`Instant`].
+#[derive(Debug)]
 pub(super) struct Timers {
+    epoch: Instant,
     set: Mutex<BTreeSet<Timer>>,
     earlier: Notify,
 }
 
-/// When, and which instance: its id in two halves, for a number of 128 bits would take a third more.
+impl Default for Timers {
+    fn default() -> Self {
+        Self { epoch: Instant::now(), set: Mutex::default(), earlier: Notify::new() }
+    }
+}
+
+/// When a timer fires, and the id of its instance in two halves: a number of 128 bits would take a third more.
 type Timer = (u64, u64, u64);
 
 fn timer(at: u64, id: InstanceId) -> Timer {
@@ -28,15 +35,15 @@ fn timer(at: u64, id: InstanceId) -> Timer {
 
 /// The timer that one instance has set and that has not fired yet.
 #[derive(Debug)]
-pub(super) struct Alarm(u64);
+pub(super) struct TimerHandle(u64);
 
-impl Default for Alarm {
+impl Default for TimerHandle {
     fn default() -> Self {
         Self(Self::NONE)
     }
 }
 
-impl Alarm {
+impl TimerHandle {
     const NONE: u64 = u64::MAX;
 
     /// Forgets the timer if it has fired by now.
@@ -56,6 +63,16 @@ impl Alarm {
 }
 
 impl Timers {
+    /// This moment as timers keep it.
+    pub(super) fn nanos(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// The moment so many nanoseconds after the timers were created; `None` if the clock does not go so far.
+    pub(super) fn instant(&self, nanos: u64) -> Option<Instant> {
+        self.epoch.checked_add(Duration::from_nanos(nanos))
+    }
+
     fn set(&self) -> MutexGuard<'_, BTreeSet<Timer>> {
         self.set.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -74,8 +91,8 @@ impl Timers {
         }
     }
 
-    /// Wakes instances when their time has come, for ever. `now` tells the time; `sleep` sleeps until then; `wake`
-    /// tells how many processes the instance has: so much work it may have been to pack it.
+    /// Wakes instances when their timers fire, for ever. `now` tells the time; `sleep` sleeps until then; `wake` returns
+    /// the number of processes of the instance, which measures the work that its archiving may have been.
     pub(super) async fn run<S: Future>(
         &self,
         now: impl Fn() -> u64,
@@ -88,7 +105,7 @@ impl Timers {
                     let mut processes = 0_u32;
                     for id in due {
                         processes = processes.saturating_add(wake(id));
-                        if processes >= PROCESSES_AT_ONCE {
+                        if processes >= PROCESSES_PER_TURN {
                             processes = 0;
                             tokio::task::yield_now().await;
                         }
@@ -110,11 +127,11 @@ impl Timers {
         }
     }
 
-    /// Instances whose time has come, not too many at once; if there are none, when the first one's will.
+    /// Instances whose timers have fired, not too many at once. If there are none: when the first one's will.
     fn take_due(&self, now: u64) -> Result<Vec<InstanceId>, Option<u64>> {
         let mut set = self.set();
         let mut due = Vec::new();
-        while due.len() < AT_ONCE
+        while due.len() < INSTANCES_PER_TURN
             && let Some((_, high, low)) = pop_due(&mut set, now)
         {
             due.push(InstanceId::new(u128::from(high) << 64 | u128::from(low)));
@@ -123,10 +140,10 @@ impl Timers {
     }
 }
 
-/// Instances that are woken before others have their turn.
-const AT_ONCE: usize = 256;
-/// Processes of the instances that are woken before others have their turn; one instance may have more.
-const PROCESSES_AT_ONCE: u32 = 4_096;
+/// Instances that are woken before other tasks run.
+const INSTANCES_PER_TURN: usize = 256;
+/// Processes of the instances that are woken before other tasks run; one instance may have more.
+const PROCESSES_PER_TURN: u32 = 4_096;
 
 fn pop_due(set: &mut BTreeSet<Timer>, now: u64) -> Option<Timer> {
     if set.first()?.0 > now { None } else { set.pop_first() }
@@ -141,26 +158,26 @@ mod tests {
     const ID: InstanceId = InstanceId::new(3 << 64 | 5);
 
     #[test]
-    fn an_instance_has_one_timer_and_moves_it_only_to_an_earlier_time() {
-        let (timers, mut alarm) = (Timers::default(), Alarm::default());
+    fn an_instance_moves_its_one_timer_only_to_earlier_moments() {
+        let (timers, mut handle) = (Timers::default(), TimerHandle::default());
         for (due, set) in [(10, 10), (10, 10), (11, 10), (3, 3), (7, 3)] {
-            alarm.set(due, ID, &timers);
+            handle.set(due, ID, &timers);
             assert_eq!(Vec::from_iter(timers.set().iter().copied()), [timer(set, ID)]);
         }
         assert_eq!(timers.take_due(2), Err(Some(3)));
         assert_eq!(timers.take_due(3), Ok(vec![ID]));
         assert_eq!(timers.take_due(u64::MAX), Err(None), "nothing is left behind");
-        alarm.fired(3);
-        alarm.set(7, ID, &timers);
+        handle.fired(3);
+        handle.set(7, ID, &timers);
         assert_eq!(timers.take_due(7), Ok(vec![ID]));
     }
 
     #[tokio::test]
-    async fn after_large_instances_others_have_their_turn() {
-        for (processes, at_once) in [(PROCESSES_AT_ONCE, 1), (PROCESSES_AT_ONCE / 2, 2)] {
+    async fn other_tasks_run_between_large_instances() {
+        for (processes, at_once) in [(PROCESSES_PER_TURN, 1), (PROCESSES_PER_TURN / 2, 2)] {
             let (timers, woken) = (Timers::default(), Cell::new(0));
             for id in 1..=6 {
-                Alarm::default().set(id, InstanceId::new(id.into()), &timers);
+                TimerHandle::default().set(id, InstanceId::new(id.into()), &timers);
             }
             let wake = |_| {
                 woken.set(woken.get() + 1);
@@ -185,11 +202,11 @@ mod tests {
 
     #[test]
     fn a_timer_that_is_set_while_another_fires_stays() {
-        let (timers, mut alarm) = (Timers::default(), Alarm::default());
-        alarm.set(5, ID, &timers);
+        let (timers, mut handle) = (Timers::default(), TimerHandle::default());
+        handle.set(5, ID, &timers);
         assert_eq!(timers.take_due(5), Ok(vec![ID]));
-        alarm.set(4, ID, &timers);
-        alarm.fired(3);
+        handle.set(4, ID, &timers);
+        handle.fired(3);
         assert_eq!(timers.take_due(9), Ok(vec![ID]));
     }
 }

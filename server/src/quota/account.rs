@@ -1,4 +1,4 @@
-//! One principal: its shares of what is bounded, its counts, and where it was seen at work.
+//! The account of one principal: its quotas and rates, its counts, and the instances where it was active last.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,19 +11,24 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tonic::Status;
 
+use super::context::AccountContext;
+use super::counts::{Counter, Counts};
+use super::offence_sink::OffenceSink;
 use super::rate::Bucket;
-use super::{AccountContext, Counter, Counts};
 use crate::auth::Principal;
-use crate::instances::Instance;
+use crate::limits::Limits;
 
 /// What a unary call costs, where a frame on Attach costs 1: about as many frames are handled in the time that
-/// the server needs for one call, so that neither is the cheaper way to wear it out.
-pub(crate) const CALL: u64 = 10;
+/// the server needs for one call, so that neither is the cheaper way to overload it.
+const CALL_COST: u64 = 10;
 
-/// Instances of a principal that are remembered, for what it does without naming any.
+/// Instances of a principal that are remembered, for offences that name none.
 const REMEMBERED: usize = 4;
 
-/// What each principal has a share of.
+/// The shortest wait that RetryInfo advises after a rate was exceeded.
+const MIN_RETRY_AFTER: Duration = Duration::from_millis(1);
+
+/// What each principal has a limited number of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Quota {
     Connections,
@@ -39,20 +44,23 @@ const QUOTAS: usize = Quota::WatchStreams as usize + 1;
 pub(crate) struct Account {
     principal: Principal,
     context: Arc<AccountContext>,
-    bucket: Bucket,
-    /// What of each kind of offence may still be filed.
+    requests: Bucket,
+    /// By kind, the offences that may still be filed.
     offences: [Bucket; OffenceKind::ALL.len()],
-    taken: [AtomicU32; QUOTAS],
+    /// By quota, the permits that are out.
+    permits: [AtomicU32; QUOTAS],
     counts: Counts,
-    /// The instances that it acted at last, the latest last, and as which process.
-    acted: Mutex<VecDeque<(Weak<Instance>, ProcessId)>>,
+    recent: Mutex<RecentInstances>,
 }
 
-/// A place that a principal takes of its share; free again when dropped.
+/// The instances where the principal was active last, the latest at the end, and as which process.
+type RecentInstances = VecDeque<(Weak<dyn OffenceSink>, ProcessId)>;
+
+/// The use of one of a quota; given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
     account: Arc<Account>,
-    share: Quota,
+    quota: Quota,
 }
 
 impl Account {
@@ -60,15 +68,15 @@ impl Account {
         Self {
             principal,
             context,
-            bucket: Bucket::default(),
+            requests: Bucket::default(),
             offences: Default::default(),
-            taken: Default::default(),
+            permits: Default::default(),
             counts: Counts::default(),
-            acted: Mutex::default(),
+            recent: Mutex::default(),
         }
     }
 
-    /// Whose it is.
+    /// The principal whose account it is.
     pub(crate) fn principal(&self) -> &Principal {
         &self.principal
     }
@@ -77,57 +85,64 @@ impl Account {
         &self.counts
     }
 
-    /// Whether it could be opened anew and nobody would notice.
+    /// Whether a new account would allow the principal no more than this one.
     pub(super) fn is_idle(&self) -> bool {
-        self.bucket.is_full(self.context.now())
+        self.requests.is_full(self.context.now())
     }
 
-    /// The principal was refused something.
+    /// Counts a refusal.
     pub(crate) fn count_refusal(&self, reason: RefusalReason) {
         self.counts.count_refusal(reason);
         self.context.all.count_refusal(reason);
     }
 
-    /// A stream of the principal was ended so.
+    /// Counts the refusal that a status stands for, if it is one.
     pub(crate) fn count_status(&self, status: &Status) {
         if let Some(refused) = RpcRefusal::from_status(status) {
             self.count_refusal(refused.reason);
         }
     }
 
-    /// The principal brought something about.
+    /// Adds one to a counter of the principal.
     pub(crate) fn count(&self, counter: Counter) {
         self.counts.count(counter);
         self.context.all.count(counter);
     }
 
-    /// A place of this share.
-    pub(crate) fn take(self: &Arc<Self>, share: Quota) -> Result<Permit, RpcRefusal> {
-        let limit = share.limit(&self.context);
-        let taken = &self.taken[share as usize];
-        let free = taken
+    /// A permit of this quota.
+    ///
+    /// # Errors
+    /// If as many permits are out as there may be.
+    pub(crate) fn take(self: &Arc<Self>, quota: Quota) -> Result<Permit, RpcRefusal> {
+        let limits = &self.context.limits;
+        let limit = quota.limit(limits);
+        let permits = &self.permits[quota as usize];
+        let taken = permits
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| (taken < limit).then_some(taken + 1));
-        match free {
-            Ok(_) => Ok(Permit { account: self.clone(), share }),
+        match taken {
+            Ok(_) => Ok(Permit { account: self.clone(), quota }),
             Err(_) => {
-                let (reason, what) = share.refusal();
+                let (reason, what) = quota.refusal();
                 let why = format!("you have {limit} {what}, as many as you may");
-                Err(RpcRefusal::new(reason, why).with_retry_after(self.context.limits.retry_after))
+                Err(RpcRefusal::new(reason, why).with_retry_after(limits.retry_after))
             }
         }
     }
 
-    /// Charges frames of Attach that came at this moment; how many of them are within the rate.
+    /// Charges frames of Attach that came at this instant; how many of them are within the rate.
     pub(crate) fn charge_frames(&self, frames: usize, at: Instant) -> usize {
         let frames = u64::try_from(frames).unwrap_or(u64::MAX);
-        let granted = self.bucket.take(self.context.time(at), frames, 1, self.context.rate);
+        let granted = self.requests.take(self.context.nanos_at(at), frames, 1, self.context.request_rate);
         usize::try_from(granted).unwrap_or(usize::MAX)
     }
 
     /// Charges a call.
+    ///
+    /// # Errors
+    /// If it is above the rate.
     pub(crate) fn charge_call(&self) -> Result<(), RpcRefusal> {
-        match self.bucket.take(self.context.now(), 1, CALL, self.context.rate) {
-            0 => Err(self.rate_exceeded(CALL)),
+        match self.requests.take(self.context.now(), 1, CALL_COST, self.context.request_rate) {
+            0 => Err(self.rate_exceeded(CALL_COST)),
             _ => Ok(()),
         }
     }
@@ -135,40 +150,39 @@ impl Account {
     /// The refusal of what is above the rate.
     pub(crate) fn rate_exceeded(&self, cost: u64) -> RpcRefusal {
         let limit = self.context.limits.requests_per_second;
-        let why = format!("you may send {limit} frames in a second, a unary call counting as {CALL}");
-        let wait = self.bucket.wait(self.context.now(), cost, self.context.rate);
-        RpcRefusal::new(RefusalReason::RateExceeded, why).with_retry_after(wait.max(LEAST_WAIT))
+        let why = format!("you may send {limit} frames in a second, a unary call counting as {CALL_COST}");
+        let wait = self.requests.wait(self.context.now(), cost, self.context.request_rate);
+        RpcRefusal::new(RefusalReason::RateExceeded, why).with_retry_after(wait.max(MIN_RETRY_AFTER))
     }
 
-    /// The principal acts at this instance.
-    pub(crate) fn remember_instance(&self, instance: &Arc<Instance>, process: ProcessId) {
-        let mut acted = self.acted();
-        let here = |(known, _): &(Weak<Instance>, _)| std::ptr::eq(known.as_ptr(), Arc::as_ptr(instance));
-        match acted.iter().position(here) {
-            Some(last) if last + 1 == acted.len() => return,
-            Some(earlier) => drop(acted.remove(earlier)),
-            None if acted.len() >= REMEMBERED => drop(acted.pop_front()),
+    /// Remembers that the principal is active at this instance, as this process.
+    pub(crate) fn remember_instance<I: OffenceSink + 'static>(&self, instance: &Arc<I>, process: ProcessId) {
+        let mut recent = self.recent();
+        let is_same = |(known, _): &(Weak<dyn OffenceSink>, _)| {
+            std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(instance))
+        };
+        match recent.iter().position(is_same) {
+            Some(last) if last + 1 == recent.len() => return,
+            Some(earlier) => drop(recent.remove(earlier)),
+            None if recent.len() >= REMEMBERED => drop(recent.pop_front()),
             None => {}
         }
-        acted.push_back((Arc::downgrade(instance), process));
+        let instance: Weak<I> = Arc::downgrade(instance);
+        recent.push_back((instance, process));
     }
 
-    /// Files an offence that names no instance with those where the principal was seen at work last (B2). Who
-    /// was seen at none has no name there: it is only counted. So is what comes too often.
+    /// Files an offence that names no instance at those where the principal was active last (B2). It is only counted if
+    /// there is none, or if offences of the kind come too often.
     pub(crate) fn file_offence(&self, kind: OffenceKind, detail: &str) {
         if !self.may_file_offence(kind) {
             return;
         }
-        let acted: Vec<_> = self.acted().iter().cloned().collect();
-        for (instance, process) in acted {
+        // The lock is not held while an instance takes its own.
+        let recent: Vec<_> = self.recent().iter().cloned().collect();
+        for (instance, process) in recent {
             if let Some(instance) = instance.upgrade() {
-                instance.file_offence(Offence {
-                    process,
-                    kind,
-                    number: None,
-                    phase: None,
-                    detail: detail.to_owned(),
-                });
+                let detail = detail.to_owned();
+                instance.file_offence(Offence { process, kind, number: None, phase: None, detail });
             }
         }
     }
@@ -178,17 +192,13 @@ impl Account {
         self.offences[kind as usize].take(self.context.now(), 1, 1, self.context.offence_rate) > 0
     }
 
-    fn acted(&self) -> MutexGuard<'_, VecDeque<(Weak<Instance>, ProcessId)>> {
-        self.acted.lock().unwrap_or_else(PoisonError::into_inner)
+    fn recent(&self) -> MutexGuard<'_, RecentInstances> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// No client is asked to come back sooner.
-const LEAST_WAIT: Duration = Duration::from_millis(1);
-
 impl Quota {
-    fn limit(self, context: &AccountContext) -> u32 {
-        let limits = &context.limits;
+    fn limit(self, limits: &Limits) -> u32 {
         match self {
             Self::Connections => limits.connections_per_principal,
             Self::Calls => limits.calls_per_principal,
@@ -208,7 +218,7 @@ impl Quota {
 }
 
 impl Permit {
-    /// Whose it is.
+    /// The account that the permit is of.
     pub(crate) fn account(&self) -> &Account {
         &self.account
     }
@@ -216,6 +226,6 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.account.taken[self.share as usize].fetch_sub(1, Ordering::Relaxed);
+        self.account.permits[self.quota as usize].fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -1,10 +1,10 @@
-//! How often what happened: numbers that only grow (SPEC B3: an attack counts if it was seen).
+//! Counters of events and of refusals, which only grow (SPEC B3: a wire attack is shown by a count).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use stickycas_proto::v1::{self, RefusalReason};
 
-/// What is counted beside refusals. Each is explained where the wire has it (`Counts`).
+/// What is counted beside refusals. The wire message `Counts` explains each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counter {
     ConnectionRefused,
@@ -20,7 +20,7 @@ pub(crate) enum Counter {
     AccessRepeated,
 }
 
-/// One more than the last of [`Counter`] and of [`RefusalReason`].
+/// Numbers of values of [`Counter`] and of [`RefusalReason`].
 const COUNTERS: usize = Counter::AccessRepeated as usize + 1;
 const REASONS: usize = RefusalReason::NotObserver as usize + 1;
 
@@ -32,22 +32,22 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Something was refused.
+    /// Counts a refusal.
     pub(crate) fn count_refusal(&self, reason: RefusalReason) {
         self.refusals[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Something happened.
+    /// Adds one to a counter.
     pub(crate) fn count(&self, counter: Counter) {
         self.counters[counter as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether nothing was counted.
+    /// Whether all counts are 0.
     pub(super) fn is_empty(&self) -> bool {
         self.refusals.iter().chain(&self.counters).all(|count| count.load(Ordering::Relaxed) == 0)
     }
 
-    fn counters(&self, counter: Counter) -> u64 {
+    fn get(&self, counter: Counter) -> u64 {
         self.counters[counter as usize].load(Ordering::Relaxed)
     }
 }
@@ -60,17 +60,17 @@ impl From<&Counts> for v1::Counts {
         };
         Self {
             refusals: RefusalReason::all().filter_map(row).collect(),
-            connections_refused: counts.counters(Counter::ConnectionRefused),
-            connections_silent: counts.counters(Counter::ConnectionSilent),
-            connections_reset_flooded: counts.counters(Counter::ConnectionResetFlooded),
-            connections_unread: counts.counters(Counter::ConnectionUnread),
-            messages_undecodable: counts.counters(Counter::MessageUndecodable),
-            messages_oversized: counts.counters(Counter::MessageOversized),
-            calls_abandoned: counts.counters(Counter::CallAbandoned),
-            streams_abandoned: counts.counters(Counter::StreamAbandoned),
-            streams_stalled: counts.counters(Counter::StreamStalled),
-            sessions_replaced: counts.counters(Counter::SessionReplaced),
-            accesses_repeated: counts.counters(Counter::AccessRepeated),
+            connections_refused: counts.get(Counter::ConnectionRefused),
+            connections_silent: counts.get(Counter::ConnectionSilent),
+            connections_reset_flooded: counts.get(Counter::ConnectionResetFlooded),
+            connections_unread: counts.get(Counter::ConnectionUnread),
+            messages_undecodable: counts.get(Counter::MessageUndecodable),
+            messages_oversized: counts.get(Counter::MessageOversized),
+            calls_abandoned: counts.get(Counter::CallAbandoned),
+            streams_abandoned: counts.get(Counter::StreamAbandoned),
+            streams_stalled: counts.get(Counter::StreamStalled),
+            sessions_replaced: counts.get(Counter::SessionReplaced),
+            accesses_repeated: counts.get(Counter::AccessRepeated),
         }
     }
 }
@@ -85,8 +85,10 @@ mod tests {
         assert!(counts.is_empty());
         RefusalReason::all().for_each(|reason| counts.count_refusal(reason));
         counts.count_refusal(RefusalReason::Malformed);
-        let told = v1::Counts::from(&counts).refusals;
-        assert_eq!(told.len(), RefusalReason::all().count());
-        assert!(told.iter().all(|row| row.count == 1 + u64::from(row.reason() == RefusalReason::Malformed)));
+        let refusals = v1::Counts::from(&counts).refusals;
+        assert_eq!(refusals.len(), RefusalReason::all().count());
+        assert!(
+            refusals.iter().all(|row| row.count == 1 + u64::from(row.reason() == RefusalReason::Malformed))
+        );
     }
 }

@@ -1,47 +1,47 @@
-//! How many requests a principal may make: a bucket of one second's worth that fills up steadily.
+//! The rate of requests of a principal: a token bucket that holds what one second allows.
 //!
-//! Kept as one number, the moment at which the bucket will be full again (the generic cell rate algorithm), so
-//! that many tasks charge it without a lock.
+//! It is one number, the instant at which the bucket will be full again (the generic cell rate algorithm), so that many tasks
+//! charge it without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How fast buckets fill.
+/// How fast a bucket fills.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {
-    /// Nanoseconds that one request takes to come back.
+    /// Nanoseconds in which one request is refilled.
     interval: u64,
-    /// Nanoseconds in which an empty bucket is full.
-    whole: u64,
+    /// Nanoseconds in which an empty bucket is refilled.
+    capacity: u64,
 }
 
 impl Rate {
-    /// So many requests in a second, 1 at least.
+    /// This number of requests in a second, at least 1.
     pub(super) fn per_second(requests: u32) -> Self {
         const SECOND: u64 = 1_000_000_000;
         let interval = SECOND / u64::from(requests.clamp(1, 1_000_000_000));
-        Self { interval, whole: interval * u64::from(requests.max(1)) }
+        Self { interval, capacity: interval * u64::from(requests.max(1)) }
     }
 }
 
-/// The bucket of one principal. Starts full.
+/// The bucket of one principal, full at first.
 #[derive(Debug, Default)]
 pub(super) struct Bucket {
-    /// When it is full again, in nanoseconds.
+    /// When it will be full, in nanoseconds.
     full_at: AtomicU64,
 }
 
 impl Bucket {
-    /// Takes out as many of `wanted` requests as are in it, each costing `cost`; how many that were.
+    /// Takes as many of `wanted` requests, each of this cost, as the bucket allows; how many it took.
     pub(super) fn take(&self, now: u64, wanted: u64, cost: u64, rate: Rate) -> u64 {
         let price = rate.interval * cost;
         let mut taken = 0;
-        // Nothing but this number hangs on its order with other memory.
+        // No other memory is ordered by this number.
         let _ = self.full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full_at| {
             let level = now.max(full_at);
-            let most = match (now + rate.whole).saturating_sub(level) {
-                // A full bucket allows anything once: a price above the whole would never be paid.
-                all if all == rate.whole => (all / price).max(1),
+            let most = match (now + rate.capacity).saturating_sub(level) {
+                // A full bucket allows one request of any cost: it could never have more.
+                full if full == rate.capacity => (full / price).max(1),
                 rest => rest / price,
             };
             taken = wanted.min(most);
@@ -50,13 +50,14 @@ impl Bucket {
         taken
     }
 
-    /// How long until `cost` requests are in it.
+    /// How long until the bucket allows a request of this cost.
     pub(super) fn wait(&self, now: u64, cost: u64, rate: Rate) -> Duration {
-        let ready = (self.full_at.load(Ordering::Relaxed) + rate.interval * cost).saturating_sub(rate.whole);
+        let ready =
+            (self.full_at.load(Ordering::Relaxed) + rate.interval * cost).saturating_sub(rate.capacity);
         Duration::from_nanos(ready.saturating_sub(now))
     }
 
-    /// Whether it is full.
+    /// Whether the bucket is full.
     pub(super) fn is_full(&self, now: u64) -> bool {
         self.full_at.load(Ordering::Relaxed) <= now
     }
@@ -69,7 +70,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
-    fn a_second_s_worth_is_there_at_once_and_then_comes_back_steadily() {
+    fn a_bucket_holds_one_second_and_refills_steadily() {
         let (bucket, rate) = (Bucket::default(), Rate::per_second(10));
         assert_eq!(bucket.take(0, 25, 1, rate), 10);
         assert_eq!(bucket.take(0, 1, 1, rate), 0);
@@ -78,11 +79,11 @@ mod tests {
         assert_eq!(bucket.take(SECOND / 10, 9, 1, rate), 1);
         assert!(!bucket.is_full(SECOND));
         assert!(bucket.is_full(SECOND + SECOND / 10));
-        assert_eq!(bucket.take(9 * SECOND, 25, 1, rate), 10, "time at rest is not saved up");
+        assert_eq!(bucket.take(9 * SECOND, 25, 1, rate), 10, "idle time is not saved up");
     }
 
     #[test]
-    fn what_costs_more_empties_it_sooner() {
+    fn a_higher_cost_empties_the_bucket_sooner() {
         let (bucket, rate) = (Bucket::default(), Rate::per_second(10));
         assert_eq!(bucket.take(0, 9, 4, rate), 2);
         assert_eq!(bucket.wait(0, 4, rate), Duration::from_millis(200));
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_more_than_all_of_it_is_allowed_when_it_is_full() {
+    fn a_full_bucket_allows_a_cost_above_its_capacity() {
         let (bucket, rate) = (Bucket::default(), Rate::per_second(1));
         assert_eq!(bucket.take(0, 2, 10, rate), 1);
         assert_eq!(bucket.take(9 * SECOND, 1, 10, rate), 0);

@@ -1,9 +1,9 @@
-//! The fast path: one stream of one principal with its accesses for any number of instances (SPEC F7, F8).
+//! Attach: one stream of one principal, which carries its accesses for any number of instances (SPEC F7, F8).
 //!
-//! The stream is one state machine in one task: polled for what to send, it first takes in all that the client
-//! has sent, hands each frame to its instance in one step, and then empties its outbox, where instances
-//! leave answers whoever's step brought them about. A client that does not read is not listened to either:
-//! the transport stops polling, so its accesses stop coming in, and nobody else notices.
+//! The stream is one state machine in one task. When it is polled for what to send, it first reads the messages that the
+//! client has sent and hands each frame to its instance in one step; then it empties its [`Outbox`], where the
+//! instances leave answers, on whichever task their steps run. The transport does not poll the stream of a client that
+//! does not read: no further frames of that client are read then, and no other client is affected.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use stickycas_model::history::OffenceKind;
 use stickycas_model::process::RawOp;
-use stickycas_model::types::{AccessNumber, ProcessId, RawValue, SessionId};
+use stickycas_model::types::{AccessNumber, RawValue};
 use stickycas_proto::attach::{DecodedFrame, DecodedRequest, EncodedResponse, MAX_FRAMES};
 use stickycas_proto::convert::access::{access_from_frame, decision_from_frame};
 use stickycas_proto::names::InstanceId;
@@ -21,38 +21,38 @@ use stickycas_proto::v1::RefusalReason;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
-use super::calls::{expired, refuse_content};
 use super::channels::{Channel, Channels, file_offence};
-use super::readers::Reading;
-use super::{Service, draining};
+use super::membership::{expired, refuse_content};
+use super::watchdog::Registration;
+use super::{DrainSignal, Service, draining};
 use crate::call_layer::Caller;
-use crate::instances::{Instance, Opened, Out, Outbox, Outlet, Taken, Taker};
+use crate::instances::{Instance, Outbox, Polled, Receiver, SessionSink, Submitted};
 use crate::quota::{Counter, Permit};
-use crate::transport::Connection;
-use crate::transport::DecodeFailure;
-use crate::transport::WaitForDrain;
+use crate::transport::{Connection, DecodeFailure};
 
 /// One Attach stream. See the module.
 pub(crate) struct AttachStream {
     service: Service,
     caller: Caller,
-    /// `None` once the client has said all.
+    /// `None` once the client has half-closed the stream.
     requests: Option<Streaming<DecodedRequest>>,
     channels: Channels,
+    /// Once half-closed: the channels on which answers may still be to come.
+    unfinished: Vec<u32>,
     outbox: Arc<Outbox>,
-    taker: Taker,
-    drain: WaitForDrain,
-    /// How many frames were in the outbox when it last let others have their turn before it sent them.
+    receiver: Receiver,
+    drain: DrainSignal,
+    /// How many frames were in the outbox when the stream last yielded before it sent them.
     lingered: usize,
-    /// Whether it is not listened to before its client has read.
+    /// Whether the client has left so much unread that nothing more is read from it.
     stalled: bool,
-    over: bool,
-    _reading: Option<Reading>,
+    ended: bool,
+    _registration: Option<Registration>,
     _permit: Permit,
 }
 
-/// Messages taken in before others have their turn: more may come in while these are handled.
-const MESSAGES_IN_A_ROW: usize = 32;
+/// Messages that are read before other tasks run: more may come in while these are handled.
+const MESSAGES_PER_TURN: usize = 32;
 
 impl AttachStream {
     pub(super) fn new(
@@ -63,28 +63,29 @@ impl AttachStream {
         permit: Permit,
     ) -> Self {
         let outbox = Arc::new(Outbox::new(service.0.limits.unread_frames));
-        let drain = service.0.drain.wait();
-        let reading =
-            connection.map(|connection| service.0.readers.join(&outbox, connection, caller.account.clone()));
+        let drain = service.drain_signal();
+        let registration = connection
+            .map(|connection| service.0.watchdog.register(&outbox, connection, caller.account.clone()));
         Self {
             service,
             caller,
             requests: Some(requests),
             channels: Channels::default(),
+            unfinished: Vec::new(),
             outbox,
-            taker: Taker::default(),
+            receiver: Receiver::default(),
             drain,
             lingered: 0,
             stalled: false,
-            over: false,
-            _reading: reading,
+            ended: false,
+            _registration: registration,
             _permit: permit,
         }
     }
 
-    /// Takes in what the client has sent. An error ends the stream.
-    fn take_in(&mut self, cx: &mut Context<'_>) -> Result<(), Status> {
-        for _ in 0..MESSAGES_IN_A_ROW {
+    /// Reads and handles what the client has sent. An error ends the stream.
+    fn poll_requests(&mut self, cx: &mut Context<'_>) -> Result<(), Status> {
+        for _ in 0..MESSAGES_PER_TURN {
             if self.is_stalled() {
                 // The next poll comes when there is room to send.
                 return Ok(());
@@ -92,17 +93,20 @@ impl AttachStream {
             let Some(requests) = &mut self.requests else { return Ok(()) };
             match Pin::new(requests).poll_next(cx) {
                 Poll::Pending => return Ok(()),
-                Poll::Ready(Some(Ok(request))) => self.take(request)?,
-                Poll::Ready(Some(Err(status))) => return Err(self.broken(&status)),
-                Poll::Ready(None) => self.requests = None,
+                Poll::Ready(Some(Ok(request))) => self.handle_request(request)?,
+                Poll::Ready(Some(Err(status))) => return Err(self.request_failed(&status)),
+                Poll::Ready(None) => {
+                    self.requests = None;
+                    self.unfinished = self.channels.numbers().collect();
+                }
             }
         }
-        // There may be more; come back when others have had their turn.
+        // There may be more; it is read when other tasks have had their turn.
         cx.waker().wake_by_ref();
         Ok(())
     }
 
-    /// Whether the client has left too much unread to be listened to.
+    /// Whether the client has left so much unread that nothing more is read from it.
     fn is_stalled(&mut self) -> bool {
         let stalled = self.outbox.len() >= self.service.0.limits.unread_frames_to_pause;
         if stalled && !self.stalled {
@@ -112,9 +116,9 @@ impl AttachStream {
         stalled
     }
 
-    fn take(&mut self, DecodedRequest(frames): DecodedRequest) -> Result<(), Status> {
-        // What comes in one message comes at one moment, and is charged at once. A message without frames costs as
-        // much as one with one.
+    fn handle_request(&mut self, DecodedRequest(frames): DecodedRequest) -> Result<(), Status> {
+        // All frames of a message come at one moment, and are charged at once. A message without frames costs as much
+        // as a message with one.
         let (count, now) = (frames.len(), Instant::now());
         let granted = self.caller.account.charge_frames(count.max(1), now);
         let limit = self.service.0.limits.frames_per_message.min(MAX_FRAMES - 1);
@@ -124,17 +128,18 @@ impl AttachStream {
             return Err(RpcRefusal::new(RefusalReason::Malformed, why).into());
         }
         let mut frames = frames.into_iter();
-        frames.by_ref().take(granted).for_each(|asked| self.handle(asked, now));
+        frames.by_ref().take(granted).for_each(|frame| self.handle_frame(frame, now));
         if frames.len() > 0 {
             let refused = self.caller.account.rate_exceeded(1);
-            frames.for_each(|asked| self.refuse_for_rate(&asked, &refused));
+            frames.for_each(|frame| self.refuse_for_rate(&frame, &refused));
         }
         Ok(())
     }
 
-    /// A frame above the rate of its principal: refused, and an offence. What follows it on its channel is none.
-    fn refuse_for_rate(&self, asked: &DecodedFrame, refused: &RpcRefusal) {
-        let (channel, number) = match *asked {
+    /// Refuses a frame above the rate of its principal, which is an offence. What follows it on its channel is none
+    /// (F8d).
+    fn refuse_for_rate(&self, frame: &DecodedFrame, refused: &RpcRefusal) {
+        let (channel, number) = match *frame {
             DecodedFrame::Access { channel, number, .. } => (channel, AccessNumber::new(number)),
             DecodedFrame::Hello { channel, .. } | DecodedFrame::Decision { channel, .. } => (channel, None),
             DecodedFrame::Unknown => (0, None),
@@ -150,8 +155,8 @@ impl AttachStream {
         self.refuse(channel, number, refused);
     }
 
-    /// Files an offence that names no channel with every instance that is open here; if none is, with those where
-    /// the principal was at work last.
+    /// Files an offence that names no channel with every instance that is open on the stream; if none is, with those
+    /// where the principal acted last.
     fn file_offence(&self, kind: OffenceKind, detail: &str) {
         if self.channels.is_empty() {
             self.caller.account.file_offence(kind, detail);
@@ -159,19 +164,21 @@ impl AttachStream {
         self.channels.all().for_each(|channel| channel.file_offence(kind, None, detail));
     }
 
-    /// The client's side of the stream failed: its bytes are no message, unless it broke off.
-    fn broken(&self, status: &Status) -> Status {
-        let unreadable =
-            DecodeFailure::of(status, &self.caller.request).filter(|_| !self.caller.request.is_broken());
-        let Some(unreadable) = unreadable else { return Status::cancelled("the client is gone") };
-        self.caller.account.count(unreadable.counter());
-        self.file_offence(unreadable.offence(), status.message());
-        DecodeFailure::refused(status, &self.caller.request).into()
+    /// The status with which the stream ends because reading from the client has failed. Bytes that are no message are
+    /// an offence; a stream that the client has reset is none.
+    fn request_failed(&self, status: &Status) -> Status {
+        let body = &self.caller.request;
+        let Some(failure) = DecodeFailure::of(status, body).filter(|_| !body.is_broken()) else {
+            return Status::cancelled("the client is gone");
+        };
+        self.caller.account.count(failure.counter());
+        self.file_offence(failure.offence(), status.message());
+        DecodeFailure::refusal(status, body).into()
     }
 
-    /// One frame, which came at the moment `now`.
-    fn handle(&mut self, asked: DecodedFrame, now: Instant) {
-        let (channel, number, handled) = match asked {
+    /// Handles one frame, which came at the moment `now`.
+    fn handle_frame(&mut self, frame: DecodedFrame, now: Instant) {
+        let (channel, number, handled) = match frame {
             DecodedFrame::Access { channel, number, op } => {
                 let number = AccessNumber::new(number);
                 (channel, number, self.access(channel, number, op, now))
@@ -191,6 +198,9 @@ impl AttachStream {
         }
     }
 
+    // In the following an error is what is refused before the instance is asked. What the instance refuses it tells
+    // the client itself; here it is only counted.
+
     fn hello(
         &mut self,
         channel: u32,
@@ -200,76 +210,72 @@ impl AttachStream {
     ) -> Result<(), RpcRefusal> {
         let (instance, process) = self.service.member(&self.caller, instance)?;
         let limits = &self.service.0.limits;
-        if self.channels.is_taken(channel) || self.channels.taken() >= limits.channels_per_stream {
-            // Those whose sessions have ended since.
-            self.outbox.take_freed().into_iter().for_each(|channel| self.channels.free(channel));
+        if self.channels.is_in_use(channel) || self.channels.in_use() >= limits.channels_per_stream {
+            // Channels whose sessions have ended since.
+            self.outbox.take_released().into_iter().for_each(|channel| self.channels.free(channel));
         }
-        if self.channels.is_taken(channel) {
+        if self.channels.is_in_use(channel) {
             let why = format!("channel {channel} is in use");
             file_offence(&instance, process, OffenceKind::Malformed, None, &why);
             return Err(RpcRefusal::new(RefusalReason::Malformed, why));
         }
-        if self.channels.taken() >= limits.channels_per_stream {
+        if self.channels.in_use() >= limits.channels_per_stream {
             let why = format!("the stream has {} channels, as many as it may", limits.channels_per_stream);
             file_offence(&instance, process, OffenceKind::QuotaExceeded, None, &why);
-            return Err(
-                RpcRefusal::new(RefusalReason::TooManyStreams, why).with_retry_after(limits.retry_after)
-            );
+            let refused = RpcRefusal::new(RefusalReason::TooManyStreams, why);
+            return Err(refused.with_retry_after(limits.retry_after));
         }
         self.channels.make_room(channel, limits.channels_per_stream);
-        let outlet = Outlet { outbox: self.outbox.clone(), channel };
-        let Opened { session, replaced } = instance
-            .hello(process, incarnation, &outlet, now)
-            .map_err(|error| self.service.not_taken(&error))?;
-        if replaced {
-            self.caller.account.count(Counter::SessionReplaced);
+        let sink = SessionSink { outbox: self.outbox.clone(), channel };
+        match instance.hello(process, incarnation, &sink, now) {
+            Ok(opened) => {
+                if opened.replaces {
+                    self.caller.account.count(Counter::SessionReplaced);
+                }
+                self.channels.insert(channel, Channel::new(&instance, process, opened.session, sink));
+            }
+            Err(reason) => self.caller.account.count_refusal(reason),
         }
-        self.channels.open(channel, Channel::new(&instance, process, session));
         Ok(())
     }
 
     fn access(
-        &mut self,
+        &self,
         channel: u32,
         number: Option<AccessNumber>,
         op: Option<RawOp>,
         now: Instant,
     ) -> Result<(), RpcRefusal> {
-        let (instance, process, session) = self.channel(channel)?;
-        let access = access_from_frame(number, op, process, session, instance.params())
-            .map_err(|error| refuse_content(&instance, process, number, &error))?;
-        let number = access.number;
-        match instance.access(access, now).map_err(|error| self.service.not_taken(&error))? {
-            Taken::Waits(()) => self.taker.accepted += 1,
-            Taken::WaitedBefore(()) => self.caller.account.count(Counter::AccessRepeated),
-            Taken::Answered(answered) => self.outbox.repeat(channel, number, answered),
-            Taken::AnsweredBefore(answered) => {
-                self.caller.account.count(Counter::AccessRepeated);
-                self.outbox.repeat(channel, number, answered);
-            }
+        let (channel, instance) = self.channel(channel)?;
+        let access = access_from_frame(number, op, channel.process, channel.session, instance.params())
+            .map_err(|error| refuse_content(&instance, channel.process, number, &error))?;
+        match instance.access(access, &channel.sink, now) {
+            Ok(Submitted::New) => {}
+            Ok(Submitted::Repeated) => self.caller.account.count(Counter::AccessRepeated),
+            Err(reason) => self.caller.account.count_refusal(reason),
         }
         Ok(())
     }
 
-    fn decide(&mut self, channel: u32, value: RawValue, now: Instant) -> Result<(), RpcRefusal> {
-        let (instance, process, session) = self.channel(channel)?;
+    fn decide(&mut self, number: u32, value: RawValue, now: Instant) -> Result<(), RpcRefusal> {
+        let (channel, instance) = self.channel(number)?;
         let value = decision_from_frame(value, instance.params())
-            .map_err(|error| refuse_content(&instance, process, None, &error))?;
-        instance
-            .decide(process, Some(session), value, now)
-            .map_err(|error| self.service.not_taken(&error))?;
-        // Its process has left, so the client may use the channel for another instance.
-        self.channels.free(channel);
-        self.outbox.push_decided(channel);
+            .map_err(|error| refuse_content(&instance, channel.process, None, &error))?;
+        match instance.decide(channel.process, channel.session, value, &channel.sink, now) {
+            // The process has left, so the client may use the channel for another instance.
+            Ok(()) => self.channels.free(number),
+            Err(reason) => self.caller.account.count_refusal(reason),
+        }
         Ok(())
     }
 
-    fn channel(&self, channel: u32) -> Result<(Arc<Instance>, ProcessId, SessionId), RpcRefusal> {
-        let Some(open) = self.channels.get(channel) else {
-            let why = format!("channel {channel} is not open: say hello first");
+    /// The channel with this number and its instance.
+    fn channel(&self, number: u32) -> Result<(&Channel, Arc<Instance>), RpcRefusal> {
+        let Some(channel) = self.channels.get(number) else {
+            let why = format!("channel {number} is not open: say hello first");
             return Err(RpcRefusal::new(RefusalReason::Malformed, why));
         };
-        Ok((open.instance().ok_or_else(expired)?, open.process, open.session))
+        Ok((channel, channel.instance().ok_or_else(expired)?))
     }
 
     fn refuse(&self, channel: u32, number: Option<AccessNumber>, refused: &RpcRefusal) {
@@ -277,17 +283,32 @@ impl AttachStream {
         self.outbox.push(refused.to_frame(channel, number));
     }
 
-    /// What ends the stream, if anything does; else what to send.
-    fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<EncodedResponse, Status>>> {
-        if Pin::new(&mut self.drain).poll(cx).is_ready() {
+    /// Whether the client has half-closed the stream and every answer is in the outbox. No access comes on the stream
+    /// any more, so a channel that owes no answer will owe none later.
+    fn is_finished(&mut self) -> bool {
+        if self.requests.is_some() {
+            return false;
+        }
+        while let Some(number) = self.unfinished.last() {
+            if self.channels.get(*number).is_some_and(Channel::owes_answer) {
+                return false;
+            }
+            self.unfinished.pop();
+        }
+        true
+    }
+
+    /// The next message, or what ends the stream.
+    fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<EncodedResponse, Status>>> {
+        if self.drain.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Some(Err(draining().into())));
         }
-        if let Err(status) = self.take_in(cx) {
+        if let Err(status) = self.poll_requests(cx) {
             return Poll::Ready(Some(Err(status)));
         }
         let limits = &self.service.0.limits;
-        // One answer seldom comes alone: other streams, whose turn is now, complete further phases. What they
-        // add goes out in the same message and the same write, and an idle runtime comes back at once.
+        // One answer seldom comes alone: other streams, whose turn is now, complete further phases. The frames that
+        // they add go out in the same message and the same write; an idle runtime comes back at once.
         let waiting = self.outbox.len();
         if (self.lingered + 1..limits.frames_per_answer).contains(&waiting) {
             self.lingered = waiting;
@@ -295,15 +316,19 @@ impl AttachStream {
             return Poll::Pending;
         }
         self.lingered = 0;
-        match self.outbox.take(&mut self.taker, limits.frames_per_answer, limits.bytes_per_answer, cx) {
-            Out::Frames(message) => Poll::Ready(Some(Ok(message))),
-            Out::Overfull => {
+        let (frames, bytes) = (limits.frames_per_answer, limits.bytes_per_answer);
+        // Before the outbox is looked at: an answer that comes in between is then found in it.
+        let finished = self.is_finished();
+        match self.outbox.poll(&mut self.receiver, frames, bytes, cx) {
+            Polled::Frames(message) => Poll::Ready(Some(Ok(message))),
+            Polled::Overflow => {
+                let limits = &self.service.0.limits;
                 let why = format!("{} frames were left unread", limits.unread_frames);
                 let refused = RpcRefusal::new(RefusalReason::ReaderTooSlow, why);
                 Poll::Ready(Some(Err(refused.with_retry_after(limits.retry_after).into())))
             }
-            Out::Idle if self.requests.is_none() => Poll::Ready(None),
-            Out::Idle | Out::Nothing => Poll::Pending,
+            Polled::Empty if finished => Poll::Ready(None),
+            Polled::Empty => Poll::Pending,
         }
     }
 }
@@ -312,23 +337,23 @@ impl Stream for AttachStream {
     type Item = Result<EncodedResponse, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if self.over {
+        if self.ended {
             return Poll::Ready(None);
         }
-        let next = self.next(cx);
+        let next = self.poll_response(cx);
         if let Poll::Ready(Some(Err(status))) = &next {
             self.caller.account.count_status(status);
         }
-        self.over = matches!(next, Poll::Ready(None | Some(Err(_))));
+        self.ended = matches!(next, Poll::Ready(None | Some(Err(_))));
         next
     }
 }
 
 impl Drop for AttachStream {
     fn drop(&mut self) {
-        if !self.over || self.caller.request.is_broken() {
+        if !self.ended || self.caller.request.is_broken() {
             self.caller.account.count(Counter::StreamAbandoned);
         }
-        self.channels.all().for_each(Channel::hang_up);
+        self.channels.all().for_each(Channel::close);
     }
 }

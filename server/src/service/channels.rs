@@ -1,4 +1,4 @@
-//! The instances that are open on one Attach stream, by the number that its client has given each.
+//! The channels of one Attach stream: the instances that are open on it, by the numbers that its client has chosen.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -7,54 +7,62 @@ use foldhash::fast::RandomState;
 use stickycas_model::history::{Offence, OffenceKind};
 use stickycas_model::types::{AccessNumber, ProcessId, SessionId};
 
-use crate::instances::Instance;
+use crate::instances::{Instance, SessionSink};
 
-/// See the module. The numbers come from outside: they are hashed with a key that nobody knows.
+/// See the module. Clients choose the numbers, so they are hashed with a random key.
 #[derive(Debug, Default)]
 pub(super) struct Channels {
     by_number: HashMap<u32, Channel, RandomState>,
-    /// How many of them the client may use again.
+    /// How many of the channels are free.
     free: usize,
 }
 
-/// An instance that is open on the stream.
+/// A session of an instance that is open on the stream.
 #[derive(Debug)]
 pub(super) struct Channel {
-    /// Does not keep it alive once it has expired.
+    /// Weak: a channel does not keep an expired instance in memory.
     instance: Weak<Instance>,
     pub(super) process: ProcessId,
     pub(super) session: SessionId,
-    /// Whether the client may use it again. What is still sent to it is refused by the right reason.
+    /// Where the answers of the session go.
+    pub(super) sink: SessionSink,
+    /// Whether the client may use the number again. The channel stays until it does, so that a late frame is refused
+    /// for the right reason.
     free: bool,
 }
 
 impl Channels {
-    /// The channel of this number, free or not.
+    /// The channel with this number, free or not.
     pub(super) fn get(&self, number: u32) -> Option<&Channel> {
         self.by_number.get(&number)
     }
 
-    /// All of them, free or not.
+    /// All channels, free or not.
     pub(super) fn all(&self) -> impl Iterator<Item = &Channel> {
         self.by_number.values()
     }
 
-    /// Whether there is none.
+    /// The numbers of all channels, free or not.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.by_number.keys().copied()
+    }
+
+    /// Whether there is no channel.
     pub(super) fn is_empty(&self) -> bool {
         self.by_number.is_empty()
     }
 
-    /// Whether the number is one that the client may not use.
-    pub(super) fn is_taken(&self, number: u32) -> bool {
+    /// Whether the number is in use.
+    pub(super) fn is_in_use(&self, number: u32) -> bool {
         self.get(number).is_some_and(|channel| !channel.free)
     }
 
-    /// How many are in use.
-    pub(super) fn taken(&self) -> usize {
+    /// How many numbers are in use.
+    pub(super) fn in_use(&self) -> usize {
         self.by_number.len() - self.free
     }
 
-    /// The client may use this one again.
+    /// Makes this number free for the client to use again.
     pub(super) fn free(&mut self, number: u32) {
         if let Some(channel) = self.by_number.get_mut(&number)
             && !channel.free
@@ -64,34 +72,39 @@ impl Channels {
         }
     }
 
-    /// Lets go of what a free channel was used for, and of another free one if there are as many as may be, so
-    /// that nothing of it can come on the channel any more.
+    /// Makes room for a channel with this free number: removes the channel that had it, and another free one if there
+    /// are as many as may be. Their sessions are closed, so that nothing more comes from them.
     pub(super) fn make_room(&mut self, number: u32, limit: usize) {
-        self.forget(number);
+        self.remove(number);
         if self.by_number.len() >= limit
             && let Some((&other, _)) = self.by_number.iter().find(|(_, channel)| channel.free)
         {
-            self.forget(other);
+            self.remove(other);
         }
     }
 
-    fn forget(&mut self, number: u32) {
+    fn remove(&mut self, number: u32) {
         if let Some(channel) = self.by_number.remove(&number) {
             self.free -= usize::from(channel.free);
-            channel.hang_up();
+            channel.close();
         }
     }
 
-    /// Opens one. There is room for it.
-    pub(super) fn open(&mut self, number: u32, channel: Channel) {
+    /// Adds a channel. There is room for it.
+    pub(super) fn insert(&mut self, number: u32, channel: Channel) {
         self.by_number.insert(number, channel);
     }
 }
 
 impl Channel {
-    /// Of this session.
-    pub(super) fn new(instance: &Arc<Instance>, process: ProcessId, session: SessionId) -> Self {
-        Self { instance: Arc::downgrade(instance), process, session, free: false }
+    /// A channel of this session.
+    pub(super) fn new(
+        instance: &Arc<Instance>,
+        process: ProcessId,
+        session: SessionId,
+        sink: SessionSink,
+    ) -> Self {
+        Self { instance: Arc::downgrade(instance), process, session, sink, free: false }
     }
 
     /// The instance, unless it has expired.
@@ -99,22 +112,27 @@ impl Channel {
         self.instance.upgrade()
     }
 
-    /// Files an offence of the process.
+    /// Whether an answer is still to come on this channel.
+    pub(super) fn owes_answer(&self) -> bool {
+        self.instance().is_some_and(|instance| instance.owes_answer(self.process, self.session))
+    }
+
+    /// Files an offence of the process (B2).
     pub(super) fn file_offence(&self, kind: OffenceKind, number: Option<AccessNumber>, detail: &str) {
         if let Some(instance) = self.instance() {
             file_offence(&instance, self.process, kind, number, detail);
         }
     }
 
-    /// Nobody listens for the answers of this session any more. Its accesses stay (F8a).
-    pub(super) fn hang_up(&self) {
+    /// Closes the session: its answers have nowhere to go any more. Its accesses stay (F8a).
+    pub(super) fn close(&self) {
         if let Some(instance) = self.instance() {
-            instance.hang_up(self.process, self.session);
+            instance.close_session(self.process, self.session);
         }
     }
 }
 
-/// Files an offence of a process.
+/// Files an offence of a process (B2).
 pub(super) fn file_offence(
     instance: &Instance,
     process: ProcessId,

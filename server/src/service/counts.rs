@@ -1,4 +1,4 @@
-//! `ServerService`: what was counted since the server started.
+//! `ServerService`: the counts since the server started.
 
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::server_service_server::ServerService;
@@ -21,7 +21,7 @@ impl ServerService for Service {
         }
         let rows = self.0.limits.page;
         let counts = self.0.principals.counts(&request.get_ref().principals, rows);
-        let server = Some(server_info::server_info(self.0.instances.pressure()));
+        let server = Some(server_info::server_info(self.0.instances.load()));
         Ok(Response::new(GetCountsResponse { server, ..counts }))
     }
 }

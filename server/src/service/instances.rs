@@ -1,7 +1,6 @@
 //! `InstanceService`: create, get, list, watch, close.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use prost_types::Timestamp;
 use stickycas_model::history::{Offence, OffenceKind};
@@ -23,7 +22,7 @@ use super::Service;
 use super::status::{own_to_wire, state_to_wire, status_to_wire};
 use super::watch::WatchStream;
 use crate::call_layer::Caller;
-use crate::instances::{Draft, Instance, draw_seed};
+use crate::instances::{CreateSpec, Instance, draw_seed};
 use crate::limits::Limits;
 use crate::quota::Quota;
 
@@ -37,12 +36,12 @@ impl InstanceService for Service {
             caller.account.file_offence(OffenceKind::ForeignIdentity, &why);
             return Err(RpcRefusal::new(RefusalReason::NotCoordinator, why).into());
         }
-        let draft = draft(request.into_inner(), &self.0.limits)?;
-        let (instance, created) = self.0.instances.create(&caller.principal, draft)?;
-        let definition = instance.definition();
+        let spec = create_spec(request.into_inner(), &self.0.limits)?;
+        let (instance, created) = self.0.instances.create(&caller.principal, spec).committed().await??;
+        let config = instance.config();
         if created {
             let processes = instance.params().processes();
-            tracing::info!(instance = %definition.id, name = ?definition.name, processes, "created");
+            tracing::info!(instance = %config.id, name = ?config.name, processes, "created");
         }
         Ok(Response::new(CreateResponse { instance: Some(instance_to_wire(&instance)), created }))
     }
@@ -51,9 +50,9 @@ impl InstanceService for Service {
         let caller = self.caller(request.extensions())?;
         let which = InstanceRef::try_from(request.get_ref()).map_err(|error| RpcRefusal::from(&error))?;
         let instance = self.0.instances.find(&which)?;
-        may_look(&caller, &instance)?;
+        authorize_view(&caller, &instance)?;
         let process = instance.process_of(&caller.principal);
-        let (status, own) = instance.status(process);
+        let (status, own) = instance.status(process).committed().await?;
         Ok(Response::new(GetResponse {
             instance: Some(instance_to_wire(&instance)),
             status: Some(status_to_wire(&status, self.0.limits.status_rows)),
@@ -77,11 +76,14 @@ impl InstanceService for Service {
         };
         let page = self.0.instances.after(after, size);
         let next_page_token = match page.last() {
-            Some(last) if page.len() == size => last.definition().id.to_string(),
+            Some(last) if page.len() == size => last.config().id.to_string(),
             _ => String::new(),
         };
-        let visible = page.iter().filter(|instance| may_look(&caller, instance).is_ok());
-        Ok(Response::new(ListResponse { instances: visible.map(summary).collect(), next_page_token }))
+        let mut instances = Vec::new();
+        for instance in page.iter().filter(|instance| authorize_view(&caller, instance).is_ok()) {
+            instances.push(summary(instance, instance.state().committed().await?));
+        }
+        Ok(Response::new(ListResponse { instances, next_page_token }))
     }
 
     type WatchStream = WatchStream;
@@ -92,7 +94,7 @@ impl InstanceService for Service {
         let id: InstanceId =
             request.instance_id.parse().map_err(|error: WireError| RpcRefusal::from(&error))?;
         let instance = self.0.instances.get(id)?;
-        may_look(&caller, &instance)?;
+        authorize_view(&caller, &instance)?;
         let from = Phase::new(request.from_phase);
         if request.snapshot_first && from.is_some() {
             let why = "snapshot_first goes with from_phase = 0 only";
@@ -102,15 +104,16 @@ impl InstanceService for Service {
         let permit = permit
             .inspect_err(|refused| file_offence(&caller, &instance, OffenceKind::QuotaExceeded, refused))?;
         let stream = if request.snapshot_first {
-            WatchStream::with_snapshot(self, instance, permit)
+            let snapshot = instance.snapshot().committed().await?;
+            WatchStream::with_snapshot(self, instance, &snapshot, permit)
         } else {
-            let index = instance.start_of(from).map_err(|not_kept| {
+            let index = instance.start_of(from).map_err(|truncated| {
                 let why = format!(
                     "the oldest phase kept is {}: ask for it, or for a snapshot first",
-                    not_kept.oldest
+                    truncated.oldest
                 );
                 let details =
-                    RefusalDetails { oldest_phase: Some(not_kept.oldest), ..RefusalDetails::default() };
+                    RefusalDetails { oldest_phase: Some(truncated.oldest), ..RefusalDetails::default() };
                 RpcRefusal::new(RefusalReason::PhaseNotKept, why).with_details(details)
             })?;
             WatchStream::from_index(self, instance, index, permit)
@@ -123,13 +126,13 @@ impl InstanceService for Service {
         let id: InstanceId =
             request.get_ref().instance_id.parse().map_err(|error: WireError| RpcRefusal::from(&error))?;
         let instance = self.0.instances.get(id)?;
-        if instance.definition().terms.creator != caller.principal {
+        if instance.config().shared.creator != caller.principal {
             let why = format!("only its creator closes instance {id}");
             let refused = RpcRefusal::new(RefusalReason::NotCreator, why);
             file_offence(&caller, &instance, OffenceKind::ForeignIdentity, &refused);
             return Err(refused.into());
         }
-        instance.close();
+        instance.close().committed().await?;
         Ok(Response::new(CloseResponse {}))
     }
 }
@@ -147,10 +150,10 @@ fn file_offence(caller: &Caller, instance: &Instance, kind: OffenceKind, refused
 }
 
 /// Members, the creator and observers may look (F13).
-fn may_look(caller: &Caller, instance: &Instance) -> Result<(), RpcRefusal> {
-    let definition = instance.definition();
+fn authorize_view(caller: &Caller, instance: &Instance) -> Result<(), RpcRefusal> {
+    let config = instance.config();
     if caller.observer
-        || definition.terms.creator == caller.principal
+        || config.shared.creator == caller.principal
         || instance.process_of(&caller.principal).is_some()
     {
         return Ok(());
@@ -158,13 +161,13 @@ fn may_look(caller: &Caller, instance: &Instance) -> Result<(), RpcRefusal> {
     let why = format!(
         "{:?} is neither a process nor the creator of instance {}, nor an observer",
         caller.principal.as_str(),
-        definition.id
+        config.id
     );
     Err(RpcRefusal::new(RefusalReason::NotAMember, why))
 }
 
 /// What a Create asks for, checked.
-fn draft(request: CreateRequest, limits: &Limits) -> Result<Draft, RpcRefusal> {
+fn create_spec(request: CreateRequest, limits: &Limits) -> Result<CreateSpec, RpcRefusal> {
     let name = InstanceName::optional(&request.name).map_err(|error| RpcRefusal::from(&error))?;
     let missing = || RpcRefusal::from(&WireError::Missing("parameters"));
     let wire = request.parameters.ok_or_else(missing)?;
@@ -172,7 +175,7 @@ fn draft(request: CreateRequest, limits: &Limits) -> Result<Draft, RpcRefusal> {
     let params = Params::try_new(spec).map_err(|error| RpcRefusal::from(&error))?;
     check_reads(&params, limits.read_bytes)?;
     check_roster(&request.roster, params.processes(), limits.principal_bytes)?;
-    Ok(Draft { name, params, seed_given: wire.seed.is_some(), roster: request.roster })
+    Ok(CreateSpec { name, params, seed_given: wire.seed.is_some(), roster: request.roster })
 }
 
 /// An answer to a read must be short enough to be sent.
@@ -207,29 +210,28 @@ fn check_roster(roster: &[String], processes: u32, principal_bytes: usize) -> Re
 }
 
 fn instance_to_wire(instance: &Instance) -> v1::Instance {
-    let definition = instance.definition();
+    let config = instance.config();
     let (retention, idle_lifetime) = instance.lifetimes();
     v1::Instance {
-        instance_id: definition.id.to_string(),
-        name: definition.name.as_ref().map_or(String::new(), ToString::to_string),
-        creator: definition.terms.creator.as_str().to_owned(),
-        parameters: Some((&definition.params()).into()),
-        roster: definition.terms.roster.to_vec(),
+        instance_id: config.id.to_string(),
+        name: config.name.as_ref().map_or(String::new(), ToString::to_string),
+        creator: config.shared.creator.as_str().to_owned(),
+        parameters: Some((&config.params()).into()),
+        roster: config.shared.roster.to_vec(),
         retention: Some(duration_to_wire(retention)),
         idle_lifetime: Some(duration_to_wire(idle_lifetime)),
-        create_time: Some(Timestamp::from(definition.created())),
+        create_time: Some(Timestamp::from(config.created())),
     }
 }
 
-fn summary(instance: &Arc<Instance>) -> v1::InstanceSummary {
-    let definition = instance.definition();
-    let state: State = instance.state();
+fn summary(instance: &Instance, state: State) -> v1::InstanceSummary {
+    let config = instance.config();
     v1::InstanceSummary {
-        instance_id: definition.id.to_string(),
-        name: definition.name.as_ref().map_or(String::new(), ToString::to_string),
-        creator: definition.terms.creator.as_str().to_owned(),
-        processes: definition.terms.params.processes(),
+        instance_id: config.id.to_string(),
+        name: config.name.as_ref().map_or(String::new(), ToString::to_string),
+        creator: config.shared.creator.as_str().to_owned(),
+        processes: config.shared.params.processes(),
         state: state_to_wire(state).into(),
-        create_time: Some(Timestamp::from(definition.created())),
+        create_time: Some(Timestamp::from(config.created())),
     }
 }

@@ -1,31 +1,34 @@
-//! The gRPC services: decode, ask who calls, hand to the instance, encode. No rules live here.
+//! The gRPC services: each decodes a request, finds the caller and the instance, hands the request to the instance and
+//! encodes the answer. No rule of the algorithm is decided here.
 
 mod attach;
-mod calls;
 mod channels;
 mod counts;
 mod grpc_framing;
 mod instances;
-mod readers;
+mod membership;
 mod status;
+mod unary;
 mod watch;
+mod watchdog;
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use stickycas_proto::v1::instance_service_server::InstanceServiceServer;
 use stickycas_proto::v1::server_service_server::ServerServiceServer;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::Extensions;
 
 use crate::call_layer::Caller;
 use crate::instances::Instances;
 use crate::limits::Limits;
 use crate::quota::Principals;
-use crate::transport::Drain;
 
 use grpc_framing::UnaryEndpoint;
-use readers::Readers;
+use watchdog::Watchdog;
 
 /// What the services need.
 #[derive(Clone, Debug)]
@@ -35,24 +38,25 @@ pub(crate) struct Service(Arc<Shared>);
 struct Shared {
     instances: Arc<Instances>,
     limits: Limits,
-    drain: Drain,
+    /// Cancelled when draining begins.
+    drain: CancellationToken,
     principals: Principals,
-    readers: Readers,
+    watchdog: Watchdog,
 }
 
 impl Service {
     pub(crate) fn new(
         instances: Arc<Instances>,
         limits: Limits,
-        drain: Drain,
+        drain: CancellationToken,
         principals: Principals,
     ) -> Self {
-        Self(Arc::new(Shared { instances, limits, drain, principals, readers: Readers::default() }))
+        Self(Arc::new(Shared { instances, limits, drain, principals, watchdog: Watchdog::default() }))
     }
 
-    /// Cuts off clients that do not read, for ever.
-    pub(crate) async fn run_readers(&self) {
-        self.0.readers.run(self.0.limits.unread_for).await;
+    /// Aborts the connections of clients that do not read, for ever.
+    pub(crate) async fn run_watchdog(&self) {
+        self.0.watchdog.run(self.0.limits.unread_for).await;
     }
 
     /// The list itself: append, read, decide, attach.
@@ -78,9 +82,14 @@ impl Service {
         caller(extensions)
     }
 
+    /// Completes when draining begins. Each signal has a token of its own, so that streams share no lock when they are polled.
+    fn drain_signal(&self) -> DrainSignal {
+        Box::pin(self.0.drain.child_token().cancelled_owned())
+    }
+
     /// Fails once the server takes nothing new.
     fn check_serving(&self) -> Result<(), RpcRefusal> {
-        if self.0.drain.has_begun() { Err(draining()) } else { Ok(()) }
+        if self.0.drain.is_cancelled() { Err(draining()) } else { Ok(()) }
     }
 }
 
@@ -89,6 +98,9 @@ fn caller(extensions: &Extensions) -> Result<Caller, RpcRefusal> {
     debug_assert!(caller.is_some(), "the border is around every service");
     caller.ok_or_else(RpcRefusal::internal)
 }
+
+/// See [`Service::drain_signal`].
+type DrainSignal = Pin<Box<WaitForCancellationFutureOwned>>;
 
 fn draining() -> RpcRefusal {
     RpcRefusal::new(RefusalReason::Draining, "the server is shutting down")

@@ -1,7 +1,7 @@
-//! Watch: what happens at an instance, as it happens (SPEC F13).
+//! Watch: the events of an instance as they are committed (SPEC F13).
 //!
-//! The stream holds nothing but the index of the event that comes next, so nobody ever waits for a slow
-//! watcher: when what it wants is not kept any more, it is told so and dropped.
+//! The stream holds only the index of its next event, so nothing ever waits for a slow watcher: when its next event is
+//! not kept any more, the stream ends with an error that says so.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,11 +17,10 @@ use tokio_stream::Stream;
 use tonic::Status;
 
 use super::status::status_to_wire;
-use super::{Service, draining};
-use crate::instances::{Instance, Next, Snapshot, WatcherId};
+use super::{DrainSignal, Service, draining};
+use crate::instances::{Instance, Snapshot, WatchPoll, WatcherId};
 use crate::limits::Limits;
 use crate::quota::Permit;
-use crate::transport::WaitForDrain;
 
 /// One Watch stream. See the module.
 pub(crate) struct WatchStream {
@@ -32,7 +31,7 @@ pub(crate) struct WatchStream {
     snapshot: Vec<v1::Snapshot>,
     /// The index of the next event.
     index: u64,
-    drain: WaitForDrain,
+    drain: DrainSignal,
     over: bool,
     permit: Permit,
 }
@@ -40,41 +39,45 @@ pub(crate) struct WatchStream {
 impl WatchStream {
     /// From this event on.
     pub(super) fn from_index(service: &Service, instance: Arc<Instance>, index: u64, permit: Permit) -> Self {
-        let drain = service.0.drain.wait();
+        let drain = service.drain_signal();
         let service = service.clone();
-        let watcher = instance.watcher();
+        let watcher = instance.next_watcher();
         Self { service, instance, watcher, snapshot: Vec::new(), index, drain, over: false, permit }
     }
 
-    /// A snapshot, and then what happens after it.
-    pub(super) fn with_snapshot(service: &Service, instance: Arc<Instance>, permit: Permit) -> Self {
+    /// A snapshot of the instance, and then the events after it.
+    pub(super) fn with_snapshot(
+        service: &Service,
+        instance: Arc<Instance>,
+        snapshot: &Snapshot,
+        permit: Permit,
+    ) -> Self {
         let limits = &service.0.limits;
-        let snapshot = instance.snapshot();
-        let parts = snapshot_to_wire(&snapshot, limits);
+        let parts = snapshot_to_wire(snapshot, limits);
         let mut stream = Self::from_index(service, instance, snapshot.next_index, permit);
         stream.snapshot = parts;
         stream
     }
 
     fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<WatchResponse, Status>>> {
-        if Pin::new(&mut self.drain).poll(cx).is_ready() {
+        if self.drain.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Some(Err(draining().into())));
         }
         if let Some(part) = self.snapshot.pop() {
             return Poll::Ready(Some(Ok(WatchResponse { content: Some(Content::Snapshot(part)) })));
         }
         let limits = &self.service.0.limits;
-        match self.instance.events_from(self.index, limits.events_per_message, self.watcher, cx.waker()) {
-            Next::Nothing => Poll::Pending,
-            Next::End => Poll::Ready(None),
-            Next::Events(mut events) => {
+        match self.instance.poll_events(self.index, limits.events_per_message, self.watcher, cx.waker()) {
+            WatchPoll::Pending => Poll::Pending,
+            WatchPoll::End => Poll::Ready(None),
+            WatchPoll::Events(mut events) => {
                 let sizes = events.iter().map(v1::Event::encoded_len);
                 events.truncate(how_many(sizes, limits.events_per_message, limits.bytes_per_answer));
                 self.index += events.len() as u64;
                 let content = Some(Content::Events(EventBatch { events }));
                 Poll::Ready(Some(Ok(WatchResponse { content })))
             }
-            Next::TooSlow(oldest) => Poll::Ready(Some(Err(too_slow(oldest).into()))),
+            WatchPoll::TooSlow(oldest) => Poll::Ready(Some(Err(too_slow(oldest).into()))),
         }
     }
 }
@@ -97,7 +100,7 @@ impl Stream for WatchStream {
 
 impl Drop for WatchStream {
     fn drop(&mut self) {
-        self.instance.forget_watcher(self.watcher);
+        self.instance.remove_watcher(self.watcher);
     }
 }
 

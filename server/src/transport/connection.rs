@@ -1,182 +1,203 @@
-//! Whose a connection is: what the connection and the calls on it share.
+//! The handle of one connection: the connection and the calls on it share it.
 //!
-//! Who calls is learnt call by call, so a connection belongs to nobody until a call on it is taken for some
-//! principal, whose connection it then is to its end. Those that belong to nobody are few, the oldest makes room
-//! for the next, and none stays so for long: who opens connections and says nothing takes no place from those
-//! who speak (SPEC section 8, `slow-open`).
+//! Principals are identified call by call, so a connection belongs to no principal until a call on it is admitted; from then
+//! on it belongs to the principal of that call. Unclaimed connections are few, the oldest makes room for the next, and each
+//! has a deadline: a client that opens connections and makes no call takes no place from those that do (SPEC section 8,
+//! `slow-open`).
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use stickycas_proto::status::RpcRefusal;
-use tokio_util::sync::CancellationToken;
+use tokio::task::AbortHandle;
 
 use crate::quota::{Account, Counter, Permit, Principals, Quota};
 
-/// The connection of one connection. Clones share it.
+/// One connection. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Connection(Arc<Shared>);
+pub(crate) struct Connection(Arc<ConnectionState>);
 
 #[derive(Debug)]
-struct Shared {
-    /// Its place among those that belong to nobody.
+struct ConnectionState {
+    /// Its key among the unclaimed ones.
     number: u64,
-    nameless: Arc<UnclaimedConnections>,
-    owner: OnceLock<Claim>,
-    /// Held while it gets its owner.
-    naming: Mutex<()>,
-    cut: CancellationToken,
+    unclaimed: Arc<UnclaimedConnections>,
+    claim: OnceLock<Claim>,
+    /// Held while the claim is made.
+    claiming: Mutex<()>,
+    /// The task that serves the connection.
+    task: OnceLock<AbortHandle>,
 }
 
+/// The principal that the connection belongs to.
 #[derive(Debug)]
 struct Claim {
     account: Arc<Account>,
     _permit: Permit,
 }
 
-/// The open connections that belong to nobody yet.
+/// The open connections that belong to no principal yet.
 #[derive(Debug)]
 pub(crate) struct UnclaimedConnections {
-    waiting: Mutex<Waiting>,
+    by_age: Mutex<ByAge>,
     limit: usize,
     principals: Principals,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
-    /// By age.
-    cuts: BTreeMap<u64, CancellationToken>,
+struct ByAge {
+    connections: BTreeMap<u64, Weak<ConnectionState>>,
     next: u64,
 }
 
 impl UnclaimedConnections {
-    /// None is open; at most `limit` may be.
+    /// At most `limit` connections at a time.
     pub(crate) fn new(limit: usize, principals: Principals) -> Arc<Self> {
-        Arc::new(Self { waiting: Mutex::default(), limit, principals })
+        Arc::new(Self { by_age: Mutex::default(), limit, principals })
     }
 
-    /// The connection of a new connection, which breaks off when `cut` is cancelled. The oldest of too many breaks off
-    /// for it.
-    pub(crate) fn register(self: &Arc<Self>, cut: CancellationToken) -> Connection {
-        let mut waiting = self.waiting();
-        let number = waiting.next;
-        waiting.next += 1;
-        waiting.cuts.insert(number, cut.clone());
-        if waiting.cuts.len() > self.limit
-            && let Some((_, oldest)) = waiting.cuts.pop_first()
-        {
-            self.count(Counter::ConnectionSilent);
-            oldest.cancel();
-        }
-        drop(waiting);
-        let nameless = self.clone();
-        Connection(Arc::new(Shared {
+    /// The handle of a new connection. If there are more than the limit, the oldest is aborted.
+    pub(crate) fn register(self: &Arc<Self>) -> Connection {
+        let mut by_age = self.by_age();
+        let number = by_age.next;
+        by_age.next += 1;
+        let connection = Arc::new(ConnectionState {
             number,
-            nameless,
-            owner: OnceLock::new(),
-            naming: Mutex::default(),
-            cut,
-        }))
+            unclaimed: self.clone(),
+            claim: OnceLock::new(),
+            claiming: Mutex::default(),
+            task: OnceLock::new(),
+        });
+        by_age.connections.insert(number, Arc::downgrade(&connection));
+        let oldest =
+            if by_age.connections.len() > self.limit { by_age.connections.pop_first() } else { None };
+        // Before a connection may be dropped, which takes the lock.
+        drop(by_age);
+        if let Some((_, oldest)) = oldest {
+            self.count(Counter::ConnectionSilent);
+            if let Some(oldest) = oldest.upgrade() {
+                Connection(oldest).abort();
+            }
+        }
+        Connection(connection)
     }
 
-    /// Something that nobody is known to have done.
+    /// Counts what no known principal did.
     pub(crate) fn count(&self, counter: Counter) {
         self.principals.all().count(counter);
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn by_age(&self) -> MutexGuard<'_, ByAge> {
+        self.by_age.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Connection {
-    /// A call on the connection is taken for this principal: if it is the first one, the connection is the
-    /// principal's.
+    /// The task that serves the connection: what [`Self::abort`] aborts.
+    pub(super) fn set_task(&self, task: AbortHandle) {
+        let _ = self.0.task.set(task);
+    }
+
+    /// Makes the connection that of this principal, unless it belongs to one already.
     ///
     /// # Errors
-    /// If the principal has as many connections as it may. The connection then still belongs to nobody.
+    /// If the principal has as many connections as it may. The connection then stays unclaimed.
     pub(crate) fn claim(&self, account: &Arc<Account>) -> Result<(), RpcRefusal> {
-        if self.0.owner.get().is_some() {
+        if self.0.claim.get().is_some() {
             return Ok(());
         }
-        let naming = self.0.naming.lock().unwrap_or_else(PoisonError::into_inner);
-        // Of two calls at once one is first, and the other needs no place: there may be only one left.
-        if self.0.owner.get().is_some() {
+        let claiming = self.0.claiming.lock().unwrap_or_else(PoisonError::into_inner);
+        // Two first calls at once need one permit, and there may be only one left.
+        if self.0.claim.get().is_some() {
             return Ok(());
         }
         let permit = account.take(Quota::Connections)?;
-        let _ = self.0.owner.set(Claim { account: account.clone(), _permit: permit });
-        drop(naming);
-        self.leave();
+        let _ = self.0.claim.set(Claim { account: account.clone(), _permit: permit });
+        drop(claiming);
+        self.0.deregister();
         Ok(())
     }
 
-    /// Whose the connection is, once somebody has spoken on it.
+    /// The account of the principal that the connection belongs to. `None`: it is unclaimed.
     pub(crate) fn account(&self) -> Option<&Arc<Account>> {
-        self.0.owner.get().map(|owner| &owner.account)
+        self.0.claim.get().map(|claim| &claim.account)
     }
 
-    /// Breaks the connection off.
+    /// Closes the connection at once.
     pub(crate) fn abort(&self) {
-        self.0.cut.cancel();
-    }
-
-    /// What happened on the connection, whoever's it is.
-    pub(crate) fn count(&self, counter: Counter) {
-        match self.account() {
-            Some(account) => account.count(counter),
-            None => self.0.nameless.count(counter),
+        if let Some(task) = self.0.task.get() {
+            task.abort();
         }
     }
 
-    fn leave(&self) {
-        self.0.nameless.waiting().cuts.remove(&self.0.number);
+    /// Counts what happened on the connection for its principal, if it has one.
+    pub(crate) fn count(&self, counter: Counter) {
+        match self.account() {
+            Some(account) => account.count(counter),
+            None => self.0.unclaimed.count(counter),
+        }
     }
 }
 
-impl Drop for Shared {
+impl ConnectionState {
+    fn deregister(&self) {
+        self.unclaimed.by_age().connections.remove(&self.number);
+    }
+}
+
+impl Drop for ConnectionState {
     fn drop(&mut self) {
-        self.nameless.waiting().cuts.remove(&self.number);
+        self.deregister();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::task::JoinHandle;
+
     use super::*;
+    use crate::auth::Principal;
     use crate::limits::Limits;
 
-    fn nameless(limits: &Limits) -> (Arc<UnclaimedConnections>, Principals) {
+    fn unclaimed(limits: &Limits) -> (Arc<UnclaimedConnections>, Principals) {
         let principals = Principals::new(limits);
         (UnclaimedConnections::new(limits.unclaimed_connections, principals.clone()), principals)
     }
 
-    #[test]
-    fn the_oldest_connection_that_belongs_to_nobody_makes_room() {
-        let (nameless, principals) = nameless(&Limits { unclaimed_connections: 2, ..Limits::default() });
-        let register = || {
-            let cut = CancellationToken::new();
-            (nameless.register(cut.clone()), cut)
-        };
-        let [(named, named_cut), (_old, old_cut), (gone, gone_cut)] = [register(), register(), register()];
-        assert!(named_cut.is_cancelled(), "the oldest of three");
-        let account = principals.account("p1").unwrap();
-        drop((named, gone));
-        let (_next, next_cut) = register();
-        assert!(!old_cut.is_cancelled() && !gone_cut.is_cancelled(), "those that are gone take no place");
-        let (speaking, speaking_cut) = register();
-        assert!(old_cut.is_cancelled());
-        speaking.claim(&account).unwrap();
+    /// A connection, and a task in place of the one that would serve it.
+    fn register(unclaimed: &Arc<UnclaimedConnections>) -> (Connection, JoinHandle<()>) {
+        let (connection, task) = (unclaimed.register(), tokio::spawn(std::future::pending()));
+        connection.set_task(task.abort_handle());
+        (connection, task)
+    }
+
+    #[tokio::test]
+    async fn the_oldest_unclaimed_connection_makes_room() {
+        let (unclaimed, principals) = unclaimed(&Limits { unclaimed_connections: 2, ..Limits::default() });
+        let register = || register(&unclaimed);
+        let [(first, first_task), (_old, old_task), (gone, gone_task)] = [register(), register(), register()];
+        assert!(first_task.await.unwrap_err().is_cancelled(), "the oldest of three");
+        let account = principals.account(&Principal::new("p1")).unwrap();
+        drop((first, gone));
+        let (_next, next_task) = register();
+        tokio::task::yield_now().await;
+        assert!(!old_task.is_finished() && !gone_task.is_finished(), "a dropped connection takes no place");
+        let (claimed, claimed_task) = register();
+        assert!(old_task.await.unwrap_err().is_cancelled());
+        claimed.claim(&account).unwrap();
         let (_later, _) = register();
-        assert!(!next_cut.is_cancelled() && !speaking_cut.is_cancelled());
-        let told = principals.counts(&[], 9).all.unwrap();
-        assert_eq!(told.connections_silent, 2);
+        tokio::task::yield_now().await;
+        assert!(!next_task.is_finished() && !claimed_task.is_finished());
+        let counts = principals.counts(&[], 9).all.unwrap();
+        assert_eq!(counts.connections_silent, 2);
     }
 
     #[test]
-    fn a_connection_belongs_to_the_first_who_speaks_until_it_ends() {
-        let (nameless, principals) = nameless(&Limits { connections_per_principal: 1, ..Limits::default() });
-        let account = |name| principals.account(name).unwrap();
-        let [one, other, third] = [(); 3].map(|()| nameless.register(CancellationToken::new()));
+    fn a_connection_belongs_to_its_first_principal_to_its_end() {
+        let (unclaimed, principals) =
+            unclaimed(&Limits { connections_per_principal: 1, ..Limits::default() });
+        let account = |name| principals.account(&Principal::new(name)).unwrap();
+        let [one, other, third] = [(); 3].map(|()| unclaimed.register());
         one.claim(&account("p1")).unwrap();
         one.claim(&account("p2")).unwrap();
         other.claim(&account("p1")).unwrap_err();
@@ -188,18 +209,19 @@ mod tests {
     }
 
     #[test]
-    fn two_first_calls_at_once_need_one_permit() {
-        let (nameless, principals) = nameless(&Limits { connections_per_principal: 1, ..Limits::default() });
-        let account = principals.account("p1").unwrap();
+    fn simultaneous_first_calls_need_one_permit() {
+        let (unclaimed, principals) =
+            unclaimed(&Limits { connections_per_principal: 1, ..Limits::default() });
+        let account = principals.account(&Principal::new("p1")).unwrap();
         for _ in 0..1_000 {
-            let connection = nameless.register(CancellationToken::new());
+            let connection = unclaimed.register();
             let together = std::sync::Barrier::new(3);
-            let speak = || {
+            let claim = || {
                 together.wait();
                 connection.claim(&account)
             };
             std::thread::scope(|threads| {
-                let calls = [(); 3].map(|()| threads.spawn(speak));
+                let calls = [(); 3].map(|()| threads.spawn(claim));
                 calls.into_iter().for_each(|call| call.join().unwrap().unwrap());
             });
         }

@@ -1,7 +1,7 @@
-//! Answers DEADLINE_EXCEEDED when the caller's deadline passes while its access waits.
+//! Responds with DEADLINE_EXCEEDED when the deadline of a call (`grpc-timeout`) passes.
 //!
-//! tonic's own timer answers CANCELLED, which would promise the caller nothing. This layer sits inside it and
-//! so is polled first. It covers unary calls to their end, and streams up to their beginning.
+//! tonic's own timer would respond with CANCELLED, which tells the caller nothing about its access. The deadline covers
+//! unary calls to their end, and streams up to their beginning.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -10,10 +10,11 @@ use http::{HeaderMap, Request, Response};
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tokio::time::{Instant, timeout_at};
+use tokio_util::either::Either;
 use tonic::body::Body;
 use tower::{Layer, Service};
 
-/// See the module.
+/// Puts deadlines on the calls of a service. See the module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeadlineLayer;
 
@@ -36,18 +37,14 @@ where
 {
     type Response = Response<Body>;
     type Error = S::Error;
-    type Future = tokio_util::either::Either<
-        S::Future,
-        std::pin::Pin<Box<dyn Future<Output = Result<Response<Body>, S::Error>> + Send>>,
-    >;
+    type Future =
+        Either<S::Future, std::pin::Pin<Box<dyn Future<Output = Result<Response<Body>, S::Error>> + Send>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.0.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        use tokio_util::either::Either;
-        // Counted from here and not from the first poll, so that tonic's timer never ends before this one.
         let deadline =
             grpc_timeout(request.headers()).and_then(|timeout| Instant::now().checked_add(timeout));
         let call = self.0.call(request);
@@ -56,22 +53,22 @@ where
             Some(deadline) => Either::Right(Box::pin(async move {
                 match timeout_at(deadline, call).await {
                     Ok(response) => response,
-                    Err(_) => Ok(too_late().to_status().into_http()),
+                    Err(_) => Ok(deadline_exceeded().to_status().into_http()),
                 }
             })),
         }
     }
 }
 
-fn too_late() -> RpcRefusal {
+fn deadline_exceeded() -> RpcRefusal {
     RpcRefusal::new(
         RefusalReason::Deadline,
         "the deadline passed; an access that was accepted waits on or was executed: ask again with the same number",
     )
 }
 
-/// The caller's deadline: at most eight digits and a unit (the gRPC protocol over HTTP/2). `None` if absent or
-/// malformed: then there is none, as for tonic.
+/// The time that the caller allows: at most eight digits and a unit (the gRPC protocol over HTTP/2). `None` if the header is
+/// absent or malformed; the call then has no deadline, as in tonic.
 fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
@@ -101,12 +98,12 @@ mod tests {
     }
 
     #[test]
-    fn each_unit_is_understood_and_nonsense_is_not() {
+    fn every_unit_is_read_and_malformed_text_is_not() {
         assert_eq!(timeout("2S"), Some(Duration::from_secs(2)));
         assert_eq!(timeout("99999999m"), Some(Duration::from_millis(99_999_999)));
         assert_eq!(timeout("1H"), Some(Duration::from_secs(3600)));
-        for nonsense in ["", "S", "-1S", "123456789S", "1", "1x", "1.5S"] {
-            assert_eq!(timeout(nonsense), None, "{nonsense:?}");
+        for malformed in ["", "S", "-1S", "123456789S", "1", "1x", "1.5S"] {
+            assert_eq!(timeout(malformed), None, "{malformed:?}");
         }
     }
 }

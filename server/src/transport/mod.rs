@@ -1,16 +1,15 @@
-//! Connections: accepting them, whose they are, their end, and the bodies of requests and responses.
+//! From TCP to calls: accepting connections, HTTP/2, deadlines, and the bodies of requests and responses.
 
-mod accept;
 mod connection;
+mod connection_io;
 mod deadline;
-mod drain;
-mod last_words;
+mod goaway;
 mod permit_body;
 mod request_body;
+mod serve;
 
-pub(crate) use accept::accept;
 pub(crate) use connection::Connection;
 pub(crate) use deadline::DeadlineLayer;
-pub(crate) use drain::{Drain, WaitForDrain};
-pub(crate) use permit_body::PermitBody;
+pub(crate) use permit_body::permit_body;
 pub(crate) use request_body::{BodyState, DecodeFailure, LimitedBody, oversized, undecodable};
+pub(crate) use serve::serve;

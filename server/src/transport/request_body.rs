@@ -1,15 +1,16 @@
-//! Messages that are none, and how they are told from those that merely broke off.
+//! The body of a request: its size limit, how it ended, and which refusals mean that it did not decode.
 //!
-//! tonic refuses what it cannot decode before a handler sees it: with INTERNAL, which would tell the caller of
-//! a bug of ours, or with OUT_OF_RANGE if it is too large, and without details; where we decode ourselves we do
-//! likewise ([`undecodable`], [`oversized`]). For either the rules know INVALID_ARGUMENT (SPEC section 11), and an
-//! offence (B2). What our handlers refuse carries details, so the two are told apart.
+//! tonic refuses a message that it cannot decode before a handler sees it, without details: with INTERNAL, which would tell
+//! the caller of a bug of ours, or with OUT_OF_RANGE if it is too large. Where we decode ourselves we do likewise
+//! ([`undecodable`], [`oversized`]). For both the rules know INVALID_ARGUMENT (SPEC section 11) and an offence (B2). What
+//! handlers refuse carries details, so the two are told apart.
 //!
-//! A client that goes in the middle of a message leaves just such a message behind, and that is no offence. So the
-//! request's body is watched: only what came to an end of its own accord is judged by its content.
+//! A client that resets its stream in the middle of a message leaves just such a message behind, and that is no offence. So
+//! the body keeps a [`BodyState`]: only a request that was sent to its end is judged by its content.
 //!
-//! tonic knows one size limit for all methods of a service, and the largest message decides it. What a call may send
-//! without being large by nature is bounded here, so that many calls at once hold little.
+//! tonic has one size limit for all methods of a service, and the largest message decides it. The limit of one call is kept
+//! here, so that many calls at once hold little. `http_body_util::Limited` would report it as an error among others and box
+//! every error; here the body ends, and the state tells why.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,17 +26,17 @@ use tonic::{Code, Status};
 
 use crate::quota::Counter;
 
-/// A message whose bytes do not decode, for the border to refuse.
+/// The status of a message whose bytes do not decode; the call layer makes a refusal of it.
 pub(crate) fn undecodable(why: impl Into<String>) -> Status {
     Status::internal(why)
 }
 
-/// A message that is too large, for the border to refuse.
+/// The status of a message that is too large; the call layer makes a refusal of it.
 pub(crate) fn oversized(why: impl Into<String>) -> Status {
     Status::out_of_range(why)
 }
 
-/// Why a message cannot be read.
+/// Why a message cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DecodeFailure {
     /// Its bytes do not decode.
@@ -45,7 +46,7 @@ pub(crate) enum DecodeFailure {
 }
 
 impl DecodeFailure {
-    /// What tonic's own refusal says of a message. `None`: the refusal is of another kind.
+    /// The failure that a status without details stands for. `None`: the status is a refusal of another kind.
     pub(crate) fn of(status: &Status, request: &BodyState) -> Option<Self> {
         match status.code() {
             _ if request.is_too_long() => Some(Self::Oversized),
@@ -70,15 +71,15 @@ impl DecodeFailure {
         }
     }
 
-    /// What the caller is told in place of that refusal.
-    pub(crate) fn refused(status: &Status, request: &BodyState) -> RpcRefusal {
+    /// The refusal that the caller gets in place of that status.
+    pub(crate) fn refusal(status: &Status, request: &BodyState) -> RpcRefusal {
         let why =
             if request.is_too_long() { "the message is too large for this call" } else { status.message() };
         RpcRefusal::new(RefusalReason::Malformed, why)
     }
 }
 
-/// How a request came to its end, if not of its own accord.
+/// How the body of a request ended, if not because the client had sent all of it.
 #[derive(Debug, Default)]
 pub(crate) struct BodyState {
     broken: AtomicBool,
@@ -86,29 +87,28 @@ pub(crate) struct BodyState {
 }
 
 impl BodyState {
-    /// Whether the client's stream was reset or its connection is gone.
+    /// Whether the client reset the stream, or its connection broke.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Relaxed)
     }
 
-    /// Whether it was not read to its end because it was longer than it may be.
+    /// Whether the body was longer than its limit, and the rest of it was not read.
     pub(crate) fn is_too_long(&self) -> bool {
         self.too_long.load(Ordering::Relaxed)
     }
 }
 
-/// The body of a request that is watched for its end, and that ends early if it is too long.
+/// The body of a request. It ends at its limit, and its state says how it ended.
 pub(crate) struct LimitedBody<B> {
     body: B,
-    end: Arc<BodyState>,
-    /// Bytes that may still come.
-    left: usize,
+    state: Arc<BodyState>,
+    remaining: usize,
 }
 
 impl<B> LimitedBody<B> {
     /// At most `limit` bytes of this body.
-    pub(crate) fn new(body: B, end: Arc<BodyState>, limit: usize) -> Self {
-        Self { body, end, left: limit }
+    pub(crate) fn new(body: B, state: Arc<BodyState>, limit: usize) -> Self {
+        Self { body, state, remaining: limit }
     }
 }
 
@@ -120,22 +120,22 @@ impl<B: Body + Unpin> Body for LimitedBody<B> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        if self.end.is_too_long() {
+        if self.state.is_too_long() {
             return Poll::Ready(None);
         }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         match &frame {
             Some(Ok(frame)) => {
                 let length = frame.data_ref().map_or(0, Buf::remaining);
-                let Some(left) = self.left.checked_sub(length) else {
-                    self.end.too_long.store(true, Ordering::Relaxed);
+                let Some(remaining) = self.remaining.checked_sub(length) else {
+                    self.state.too_long.store(true, Ordering::Relaxed);
                     return Poll::Ready(None);
                 };
-                self.left = left;
+                self.remaining = remaining;
             }
-            // hyper takes a stream that was reset with NO_ERROR for one that is at its end.
+            // hyper reports a stream that was reset with NO_ERROR as one that has ended.
             None if self.body.is_end_stream() => {}
-            Some(Err(_)) | None => self.end.broken.store(true, Ordering::Relaxed),
+            Some(Err(_)) | None => self.state.broken.store(true, Ordering::Relaxed),
         }
         Poll::Ready(frame)
     }

@@ -1,6 +1,6 @@
 //! A server for one test, generated clients for it, and correct processes that play an instance to its end.
 
-pub(crate) mod game;
+pub(crate) mod fixtures;
 pub(crate) mod raw;
 pub(crate) mod stream;
 
@@ -24,9 +24,9 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status};
 use tonic_types::StatusExt as _;
 
-/// Who may create instances in these tests.
+/// The principal that may create instances in these tests.
 pub(crate) const COORDINATOR: &str = "coordinator";
-/// Who may look at every instance.
+/// The principal that may look at every instance.
 pub(crate) const OBSERVER: &str = "observer";
 
 /// A server that runs in the runtime of its test.
@@ -41,7 +41,7 @@ impl Server {
         Self::with(|_| ()).await
     }
 
-    /// A server whose configuration is changed so.
+    /// A server with a changed configuration.
     pub(crate) async fn with(change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::insecure([COORDINATOR.to_owned()]);
         config.observers.insert(OBSERVER.to_owned());
@@ -56,15 +56,15 @@ impl Server {
         Self { address, stop, serving }
     }
 
-    /// Tells it to stop and waits until it has.
+    /// Tells the server to stop, and waits until it has.
     pub(crate) async fn stop(self) -> Stopped {
-        self.begin_to_stop().ended().await
+        self.begin_shutdown().stopped().await
     }
 
-    /// Tells it to stop.
-    pub(crate) fn begin_to_stop(self) -> Stopping {
+    /// Tells the server to stop.
+    pub(crate) fn begin_shutdown(self) -> ShuttingDown {
         self.stop.send(()).expect("the server runs");
-        Stopping(self.serving)
+        ShuttingDown(self.serving)
     }
 
     /// A connection of its own.
@@ -78,25 +78,25 @@ impl Server {
     }
 }
 
-/// What the server has counted, as its observer sees it.
+/// The counts of the server, as an observer sees them.
 impl Server {
     pub(crate) async fn counts(&self) -> GetCountsResponse {
         self.client(OBSERVER).await.counts().await
     }
 
-    /// Of one principal; nothing if there is nothing to tell.
+    /// The counts of one principal; zeros if it has none.
     pub(crate) async fn counts_of(&self, principal: &str) -> Counts {
         let all = self.counts().await.principals.into_iter();
         all.filter(|row| row.principal == principal).filter_map(|row| row.counts).next().unwrap_or_default()
     }
 
-    /// Of everybody, once they are so. Each look lets the server go on.
-    pub(crate) async fn counts_until(&self, so: impl Fn(&Counts) -> bool) -> Counts {
+    /// The counts of all, once they meet the condition. Each poll lets the server go on.
+    pub(crate) async fn counts_until(&self, condition: impl Fn(&Counts) -> bool) -> Counts {
         let mut observer = self.client(OBSERVER).await;
-        soon(async {
+        with_timeout(async {
             loop {
                 let all = observer.counts().await.all.unwrap();
-                if so(&all) {
+                if condition(&all) {
                     return all;
                 }
                 tokio::task::yield_now().await;
@@ -106,35 +106,35 @@ impl Server {
     }
 }
 
-/// How often something was refused for this reason.
+/// Refusals for this reason.
 pub(crate) fn refusals(counts: &Counts, reason: RefusalReason) -> u64 {
     counts.refusals.iter().filter(|row| row.reason() == reason).map(|row| row.count).sum()
 }
 
 /// A server that was told to stop.
-pub(crate) struct Stopping(JoinHandle<Result<Stopped, ServeError>>);
+pub(crate) struct ShuttingDown(JoinHandle<Result<Stopped, ServeError>>);
 
-impl Stopping {
-    pub(crate) async fn ended(self) -> Stopped {
-        soon(self.0).await.unwrap().unwrap()
+impl ShuttingDown {
+    pub(crate) async fn stopped(self) -> Stopped {
+        with_timeout(self.0).await.unwrap().unwrap()
     }
 }
 
 /// The generated clients of one principal on one connection.
 #[derive(Clone)]
 pub(crate) struct Client {
-    pub list: StickyCasServiceClient<InterceptedService<Channel, As>>,
-    pub instances: InstanceServiceClient<InterceptedService<Channel, As>>,
-    pub server: ServerServiceClient<InterceptedService<Channel, As>>,
+    pub list: StickyCasServiceClient<InterceptedService<Channel, PrincipalInterceptor>>,
+    pub instances: InstanceServiceClient<InterceptedService<Channel, PrincipalInterceptor>>,
+    pub server: ServerServiceClient<InterceptedService<Channel, PrincipalInterceptor>>,
 }
 
 impl Client {
     pub(crate) fn on(channel: Channel, principal: &str) -> Self {
-        Self::with(channel, As(vec![principal.parse().unwrap()]))
+        Self::with(channel, PrincipalInterceptor(vec![principal.parse().unwrap()]))
     }
 
-    /// With these names in the metadata, however many.
-    pub(crate) fn with(channel: Channel, names: As) -> Self {
+    /// With any number of names in the metadata.
+    pub(crate) fn with(channel: Channel, names: PrincipalInterceptor) -> Self {
         Self {
             list: StickyCasServiceClient::with_interceptor(channel.clone(), names.clone()),
             instances: InstanceServiceClient::with_interceptor(channel.clone(), names.clone()),
@@ -145,15 +145,15 @@ impl Client {
 
 impl Client {
     async fn counts(&mut self) -> GetCountsResponse {
-        soon(self.server.get_counts(GetCountsRequest::default())).await.unwrap().into_inner()
+        with_timeout(self.server.get_counts(GetCountsRequest::default())).await.unwrap().into_inner()
     }
 }
 
 /// Puts principals into the metadata.
 #[derive(Clone)]
-pub(crate) struct As(pub(crate) Vec<MetadataValue<Ascii>>);
+pub(crate) struct PrincipalInterceptor(pub(crate) Vec<MetadataValue<Ascii>>);
 
-impl Interceptor for As {
+impl Interceptor for PrincipalInterceptor {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         for name in &self.0 {
             request.metadata_mut().append(PRINCIPAL_KEY, name.clone());
@@ -162,11 +162,11 @@ impl Interceptor for As {
     }
 }
 
-/// What a refusal told.
+/// The metadata of the ErrorInfo of a refusal.
 #[derive(Debug)]
-pub(crate) struct Told(pub(crate) HashMap<String, String>);
+pub(crate) struct ErrorMetadata(pub(crate) HashMap<String, String>);
 
-impl Told {
+impl ErrorMetadata {
     #[track_caller]
     pub(crate) fn number(&self, key: &str) -> u64 {
         self.0.get(key).unwrap_or_else(|| panic!("no {key} in {:?}", self.0)).parse().unwrap()
@@ -185,25 +185,29 @@ const WITH_RETRY_INFO: [&str; 8] = [
     "DRAINING",
 ];
 
-/// The call was refused with this code and reason, and with RetryInfo exactly if the rules promise it.
+/// Asserts that the call was refused with this code and reason, and with RetryInfo exactly if the rules promise it.
 #[track_caller]
-pub(crate) fn refused<T: Debug>(outcome: Result<Response<T>, Status>, code: Code, reason: &str) -> Told {
-    told(&outcome.expect_err("the call should be refused"), code, reason)
+pub(crate) fn assert_refused<T: Debug>(
+    outcome: Result<Response<T>, Status>,
+    code: Code,
+    reason: &str,
+) -> ErrorMetadata {
+    assert_status(&outcome.expect_err("the call should be refused"), code, reason)
 }
 
-/// As [`refused`], of a status.
+/// As [`assert_refused`], of a status.
 #[track_caller]
-pub(crate) fn told(status: &Status, code: Code, reason: &str) -> Told {
+pub(crate) fn assert_status(status: &Status, code: Code, reason: &str) -> ErrorMetadata {
     let info = status.get_details_error_info().unwrap_or_else(|| panic!("no ErrorInfo in {status:?}"));
     assert_eq!((status.code(), info.reason.as_str()), (code, reason), "{status:?}");
     assert_eq!(info.domain, "stickycas.v1");
     assert!(!status.message().is_empty());
     let retry = status.get_details_retry_info().and_then(|retry| retry.retry_delay);
     assert_eq!(retry.is_some(), WITH_RETRY_INFO.contains(&reason), "{status:?}");
-    Told(info.metadata)
+    ErrorMetadata(info.metadata)
 }
 
-/// For what must come. Long enough for any machine: only a server that hangs ever waits for it.
-pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
+/// Fails if the future does not complete. The timeout is long enough for any machine: only a server that hangs reaches it.
+pub(crate) async fn with_timeout<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(120), future).await.expect("the server hangs")
 }

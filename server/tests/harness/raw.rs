@@ -1,4 +1,4 @@
-//! HTTP/2 by hand: bytes that no generated client sends, and headers that it would act upon itself.
+//! A client of raw HTTP/2: for bytes that no generated client sends, and headers that it would act upon itself.
 
 use std::net::SocketAddr;
 
@@ -12,32 +12,32 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tonic::Status;
 
-use super::soon;
+use super::with_timeout;
 
 /// A connection.
-pub(crate) struct Raw {
+pub(crate) struct RawClient {
     pub(crate) send: SendRequest<Bytes>,
     /// Ends with the connection.
     pub(crate) connection: JoinHandle<Result<(), h2::Error>>,
 }
 
-/// What a call ended with.
+/// The end of a call.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) http: http::StatusCode,
     pub(crate) status: Option<Status>,
 }
 
-impl Raw {
+impl RawClient {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
         Self::connect_with_window(address, 65_535).await
     }
 
-    /// A connection on which the server may send no more than this of each answer unasked.
+    /// A connection with this initial window for the response of each stream.
     pub(crate) async fn connect_with_window(address: SocketAddr, bytes: u32) -> Self {
-        let stream = soon(TcpStream::connect(address)).await.unwrap();
+        let stream = with_timeout(TcpStream::connect(address)).await.unwrap();
         let opening = h2::client::Builder::new().initial_window_size(bytes).handshake(stream);
-        let (send, connection) = soon(opening).await.unwrap();
+        let (send, connection) = with_timeout(opening).await.unwrap();
         Self { send, connection: tokio::spawn(connection) }
     }
 
@@ -53,14 +53,14 @@ impl Raw {
         for (key, value) in headers {
             request = request.header(*key, *value);
         }
-        self.send = soon(self.send.clone().ready()).await.unwrap();
+        self.send = with_timeout(self.send.clone().ready()).await.unwrap();
         self.send.send_request(request.body(()).unwrap(), false).unwrap()
     }
 
     /// A whole call with this body.
     pub(crate) async fn call(&mut self, method: &str, headers: &[(&str, &str)], body: Bytes) -> Reply {
         let (response, mut send) = self.begin(method, headers).await;
-        // Whoever refuses a call early does not wait for its body.
+        // A server that refuses a call early does not wait for its body.
         let _ = send.send_data(body, true);
         reply(response).await
     }
@@ -73,15 +73,15 @@ impl Raw {
 
 /// Waits for the end of a call.
 pub(crate) async fn reply(response: ResponseFuture) -> Reply {
-    let response = soon(response).await.unwrap();
+    let response = with_timeout(response).await.unwrap();
     let http = response.status();
     let headers = response.headers().clone();
-    let trailers = soon(trailers(response.into_body())).await;
+    let trailers = with_timeout(trailers(response.into_body())).await;
     let status = Status::from_header_map(trailers.as_ref().unwrap_or(&headers));
     Reply { http, status }
 }
 
-/// What comes behind the messages, which are passed over.
+/// The trailers; the messages before them are skipped.
 async fn trailers(mut body: RecvStream) -> Option<HeaderMap> {
     while let Some(chunk) = body.data().await {
         body.flow_control().release_capacity(chunk.unwrap().len()).unwrap();

@@ -1,4 +1,4 @@
-//! An Attach stream, frame by frame.
+//! The client's end of an Attach stream, frame by frame.
 
 use std::collections::VecDeque;
 
@@ -11,48 +11,50 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Code, Status, Streaming};
 
-use super::{Client, soon};
+use super::{Client, with_timeout};
 
 /// The client's end of an Attach stream.
 pub(crate) struct Stream {
-    /// `None` once everything was said.
-    said: Option<mpsc::UnboundedSender<AttachRequest>>,
-    heard: Streaming<AttachResponse>,
+    /// `None` once the stream is half-closed.
+    requests: Option<mpsc::UnboundedSender<AttachRequest>>,
+    responses: Streaming<AttachResponse>,
     frames: VecDeque<Frame>,
-    /// How many messages were heard.
+    /// Messages received.
     pub(crate) messages: usize,
 }
 
 impl Stream {
-    /// A stream on which nothing was said.
+    /// A stream on which nothing was sent.
     pub(crate) async fn new(client: &mut Client) -> Self {
         Self::try_new(client).await.unwrap()
     }
 
     pub(crate) async fn try_new(client: &mut Client) -> Result<Self, Status> {
-        let (said, saying) = mpsc::unbounded_channel();
-        let heard = soon(client.list.attach(UnboundedReceiverStream::new(saying))).await?.into_inner();
-        Ok(Self { said: Some(said), heard, frames: VecDeque::new(), messages: 0 })
+        let (requests, request_stream) = mpsc::unbounded_channel();
+        let responses = with_timeout(client.list.attach(UnboundedReceiverStream::new(request_stream)))
+            .await?
+            .into_inner();
+        Ok(Self { requests: Some(requests), responses, frames: VecDeque::new(), messages: 0 })
     }
 
     /// A stream with the instance open on channel 0.
     pub(crate) async fn open(client: &mut Client, id: &str) -> Self {
         let mut stream = Self::new(client).await;
-        stream.say([hello(0, id)]);
+        stream.send([hello(0, id)]);
         stream.welcome().await;
         stream
     }
 
-    /// Says these frames in one message.
-    pub(crate) fn say(&mut self, frames: impl IntoIterator<Item = ClientFrame>) {
+    /// Sends these frames in one message.
+    pub(crate) fn send(&mut self, frames: impl IntoIterator<Item = ClientFrame>) {
         let frames = frames.into_iter().collect();
-        // A stream that has ended shows when it is heard.
-        let _ = self.said.as_ref().expect("not everything is said").send(AttachRequest { frames });
+        // A stream that has ended shows when it is read.
+        let _ = self.requests.as_ref().expect("the stream is not half-closed").send(AttachRequest { frames });
     }
 
-    /// Nothing more will be said.
-    pub(crate) fn said_all(&mut self) {
-        self.said = None;
+    /// Ends the requests.
+    pub(crate) fn half_close(&mut self) {
+        self.requests = None;
     }
 
     /// The next frame; `None` if the stream has ended well.
@@ -61,11 +63,11 @@ impl Stream {
             if let Some(frame) = self.frames.pop_front() {
                 return Ok(Some(frame));
             }
-            let Some(message) = soon(self.heard.message()).await? else { return Ok(None) };
+            let Some(message) = with_timeout(self.responses.message()).await? else { return Ok(None) };
             self.messages += 1;
             assert!(!message.frames.is_empty(), "a message of the server is never empty");
             self.frames
-                .extend(message.frames.into_iter().map(|frame| frame.frame.expect("a frame says what")));
+                .extend(message.frames.into_iter().map(|frame| frame.frame.expect("a frame has content")));
         }
     }
 
@@ -87,19 +89,19 @@ impl Stream {
         }
     }
 
-    /// The next frame is a refusal with this code and reason.
+    /// The next frame, a refusal with this code and reason.
     pub(crate) async fn refusal(&mut self, code: Code, reason: &str) -> Refusal {
         match self.frame().await {
             Frame::Refusal(refusal) => {
-                let told = refusal.reason().as_str_name();
-                assert_eq!((refusal.code, told), (code.into(), format!("REFUSAL_REASON_{reason}").as_str()));
+                let name = refusal.reason().as_str_name();
+                assert_eq!((refusal.code, name), (code.into(), format!("REFUSAL_REASON_{reason}").as_str()));
                 *refusal
             }
             other => panic!("{other:?} instead of a refusal"),
         }
     }
 
-    /// The stream ends with this status; what comes before is passed over.
+    /// The status that the stream ends with; frames before it are skipped.
     pub(crate) async fn broken(&mut self) -> Status {
         loop {
             match self.next().await {

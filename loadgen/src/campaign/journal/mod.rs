@@ -16,7 +16,7 @@ use anyhow::{Context, bail};
 use self::record::{Done, Line};
 pub use self::record::{Origin, Past, Sampled, Session};
 use super::cell::Counts;
-use crate::report::folder::is_taken;
+use crate::atomic_files::is_taken;
 
 /// The name of the journal in the folder of a campaign.
 pub const JOURNAL: &str = "journal.ndjson";

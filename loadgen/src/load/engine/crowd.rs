@@ -8,12 +8,13 @@ use stickycas_model::types::ProcessId;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::super::profile::{Profile, Transport};
-use super::Shared;
 use super::part::Part;
+use super::shared::Shared;
 use super::stream::{Handle, Order};
 use super::table::Table;
 use super::unary;
+use crate::load::principal::Principal;
+use crate::load::profile::{Profile, Transport};
 
 /// Connections opened at a time.
 const AT_A_TIME: usize = 64;
@@ -28,22 +29,6 @@ pub(super) struct Crowd {
 struct Group {
     roster: Vec<String>,
     seats: Vec<Seat>,
-}
-
-/// Which principal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(in super::super) struct Who {
-    /// Its group, from 0.
-    pub(in super::super) group: usize,
-    /// The process that it plays in every instance of that group.
-    pub(in super::super) process: ProcessId,
-}
-
-impl Who {
-    /// For whoever writes to one of several places: the same principal writes to the same.
-    pub(super) fn near(self) -> usize {
-        self.process.index()
-    }
 }
 
 /// One principal.
@@ -74,8 +59,8 @@ impl Crowd {
     }
 
     /// The principal that plays this process of the instance with this number.
-    pub(super) fn principal(&self, instance: u64, process: ProcessId) -> Who {
-        Who { group: self.group(instance), process }
+    pub(super) fn principal(&self, instance: u64, process: ProcessId) -> Principal {
+        Principal { group: self.group(instance), process }
     }
 
     /// Which group plays the instance with this number.
@@ -89,12 +74,12 @@ impl Crowd {
         let seats = &self.groups[group].seats;
         for (process, seat) in ProcessId::all(table.drawn.params.processes()).zip(seats) {
             if let Some(part) = Part::begin(table, process) {
-                self.seat(seat, part, Who { group, process });
+                self.seat(seat, part, Principal { group, process });
             }
         }
     }
 
-    fn seat(&self, seat: &Seat, part: Part, who: Who) {
+    fn seat(&self, seat: &Seat, part: Part, who: Principal) {
         let Some(stream) = &seat.stream else {
             tokio::spawn(unary::play(part, seat.connection.clone(), Arc::clone(&self.shared), who));
             return;
@@ -176,7 +161,7 @@ async fn seats(
     let mut opening = Vec::new();
     let processes = ProcessId::all(u32::try_from(connections.len()).unwrap_or(u32::MAX));
     for (process, connection) in processes.zip(connections) {
-        let who = Who { group, process };
+        let who = Principal { group, process };
         let (handle, is_open) = Handle::open(connection.clone(), Arc::clone(shared), who);
         seats.push(Seat { connection, stream: Some(Mutex::new(handle)) });
         opening.push(is_open);

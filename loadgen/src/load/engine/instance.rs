@@ -21,7 +21,7 @@ use super::super::judged::{Excused, Judgement, Witnessed};
 use super::super::measure::{Ended, Fault, Label, Measure, Party, record};
 use super::super::profile::Pacing;
 use super::super::seen;
-use super::Engine;
+use super::state::Engine;
 use super::table::{Ending, Table};
 use crate::Scenario;
 use crate::record::{How, Record};

@@ -9,10 +9,6 @@ use stickycas_client::Connection;
 use stickycas_model::player::Step;
 use stickycas_model::process::{RawOp, SendTime};
 use stickycas_model::types::AccessNumber;
-use stickycas_proto::attach::{
-    DecodedResponse, EncodedRequest, ResponseFrame, encode_access, encode_decision, encode_hello,
-};
-use stickycas_proto::convert::answer::AnswerData;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1;
 use stickycas_proto::v1::server_frame::Frame;
@@ -21,10 +17,14 @@ use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
 
+use super::super::attach_codec::{
+    self, DecodedResponse, EncodedRequest, ResponseFrame, encode_access, encode_decision, encode_hello,
+};
 use super::super::measure::{Ended, Fault, Histograms, Party};
-use super::crowd::Who;
 use super::part::{Part, Then};
-use super::{Shared, until};
+use super::shared::Shared;
+use super::sleep::until;
+use crate::load::principal::Principal;
 
 /// Frames of one message: within the server's limit.
 const FRAMES: usize = 512;
@@ -52,7 +52,7 @@ impl Handle {
     pub(super) fn open(
         connection: Connection,
         shared: Arc<Shared>,
-        who: Who,
+        who: Principal,
     ) -> (Self, tokio::sync::oneshot::Receiver<Result<(), String>>) {
         let (orders, given) = mpsc::unbounded_channel();
         let (opened, is_open) = tokio::sync::oneshot::channel();
@@ -63,7 +63,7 @@ impl Handle {
             let mut stream = Stream::new(shared, who, retired, outgoing);
             let stall = stream.shared.stall;
             let requests = UnboundedReceiverStream::new(requests);
-            let error = match timeout(stall, connection.attach(requests)).await {
+            let error = match timeout(stall, attach_codec::attach(connection.identified(), requests)).await {
                 Ok(Ok(answers)) => {
                     let _ = opened.send(Ok(()));
                     stream.run(answers.into_inner(), given, &connection).await;
@@ -98,7 +98,7 @@ struct Held {
 struct Stream {
     shared: Arc<Shared>,
     /// Whose it is.
-    who: Who,
+    who: Principal,
     retired: Arc<AtomicBool>,
     outgoing: UnboundedSender<EncodedRequest>,
     /// By channel. None where a channel is free or lingers.
@@ -117,7 +117,7 @@ struct Stream {
 impl Stream {
     fn new(
         shared: Arc<Shared>,
-        who: Who,
+        who: Principal,
         retired: Arc<AtomicBool>,
         outgoing: UnboundedSender<EncodedRequest>,
     ) -> Self {
@@ -269,20 +269,20 @@ impl Stream {
         }
     }
 
-    fn take(&mut self, heard: &DecodedResponse) {
+    fn take(&mut self, response: &DecodedResponse) {
         let now = Instant::now();
         let shared = Arc::clone(&self.shared);
         let mut shard = shared.meter.shard(self.who.near());
         let mut answered = 0;
-        for learnt in heard.frames() {
-            match learnt {
+        for frame in response.frames() {
+            match frame {
                 ResponseFrame::Append { channel, phase, .. } | ResponseFrame::Read { channel, phase, .. } => {
                     answered += 1;
                     shared.meter.phase(*phase);
-                    self.answer(*channel, learnt, heard, now, &mut shard);
+                    self.answer(*channel, frame, response, now, &mut shard);
                 }
                 ResponseFrame::Decided { channel } => self.decided(*channel, now, &mut shard),
-                ResponseFrame::Other(Some(frame)) => self.seldom(frame, now, &mut shard),
+                ResponseFrame::Other(Some(frame)) => self.rare_frame(frame, now, &mut shard),
                 ResponseFrame::Other(None) => {}
             }
             // A message of many answers may be answered by several.
@@ -294,7 +294,7 @@ impl Stream {
     }
 
     /// A frame that comes once in an instance or never.
-    fn seldom(&mut self, frame: &Frame, now: Instant, into: &mut Histograms) {
+    fn rare_frame(&mut self, frame: &Frame, now: Instant, into: &mut Histograms) {
         match frame {
             Frame::Refusal(refusal) => self.refusal(refusal, now, into),
             Frame::Welcome(welcome) => self.welcome(welcome, now, into),
@@ -313,13 +313,13 @@ impl Stream {
     fn answer(
         &mut self,
         channel: u32,
-        learnt: &ResponseFrame,
-        heard: &DecodedResponse,
+        frame: &ResponseFrame,
+        response: &DecodedResponse,
         now: Instant,
         into: &mut Histograms,
     ) {
         let Some(part) = self.part(channel) else { return };
-        match AnswerData::from_decoded(heard, learnt, &part.table.drawn.params) {
+        match response.answer(frame, &part.table.drawn.params) {
             Ok((number, received)) => {
                 part.answered(number, received, now, into);
                 self.perform(channel, now);

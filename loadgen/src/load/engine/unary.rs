@@ -11,12 +11,12 @@ use stickycas_proto::v1;
 use tokio::time::{Instant, sleep};
 
 use super::super::measure::{Ended, Fault, Party};
-use super::Shared;
-use super::crowd::Who;
 use super::part::{Part, Then};
+use super::shared::Shared;
+use crate::load::principal::Principal;
 
 /// Plays until the process has ended or the table is over.
-pub(super) async fn play(mut part: Part, connection: Connection, shared: Arc<Shared>, who: Who) {
+pub(super) async fn play(mut part: Part, connection: Connection, shared: Arc<Shared>, who: Principal) {
     let table = Arc::clone(&part.table);
     let ended = tokio::select! {
         ended = drive(&mut part, &connection, &shared, who) => ended,
@@ -26,7 +26,7 @@ pub(super) async fn play(mut part: Part, connection: Connection, shared: Arc<Sha
     part.end(ended);
 }
 
-async fn drive(part: &mut Part, connection: &Connection, shared: &Shared, who: Who) -> Ended {
+async fn drive(part: &mut Part, connection: &Connection, shared: &Shared, who: Principal) -> Ended {
     loop {
         match part.next(Instant::now()) {
             Step::Access { number, op, when } => {
@@ -71,7 +71,7 @@ async fn access(
     op: &RawOp,
     connection: &Connection,
     shared: &Shared,
-    who: Who,
+    who: Principal,
 ) -> Then {
     part.sends(op, Instant::now());
     let instance_id = part.table.id.clone();

@@ -8,65 +8,25 @@
 //! Rates add up only where everybody measured at the same time: `together` finds that time, and says what makes the sum
 //! mean less than it seems.
 
+mod folder;
 mod together;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, anyhow, ensure};
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
-use hdrhistogram::Histogram;
-use hdrhistogram::serialization::Deserializer;
-use hdrhistogram::serialization::interval_log::{IntervalLogHistogram, IntervalLogIterator, LogEntry};
+use anyhow::{Context, ensure};
 
+pub use self::folder::read_result;
+use self::folder::{Part, read};
 use self::together::Together;
 use super::figures::{Counts, Figures};
-use super::measure::{Histograms, Label, empty};
+use super::measure::{Histograms, empty};
 use super::profile::{Flags, Profile};
-use super::recorder::{Recorder, Second, Starts};
+use super::recorder::{Recorder, Starts};
 use super::result::{LoadResult, Measured, RESULT_VERSION, conditions, failed};
-use crate::report::load::folder::{LOG, RESULT, SECONDS};
 
 /// The most seconds that merged results may span: clocks that differ by more are not those of one load.
 const LONGEST: f64 = 7.0 * 24.0 * 3600.0;
-
-/// A result folder, read back.
-#[derive(Debug)]
-struct Part {
-    folder: PathBuf,
-    result: LoadResult,
-    began: SystemTime,
-    seconds: Vec<Second>,
-    /// Seconds since 1970, and what was recorded from then on.
-    intervals: Vec<(f64, Label, Histogram<u64>)>,
-}
-
-impl Part {
-    /// How many seconds after this moment it began.
-    fn offset(&self, began: SystemTime) -> f64 {
-        self.began.duration_since(began).unwrap_or_default().as_secs_f64()
-    }
-}
-
-/// The result in a folder, or in a file of its own.
-///
-/// # Errors
-/// It cannot be read, or is of another version.
-pub fn read_result(path: &Path) -> anyhow::Result<LoadResult> {
-    let file = if path.is_dir() { path.join(RESULT) } else { path.to_owned() };
-    let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-    let result: LoadResult =
-        serde_json::from_str(&text).with_context(|| format!("{} is no result of a load", file.display()))?;
-    ensure!(
-        result.version == RESULT_VERSION,
-        "{} has version {}: this program reads version {RESULT_VERSION}",
-        file.display(),
-        result.version
-    );
-    Ok(result)
-}
 
 /// The results of these folders, as one.
 ///
@@ -153,40 +113,6 @@ fn conditions_of(profiles: &[String]) -> anyhow::Result<Vec<super::threshold::Th
         }
     }
     Ok(all)
-}
-
-fn read(folder: &Path) -> anyhow::Result<Part> {
-    let result = read_result(folder)?;
-    let began = humantime::parse_rfc3339(&result.began)
-        .with_context(|| format!("{}: when it began is no time", folder.display()))?;
-    let file = folder.join(SECONDS);
-    let mut rows =
-        csv::Reader::from_path(&file).with_context(|| format!("cannot read {}", file.display()))?;
-    let seconds = rows.deserialize().collect::<Result<_, _>>();
-    let seconds = seconds.with_context(|| format!("{} is not what a load writes", file.display()))?;
-    let file = folder.join(LOG);
-    let log = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
-    let intervals =
-        intervals(&log).with_context(|| format!("{} is not what a load writes", file.display()))?;
-    Ok(Part { folder: folder.to_owned(), result, began, seconds, intervals })
-}
-
-fn intervals(log: &[u8]) -> anyhow::Result<Vec<(f64, Label, Histogram<u64>)>> {
-    let mut found = Vec::new();
-    for entry in IntervalLogIterator::new(log) {
-        let entry = entry.map_err(|error| anyhow!("{error:?}"))?;
-        let LogEntry::Interval(interval) = entry else { continue };
-        let label = label(&interval).context("an interval without a tag of ours")?;
-        let bytes = BASE64_STANDARD.decode(interval.encoded_histogram())?;
-        let histogram = Deserializer::new().deserialize(&mut bytes.as_slice());
-        let histogram: Histogram<u64> = histogram.map_err(|error| anyhow!("{error:?}"))?;
-        found.push((interval.start_timestamp().as_secs_f64(), label, histogram));
-    }
-    Ok(found)
-}
-
-fn label(interval: &IntervalLogHistogram<'_>) -> Option<Label> {
-    interval.tag()?.as_str().parse().ok()
 }
 
 /// What happened in one second, whoever measured it.

@@ -1,9 +1,11 @@
+use std::path::Path;
+
 use hdrhistogram::Histogram;
 
 use super::super::engine::Loaded;
 use super::super::figures::Latency;
 use super::super::judged::Judged;
-use super::super::measure::{Ended, Fault, Measure, Messages, record};
+use super::super::measure::{Ended, Fault, Label, Measure, Messages, record};
 use super::*;
 use crate::report::load::folder;
 

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use anyhow::{Context, bail};
 use toml::Table;
 
-use super::Part;
+use super::folder::Part;
 use crate::load::recorder::Second;
 
 /// Who measures at the same time for this share of the longest time measures at the same time.

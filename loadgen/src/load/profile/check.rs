@@ -13,9 +13,8 @@ use super::file::{self, File, Step};
 use super::{Byzantine, Load, Open, Pacing, Profile};
 use crate::fault_plan::FaultPlan;
 use crate::load::arrivals::Piece;
-use crate::load::draw::value_bytes;
 use crate::load::threshold::Threshold;
-use crate::proposals;
+use crate::proposals::{self, value_bytes};
 use crate::scenario::check::{duration, name, params, seed_or, with_arbiter};
 use crate::scenario::{Fault, draw_seed};
 

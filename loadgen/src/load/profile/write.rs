@@ -89,24 +89,29 @@ struct Step {
     lasts: String,
 }
 
-pub(super) fn to_toml(profile: &Profile) -> String {
-    let spec = profile.params.spec();
-    let file = File {
-        name: &profile.name,
-        about: &profile.about,
-        seed: profile.seed,
-        fail_if: profile.fail_if.iter().map(ToString::to_string).collect(),
-        instance: Instance::of(spec, &spec.arbiter, None),
-        proposals: Proposals { distinct: profile.distinct, value_bytes: profile.value_bytes },
-        byzantine: profile.byzantine.as_ref().map(|byzantine| Byzantine {
-            count: byzantine.count,
-            strategy: &byzantine.strategy,
-            placement: byzantine.placement,
-        }),
-        load: load(profile),
-    };
-    let text = toml::to_string(&file).expect("a checked profile has nothing that TOML cannot hold");
-    format!("# The profile as it was run: every default and draw filled in.\n\n{text}")
+impl Profile {
+    /// The same profile as the text of a file in which nothing is left to defaults or draws.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        let profile = self;
+        let spec = profile.params.spec();
+        let file = File {
+            name: &profile.name,
+            about: &profile.about,
+            seed: profile.seed,
+            fail_if: profile.fail_if.iter().map(ToString::to_string).collect(),
+            instance: Instance::of(spec, &spec.arbiter, None),
+            proposals: Proposals { distinct: profile.distinct, value_bytes: profile.value_bytes },
+            byzantine: profile.byzantine.as_ref().map(|byzantine| Byzantine {
+                count: byzantine.count,
+                strategy: &byzantine.strategy,
+                placement: byzantine.placement,
+            }),
+            load: load(profile),
+        };
+        let text = toml::to_string(&file).expect("a checked profile has nothing that TOML cannot hold");
+        format!("# The profile as it was run: every default and draw filled in.\n\n{text}")
+    }
 }
 
 fn load(profile: &Profile) -> Load<'_> {

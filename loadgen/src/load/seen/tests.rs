@@ -31,7 +31,7 @@ impl Case {
 /// What the correct processes of a simulated run saw.
 fn simulated(scenario: &str, seed: u64) -> Case {
     let scenario = Scenario::parse("a.toml", scenario, Some(seed)).unwrap();
-    let sim::Outcome { history, reports, list } = sim::run(&scenario.plan());
+    let sim::SimOutcome { history, reports, list } = sim::run(&scenario.plan());
     let list: Vec<Value> = list.iter().map(|entry| entry.value.clone()).collect();
     let seen = |report: &Report| Seen {
         process: report.process,

@@ -73,11 +73,11 @@
 
 mod check;
 mod file;
+mod read;
 mod service;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -86,7 +86,7 @@ use stickycas_model::judge::{Outcome, Property};
 use stickycas_model::types::{AccessNumber, Phase, ProcessId};
 
 pub use self::service::{NoService, Service};
-use crate::scenario::{Overrides, Problem, Scenario, ScenarioError, read_toml};
+use crate::scenario::{Overrides, Scenario};
 
 /// A plan that can be carried out. See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -194,26 +194,6 @@ pub struct Seen {
 }
 
 impl Plan {
-    /// Reads and checks a plan.
-    ///
-    /// # Errors
-    /// The file cannot be read, or the first thing in it that is wrong.
-    pub fn load(path: &Path) -> Result<Self, ScenarioError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| ScenarioError::Unreadable { path: path.to_owned(), error })?;
-        Self::parse(&path.display().to_string(), &text)
-    }
-
-    /// Checks a plan given as the text of a file, named `file` in errors.
-    ///
-    /// # Errors
-    /// The first thing that is wrong, with its line.
-    pub fn parse(file: &str, text: &str) -> Result<Self, ScenarioError> {
-        read_toml::<file::File>(text)
-            .and_then(|written| check::check(written, file, text))
-            .map_err(|fault| ScenarioError::Invalid(Problem::new(file, text, fault)))
-    }
-
     /// The processes whose containers are killed and not started again: nobody need wait for them.
     #[must_use]
     pub fn gone(&self) -> BTreeSet<ProcessId> {

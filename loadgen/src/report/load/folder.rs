@@ -19,22 +19,17 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::table;
-use crate::environment::Environment;
 use serde::Serialize;
 
+use super::table;
+use crate::atomic_files::write_folder;
+use crate::environment::Environment;
 use crate::load::Measured;
 use crate::load::judged::{Evidence, Witnessed};
 use crate::load::recorder::Second;
+use crate::load::result::{LOG_FILE, RESULT_FILE, SECONDS_FILE};
 use crate::record::How;
 use crate::report::{folder, html_of_load, json};
-
-/// The result.
-pub const RESULT: &str = "result.json";
-/// The HDR log.
-pub const LOG: &str = "latencies.hlog";
-/// Second by second.
-pub const SECONDS: &str = "seconds.csv";
 
 /// Writes the folder of a load. Without `to`, it is the first of `runs/NAME-SEED`, `runs/NAME-SEED-2`, ... that does
 /// not exist. Returns where it is.
@@ -49,8 +44,8 @@ pub fn write(
 ) -> io::Result<PathBuf> {
     let result = &measured.result;
     let default = Path::new(folder::DEFAULT_PARENT).join(format!("{}-{}", result.name, result.seed));
-    folder::write_whole(to, &default, |folder| {
-        fs::write(folder.join(RESULT), json::text(result))?;
+    write_folder(to, &default, |folder| {
+        fs::write(folder.join(RESULT_FILE), json::text(result))?;
         match result.profiles.as_slice() {
             [profile] => fs::write(folder.join("profile.toml"), profile)?,
             profiles => {
@@ -59,8 +54,8 @@ pub fn write(
                 }
             }
         }
-        seconds(&folder.join(SECONDS), &measured.seconds)?;
-        fs::write(folder.join(LOG), &measured.log)?;
+        seconds(&folder.join(SECONDS_FILE), &measured.seconds)?;
+        fs::write(folder.join(LOG_FILE), &measured.log)?;
         fs::write(folder.join("report.txt"), table::plain(result))?;
         fs::write(folder.join("report.html"), html_of_load(measured))?;
         let environment = Environment::here(How::Tasks, server.map(str::to_owned));

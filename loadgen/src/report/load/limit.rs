@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::table::time;
+use crate::atomic_files;
 use crate::load::limit::{Limit, Probe};
 use crate::report::{folder, html_of_limit, json};
 
@@ -91,7 +92,7 @@ pub fn line(probe: &Probe) -> String {
 /// `to` exists already, or it cannot be written.
 pub fn write_folder(limit: &Limit, name: &str, to: Option<&Path>) -> io::Result<PathBuf> {
     let default = Path::new(folder::DEFAULT_PARENT).join(format!("{name}-limit"));
-    folder::write_whole(to, &default, |folder| {
+    atomic_files::write_folder(to, &default, |folder| {
         fs::write(folder.join("limit.json"), json::text(limit))?;
         fs::write(folder.join("profile.toml"), &limit.profile)?;
         fs::write(folder.join("report.txt"), text(limit))?;

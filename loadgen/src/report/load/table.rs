@@ -11,7 +11,8 @@ use stickycas_proto::v1::RefusalReason;
 use crate::load::baseline::Compared;
 use crate::load::figures::{Counts, Figure, Latency, Row};
 use crate::load::measure::{Ended, Party};
-use crate::load::result::{Failed, LoadResult};
+use crate::load::result::LoadResult;
+use crate::load::threshold::Failed;
 
 /// The result with colours.
 #[must_use]

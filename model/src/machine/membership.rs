@@ -1,0 +1,159 @@
+//! How processes join, open sessions and leave, and how the creator closes the instance (SPEC F5, F8e, F8f, F10).
+
+use crate::access::Refusal;
+use crate::history::{Event, OffenceKind};
+use crate::params::AppendWindow;
+use crate::scheduler::PhaseOrder;
+use crate::types::{ProcessId, SessionId, Time, Value};
+
+use super::events::push_event;
+use super::input::Welcome;
+use super::member::MemberStatus;
+use super::offences::brief;
+use super::session::{MAX_SESSIONS, OptionalSession};
+use super::state::{Machine, State};
+
+impl<S: PhaseOrder> Machine<S> {
+    /// What the machine tells a process about itself (F8e).
+    ///
+    /// # Panics
+    /// If the parameters do not have this process.
+    #[must_use]
+    pub fn member(&self, process: ProcessId) -> MemberStatus {
+        let (member, cold) = (&self.members[process.index()], &self.cold_members[process.index()]);
+        MemberStatus {
+            session: member.session.get(),
+            next: member.next,
+            waiting: member.queue(&self.queues).map(|(number, _, op)| (number, op)).collect(),
+            append: cold.append.map(|phase| (phase, self.append_answer(process, phase))),
+            decided: self.decision(process).cloned(),
+        }
+    }
+
+    /// The decision of a process, if it has decided.
+    pub(super) fn decision(&self, process: ProcessId) -> Option<&Value> {
+        let left = self.members[process.index()].has_left();
+        left.then(|| &self.decisions[self.cold_members[process.index()].decision as usize])
+    }
+
+    /// A process opens a session, which replaces its older one (F8e, F8f).
+    pub(super) fn open_session(
+        &mut self,
+        now: Time,
+        process: ProcessId,
+        incarnation: u64,
+        events: &mut Vec<Event>,
+    ) -> Result<Welcome, Refusal> {
+        let member = &self.members[process.index()];
+        let session = member.session.get().map_or(SessionId::FIRST, SessionId::next);
+        if session.get() > MAX_SESSIONS {
+            return Err(self.refuse(process, None, Refusal::TooManySessions(MAX_SESSIONS), events));
+        }
+        self.join(now, process, events);
+        let member = &mut self.members[process.index()];
+        member.session = OptionalSession::new(Some(session));
+        member.clear_refused();
+        push_event(events, || Event::Session { process, session, incarnation });
+        let MemberStatus { next, waiting, append, decided, .. } = self.member(process);
+        Ok(Welcome { session, next, waiting, append, decided })
+    }
+
+    /// A process joins, unless it has; the first join starts the join timeout (F5).
+    pub(super) fn join(&mut self, now: Time, process: ProcessId, events: &mut Vec<Event>) {
+        if !self.members[process.index()].has_joined() {
+            self.join_now(now, process, events);
+        }
+    }
+
+    fn join_now(&mut self, now: Time, process: ProcessId, events: &mut Vec<Event>) {
+        self.members[process.index()].join();
+        self.joined += 1;
+        push_event(events, || Event::Joined { process });
+        if self.state == State::Gathering && self.join_deadline.is_none() {
+            self.join_deadline = Some(now.after(self.params.spec().join_timeout));
+        }
+    }
+
+    /// A process reports its decision and leaves (F10, D3).
+    pub(super) fn leave(
+        &mut self,
+        now: Time,
+        process: ProcessId,
+        value: Value,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Refusal> {
+        if let Some(first) = self.decision(process) {
+            if *first == value {
+                return Ok(());
+            }
+            let detail = format!("decided {} first, now {}", brief(first), brief(&value));
+            self.accuse(process, OffenceKind::SecondDecision, None, detail, events);
+            return Err(self.refuse(process, None, Refusal::OtherDecision, events));
+        }
+        if self.state == State::Closed {
+            return Err(self.refuse(process, None, Refusal::Closed, events));
+        }
+        self.join(now, process, events);
+        let report = value.clone();
+        push_event(events, || Event::Decided { process, value: report });
+        let missing = self.members[process.index()].is_missing();
+        let awaited = self.members[process.index()].is_awaited();
+        self.withdraw(process, events);
+        self.members[process.index()].leave();
+        self.cold_members[process.index()].decision = self.left();
+        self.decisions.push(value);
+        if awaited {
+            self.await_no_more(process, missing);
+        }
+        if self.sealed() {
+            self.compare_report(process, events);
+        } else if self.params.spec().append_window == AppendWindow::FirstAccess {
+            self.early_reports.push(process);
+        }
+        if self.left() == self.params.processes() {
+            self.state = State::Finished;
+            self.open_phase = None;
+            events.push(Event::Finished);
+        }
+        Ok(())
+    }
+
+    /// How many processes have left.
+    fn left(&self) -> u32 {
+        u32::try_from(self.decisions.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Withdraws the waiting accesses of a process that leaves, or of each process at the close (F10).
+    fn withdraw(&mut self, process: ProcessId, events: &mut Vec<Event>) {
+        let member = &mut self.members[process.index()];
+        if member.waiting() == 0 {
+            return;
+        }
+        self.cold_members[process.index()].withdrawn = member.waiting();
+        while let Some(taken) = member.pop(&mut self.queues) {
+            taken.drop(&mut self.queues);
+            events.push(Event::Withdrawn { process, number: taken.number });
+        }
+        self.ready -= 1;
+        let warp = self.params.warp_of(process);
+        let tally = &mut self.warps[warp.index()];
+        tally.ready -= 1;
+        if tally.ready == 0 {
+            tally.queued = 0;
+        }
+        self.update_live(warp);
+    }
+
+    /// Closes the instance: everything that waits is withdrawn (F10).
+    pub(super) fn withdraw_all(&mut self, events: &mut Vec<Event>) {
+        if self.state == State::Closed {
+            return;
+        }
+        for process in ProcessId::all(self.params.processes()) {
+            self.withdraw(process, events);
+        }
+        self.state = State::Closed;
+        self.open_phase = None;
+        events.push(Event::Closed);
+    }
+}

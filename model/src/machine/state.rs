@@ -1,0 +1,247 @@
+//! What a machine holds.
+
+use std::sync::Arc;
+
+use crate::params::{Arbiter, Params};
+use crate::scheduler::{CachedSchedule, PhaseOrder, Schedule, WarpSet};
+use crate::sticky_cas::StickyCas;
+use crate::types::{Phase, ProcessId, Time, Value, WarpId};
+
+use super::access_queues::AccessQueues;
+use super::answer_cache::AnswerCache;
+use super::list::{Entry, SharedList};
+use super::member::{self, ColdMember, Member};
+use super::offence_record::OffenceRecord;
+use super::ready_queues::ReadyQueues;
+use super::step_buffers::StepBuffers;
+use super::warp::WarpTally;
+
+/// The state of an instance (F10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Phase 1 has not opened: processes join (F5).
+    Gathering,
+    /// Phases open and pass.
+    Running,
+    /// Every process has left.
+    Finished,
+    /// The creator closed it.
+    Closed,
+}
+
+/// A phase that is open and waits for members of its warp.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenPhase {
+    /// When it opened; from then on the patience of missing members drains.
+    pub(super) since: Time,
+    /// When to check for patience that is spent. Never later than the first such moment; `None` if all are endless.
+    pub(super) wake: Option<Time>,
+}
+
+/// One instance. See the [module](super). Its phases come in the order of `S`.
+#[derive(Clone, Debug)]
+pub struct Machine<S = CachedSchedule> {
+    pub(super) params: Arc<Params>,
+    pub(super) schedule: S,
+    /// Rank of each process under a `priority` arbiter, else empty.
+    pub(super) ranks: Box<[u32]>,
+    pub(super) list: SharedList,
+    /// By process.
+    pub(super) members: Vec<Member>,
+    /// By process.
+    pub(super) cold_members: Vec<ColdMember>,
+    pub(super) queues: AccessQueues,
+    pub(super) answers: AnswerCache,
+    pub(super) warps: Vec<WarpTally>,
+    pub(super) ready_queues: ReadyQueues,
+    /// The warps whose phases do not pass unseen: a member is awaited, or has an access waiting (F4).
+    pub(super) live: WarpSet,
+    pub(super) state: State,
+    /// The latest moment of an input.
+    pub(super) now: Time,
+    /// When gathering ends; set by the first join.
+    pub(super) join_deadline: Option<Time>,
+    pub(super) joined: u32,
+    /// The decisions of the processes that left, in order.
+    pub(super) decisions: Vec<Value>,
+    /// Members with an access waiting. Phases pass only while this is not 0 (F4).
+    pub(super) ready: u32,
+    /// The phase that is open, or the first that has not passed.
+    pub(super) phase: Phase,
+    /// The warp of that phase.
+    pub(super) warp: WarpId,
+    pub(super) open_phase: Option<OpenPhase>,
+    pub(super) last_step: Option<Time>,
+    /// The pace (F9), in nanoseconds.
+    pub(super) pace: u64,
+    /// The phase that was open or next when the list was sealed, once it is: no later phase adds an entry.
+    pub(super) sealed: Option<Phase>,
+    /// Accesses accepted so far: the order in which `first_come` arbitrates.
+    pub(super) accepted: u64,
+    /// The processes that reported a decision before the list was sealed, which is compared then (D3).
+    pub(super) early_reports: Vec<ProcessId>,
+    /// The mode of the sealed list, once a report was compared with it.
+    pub(super) sealed_mode: Option<Option<Value>>,
+    pub(super) offences: OffenceRecord,
+    pub(super) step_buffers: StepBuffers,
+}
+
+/// The allocations of a machine, which the next one uses again.
+#[derive(Default)]
+struct Buffers {
+    members: Vec<Member>,
+    cold_members: Vec<ColdMember>,
+    queues: AccessQueues,
+    answers: AnswerCache,
+    warps: Vec<WarpTally>,
+    ready_queues: ReadyQueues,
+    decisions: Vec<Value>,
+    early_reports: Vec<ProcessId>,
+    step_buffers: StepBuffers,
+}
+
+impl Buffers {
+    /// Cleared and sized for a new instance.
+    fn cleared(mut self, params: &Params) -> Self {
+        let (processes, patience) = (params.processes(), member::patience_nanos(params.spec().patience));
+        self.members.clear();
+        self.members.resize(processes as usize, Member::new(patience));
+        self.cold_members.clear();
+        self.cold_members.resize(processes as usize, ColdMember::default());
+        self.queues.clear();
+        self.answers.reset(processes, params.spec().pipeline);
+        self.warps.clear();
+        let sizes = (0..params.warps()).map(|warp| {
+            let before = warp * params.warp_size();
+            params.warp_size().min(processes - before)
+        });
+        self.warps.extend(sizes.map(|size| WarpTally::new(size, patience)));
+        self.ready_queues.reset(processes);
+        self.decisions.clear();
+        self.early_reports.clear();
+        self
+    }
+}
+
+impl Machine {
+    /// A new instance: no process has joined, the list is empty.
+    #[must_use]
+    pub fn new(params: Arc<Params>) -> Self {
+        let schedule = CachedSchedule::new(Schedule::new(&params));
+        Self::with_schedule(Buffers::default(), params, schedule)
+    }
+
+    /// A new instance in the memory of this one: what [`Machine::new`] makes, with fewer allocations.
+    pub fn reset(&mut self, params: Arc<Params>) {
+        let buffers = Buffers {
+            members: std::mem::take(&mut self.members),
+            cold_members: std::mem::take(&mut self.cold_members),
+            queues: std::mem::take(&mut self.queues),
+            answers: std::mem::take(&mut self.answers),
+            warps: std::mem::take(&mut self.warps),
+            ready_queues: std::mem::take(&mut self.ready_queues),
+            decisions: std::mem::take(&mut self.decisions),
+            early_reports: std::mem::take(&mut self.early_reports),
+            step_buffers: std::mem::take(&mut self.step_buffers),
+        };
+        let schedule = CachedSchedule::new(Schedule::new(&params));
+        *self = Self::with_schedule(buffers, params, schedule);
+    }
+}
+
+impl<S: PhaseOrder> Machine<S> {
+    /// A new instance whose phases come in the order of this schedule.
+    pub(crate) fn with_order(params: Arc<Params>, schedule: S) -> Self {
+        Self::with_schedule(Buffers::default(), params, schedule)
+    }
+
+    fn with_schedule(buffers: Buffers, params: Arc<Params>, mut schedule: S) -> Self {
+        let buffers = buffers.cleared(&params);
+        Self {
+            ranks: ranks(&params),
+            list: SharedList::with_limit(params.list_limit()),
+            members: buffers.members,
+            cold_members: buffers.cold_members,
+            queues: buffers.queues,
+            answers: buffers.answers,
+            warps: buffers.warps,
+            ready_queues: buffers.ready_queues,
+            live: WarpSet::all(params.warps()),
+            state: State::Gathering,
+            now: Time::ZERO,
+            join_deadline: None,
+            joined: 0,
+            decisions: buffers.decisions,
+            ready: 0,
+            phase: Phase::FIRST,
+            warp: schedule.warp_of(Phase::FIRST),
+            open_phase: None,
+            last_step: None,
+            pace: member::nanos(params.spec().pace),
+            sealed: None,
+            accepted: 0,
+            early_reports: buffers.early_reports,
+            sealed_mode: None,
+            offences: OffenceRecord::default(),
+            step_buffers: buffers.step_buffers,
+            schedule,
+            params,
+        }
+    }
+
+    /// The parameters of the instance.
+    #[must_use]
+    pub fn params(&self) -> &Arc<Params> {
+        &self.params
+    }
+
+    /// The list.
+    #[must_use]
+    pub fn list(&self) -> &StickyCas<Entry> {
+        &self.list
+    }
+
+    /// The list for a reader that goes on reading while the machine goes on: entries never change (A3), so the entries of
+    /// an answer can be read long after its phase, without the machine.
+    #[must_use]
+    pub fn shared_list(&self) -> &Arc<StickyCas<Entry>> {
+        self.list.share()
+    }
+
+    /// The state of the instance (F10).
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Whether the list takes no more entries (A2).
+    #[must_use]
+    pub fn sealed(&self) -> bool {
+        self.sealed.is_some()
+    }
+
+    /// When a [`Machine::tick`] is due; `None` if nothing will happen by time alone.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        match self.state {
+            State::Gathering => self.join_deadline,
+            State::Running if self.ready == 0 => None,
+            State::Running => match self.open_phase {
+                Some(open_phase) => open_phase.wake,
+                None => Some(self.opens_at()),
+            },
+            State::Finished | State::Closed => None,
+        }
+    }
+}
+
+/// Rank of each process under a `priority` arbiter: the named processes in their order, the others behind (A4).
+fn ranks(params: &Params) -> Box<[u32]> {
+    let Arbiter::Priority(order) = &params.spec().arbiter else { return Box::default() };
+    let named = u32::try_from(order.len()).unwrap_or(u32::MAX);
+    let mut ranks: Box<[u32]> = (0..params.processes()).map(|index| named.saturating_add(index)).collect();
+    for (rank, process) in (0..).zip(order) {
+        ranks[process.index()] = rank;
+    }
+    ranks
+}

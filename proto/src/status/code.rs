@@ -1,0 +1,297 @@
+//! The gRPC code of each reason of a refusal, whether the request may have happened all the same, and whether a retry
+//! helps (SPEC section 11).
+//!
+//! "May I retry?" and "may it have happened?" are two questions: an access whose deadline passed may have happened and
+//! may be retried with the same number; an access outside its phase did not happen and may be retried; an empty value
+//! did not happen and must not be retried.
+
+use std::time::Duration;
+
+use tonic::Code;
+
+use crate::v1::RefusalReason;
+
+/// Retry delay for a shortage that ends when other requests are done.
+const SOON: Duration = Duration::from_millis(100);
+/// Retry delay for a shortage that lasts until another client gives something up.
+const LATER: Duration = Duration::from_secs(1);
+/// The prefix of the enum's names in the .proto file.
+const PREFIX: &str = "REFUSAL_REASON_";
+
+impl RefusalReason {
+    /// Every reason but UNSPECIFIED, in the order of the .proto file.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (1..).map_while(|number| Self::try_from(number).ok())
+    }
+
+    /// The name without prefix, as in `google.rpc.ErrorInfo`: for example `NOT_YOUR_PHASE`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let name = self.as_str_name();
+        name.strip_prefix(PREFIX).unwrap_or(name)
+    }
+
+    /// The reason with this [`name`](Self::name); `None` if it is not known here.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::all().find(|reason| reason.name() == name)
+    }
+
+    /// The gRPC code of a call that is refused for this reason.
+    #[must_use]
+    pub fn code(self) -> Code {
+        match self {
+            Self::Unspecified => Code::Unknown,
+            Self::ValueEmpty
+            | Self::ValueTooLarge
+            | Self::Malformed
+            | Self::BadParameters
+            | Self::AccessNumberOutOfOrder
+            | Self::AccessContentDiffers => Code::InvalidArgument,
+            Self::NoIdentity => Code::Unauthenticated,
+            Self::NotAMember | Self::NotCoordinator | Self::NotCreator | Self::NotObserver => {
+                Code::PermissionDenied
+            }
+            Self::InstanceUnknown => Code::NotFound,
+            Self::NameTaken => Code::AlreadyExists,
+            Self::NotYourPhase
+            | Self::InstanceClosed
+            | Self::ProcessLeft
+            | Self::DecisionDiffers
+            | Self::SessionReplaced => Code::FailedPrecondition,
+            Self::PhaseNotKept => Code::OutOfRange,
+            Self::TooManyWaiting
+            | Self::TooManyInstances
+            | Self::TooManyConnections
+            | Self::TooManyStreams
+            | Self::TooManySessions
+            | Self::RateExceeded
+            | Self::WatcherTooSlow
+            | Self::ReaderTooSlow => Code::ResourceExhausted,
+            // UNAVAILABLE tells generic clients that nothing happened and that a retry is safe, so it is the code of
+            // this one reason only.
+            Self::Draining => Code::Unavailable,
+            Self::Deadline => Code::DeadlineExceeded,
+            Self::Internal => Code::Internal,
+        }
+    }
+
+    /// Whether the request may have happened, or may still happen. With an unknown reason it may.
+    #[must_use]
+    pub fn may_have_happened(self) -> bool {
+        match self {
+            // The access still waits or was executed; ReaderTooSlow ends a stream with unanswered accesses.
+            Self::Deadline | Self::ReaderTooSlow | Self::Internal | Self::Unspecified => true,
+            Self::ValueEmpty
+            | Self::ValueTooLarge
+            | Self::Malformed
+            | Self::BadParameters
+            | Self::AccessNumberOutOfOrder
+            | Self::AccessContentDiffers
+            | Self::NoIdentity
+            | Self::NotAMember
+            | Self::NotCoordinator
+            | Self::NotCreator
+            | Self::NotObserver
+            | Self::InstanceUnknown
+            | Self::NameTaken
+            | Self::NotYourPhase
+            | Self::InstanceClosed
+            | Self::ProcessLeft
+            | Self::DecisionDiffers
+            | Self::SessionReplaced
+            | Self::PhaseNotKept
+            | Self::TooManyWaiting
+            | Self::TooManyInstances
+            | Self::TooManyConnections
+            | Self::TooManyStreams
+            | Self::TooManySessions
+            | Self::RateExceeded
+            | Self::WatcherTooSlow
+            | Self::Draining => false,
+        }
+    }
+
+    /// Whether the same request again (an access: with the same number) is safe and may succeed.
+    #[must_use]
+    pub fn may_retry(self) -> bool {
+        match self {
+            Self::NotYourPhase
+            | Self::TooManyWaiting
+            | Self::TooManyInstances
+            | Self::TooManyConnections
+            | Self::TooManyStreams
+            | Self::RateExceeded
+            | Self::WatcherTooSlow
+            | Self::ReaderTooSlow
+            | Self::Draining
+            | Self::Deadline
+            | Self::Internal => true,
+            Self::Unspecified
+            | Self::ValueEmpty
+            | Self::ValueTooLarge
+            | Self::Malformed
+            | Self::BadParameters
+            | Self::AccessNumberOutOfOrder
+            | Self::AccessContentDiffers
+            | Self::NoIdentity
+            | Self::NotAMember
+            | Self::NotCoordinator
+            | Self::NotCreator
+            | Self::NotObserver
+            | Self::InstanceUnknown
+            | Self::NameTaken
+            | Self::InstanceClosed
+            | Self::ProcessLeft
+            | Self::DecisionDiffers
+            | Self::SessionReplaced
+            | Self::PhaseNotKept
+            | Self::TooManySessions => false,
+        }
+    }
+
+    /// The usual delay before a retry; `None`: no such advice.
+    #[must_use]
+    pub fn retry_after(self) -> Option<Duration> {
+        match self {
+            Self::TooManyWaiting | Self::RateExceeded | Self::WatcherTooSlow | Self::ReaderTooSlow => {
+                Some(SOON)
+            }
+            Self::TooManyInstances | Self::TooManyConnections | Self::TooManyStreams | Self::Draining => {
+                Some(LATER)
+            }
+            // A phase opens when the other processes have acted, and a deadline is the caller's: no delay is right.
+            Self::NotYourPhase
+            | Self::Deadline
+            | Self::Internal
+            | Self::Unspecified
+            | Self::ValueEmpty
+            | Self::ValueTooLarge
+            | Self::Malformed
+            | Self::BadParameters
+            | Self::AccessNumberOutOfOrder
+            | Self::AccessContentDiffers
+            | Self::NoIdentity
+            | Self::NotAMember
+            | Self::NotCoordinator
+            | Self::NotCreator
+            | Self::NotObserver
+            | Self::InstanceUnknown
+            | Self::NameTaken
+            | Self::InstanceClosed
+            | Self::ProcessLeft
+            | Self::DecisionDiffers
+            | Self::SessionReplaced
+            | Self::PhaseNotKept
+            | Self::TooManySessions => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SPEC section 11, row by row: the code, and whether the request may have happened.
+    const TABLE: &[(Code, bool, &[RefusalReason])] = &[
+        (
+            Code::InvalidArgument,
+            false,
+            &[
+                RefusalReason::Malformed,
+                RefusalReason::ValueEmpty,
+                RefusalReason::ValueTooLarge,
+                RefusalReason::BadParameters,
+                RefusalReason::AccessNumberOutOfOrder,
+                RefusalReason::AccessContentDiffers,
+            ],
+        ),
+        (Code::Unauthenticated, false, &[RefusalReason::NoIdentity]),
+        (
+            Code::PermissionDenied,
+            false,
+            &[
+                RefusalReason::NotAMember,
+                RefusalReason::NotCoordinator,
+                RefusalReason::NotCreator,
+                RefusalReason::NotObserver,
+            ],
+        ),
+        (Code::NotFound, false, &[RefusalReason::InstanceUnknown]),
+        (Code::AlreadyExists, false, &[RefusalReason::NameTaken]),
+        (
+            Code::FailedPrecondition,
+            false,
+            &[
+                RefusalReason::NotYourPhase,
+                RefusalReason::InstanceClosed,
+                RefusalReason::ProcessLeft,
+                RefusalReason::DecisionDiffers,
+                RefusalReason::SessionReplaced,
+            ],
+        ),
+        (Code::OutOfRange, false, &[RefusalReason::PhaseNotKept]),
+        (
+            Code::ResourceExhausted,
+            false,
+            &[
+                RefusalReason::TooManyWaiting,
+                RefusalReason::TooManyInstances,
+                RefusalReason::TooManyConnections,
+                RefusalReason::TooManyStreams,
+                RefusalReason::TooManySessions,
+                RefusalReason::RateExceeded,
+                RefusalReason::WatcherTooSlow,
+            ],
+        ),
+        // Ends a stream on which accesses were accepted before.
+        (Code::ResourceExhausted, true, &[RefusalReason::ReaderTooSlow]),
+        (Code::Unavailable, false, &[RefusalReason::Draining]),
+        (Code::DeadlineExceeded, true, &[RefusalReason::Deadline]),
+        (Code::Internal, true, &[RefusalReason::Internal]),
+    ];
+
+    #[test]
+    fn each_reason_has_the_code_of_its_one_row() {
+        for &(code, happened, reasons) in TABLE {
+            for reason in reasons {
+                assert_eq!(
+                    (reason.code(), reason.may_have_happened()),
+                    (code, happened),
+                    "{}",
+                    reason.name()
+                );
+            }
+        }
+        let mut listed: Vec<i32> = TABLE.iter().flat_map(|row| row.2).map(|&reason| reason.into()).collect();
+        listed.sort_unstable();
+        let all: Vec<i32> = RefusalReason::all().map(i32::from).collect();
+        assert_eq!(listed, all);
+        assert_eq!(all.len(), 30);
+    }
+
+    #[test]
+    fn each_exhausted_resource_but_sessions_has_a_retry_delay() {
+        for reason in RefusalReason::all().filter(|reason| reason.code() == Code::ResourceExhausted) {
+            let for_good = reason == RefusalReason::TooManySessions;
+            assert_eq!(reason.retry_after().is_none(), for_good, "{}", reason.name());
+        }
+    }
+
+    #[test]
+    fn a_retry_delay_is_only_given_where_a_retry_helps() {
+        for reason in RefusalReason::all().filter(|reason| reason.retry_after().is_some()) {
+            assert!(reason.may_retry(), "{}", reason.name());
+        }
+    }
+
+    #[test]
+    fn every_name_reads_back() {
+        for reason in RefusalReason::all() {
+            assert_eq!(RefusalReason::from_name(reason.name()), Some(reason));
+            assert!(!reason.name().starts_with(PREFIX));
+        }
+        assert_eq!(RefusalReason::from_name("UNSPECIFIED"), None);
+        assert_eq!(RefusalReason::from_name("REFUSAL_REASON_INTERNAL"), None);
+    }
+}

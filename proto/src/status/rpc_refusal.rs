@@ -1,0 +1,251 @@
+//! [`RpcRefusal`]: the refusal of a call or of a frame, as both ends know it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use stickycas_model::types::{AccessNumber, Phase};
+use tonic::Status;
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+use crate::convert::{duration_from_wire, duration_to_wire};
+use crate::v1;
+use crate::v1::RefusalReason;
+
+/// `ErrorInfo.domain` of every refusal.
+pub const ERROR_DOMAIN: &str = "stickycas.v1";
+
+/// Why a request is refused, with everything that the caller learns.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct RpcRefusal {
+    /// The reason. UNSPECIFIED: a newer server gave one that is not known here.
+    pub reason: RefusalReason,
+    /// The reason in words, for people.
+    pub message: String,
+    /// Numbers that help the caller to go on.
+    pub details: RefusalDetails,
+    /// The least time before a retry; `None`: waiting alone does not help, or the time is not known.
+    pub retry_after: Option<Duration>,
+}
+
+/// Numbers that help the caller of a refused request to go on; in a status, the metadata of its `ErrorInfo`
+/// under the names of these fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RefusalDetails {
+    /// With ACCESS_NUMBER_OUT_OF_ORDER: the only new number that would be accepted.
+    pub expected_access_number: Option<AccessNumber>,
+    /// With NOT_YOUR_PHASE: the phase that is open or opens next; `None` while processes gather.
+    pub current_phase: Option<Phase>,
+    /// With NOT_YOUR_PHASE: the next phase of the caller's warp.
+    pub next_phase: Option<Phase>,
+    /// With PHASE_NOT_KEPT: the oldest phase whose record is kept.
+    pub oldest_phase: Option<Phase>,
+    /// With WATCHER_TOO_SLOW: the phase to watch from to miss nothing.
+    pub resume_phase: Option<Phase>,
+}
+
+const EXPECTED_ACCESS_NUMBER: &str = "expected_access_number";
+const CURRENT_PHASE: &str = "current_phase";
+const NEXT_PHASE: &str = "next_phase";
+const OLDEST_PHASE: &str = "oldest_phase";
+const RESUME_PHASE: &str = "resume_phase";
+
+impl RefusalDetails {
+    fn to_metadata(self) -> HashMap<String, String> {
+        let fields = [
+            (EXPECTED_ACCESS_NUMBER, self.expected_access_number.map(AccessNumber::get)),
+            (CURRENT_PHASE, self.current_phase.map(Phase::get)),
+            (NEXT_PHASE, self.next_phase.map(Phase::get)),
+            (OLDEST_PHASE, self.oldest_phase.map(Phase::get)),
+            (RESUME_PHASE, self.resume_phase.map(Phase::get)),
+        ];
+        fields.into_iter().filter_map(|(key, number)| Some((key.to_owned(), number?.to_string()))).collect()
+    }
+
+    /// Ignores values that are no numbers: the metadata is advice.
+    fn from_metadata(metadata: &HashMap<String, String>) -> Self {
+        let number = |key| metadata.get(key).and_then(|text| text.parse::<u64>().ok());
+        let phase = |key| number(key).and_then(Phase::new);
+        Self {
+            expected_access_number: number(EXPECTED_ACCESS_NUMBER).and_then(AccessNumber::new),
+            current_phase: phase(CURRENT_PHASE),
+            next_phase: phase(NEXT_PHASE),
+            oldest_phase: phase(OLDEST_PHASE),
+            resume_phase: phase(RESUME_PHASE),
+        }
+    }
+}
+
+impl RpcRefusal {
+    /// A refusal without details and with the usual retry delay of its reason.
+    #[must_use]
+    pub fn new(reason: RefusalReason, message: impl Into<String>) -> Self {
+        let retry_after = reason.retry_after();
+        Self { reason, message: message.into(), details: RefusalDetails::default(), retry_after }
+    }
+
+    /// A bug of the server. The cause belongs in the log of the server, not in the answer.
+    #[must_use]
+    pub fn internal() -> Self {
+        Self::new(RefusalReason::Internal, "internal error")
+    }
+
+    /// With these details.
+    #[must_use]
+    pub fn with_details(self, details: RefusalDetails) -> Self {
+        Self { details, ..self }
+    }
+
+    /// With another retry delay than the usual one of its reason.
+    #[must_use]
+    pub fn with_retry_after(self, delay: Duration) -> Self {
+        Self { retry_after: Some(delay), ..self }
+    }
+
+    /// The status of the refused call: code, message, `ErrorInfo`, and `RetryInfo` if waiting may help.
+    #[must_use]
+    pub fn to_status(&self) -> Status {
+        let mut details = ErrorDetails::new();
+        details.set_error_info(self.reason.name(), ERROR_DOMAIN, self.details.to_metadata());
+        if self.retry_after.is_some() {
+            details.set_retry_info(self.retry_after);
+        }
+        Status::with_error_details(self.reason.code(), self.message.as_str(), details)
+    }
+
+    /// The refusal that a status carries; `None` if the status is not from this service, for example because the
+    /// connection broke.
+    #[must_use]
+    pub fn from_status(status: &Status) -> Option<Self> {
+        let info = status.get_details_error_info().filter(|info| info.domain == ERROR_DOMAIN)?;
+        Some(Self {
+            reason: RefusalReason::from_name(&info.reason).unwrap_or(RefusalReason::Unspecified),
+            message: status.message().to_owned(),
+            details: RefusalDetails::from_metadata(&info.metadata),
+            retry_after: status.get_details_retry_info().and_then(|retry| retry.retry_delay),
+        })
+    }
+
+    /// The frame on Attach that refuses the access with this number, or without a number a Hello or a Decision. Of the
+    /// details only the expected access number has a field there.
+    #[must_use]
+    pub fn to_frame(&self, channel: u32, number: Option<AccessNumber>) -> v1::Refusal {
+        v1::Refusal {
+            channel,
+            access_number: number.map_or(0, AccessNumber::get),
+            code: self.reason.code().into(),
+            reason: self.reason.into(),
+            message: self.message.clone(),
+            expected_access_number: self.details.expected_access_number.map_or(0, AccessNumber::get),
+            retry_after: self.retry_after.map(duration_to_wire),
+        }
+    }
+
+    /// The refusal of a frame on Attach. Ignores a retry delay that is no duration.
+    #[must_use]
+    pub fn from_frame(frame: &v1::Refusal) -> Self {
+        let expected_access_number = AccessNumber::new(frame.expected_access_number);
+        let retry_after = frame.retry_after.as_ref();
+        Self {
+            reason: frame.reason(),
+            message: frame.message.clone(),
+            details: RefusalDetails { expected_access_number, ..RefusalDetails::default() },
+            retry_after: retry_after.and_then(|delay| duration_from_wire("retry_after", delay).ok()),
+        }
+    }
+}
+
+impl From<RpcRefusal> for Status {
+    fn from(refusal: RpcRefusal) -> Self {
+        refusal.to_status()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tonic::Code;
+
+    fn details() -> RefusalDetails {
+        RefusalDetails {
+            expected_access_number: AccessNumber::new(7),
+            current_phase: Phase::new(1),
+            next_phase: Phase::new(2),
+            oldest_phase: Phase::new(u64::MAX),
+            resume_phase: Phase::new(4),
+        }
+    }
+
+    /// It is the error type of almost every function of a server, so moving one has to be cheap.
+    #[test]
+    fn a_refusal_is_small() {
+        assert!(size_of::<RpcRefusal>() <= 88, "{}", size_of::<RpcRefusal>());
+    }
+
+    #[test]
+    fn every_reason_reads_back_from_a_status() {
+        for reason in RefusalReason::all() {
+            let refusal = RpcRefusal::new(reason, "why").with_details(details());
+            for refusal in [refusal.clone(), refusal.with_retry_after(Duration::from_millis(1500))] {
+                let status = refusal.to_status();
+                assert_eq!(status.code(), reason.code());
+                assert_eq!(RpcRefusal::from_status(&status), Some(refusal));
+            }
+        }
+    }
+
+    #[test]
+    fn every_reason_reads_back_from_a_frame() {
+        for reason in RefusalReason::all() {
+            let expected_access_number = AccessNumber::new(7);
+            let refusal = RpcRefusal::new(reason, "why")
+                .with_details(RefusalDetails { expected_access_number, ..RefusalDetails::default() });
+            let frame = refusal.to_frame(3, AccessNumber::new(9));
+            assert_eq!((frame.channel, frame.access_number), (3, 9));
+            assert_eq!(Code::from_i32(frame.code), reason.code());
+            assert_eq!(RpcRefusal::from_frame(&frame), refusal);
+        }
+    }
+
+    #[test]
+    fn a_status_of_another_domain_is_no_refusal() {
+        assert_eq!(RpcRefusal::from_status(&Status::unavailable("connection reset")), None);
+        let details = ErrorDetails::with_error_info("DRAINING", "another.v1", HashMap::new());
+        let foreign = Status::with_error_details(Code::Unavailable, "theirs", details);
+        assert_eq!(RpcRefusal::from_status(&foreign), None);
+    }
+
+    #[test]
+    fn an_unknown_reason_may_have_happened_and_is_not_retried() {
+        let details = ErrorDetails::with_error_info("FROM_THE_FUTURE", ERROR_DOMAIN, HashMap::new());
+        let status = Status::with_error_details(Code::Aborted, "new", details);
+        let refusal = RpcRefusal::from_status(&status).unwrap();
+        assert_eq!(refusal.reason, RefusalReason::Unspecified);
+        assert!(refusal.reason.may_have_happened() && !refusal.reason.may_retry());
+        let frame = v1::Refusal { reason: 1_000, ..Default::default() };
+        assert_eq!(RpcRefusal::from_frame(&frame).reason, RefusalReason::Unspecified);
+    }
+
+    #[test]
+    fn an_internal_error_does_not_tell_its_cause() {
+        let status = RpcRefusal::internal().to_status();
+        assert_eq!((status.code(), status.message()), (Code::Internal, "internal error"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_in_the_details_of_a_status_can_panic(bytes: Vec<u8>) {
+            let status = Status::with_details(Code::Unknown, "?", bytes.into());
+            prop_assert_eq!(RpcRefusal::from_status(&status), None);
+        }
+
+        #[test]
+        fn no_retry_delay_of_a_frame_can_panic(seconds: i64, nanos: i32) {
+            let retry_after = Some(prost_types::Duration { seconds, nanos });
+            let refusal = RpcRefusal::from_frame(&v1::Refusal { retry_after, ..Default::default() });
+            let is_one = seconds >= 0 && (0..1_000_000_000).contains(&nanos);
+            prop_assert_eq!(refusal.retry_after.is_some(), is_one);
+        }
+    }
+}

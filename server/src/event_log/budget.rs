@@ -1,0 +1,125 @@
+//! How much memory the event logs of all instances take together.
+//!
+//! Each log has a bound of its own in events, but a server has many instances, and values differ in size. So the bytes of
+//! all logs are counted too. Above the budget a log that grows drops its own oldest events until it holds no more than
+//! its share, the budget divided by the number of logs. So no instance loses events because of another's, unless it holds
+//! more than every instance may.
+//!
+//! A log that does not grow any more keeps what it has, which was a share of fewer logs. So in the worst case the logs
+//! hold, one after the other, the budget, a half of it, a third, ...: k logs at most 1 + ln k times the budget, which is
+//! 16 times for two million of them. Only a client that fills logs on purpose exceeds the budget at all.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    limit: usize,
+    held: AtomicUsize,
+    logs: AtomicUsize,
+}
+
+impl Budget {
+    /// An empty budget of so many bytes.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit, held: AtomicUsize::new(0), logs: AtomicUsize::new(0) }
+    }
+
+    /// What each log may hold while the budget is exceeded; `None`: it is not.
+    fn share(&self) -> Option<usize> {
+        let exceeded = self.held.load(Ordering::Relaxed) > self.limit;
+        exceeded.then(|| self.limit / self.logs.load(Ordering::Relaxed).max(1))
+    }
+
+    /// Counts a log that does not grow any more and holds so many bytes.
+    pub(super) fn hold(&self, bytes: usize) {
+        self.held.fetch_add(bytes, Ordering::Relaxed);
+        self.logs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A log that does not grow any more holds so many bytes less.
+    pub(super) fn shrink(&self, bytes: usize) {
+        self.held.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// A log that does not grow any more is dropped, with the bytes that it held.
+    pub(super) fn release(&self, bytes: usize) {
+        self.shrink(bytes);
+        self.logs.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    pub(super) fn logs(&self) -> usize {
+        self.logs.load(Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+}
+
+/// What one log holds of a budget.
+#[derive(Debug)]
+pub(super) struct Holding {
+    budget: Arc<Budget>,
+    bytes: usize,
+    /// The bytes that the budget has been told of.
+    reported: usize,
+}
+
+impl Holding {
+    /// All tasks share the budget, so a log reports to it only when so many bytes have changed.
+    const GRAIN: usize = 4 * 1024;
+
+    pub(super) fn new(budget: Arc<Budget>) -> Self {
+        budget.logs.fetch_add(1, Ordering::Relaxed);
+        Self { budget, bytes: 0, reported: 0 }
+    }
+
+    pub(super) fn add(&mut self, bytes: usize) {
+        self.bytes += bytes;
+    }
+
+    pub(super) fn remove(&mut self, bytes: usize) {
+        self.bytes -= bytes;
+    }
+
+    /// Holds nothing any more. Returns the budget.
+    pub(super) fn release(&mut self) -> Arc<Budget> {
+        self.budget.held.fetch_sub(self.reported, Ordering::Relaxed);
+        (self.bytes, self.reported) = (0, 0);
+        self.budget.clone()
+    }
+
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Reports to the budget if the difference is large enough; true if the log holds more than it may.
+    pub(super) fn settle(&mut self) -> bool {
+        if self.bytes.abs_diff(self.reported) >= Self::GRAIN {
+            let held = &self.budget.held;
+            match self.bytes.checked_sub(self.reported) {
+                Some(more) => held.fetch_add(more, Ordering::Relaxed),
+                None => held.fetch_sub(self.reported - self.bytes, Ordering::Relaxed),
+            };
+            self.reported = self.bytes;
+        }
+        self.is_too_much()
+    }
+
+    /// Whether the log holds more than it may.
+    pub(super) fn is_too_much(&self) -> bool {
+        self.bytes > Self::GRAIN && self.budget.share().is_some_and(|share| self.bytes > share)
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.budget.held.fetch_sub(self.reported, Ordering::Relaxed);
+        self.budget.logs.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,123 @@
+//! Reading an event log, whether it still grows or is archived.
+
+use stickycas_model::history::{Event, Recorded};
+use stickycas_model::types::Phase;
+
+use super::codec::EventDecoder;
+
+/// An event log as its readers see it.
+pub(crate) trait ReadEvents {
+    /// The index of the oldest event kept.
+    fn first(&self) -> u64;
+    /// The last phase whose step is not kept any more.
+    fn forgotten(&self) -> Option<Phase>;
+    /// The events kept, in order.
+    fn segments(&self) -> impl Iterator<Item = SegmentView<'_>>;
+
+    /// The index that the next event will have.
+    fn next_index(&self) -> u64 {
+        self.first() + self.segments().map(|segment| u64::from(segment.count)).sum::<u64>()
+    }
+
+    /// At most `limit` events from this index on. `None` if the first of them is not kept any more.
+    fn from(&self, index: u64, limit: usize) -> Option<Vec<Recorded>> {
+        let mut skip = usize::try_from(index.checked_sub(self.first())?).ok()?;
+        let mut found = Vec::new();
+        for segment in self.segments() {
+            let count = segment.count as usize;
+            if found.len() == limit {
+                break;
+            }
+            if skip < count {
+                found.extend(segment.events().skip(skip).take(limit - found.len()));
+            }
+            skip = skip.saturating_sub(count);
+        }
+        Some(found)
+    }
+
+    /// The index at which a reader begins that wants every event from `phase` on: behind the step of the last phase
+    /// before it. `None` for every event that is kept.
+    fn start_of(&self, phase: Option<Phase>) -> Result<u64, Truncated> {
+        let Some(phase) = phase else { return Ok(self.first()) };
+        match self.last_step_before(phase) {
+            // The events of that phase end somewhere before the next step. The reader has them already and knows
+            // them by their indices.
+            Some(before) => Ok(before),
+            // No event of a phase that is still to come is lost.
+            None if phase >= self.oldest_phase() => Ok(self.first()),
+            None => Err(Truncated { oldest: self.oldest_phase() }),
+        }
+    }
+
+    /// The index of the last step that is kept of a phase before this one.
+    fn last_step_before(&self, phase: Phase) -> Option<u64> {
+        let mut index = self.first();
+        let mut last = None;
+        for segment in self.segments() {
+            let steps = || {
+                let numbered = (index..).zip(segment.events());
+                numbered.filter(|(_, recorded)| step_of(&recorded.event).is_some_and(|step| step < phase))
+            };
+            match segment.last_step {
+                // Only the last such segment is decoded below.
+                Some(step) if step < phase => last = Some((index, segment)),
+                Some(_) => {
+                    if let Some((step, _)) = steps().last() {
+                        return Some(step);
+                    }
+                    break;
+                }
+                None => {}
+            }
+            index += u64::from(segment.count);
+        }
+        let (first, segment) = last?;
+        let steps =
+            (first..).zip(segment.events()).filter(|(_, recorded)| step_of(&recorded.event).is_some());
+        steps.last().map(|(index, _)| index)
+    }
+
+    /// The oldest phase from which on everything is kept.
+    fn oldest_phase(&self) -> Phase {
+        if self.first() == 0 {
+            return Phase::FIRST;
+        }
+        let segment = self.segments().find(|segment| segment.last_step.is_some());
+        match segment.and_then(|segment| segment.events().find_map(|recorded| step_of(&recorded.event))) {
+            Some(phase) => phase.next(),
+            // The next phase has not come yet, but some of the events that led to it are not kept.
+            None => self.forgotten().map_or(Phase::FIRST, Phase::next).next(),
+        }
+    }
+}
+
+/// A segment as its readers see it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SegmentView<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) count: u32,
+    /// The last phase executed in it.
+    pub(super) last_step: Option<Phase>,
+}
+
+impl SegmentView<'_> {
+    pub(super) fn events(self) -> impl Iterator<Item = Recorded> {
+        let mut reader = EventDecoder::new(self.bytes);
+        (0..self.count).map(move |_| reader.read().expect("a segment holds as many events as it says"))
+    }
+}
+
+/// The wanted events are not kept any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Truncated {
+    /// The oldest phase from which on everything is kept.
+    pub(crate) oldest: Phase,
+}
+
+pub(super) fn step_of(event: &Event) -> Option<Phase> {
+    match event {
+        Event::Stepped { phase, .. } => Some(*phase),
+        _ => None,
+    }
+}

@@ -1,0 +1,446 @@
+//! The latest events of one instance, in memory, for its watchers.
+//!
+//! The log is bounded: when it is full the oldest events make room. A reader keeps no state in the log, only the index
+//! of its next event, so a slow reader costs nothing and finds out by itself that it was too slow.
+//!
+//! Events are encoded as they come, a number of them to a segment ([`super::codec`]). When the instance has ended, its
+//! [`EventLog`] becomes an [`ArchivedLog`]: behind the last segment stands a trailer, what else is kept of the instance.
+//! The trailer is no part of the log, and the budget of all logs does not count it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use stickycas_model::compact_codec::{Decoder, Encoder};
+use stickycas_model::history::{Event, Recorded};
+use stickycas_model::types::{Phase, Time};
+
+use super::budget::{Budget, Holding};
+use super::codec::{EventDecoder, EventEncoder};
+use super::read::{ReadEvents, SegmentView, step_of};
+
+/// The number of events in a segment, unless the log may not hold four such segments. A reader decodes a segment from
+/// its beginning.
+const SEGMENT: usize = 128;
+
+/// The latest events of one instance.
+#[derive(Debug)]
+pub(crate) struct EventLog {
+    segments: VecDeque<Segment>,
+    /// The segment behind all others, to which events are added.
+    open: OpenSegment,
+    /// The index of the oldest event kept.
+    first: u64,
+    /// The last phase whose step is not kept any more.
+    forgotten: Option<Phase>,
+    /// How many events may be kept.
+    limit: usize,
+    /// How many events are kept.
+    count: usize,
+    holding: Holding,
+}
+
+/// A segment to which events are added.
+#[derive(Debug, Default)]
+struct OpenSegment {
+    writer: EventEncoder,
+    encoded: Encoder,
+    count: u32,
+    last_step: Option<Phase>,
+}
+
+impl OpenSegment {
+    fn add(&mut self, at: Time, event: &Event) {
+        self.writer.write(at, event, &mut self.encoded);
+        self.count += 1;
+        self.last_step = step_of(event).or(self.last_step);
+    }
+
+    fn view(&self) -> SegmentView<'_> {
+        SegmentView { bytes: self.encoded.bytes(), count: self.count, last_step: self.last_step }
+    }
+
+    /// Closes the segment; the next one begins.
+    fn close(&mut self) -> Segment {
+        let segment =
+            Segment { bytes: self.encoded.bytes().into(), count: self.count, last_step: self.last_step };
+        self.encoded.clear();
+        *self = Self { encoded: std::mem::take(&mut self.encoded), ..Self::default() };
+        segment
+    }
+}
+
+/// Consecutive events, encoded.
+#[derive(Debug)]
+struct Segment {
+    bytes: Box<[u8]>,
+    count: u32,
+    /// The last phase executed in it.
+    last_step: Option<Phase>,
+}
+
+impl Segment {
+    fn view(&self) -> SegmentView<'_> {
+        SegmentView { bytes: &self.bytes, count: self.count, last_step: self.last_step }
+    }
+
+    fn size(&self) -> usize {
+        size_of::<Self>() + self.bytes.len()
+    }
+}
+
+impl EventLog {
+    /// An empty log that keeps at most `limit` events, and no more bytes than its share of `budget`.
+    pub(crate) fn new(limit: usize, budget: Arc<Budget>) -> Self {
+        Self {
+            segments: VecDeque::new(),
+            open: OpenSegment::default(),
+            first: 0,
+            forgotten: None,
+            limit,
+            count: 0,
+            holding: Holding::new(budget),
+        }
+    }
+
+    /// Adds what happened at the moment `at`.
+    pub(crate) fn extend(&mut self, at: Time, events: &[Event]) {
+        let segment = SEGMENT.min(self.limit / 4).max(1);
+        for event in events {
+            let before = self.open.encoded.bytes().len();
+            self.open.add(at, event);
+            self.holding.add(self.open.encoded.bytes().len() - before);
+            self.count += 1;
+            if self.open.count as usize >= segment {
+                self.close_piece();
+            }
+            while self.count > self.limit {
+                self.forget_oldest();
+            }
+        }
+        if self.holding.settle() {
+            while self.holding.is_too_much() && self.count > 0 {
+                self.forget_oldest();
+            }
+            self.holding.settle();
+        }
+    }
+
+    fn close_piece(&mut self) {
+        self.segments.push_back(self.open.close());
+        self.holding.add(size_of::<Segment>());
+    }
+
+    fn forget_oldest(&mut self) {
+        if self.segments.is_empty() {
+            self.close_piece();
+        }
+        let Some(segment) = self.segments.pop_front() else { return };
+        self.holding.remove(segment.size());
+        self.forgotten = segment.last_step.or(self.forgotten);
+        self.first += u64::from(segment.count);
+        self.count -= segment.count as usize;
+    }
+
+    /// The instance has ended: takes everything out of the log. `trailer` writes what else is to be kept.
+    pub(crate) fn archive(&mut self, trailer: impl FnOnce(&mut Encoder)) -> ArchivedLog {
+        let OpenSegment { mut encoded, count, last_step, .. } = std::mem::take(&mut self.open);
+        let events = u32::try_from(encoded.bytes().len()).expect("a segment of events takes less than 4 GiB");
+        trailer(&mut encoded);
+        let older = (self.first > 0 || !self.segments.is_empty()).then(|| {
+            let segments = std::mem::take(&mut self.segments).into();
+            Box::new(OlderSegments { segments, first: self.first, forgotten: self.forgotten })
+        });
+        let budget = self.holding.release();
+        let archived =
+            ArchivedLog { encoded: encoded.bytes().into(), events, count, last_step, older, budget };
+        archived.budget.hold(archived.held());
+        archived
+    }
+}
+
+/// The events of an instance that has ended, and a trailer: what else is kept of the instance.
+#[derive(Debug)]
+pub(crate) struct ArchivedLog {
+    /// The last segment, and behind it the trailer.
+    encoded: Box<[u8]>,
+    /// Bytes of the segment.
+    events: u32,
+    /// Events in it.
+    count: u32,
+    last_step: Option<Phase>,
+    /// `None` if the last segment is the only one there ever was.
+    older: Option<Box<OlderSegments>>,
+    budget: Arc<Budget>,
+}
+
+#[derive(Debug)]
+struct OlderSegments {
+    segments: Vec<Segment>,
+    first: u64,
+    forgotten: Option<Phase>,
+}
+
+impl ArchivedLog {
+    /// Bytes that it takes, with the trailer.
+    #[cfg(test)]
+    pub(crate) fn size(&self) -> usize {
+        self.encoded.len() - self.events as usize + self.held()
+    }
+
+    /// Bytes that its events take.
+    fn held(&self) -> usize {
+        let older = self.older.iter().flat_map(|older| &older.segments).map(Segment::size);
+        self.events as usize + older.sum::<usize>()
+    }
+
+    /// A copy of the trailer, which is read without a lock on the instance.
+    pub(crate) fn trailer(&self) -> Trailer {
+        Trailer { encoded: self.encoded.clone(), count: self.count }
+    }
+
+    /// A log that goes on from here, of at most `limit` events.
+    pub(crate) fn reopen(&mut self, limit: usize) -> EventLog {
+        let mut open = OpenSegment::default();
+        self.last().events().for_each(|Recorded { at, event }| open.add(at, &event));
+        let budget = self.budget.clone();
+        // The budget counts one log less only when this is dropped; the new log is counted from here on.
+        self.budget.shrink(self.held());
+        let (segments, first, forgotten) = match self.older.take() {
+            Some(older) => (older.segments.into(), older.first, older.forgotten),
+            None => (VecDeque::new(), 0, None),
+        };
+        (self.encoded, self.events) = (Box::default(), 0);
+        let mut log = EventLog { segments, open, first, forgotten, ..EventLog::new(limit, budget) };
+        log.count = log.segments().map(|segment| segment.count as usize).sum();
+        let held = log.segments.iter().map(Segment::size).sum::<usize>() + log.open.encoded.bytes().len();
+        log.holding.add(held);
+        log.holding.settle();
+        log
+    }
+
+    fn last(&self) -> SegmentView<'_> {
+        SegmentView { bytes: &self.encoded, count: self.count, last_step: self.last_step }
+    }
+}
+
+/// What is kept behind the events of an [`ArchivedLog`].
+#[derive(Debug)]
+pub(crate) struct Trailer {
+    encoded: Box<[u8]>,
+    /// The number of events before it.
+    count: u32,
+}
+
+impl Trailer {
+    /// Reads the trailer from its beginning.
+    pub(crate) fn reader(&self) -> Decoder<'_> {
+        let mut events = EventDecoder::new(&self.encoded);
+        (0..self.count).for_each(|_| drop(events.read()));
+        events.into_rest()
+    }
+}
+
+impl Drop for ArchivedLog {
+    fn drop(&mut self) {
+        self.budget.release(self.held());
+    }
+}
+
+impl ReadEvents for EventLog {
+    fn first(&self) -> u64 {
+        self.first
+    }
+
+    fn forgotten(&self) -> Option<Phase> {
+        self.forgotten
+    }
+
+    fn segments(&self) -> impl Iterator<Item = SegmentView<'_>> {
+        self.segments.iter().map(Segment::view).chain([self.open.view()])
+    }
+}
+
+impl ReadEvents for ArchivedLog {
+    fn first(&self) -> u64 {
+        self.older.as_ref().map_or(0, |older| older.first)
+    }
+
+    fn forgotten(&self) -> Option<Phase> {
+        self.older.as_ref().and_then(|older| older.forgotten)
+    }
+
+    fn segments(&self) -> impl Iterator<Item = SegmentView<'_>> {
+        let older = self.older.iter().flat_map(|older| &older.segments);
+        older.map(Segment::view).chain([self.last()])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::read::Truncated;
+    use stickycas_model::types::WarpId;
+
+    use super::*;
+
+    fn stepped(phase: u64) -> Event {
+        Event::Stepped { phase: Phase::new(phase).unwrap(), warp: WarpId::FIRST, length: 0 }
+    }
+
+    fn plenty() -> Arc<Budget> {
+        Arc::new(Budget::new(usize::MAX))
+    }
+
+    fn log_of(limit: usize, phases: u64) -> EventLog {
+        let mut log = EventLog::new(limit, plenty());
+        for phase in 1..=phases {
+            log.extend(Time::ZERO, &[stepped(phase), Event::Finished]);
+        }
+        log
+    }
+
+    #[test]
+    fn a_full_log_drops_its_oldest_events() {
+        let log = log_of(4, 3);
+        assert_eq!(log.next_index(), 6);
+        assert!(log.from(1, 10).is_none());
+        let kept: Vec<Event> = log.from(2, 10).unwrap().into_iter().map(|it| it.event).collect();
+        assert_eq!(kept, [stepped(2), Event::Finished, stepped(3), Event::Finished]);
+    }
+
+    #[test]
+    fn above_the_budget_only_logs_that_grow_are_cut_to_their_share() {
+        const LIMIT: usize = 100_000;
+        let budget = Arc::new(Budget::new(LIMIT));
+        let [mut modest, mut greedy] = [(); 2].map(|()| EventLog::new(usize::MAX, budget.clone()));
+        let grow = |log: &mut EventLog| {
+            log.extend(Time::ZERO, &[const { Event::Finished }; 10]);
+            log.count
+        };
+        for _ in 0..20 {
+            grow(&mut modest);
+        }
+        let kept = modest.count;
+        for _ in 0..60_000 {
+            grow(&mut greedy);
+            assert!(budget.held() <= 2 * LIMIT, "{}", budget.held());
+        }
+        assert!(greedy.first > 0, "it has forgotten");
+        assert!(greedy.holding.bytes() >= LIMIT / 2 - 10_000, "and has its share");
+        assert_eq!(grow(&mut modest), kept + 10, "who has less than its share forgets nothing");
+        drop(greedy);
+        assert!(budget.held() <= modest.holding.bytes());
+        let archived = modest.archive(|out| out.slice(&[0; 100]));
+        drop(modest);
+        assert_eq!(budget.held(), archived.held(), "of what has ended the budget knows every byte");
+        assert_eq!(archived.size(), archived.held() + 101, "but not of what is no log");
+        drop(archived);
+        assert_eq!((budget.held(), budget.logs()), (0, 0));
+    }
+
+    #[test]
+    fn a_log_that_is_archived_and_reopened_counts_once() {
+        let budget = Arc::new(Budget::new(usize::MAX));
+        let mut log = EventLog::new(usize::MAX, budget.clone());
+        for _ in 0..3 {
+            log.extend(Time::ZERO, &[const { Event::Finished }; 300]);
+            let mut archived = log.archive(|_| ());
+            log = archived.reopen(usize::MAX);
+            drop(archived);
+            assert_eq!(budget.logs(), 1);
+        }
+        drop(log);
+        assert_eq!((budget.held(), budget.logs()), (0, 0));
+    }
+
+    #[test]
+    fn logs_that_grow_in_turn_hold_ever_smaller_shares() {
+        const LIMIT: usize = 1_000_000;
+        const RECORDS: usize = 40;
+        let budget = Arc::new(Budget::new(LIMIT));
+        let mut logs = Vec::new();
+        for number in 1..=RECORDS {
+            let mut log = EventLog::new(usize::MAX, budget.clone());
+            while log.first == 0 && log.holding.bytes() <= LIMIT {
+                log.extend(Time::ZERO, &[const { Event::Finished }; 1_000]);
+            }
+            assert!(log.holding.bytes() <= LIMIT / number + 10_000, "log {number}");
+            logs.push(log);
+        }
+        let most = LIMIT as f64 * (1.0 + (RECORDS as f64).ln()) + RECORDS as f64 * 10_000.0;
+        assert!(2 * LIMIT < budget.held() && budget.held() as f64 <= most, "{}", budget.held());
+    }
+
+    /// A log in which no two events are equal.
+    fn long(events: u64) -> EventLog {
+        let mut log = EventLog::new(usize::MAX, plenty());
+        for index in 0..events {
+            log.extend(Time::from_nanos(index), &[stepped(1 + index / 2)]);
+        }
+        log
+    }
+
+    #[test]
+    fn a_log_reads_the_same_archived_and_reopened() {
+        let segment = SEGMENT as u64;
+        for events in [0, 1, segment - 1, segment, segment + 1, 3 * segment + 7] {
+            let mut log = long(events);
+            let expected: Vec<Recorded> = (0..events)
+                .map(|index| Recorded { at: Time::from_nanos(index), event: stepped(1 + index / 2) })
+                .collect();
+            let check = |what: &dyn Fn(u64, usize) -> Option<Vec<Recorded>>| {
+                assert_eq!(what(0, usize::MAX).unwrap(), expected);
+                for start in [1, segment - 1, segment, segment + 5, 2 * segment] {
+                    let rest = expected.iter().skip(start as usize).take(200);
+                    assert!(what(start, 200).unwrap().iter().eq(rest), "from {start} of {events}");
+                }
+            };
+            check(&|index, limit| log.from(index, limit));
+            let mut archived = log.archive(|out| out.number(77_u64));
+            check(&|index, limit| archived.from(index, limit));
+            assert_eq!(archived.next_index(), events);
+            assert_eq!(archived.trailer().reader().number(), Some(77));
+            let reopened = archived.reopen(usize::MAX);
+            check(&|index, limit| reopened.from(index, limit));
+            assert_eq!((reopened.next_index(), reopened.count as u64), (events, events));
+        }
+    }
+
+    #[test]
+    fn a_phase_is_found_in_every_segment() {
+        let mut log = long(5 * SEGMENT as u64 + 9);
+        for phase in (2..5 * SEGMENT as u64 / 2).step_by(7) {
+            assert_eq!(log.start_of(Phase::new(phase)), Ok(2 * (phase - 1) - 1));
+        }
+        let archived = log.archive(|_| ());
+        assert_eq!(archived.start_of(Phase::new(100)), Ok(197));
+        assert_eq!(archived.start_of(Phase::new(100_000)), Ok(archived.next_index() - 1));
+    }
+
+    #[test]
+    fn a_reader_begins_at_the_phase_before_the_wanted_one() {
+        let log = log_of(100, 3);
+        assert_eq!(log.start_of(Phase::new(1)), Ok(0));
+        assert_eq!(log.start_of(Phase::new(3)), Ok(2));
+        assert_eq!(log.start_of(Phase::new(9)), Ok(4));
+    }
+
+    #[test]
+    fn the_oldest_phase_that_a_refusal_names_is_not_refused() {
+        for phases in [0, 3] {
+            let mut log = log_of(4, phases);
+            log.extend(Time::ZERO, &[const { Event::Finished }; 5]);
+            let Truncated { oldest } = log.start_of(Phase::new(phases + 1)).unwrap_err();
+            assert_eq!(oldest, Phase::new(phases + 2).unwrap());
+            assert_eq!(log.start_of(Some(oldest)), Ok(log.next_index() - 4));
+        }
+    }
+
+    #[test]
+    fn a_phase_that_is_not_kept_is_refused_with_the_oldest_kept() {
+        let log = log_of(4, 3);
+        let oldest = Phase::new(3).unwrap();
+        assert_eq!(log.start_of(Phase::new(1)), Err(Truncated { oldest }));
+        assert_eq!(log.start_of(Phase::new(2)), Err(Truncated { oldest }));
+        assert_eq!(log.start_of(Some(oldest)), Ok(2));
+    }
+}

@@ -1,0 +1,69 @@
+//! What all instances share: the commit log, the timers, the limits, and the memory that they may take together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use super::timers::Timers;
+use crate::commit_log::CommitLog;
+use crate::event_log::Budget;
+use crate::limits::Limits;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(super) limits: Limits,
+    pub(super) log: Arc<dyn CommitLog>,
+    pub(super) timers: Timers,
+    /// The memory that all event logs may take together.
+    pub(super) event_budget: Arc<Budget>,
+    /// Bytes that live instances may come to take beyond what they may take once they have ended.
+    reserved: AtomicUsize,
+    watchers: AtomicU64,
+}
+
+/// Names one Watch stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WatcherId(u64);
+
+impl Context {
+    pub(super) fn new(limits: Limits, log: Arc<dyn CommitLog>) -> Arc<Self> {
+        let event_budget = Arc::new(Budget::new(limits.record_bytes));
+        Arc::new(Self {
+            limits,
+            log,
+            timers: Timers::default(),
+            event_budget,
+            reserved: AtomicUsize::new(0),
+            watchers: AtomicU64::new(0),
+        })
+    }
+
+    /// Bytes reserved now.
+    pub(super) fn reserved(&self) -> usize {
+        self.reserved.load(Ordering::Relaxed)
+    }
+
+    /// Reserves so many bytes.
+    pub(super) fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
+        self.reserved.fetch_add(bytes, Ordering::Relaxed);
+        Reservation { context: self.clone(), bytes }
+    }
+
+    /// The id of a new watcher.
+    pub(super) fn next_watcher(&self) -> WatcherId {
+        WatcherId(self.watchers.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Bytes that an instance may come to take while it is live; given back when dropped.
+#[derive(Debug)]
+pub(super) struct Reservation {
+    context: Arc<Context>,
+    bytes: usize,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.context.reserved.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}

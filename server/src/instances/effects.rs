@@ -1,0 +1,113 @@
+//! What a step of an instance brings about, until the step is committed.
+
+use stickycas_model::history::Event;
+use stickycas_model::types::Time;
+use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1::ServerFrame;
+use tokio::sync::oneshot;
+
+use super::outbox::{Outgoing, PendingWelcome};
+use super::sessions::SessionSink;
+
+/// The effects of one step. They leave through the one exit, `Instance::commit`, in the order of the fields: the
+/// events are recorded; then everybody is told, in the order of the events; then the sender of the request.
+#[derive(Debug)]
+pub(super) struct Effects {
+    /// The time of the instance at which the machine took the step.
+    pub(super) at: Time,
+    /// What happened, in order. Answers and withdrawals among them go to the session and the waiting calls of their
+    /// process, whichever these are when the effects leave.
+    pub(super) events: Vec<Event>,
+    /// A session that opens with the `Session` event among the events, and its welcome.
+    pub(super) session: Option<(SessionSink, Box<PendingWelcome>)>,
+    /// The frame with which the request is answered on its session.
+    pub(super) reply: Option<(SessionSink, Outgoing)>,
+    /// When the machine must be told that time has passed; `None`: time alone changes nothing.
+    pub(super) deadline: Option<Time>,
+    /// Unary calls that tell something that follows from the steps up to this one.
+    pub(super) commit_waiters: Vec<oneshot::Sender<Result<(), Box<RpcRefusal>>>>,
+}
+
+/// Resolves when a step is committed, or refused by the log.
+pub(super) type CommitReceiver = oneshot::Receiver<Result<(), Box<RpcRefusal>>>;
+
+impl Effects {
+    /// No effects yet of a step at this time. `events`: an empty buffer.
+    pub(super) fn new(at: Time, events: Vec<Event>) -> Self {
+        Self { at, events, session: None, reply: None, deadline: None, commit_waiters: Vec::new() }
+    }
+
+    /// Resolves when the effects leave.
+    pub(super) fn commit_receiver(&mut self) -> CommitReceiver {
+        let (sender, receiver) = oneshot::channel();
+        self.commit_waiters.push(sender);
+        receiver
+    }
+
+    /// The log refuses the step: whoever waits for its effects is told why they will not come.
+    pub(super) fn refuse(self, why: &RpcRefusal) {
+        let sinks = [self.session.map(|(sink, _)| sink), self.reply.map(|(sink, _)| sink)];
+        for sink in sinks.into_iter().flatten() {
+            sink.outbox.push(why.to_frame(sink.channel, None));
+        }
+        for waiter in self.commit_waiters {
+            let _ = waiter.send(Err(Box::new(why.clone())));
+        }
+    }
+
+    /// Answers the request with any frame.
+    pub(super) fn reply(&mut self, to: &SessionSink, frame: impl Into<ServerFrame>) {
+        self.reply_outgoing(to, Outgoing::Frame(Box::new(frame.into())));
+    }
+
+    /// Answers the request.
+    pub(super) fn reply_outgoing(&mut self, to: &SessionSink, frame: Outgoing) {
+        self.reply = Some((to.clone(), frame));
+    }
+}
+
+/// A value that follows from a step and may leave the server only when the step is committed.
+#[derive(Debug)]
+#[must_use = "the value is reached through `committed`"]
+pub(crate) struct Uncommitted<T> {
+    value: T,
+    /// `None`: the step is committed already.
+    commit: Option<CommitReceiver>,
+}
+
+impl<T> Uncommitted<T> {
+    /// A value, and what tells that its step is committed.
+    pub(super) fn new(value: T, commit: Option<CommitReceiver>) -> Self {
+        Self { value, commit }
+    }
+
+    /// The value before its step is committed, for what stays inside the server, such as its counters.
+    pub(crate) fn peek(&self) -> &T {
+        &self.value
+    }
+
+    #[cfg(test)]
+    pub(super) fn into_inner(self) -> T {
+        self.value
+    }
+
+    /// Another value that follows from this one.
+    pub(crate) fn map<U>(self, map: impl FnOnce(T) -> U) -> Uncommitted<U> {
+        Uncommitted { value: map(self.value), commit: self.commit }
+    }
+
+    /// Waits for the commit and returns the value.
+    ///
+    /// # Errors
+    /// The reason that the log gives if it refuses the step: nobody knows whether the step took place.
+    pub(crate) async fn committed(self) -> Result<T, RpcRefusal> {
+        match self.commit {
+            None => Ok(self.value),
+            Some(commit) => match commit.await {
+                Ok(Ok(())) => Ok(self.value),
+                Ok(Err(refused)) => Err(*refused),
+                Err(_) => Err(RpcRefusal::internal()),
+            },
+        }
+    }
+}

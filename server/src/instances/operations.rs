@@ -1,0 +1,247 @@
+//! The operations of an instance that clients ask for. Each is one step, see [`Instance`], or none if the instance is
+//! gone.
+
+use std::time::Instant;
+
+use stickycas_model::access::{Access, Answer, Refusal};
+use stickycas_model::history::{Offence, OffenceKind};
+use stickycas_model::machine::{Admission, State};
+use stickycas_model::types::{ProcessId, SessionId, Time, Value};
+use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1::RefusalReason;
+
+use super::completed_access::CompletedAccess;
+use super::effects::{Effects, Uncommitted};
+use super::instance::Instance;
+use super::lifecycle::Lifecycle;
+use super::live::Live;
+use super::outbox::{Outgoing, PendingWelcome};
+use super::sessions::SessionSink;
+use super::waiters::{TooManyWaiters, Waiter};
+use crate::quota::OffenceSink;
+
+/// A session that was opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionOpened {
+    pub(crate) session: SessionId,
+    /// Whether it replaces an open session.
+    pub(crate) replaces: bool,
+}
+
+/// An access on a stream that was not refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Submitted {
+    /// It is new.
+    New,
+    /// It came before (F8b).
+    Repeated,
+}
+
+/// An access that came with a unary call.
+#[derive(Debug)]
+pub(crate) struct UnaryAccess {
+    pub(crate) answer: UnaryAnswer,
+    /// Whether it came before (F8b).
+    pub(crate) repeated: bool,
+}
+
+/// How a unary call comes to its answer.
+#[derive(Debug)]
+pub(crate) enum UnaryAnswer {
+    /// The answer, or the refusal, is known.
+    Known(Uncommitted<Result<CompletedAccess, RpcRefusal>>),
+    /// The answer will come when the access is executed and its phase committed.
+    Waiting(Waiter),
+}
+
+impl Instance {
+    /// Opens a session whose answers go to `sink` from now on, the welcome first (F8e).
+    ///
+    /// # Errors
+    /// Why the hello was refused, which the client is told on `sink`.
+    pub(crate) fn hello(
+        &self,
+        process: ProcessId,
+        incarnation: u64,
+        sink: &SessionSink,
+        at: Instant,
+    ) -> Result<SessionOpened, RefusalReason> {
+        self.session_step(sink, None, at, |live, now, effects| {
+            let welcome = live.machine.hello(now, process, incarnation, &mut effects.events)?;
+            let opened =
+                SessionOpened { session: welcome.session, replaces: live.sessions.has_open(process) };
+            let welcome = PendingWelcome::new(sink.channel, process, welcome, &self.config);
+            effects.session = Some((sink.clone(), Box::new(welcome)));
+            Ok(opened)
+        })
+    }
+
+    /// Takes an access that came on a session at this moment. Its answer goes to the process's newest session.
+    ///
+    /// # Errors
+    /// Why the access was refused, which the client is told on `sink`.
+    pub(crate) fn access(
+        &self,
+        access: Access,
+        sink: &SessionSink,
+        at: Instant,
+    ) -> Result<Submitted, RefusalReason> {
+        let number = access.number;
+        self.session_step(sink, Some(number), at, |live, now, effects| {
+            let (submitted, answered) = match live.machine.access(now, access, &mut effects.events)? {
+                Admission::Accepted => return Ok(Submitted::New),
+                Admission::AlreadyWaiting => return Ok(Submitted::Repeated),
+                Admission::AnsweredBefore { phase, answer } => {
+                    (Submitted::Repeated, live.completed(Some(phase), answer))
+                }
+                Admission::ReadOutsidePhases(read) => {
+                    (Submitted::New, live.completed(None, Answer::Read(read)))
+                }
+            };
+            effects.reply_outgoing(sink, Outgoing::Answer(sink.channel, number, answered));
+            Ok(submitted)
+        })
+    }
+
+    /// Takes an access that came with a unary call.
+    pub(crate) fn call(&self, access: Access) -> UnaryAccess {
+        let (process, number) = (access.process, access.number);
+        let inner = &mut *self.lock();
+        let outcome = self.step(inner, Instant::now(), |live, now, effects| {
+            let repeated = match live.machine.access(now, access, &mut effects.events)? {
+                Admission::Accepted => false,
+                Admission::AlreadyWaiting => true,
+                Admission::AnsweredBefore { phase, answer } => {
+                    return Ok((Ok(live.completed(Some(phase), answer)), true));
+                }
+                Admission::ReadOutsidePhases(read) => {
+                    return Ok((Ok(live.completed(None, Answer::Read(read))), false));
+                }
+            };
+            // The answer may be among the events of this step already, which are told after this.
+            match live.waiters.add(process, number) {
+                Ok(waiter) => Ok((Err(waiter), repeated)),
+                Err(TooManyWaiters) => Err(self.too_many_waiters(process, live, now, effects)),
+            }
+        });
+        let (known, repeated) = match outcome.unwrap_or_else(|gone| Err(*gone)) {
+            Ok((Err(waiter), repeated)) => {
+                return UnaryAccess { answer: UnaryAnswer::Waiting(waiter), repeated };
+            }
+            Ok((Ok(completed), repeated)) => (Ok(completed), repeated),
+            Err(refused) => (Err(refused), false),
+        };
+        let known = Uncommitted::new(known, inner.commit_receiver());
+        UnaryAccess { answer: UnaryAnswer::Known(known), repeated }
+    }
+
+    /// Refuses a call because as many wait for its access as may, which is an offence (B2).
+    fn too_many_waiters(
+        &self,
+        process: ProcessId,
+        live: &mut Live,
+        now: Time,
+        effects: &mut Effects,
+    ) -> RpcRefusal {
+        let limits = &self.context.limits;
+        let why = format!("{} calls wait for this access, as many as may", limits.callers_per_access);
+        let (kind, detail) = (OffenceKind::QuotaExceeded, why.clone());
+        let offence = Offence { process, kind, number: None, phase: None, detail };
+        live.machine.file_offence(now, offence, &mut effects.events);
+        RpcRefusal::new(RefusalReason::TooManyWaiting, why).with_retry_after(limits.retry_after)
+    }
+
+    /// A process reports its decision on a session and leaves (F10), unless a newer session has replaced this one (F8f).
+    ///
+    /// # Errors
+    /// Why the decision was refused, which the client is told on `sink`.
+    pub(crate) fn decide(
+        &self,
+        process: ProcessId,
+        session: SessionId,
+        value: Value,
+        sink: &SessionSink,
+        at: Instant,
+    ) -> Result<(), RefusalReason> {
+        self.session_step(sink, None, at, |live, now, effects| {
+            if !live.sessions.is_open(process, session) {
+                let current = live.machine.member(process).session;
+                return Err(RpcRefusal::from(&Refusal::OlderSession { given: session, current }));
+            }
+            live.machine.decide(now, process, value, &mut effects.events)?;
+            effects.reply_outgoing(sink, Outgoing::Decided(sink.channel));
+            Ok(())
+        })
+    }
+
+    /// A process reports its decision by a unary call and leaves (F10).
+    pub(crate) fn call_decide(
+        &self,
+        process: ProcessId,
+        value: Value,
+    ) -> Uncommitted<Result<(), RpcRefusal>> {
+        self.unary_step(|live, now, effects| {
+            live.machine.decide(now, process, value, &mut effects.events)?;
+            Ok(())
+        })
+    }
+
+    /// Files an offence of a message that was refused before it came to the machine (B2).
+    pub(crate) fn file_offence(&self, offence: Offence) {
+        // An instance that is gone keeps no offences.
+        let _ = self.step(&mut self.lock(), Instant::now(), |live, now, effects| {
+            live.machine.file_offence(now, offence, &mut effects.events);
+        });
+    }
+
+    /// The creator closes the instance (F10).
+    pub(crate) fn close(&self) -> Uncommitted<()> {
+        if let Lifecycle::Archived(archived) = &self.lock().lifecycle
+            && archived.state == State::Closed
+        {
+            // It need not be restored to be closed again.
+            return Uncommitted::new((), None);
+        }
+        let closed = self.unary_step(|live, now, effects| {
+            live.machine.close(now, &mut effects.events);
+            Ok(())
+        });
+        // An instance that has expired needs no closing.
+        closed.map(|_| ())
+    }
+
+    /// The stream of this session has ended. The session's accesses stay (F8a).
+    pub(crate) fn close_session(&self, process: ProcessId, session: SessionId) {
+        // Also called while a panic unwinds, and a second one would end the server.
+        let Ok(mut inner) = self.inner.lock() else { return };
+        match &mut inner.lifecycle {
+            Lifecycle::Live(live) => live.sessions.close(process, session),
+            Lifecycle::Archived(archived) => {
+                if let Some(sessions) = &mut archived.sessions {
+                    sessions.close(process, session);
+                    if sessions.is_empty() {
+                        archived.sessions = None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The server drains: unary calls find that no answer will come. Their accesses stay.
+    pub(super) fn cancel_waiters(&self) {
+        if let Ok(inner) = &mut self.inner.lock()
+            && let Lifecycle::Live(live) = &mut inner.lifecycle
+        {
+            live.waiters.cancel_all();
+        }
+    }
+}
+
+impl OffenceSink for Instance {
+    fn file_offence(&self, offence: Offence) {
+        Self::file_offence(self, offence);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! The open sessions of one instance: the channel of an Attach stream to which each process's answers go.
+
+use std::sync::Arc;
+
+use stickycas_model::types::{AccessNumber, ProcessId, SessionId};
+use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1::Replaced;
+
+use super::completed_access::CompletedAccess;
+use super::outbox::Outbox;
+
+/// One channel of one Attach stream: where the answers of a session go.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionSink {
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) channel: u32,
+}
+
+/// The open sessions of one instance.
+#[derive(Debug, Default)]
+pub(super) struct Sessions {
+    /// By process; empty until the first session opens.
+    by_process: Vec<Option<(SessionId, SessionSink)>>,
+    /// How many are open.
+    open: usize,
+}
+
+impl Sessions {
+    /// Opens a session: answers of `process` go to `sink` from now on. An older session of the process ends and is
+    /// told so (F8f). `processes` is n.
+    pub(super) fn open(&mut self, process: ProcessId, session: SessionId, sink: SessionSink, processes: u32) {
+        if self.by_process.is_empty() {
+            self.by_process.resize(processes as usize, None);
+        }
+        match self.by_process[process.index()].replace((session, sink)) {
+            None => self.open += 1,
+            Some((_, older)) => {
+                older.outbox.release_channel(older.channel);
+                older.outbox.push(Replaced { channel: older.channel, session: session.get() });
+            }
+        }
+    }
+
+    /// Closes this session, unless a newer one has replaced it.
+    pub(super) fn close(&mut self, process: ProcessId, session: SessionId) {
+        if self.is_open(process, session) {
+            self.by_process[process.index()] = None;
+            self.open -= 1;
+        }
+    }
+
+    /// Whether no session is open.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open == 0
+    }
+
+    /// Whether the process has an open session.
+    pub(super) fn has_open(&self, process: ProcessId) -> bool {
+        self.sink(process).is_some()
+    }
+
+    /// Whether this session is open and was not replaced.
+    pub(super) fn is_open(&self, process: ProcessId, session: SessionId) -> bool {
+        let open = self.by_process.get(process.index()).and_then(Option::as_ref);
+        open.is_some_and(|(open, _)| *open == session)
+    }
+
+    fn sink(&self, process: ProcessId) -> Option<&SessionSink> {
+        self.by_process.get(process.index())?.as_ref().map(|(_, sink)| sink)
+    }
+
+    /// An access was executed. `completed` is called only if the process has an open session.
+    pub(super) fn complete(
+        &self,
+        process: ProcessId,
+        number: AccessNumber,
+        completed: impl FnOnce() -> CompletedAccess,
+    ) {
+        if let Some(sink) = self.sink(process) {
+            sink.outbox.push_answer(sink.channel, number, completed());
+        }
+    }
+
+    /// A waiting access was withdrawn.
+    pub(super) fn refuse(&self, process: ProcessId, number: AccessNumber, why: &RpcRefusal) {
+        if let Some(sink) = self.sink(process) {
+            sink.outbox.push(why.to_frame(sink.channel, Some(number)));
+        }
+    }
+
+    /// Ends all sessions without telling the clients; returns the process and the sink of each.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = (ProcessId, SessionSink)> + use<> {
+        let sessions = std::mem::take(self).by_process.into_iter().enumerate();
+        sessions.filter_map(|(index, session)| Some((ProcessId::from_index(index)?, session?.1)))
+    }
+}

@@ -1,0 +1,151 @@
+//! Views of an instance: Get, List and Watch (SPEC F12, F13). They show what is committed.
+
+use std::task::Waker;
+
+use stickycas_model::machine::{Entry, Machine, MemberStatus, State, Status};
+use stickycas_model::types::{Phase, ProcessId, SessionId, Time};
+use stickycas_proto::v1;
+
+use super::archive::restore_machine;
+use super::context::WatcherId;
+use super::effects::Uncommitted;
+use super::instance::Instance;
+use super::lifecycle::Lifecycle;
+use crate::event_log::{ReadEvents as _, Truncated};
+
+/// The state of an instance, and the index of the event that comes next.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) status: Status,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) next_index: u64,
+}
+
+/// What a watcher finds.
+#[derive(Debug)]
+pub(crate) enum WatchPoll {
+    /// The next events.
+    Events(Vec<v1::Event>),
+    /// None yet; the watcher is woken when there are.
+    Pending,
+    /// The instance has ended, and every event was delivered.
+    End,
+    /// The next event is not kept any more; from this phase on every event is.
+    TooSlow(Phase),
+}
+
+impl Instance {
+    /// The status of the instance (F12), and of one of its members (F8e).
+    pub(crate) fn status(&self, process: Option<ProcessId>) -> Uncommitted<(Status, Option<MemberStatus>)> {
+        self.view(|machine, now, _| (machine.status(now), process.map(|process| machine.member(process))))
+    }
+
+    /// The state of the instance with every entry.
+    pub(crate) fn snapshot(&self) -> Uncommitted<Snapshot> {
+        self.view(|machine, now, next_index| Snapshot {
+            status: machine.status(now),
+            entries: machine.list().iter().cloned().collect(),
+            next_index,
+        })
+    }
+
+    /// Views the machine, which counts as touching the instance (F10). `view` is also given the index of the event
+    /// that comes next.
+    pub(super) fn view<T>(&self, view: impl FnOnce(&Machine, Time, u64) -> T) -> Uncommitted<T> {
+        let now = self.now();
+        let mut inner = self.lock();
+        let (trailer, next_index) = match &mut inner.lifecycle {
+            Lifecycle::Live(live) => {
+                live.touched = live.touched.max(now);
+                let viewed = view(&live.machine, now, live.next_index());
+                return Uncommitted::new(viewed, inner.commit_receiver());
+            }
+            Lifecycle::Archived(archived) => (archived.events.trailer(), archived.events.next_index()),
+        };
+        // The lock is free again while the machine is decoded.
+        drop(inner);
+        Uncommitted::new(view(&restore_machine(&trailer, &self.config), now, next_index), None)
+    }
+
+    /// Where the instance is in its life.
+    pub(crate) fn state(&self) -> Uncommitted<State> {
+        let mut inner = self.lock();
+        let state = match &inner.lifecycle {
+            Lifecycle::Live(live) => live.machine.state(),
+            Lifecycle::Archived(archived) => archived.state,
+        };
+        Uncommitted::new(state, inner.commit_receiver())
+    }
+
+    /// Whether an answer is still to come on this session.
+    pub(crate) fn owes_answer(&self, process: ProcessId, session: SessionId) -> bool {
+        // After a step has panicked no answer will come.
+        let Ok(inner) = &self.inner.lock() else { return false };
+        match &inner.lifecycle {
+            Lifecycle::Live(live) => {
+                let waits = || !live.machine.member(process).waiting.is_empty();
+                !live.uncommitted.is_empty() || (live.sessions.is_open(process, session) && waits())
+            }
+            Lifecycle::Archived(_) => false,
+        }
+    }
+
+    /// The index of the first event for a watcher that wants everything from `phase` on.
+    ///
+    /// # Errors
+    /// If events of that phase are not kept any more.
+    pub(crate) fn start_of(&self, phase: Option<Phase>) -> Result<u64, Truncated> {
+        match &self.lock().lifecycle {
+            Lifecycle::Live(live) => live.events.start_of(phase),
+            Lifecycle::Archived(archived) => archived.events.start_of(phase),
+        }
+    }
+
+    /// The id of a new watcher.
+    pub(crate) fn next_watcher(&self) -> WatcherId {
+        self.context.next_watcher()
+    }
+
+    /// The stream of this watcher has ended.
+    pub(crate) fn remove_watcher(&self, watcher: WatcherId) {
+        // Also called while a panic unwinds, and a second one would end the server.
+        if let Ok(inner) = &mut self.inner.lock()
+            && let Lifecycle::Live(live) = &mut inner.lifecycle
+        {
+            live.watchers.remove(&watcher);
+        }
+    }
+
+    /// The next committed events for a watcher, at most `limit`. If there are none yet, `waker` is woken when there are.
+    pub(crate) fn poll_events(
+        &self,
+        index: u64,
+        limit: usize,
+        watcher: WatcherId,
+        waker: &Waker,
+    ) -> WatchPoll {
+        let inner = &mut *self.lock();
+        let events = match &inner.lifecycle {
+            Lifecycle::Live(live) => live.events.from(index, limit).ok_or_else(|| live.events.oldest_phase()),
+            Lifecycle::Archived(archived) => {
+                archived.events.from(index, limit).ok_or_else(|| archived.events.oldest_phase())
+            }
+        };
+        let events = match events {
+            Ok(events) => events,
+            Err(oldest) => return WatchPoll::TooSlow(oldest),
+        };
+        let events: Vec<v1::Event> = (index..)
+            .zip(&events)
+            .map(|(index, recorded)| stickycas_proto::convert::history::event_to_wire(index, recorded))
+            .collect();
+        match &mut inner.lifecycle {
+            _ if !events.is_empty() => WatchPoll::Events(events),
+            Lifecycle::Live(live) if live.ended.is_none() && inner.gone.is_none() => {
+                live.watchers.insert(watcher, waker.clone());
+                WatchPoll::Pending
+            }
+            Lifecycle::Live(_) | Lifecycle::Archived(_) => WatchPoll::End,
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The caller as a member of an instance: which process it is there, and what becomes of a member's bad message.
+
+use std::sync::Arc;
+
+use stickycas_model::history::{Offence, OffenceKind};
+use stickycas_model::types::{AccessNumber, ProcessId};
+use stickycas_proto::convert::WireError;
+use stickycas_proto::names::InstanceId;
+use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1::RefusalReason;
+
+use super::Service;
+use crate::call_layer::Caller;
+use crate::instances::Instance;
+
+impl Service {
+    /// The instance with this id, at which the caller is about to act, and the process of it that the caller is.
+    /// `id`: `None` if the text of the request is no id.
+    pub(super) fn member(
+        &self,
+        caller: &Caller,
+        id: Option<InstanceId>,
+    ) -> Result<(Arc<Instance>, ProcessId), RpcRefusal> {
+        let id = id.ok_or_else(|| {
+            caller.account.file_offence(OffenceKind::Malformed, &WireError::InstanceId.to_string());
+            RpcRefusal::from(&WireError::InstanceId)
+        })?;
+        let instance = self.0.instances.get(id)?;
+        match instance.process_of(&caller.principal) {
+            Some(process) => {
+                caller.account.remember_instance(&instance, process);
+                Ok((instance, process))
+            }
+            None => {
+                tracing::warn!(instance = %id, principal = ?caller.principal.as_str(), "foreign identity");
+                let why = format!("{:?} is no process of instance {id}", caller.principal.as_str());
+                caller.account.file_offence(OffenceKind::ForeignIdentity, &why);
+                Err(RpcRefusal::new(RefusalReason::NotAMember, why))
+            }
+        }
+    }
+}
+
+pub(super) fn expired() -> RpcRefusal {
+    RpcRefusal::new(RefusalReason::InstanceUnknown, "the instance has expired")
+}
+
+/// Refuses the content of a member's message, which is an offence (B2).
+pub(super) fn refuse_content(
+    instance: &Instance,
+    process: ProcessId,
+    number: Option<AccessNumber>,
+    error: &WireError,
+) -> RpcRefusal {
+    let kind = match error {
+        WireError::Value { error, .. } => OffenceKind::from(*error),
+        _ => OffenceKind::Malformed,
+    };
+    instance.file_offence(Offence { process, kind, number, phase: None, detail: error.to_string() });
+    RpcRefusal::from(error)
+}

@@ -1,0 +1,139 @@
+//! The unary calls of `StickyCasService`, and the way into Attach.
+
+use std::future::ready;
+use std::pin::Pin;
+
+use stickycas_model::access::{Access, Answer};
+use stickycas_model::history::OffenceKind;
+use stickycas_model::params::Params;
+use stickycas_model::types::{AccessNumber, ProcessId};
+use stickycas_proto::attach::{self, StickyCasService};
+use stickycas_proto::convert::WireError;
+use stickycas_proto::convert::access::{access_from_append, access_from_read, value_from_wire};
+use stickycas_proto::convert::answer::append_response;
+use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1::{AppendRequest, AppendResponse, DecideRequest, DecideResponse, ReadRequest};
+use tokio_util::either::Either;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::attach::AttachStream;
+use super::membership::{expired, refuse_content};
+use super::{Service, draining};
+use crate::call_layer::Caller;
+use crate::instances::{CompletedAccess, UnaryAccess, UnaryAnswer, Waiter};
+use crate::quota::{Counter, Quota};
+use crate::transport::Connection;
+
+#[tonic::async_trait]
+impl StickyCasService for Service {
+    type AttachStream = AttachStream;
+
+    async fn attach(
+        &self,
+        request: Request<Streaming<attach::DecodedRequest>>,
+    ) -> Result<Response<AttachStream>, Status> {
+        let caller = self.caller(request.extensions())?;
+        let permit = caller.account.take(Quota::AttachStreams);
+        let permit = permit.inspect_err(|refused| {
+            caller.account.file_offence(OffenceKind::QuotaExceeded, &refused.message)
+        })?;
+        let connection = request.extensions().get::<Connection>().cloned();
+        Ok(Response::new(AttachStream::new(self.clone(), caller, connection, request.into_inner(), permit)))
+    }
+}
+
+impl Service {
+    /// The append is submitted when this returns; the future only waits for the answer.
+    pub(super) fn append(
+        &self,
+        caller: &Caller,
+        request: &AppendRequest,
+    ) -> impl Future<Output = Result<AppendResponse, Status>> + use<> {
+        let decode = |process, params: &Params| access_from_append(request, process, params);
+        let answer = self.answer(self.submit(caller, &request.instance_id, request.access_number, decode));
+        async move {
+            let CompletedAccess { phase, answer, .. } = answer.await?;
+            match answer {
+                Answer::Append(answer) => Ok(append_response(phase, answer)),
+                Answer::Read(_) => Err(RpcRefusal::internal().into()),
+            }
+        }
+    }
+
+    /// As [`Self::append`].
+    pub(super) fn read(
+        &self,
+        caller: &Caller,
+        request: &ReadRequest,
+    ) -> impl Future<Output = Result<CompletedAccess, RpcRefusal>> + use<> {
+        let decode = |process, _: &Params| access_from_read(request, process);
+        self.answer(self.submit(caller, &request.instance_id, request.access_number, decode))
+    }
+
+    /// The decision is submitted when this returns; the future only waits for the commit.
+    pub(super) fn decide(
+        &self,
+        caller: &Caller,
+        request: &DecideRequest,
+    ) -> impl Future<Output = Result<DecideResponse, Status>> + use<> {
+        let decide = || {
+            let (instance, process) = self.member(caller, request.instance_id.parse().ok())?;
+            let value = value_from_wire("value", &request.value, instance.params())
+                .map_err(|error| refuse_content(&instance, process, None, &error))?;
+            Ok::<_, RpcRefusal>(instance.call_decide(process, value))
+        };
+        let decided = decide();
+        async move {
+            Box::pin(decided?.committed()).await??;
+            Ok(DecideResponse {})
+        }
+    }
+
+    /// Hands one access to its instance, in one step. A call that is cancelled while the access waits loses the answer
+    /// and not the access (F8a).
+    fn submit(
+        &self,
+        caller: &Caller,
+        id: &str,
+        number: u64,
+        decode: impl FnOnce(ProcessId, &Params) -> Result<Access, WireError>,
+    ) -> Result<UnaryAnswer, RpcRefusal> {
+        let (instance, process) = self.member(caller, id.parse().ok())?;
+        let access = decode(process, instance.params())
+            .map_err(|error| refuse_content(&instance, process, AccessNumber::new(number), &error))?;
+        let UnaryAccess { answer, repeated } = instance.call(access);
+        if repeated {
+            caller.account.count(Counter::AccessRepeated);
+        }
+        Ok(answer)
+    }
+
+    /// Waits for the answer to an access. A call that waits for its phase should keep little memory, so what is rare is
+    /// boxed.
+    fn answer(
+        &self,
+        submitted: Result<UnaryAnswer, RpcRefusal>,
+    ) -> impl Future<Output = Result<CompletedAccess, RpcRefusal>> + use<> {
+        let known: Pin<Box<dyn Future<Output = _> + Send>> = match submitted {
+            Ok(UnaryAnswer::Waiting(waiter)) => return Either::Right(wait(waiter, self.0.drain.clone())),
+            Ok(UnaryAnswer::Known(known)) => Box::pin(async { known.committed().await? }),
+            Err(refused) => Box::pin(ready(Err(refused))),
+        };
+        Either::Left(known)
+    }
+}
+
+/// Waits until the access is executed.
+async fn wait(waiter: Waiter, drain: CancellationToken) -> Result<CompletedAccess, RpcRefusal> {
+    // Calls that wait are cancelled when draining begins; a call that came in between checks again.
+    if drain.is_cancelled() {
+        return Err(draining());
+    }
+    match waiter.await {
+        Ok(outcome) => outcome.map_err(|refused| *refused),
+        // The server drains, with the access still waiting.
+        Err(_) if drain.is_cancelled() => Err(draining()),
+        Err(_) => Err(expired()),
+    }
+}

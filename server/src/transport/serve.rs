@@ -1,0 +1,272 @@
+//! The accept loop and the connections that it serves.
+//!
+//! An accepted TCP connection goes through three steps in a task of its own: a handshake, HTTP/2 by hyper, and its end.
+//! tonic's server is not used: it has no limit on connections and no deadline for a handshake, tells nobody why a connection
+//! ended, and ignores TCP_NODELAY on connections that it is handed.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+use tower::{Service, ServiceExt as _};
+
+use super::connection::{Connection, UnclaimedConnections};
+use super::connection_io::ConnectionIo;
+use super::goaway::is_flood;
+use crate::limits::Limits;
+use crate::quota::{Counter, Principals};
+
+/// How long to wait after an accept failed, usually for want of file descriptors.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
+
+/// How often an idle connection gets a PING, and how long its peer has to answer.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// Serves `service` on accepted connections until `drain` is cancelled. Then the listener is closed, so that new clients are
+/// turned away and not left to wait, every connection gets a GOAWAY, and the future completes when all of them have ended.
+/// Dropping the future aborts those that are still open.
+pub(crate) async fn serve<S>(
+    listener: TcpListener,
+    service: S,
+    limits: &Limits,
+    principals: &Principals,
+    drain: CancellationToken,
+) where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
+    S::Future: Send,
+{
+    let server = Arc::new(HttpServer::new(service, limits));
+    let unclaimed = UnclaimedConnections::new(limits.unclaimed_connections, principals.clone());
+    let graceful = GracefulShutdown::new();
+    let mut connections = JoinSet::new();
+    loop {
+        let (tcp, address) = tokio::select! {
+            () = drain.cancelled() => break,
+            Some(ended) = connections.join_next() => {
+                log_panic(ended);
+                continue;
+            }
+            accepted = accept(&listener) => accepted,
+        };
+        if connections.len() >= limits.connections {
+            tracing::warn!(%address, limit = limits.connections, "connection closed: the limit is reached");
+            unclaimed.count(Counter::ConnectionRefused);
+            continue;
+        }
+        let connection = unclaimed.register();
+        // Taken before the task runs: a connection that is in its handshake when the server stops is waited for as well.
+        let watcher = graceful.watcher();
+        let task = serve_tcp(server.clone(), tcp, connection.clone(), watcher, drain.clone());
+        connection.set_task(connections.spawn(task));
+    }
+    drop(listener);
+    graceful.shutdown().await;
+    while let Some(ended) = connections.join_next().await {
+        log_panic(ended);
+    }
+}
+
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    loop {
+        match listener.accept().await {
+            Ok(accepted) => return accepted,
+            Err(error) => {
+                tracing::warn!(%error, "accept failed");
+                tokio::time::sleep(ACCEPT_BACKOFF).await;
+            }
+        }
+    }
+}
+
+/// A panic ends its connection and nothing else.
+fn log_panic(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        tracing::error!(%error, "a connection's task panicked");
+    }
+}
+
+/// One accepted connection, from its handshake to its end.
+async fn serve_tcp<S>(
+    server: Arc<HttpServer<S>>,
+    tcp: TcpStream,
+    connection: Connection,
+    watcher: Watcher,
+    drain: CancellationToken,
+) where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
+    S::Future: Send,
+{
+    if let Err(error) = tcp.set_nodelay(true) {
+        tracing::debug!(%error, "TCP_NODELAY not set");
+    }
+    let io = tokio::select! {
+        () = drain.cancelled() => return,
+        io = timeout(server.preface_timeout, handshake(tcp)) => io,
+    };
+    match io {
+        Ok(Ok(io)) => server.serve_connection(io, connection, watcher).await,
+        Ok(Err(error)) => tracing::debug!(%error, "handshake failed"),
+        Err(_) => connection.count(Counter::ConnectionSilent),
+    }
+}
+
+/// Makes of a TCP connection the byte stream that HTTP/2 is spoken on. A connection without TLS has no handshake; that of
+/// TLS belongs here, inside the deadline of the caller.
+async fn handshake(tcp: TcpStream) -> io::Result<TcpStream> {
+    Ok(tcp)
+}
+
+/// HTTP/2 as this server speaks it, and the service behind it.
+struct HttpServer<S> {
+    http: Builder<TokioExecutor>,
+    service: S,
+    preface_timeout: Duration,
+    first_call_timeout: Duration,
+}
+
+impl<S> HttpServer<S> {
+    fn new(service: S, limits: &Limits) -> Self {
+        let mut http = Builder::new(TokioExecutor::new()).http2_only();
+        http.http2()
+            .timer(TokioTimer::new())
+            .keep_alive_interval(KEEPALIVE)
+            .keep_alive_timeout(KEEPALIVE)
+            .max_pending_accept_reset_streams(limits.pending_reset_streams)
+            .max_local_error_reset_streams(limits.local_reset_streams)
+            .max_header_list_size(limits.header_bytes)
+            .max_concurrent_streams(limits.streams_per_connection);
+        let (preface_timeout, first_call_timeout) = (limits.preface_timeout, limits.first_call_timeout);
+        Self { http, service, preface_timeout, first_call_timeout }
+    }
+
+    /// Serves HTTP/2 on this byte stream, TCP or TLS, to its end. Each request carries the connection in its extensions.
+    async fn serve_connection<T>(&self, io: T, connection: Connection, watcher: Watcher)
+    where
+        S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        S::Future: Send,
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let io = ConnectionIo::new(io, connection.clone(), self.preface_timeout, self.first_call_timeout);
+        let of_request = connection.clone();
+        let service = self.service.clone().map_request(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(of_request.clone());
+            request.map(Body::new)
+        });
+        let http = self.http.serve_connection(TokioIo::new(io), TowerToHyperService::new(service));
+        if let Err(error) = watcher.watch(http).await {
+            tracing::debug!(%error, "connection failed");
+            if is_flood(&*error) {
+                connection.count(Counter::ConnectionResetFlooded);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{Ready, ready};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Context, Poll};
+
+    use http::StatusCode;
+
+    use super::*;
+
+    /// Responds 200 to a request that carries its connection, and 500 to others. A clone panics while `panics` is set.
+    #[derive(Default)]
+    struct TestService {
+        panics: Arc<AtomicBool>,
+    }
+
+    impl Clone for TestService {
+        fn clone(&self) -> Self {
+            assert!(!self.panics.load(Ordering::Relaxed), "the clone panics");
+            Self { panics: self.panics.clone() }
+        }
+    }
+
+    impl Service<Request<Body>> for TestService {
+        type Response = Response<Body>;
+        type Error = Infallible;
+        type Future = Ready<Result<Response<Body>, Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, request: Request<Body>) -> Self::Future {
+            let mut response = Response::new(Body::empty());
+            if request.extensions().get::<Connection>().is_none() {
+                *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            }
+            ready(Ok(response))
+        }
+    }
+
+    /// One request over this byte stream.
+    async fn get<T>(io: T) -> Result<StatusCode, h2::Error>
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (mut client, connection) = h2::client::handshake(io).await?;
+        tokio::spawn(connection);
+        let request = Request::get("http://server/").body(()).unwrap();
+        let (response, _) = client.send_request(request, true)?;
+        Ok(response.await?.status())
+    }
+
+    #[tokio::test]
+    async fn a_panic_ends_its_connection_and_no_other() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (limits, stop, panics) =
+            (Limits::default(), CancellationToken::new(), Arc::<AtomicBool>::default());
+        let stopped = stop.clone();
+        let service = TestService { panics: panics.clone() };
+        let serving = tokio::spawn(async move {
+            serve(listener, service, &limits, &Principals::new(&limits), stopped).await;
+        });
+        let connect = async || TcpStream::connect(address).await.unwrap();
+        panics.store(true, Ordering::Relaxed);
+        get(connect().await).await.unwrap_err();
+        panics.store(false, Ordering::Relaxed);
+        assert_eq!(get(connect().await).await.unwrap(), StatusCode::OK);
+        stop.cancel();
+        serving.await.unwrap();
+    }
+
+    /// As one of TLS would be: a byte stream that is no TCP connection.
+    #[tokio::test]
+    async fn any_byte_stream_is_served_and_carries_its_connection() {
+        let limits = Limits::default();
+        let server = HttpServer::new(TestService::default(), &limits);
+        let connection = UnclaimedConnections::new(9, Principals::new(&limits)).register();
+        let (client, io) = tokio::io::duplex(1024);
+        let graceful = GracefulShutdown::new();
+        let watcher = graceful.watcher();
+        let serving = tokio::spawn(async move { server.serve_connection(io, connection, watcher).await });
+        assert_eq!(get(client).await.unwrap(), StatusCode::OK);
+        graceful.shutdown().await;
+        serving.await.unwrap();
+    }
+}
