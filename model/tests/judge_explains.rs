@@ -1,5 +1,5 @@
-//! What the judge says of a verdict's reasons: entries and their winners, decisions and their margins, who counts
-//! in f, and the first event that shows what broke.
+//! The explanation of a verdict: entries and their winners, decisions and their margins, the processes that count in f,
+//! and the first event that shows each breach.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 mod story;
@@ -25,7 +25,7 @@ fn explained(story: &Story) -> Explanation {
 
 #[test]
 fn each_entry_has_its_winner_and_those_it_won_against() {
-    let story = Story::told("a b c d e", 2, 3);
+    let story = Story::full_run("a b c d e", 2, 3);
     let entries = explained(&story).entries;
     let won: Vec<_> = entries
         .iter()
@@ -38,7 +38,7 @@ fn each_entry_has_its_winner_and_those_it_won_against() {
 
 #[test]
 fn a_decision_comes_with_the_entries_that_it_was_made_from() {
-    let mut story = Story::told("b a b a", 1, 4);
+    let mut story = Story::full_run("b a b a", 1, 4);
     let choices = explained(&story).choices;
     let [choice] = &choices[..] else { panic!("{choices:?}") };
     assert_eq!((&choice.value, choice.processes.len()), (&value("a"), 4));
@@ -78,7 +78,7 @@ fn everybody_who_counts_in_f_is_listed_with_the_reason() {
 #[test]
 fn what_the_earliest_event_shows_comes_first_and_points_to_it() {
     // X wins beyond the bound, and process 4 is accused before anybody decides.
-    let mut story = Story::told("!X !X a b", 1, 4);
+    let mut story = Story::full_run("!X !X a b", 1, 4);
     let detail = "made up".to_owned();
     story.insert(
         6,
@@ -100,8 +100,8 @@ fn what_the_earliest_event_shows_comes_first_and_points_to_it() {
 }
 
 #[test]
-fn a_split_points_to_the_first_decision_that_differs_from_the_first() {
-    let mut story = Story::told("a a b", 1, 3);
+fn a_split_points_to_the_first_decision_that_differs() {
+    let mut story = Story::full_run("a a b", 1, 3);
     let place = story.place(1, |event| matches!(event, Event::Decided { .. }));
     story.history[place].event = Event::Decided { process: id(2), value: value("b") };
     story.report(2).decision = Some(value("b"));
@@ -112,8 +112,8 @@ fn a_split_points_to_the_first_decision_that_differs_from_the_first() {
 }
 
 #[test]
-fn a_rule_that_the_history_breaks_points_to_the_event_that_breaks_it() {
-    let mut story = Story::told("a a b", 1, 3);
+fn a_broken_rule_points_to_the_event_that_breaks_it() {
+    let mut story = Story::full_run("a a b", 1, 3);
     let place = story.place(1, |event| matches!(event, Event::Stepped { .. }));
     let Event::Stepped { phase: stepped, .. } = &mut story.history[place].event else { panic!() };
     *stepped = phase(9);
@@ -124,7 +124,7 @@ fn a_rule_that_the_history_breaks_points_to_the_event_that_breaks_it() {
 
 #[test]
 fn what_no_event_shows_comes_last() {
-    let mut story = Story::told("a a !b", 1, 3);
+    let mut story = Story::full_run("a a !b", 1, 3);
     story.expected.offences.insert(id(3), [OffenceKind::LateAppend].into());
     let broke = explained(&story).broke;
     assert_eq!(broke.last().map(|broke| broke.event), Some(None));
@@ -133,6 +133,6 @@ fn what_no_event_shows_comes_last() {
 
 #[test]
 fn of_a_run_in_which_nothing_broke_nothing_is_said_to_have() {
-    let explanation = explained(&Story::told("a a b", 1, 3));
+    let explanation = explained(&Story::full_run("a a b", 1, 3));
     assert_eq!((explanation.broke, explanation.faulty), (vec![], vec![]));
 }

@@ -12,9 +12,9 @@ use stickycas_model::types::{AccessNumber, Position, ProcessId, SessionId, Time,
 
 use story::{Story, id, phase, value};
 
-/// Six processes in three warps, nobody Byzantine; a read returns two entries.
+/// Six processes in three warps, none Byzantine; a read returns two entries.
 fn six() -> Story {
-    Story::told("a a b a b b", 2, 2)
+    Story::full_run("a a b a b b", 2, 2)
 }
 
 fn is_added(event: &Event) -> bool {
@@ -134,7 +134,7 @@ fn a_winner_that_came_second_breaks_a4() {
     story.breaks("A4");
 }
 
-/// Two processes in one warp, told as if the first come had won.
+/// Two processes in one warp, recorded as if the first that came had won.
 fn pair(arbiter: Arbiter, first: u32) -> Story {
     let mut story = Story::new("a b", 2, 1, |spec| spec.arbiter = arbiter);
     story.all_join();
@@ -190,7 +190,7 @@ fn late_append() -> Story {
 }
 
 #[test]
-fn an_append_after_the_window_that_is_told_of_the_limit_breaks_nothing() {
+fn an_append_after_the_window_is_answered_limit_reached() {
     let verdict = late_append().verdict();
     assert!(
         !verdict.reasons.iter().any(|reason| reason.contains("broken by event")),
@@ -301,7 +301,7 @@ fn patience_that_is_spent_before_its_time_breaks_f3() {
 }
 
 impl Story {
-    /// Process 1 reads in its second phase; nobody else has anything waiting.
+    /// Process 1 reads in its second phase; no other access waits.
     fn round_two_of_one(&mut self) {
         self.read(1, 0);
         self.step();
@@ -357,7 +357,7 @@ fn an_access_on_an_older_session_breaks_f8() {
 }
 
 #[test]
-fn an_answer_to_another_access_than_the_first_that_waits_breaks_f8() {
+fn an_answer_to_an_access_that_is_not_the_first_breaks_f8() {
     let mut story = Story::new("a", 1, 1, |_| {});
     story.all_join();
     story.append(1, "a");
@@ -428,7 +428,7 @@ fn an_access_withdrawn_of_a_process_that_stays_breaks_f10() {
 
 #[test]
 fn an_access_after_the_decision_breaks_f10() {
-    let mut story = Story::told("a a", 1, 2);
+    let mut story = Story::full_run("a a", 1, 2);
     story.remove(0, |event| *event == Event::Finished);
     story.read(1, 0);
     story.breaks("F10");

@@ -1,4 +1,4 @@
-//! Simulated runs before the judge: inside the bound nothing breaks, whoever is Byzantine and however
+//! The judge of simulated runs: inside the bound nothing breaks, whichever processes are Byzantine and in whatever order
 //! accesses arrive.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
@@ -91,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn one_simulator_for_many_runs_finds_without_their_histories_what_the_judge_finds_in_them(
+    fn the_streaming_judge_agrees_with_the_judge_of_histories(
         plans in prop::collection::vec((plans(), any::<bool>()), 1..6)
     ) {
         let mut simulator = sim::Simulator::new(&plans[0].0);

@@ -121,7 +121,7 @@ fn without_a_promise_an_undecided_process_is_outside() {
 }
 
 #[test]
-fn an_unanswered_access_breaks_termination_in_an_open_window_too() {
+fn an_unanswered_access_breaks_it_in_an_open_window_too() {
     let mut story = Story::new("a a a", 1, 3, |spec| spec.append_window = AppendWindow::Open);
     give_up(&mut story, Some(2));
     story.is(

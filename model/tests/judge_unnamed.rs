@@ -1,5 +1,5 @@
-//! A culprit whose offence the server did not file: it is seen at work all the same, and the run is a violation
-//! (SPEC B2). What shows a process at work must therefore never be the record of its offence.
+//! An attacker whose offence the server did not file is detected all the same, and the run is a violation (SPEC B2). So no
+//! attack may be detected by the record of its offence.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ fn judged(
     })
 }
 
-/// All are named whose offence is on record, and where one's is not, it is found to have got away.
+/// Attackers whose offence is on record are named, the others are not.
 fn check(verdict: &Verdict, kind: OffenceKind, all_on_record: bool, at: &str) {
     let [first, second] = culprits();
     assert_eq!(verdict.culprits, [first, second], "{at}");
@@ -85,7 +85,7 @@ fn is_offence_of(recorded: &Recorded, process: ProcessId) -> bool {
 fn whoever_appends_nothing_and_is_not_filed_is_unnamed() {
     let [_, second] = culprits();
     let mixed = "mixed(collude=0, mimic=b)";
-    // Of those who mix, a run in which both draw the empty append.
+    // Of `mixed`, a run in which both draw the empty append.
     let both_empty = |seed: &u64| {
         let cast = cast(&Role::Byzantine(mixed.parse().unwrap()));
         let (params, all) = (Params::try_new(ParamsSpec::new(7, 1, 3)).unwrap(), culprits().into());

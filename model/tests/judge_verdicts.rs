@@ -1,4 +1,4 @@
-//! What the judge makes of a run whose history keeps every rule (SPEC V1 to V5, B3, D1 to D3, section 9).
+//! Verdicts on runs whose history keeps every rule (SPEC V1 to V5, B3, D1 to D3, section 9).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 mod story;
@@ -14,8 +14,8 @@ use stickycas_model::process::{ProcessEnd, Report};
 use story::{Story, id, phase, value, values};
 
 #[test]
-fn a_decision_that_is_not_the_mode_of_what_was_read_is_a_violation() {
-    let mut story = Story::told("a a b", 1, 3);
+fn a_decision_that_is_not_the_mode_is_a_violation() {
+    let mut story = Story::full_run("a a b", 1, 3);
     let place = story.place(2, |event| matches!(event, Event::Decided { .. }));
     story.history[place].event = Event::Decided { process: id(3), value: value("b") };
     story.report(3).decision = Some(value("b"));
@@ -27,29 +27,29 @@ fn a_decision_that_is_not_the_mode_of_what_was_read_is_a_violation() {
 
 #[test]
 fn a_decision_from_a_part_of_the_sealed_list_is_a_violation() {
-    let mut story = Story::told("a a b", 1, 3);
+    let mut story = Story::full_run("a a b", 1, 3);
     story.report(3).from.pop();
     story.is(Outcome::Violation, "D1: process 3 decided from 2 of 3 entries");
 }
 
 #[test]
 fn having_read_what_the_list_does_not_hold_is_a_violation() {
-    let mut story = Story::told("a a b", 1, 3);
+    let mut story = Story::full_run("a a b", 1, 3);
     story.report(3).from = values("a b a");
     story.is(Outcome::Violation, "R2: what process 3 read is not a prefix of the list");
 }
 
 #[test]
-fn another_decision_on_record_than_the_process_reports_is_a_violation() {
-    let mut story = Story::told("a a b", 1, 3);
+fn a_decision_on_record_that_differs_is_a_violation() {
+    let mut story = Story::full_run("a a b", 1, 3);
     let place = story.place(0, |event| matches!(event, Event::Decided { .. }));
     story.history[place].event = Event::Decided { process: id(1), value: value("b") };
     story.is(Outcome::Violation, "D3: process 1 decided a, and b is on record");
 }
 
 #[test]
-fn a_decision_that_the_server_took_and_has_no_record_of_is_a_violation() {
-    let mut story = Story::told("a a b", 1, 3);
+fn an_accepted_decision_without_a_record_is_a_violation() {
+    let mut story = Story::full_run("a a b", 1, 3);
     story.remove(2, |event| matches!(event, Event::Decided { .. }));
     story.remove(0, |event| *event == Event::Finished);
     let says = "D3: process 3 decided a, the server took its report, and has no record of it";
@@ -63,8 +63,8 @@ fn a_decision_that_the_server_took_and_has_no_record_of_is_a_violation() {
 }
 
 #[test]
-fn a_process_restarted_after_its_decision_need_not_know_what_it_read() {
-    let mut story = Story::told("a a b", 1, 3);
+fn a_process_restarted_after_its_decision_has_no_entries() {
+    let mut story = Story::full_run("a a b", 1, 3);
     let report = story.report(3);
     (report.from, report.phase) = (Vec::new(), None);
     assert_eq!(story.is_valid().decisions[&id(3)].phase, Some(phase(6)));
@@ -140,7 +140,7 @@ fn a_read_that_an_earlier_life_took_along_moves_the_bound() {
 }
 
 #[test]
-fn a_process_that_had_all_its_accesses_and_did_not_decide_breaks_termination() {
+fn all_accesses_without_a_decision_break_termination() {
     let mut story = second_reads_in_round(3);
     story.report(1).phase = Some(phase(2));
     story.remove(0, |event| matches!(event, Event::Decided { .. }));
@@ -151,8 +151,8 @@ fn a_process_that_had_all_its_accesses_and_did_not_decide_breaks_termination() {
 }
 
 #[test]
-fn nothing_to_decide_breaks_termination_when_a_correct_process_was_punctual() {
-    let mut story = Story::told("a a", 1, 2);
+fn nothing_to_decide_breaks_a_promised_termination() {
+    let mut story = Story::full_run("a a", 1, 2);
     let report = story.report(2);
     (report.decision, report.ended) = (None, ProcessEnd::NothingToDecide);
     story.is(Outcome::Violation, "termination was promised and broke: process 2 found nothing to decide");
@@ -200,7 +200,7 @@ fn a_correct_process_that_is_accused_is_a_violation() {
         let last = story.history.len() - 1;
         story.insert(last, Event::Offence(offence));
     };
-    let mut story = Story::told("a a !b", 1, 3);
+    let mut story = Story::full_run("a a !b", 1, 3);
     accuse(&mut story, 3);
     let verdict = story.is_valid();
     assert_eq!(verdict.blame[&id(3)][&OffenceKind::LateAppend], 1);
@@ -209,9 +209,9 @@ fn a_correct_process_that_is_accused_is_a_violation() {
     assert_eq!(verdict.accused_correct, [id(1)]);
 }
 
-/// Process 3 was seen to append late; whether that is on record is up to the caller.
+/// Process 3 was observed to append late, which may be on record.
 fn late_append_seen(on_record: bool) -> Story {
-    let mut story = Story::told("a a !b", 1, 3);
+    let mut story = Story::full_run("a a !b", 1, 3);
     let committed = [OffenceKind::LateAppend, OffenceKind::FalseDecision];
     story.expected.offences.insert(id(3), committed.into());
     let kinds = if on_record { &committed[..] } else { &committed[1..] };
@@ -233,7 +233,7 @@ fn a_culprit_all_of_whose_offences_are_on_record_is_named() {
 }
 
 #[test]
-fn a_culprit_who_got_away_with_one_of_its_offences_is_a_violation() {
+fn an_observed_offence_without_a_record_is_a_violation() {
     let mut story = late_append_seen(false);
     let verdict = story
         .is(Outcome::Violation, "B2: process 3 was seen to commit LateAppend, and that is not on record");
@@ -246,7 +246,7 @@ fn a_culprit_who_got_away_with_one_of_its_offences_is_a_violation() {
 
 #[test]
 fn an_attack_that_never_fired_makes_the_run_prove_nothing() {
-    let mut story = Story::told("a a !b", 1, 3);
+    let mut story = Story::full_run("a a !b", 1, 3);
     story.expected.attacks.insert("flood".to_owned());
     story.is(Outcome::Unknown, "the attack flood was planned and never seen to fire");
     story.fired.insert("flood".to_owned(), 0);
@@ -257,7 +257,7 @@ fn an_attack_that_never_fired_makes_the_run_prove_nothing() {
 
 #[test]
 fn an_incomplete_history_proves_nothing_and_breaks_nothing() {
-    let mut story = Story::told("a a b", 1, 3);
+    let mut story = Story::full_run("a a b", 1, 3);
     story.complete = false;
     for keep in (0..story.history.len()).rev() {
         story.history.truncate(keep);
@@ -266,8 +266,8 @@ fn an_incomplete_history_proves_nothing_and_breaks_nothing() {
 }
 
 #[test]
-fn of_an_incomplete_history_a_decision_without_entries_breaks_nothing() {
-    let mut story = Story::told("a a a", 1, 3);
+fn an_incomplete_history_excuses_a_decision_without_entries() {
+    let mut story = Story::full_run("a a a", 1, 3);
     let first = story.history.iter().position(|recorded| matches!(recorded.event, Event::Decided { .. }));
     story.history.truncate(first.unwrap());
     story.report(1).from.clear();
@@ -327,7 +327,7 @@ impl Story {
 
 #[test]
 fn a_process_that_the_plan_kills_counts_in_f_and_is_not_judged() {
-    let mut story = Story::told("a a a b b", 1, 5);
+    let mut story = Story::full_run("a a a b b", 1, 5);
     story.reports.retain(|report| report.process != id(5));
     story.is(Outcome::Unknown, "no report came from correct processes: 5");
     story.expected.faulty.insert(id(5));
@@ -342,14 +342,14 @@ fn a_process_that_the_plan_kills_counts_in_f_and_is_not_judged() {
 
 #[test]
 fn a_correct_process_that_failed_makes_the_run_prove_nothing() {
-    let mut story = Story::told("a a a", 1, 3);
+    let mut story = Story::full_run("a a a", 1, 3);
     story.report(2).ended = ProcessEnd::Failed("connection lost".to_owned());
     story.is(Outcome::Unknown, "process 2 is correct and failed: connection lost");
 }
 
 #[test]
 fn what_a_byzantine_process_reports_counts_for_nothing() {
-    let mut story = Story::told("a a !b", 1, 3);
+    let mut story = Story::full_run("a a !b", 1, 3);
     let report = story.report(3);
     (report.decision, report.from) = (Some(value("z")), values("z z z"));
     let place = story.place(2, |event| matches!(event, Event::Decided { .. }));
@@ -385,7 +385,7 @@ fn counterexample() -> Story {
 }
 
 #[test]
-fn disagreement_with_an_open_window_is_outside_and_the_witness_shows_it() {
+fn disagreement_with_an_open_window_is_outside() {
     let verdict =
         counterexample().is(Outcome::Outside, "agreement was not promised and broke: processes 1, 2");
     assert_eq!(
@@ -407,7 +407,7 @@ fn disagreement_with_an_open_window_is_outside_and_the_witness_shows_it() {
 
 #[test]
 fn strong_validity_that_breaks_beyond_the_bound_is_outside() {
-    let story = Story::told("!X !X a b", 1, 4);
+    let story = Story::full_run("!X !X a b", 1, 4);
     let verdict = story.is(Outcome::Outside, "strong validity was not promised and broke");
     let premise = "f*(|Vc|+1)*p < n does not hold: 2*(2+1)*1 = 6 >= 4";
     assert_eq!(verdict.finding(Property::StrongValidity), (Observed::Violated, Some(premise)));
@@ -425,9 +425,9 @@ fn strong_validity_that_breaks_beyond_the_bound_is_outside() {
 }
 
 #[test]
-fn common_value_validity_that_breaks_beyond_the_bound_is_outside() {
+fn common_validity_that_breaks_beyond_the_bound_is_outside() {
     let verdict =
-        Story::told("!X !X a a", 1, 4).is(Outcome::Outside, "common-value validity was not promised");
+        Story::full_run("!X !X a a", 1, 4).is(Outcome::Outside, "common-value validity was not promised");
     let premise = "2*f*p < n does not hold: 2*2*1 = 4 >= 4";
     assert_eq!(verdict.finding(Property::CommonValidity), (Observed::Violated, Some(premise)));
     assert_eq!(verdict.finding(Property::StrongValidity).0, Observed::Violated);
@@ -455,7 +455,7 @@ fn validity_that_breaks_inside_the_bound_is_a_violation() {
 
 #[test]
 fn a_violation_comes_before_what_is_outside_and_what_is_unknown() {
-    let mut story = Story::told("!X !X a b", 1, 4);
+    let mut story = Story::full_run("!X !X a b", 1, 4);
     story.expected.attacks.insert("flood".to_owned());
     assert_eq!(story.verdict().verdict, Outcome::Outside);
     assert_eq!(story.verdict().reasons.len(), 2);
@@ -465,7 +465,7 @@ fn a_violation_comes_before_what_is_outside_and_what_is_unknown() {
 
 #[test]
 fn a_decision_that_nobody_proposed_breaks_weak_validity() {
-    let mut story = Story::told("a a", 1, 2);
+    let mut story = Story::full_run("a a", 1, 2);
     for process in [1, 2] {
         story.report(process).decision = Some(value("z"));
     }
@@ -474,7 +474,7 @@ fn a_decision_that_nobody_proposed_breaks_weak_validity() {
 }
 
 #[test]
-fn with_endless_patience_termination_rests_on_everybody_acting_or_leaving() {
+fn endless_patience_promises_termination_if_all_act_or_leave() {
     let tell = |leaves: bool| {
         let mut story = Story::new("a !b", 1, 2, |spec| spec.patience = Patience::Endless);
         story.all_join();

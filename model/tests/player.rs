@@ -80,7 +80,7 @@ fn a_first_life_appends_reads_and_decides() {
 }
 
 #[test]
-fn after_a_broken_connection_the_same_access_is_sent_again_and_answered_once() {
+fn after_a_lost_connection_the_same_access_is_sent_again() {
     let mut player = correct();
     player.welcome(&welcome(1));
     assert_eq!(player.next_step(), append(1));
@@ -153,7 +153,7 @@ fn a_read_of_an_earlier_life_from_further_on_leaves_no_gap() {
 }
 
 #[test]
-fn under_the_open_window_a_read_of_an_earlier_life_stands_for_none_of_the_new_one() {
+fn in_an_open_window_a_read_of_an_earlier_life_does_not_count() {
     let spec = ParamsSpec { append_window: AppendWindow::Open, ..ParamsSpec::new(2, 1, 1) };
     let params = Arc::new(Params::try_new(spec).unwrap());
     let mut player = Player::new(ME, params, Box::new(Correct::new(value("mine"))));
@@ -189,7 +189,7 @@ fn a_server_that_forgot_an_answered_access_is_noticed() {
 }
 
 #[test]
-fn what_the_border_does_not_take_keeps_its_number_and_is_not_tried_for_ever() {
+fn refused_content_frees_its_number_and_is_given_up_at_last() {
     let mut player = correct();
     player.welcome(&welcome(1));
     for _ in 0..REFUSALS_IN_A_ROW {
@@ -246,7 +246,7 @@ fn perform(machine: &mut Machine, player: &mut Player, session: SessionId) -> Ve
 }
 
 #[test]
-fn a_restart_between_append_and_answer_leaves_one_append_in_the_machine() {
+fn a_restart_between_append_and_answer_leaves_one_append() {
     let mut machine = Machine::new(params());
     let hello = |machine: &mut Machine, incarnation| {
         machine.hello(Time::ZERO, ME, incarnation, &mut Vec::new()).unwrap()

@@ -1,5 +1,5 @@
-//! Each strategy in the simulator: it is seen at work, it is blamed for exactly what it says it commits, and
-//! inside the bound nobody else suffers from it (SPEC section 8, B1 to B3).
+//! Each strategy in the simulator: it is observed, it is blamed for exactly the offences that it defines, and inside the
+//! bound no other process suffers from it (SPEC section 8, B1 to B3).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
@@ -106,7 +106,7 @@ fn all_names_are_among_them() {
 }
 
 #[test]
-fn inside_the_bound_each_is_seen_at_work_and_blamed_for_exactly_what_it_commits() {
+fn inside_the_bound_each_is_observed_and_blamed_exactly() {
     for text in ALL {
         for order in [Order::Ascending, Order::Descending, Order::Shuffled] {
             for seed in 0..20 {
@@ -132,7 +132,7 @@ fn inside_the_bound_each_is_seen_at_work_and_blamed_for_exactly_what_it_commits(
 }
 
 #[test]
-fn where_everyone_is_correct_none_is_seen_at_work_and_the_run_proves_nothing_about_it() {
+fn where_all_are_correct_no_strategy_is_observed() {
     for text in ALL {
         let claimed = plan(text, AppendWindow::FirstAccess, Order::Ascending, 1);
         let (outcome, verdict) = judged(&everyone_correct(&claimed), &claimed.cast);
@@ -143,7 +143,7 @@ fn where_everyone_is_correct_none_is_seen_at_work_and_the_run_proves_nothing_abo
 }
 
 #[test]
-fn a_lie_is_an_offence_only_where_decisions_cannot_honestly_differ() {
+fn a_lie_is_an_offence_only_under_first_access() {
     let plan = plan("liar(value=b)", AppendWindow::Open, Order::Ascending, 1);
     let (_, verdict) = judged(&plan, &plan.cast);
     assert_eq!(verdict.verdict, Outcome::Valid, "{:?}", verdict.reasons);
@@ -185,7 +185,7 @@ fn a_mix_has_each_of_its_cases_among_its_draws() {
 }
 
 #[test]
-fn a_reader_appends_the_strongest_value_besides_the_mode_and_its_proposal_if_there_is_none() {
+fn a_reader_appends_the_runner_up_or_its_proposal() {
     let appended = |n, proposals: &[&str], reader: u32| {
         let part = |(number, proposal): (u32, &&str)| {
             let role =
@@ -207,7 +207,7 @@ fn a_reader_appends_the_strongest_value_besides_the_mode_and_its_proposal_if_the
 }
 
 #[test]
-fn a_corrupted_process_is_correct_before_and_from_its_phase_on_somebody_elses() {
+fn a_corrupted_process_is_correct_until_its_phase() {
     let corrupted_from = |phase: u64| {
         let text = format!("adaptive(phase={phase}, then=repeat-append(value=0))");
         let plan = plan(&text, AppendWindow::FirstAccess, Order::Ascending, 1);

@@ -56,7 +56,7 @@ impl<S: AnyStrategy> Definition for Adaptive<S> {
     fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool {
         let correct_accesses = process.executed_before(self.phase);
         process.last_phase() >= Some(self.phase)
-            && self.then.is_shown_by(&process.from_access(correct_accesses + 1))
+            && self.then.is_shown_by(&process.shown_from(correct_accesses + 1))
     }
 }
 

@@ -56,7 +56,7 @@ mod tests {
     use super::super::test_events::{append, fired, joined, malformed, read};
 
     #[test]
-    fn an_empty_append_shows_by_the_read_after_it_not_by_the_offence() {
+    fn an_empty_append_shows_by_the_read_that_follows_it() {
         assert_eq!(fired("empty", vec![joined(), malformed(), read(1)]), 1);
         assert_eq!(fired("empty", vec![joined(), read(1)]), 1);
         assert_eq!(fired("empty", vec![joined(), malformed()]), 0);

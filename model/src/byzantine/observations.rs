@@ -135,7 +135,7 @@ pub(crate) struct ObservedProcess<'a> {
 
 impl<'a> ObservedProcess<'a> {
     /// The same process, whose strategy must show from this access on, or later.
-    pub(super) fn from_access(&self, number: u64) -> Self {
+    pub(super) fn shown_from(&self, number: u64) -> Self {
         Self { from: self.from.max(number), ..*self }
     }
 

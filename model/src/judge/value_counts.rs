@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn no_fewer_changes_than_the_margin_give_another_mode_and_so_many_do() {
+    fn the_margin_is_the_least_number_of_changes_to_another_mode() {
         let mut checked = 0;
         for length in 1..=5 {
             // Lists of 1, 2 and 3 (and of 0, below which there is nothing) become lists of 0 to 4.
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_stand_equally_often_are_told_and_the_smallest_is_the_mode() {
+    fn of_tied_values_the_smallest_is_the_mode() {
         let tally = ValueCounts::of(&list(&[3, 2, 3, 2, 1]));
         assert_eq!(tally.tied, list(&[2, 3]));
         assert_eq!(tally.mode(), list(&[2]).first());

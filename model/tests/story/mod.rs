@@ -1,5 +1,5 @@
-//! Small histories written by hand: what is told here is what a correct instance records, so that a test
-//! can change one thing and see it found.
+//! Small histories made step by step, as a correct instance records them, so that a test can change one thing and show
+//! that it is found.
 
 #![allow(dead_code)]
 
@@ -31,7 +31,7 @@ pub(crate) fn values(texts: &str) -> Vec<Value> {
     texts.split_whitespace().map(value).collect()
 }
 
-/// A run that is being told.
+/// A run in the making.
 pub(crate) struct Story {
     pub(crate) params: Arc<Params>,
     pub(crate) cast: Cast,
@@ -82,7 +82,7 @@ impl Story {
 
     /// A whole run in which everybody, Byzantine or not, appends its proposal and then does all that
     /// Algorithm 1 asks for.
-    pub(crate) fn told(proposals: &str, p: u32, r: u32) -> Self {
+    pub(crate) fn full_run(proposals: &str, p: u32, r: u32) -> Self {
         let mut story = Self::new(proposals, p, r, |_| {});
         story.all_join();
         story.round_of_appends();
@@ -110,7 +110,7 @@ impl Story {
         self.record(Event::GatheringEnded { joined: self.params.processes() });
     }
 
-    /// All join but these, whose patience ends with the join timeout.
+    /// All join except these, whose patience ends with the join timeout.
     pub(crate) fn all_join_but(&mut self, absent: &[u32]) {
         for process in self.all().filter(|process| !absent.contains(process)) {
             self.join(process);
