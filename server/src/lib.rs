@@ -24,6 +24,7 @@ pub mod limits;
 mod quota;
 mod server_info;
 mod service;
+mod shutdown;
 mod telemetry;
 mod transport;
 
@@ -111,12 +112,7 @@ pub async fn run(
         () = &mut serve => return Ok(Stopped::Clean),
         () = shutdown => {}
     }
-    health.set_service_status("", ServingStatus::NotServing).await;
-    // Cleared for a moment, so that streams that watch it get the change and end.
-    health.clear_service_status("").await;
-    health.set_service_status("", ServingStatus::NotServing).await;
-    drain.cancel();
-    instances.cancel_waiters();
+    shutdown::begin(&mut health, &drain, &instances).await;
     match tokio::time::timeout(config.drain, serve).await {
         Ok(()) => Ok(Stopped::Clean),
         Err(_) => Ok(Stopped::Forced),

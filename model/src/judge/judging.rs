@@ -9,6 +9,7 @@ use super::case::Case;
 use super::evidence::Evidence;
 use super::properties::{self, PropertyFinding};
 use super::rules;
+use super::unknown::unknown_reasons;
 use super::verdict::{Observed, Outcome, VERDICT_VERSION, Verdict};
 
 /// Judges a run. See the module.
@@ -34,7 +35,7 @@ pub fn judge(case: &Case<'_>) -> Verdict {
         .filter(|finding| finding.missing.is_some())
         .map(|finding| says("was not promised", finding))
         .collect();
-    let unknown = rules::unknowns(case, &run);
+    let unknown = unknown_reasons(case, &run);
 
     let outcome = Outcome::of(!violations.is_empty(), !outside.is_empty(), !unknown.is_empty());
     let reasons = [violations, outside, unknown].concat();

@@ -31,6 +31,7 @@ mod rules;
 mod streaming;
 mod summary;
 mod table;
+mod unknown;
 mod value_counts;
 mod verdict;
 

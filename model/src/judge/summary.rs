@@ -2,6 +2,7 @@
 
 use super::analysis::Analysis;
 use super::case::Case;
+use super::unknown::unknown_reasons;
 use super::verdict::{Observed, Outcome, Property, Verdict};
 use super::{properties, rules};
 use crate::bounds;
@@ -69,7 +70,7 @@ impl VerdictSummary {
             verdict: Outcome::of(
                 broke(true) || !rules::violations(case, run).is_empty(),
                 broke(false),
-                !rules::unknowns(case, run).is_empty(),
+                !unknown_reasons(case, run).is_empty(),
             ),
             found,
             f: run.f,

@@ -46,6 +46,8 @@
 mod access_queues;
 mod admission;
 mod answer_cache;
+mod append_window;
+mod arbiter;
 mod events;
 mod input;
 mod list;
@@ -53,7 +55,9 @@ mod member;
 mod membership;
 mod offence_record;
 mod offences;
+mod patience;
 mod phases;
+mod ranks;
 mod ready_queues;
 mod repeated_access;
 mod scripted;

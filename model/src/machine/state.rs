@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::params::{Arbiter, Params};
+use crate::params::Params;
 use crate::scheduler::{CachedSchedule, PhaseOrder, Schedule, WarpSet};
 use crate::sticky_cas::StickyCas;
 use crate::types::{Phase, ProcessId, Time, Value, WarpId};
@@ -12,6 +12,7 @@ use super::answer_cache::AnswerCache;
 use super::list::{Entry, SharedList};
 use super::member::{self, ColdMember, Member};
 use super::offence_record::OffenceRecord;
+use super::ranks::ranks;
 use super::ready_queues::ReadyQueues;
 use super::step_buffers::StepBuffers;
 use super::warp::WarpTally;
@@ -233,15 +234,4 @@ impl<S: PhaseOrder> Machine<S> {
             State::Finished | State::Closed => None,
         }
     }
-}
-
-/// Rank of each process under a `priority` arbiter: the named processes in their order, the others behind (A4).
-fn ranks(params: &Params) -> Box<[u32]> {
-    let Arbiter::Priority(order) = &params.spec().arbiter else { return Box::default() };
-    let named = u32::try_from(order.len()).unwrap_or(u32::MAX);
-    let mut ranks: Box<[u32]> = (0..params.processes()).map(|index| named.saturating_add(index)).collect();
-    for (rank, process) in (0..).zip(order) {
-        ranks[process.index()] = rank;
-    }
-    ranks
 }

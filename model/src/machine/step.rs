@@ -2,8 +2,7 @@
 
 use crate::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use crate::history::Event;
-use crate::params::{AppendWindow, Arbiter};
-use crate::scheduler::{PhaseOrder, arbiter_hash};
+use crate::scheduler::PhaseOrder;
 use crate::types::{AccessNumber, Phase, Position, ProcessId, Time};
 
 use super::access_queues::WaitingAccess;
@@ -139,33 +138,6 @@ impl<S: PhaseOrder> Machine<S> {
             self.cold_members[process.index()].append.get_or_insert(phase);
             let cached = CachedAnswer { phase, content, session, append: true };
             self.answer(process, number, cached, Answer::Append(answer), events);
-        }
-    }
-
-    /// Puts the appends of the phase in the order in which they compete (A4). Only the first can win, so
-    /// the order of the others does not matter.
-    fn arbitrate(&self, appends: &mut [CompetingAppend]) {
-        let seed = self.params.spec().seed;
-        let first = match self.params.spec().arbiter {
-            Arbiter::FirstCome => appends.iter().enumerate().min_by_key(|(_, append)| append.accepted),
-            Arbiter::Uniform => appends
-                .iter()
-                .enumerate()
-                .min_by_key(|(_, append)| (arbiter_hash(seed, self.phase, append.process), append.process)),
-            Arbiter::Priority(_) => {
-                appends.iter().enumerate().min_by_key(|(_, append)| self.ranks[append.process.index()])
-            }
-        };
-        if let Some((first, _)) = first {
-            appends.swap(0, first);
-        }
-    }
-
-    /// Whether this phase, which has come, may append (A2).
-    pub(super) fn window_is_open(&self, phase: Phase) -> bool {
-        match self.params.spec().append_window {
-            AppendWindow::FirstAccess => self.schedule.is_first(phase),
-            AppendWindow::Open => true,
         }
     }
 

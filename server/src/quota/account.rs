@@ -14,13 +14,9 @@ use tonic::Status;
 use super::context::AccountContext;
 use super::counts::{Counter, Counts};
 use super::offence_sink::OffenceSink;
-use super::rate::Bucket;
+use super::rate::{Bucket, CALL_COST};
 use crate::auth::Principal;
 use crate::limits::Limits;
-
-/// What a unary call costs, where a frame on Attach costs 1: about as many frames are handled in the time that
-/// the server needs for one call, so that neither is the cheaper way to overload it.
-const CALL_COST: u64 = 10;
 
 /// Instances of a principal that are remembered, for offences that name none.
 const REMEMBERED: usize = 4;

@@ -21,8 +21,8 @@ use stickycas_proto::v1::RefusalReason;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
+use super::authorization::{expired, refuse_content};
 use super::channels::{Channel, Channels, file_offence};
-use super::membership::{expired, refuse_content};
 use super::watchdog::Registration;
 use super::{DrainSignal, Service, draining};
 use crate::call_layer::Caller;

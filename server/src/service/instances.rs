@@ -19,6 +19,7 @@ use stickycas_proto::v1::{
 use tonic::{Request, Response, Status};
 
 use super::Service;
+use super::authorization::authorize_view;
 use super::status::{own_to_wire, state_to_wire, status_to_wire};
 use super::watch::WatchStream;
 use crate::call_layer::Caller;
@@ -147,23 +148,6 @@ fn file_offence(caller: &Caller, instance: &Instance, kind: OffenceKind, refused
         }
         None => caller.account.file_offence(kind, &refused.message),
     }
-}
-
-/// Members, the creator and observers may look (F13).
-fn authorize_view(caller: &Caller, instance: &Instance) -> Result<(), RpcRefusal> {
-    let config = instance.config();
-    if caller.observer
-        || config.shared.creator == caller.principal
-        || instance.process_of(&caller.principal).is_some()
-    {
-        return Ok(());
-    }
-    let why = format!(
-        "{:?} is neither a process nor the creator of instance {}, nor an observer",
-        caller.principal.as_str(),
-        config.id
-    );
-    Err(RpcRefusal::new(RefusalReason::NotAMember, why))
 }
 
 /// What a Create asks for, checked.

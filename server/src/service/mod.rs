@@ -2,11 +2,11 @@
 //! encodes the answer. No rule of the algorithm is decided here.
 
 mod attach;
+mod authorization;
 mod channels;
 mod counts;
 mod grpc_framing;
 mod instances;
-mod membership;
 mod status;
 mod unary;
 mod watch;

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::attach::AttachStream;
-use super::membership::{expired, refuse_content};
+use super::authorization::{expired, refuse_content};
 use super::{Service, draining};
 use crate::call_layer::Caller;
 use crate::instances::{CompletedAccess, UnaryAccess, UnaryAnswer, Waiter};

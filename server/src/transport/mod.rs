@@ -4,6 +4,7 @@ mod connection;
 mod connection_io;
 mod deadline;
 mod goaway;
+mod http2;
 mod permit_body;
 mod request_body;
 mod serve;

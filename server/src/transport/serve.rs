@@ -11,30 +11,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
-use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
-use tower::{Service, ServiceExt as _};
+use tower::Service;
 
 use super::connection::{Connection, UnclaimedConnections};
-use super::connection_io::ConnectionIo;
-use super::goaway::is_flood;
+use super::http2::HttpServer;
 use crate::limits::Limits;
 use crate::quota::{Counter, Principals};
 
 /// How long to wait after an accept failed, usually for want of file descriptors.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
-
-/// How often an idle connection gets a PING, and how long its peer has to answer.
-const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// Serves `service` on accepted connections until `drain` is cancelled. Then the listener is closed, so that new clients are
 /// turned away and not left to wait, every connection gets a GOAWAY, and the future completes when all of them have ended.
@@ -132,56 +123,6 @@ async fn handshake(tcp: TcpStream) -> io::Result<TcpStream> {
     Ok(tcp)
 }
 
-/// HTTP/2 as this server speaks it, and the service behind it.
-struct HttpServer<S> {
-    http: Builder<TokioExecutor>,
-    service: S,
-    preface_timeout: Duration,
-    first_call_timeout: Duration,
-}
-
-impl<S> HttpServer<S> {
-    fn new(service: S, limits: &Limits) -> Self {
-        let mut http = Builder::new(TokioExecutor::new()).http2_only();
-        http.http2()
-            .timer(TokioTimer::new())
-            .keep_alive_interval(KEEPALIVE)
-            .keep_alive_timeout(KEEPALIVE)
-            .max_pending_accept_reset_streams(limits.pending_reset_streams)
-            .max_local_error_reset_streams(limits.local_reset_streams)
-            .max_header_list_size(limits.header_bytes)
-            .max_concurrent_streams(limits.streams_per_connection);
-        let (preface_timeout, first_call_timeout) = (limits.preface_timeout, limits.first_call_timeout);
-        Self { http, service, preface_timeout, first_call_timeout }
-    }
-
-    /// Serves HTTP/2 on this byte stream, TCP or TLS, to its end. Each request carries the connection in its extensions.
-    async fn serve_connection<T>(&self, io: T, connection: Connection, watcher: Watcher)
-    where
-        S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>
-            + Clone
-            + Send
-            + Sync
-            + 'static,
-        S::Future: Send,
-        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let io = ConnectionIo::new(io, connection.clone(), self.preface_timeout, self.first_call_timeout);
-        let of_request = connection.clone();
-        let service = self.service.clone().map_request(move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(of_request.clone());
-            request.map(Body::new)
-        });
-        let http = self.http.serve_connection(TokioIo::new(io), TowerToHyperService::new(service));
-        if let Err(error) = watcher.watch(http).await {
-            tracing::debug!(%error, "connection failed");
-            if is_flood(&*error) {
-                connection.count(Counter::ConnectionResetFlooded);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::future::{Ready, ready};
@@ -189,6 +130,7 @@ mod tests {
     use std::task::{Context, Poll};
 
     use http::StatusCode;
+    use tokio::io::{AsyncRead, AsyncWrite};
 
     use super::*;
 

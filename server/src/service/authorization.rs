@@ -1,4 +1,4 @@
-//! The caller as a member of an instance: which process it is there, and what becomes of a member's bad message.
+//! What a caller may do at an instance: act as a process of it, or view it; and what becomes of a member's bad message.
 
 use std::sync::Arc;
 
@@ -39,6 +39,23 @@ impl Service {
             }
         }
     }
+}
+
+/// Checks that the caller may use Get, List and Watch: members, the creator and observers may (F13).
+pub(super) fn authorize_view(caller: &Caller, instance: &Instance) -> Result<(), RpcRefusal> {
+    let config = instance.config();
+    if caller.observer
+        || config.shared.creator == caller.principal
+        || instance.process_of(&caller.principal).is_some()
+    {
+        return Ok(());
+    }
+    let why = format!(
+        "{:?} is neither a process nor the creator of instance {}, nor an observer",
+        caller.principal.as_str(),
+        config.id
+    );
+    Err(RpcRefusal::new(RefusalReason::NotAMember, why))
 }
 
 pub(super) fn expired() -> RpcRefusal {
