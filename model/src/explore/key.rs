@@ -17,9 +17,9 @@ pub(super) type Key = u128;
 
 /// Digits of different radix, one after the other.
 #[derive(Default)]
-struct Packed(Key);
+struct KeyBuilder(Key);
 
-impl Packed {
+impl KeyBuilder {
     fn push(&mut self, digit: u64, radix: u64) {
         // In release builds too: two states under one key would be a hole in what is proved.
         assert!(digit < radix, "a digit is below its radix");
@@ -30,7 +30,7 @@ impl Packed {
 impl Space {
     /// The key of a state: all that its future depends on.
     pub(super) fn key(&self, state: &SearchState) -> Key {
-        let mut packed = Packed::default();
+        let mut packed = KeyBuilder::default();
         if self.setup.schedule != ScheduleClass::Any {
             packed.push(state.rounds.into(), self.round_radix());
         }
@@ -72,7 +72,7 @@ impl Space {
     }
 
     /// The values of the list, each one more than its index; 0 behind the last.
-    fn pack_list(&self, packed: &mut Packed, state: &SearchState) {
+    fn pack_list(&self, packed: &mut KeyBuilder, state: &SearchState) {
         let list = state.machine.list();
         let mut digits: Vec<u64> =
             list.iter().map(|entry| u64::from(self.index_of(&entry.value)) + 1).collect();
@@ -93,7 +93,7 @@ impl Space {
         if self.setup.symmetry {
             codes.sort_unstable();
         }
-        let mut packed = Packed::default();
+        let mut packed = KeyBuilder::default();
         for code in codes {
             packed.push(code, self.member_radix());
         }

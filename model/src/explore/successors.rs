@@ -9,7 +9,7 @@ use crate::params::AppendWindow;
 use crate::types::{ProcessId, WarpId};
 
 /// A member of the warp in question.
-struct Member {
+struct Candidate {
     process: ProcessId,
     kind: ProcessKind,
     /// A correct process that has still to append.
@@ -31,7 +31,7 @@ pub(super) fn successors(space: &Space, state: &SearchState) -> Vec<Transition> 
                 let is_absent = |process| {
                     free.iter().position(|free| *free == process).is_some_and(|i| absent >> i & 1 == 1)
                 };
-                let present: Vec<&Member> =
+                let present: Vec<&Candidate> =
                     members.iter().filter(|member| !member.has_ended && !is_absent(member.process)).collect();
                 for accesses in accesses(space, &present, may_win(space, state, warp)) {
                     if may_come(space, state, warp, accesses.is_empty()) {
@@ -139,11 +139,11 @@ fn members(
     state: &SearchState,
     warp: WarpId,
     kinds: &[(ProcessId, ProcessKind)],
-) -> Vec<Member> {
+) -> Vec<Candidate> {
     let late = space.setup.late;
     let newcomer = |&(process, kind): &(ProcessId, ProcessKind)| {
         let is_new = matches!(kind, ProcessKind::Correct(_));
-        Member { process, kind, is_new, may_miss: is_new && late > 0, has_ended: false }
+        Candidate { process, kind, is_new, may_miss: is_new && late > 0, has_ended: false }
     };
     let known = |process| {
         let kind = state.kind(process)?;
@@ -151,7 +151,7 @@ fn members(
             Slot::Correct(correct) => (correct.is_new(), correct.missed, correct.has_ended()),
             Slot::Empty | Slot::Byzantine { .. } => (false, 0, false),
         };
-        Some(Member { process, kind, is_new, may_miss: is_new && missed < late, has_ended })
+        Some(Candidate { process, kind, is_new, may_miss: is_new && missed < late, has_ended })
     };
     if kinds.is_empty() {
         space.params.members(warp).filter_map(known).collect()
@@ -161,8 +161,8 @@ fn members(
 }
 
 /// The actions that the present members may take, in all orders of acceptance that make a difference.
-fn accesses(space: &Space, present: &[&Member], may_win: bool) -> Vec<Vec<(ProcessId, Action)>> {
-    let (byzantine, correct): (Vec<&Member>, Vec<&Member>) =
+fn accesses(space: &Space, present: &[&Candidate], may_win: bool) -> Vec<Vec<(ProcessId, Action)>> {
+    let (byzantine, correct): (Vec<&Candidate>, Vec<&Candidate>) =
         present.iter().partition(|member| member.kind == ProcessKind::Byzantine);
     let lean = space.setup.adversary == Adversary::Lean;
     // An append outside the window is refused whatever its value.
@@ -203,7 +203,11 @@ fn accesses(space: &Space, present: &[&Member], may_win: bool) -> Vec<Vec<(Proce
 
 /// The same accesses, with each append in turn accepted first. A lean adversary appends only where it wins, and of
 /// correct processes that append the same one is enough.
-fn arrivals(plan: &[(ProcessId, Action)], correct: &[&Member], lean: bool) -> Vec<Vec<(ProcessId, Action)>> {
+fn arrivals(
+    plan: &[(ProcessId, Action)],
+    correct: &[&Candidate],
+    lean: bool,
+) -> Vec<Vec<(ProcessId, Action)>> {
     let appended = |(process, action): &(ProcessId, Action)| match action {
         Action::Append(_) => Some(ProcessKind::Byzantine),
         Action::Follow => correct

@@ -20,7 +20,7 @@ pub(super) struct WaitingAccess {
 }
 
 #[derive(Clone, Debug)]
-struct Place {
+struct RingNode {
     waiting: WaitingAccess,
     /// The next of the ring; of a free place, the next free one.
     next: u32,
@@ -29,7 +29,7 @@ struct Place {
 /// The accesses. At most as many as the pipelines of all members open_phase.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AccessQueues {
-    places: Vec<Place>,
+    places: Vec<RingNode>,
     /// The first of the free places, if there is one.
     free: Option<u32>,
 }
@@ -48,12 +48,12 @@ impl AccessQueues {
                 let found = &mut self.places[place as usize];
                 // The last free place names itself.
                 self.free = (found.next != place).then_some(found.next);
-                *found = Place { waiting, next: place };
+                *found = RingNode { waiting, next: place };
                 place
             }
             None => {
                 let place = u32::try_from(self.places.len()).expect("processes times pipeline fit");
-                self.places.push(Place { waiting, next: place });
+                self.places.push(RingNode { waiting, next: place });
                 place
             }
         }
