@@ -43,7 +43,7 @@ pub use config::{AuthMode, Config};
 pub use stickycas_proto::principal::PRINCIPAL_KEY;
 
 use call_layer::CallLayer;
-use commit_log::MemoryLog;
+use commit_log::{CommitLog, MemoryLog};
 use instances::Instances;
 use quota::Principals;
 use service::Service;
@@ -80,7 +80,8 @@ pub async fn run(
     let limits = &config.limits;
     // Ends the accept loop, connections, streams and waiting calls.
     let drain = CancellationToken::new();
-    let instances = Instances::new(limits.clone(), Arc::new(MemoryLog));
+    let log: Arc<dyn CommitLog> = Arc::new(MemoryLog);
+    let instances = Instances::new(limits.clone(), &log);
     let timers = instances.clone();
     let _timers = AbortOnDropHandle::new(tokio::spawn(async move { timers.run_timers().await }));
 

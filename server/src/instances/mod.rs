@@ -69,7 +69,7 @@ pub(crate) struct Instances {
 
 impl Instances {
     /// No instances yet; their steps will be committed to `log`.
-    pub(crate) fn new(limits: Limits, log: Arc<dyn CommitLog>) -> Arc<Self> {
+    pub(crate) fn new(limits: Limits, log: &Arc<dyn CommitLog>) -> Arc<Self> {
         let load = Arc::new(LoadMonitor::new(&limits));
         let context = Context::new(limits, log.clone());
         let instances = Arc::new(Self { registry: RwLock::default(), context, load });
@@ -273,6 +273,10 @@ mod tests {
     use super::*;
     use crate::commit_log::MemoryLog;
 
+    fn memory_log() -> Arc<dyn CommitLog> {
+        Arc::new(MemoryLog)
+    }
+
     fn create_spec(name: &str, processes: u32, first: &str) -> CreateSpec {
         let roster = (2..=processes).map(|number| format!("p{number}"));
         CreateSpec {
@@ -286,7 +290,7 @@ mod tests {
     #[test]
     fn of_concurrent_creates_of_a_name_one_creates_the_others_find() {
         const THREADS: usize = 4;
-        let instances = Instances::new(Limits::default(), Arc::new(MemoryLog));
+        let instances = Instances::new(Limits::default(), &memory_log());
         for round in 0..20 {
             let (name, start) = (format!("round-{round}"), Barrier::new(THREADS));
             let create = || {
@@ -308,7 +312,7 @@ mod tests {
     #[test]
     fn only_a_closed_instance_gives_up_its_name() {
         let (instances, creator) =
-            (Instances::new(Limits::default(), Arc::new(MemoryLog)), Principal::new("creator"));
+            (Instances::new(Limits::default(), &memory_log()), Principal::new("creator"));
         let (first, _) = instances.create(&creator, create_spec("name", 3, "p1")).peek().clone().unwrap();
         let refused =
             instances.create(&creator, create_spec("name", 3, "someone else")).peek().clone().unwrap_err();

@@ -26,7 +26,7 @@ use tonic::{Code, Status, Streaming};
 use tower::Layer as _;
 
 use crate::call_layer::CallLayer;
-use crate::commit_log::MemoryLog;
+use crate::commit_log::{CommitLog, MemoryLog};
 use crate::config::Config;
 use crate::instances::Instances;
 use crate::quota::Principals;
@@ -123,7 +123,8 @@ impl Fixture {
         let limits = config.limits.clone();
         let principals = Principals::new(&limits);
         let layer = CallLayer::new(&config, principals.clone());
-        let instances = Instances::new(limits.clone(), Arc::new(MemoryLog));
+        let log: Arc<dyn CommitLog> = Arc::new(MemoryLog);
+        let instances = Instances::new(limits.clone(), &log);
         let limit = limits.call_bytes - super::PREFIX;
         let service = Service::new(instances, limits, CancellationToken::new(), principals);
         Self { service, layer, limit }

@@ -318,7 +318,7 @@ mod tests {
     use tonic::Code;
 
     use super::*;
-    use crate::commit_log::MemoryLog;
+    use crate::commit_log::{CommitLog, MemoryLog};
     use crate::instances::Instances;
     use crate::quota::Principals;
     use crate::transport::LimitedBody;
@@ -435,7 +435,8 @@ mod tests {
     async fn a_waiting_call_keeps_little_memory() {
         let limits = Limits::default();
         let principals = Principals::new(&limits);
-        let instances = Instances::new(limits.clone(), Arc::new(MemoryLog));
+        let log: Arc<dyn CommitLog> = Arc::new(MemoryLog);
+        let instances = Instances::new(limits.clone(), &log);
         let mut calls = Service::new(instances, limits, CancellationToken::new(), principals).sticky_cas();
         for method in ["Append", "Read", "Decide"] {
             let uri = format!("/stickycas.v1.StickyCasService/{method}");
