@@ -66,7 +66,7 @@ pub(crate) struct Observation {
 
 impl Observation {
     /// Of an instance in which the process has not acted yet.
-    pub(crate) const NOTHING: Self =
+    pub(crate) const EMPTY: Self =
         Self { append: (0, AppendAnswer::Failed), read: (0, [Word(0); ENTRIES]), decision: Word(0) };
 
     /// Records the result of the append, which was executed in this phase.

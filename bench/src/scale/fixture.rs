@@ -51,7 +51,7 @@ pub(super) fn name(number: usize) -> String {
 
 /// See the module.
 pub(super) struct ScaleFixture {
-    pub(super) server: Program,
+    pub(super) server: ServerProcess,
     pub(super) principals: Vec<Principal>,
     pub(super) creator: Principal,
 }
