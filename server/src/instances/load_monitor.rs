@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_has_its_share_live_is_refused_and_only_while_there_is_no_rest() {
+    fn only_creators_over_their_share_are_refused_when_saturated() {
         let monitor = monitor(3);
         assert!(!monitor.refuses(1_000));
         monitor.set_load(SATURATED - 1);

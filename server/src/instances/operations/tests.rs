@@ -111,7 +111,7 @@ fn an_answer_due_before_a_hello_goes_to_the_older_session() {
 }
 
 #[test]
-fn an_archived_instance_is_viewed_and_closed_without_restoring_it() {
+fn viewing_or_closing_an_archived_instance_restores_nothing() {
     let instance = instance();
     let unlocked = || *instance.view(|_, _, _| instance.inner.try_lock().is_ok()).peek();
     assert!(!unlocked(), "a live instance must not change meanwhile");
