@@ -9,7 +9,7 @@
 //! name, its offences and what shows that it happened, and the client carries it out.
 //!
 //! # How to add a strategy
-//! 1. Write `my_strategy.rs`: a struct that holds the arguments, and its [`Definition`](definition::Definition): name,
+//! 1. Write `my_strategy.rs`: a struct that holds the arguments, and its `Definition` (in `definition.rs`): name,
 //!    usage, parsing, offences, whether it ends by itself, behaviour, and what shows in the history that it was at
 //!    work. Its tests make histories from `test_events`.
 //! 2. Add the line `my_strategy::MyStrategy,` to the list below.

@@ -8,7 +8,7 @@
 //! come next, which append wins and how each access must be answered. So a mistake of the machine is not repeated here. It
 //! shares with the machine only what SPEC pins as pure functions: the schedule ([`crate::scheduler`]), the arbiter's hash and
 //! the checks of [`Params`]. A rule that changes has to be changed in both. The check costs a constant number of
-//! operations per event, plus what the [`Calendar`](crate::scheduler::Calendar) takes for a jump over dead warps.
+//! operations per event, plus what the [`CachedSchedule`](crate::scheduler::CachedSchedule) takes for a jump over dead warps.
 //!
 //! An event that is due by time alone is recorded when the machine is called next, which may be later. So the time of such
 //! an event says only that it was not before its due time; the time of an acceptance is exact.
