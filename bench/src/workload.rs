@@ -107,7 +107,7 @@ impl Observation {
     }
 
     /// In the types of the judge.
-    fn to_seen(&self, process: ProcessId) -> anyhow::Result<Seen> {
+    fn to_seen(self, process: ProcessId) -> anyhow::Result<Seen> {
         let phase = |number| Phase::new(number).context("answered in no phase");
         let (read, entries) = &self.read;
         let answer =

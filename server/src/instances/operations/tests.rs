@@ -249,7 +249,7 @@ fn nothing_is_told_on_a_session_before_it_is_committed() {
     assert!(withdrawn(&told), "the read that waited is withdrawn: {told:?}");
     assert!(matches!(sent(&other)[..], [Frame::Decided(_)]));
     assert!(matches!(sent(&newer)[..], [Frame::Welcome(_)]));
-    assert_eq!(instance.archived_size().is_some(), true, "it has finished and all of it is committed");
+    assert!(instance.archived_size().is_some(), "it has finished and all of it is committed");
 }
 
 #[test]
