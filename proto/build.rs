@@ -27,8 +27,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// `StickyCasService` with the types and the codec of `src/attach`. Attach is its only method: the server frames unary
-/// calls itself. Each other method would be built of its messages in `crate::v1` and `tonic_prost::ProstCodec`.
+/// `StickyCasService` with the types and the codec of `src/attach`. Attach is its only method: the server frames
+/// unary calls itself. Each other method would be built of its messages in `crate::v1` and `tonic_prost::ProstCodec`.
 fn attach_service() -> manual::Service {
     let attach = manual::Method::builder()
         .name("attach")

@@ -9,8 +9,8 @@
 //! | `rustc` | the compiler |
 //! | `programs` | other programs that took part, by name, with their versions |
 //!
-//! Units are at the end of the names: `_s` seconds, `_us` microseconds, `_bytes`; rates are per second. Samples are in
-//! the order in which they were taken; only those of the first, uncounted round are left out.
+//! Units are at the end of the names: `_s` seconds, `_us` microseconds, `_bytes`; rates are per second. Samples are
+//! in the order in which they were taken; only those of the first, uncounted round are left out.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Options of the subcommands whose candidates take turns: each once in every round, after a first round that does not
-//! count.
+//! Options of the subcommands whose candidates take turns: each once in every round, after a first round that does
+//! not count.
 
 use std::path::PathBuf;
 

@@ -1,11 +1,11 @@
 //! The work that is measured, and its judge: n = 32 correct processes, p = 4, r = 8, values of 8 bytes.
 //!
-//! W = 8 warps append in round 1, and c = 1 read in round 2 returns all 8 entries. So each process makes two accesses,
-//! and decides.
+//! W = 8 warps append in round 1, and c = 1 read in round 2 returns all 8 entries. So each process makes two
+//! accesses, and decides.
 //!
 //! Each process records its [`Observation`]s while the clock runs, in as few bytes as hold them. When the clock has
-//! stopped, the judge of loads ([`seen::judge`]) judges every instance: phases of the right warps, one winner in each,
-//! one list, decisions that are its mode, agreement and validity.
+//! stopped, the judge of loads ([`seen::judge`]) judges every instance: phases of the right warps, one winner in
+//! each, one list, decisions that are its mode, agreement and validity.
 
 use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;

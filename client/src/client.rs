@@ -1,19 +1,21 @@
-//! [`Client`]: a connection and how to retry on it.
+//! [`Client`]: a connection and the policy for retries on it.
 
 use std::time::Duration;
 
-use stickycas_model::byzantine::WireAttack;
 use stickycas_model::process::{ProcessEnd, Report};
 use stickycas_model::types::{Phase, ProcessId, Value};
 use stickycas_proto::names::InstanceId;
+use stickycas_proto::v1::RefusalReason;
 use tokio::time::timeout;
 use tonic::{Response, Status};
 
-use crate::connection::{Connection, Target};
-use crate::driver::{self, Conduct, Played};
+use crate::builder::ClientBuilder;
+use crate::connection::Connection;
+use crate::convert::{IntoInstance, IntoValue};
+use crate::driver::{self, Played, ProcessSpec};
 use crate::error::Error;
+use crate::operations::WaitMode;
 use crate::retry::{Backoff, RetryPolicy};
-use crate::wire_attack::{self, Attacked};
 
 /// A client of one server for one principal. Cheap to clone; clones share the connection.
 #[derive(Clone, Debug)]
@@ -25,7 +27,7 @@ pub struct Client {
 /// What a correct process decided, and what from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Who decided.
+    /// The process.
     pub process: ProcessId,
     /// The decision: the most frequent value of those that it read, the smallest if several are (D1).
     pub value: Value,
@@ -40,48 +42,80 @@ pub struct Decision {
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Client {
-    /// Connects, with the retries of [`RetryPolicy::default`].
+    /// A client of the server at this address (`http://host:port`); name its principal next.
     ///
-    /// # Errors
-    /// When there is no connection after all retries.
-    pub async fn connect(target: Target) -> Result<Self, Error> {
-        Self::connect_with(target, RetryPolicy::default()).await
+    /// ```no_run
+    /// # async fn example() -> Result<(), stickycas_client::Error> {
+    /// let client = stickycas_client::Client::builder("http://127.0.0.1:7420").principal("ann").connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder(url: impl Into<String>) -> ClientBuilder {
+        ClientBuilder::new(url.into())
     }
 
-    /// Connects, with these retries from now on.
-    ///
-    /// # Errors
-    /// When there is no connection after all retries.
-    pub async fn connect_with(target: Target, policy: RetryPolicy) -> Result<Self, Error> {
-        let mut backoff = Backoff::new(policy);
-        loop {
-            match Connection::open(target.clone()).await {
-                Ok(connection) => return Ok(Self { connection, policy }),
-                Err(error) => tokio::time::sleep(backoff.failed(error)?).await,
-            }
-        }
-    }
-
-    /// A client on a connection that others use too, or that opens when it is first used.
+    /// A client on a connection of [`crate::raw`].
+    #[doc(hidden)]
     #[must_use]
     pub const fn on(connection: Connection, policy: RetryPolicy) -> Self {
         Self { connection, policy }
     }
 
-    /// The connection.
+    /// The connection, see [`crate::raw`].
+    #[doc(hidden)]
     #[must_use]
     pub const fn connection(&self) -> &Connection {
         &self.connection
     }
 
-    /// Plays a correct process that proposes this value, to its decision. The server has taken the report of
-    /// the decision when this returns.
+    /// The server's address as given.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        self.connection.config().server()
+    }
+
+    /// The principal.
+    #[must_use]
+    pub fn principal(&self) -> &str {
+        self.connection.config().principal()
+    }
+
+    /// How this client retries.
+    #[must_use]
+    pub const fn retry_policy(&self) -> RetryPolicy {
+        self.policy
+    }
+
+    /// The same client, on the same connection, with other retries.
+    #[must_use]
+    pub fn with_retry(self, policy: RetryPolicy) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// A client for another principal on the same connection, for a program that plays many processes. The
+    /// server limits the streams of one connection.
     ///
     /// # Errors
-    /// [`Error::Refused`] at once when no retry helps, [`Error::GaveUp`] when retries did not, and
-    /// [`Error::Undecided`] when the process ended without a decision.
-    pub async fn propose(&self, instance: InstanceId, value: Value) -> Result<Decision, Error> {
-        let played = self.play(instance, Conduct::correct(value), std::future::pending()).await;
+    /// [`Error::InvalidArgument`] if the principal is empty or not visible ASCII.
+    pub fn as_principal(&self, principal: &str) -> Result<Self, Error> {
+        Ok(Self { connection: self.connection.as_principal(principal)?, policy: self.policy })
+    }
+
+    /// Plays a correct process that proposes this value, to its decision (Algorithm 1 of the paper). The server
+    /// has taken the report of the decision when this returns.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a value without a byte or a text that names no instance;
+    /// [`Error::Refused`] at once when no retry helps, for example `VALUE_TOO_LARGE`; [`Error::GaveUp`] when
+    /// retries did not; and [`Error::Undecided`] when the process ended without a decision.
+    pub async fn propose(
+        &self,
+        instance: impl IntoInstance,
+        value: impl IntoValue,
+    ) -> Result<Decision, Error> {
+        let (instance, value) = (instance.into_instance()?, value.into_value()?);
+        let instance = self.find(instance).await?;
+        let played = self.play(instance, ProcessSpec::correct(value), std::future::pending()).await;
         match (played.error, played.report) {
             (Some(error), _) => Err(error),
             (None, Some(report)) => Decision::of(report),
@@ -89,32 +123,18 @@ impl Client {
         }
     }
 
-    /// Plays a process, correct or Byzantine, to its end or until `stop` resolves. See [`driver::play`].
+    /// Plays a process, correct or Byzantine, to its end or until `stop` resolves; [`std::future::pending`] never
+    /// stops it.
+    ///
+    /// A process that falls silent stays attached until its stream ends or `stop` resolves; one that never joins
+    /// waits for `stop` alone.
     pub async fn play(
         &self,
         instance: InstanceId,
-        conduct: Conduct,
+        spec: ProcessSpec,
         stop: impl Future<Output = ()>,
     ) -> Played {
-        driver::play(&self.connection, instance, conduct, self.policy, stop).await
-    }
-
-    /// Plays a process that carries out a wire attack, to its end or until `stop` resolves. See
-    /// [`wire_attack::play`].
-    pub async fn attack(
-        &self,
-        instance: InstanceId,
-        attack: WireAttack,
-        seed: u64,
-        stop: impl Future<Output = ()>,
-    ) -> Attacked {
-        wire_attack::play(&self.connection, instance, attack, seed, self.policy, stop).await
-    }
-
-    /// The same client, never giving up.
-    #[must_use]
-    pub fn without_end(self) -> Self {
-        Self { policy: self.policy.without_end(), ..self }
+        driver::play(&self.connection, instance, spec, self.policy, stop).await
     }
 
     pub(crate) fn backoff(&self) -> Backoff {
@@ -122,23 +142,29 @@ impl Client {
     }
 
     /// A unary call, again and again until it is answered or another try does not help or must not be made.
-    pub(crate) async fn call<T, F>(&self, manner: Manner, mut call: impl FnMut() -> F) -> Result<T, Error>
+    pub(crate) async fn call<T, F>(
+        &self,
+        idempotency: Idempotency,
+        mut call: impl FnMut() -> F,
+    ) -> Result<T, Error>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
         let mut backoff = Backoff::new(self.policy);
         loop {
             let begun = tokio::time::Instant::now();
-            let answer = match manner {
-                Manner::Waits => Ok(call().await),
-                Manner::Repeatable | Manner::Once | Manner::NoWait => timeout(ANSWER_TIMEOUT, call()).await,
+            let answer = match idempotency {
+                Idempotency::Waits => Ok(call().await),
+                Idempotency::Repeatable | Idempotency::Once | Idempotency::NoWait => {
+                    timeout(ANSWER_TIMEOUT, call()).await
+                }
             };
             let error = match answer {
                 Ok(Ok(response)) => return Ok(response.into_inner()),
                 Ok(Err(status)) => self.connection.error(&status),
                 Err(_) => self.connection.no_answer("no answer in time"),
             };
-            if !manner.allows_another_try(&error) {
+            if !idempotency.allows_another_try(&error) {
                 return Err(error);
             }
             backoff.lasted(begun.elapsed());
@@ -149,38 +175,47 @@ impl Client {
     }
 }
 
-/// How a unary call may be made.
+/// Whether a unary call may be made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Manner {
+pub(crate) enum Idempotency {
     /// It is answered at once, and may be made again.
     Repeatable,
     /// It is answered when the phase of its access has come, which nobody can foretell; it may be made again.
     Waits,
     /// Made again only if it did not happen: it has neither name nor number to be known by.
     Once,
-    /// An access of a caller who will not wait: made again only if it got no answer at all.
+    /// An access that does not wait for its phase: made again only if it got no answer at all.
     NoWait,
 }
 
-impl Manner {
-    pub(crate) const fn of_access(no_wait: bool) -> Self {
-        if no_wait { Self::NoWait } else { Self::Waits }
+impl Idempotency {
+    pub(crate) const fn of_access(wait: WaitMode) -> Self {
+        match wait {
+            WaitMode::NoWait => Self::NoWait,
+            WaitMode::UntilPhase => Self::Waits,
+        }
     }
 
     fn allows_another_try(self, error: &Error) -> bool {
         match self {
             Self::Repeatable | Self::Waits => true,
-            Self::Once => !error.may_have_happened(),
+            Self::Once => !error.may_have_happened() || is_draining(error),
             Self::NoWait => matches!(error, Error::Unreachable { .. }),
         }
     }
+}
+
+/// Whether the server refused the call because it drains. A call of [`Idempotency::Once`] has no access that could wait on: a
+/// server that drains refuses it before it does anything.
+fn is_draining(error: &Error) -> bool {
+    matches!(error, Error::Refused(refused) if refused.reason == RefusalReason::Draining)
 }
 
 impl Decision {
     fn of(report: Report) -> Result<Self, Error> {
         let Report { process, decision, phase, from, ended, .. } = report;
         match (decision, ended) {
-            (Some(value), ProcessEnd::Decided) => Ok(Self { process, value, from, phase }),
+            (Some(value), ProcessEnd::Decided) => Ok(Self { process, value, from: from.to_vec(), phase }),
             (_, ProcessEnd::Failed(why)) => Err(Error::Undecided(why)),
             (_, ProcessEnd::NothingToDecide | ProcessEnd::Decided) => {
                 Err(Error::Undecided("the sealed list is empty: there is nothing to decide".to_owned()))
@@ -192,7 +227,6 @@ impl Decision {
 #[cfg(test)]
 mod tests {
     use stickycas_proto::status::RpcRefusal;
-    use stickycas_proto::v1::RefusalReason;
 
     use super::*;
 
@@ -200,15 +234,25 @@ mod tests {
     fn a_create_without_a_name_is_not_made_twice() {
         let lost = Error::unreachable("http://server", "broken pipe", true);
         let never_sent = Error::unreachable("http://server", "connection refused", false);
-        assert!(!Manner::Once.allows_another_try(&lost));
-        assert!(Manner::Once.allows_another_try(&never_sent));
-        assert!(Manner::Repeatable.allows_another_try(&lost));
+        assert!(!Idempotency::Once.allows_another_try(&lost));
+        assert!(Idempotency::Once.allows_another_try(&never_sent));
+        let refused = |reason| Error::from(RpcRefusal::new(reason, ""));
+        assert!(!Idempotency::Once.allows_another_try(&refused(RefusalReason::Internal)));
+        assert!(
+            Idempotency::Once.allows_another_try(&refused(RefusalReason::Draining)),
+            "nothing was created"
+        );
+        assert!(Idempotency::Repeatable.allows_another_try(&lost));
     }
 
     #[test]
-    fn who_will_not_wait_for_the_phase_is_told_at_once() {
-        let refused = Error::Refused(RpcRefusal::new(RefusalReason::NotYourPhase, "not your phase"));
-        assert!(!Manner::NoWait.allows_another_try(&refused));
-        assert!(Manner::NoWait.allows_another_try(&Error::unreachable("http://server", "broken pipe", true)));
+    fn a_caller_that_does_not_wait_is_answered_at_once() {
+        let refused = Error::from(RpcRefusal::new(RefusalReason::NotYourPhase, "not your phase"));
+        assert!(!Idempotency::NoWait.allows_another_try(&refused));
+        assert!(Idempotency::NoWait.allows_another_try(&Error::unreachable(
+            "http://server",
+            "broken pipe",
+            true
+        )));
     }
 }

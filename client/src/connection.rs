@@ -1,7 +1,9 @@
-//! The channel to a server, and who we say we are on it.
+//! The channel to a server, and the principal that requests on it name.
 //!
 //! A [`Connection`] opens when it is first used, and again by itself after it broke; it may be shared by any
-//! number of clients of one principal. Errors of it are told apart by [`crate::Error`].
+//! number of clients of one principal. [`crate::Error`] tells its errors apart.
+//!
+//! Only [`crate::raw`] shows this module: its types are those of tonic.
 
 use std::time::Duration;
 
@@ -20,24 +22,24 @@ use crate::error::Error;
 
 /// How long one try to connect may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A peer that vanished without a word is noticed after this much silence on an open stream, and half as long
-/// again without an answer to a ping. An idle connection is not pinged: servers of other makers punish that.
+/// The silence on an open stream after which a client pings the server, unless another time is given. An idle
+/// connection is not pinged: servers of other makers punish that.
 pub const DEFAULT_KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// Which server, and as whom.
+/// The server's address, the principal, and the settings of the channel.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub struct ClientConfig {
     server: String,
     principal: String,
     endpoint: Endpoint,
     metadata: MetadataValue<Ascii>,
 }
 
-impl Target {
+impl ClientConfig {
     /// The server at this address (`http://host:port`), for this principal.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the address is none, or the principal is empty or not visible ASCII.
+    /// [`Error::InvalidArgument`] if the address is none, or the principal is empty or not visible ASCII.
     pub fn new(server: &str, principal: &str) -> Result<Self, Error> {
         let endpoint = endpoint(server)?;
         let metadata = identity(principal)?;
@@ -45,8 +47,7 @@ impl Target {
             .with_keep_alive(DEFAULT_KEEP_ALIVE))
     }
 
-    /// The same, with a peer that vanished without a word being noticed after another time than
-    /// [`DEFAULT_KEEP_ALIVE`].
+    /// The same with another keep-alive than [`DEFAULT_KEEP_ALIVE`].
     #[must_use]
     pub fn with_keep_alive(mut self, interval: Duration) -> Self {
         self.endpoint = self.endpoint.http2_keep_alive_interval(interval).keep_alive_timeout(interval / 2);
@@ -60,11 +61,12 @@ impl Target {
     }
 
     /// Host and port.
-    pub(crate) fn authority(&self) -> &str {
+    #[must_use]
+    pub fn authority(&self) -> &str {
         self.endpoint.uri().authority().map_or("", |authority| authority.as_str())
     }
 
-    /// As whom.
+    /// The principal.
     #[must_use]
     pub fn principal(&self) -> &str {
         &self.principal
@@ -74,12 +76,13 @@ impl Target {
 fn identity(principal: &str) -> Result<MetadataValue<Ascii>, Error> {
     let metadata = principal.parse().ok().filter(|_| !principal.is_empty());
     metadata.ok_or_else(|| {
-        Error::Usage(format!("principal {principal:?}: give one or more visible ASCII characters"))
+        Error::InvalidArgument(format!("principal {principal:?}: give one or more visible ASCII characters"))
     })
 }
 
 fn endpoint(server: &str) -> Result<Endpoint, Error> {
-    let wrong = |why: &str| Error::Usage(format!("server {server:?}: give http://host:port ({why})"));
+    let wrong =
+        |why: &str| Error::InvalidArgument(format!("server {server:?}: give http://host:port ({why})"));
     let endpoint = Endpoint::from_shared(server.to_owned()).map_err(|error| wrong(&error.to_string()))?;
     match endpoint.uri().scheme_str() {
         Some("http") => {}
@@ -93,10 +96,10 @@ fn endpoint(server: &str) -> Result<Endpoint, Error> {
         .keep_alive_while_idle(false))
 }
 
-/// A channel to a [`Target`].
+/// A channel to a [`ClientConfig`].
 #[derive(Clone, Debug)]
 pub struct Connection {
-    target: Target,
+    config: ClientConfig,
     channel: Channel,
 }
 
@@ -117,41 +120,41 @@ pub type Identified = InterceptedService<Channel, Identify>;
 impl Connection {
     /// A connection that opens when it is first used. Needs a tokio runtime around it.
     #[must_use]
-    pub fn lazy(target: Target) -> Self {
-        let channel = target.endpoint.connect_lazy();
-        Self { target, channel }
+    pub fn lazy(config: ClientConfig) -> Self {
+        let channel = config.endpoint.connect_lazy();
+        Self { config, channel }
     }
 
     /// One try to open a connection now.
     ///
     /// # Errors
     /// [`Error::Unreachable`].
-    pub async fn open(target: Target) -> Result<Self, Error> {
-        let connected = target.endpoint.connect().await;
+    pub async fn open(config: ClientConfig) -> Result<Self, Error> {
+        let connected = config.endpoint.connect().await;
         let channel = connected.map_err(|error| {
-            Error::from_status(&target.server, &Status::from_error(error.into())).before_anything_was_sent()
+            Error::from_status(&config.server, &Status::from_error(error.into())).before_anything_was_sent()
         })?;
-        Ok(Self { target, channel })
+        Ok(Self { config, channel })
     }
 
     /// The same connection for another principal: the two share one channel. Fit where a program plays many
     /// processes; the server limits the streams on it.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the principal is empty or not visible ASCII.
+    /// [`Error::InvalidArgument`] if the principal is empty or not visible ASCII.
     pub fn as_principal(&self, principal: &str) -> Result<Self, Error> {
         let metadata = identity(principal)?;
-        let target = Target { principal: principal.to_owned(), metadata, ..self.target.clone() };
-        Ok(Self { target, channel: self.channel.clone() })
+        let config = ClientConfig { principal: principal.to_owned(), metadata, ..self.config.clone() };
+        Ok(Self { config, channel: self.channel.clone() })
     }
 
-    /// Where it goes, and as whom.
+    /// The server's address and the principal.
     #[must_use]
-    pub fn target(&self) -> &Target {
-        &self.target
+    pub fn config(&self) -> &ClientConfig {
+        &self.config
     }
 
-    /// The list's service, for whoever speaks it without a [`crate::Client`].
+    /// The list's service, for callers that speak it without a [`crate::Client`].
     #[must_use]
     pub fn list(&self) -> StickyCasServiceClient<Identified> {
         // The server is trusted (SPEC section 10) and a read may return r values: no limit of our own.
@@ -175,18 +178,19 @@ impl Connection {
     /// The channel itself, for calls that no generated client makes. Each request names the principal.
     #[must_use]
     pub fn identified(&self) -> Identified {
-        InterceptedService::new(self.channel.clone(), Identify(self.target.metadata.clone()))
+        InterceptedService::new(self.channel.clone(), Identify(self.config.metadata.clone()))
     }
 
     /// What the status of a call that failed on this connection means.
     #[must_use]
     pub fn error(&self, status: &Status) -> Error {
-        Error::from_status(&self.target.server, status)
+        Error::from_status(&self.config.server, status)
     }
 
     /// No answer in time, or the end of a stream that should go on.
-    pub(crate) fn no_answer(&self, cause: &str) -> Error {
-        Error::unreachable(&self.target.server, cause, true)
+    #[must_use]
+    pub fn no_answer(&self, cause: &str) -> Error {
+        Error::unreachable(&self.config.server, cause, true)
     }
 }
 
@@ -195,12 +199,12 @@ mod tests {
     use super::*;
 
     fn refused(server: &str, principal: &str) -> String {
-        Target::new(server, principal).unwrap_err().to_string()
+        ClientConfig::new(server, principal).unwrap_err().to_string()
     }
 
     #[test]
     fn an_address_needs_its_scheme() {
-        assert!(Target::new("http://127.0.0.1:7420", "p1").is_ok());
+        assert!(ClientConfig::new("http://127.0.0.1:7420", "p1").is_ok());
         assert!(refused("127.0.0.1:7420", "p1").contains("give http://host:port"));
         assert!(refused("https://127.0.0.1:7420", "p1").contains("only http is spoken"));
         assert!(refused("", "p1").contains("give http://host:port"));
@@ -213,14 +217,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_is_not_there_was_sent_nothing() {
+    async fn an_absent_server_was_sent_nothing() {
         // Bound and dropped: nobody listens on this port.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let target = Target::new(&format!("http://127.0.0.1:{port}"), "p1").unwrap();
-        let error = Connection::open(target.clone()).await.unwrap_err();
+        let config = ClientConfig::new(&format!("http://127.0.0.1:{port}"), "p1").unwrap();
+        let error = Connection::open(config.clone()).await.unwrap_err();
         assert!(error.may_retry() && !error.may_have_happened(), "{error:?}");
         let request = stickycas_proto::v1::ListRequest::default();
-        let lazy = Connection::lazy(target);
+        let lazy = Connection::lazy(config);
         let error = lazy.error(&lazy.instances().list(request).await.unwrap_err());
         assert!(error.may_retry() && !error.may_have_happened(), "{error:?}");
         assert!(error.to_string().contains("refused"), "the cause is told: {error}");

@@ -11,7 +11,7 @@ use stickycas_proto::convert::WireError;
 use stickycas_proto::v1;
 use stickycas_proto::v1::RefusalReason;
 
-use crate::client::{Client, Manner};
+use crate::client::{Client, Idempotency};
 use crate::error::Error;
 use crate::info::optional_time;
 
@@ -21,7 +21,7 @@ pub struct ServerCounts {
     /// When it started, by its own clock.
     #[serde(serialize_with = "optional_time", skip_serializing_if = "Option::is_none")]
     pub started: Option<SystemTime>,
-    /// Everything, whoever's it was.
+    /// The counts of all callers together.
     pub all: Counts,
     /// What each principal is known to have done. Without those of whom there is nothing to tell.
     pub principals: BTreeMap<String, Counts>,
@@ -57,8 +57,8 @@ pub struct ServerFacts {
     pub instances_under_way: u64,
 }
 
-impl From<&v1::ServerFacts> for ServerFacts {
-    fn from(wire: &v1::ServerFacts) -> Self {
+impl ServerFacts {
+    fn from_wire(wire: &v1::ServerFacts) -> Self {
         Self {
             version: wire.version.clone(),
             commit: (!wire.commit.is_empty()).then(|| wire.commit.clone()),
@@ -128,8 +128,8 @@ impl Counts {
     }
 }
 
-impl From<&v1::Counts> for Counts {
-    fn from(wire: &v1::Counts) -> Self {
+impl Counts {
+    fn from_wire(wire: &v1::Counts) -> Self {
         let mut refusals = BTreeMap::new();
         for row in &wire.refusals {
             // Reasons that are not known here yet share one row.
@@ -152,12 +152,10 @@ impl From<&v1::Counts> for Counts {
     }
 }
 
-impl TryFrom<v1::GetCountsResponse> for ServerCounts {
-    type Error = WireError;
-
-    fn try_from(wire: v1::GetCountsResponse) -> Result<Self, WireError> {
+impl ServerCounts {
+    fn from_wire(wire: &v1::GetCountsResponse) -> Result<Self, WireError> {
         let counts = |counts: &Option<v1::Counts>| {
-            counts.as_ref().map(Counts::from).ok_or(WireError::Missing("counts"))
+            counts.as_ref().map(Counts::from_wire).ok_or(WireError::Missing("counts"))
         };
         let named = |row: &v1::PrincipalCounts| Ok((row.principal.clone(), counts(&row.counts)?));
         Ok(Self {
@@ -165,7 +163,7 @@ impl TryFrom<v1::GetCountsResponse> for ServerCounts {
             all: counts(&wire.all)?,
             principals: wire.principals.iter().map(named).collect::<Result<_, WireError>>()?,
             left_out: wire.principals_left_out,
-            server: wire.server.as_ref().map(ServerFacts::from),
+            server: wire.server.as_ref().map(ServerFacts::from_wire),
         })
     }
 }
@@ -182,7 +180,7 @@ impl Client {
             let request = v1::GetCountsRequest { principals: principals.to_vec() };
             async move { server.get_counts(request).await }
         };
-        Ok(self.call(Manner::Repeatable, call).await?.try_into()?)
+        Ok(ServerCounts::from_wire(&self.call(Idempotency::Repeatable, call).await?)?)
     }
 }
 
@@ -191,10 +189,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_arrive_as_they_were_and_unknown_reasons_share_a_row() {
+    fn counts_read_back_and_unknown_reasons_share_a_row() {
         let refusals = [(RefusalReason::NotYourPhase.into(), 3), (1_000, 1), (2_000, 1)];
         let refusals = refusals.map(|(reason, count)| v1::RefusalCount { reason, count }).to_vec();
-        let counts = Counts::from(&v1::Counts { refusals, streams_stalled: 2, ..v1::Counts::default() });
+        let counts = Counts::from_wire(&v1::Counts { refusals, streams_stalled: 2, ..v1::Counts::default() });
         assert_eq!(counts.refused(RefusalReason::NotYourPhase), 3);
         assert_eq!(counts.refused(RefusalReason::Unspecified), 2);
         assert_eq!(counts.refused(RefusalReason::RateExceeded), 0);
@@ -202,8 +200,8 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_counts_is_none() {
-        let answer = ServerCounts::try_from(v1::GetCountsResponse::default());
+    fn an_answer_without_counts_is_an_error() {
+        let answer = ServerCounts::from_wire(&v1::GetCountsResponse::default());
         assert_eq!(answer, Err(WireError::Missing("counts")));
     }
 }

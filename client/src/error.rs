@@ -1,4 +1,4 @@
-//! What can go wrong for a client, sorted by what it can do about it (SPEC section 11).
+//! [`Error`]: the failures of an operation, by what a client can do about them (SPEC section 11).
 //!
 //! Two questions decide everything: does the same request again help ([`Error::may_retry`]), and may it have
 //! happened ([`Error::may_have_happened`])? For a refusal its reason answers both. A connection that broke
@@ -8,16 +8,31 @@ use std::error::Error as _;
 use std::time::Duration;
 
 use stickycas_proto::convert::WireError;
-use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::status::{RefusalDetails, RpcRefusal};
 use stickycas_proto::v1::RefusalReason;
 use tonic::{Code, ConnectError, Status};
 
-/// Why a client did not get what it asked for.
+/// The refusal of a request by the server (SPEC section 11).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refusal {
+    /// The reason. It answers [`Error::may_retry`] and [`Error::may_have_happened`].
+    pub reason: RefusalReason,
+    /// The reason in words, for people.
+    pub message: String,
+    /// Numbers that help the caller to go on.
+    pub details: RefusalDetails,
+    /// The server's advice when to try again; `None`: no advice.
+    pub retry_after: Option<Duration>,
+}
+
+/// The failure of an operation. A later version may have more variants.
 #[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The server refused, and said why.
     #[error("refused ({}): {}", .0.reason.name(), .0.message)]
-    Refused(RpcRefusal),
+    Refused(Refusal),
     /// No connection, or it broke, or no answer came in time.
     #[error("no answer from {server}: {cause}")]
     Unreachable {
@@ -38,22 +53,23 @@ pub enum Error {
         /// What the last one failed with.
         last: Box<Self>,
     },
-    /// Whoever answered does not speak this protocol: a proxy, or another service.
-    #[error("{server} does not answer like a StickyCAS server: {code:?}: {message}")]
-    Foreign {
+    /// The peer does not speak this protocol: it is a proxy, or another service.
+    #[error("{server} does not answer like a StickyCAS server: {code}: {message}")]
+    UnexpectedPeer {
         /// The server's address as given.
         server: String,
-        /// The gRPC code of the answer.
-        code: Code,
+        /// The gRPC code of the answer, for example `Unimplemented`.
+        code: String,
         /// Its message.
         message: String,
     },
     /// The server's answer does not follow the protocol: another version, or its bug.
     #[error("the server's answer breaks the protocol: {0}")]
     Protocol(String),
-    /// What was asked for cannot be sent: the address, principal or value is not well formed.
+    /// An argument is not well formed, and nothing was sent: an address, a principal, an instance, a value or a
+    /// parameter.
     #[error("{0}")]
-    Usage(String),
+    InvalidArgument(String),
     /// The process came to its end without a decision (D1).
     #[error("no decision: {0}")]
     Undecided(String),
@@ -70,21 +86,23 @@ impl Error {
         }
     }
 
-    /// Whether the same request again (an access: with the same number) is safe and may fare better.
+    /// Whether the same request again (an access: with the same number) is safe and may succeed. The client has
+    /// retried already, as its [`RetryPolicy`](crate::RetryPolicy) says, so [`Error::GaveUp`] answers no.
     #[must_use]
     pub fn may_retry(&self) -> bool {
         match self {
             Self::Refused(refused) => refused.reason.may_retry(),
             Self::Unreachable { .. } => true,
             Self::GaveUp { .. }
-            | Self::Foreign { .. }
+            | Self::UnexpectedPeer { .. }
             | Self::Protocol(_)
-            | Self::Usage(_)
+            | Self::InvalidArgument(_)
             | Self::Undecided(_) => false,
         }
     }
 
-    /// Whether what was asked for may have happened, or may still happen.
+    /// Whether the request may have happened, or may still happen. If not, nothing has changed at the server. If
+    /// so, the same access with the same number tells: it is never executed twice (F8b).
     #[must_use]
     pub fn may_have_happened(&self) -> bool {
         match self {
@@ -92,20 +110,21 @@ impl Error {
             Self::Unreachable { sent, .. } => *sent,
             // An earlier try may have gone through, whatever the last one says.
             Self::GaveUp { .. } | Self::Protocol(_) => true,
-            Self::Foreign { .. } | Self::Usage(_) | Self::Undecided(_) => false,
+            Self::UnexpectedPeer { .. } | Self::InvalidArgument(_) | Self::Undecided(_) => false,
         }
     }
 
-    /// The kind as one word, for programs; documented with [`crate::PlayRecord`].
+    /// The kind as one word, for programs; `refused`, `unreachable`, `gave_up`, `foreign`, `protocol`, `usage` or
+    /// `undecided`.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Refused(_) => "refused",
             Self::Unreachable { .. } => "unreachable",
             Self::GaveUp { .. } => "gave_up",
-            Self::Foreign { .. } => "foreign",
+            Self::UnexpectedPeer { .. } => "foreign",
             Self::Protocol(_) => "protocol",
-            Self::Usage(_) => "usage",
+            Self::InvalidArgument(_) => "usage",
             Self::Undecided(_) => "undecided",
         }
     }
@@ -121,7 +140,7 @@ impl Error {
     /// What the status of a failed call means.
     pub(crate) fn from_status(server: &str, status: &Status) -> Self {
         if let Some(refused) = RpcRefusal::from_status(status) {
-            return Self::Refused(refused);
+            return refused.into();
         }
         match status.code() {
             // What tonic, hyper and proxies report of a connection that was refused, broke or was shut down.
@@ -145,9 +164,11 @@ impl Error {
             | Code::FailedPrecondition
             | Code::OutOfRange
             | Code::Unimplemented
-            | Code::Unauthenticated) => {
-                Self::Foreign { server: server.to_owned(), code, message: status.message().to_owned() }
-            }
+            | Code::Unauthenticated) => Self::UnexpectedPeer {
+                server: server.to_owned(),
+                code: format!("{code:?}"),
+                message: status.message().to_owned(),
+            },
         }
     }
 
@@ -164,12 +185,15 @@ impl Error {
     }
 }
 
+#[doc(hidden)]
 impl From<RpcRefusal> for Error {
     fn from(refused: RpcRefusal) -> Self {
-        Self::Refused(refused)
+        let RpcRefusal { reason, message, details, retry_after } = refused;
+        Self::Refused(Refusal { reason, message, details, retry_after })
     }
 }
 
+#[doc(hidden)]
 impl From<WireError> for Error {
     fn from(error: WireError) -> Self {
         Self::Protocol(error.to_string())
@@ -218,20 +242,20 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_connection_may_be_retried_and_may_have_done_its_work() {
+    fn a_call_on_a_broken_connection_may_have_happened() {
         let error = Error::from_status(SERVER, &Status::unknown("transport error"));
         assert!(error.may_retry() && error.may_have_happened());
         assert_eq!(error.to_string(), "no answer from http://server:7420: transport error");
     }
 
     #[test]
-    fn a_stranger_is_not_asked_again() {
+    fn an_unexpected_peer_is_not_asked_again() {
         let error = Error::from_status(SERVER, &Status::unimplemented("no such service"));
-        assert!(matches!(error, Error::Foreign { .. }) && !error.may_retry());
+        assert!(matches!(error, Error::UnexpectedPeer { .. }) && !error.may_retry());
     }
 
     #[test]
-    fn giving_up_keeps_the_reason_of_the_last_refusal() {
+    fn giving_up_keeps_the_last_refusal() {
         let draining = RpcRefusal::new(RefusalReason::Draining, "shutting down");
         let after = Duration::from_secs(30);
         let error = Error::GaveUp { tries: 3, after, last: Box::new(draining.into()) };

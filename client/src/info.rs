@@ -1,4 +1,4 @@
-//! An instance and how it stands, as a client sees it. What `get --json`, `list --json` and `create --json`
+//! An instance and its status, as a client sees them. What `get --json`, `list --json` and `create --json`
 //! print is these types: field names are stable, durations are text such as `1s 500ms`, absent means none.
 
 use std::time::{Duration, SystemTime};
@@ -66,7 +66,7 @@ pub struct Summary {
 
 /// How an instance stands: all that is needed to say why it is stuck (F12).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Standing {
+pub struct InstanceStatus {
     /// Where it is in its life.
     #[serde(serialize_with = "state")]
     pub state: State,
@@ -78,7 +78,7 @@ pub struct Standing {
     pub warp: Option<WarpId>,
     /// Whether that phase is open.
     pub open: bool,
-    /// Whom it waits for: while gathering those who have not joined, in an open phase the missing members.
+    /// The awaited processes: while gathering those that have not joined, in an open phase the missing members.
     pub awaited: Rows<Awaited>,
     /// Processes with waiting accesses.
     pub waiting: Rows<Waiting>,
@@ -145,11 +145,11 @@ pub struct Offences {
 
 /// An instance, how it stands, and where the caller stands in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Looked {
+pub struct InstanceView {
     /// What was fixed when it was created.
     pub instance: InstanceInfo,
     /// How it stands.
-    pub status: Standing,
+    pub status: InstanceStatus,
     /// Where the caller stands. `None`: it is no process of it.
     #[serde(serialize_with = "own", skip_serializing_if = "Option::is_none")]
     pub own: Option<MemberState>,
@@ -168,10 +168,8 @@ pub struct ListEntry {
     pub phase: Phase,
 }
 
-impl TryFrom<&v1::Instance> for InstanceInfo {
-    type Error = WireError;
-
-    fn try_from(wire: &v1::Instance) -> Result<Self, WireError> {
+impl InstanceInfo {
+    pub(crate) fn from_wire(wire: &v1::Instance) -> Result<Self, WireError> {
         Ok(Self {
             id: wire.instance_id.parse()?,
             name: InstanceName::optional(&wire.name)?,
@@ -185,10 +183,8 @@ impl TryFrom<&v1::Instance> for InstanceInfo {
     }
 }
 
-impl TryFrom<&v1::InstanceSummary> for Summary {
-    type Error = WireError;
-
-    fn try_from(wire: &v1::InstanceSummary) -> Result<Self, WireError> {
+impl Summary {
+    pub(crate) fn from_wire(wire: &v1::InstanceSummary) -> Result<Self, WireError> {
         Ok(Self {
             id: wire.instance_id.parse()?,
             name: InstanceName::optional(&wire.name)?,
@@ -200,10 +196,8 @@ impl TryFrom<&v1::InstanceSummary> for Summary {
     }
 }
 
-impl TryFrom<&v1::Status> for Standing {
-    type Error = WireError;
-
-    fn try_from(wire: &v1::Status) -> Result<Self, WireError> {
+impl InstanceStatus {
+    pub(crate) fn from_wire(wire: &v1::Status) -> Result<Self, WireError> {
         Ok(Self {
             state: state_from_wire(wire.state)?,
             phase: Phase::new(wire.phase),
@@ -241,6 +235,12 @@ impl TryFrom<&v1::Status> for Standing {
 }
 
 impl<T> Rows<T> {
+    /// How many there are, shown or not.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.shown.len() + self.left_out as usize
+    }
+
     fn from_wire<W>(
         wire: &[W],
         left_out: u32,

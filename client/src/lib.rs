@@ -1,32 +1,48 @@
-//! A client of StickyCAS: one process of an instance, or a person who looks at it.
+//! A client of StickyCAS: plays one process of an instance, or sets up and observes instances.
 //!
 //! A correct process is one call. It proposes a value, takes part in every phase of its warp as Algorithm 1 of
-//! the paper says, and comes back with the decision and what it was decided from:
+//! the paper says, and returns the decision and the entries that it was decided from:
 //!
 //! ```no_run
-//! use stickycas_client::{Client, Target};
-//! use stickycas_model::types::Value;
+//! use stickycas_client::Client;
 //!
 //! # async fn example() -> Result<(), stickycas_client::Error> {
-//! let client = Client::connect(Target::new("http://127.0.0.1:7420", "p1")?).await?;
-//! let instance = client.find("demo").await?;
-//! let proposal = Value::new(b"apple").expect("it is not empty");
-//! let decision = client.propose(instance, proposal).await?;
+//! let client = Client::builder("http://127.0.0.1:7420").principal("ann").connect().await?;
+//! let decision = client.propose("demo", "tea").await?;
 //! println!("{} from {:?}", decision.value, decision.from);
 //! # Ok(())
 //! # }
 //! ```
 //!
+//! A coordinator creates the instance first, and an observer watches it to its end:
+//!
+//! ```no_run
+//! use stickycas_client::Client;
+//! use stickycas_client::watch::{WatchFrom, Watched};
+//!
+//! # async fn example() -> Result<(), stickycas_client::Error> {
+//! let client = Client::builder("http://127.0.0.1:7420").principal("alice").connect().await?;
+//! let created = client.create_instance().name("demo").roster(["ann", "bob", "eve"]).send().await?;
+//! let mut watch = client.watch(created.instance.id, WatchFrom::Start);
+//! while let Some(watched) = watch.try_next().await? {
+//!     if let Watched::Event(index, recorded) = watched {
+//!         println!("{index} {:?}", recorded.event);
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! - [`Client`]: connect, [`propose`](Client::propose), [`play`](Client::play) for Byzantine processes too, and
-//!   every operation by hand.
-//! - [`driver`]: performs the model's [`Player`](stickycas_model::player::Player) on a stream, across broken
-//!   connections.
-//! - [`info`]: an instance and how it stands, as a client sees it. [`watch`]: what happens at it, as it happens.
-//! - [`wire_attack`]: what a Byzantine process does below the protocol.
-//! - [`counts`]: what the server has counted of its callers' conduct.
+//!   every single operation.
+//! - [`CreateInstance`]: the parameters of a new instance. [`info`]: an instance and its status.
+//! - [`watch`]: what happens at an instance, as a stream. [`counts`]: what the server has counted of its callers'
+//!   conduct.
 //! - [`error`] and [`retry`]: what can go wrong, whether it may have happened, whether and when to ask again.
 //! - [`Client::report`]: telling the judge of a run how a process has ended.
-//! - [`cli`]: the command line, callable from other programs.
+//!
+//! The types of values, phases, parameters and events are those of the crates `stickycas_model` and
+//! `stickycas_proto`; this crate exports all that stand in its signatures.
 //!
 //! # Retries
 //! Every access carries the process's own number, so asking again is the same access (SPEC F8). A lost reply or
@@ -34,25 +50,52 @@
 //! without progress ([`RetryPolicy`]), and end at once where they cannot help: an instance that the server has
 //! lost stays lost (F11).
 
-pub mod cli;
+mod builder;
 mod client;
-pub mod connection;
+mod connection;
+mod convert;
 pub mod counts;
-pub mod driver;
+mod create;
+mod driver;
 pub mod error;
-mod hand;
 pub mod info;
-mod over;
-pub mod record;
+mod instance_end;
+mod operations;
 mod report;
 pub mod retry;
 pub mod watch;
-pub mod wire_attack;
 
-pub use client::{Client, Decision};
-pub use connection::{Connection, Target};
-pub use driver::{Conduct, Played};
-pub use error::Error;
-pub use hand::{Appended, Read};
-pub use record::PlayRecord;
-pub use retry::RetryPolicy;
+pub use stickycas_model::access::{AppendAnswer, Op};
+pub use stickycas_model::byzantine::Strategy;
+pub use stickycas_model::history::{Event, OffenceKind, Recorded};
+pub use stickycas_model::judge::Outcome;
+pub use stickycas_model::machine::State;
+pub use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, Patience};
+pub use stickycas_model::process::{Behaviour, ProcessEnd, Report};
+pub use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId, Time, Value, WarpId};
+pub use stickycas_proto::convert::member_state::MemberState;
+pub use stickycas_proto::convert::report::ProcessReport;
+pub use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
+pub use stickycas_proto::status::RefusalDetails;
+/// The reasons of refusals: the closed list of SPEC section 11. The enum is the one of the wire format, since each
+/// reason and its two answers stand once.
+pub use stickycas_proto::v1::RefusalReason;
+
+pub use self::builder::ClientBuilder;
+pub use self::client::{Client, Decision};
+pub use self::connection::DEFAULT_KEEP_ALIVE;
+pub use self::convert::{IntoInstance, IntoValue};
+pub use self::create::{CreateInstance, Created};
+pub use self::driver::{LAST_MOMENT, Played, ProcessSpec};
+pub use self::error::{Error, Refusal};
+pub use self::instance_end::InstanceEnd;
+pub use self::operations::{Appended, Read, WaitMode};
+pub use self::retry::RetryPolicy;
+pub use self::watch::{Watch, WatchFrom, Watched};
+
+/// The connection with its generated clients, for programs of this project that send what no client sends: the wire
+/// attacks and the load generator. Its types are those of tonic, and it may change at any time.
+#[doc(hidden)]
+pub mod raw {
+    pub use crate::connection::{ClientConfig, Connection, Identified, Identify};
+}

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_without_progress_is_bounded_and_the_last_try_falls_on_its_end() {
+    fn the_last_try_falls_on_the_end_of_the_bounded_time() {
         let policy = RetryPolicy { give_up_after: Duration::from_secs(3), ..RetryPolicy::default() };
         let mut backoff = Backoff::new(policy);
         let start = Instant::now();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_retry_does_not_help_ends_at_once() {
+    fn an_error_that_no_retry_helps_ends_at_once() {
         let mut backoff = Backoff::new(RetryPolicy::default());
         let unknown = RpcRefusal::new(RefusalReason::InstanceUnknown, "no such instance");
         let error = backoff.failed(unknown.into()).unwrap_err();

@@ -5,19 +5,24 @@
 //! process never decides from it.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use serde::Serialize;
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::types::Phase;
 use stickycas_proto::convert::history::event_from_wire;
-use stickycas_proto::names::InstanceId;
+use stickycas_proto::names::{InstanceId, InstanceRef};
 use stickycas_proto::v1;
 use stickycas_proto::v1::watch_response::Content;
+use tokio_stream::Stream;
 use tonic::Streaming;
 
 use crate::client::Client;
+use crate::convert::IntoInstance;
 use crate::error::Error;
-use crate::info::{ListEntry, Standing};
+use crate::info::{InstanceStatus, ListEntry};
 use crate::retry::Backoff;
 
 /// Where a watch begins.
@@ -32,76 +37,146 @@ pub enum WatchFrom {
     Snapshot,
 }
 
-/// What a watch gives.
+/// An item of a [`Watch`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Watched {
-    /// How the instance stood when the watch began; only first, and only if asked for.
+    /// The instance when the watch began; only first, and only if asked for.
     Snapshot(Snapshot),
     /// The next event, with its number in the history of the instance, from 0.
     Event(u64, Recorded),
 }
 
-/// How an instance stood.
+/// An instance at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Snapshot {
     /// Its status.
-    pub status: Standing,
+    pub status: InstanceStatus,
     /// The list.
     pub entries: Vec<ListEntry>,
     /// The number of the first event after it.
     pub next_index: u64,
 }
 
-/// A watch of one instance. See the module.
-#[derive(Debug)]
-pub struct Watch {
-    client: Client,
-    instance: InstanceId,
-    place: Place,
-    stream: Option<Streaming<v1::WatchResponse>>,
-    ready: VecDeque<Watched>,
-    backoff: Backoff,
+/// A watch of one instance: a [`Stream`] of what happens there. It ends when the instance is over and everything
+/// was given, or after the first error.
+///
+/// Dropping a future that waits for the next item, as `tokio::select!` does, loses nothing.
+#[must_use = "a watch does nothing until it is polled"]
+pub struct Watch(State);
+
+enum State {
+    /// Given up before the first request.
+    Invalid(Error),
+    /// Nothing is under way.
+    Idle(Box<Source>),
+    /// The next items are being fetched.
+    Fetching(Pin<Box<Fetch>>),
+    Ended,
 }
 
+/// Gives the source back, and whether it has more items.
+type Fetch = dyn Future<Output = (Box<Source>, Result<bool, Error>)> + Send;
+
 impl Client {
-    /// Watches an instance.
-    #[must_use]
-    pub fn watch(&self, instance: InstanceId, from: WatchFrom) -> Watch {
-        Watch {
-            client: self.clone(),
-            instance,
-            place: Place::new(from),
-            stream: None,
-            ready: VecDeque::new(),
-            backoff: self.backoff(),
+    /// Watches an instance. The first request leaves when the stream is polled.
+    ///
+    /// # Errors
+    /// The items are errors when there is no such instance, the caller may not watch it (F13), or the phase to
+    /// begin with is not kept any more; and when retries did not help.
+    pub fn watch(&self, instance: impl IntoInstance, from: WatchFrom) -> Watch {
+        match instance.into_instance() {
+            Ok(instance) => Watch(State::Idle(Box::new(Source {
+                client: self.clone(),
+                instance,
+                cursor: Cursor::new(from),
+                stream: None,
+                ready: VecDeque::new(),
+                backoff: self.backoff(),
+            }))),
+            Err(error) => Watch(State::Invalid(error)),
         }
     }
 }
 
 impl Watch {
-    /// What comes next; `None` at the end: the instance is over and everything was given.
+    /// The next item; `None` at the end. The same as `try_next` of a stream's extension trait.
     ///
     /// # Errors
-    /// When there is no such instance, the caller may not look at it, or the phase to begin with is not kept
-    /// any more; and when retries did not help. After an error the watch is over.
-    pub async fn next(&mut self) -> Result<Option<Watched>, Error> {
+    /// See [`Client::watch`]. After an error the watch has ended.
+    pub async fn try_next(&mut self) -> Result<Option<Watched>, Error> {
+        std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await.transpose()
+    }
+}
+
+impl Stream for Watch {
+    type Item = Result<Watched, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
-            if let Some(watched) = self.ready.pop_front() {
-                return Ok(Some(watched));
+            match std::mem::replace(&mut self.0, State::Ended) {
+                State::Ended => return Poll::Ready(None),
+                State::Invalid(error) => return Poll::Ready(Some(Err(error))),
+                State::Idle(mut source) => {
+                    if let Some(watched) = source.ready.pop_front() {
+                        self.0 = State::Idle(source);
+                        return Poll::Ready(Some(Ok(watched)));
+                    }
+                    self.0 = State::Fetching(Box::pin(source.fetch()));
+                }
+                State::Fetching(mut fetch) => match fetch.as_mut().poll(context) {
+                    Poll::Pending => {
+                        self.0 = State::Fetching(fetch);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready((source, Ok(true))) => self.0 = State::Idle(source),
+                    Poll::Ready((_, Ok(false))) => return Poll::Ready(None),
+                    Poll::Ready((_, Err(error))) => return Poll::Ready(Some(Err(error))),
+                },
             }
+        }
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").finish_non_exhaustive()
+    }
+}
+
+/// Fetches the items of a watch.
+struct Source {
+    client: Client,
+    /// By its id from the first request on.
+    instance: InstanceRef,
+    cursor: Cursor,
+    stream: Option<Streaming<v1::WatchResponse>>,
+    ready: VecDeque<Watched>,
+    backoff: Backoff,
+}
+
+impl Source {
+    async fn fetch(mut self: Box<Self>) -> (Box<Self>, Result<bool, Error>) {
+        let fetched = self.fill().await;
+        (self, fetched)
+    }
+
+    /// Waits until items are ready; false at the end.
+    async fn fill(&mut self) -> Result<bool, Error> {
+        while self.ready.is_empty() {
             match self.message().await {
                 Ok(Some(response)) => {
                     self.backoff.progress();
-                    self.place.take(response, &mut self.ready)?;
+                    self.cursor.take(response, &mut self.ready)?;
                 }
-                Ok(None) => return Ok(None),
+                Ok(None) => return Ok(false),
                 Err(error) => {
                     self.stream = None;
-                    self.place.lost();
+                    self.cursor.lost();
                     tokio::time::sleep(self.backoff.failed(error)?).await;
                 }
             }
         }
+        Ok(true)
     }
 
     async fn message(&mut self) -> Result<Option<v1::WatchResponse>, Error> {
@@ -109,7 +184,10 @@ impl Watch {
         let stream = match &mut self.stream {
             Some(stream) => stream,
             none => {
-                let opened = connection.instances().watch(self.place.request(self.instance)).await;
+                let id = self.client.find(&self.instance).await?;
+                // A name may lead to another instance later.
+                self.instance = InstanceRef::Id(id);
+                let opened = connection.instances().watch(self.cursor.request(id)).await;
                 none.insert(opened.map_err(|status| connection.error(&status))?.into_inner())
             }
         };
@@ -119,7 +197,7 @@ impl Watch {
 
 /// How far a watch has come. Pure.
 #[derive(Debug)]
-struct Place {
+struct Cursor {
     from: WatchFrom,
     /// The number of the next event to give; `None` before the first.
     next: Option<u64>,
@@ -127,7 +205,7 @@ struct Place {
     snapshot: Option<Snapshot>,
 }
 
-impl Place {
+impl Cursor {
     fn new(from: WatchFrom) -> Self {
         Self { from, next: None, snapshot: None }
     }
@@ -167,7 +245,7 @@ impl Place {
     /// A part of a snapshot; gives the whole with the last part.
     fn part(&mut self, part: &v1::Snapshot) -> Result<Option<Snapshot>, Error> {
         if let Some(status) = &part.status {
-            let status = Standing::try_from(status)?;
+            let status = InstanceStatus::from_wire(status)?;
             self.snapshot = Some(Snapshot { status, entries: Vec::new(), next_index: part.next_index });
         }
         let Some(snapshot) = &mut self.snapshot else {
@@ -236,19 +314,27 @@ mod tests {
 
     #[test]
     fn a_watch_resumes_at_its_phase_and_gives_each_event_once() {
-        let (mut place, mut ready) = (Place::new(WatchFrom::Start), VecDeque::new());
-        place.take(batch(&[(0, joined()), (1, stepped(3)), (2, joined())]), &mut ready).unwrap();
-        place.lost();
-        assert_eq!(place.request(InstanceId::new(1)).from_phase, 3);
-        place.take(batch(&[(1, stepped(3)), (2, joined()), (3, stepped(4))]), &mut ready).unwrap();
+        let (mut cursor, mut ready) = (Cursor::new(WatchFrom::Start), VecDeque::new());
+        cursor.take(batch(&[(0, joined()), (1, stepped(3)), (2, joined())]), &mut ready).unwrap();
+        cursor.lost();
+        assert_eq!(cursor.request(InstanceId::new(1)).from_phase, 3);
+        cursor.take(batch(&[(1, stepped(3)), (2, joined()), (3, stepped(4))]), &mut ready).unwrap();
         assert_eq!(indices(&ready), [0, 1, 2, 3]);
-        assert_eq!(place.request(InstanceId::new(1)).from_phase, 4);
+        assert_eq!(cursor.request(InstanceId::new(1)).from_phase, 4);
+    }
+
+    #[tokio::test]
+    async fn a_watch_of_no_instance_gives_one_error_and_ends() {
+        let client = Client::builder("http://127.0.0.1:1").principal("ann").connect_lazy().unwrap();
+        let mut watch = client.watch("no/name", WatchFrom::Start);
+        assert!(matches!(watch.try_next().await, Err(Error::InvalidArgument(_))));
+        assert!(matches!(watch.try_next().await, Ok(None)));
     }
 
     #[test]
     fn a_gap_is_an_error() {
-        let (mut place, mut ready) = (Place::new(WatchFrom::Start), VecDeque::new());
-        let error = place.take(batch(&[(0, joined()), (2, joined())]), &mut ready).unwrap_err();
+        let (mut cursor, mut ready) = (Cursor::new(WatchFrom::Start), VecDeque::new());
+        let error = cursor.take(batch(&[(0, joined()), (2, joined())]), &mut ready).unwrap_err();
         assert!(matches!(error, Error::Protocol(_)), "{error}");
     }
 
@@ -266,16 +352,16 @@ mod tests {
                 last,
             })),
         };
-        let (mut place, mut ready) = (Place::new(WatchFrom::Snapshot), VecDeque::new());
-        assert!(place.request(InstanceId::new(1)).snapshot_first);
-        place.take(part(Some(&status), 0, false), &mut ready).unwrap();
+        let (mut cursor, mut ready) = (Cursor::new(WatchFrom::Snapshot), VecDeque::new());
+        assert!(cursor.request(InstanceId::new(1)).snapshot_first);
+        cursor.take(part(Some(&status), 0, false), &mut ready).unwrap();
         assert!(ready.is_empty());
-        place.take(part(None, 1, true), &mut ready).unwrap();
+        cursor.take(part(None, 1, true), &mut ready).unwrap();
         let Some(Watched::Snapshot(snapshot)) = ready.pop_front() else { panic!("no snapshot") };
         let positions: Vec<u32> = snapshot.entries.iter().map(|entry| entry.position.get()).collect();
         assert_eq!(positions, [0, 1]);
-        assert_eq!(place.request(InstanceId::new(1)).from_phase, 5);
-        place.take(batch(&[(8, joined()), (9, joined())]), &mut ready).unwrap();
+        assert_eq!(cursor.request(InstanceId::new(1)).from_phase, 5);
+        cursor.take(batch(&[(8, joined()), (9, joined())]), &mut ready).unwrap();
         assert_eq!(indices(&ready), [9]);
     }
 }

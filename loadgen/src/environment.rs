@@ -11,7 +11,7 @@ use crate::record::How;
 pub struct Environment {
     /// Version of this package.
     pub version: &'static str,
-    /// The commit it was built from, if the build was told in `STICKYCAS_COMMIT`.
+    /// The commit it was built from, if that is known: see `build.rs`.
     pub commit: Option<&'static str>,
     /// Whether it was built with debug assertions.
     pub debug_assertions: bool,
@@ -38,7 +38,7 @@ impl Environment {
     pub fn here(how: How, server: Option<String>) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION"),
-            commit: option_env!("STICKYCAS_COMMIT"),
+            commit: commit(),
             debug_assertions: cfg!(debug_assertions),
             os: std::env::consts::OS,
             architecture: std::env::consts::ARCH,
@@ -49,4 +49,10 @@ impl Environment {
             server,
         }
     }
+}
+
+/// The commit that this program was built from. `None` if the build did not know.
+#[must_use]
+pub fn commit() -> Option<&'static str> {
+    Some(env!("STICKYCAS_COMMIT")).filter(|commit| *commit != "unknown")
 }

@@ -8,19 +8,38 @@ use crate::fault_plan::{FaultPlan, shuffle};
 
 /// Why so many values cannot be drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("distinct = {distinct}: give 1 to {correct}, the number of correct processes")]
-pub struct DistinctError {
-    /// As many were asked for.
-    distinct: u32,
-    /// As many processes are correct.
-    correct: usize,
+pub enum DistinctError {
+    /// Nobody is correct.
+    #[error("distinct = {0}: no process is correct, so nothing can be drawn: give values = [...]")]
+    NobodyCorrect(u32),
+    /// There are not so many correct processes.
+    #[error("distinct = {distinct}: give 1 to {correct}, the number of correct processes")]
+    Processes {
+        /// As many were asked for.
+        distinct: u32,
+        /// As many processes are correct.
+        correct: usize,
+    },
+    /// There are not so many values of that length.
+    #[error(
+        "distinct = {distinct}: only {values} values have at most max_value_bytes = {max_value_bytes}: give 1 to \
+         {values}, or a larger max_value_bytes"
+    )]
+    Values {
+        /// As many were asked for.
+        distinct: u32,
+        /// As many there are.
+        values: u64,
+        /// The longest that a value may be.
+        max_value_bytes: u32,
+    },
 }
 
 /// A proposal for each process, drawn from `seed`, such that correct processes propose exactly `distinct`
-/// different values: |Vc| is what the scenario says it is.
+/// different values: |Vc| is what the scenario says it is. No value has more bytes than the instance allows.
 ///
 /// # Errors
-/// If `distinct` is 0 or there are not so many correct processes.
+/// If `distinct` is 0, or there are not so many correct processes, or not so many values that are short enough.
 pub fn draw(
     distinct: u32,
     params: &Params,
@@ -29,10 +48,13 @@ pub fn draw(
 ) -> Result<Vec<Value>, DistinctError> {
     let everyone = ProcessId::all(params.processes());
     let mut correct: Vec<_> = everyone.filter(|process| faults.role(*process).is_none()).collect();
-    if distinct == 0 || distinct as usize > correct.len() {
-        return Err(DistinctError { distinct, correct: correct.len() });
+    if correct.is_empty() {
+        return Err(DistinctError::NobodyCorrect(distinct));
     }
-    let values = values(distinct);
+    if distinct == 0 || distinct as usize > correct.len() {
+        return Err(DistinctError::Processes { distinct, correct: correct.len() });
+    }
+    let values = values_within(distinct, params.spec().max_value_bytes)?;
     let mut random = SplitMix64::new(seed);
     let mut proposals: Vec<Value> =
         (0..params.processes()).map(|_| values[random.index(values.len())].clone()).collect();
@@ -49,6 +71,33 @@ pub(crate) fn values(count: u32) -> Vec<Value> {
     let digits = count.to_string().len();
     let value = |number| Value::new(format!("v{number:0digits$}").as_bytes()).expect("it is not empty");
     (1..=count).map(value).collect()
+}
+
+/// So many different values of at most so many bytes, sorted: [`values`] if they are short enough, else digits and
+/// letters, else bytes.
+fn values_within(count: u32, max_value_bytes: u32) -> Result<Vec<Value>, DistinctError> {
+    if value_bytes(count) <= max_value_bytes {
+        return Ok(values(count));
+    }
+    let letters: Vec<u8> = (b'0'..=b'9').chain(b'a'..=b'z').collect();
+    let bytes: Vec<u8> = (0..=u8::MAX).collect();
+    let different = |digits: &[u8]| (digits.len() as u64).saturating_pow(max_value_bytes);
+    let (digits, values) = match different(&letters) {
+        few if few < u64::from(count) => (&bytes, different(&bytes)),
+        enough => (&letters, enough),
+    };
+    if values < u64::from(count) {
+        return Err(DistinctError::Values { distinct: count, values, max_value_bytes });
+    }
+    let base = digits.len() as u64;
+    let length = (1..).find(|length| base.saturating_pow(*length) >= u64::from(count));
+    let length = length.expect("every power of two or more is exceeded");
+    let value = |number: u64| {
+        let places = (0..length).rev().map(|place| number / base.pow(place) % base);
+        let bytes: Vec<u8> = places.map(|digit| digits[digit as usize]).collect();
+        Value::new(&bytes).expect("it is not empty")
+    };
+    Ok((0..u64::from(count)).map(value).collect())
 }
 
 /// Bytes that so many different values need.
@@ -79,6 +128,26 @@ mod tests {
             assert_eq!(of_correct.len(), distinct as usize);
         }
         assert!(draw(12, &params, &faults, 0).is_err());
+        let everybody = ProcessId::all(12).skip(1);
+        everybody
+            .for_each(|process| faults.name(process, &Role::Byzantine(Strategy::Silent(Silent))).unwrap());
+        assert_eq!(draw(1, &params, &faults, 0).unwrap_err(), DistinctError::NobodyCorrect(1));
         assert!(draw(0, &params, &faults, 0).is_err());
+    }
+
+    #[test]
+    fn drawn_values_are_as_short_as_the_instance_wants_them() {
+        for (count, most) in [(1, 1), (9, 2), (10, 2), (36, 1), (37, 1), (256, 1), (1_296, 2), (1_297, 2)] {
+            let values = values_within(count, most).unwrap();
+            assert!(values.is_sorted() && values.windows(2).all(|two| two[0] != two[1]), "{count}");
+            let longest = values.iter().map(|value| value.as_bytes().len()).max();
+            assert!(values.len() == count as usize && longest <= Some(most as usize), "{count} in {most}");
+        }
+        assert_eq!(values_within(9, 2).unwrap(), values(9), "values that fit keep their names");
+        let refused = values_within(257, 1).unwrap_err().to_string();
+        assert!(
+            refused.contains("only 256 values have at most max_value_bytes = 1: give 1 to 256"),
+            "{refused}"
+        );
     }
 }

@@ -4,7 +4,9 @@
 //! What is compared with what:
 //! - each event with what the machine of the simulator does, which is the machine that the server runs:
 //!   entries, answers, phases, offences ([`sim::replay`]);
-//! - each field of `verdict.json` with what the judge says now, given the folder's scenario, history and reports.
+//! - each field of `verdict.json` with what the judge says now, given the folder's scenario, history and reports. A
+//!   verdict of version 1 judges termination in another way where a correct process has not decided
+//!   ([`VERDICT_VERSION`](stickycas_model::judge::VERDICT_VERSION)): in such a run the fields that follow from termination are not compared.
 //!
 //! So whoever doubts a run needs to trust none of its server, its harness and its verdict: what they claim
 //! follows from the inputs, or it does not. That the inputs are the ones that were sent shows in nothing but the
@@ -14,6 +16,7 @@ use std::fmt;
 
 use serde::Serialize;
 use stickycas_model::history::Recorded;
+use stickycas_model::judge::{Observed, Verdict};
 use stickycas_model::sim::{self, Difference};
 use stickycas_model::types::Time;
 
@@ -31,6 +34,9 @@ pub struct Replayed {
     pub difference: Option<DifferentEvent>,
     /// Fields of the verdict that came out differently.
     pub fields: Vec<DifferentField>,
+    /// Fields that were not compared, since their meaning has changed since the verdict was written.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_compared: Vec<String>,
 }
 
 /// The first event that came out differently.
@@ -64,19 +70,45 @@ pub fn replay(folder: &Folder) -> Replayed {
         expected: expected.map(|recorded| *recorded),
         got: got.map(|recorded| *recorded),
     });
-    let fields = different_fields(folder);
+    let judged = folder.judged_again().verdict;
+    let not_compared = changed_meaning(folder, &judged);
+    let fields = different_fields(folder, &judged, not_compared);
     let same = difference.is_none() && fields.is_empty();
-    Replayed { same, events: folder.history.len(), difference, fields }
+    let not_compared = not_compared.iter().map(|&field| field.to_owned()).collect();
+    Replayed { same, events: folder.history.len(), difference, fields, not_compared }
 }
 
-fn different_fields(folder: &Folder) -> Vec<DifferentField> {
-    let verdict = folder.judged_again().verdict;
-    let judged: serde_json::Map<_, _> = serde_json::to_value(&verdict)
+/// The fields of a verdict of version 1 that follow from termination, besides the version itself.
+const SINCE_VERSION_1: &[&str] = &[
+    "version",
+    "termination",
+    "termination_promised",
+    "termination_missing_premise",
+    "verdict",
+    "reasons",
+    "witness",
+];
+
+/// The fields of the verdict of this folder that mean something else by now, given what the judge says of it now.
+fn changed_meaning(folder: &Folder, judged: &Verdict) -> &'static [&'static str] {
+    if folder.verdict.get("version").and_then(serde_json::Value::as_u64) != Some(1) {
+        return &[];
+    }
+    match judged.termination {
+        // All correct processes decided: version 1 judges such a run alike.
+        Observed::Held => &SINCE_VERSION_1[..1],
+        Observed::Violated | Observed::Unknown => SINCE_VERSION_1,
+    }
+}
+
+fn different_fields(folder: &Folder, judged: &Verdict, not_compared: &[&str]) -> Vec<DifferentField> {
+    let judged: serde_json::Map<_, _> = serde_json::to_value(judged)
         .and_then(serde_json::from_value)
         .expect("a verdict is a record of fields that JSON can hold");
     let told = &folder.verdict;
     let added = told.keys().filter(|field| !judged.contains_key(*field));
-    let different = judged.keys().chain(added).filter(|field| told.get(*field) != judged.get(*field));
+    let compared = judged.keys().chain(added).filter(|field| !not_compared.contains(&field.as_str()));
+    let different = compared.filter(|field| told.get(*field) != judged.get(*field));
     different
         .map(|field| DifferentField {
             field: field.clone(),
@@ -91,11 +123,13 @@ impl fmt::Display for Replayed {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.same {
             let events = self.events;
-            return writeln!(
+            let fields =
+                if self.not_compared.is_empty() { "every field" } else { "every field that was compared" };
+            writeln!(
                 out,
-                "replay: the same: {events} events came out again one by one, and the verdict is the same in every \
-                 field"
-            );
+                "replay: the same: {events} events came out again one by one, and the verdict is the same in {fields}"
+            )?;
+            return self.write_not_compared(out);
         }
         writeln!(out, "replay: different")?;
         if let Some(DifferentEvent { index, expected, got }) = &self.difference {
@@ -122,7 +156,17 @@ impl fmt::Display for Replayed {
             )?;
             writeln!(out, "  the judge says     {}", json(got.as_ref(), "nothing of the kind"))?;
         }
-        Ok(())
+        self.write_not_compared(out)
+    }
+}
+
+impl Replayed {
+    fn write_not_compared(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.not_compared.is_empty() {
+            return Ok(());
+        }
+        let fields = self.not_compared.join(", ");
+        writeln!(out, "not compared, since verdict.json has version 1: {fields}")
     }
 }
 

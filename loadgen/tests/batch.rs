@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde_json::Value as Json;
 use stickycas_loadgen::batch::{IN_FULL, Runs, Tally, tally};
+use stickycas_loadgen::files::Settings;
 use stickycas_loadgen::scenario::Template;
 use stickycas_loadgen::simulate;
 use stickycas_model::judge::{Outcome, VerdictSummary};
@@ -22,7 +23,7 @@ fn jobs(count: usize) -> NonZeroUsize {
 fn templates() -> Vec<Template> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios");
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let shipped = files.map(|file| Template::load(&file, Some(0)).unwrap());
+    let shipped = files.map(|file| Template::load(&file, Some(0), &Settings::default()).unwrap());
     let drawn = |text: &str| Template::parse("drawn", text, Some(0)).unwrap();
     let mut templates: Vec<Template> =
         shipped.filter(|template| template.scenario().check_simulable().is_ok()).collect();
@@ -158,8 +159,11 @@ fn the_program_counts_and_names_the_command_that_repeats_the_first_unexpected_ru
     let output = loadgen(folder.path(), &[&arguments[..], &["--json"]].concat());
     let json: Json = serde_json::from_slice(&output.stdout).unwrap();
     let tally = &json["tally"];
-    assert_eq!((&json["asked"], &json["first_seed"], &tally["runs"]), (&300.into(), &5.into(), &300.into()));
-    assert_eq!(tally["verdicts"]["outside"]["first_seed"].to_string(), repeated[3]);
+    assert_eq!(
+        (&json["asked"], &json["first_seed"], &tally["runs"]),
+        (&300.into(), &"5".into(), &300.into())
+    );
+    assert_eq!(tally["verdicts"]["outside"]["first_seed"], repeated[3]);
     let broken = &tally["properties"]["strong_validity"]["broken"]["runs"];
     assert_eq!(*broken, tally["verdicts"]["outside"]["runs"]);
     assert_eq!(tally["properties"]["agreement"]["promised"], 300);

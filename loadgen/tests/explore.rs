@@ -3,8 +3,9 @@
 
 use std::fs;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use stickycas_loadgen::explore::{Options, explore};
+use stickycas_loadgen::explore::{Options, explore, table};
 use stickycas_loadgen::run::{self, OwnServer, Site};
 use stickycas_loadgen::{Record, Scenario, simulate};
 use stickycas_model::explore::Claim;
@@ -30,7 +31,7 @@ fn is_split(record: &Record) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_shortest_disagreement_is_a_scenario_that_splits_real_processes() {
-    let report = explore(&options(&[Claim::A], 4), &|_, _| {}).unwrap();
+    let report = explore(&options(&[Claim::A], 4), &AtomicBool::new(false), |_, _| {}).unwrap();
     assert!(report.holds());
     let text = report.witness.unwrap();
     let scenario = Scenario::parse("witness.toml", &text, Some(1)).unwrap();
@@ -46,7 +47,7 @@ async fn the_shortest_disagreement_is_a_scenario_that_splits_real_processes() {
 
 #[test]
 fn rows_come_by_claim_part_and_n_whichever_search_ends_first() {
-    let report = explore(&options(&[Claim::C, Claim::B], 2), &|_, _| {}).unwrap();
+    let report = explore(&options(&[Claim::C, Claim::B], 2), &AtomicBool::new(false), |_, _| {}).unwrap();
     assert!(report.holds());
     assert_eq!(report.witness, None);
     let rows: Vec<(&str, u32, u64)> =
@@ -54,6 +55,22 @@ fn rows_come_by_claim_part_and_n_whichever_search_ends_first() {
     let b = [("b", 1, 1), ("b", 2, 4), ("b", 1, 1), ("b", 1, 1), ("b", 1, 1), ("b", 2, 4)];
     let c = [("c", 1, 1), ("c", 2, 2), ("c", 1, 1), ("c", 2, 2)];
     assert_eq!(rows, [b.as_slice(), c.as_slice()].concat());
+}
+
+#[test]
+fn an_interrupted_search_reports_what_was_searched() {
+    let stop = AtomicBool::new(false);
+    let look = |done, _| stop.store(done >= 3, Ordering::Relaxed);
+    let report = explore(&options(&[Claim::B, Claim::C], 4), &stop, look).unwrap();
+    let made: u64 = report.rows.iter().map(|row| row.searches).sum();
+    assert!(report.interrupted && report.holds() && made >= 3, "{report:?}");
+    assert!(
+        made < report.planned && report.planned == report.rows.iter().map(|row| row.planned).sum::<u64>()
+    );
+    let text = table(&report);
+    let left =
+        format!("interrupted: {} of {} searches were not made\n", report.planned - made, report.planned);
+    assert!(text.contains(&left) && !text.contains("every claim holds"), "{text}");
 }
 
 #[test]

@@ -129,7 +129,7 @@ fn what_is_wrong_with_a_profile_or_a_flag_is_said_with_its_place() {
         assert_eq!(output.status.code(), Some(3), "{arguments:?}");
         text(&output.stderr)
     };
-    assert!(wrong(&["--rate", "0"]).contains("command line:1: rate = 0: give instances per second"));
+    assert!(wrong(&["--rate", "0"]).contains("--rate 0: rate = 0: give instances per second"));
     assert!(wrong(&["--profile", "none.toml"]).contains("none.toml: No such file"));
     assert!(wrong(&["--rate", "4", "--in-flight", "4"]).contains("cannot be used with"));
     assert!(wrong(&["--ramp", "4"]).contains("give two rates as FROM..TO"));

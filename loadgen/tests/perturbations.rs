@@ -22,7 +22,7 @@ fn plans() -> Vec<(PathBuf, Plan)> {
 }
 
 fn scenario(plan: &Plan) -> Scenario {
-    Scenario::load_with(&root().join("scenarios/demo.toml"), Some(7), &plan.overrides).unwrap()
+    Scenario::load_with(&root().join("scenarios/demo.toml"), Some(7), &plan.settings).unwrap()
 }
 
 #[test]

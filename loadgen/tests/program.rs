@@ -88,7 +88,7 @@ fn an_unexpected_verdict_fails_the_shell_and_says_how_to_repeat_it() {
     assert_eq!(outside.status.code(), Some(0), "{}", told(&outside));
     let unexpected = loadgen(folder.path(), &["simulate", path, "--seed", "8", "--expect", "valid"]);
     assert_eq!(unexpected.status.code(), Some(1));
-    let repeat = format!("seed 8; to repeat it: stickycas-loadgen simulate {path} --seed 8");
+    let repeat = format!("seed 8; to repeat it: stickycas-loadgen simulate {path} --expect valid --seed 8\n");
     assert!(told(&unexpected).contains(&repeat), "{}", told(&unexpected));
 }
 
@@ -100,7 +100,7 @@ fn what_cannot_be_run_exits_with_three_and_says_why() {
                 [proposals]\ndistinct = 1\n[[faults]]\ncount = 1\nattack = \"flood(frames=9)\"\n";
     fs::write(folder.path().join("wire.toml"), wire).unwrap();
     for (arguments, why) in [
-        (&["simulate", "bad.toml"][..], "bad.toml:2: unknown field `colour`"),
+        (&["simulate", "bad.toml"][..], "bad.toml:2: there is no key colour"),
         (&["simulate", "nowhere.toml"], "nowhere.toml: "),
         (&["simulate"], "SCENARIO.toml"),
         (

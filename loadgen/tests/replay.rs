@@ -10,7 +10,8 @@ use stickycas_loadgen::replay::{Replayed, replay};
 use stickycas_loadgen::report::folder::{self, Folder, FolderError};
 use stickycas_loadgen::{Record, Scenario, simulate};
 use stickycas_model::counts::RunCounts;
-use stickycas_model::judge::Outcome;
+use stickycas_model::judge::{Observed, Outcome};
+use stickycas_model::process::ProcessEnd;
 
 /// The folder of a run, to be tampered with.
 struct Tampered {
@@ -217,6 +218,54 @@ fn each_changed_field_of_the_verdict_is_found_and_named() {
     assert!(text.contains("verdict.json says  1\n  the judge says     2"), "{text}");
 }
 
+/// The verdict of version 1 that was written of this run.
+fn as_version_1(tampered: &Tampered, change: impl FnOnce(&mut Json)) {
+    tampered.json("verdict.json", |verdict| {
+        verdict["version"] = 1.into();
+        change(verdict);
+    });
+}
+
+#[test]
+fn a_verdict_of_version_1_replays_where_all_have_decided() {
+    let tampered = Tampered::of("quickstart");
+    as_version_1(&tampered, |_| {});
+    let replayed = tampered.replayed();
+    assert!(replayed.same, "{replayed}");
+    assert_eq!(replayed.not_compared, ["version"]);
+    // Termination means the same in both versions here, so it is compared.
+    as_version_1(&tampered, |verdict| verdict["termination"] = "violated".into());
+    let fields = tampered.replayed().fields;
+    assert_eq!(fields.iter().map(|field| &*field.field).collect::<Vec<_>>(), ["termination"]);
+}
+
+#[test]
+fn termination_of_version_1_is_not_compared_where_it_is_unknown() {
+    let run = simulated("quickstart");
+    let mut reports = run.reports.clone();
+    let failed = reports.iter_mut().find(|report| report.process.get() == 1).unwrap();
+    (failed.decision, failed.phase, failed.from) = (None, None, Vec::new().into());
+    failed.ended = ProcessEnd::Failed("connection lost".to_owned());
+    let counted = RunCounts::default();
+    let record = Record::judged(run.scenario.clone(), run.how, run.history.clone(), true, counted, reports);
+    assert_eq!(record.verdict.termination, Observed::Unknown, "{:?}", record.verdict);
+    let tampered = Tampered::with(&record);
+    assert!(tampered.replayed().same);
+    as_version_1(&tampered, |verdict| verdict["termination"] = "held".into());
+    let replayed = tampered.replayed();
+    assert!(replayed.same, "{replayed}");
+    assert!(
+        replayed.to_string().contains("not compared, since verdict.json has version 1: version, termination")
+    );
+    let explained = tampered.read().unwrap().judged_again().explained();
+    assert_eq!(explained.verdict.termination, Observed::Unknown);
+    // In version 2 the same difference counts, and in version 1 every other one does.
+    tampered.json("verdict.json", |verdict| verdict["version"] = 2.into());
+    assert!(!tampered.replayed().same);
+    as_version_1(&tampered, |verdict| verdict["agreement"] = "violated".into());
+    assert!(!tampered.replayed().same);
+}
+
 #[test]
 fn a_report_that_says_something_else_changes_the_verdict() {
     let tampered = Tampered::of("quickstart");
@@ -260,17 +309,17 @@ fn what_is_wrong_with_a_damaged_folder_is_said_with_the_file_and_the_line() {
 
     let tampered = Tampered::of("one-warp");
     tampered.put("scenario.toml", "name = \"one-warp\"\nwhat = 1\n");
-    is_refused(&tampered, "scenario.toml:2: unknown field `what`");
+    is_refused(&tampered, "scenario.toml:2: there is no key what");
 }
 
 #[test]
 fn a_folder_of_another_version_is_refused_with_both_versions() {
-    for file in ["harness.json", "verdict.json"] {
+    for (file, read) in [("harness.json", "version 1"), ("verdict.json", "versions 1 to 2")] {
         let tampered = Tampered::of("one-warp");
         tampered.json(file, |json| {
             json["version"] = 7.into();
             json["how"] = "by carrier pigeon".into();
         });
-        is_refused(&tampered, &format!("{file}: version 7, and this program reads version 1"));
+        is_refused(&tampered, &format!("{file}: version 7, and this program reads {read}:"));
     }
 }

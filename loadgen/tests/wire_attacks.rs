@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use stickycas_client::wire_attack::Done;
-use stickycas_client::{Client, Connection, RetryPolicy, Target};
+use stickycas_attacks::AttackReport;
+use stickycas_client::Client;
 use stickycas_loadgen::run::{self, Options, OwnServer, Site};
 use stickycas_loadgen::{Record, Scenario};
 use stickycas_model::byzantine::WireAttack;
@@ -15,9 +15,6 @@ use stickycas_model::history::Event;
 use stickycas_model::judge::Outcome;
 use stickycas_model::machine::{OFFENCES_RECORDED, REFUSALS_RECORDED};
 use stickycas_model::types::{ProcessId, Value};
-use stickycas_proto::convert::duration_to_wire;
-use stickycas_proto::names::InstanceId;
-use stickycas_proto::v1;
 use stickycas_server::limits::Limits;
 
 /// Two of fourteen, in warps 2 and 7, so that the phases of others come before theirs. A pace makes phases last, so
@@ -185,29 +182,24 @@ async fn a_flood_of_resets_ends_its_connection_and_hurts_nobody_else() {
 }
 
 /// Process 1 of three carries out the attack, the others are correct: what it says that it did.
-async fn done(server: &OwnServer, attack: &str) -> Done {
-    let client = |principal: &str| {
-        let target = Target::new(server.url(), principal).unwrap();
-        Client::on(Connection::lazy(target), RetryPolicy::default())
-    };
+async fn done(server: &OwnServer, attack: &str) -> AttackReport {
+    let client = |principal: &str| Client::builder(server.url()).principal(principal).connect_lazy().unwrap();
     let names = ["p1", "p2", "p3"];
-    let pace = Some(duration_to_wire(Duration::from_millis(10)));
-    let parameters = v1::Parameters { processes: 3, warp_size: 1, read_size: 3, pace, ..Default::default() };
-    let roster = names.map(str::to_owned).to_vec();
-    let (created, _) = client(run::COORDINATOR).create(None, parameters, roster).await.unwrap();
-    let id: InstanceId = created.id;
+    let create = client(run::COORDINATOR).create_instance().roster(names).read_size(3);
+    let id = create.pace(Duration::from_millis(10)).send().await.unwrap().instance.id;
     let correct = names[1..].iter().map(|name| {
         let client = client(name);
-        tokio::spawn(async move { client.propose(id, Value::parse("a").unwrap()).await.unwrap().value })
+        tokio::spawn(async move { client.propose(id, "a").await.unwrap().value })
     });
     let correct: Vec<_> = correct.collect();
-    let attacked = client("p1").attack(id, attack.parse().unwrap(), 1, std::future::pending()).await;
+    let attacked =
+        stickycas_attacks::play(&client("p1"), id, attack.parse().unwrap(), 1, std::future::pending()).await;
     for decision in correct {
         assert_eq!(decision.await.unwrap(), Value::parse("a").unwrap(), "{attack}");
     }
     assert!(attacked.played.error.is_none(), "{attack}: {:?}", attacked.played.error);
     assert!(attacked.played.report.is_some_and(|report| report.decision.is_some()), "{attack}");
-    attacked.done
+    attacked.attack
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

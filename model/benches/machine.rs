@@ -1,18 +1,18 @@
-//! What one access costs in the machine, from its acceptance to its answer, and whether that is the same however large
-//! the instance is.
+//! What one access costs in the machine, from its acceptance to its answer, and whether that is the same however
+//! large the instance is.
 //!
-//! The benchmark drives a whole run of correct processes: each says hello and appends, then reads round by round, then
-//! decides. The cost of the run is divided by its accesses, so it includes hellos, decisions and the creation of the
-//! instance. The result is processor time (Linux; elsewhere what the clock says), medians over
-//! rounds in which all shapes take turns, and with `--instructions` also what valgrind counts.
+//! The benchmark drives a whole run of correct processes: each says hello and appends, then reads round by round,
+//! then decides. The cost of the run is divided by its accesses, so it includes hellos, decisions and the creation of
+//! the instance. The result is processor time (Linux; elsewhere what the clock says), medians over rounds in which
+//! all shapes take turns, and with `--instructions` also what valgrind counts.
 //!
 //! ```sh
 //! cargo bench -p stickycas-model --bench machine -- [--rounds N] [--only TEXT] [--instructions] [--json FILE]
 //! cargo bench -p stickycas-model --bench machine -- --rebuild
 //! ```
 //!
-//! `--rebuild` measures instead how long it takes to have the machine of a finished instance again: from its snapshot, and by
-//! a replay of its inputs.
+//! `--rebuild` measures instead how long it takes to have the machine of a finished instance again: from its
+//! snapshot, and by a replay of its inputs.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads a clock and files; the machine does not")]
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
@@ -269,7 +269,8 @@ fn least_nanos(mut call: impl FnMut()) -> f64 {
     (0..20).map(sample).fold(f64::INFINITY, f64::min)
 }
 
-/// Prints, for finished instances of correct processes, the bytes of a snapshot and the time of both ways to rebuild it.
+/// Prints, for finished instances of correct processes, the bytes of a snapshot and the time of both ways to rebuild
+/// it.
 fn rebuild() {
     println!("| n | events | bytes of the snapshot | ns from the snapshot | ns by replay |");
     println!("| --- | --- | --- | --- | --- |");

@@ -1,4 +1,5 @@
-//! The roles of all processes in a run: the ground truth with which the judge compares the evidence (SPEC section 8, V4).
+//! The roles of all processes in a run: the ground truth with which the judge compares the evidence (SPEC section 8,
+//! V4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -40,14 +41,14 @@ impl fmt::Display for Role {
 pub struct Part {
     /// Correct or Byzantine.
     pub role: Role,
-    /// The value that it proposes. A Byzantine process proposes it where its strategy follows Algorithm 1, and ignores it
-    /// otherwise.
+    /// The value that it proposes. A Byzantine process proposes it where its strategy follows Algorithm 1, and
+    /// ignores it otherwise.
     pub proposal: Value,
 }
 
 impl Part {
-    /// The behaviour of process `me` in this part. Each process gets the seed of the whole run and draws from a seed of its
-    /// own ([`seed_of`]). `None` for a wire attack, which no behaviour can express.
+    /// The behaviour of process `me` in this part. Each process gets the seed of the whole run and draws from a seed
+    /// of its own ([`seed_of`]). `None` for a wire attack, which no behaviour can express.
     #[must_use]
     pub fn behaviour(&self, me: ProcessId, run_seed: u64) -> Option<Box<dyn Behaviour>> {
         match &self.role {
@@ -77,8 +78,8 @@ impl Part {
         }
     }
 
-    /// The offences of the closed list (B2) that process `me` commits in this part, provided that it is observed to carry
-    /// it out ([`crate::detection::detect`]); none if it is correct.
+    /// The offences of the closed list (B2) that process `me` commits in this part, provided that it is observed to
+    /// carry it out ([`crate::detection::detect`]); none if it is correct.
     #[must_use]
     pub fn offences(&self, me: ProcessId, run_seed: u64, params: &Params) -> &'static [OffenceKind] {
         match &self.role {
@@ -124,8 +125,8 @@ impl Cast {
         &self.late
     }
 
-    /// The same, with these processes killed, restarted without memory or the like by whoever carries out the
-    /// run: their parts are correct, but they count in f and are not judged (V4).
+    /// The same, with these processes killed, restarted without memory or the like by the program that carries out
+    /// the run: their parts are correct, but they count in f and are not judged (V4).
     #[must_use]
     pub fn with_faulty(self, faulty: BTreeSet<ProcessId>) -> Self {
         Self { faulty, ..self }
@@ -166,14 +167,14 @@ impl Cast {
         self.parts().filter(|(_, part)| part.role != Role::Correct).map(|(process, _)| process)
     }
 
-    /// The processes that come to an end by themselves, in order: the correct ones, and the Byzantine ones that leave after
-    /// their attack.
+    /// The processes that come to an end by themselves, in order: the correct ones, and the Byzantine ones that leave
+    /// after their attack.
     pub fn ending(&self) -> impl Iterator<Item = ProcessId> {
         self.parts().filter(|(_, part)| part.ends()).map(|(process, _)| process)
     }
 
-    /// The offences that these attackers have committed, which must be on record (B2). `attackers` are the processes that
-    /// were observed to carry out their part; `run_seed` as for [`Part::behaviour`].
+    /// The offences that these attackers have committed, which must be on record (B2). `attackers` are the processes
+    /// that were observed to carry out their part; `run_seed` as for [`Part::behaviour`].
     #[must_use]
     pub fn offences(
         &self,

@@ -1,5 +1,5 @@
-//! How likely strong validity breaks when no adversary can choose the winner of a phase (paper, "Remarks on Resilience";
-//! SPEC A4, V3).
+//! How likely strong validity breaks when no adversary can choose the winner of a phase (paper, "Remarks on
+//! Resilience"; SPEC A4, V3).
 //!
 //! The theorem lets the adversary win every warp that it has a process in. The paper calls that pessimistic and
 //! names another model, in which "all threads have equal chances of success": our `uniform` arbiter. There,

@@ -1,8 +1,8 @@
 //! Numbers and values in few bytes, so that finished instances take little memory.
 //!
-//! A number takes one byte for each seven bits (LEB128). A value that was written before is written as its place among the
-//! first ones: processes that agree write the same few values again and again. A decoder must read the items in the order
-//! in which they were written; the bytes do not describe themselves.
+//! A number takes one byte for each seven bits (LEB128). A value that was written before is written as its place
+//! among the first ones: processes that agree write the same few values again and again. A decoder must read the
+//! items in the order in which they were written; the bytes do not describe themselves.
 
 use crate::access::Op;
 use crate::types::{AccessNumber, Phase, Position, ProcessId, RawValue, SessionId, Time, Value, WarpId};

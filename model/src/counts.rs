@@ -1,9 +1,9 @@
-//! What a server counted in the course of a run. Wire attacks are detected by it: they concern no instance and leave no
-//! trace in a history (SPEC B3).
+//! What a server counted in the course of a run. Wire attacks are detected by it: they concern no instance and leave
+//! no trace in a history (SPEC B3).
 //!
-//! Counts have names, which the server chooses: the reasons of refusals as the wire has them (`NOT_YOUR_PHASE`), and those
-//! of its other counters (`connections_silent`). A run folder keeps them next to the history, so that the run can be
-//! judged again.
+//! Counts have names, which the server chooses: the reasons of refusals as the wire has them (`NOT_YOUR_PHASE`), and
+//! those of its other counters (`connections_silent`). A run folder keeps them next to the history, so that the run
+//! can be judged again.
 
 use std::collections::BTreeMap;
 

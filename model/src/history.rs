@@ -1,9 +1,9 @@
-//! The events of one instance, in order. The machine returns them, Watch streams them, a run folder keeps them, and the
-//! judge reads them: all in this one type.
+//! The events of one instance, in order. The machine returns them, Watch streams them, a run folder keeps them, and
+//! the judge reads them: all in this one type.
 //!
-//! Accepted inputs appear as events ([`Event::Joined`], [`Event::Session`],
-//! [`Event::Accepted`], [`Event::Decided`], [`Event::Closed`]), so a whole history is enough to replay the run: [`crate::sim::replay`]
-//! feeds them to a new machine and compares all other events.
+//! Accepted inputs appear as events ([`Event::Joined`], [`Event::Session`], [`Event::Accepted`], [`Event::Decided`],
+//! [`Event::Closed`]), so a whole history is enough to replay the run: [`crate::sim::replay`] feeds them to a new
+//! machine and compares all other events.
 
 use serde::{Deserialize, Serialize};
 
@@ -98,7 +98,8 @@ pub enum Event {
     },
     /// The list is sealed: it takes no more entries (A2).
     Sealed {
-        /// The phase that is open or next. Phases before it may have passed unseen with the list full or the window over.
+        /// The phase that is open or next when the list is sealed; after a jump (F4), the phase that opens after the
+        /// jump.
         phase: Phase,
         /// Its final length.
         length: u32,
@@ -179,8 +180,8 @@ pub struct Offence {
     /// The access it was done with, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<AccessNumber>,
-    /// The phase that was open or next when the machine filed it; `None` while processes gathered. The machine fills it
-    /// in.
+    /// The phase that was open or next when the machine filed it; `None` while processes gathered. The machine fills
+    /// it in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
     /// The act and what it contradicts, in words.
@@ -195,7 +196,7 @@ pub enum OffenceKind {
     LateAppend,
     /// Two contents for one access number within one session.
     OtherContent,
-    /// A call in the name of a process that the caller is not.
+    /// A call at an instance of which the caller is no process, or in a role that the caller does not have.
     ForeignIdentity,
     /// A message that breaks the protocol: empty value, access number skipped.
     Malformed,

@@ -12,11 +12,11 @@
 //! # What is where
 //! | to read about | look into |
 //! | --- | --- |
-//! | parameters and scalars | [`params`], [`types`] |
+//! | parameters and scalars | [`params`], [`types`], [`seed_text`] |
 //! | phases and rounds (section 2) | [`scheduler`] |
 //! | the object (section 4, Algorithm 2) | [`sticky_cas`] |
 //! | one instance over time | [`machine`], [`access`], [`history`], [`counts`]; [`compact_codec`] |
-//! | Algorithm 1, and processes that do not follow it | [`process`], [`player`], [`byzantine`], [`cast`] |
+//! | Algorithm 1, and processes that do not follow it | [`process`], [`entries`], [`player`], [`byzantine`], [`cast`] |
 //! | the theorem and the verdict on a run | [`bounds`], [`invariants`], [`detection`], [`judge`] |
 //! | whole runs in one thread | [`sim`], [`random`] |
 //! | the theorem's question as a probability | [`chance`] |
@@ -35,6 +35,7 @@ pub mod chance;
 pub mod compact_codec;
 pub mod counts;
 pub mod detection;
+pub mod entries;
 pub mod explore;
 pub mod history;
 pub mod invariants;
@@ -45,6 +46,7 @@ pub mod player;
 pub mod process;
 pub mod random;
 pub mod scheduler;
+pub mod seed_text;
 pub mod sim;
 pub mod sticky_cas;
 mod sync;

@@ -1,22 +1,23 @@
-//! One process of an instance: a [`Behaviour`] with its view, the numbers of its accesses and those that are not answered
-//! yet. Pure, so that the simulator and the client drive the same code (SPEC D1, F8).
+//! One process of an instance: a [`Behaviour`] with its view, the numbers of its accesses and those that are not
+//! answered yet. Pure, so that the simulator and the client drive the same code (SPEC D1, F8).
 //!
-//! The driver of a player calls [`Player::welcome`] when a session is open, performs each [`Player::next_step`] until that is
-//! [`Step::Wait`], and passes on what it receives: an answer, a refusal, or after a lost connection a new welcome. It may
-//! pass on an answer twice; only the first counts.
+//! The driver of a player calls [`Player::welcome`] when a session is open, performs each [`Player::next_step`] until
+//! that is [`Step::Wait`], and passes on what it receives: an answer, a refusal, or after a lost connection a new
+//! welcome. It may pass on an answer twice; only the first counts.
 //!
 //! # A new session, and a new life
 //! A player sends one access at a time and relies on F8: the same number and content again is the same access.
 //! So after each welcome it sends again what is not answered, and nothing is executed twice.
 //!
 //! A restarted client is a new player, which knows only its welcome. The accesses of its earlier life are its own: it
-//! sends those that wait again, and nothing else before it has their answers. Earlier answers are lost to it, except that
-//! its append is done; it reads the list from the start. If the earlier life decided, nothing is left to do.
+//! sends those that wait again, and nothing else before it has their answers. Earlier answers are lost to it, except
+//! that its append is done; it reads the list from the start. If the earlier life decided, nothing is left to do.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::access::{Answer, ReadAnswer, Refusal};
+use crate::entries::Entries;
 use crate::machine::Welcome;
 use crate::params::Params;
 use crate::process::{Act, Behaviour, ProcessEnd, RawOp, Report, SendTime, View};
@@ -130,8 +131,8 @@ impl Player {
         &self.view
     }
 
-    /// A session is open. The first welcome of a life says where to go on; after each later one, all that is not answered
-    /// is sent again.
+    /// A session is open. The first welcome of a life says where to go on; after each later one, all that is not
+    /// answered is sent again.
     pub fn welcome(&mut self, welcome: &Welcome) {
         if self.welcomed {
             self.resume(welcome);
@@ -243,7 +244,7 @@ impl Player {
             }
             Act::Decide(value) => self.decision = Some(value),
             Act::Silent => self.end(ProcessEnd::NothingToDecide),
-            Act::Crash => self.fail("stopped without a word"),
+            Act::Crash => self.fail("crashed"),
         }
     }
 
@@ -256,12 +257,37 @@ impl Player {
         answer: Answer,
         entries: impl IntoIterator<Item = Value>,
     ) {
+        if self.was_pending(number) {
+            self.view.learn(phase, answer, entries);
+            self.check_sealed(phase, answer);
+        }
+    }
+
+    /// The same with the list from which a read was answered, which the process then shares.
+    pub(crate) fn answered_sharing(
+        &mut self,
+        number: AccessNumber,
+        phase: Option<Phase>,
+        answer: Answer,
+        list: &Arc<Vec<Value>>,
+    ) {
+        if self.was_pending(number) {
+            self.view.learn_sharing(phase, answer, list);
+            self.check_sealed(phase, answer);
+        }
+    }
+
+    /// Takes the access off those that are not answered. False if it was none of them.
+    fn was_pending(&mut self, number: AccessNumber) -> bool {
         // Phases execute the accesses of a process in order (F7), so only the first can be answered.
         if self.ended.is_some() || self.pending.front().is_none_or(|pending| pending.number != number) {
-            return;
+            return false;
         }
         self.pending.pop_front();
-        self.view.learn(phase, answer, entries);
+        true
+    }
+
+    fn check_sealed(&mut self, phase: Option<Phase>, answer: Answer) {
         if let (None, Answer::Read(ReadAnswer { sealed: false, .. })) = (phase, answer) {
             self.fail("the instance is over and its list was never sealed");
         }
@@ -274,8 +300,8 @@ impl Player {
         }
     }
 
-    /// The server refused the content of this access, which was the last one sent. The access did not happen: its number
-    /// is free, and the behaviour gives its next act.
+    /// The server refused the content of this access, which was the last one sent. The access did not happen: its
+    /// number is free, and the behaviour gives its next act.
     pub fn rejected(&mut self, number: AccessNumber, why: &str) {
         if self.pending.pop_back_if(|pending| pending.number == number).is_none() {
             return;
@@ -288,8 +314,8 @@ impl Player {
         }
     }
 
-    /// The machine refused an access or the decision. It never refuses what keeps to the protocol, and its refusals are
-    /// final; so the process stops.
+    /// The machine refused an access or the decision. It never refuses what keeps to the protocol, and its refusals
+    /// are final; so the process stops.
     pub fn refused(&mut self, refusal: &Refusal) {
         self.fail(refusal.to_string());
     }
@@ -299,8 +325,8 @@ impl Player {
         self.end(ProcessEnd::Failed(why.into()));
     }
 
-    /// The run is given up, for this reason, while the session of the process stands. Its report names the access that
-    /// it waits for.
+    /// The run is given up, for this reason, while the session of the process stands. Its report names the access
+    /// that it waits for.
     pub fn give_up(&mut self, why: impl Into<String>) {
         if self.ended.is_none() {
             self.unanswered = self.unanswered();
@@ -327,20 +353,11 @@ impl Player {
     /// Its report at its end; before that, the report that it has not decided.
     #[must_use]
     pub fn report(&self) -> Report {
-        self.report_within(Vec::new())
-    }
-
-    /// The same, with the entries that it decided from in this memory.
-    #[must_use]
-    pub fn report_within(&self, mut from: Vec<Value>) -> Report {
         let ended = self.ended.clone();
         let ended =
             ended.unwrap_or_else(|| ProcessEnd::Failed("had not decided when the run ended".to_owned()));
         let decided = ended == ProcessEnd::Decided;
-        from.clear();
-        if decided && !self.inherited {
-            from.extend_from_slice(self.view.counted());
-        }
+        let from = if decided && !self.inherited { self.view.counted() } else { Entries::default() };
         Report {
             process: self.view.me,
             decision: self.decision.clone().filter(|_| decided),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::access::{Answer, AppendAnswer, Op, ReadAnswer};
+use crate::entries::Entries;
 use crate::params::{AppendWindow, Params, ValueError};
 use crate::types::{AccessNumber, Phase, Position, ProcessId, RawValue, Value};
 
@@ -19,10 +20,10 @@ pub struct View {
     pub me: ProcessId,
     /// The parameters of the instance, known to all.
     pub params: Arc<Params>,
-    /// The entries that it has read, in the order of their positions.
-    held: Vec<Value>,
-    /// Where each of them stands.
-    positions: Vec<Position>,
+    /// The entries that it has read up to the first position that it has not.
+    first: Entries,
+    /// Those after that position, in the order of their positions. Nearly always none.
+    later: Vec<(Position, Value)>,
     /// Whether the list was sealed when it last read.
     pub sealed: bool,
     /// Length of the list when it last read.
@@ -47,8 +48,8 @@ impl View {
         Self {
             me,
             params,
-            held: Vec::new(),
-            positions: Vec::new(),
+            first: Entries::default(),
+            later: Vec::new(),
             sealed: false,
             length: 0,
             answered: 0,
@@ -61,15 +62,44 @@ impl View {
 
     /// The view of a process that has learnt nothing, in the memory of this one.
     pub(crate) fn begin_again(&mut self, me: ProcessId, params: Arc<Params>) {
-        let (mut held, mut positions) = (std::mem::take(&mut self.held), std::mem::take(&mut self.positions));
-        held.clear();
-        positions.clear();
-        *self = Self { held, positions, ..Self::new(me, params) };
+        let mut first = std::mem::take(&mut self.first);
+        first.clear();
+        *self = Self { first, ..Self::new(me, params) };
     }
 
     /// Takes in an answer; `entries` are those that a read returned, from its start on. No phase: a read of an
     /// instance that is over (F10).
     pub fn learn(&mut self, phase: Option<Phase>, answer: Answer, entries: impl IntoIterator<Item = Value>) {
+        self.note(phase, answer);
+        if let Answer::Read(ReadAnswer { start, .. }) = answer {
+            let mut position = start;
+            for value in entries {
+                self.hold(position, value);
+                position = Position::new(position.get().saturating_add(1));
+            }
+        }
+    }
+
+    /// The same with the list itself, as far as the answer goes at least: what it holds of the list, it shares.
+    pub(crate) fn learn_sharing(&mut self, phase: Option<Phase>, answer: Answer, list: &Arc<Vec<Value>>) {
+        self.note(phase, answer);
+        let Answer::Read(ReadAnswer { start, count, .. }) = answer else { return };
+        if count == 0 {
+            // Its start may lie behind the end.
+            return;
+        }
+        let read = start.index()..start.index() + count as usize;
+        if read.start > self.first.len() || !self.later.is_empty() {
+            for (position, value) in (start.get()..).zip(&list[read]) {
+                self.hold(Position::new(position), value.clone());
+            }
+        } else if read.end > self.first.len() {
+            self.first = Entries::sharing(list, read.end);
+        }
+    }
+
+    /// Takes in all of an answer but the entries.
+    fn note(&mut self, phase: Option<Phase>, answer: Answer) {
         self.answered += 1;
         self.refused = 0;
         self.phase = phase.or(self.phase);
@@ -81,30 +111,38 @@ impl View {
                 self.reads += u64::from(start == self.next_printed_read());
                 self.length = length;
                 self.sealed = sealed;
-                let mut position = start;
-                for value in entries {
-                    self.hold(position, value);
-                    position = Position::new(position.get().saturating_add(1));
-                }
             }
         }
     }
 
     /// The entries that it has read, in the order of their positions.
-    pub fn held(&self) -> impl ExactSizeIterator<Item = (Position, &Value)> + Clone {
-        self.positions.iter().copied().zip(&self.held)
+    pub fn held(&self) -> impl Iterator<Item = (Position, &Value)> + Clone {
+        let first = (0..).map(Position::new).zip(self.first.iter());
+        first.chain(self.later.iter().map(|(position, value)| (*position, value)))
     }
 
     /// Entries never change, so the first copy of one is as good as any (R2).
     #[inline]
     fn hold(&mut self, position: Position, value: Value) {
         // Nearly always it is the next one.
-        if self.positions.last().is_none_or(|last| *last < position) {
-            self.positions.push(position);
-            self.held.push(value);
-        } else if let Err(index) = self.positions.binary_search(&position) {
-            self.positions.insert(index, position);
-            self.held.insert(index, value);
+        if position.index() == self.first.len() {
+            self.first.push(value);
+            self.close_gap();
+        } else if position.index() > self.first.len()
+            && let Err(index) = self.later.binary_search_by_key(&position, |(position, _)| *position)
+        {
+            self.later.insert(index, (position, value));
+        }
+    }
+
+    /// What comes after the first entries without a gap is one of them.
+    #[inline]
+    fn close_gap(&mut self) {
+        let next = self.first.len();
+        let unbroken = |(index, (position, _)): (usize, &(Position, Value))| position.index() == next + index;
+        let count = self.later.iter().enumerate().take_while(|entry| unbroken(*entry)).count();
+        for (_, value) in self.later.drain(..count) {
+            self.first.push(value);
         }
     }
 
@@ -119,21 +157,22 @@ impl View {
         self.refused += 1;
     }
 
-    /// The first position whose entry it does not hold. A client that restarts may receive the answer to a read of its
-    /// earlier life, from a later position than its new life has reached; so it may hold entries after this position.
+    /// The first position whose entry it does not hold. A client that restarts may receive the answer to a read of
+    /// its earlier life, from a later position than its new life has reached; so it may hold entries after this
+    /// position.
     #[must_use]
     pub fn end(&self) -> Position {
-        // Without a gap, which is nearly always, the first guess is right.
-        let unbroken =
-            |count: usize| count.checked_sub(1).is_none_or(|last| self.positions[last].index() == last);
-        let count = (0..=self.held.len()).rev().find(|count| unbroken(*count)).unwrap_or(0);
-        Position::new(u32::try_from(count).unwrap_or(u32::MAX))
+        Position::new(u32::try_from(self.first.len()).unwrap_or(u32::MAX))
     }
 
     /// The entries that a decision counts: those that it holds of the first W (D1).
-    pub fn counted(&self) -> &[Value] {
+    pub fn counted(&self) -> Entries {
         let warps = self.params.warps();
-        &self.held[..self.positions.partition_point(|position| position.get() < warps)]
+        let mut counted = self.first.first(warps as usize);
+        for (_, value) in self.later.iter().take_while(|(position, _)| position.get() < warps) {
+            counted.push(value.clone());
+        }
+        counted
     }
 }
 
@@ -249,7 +288,7 @@ pub fn read_and_decide(view: &View) -> Act {
         return Act::read(start);
     }
     // Line 4: return mode(ProposedList).
-    match mode(view.counted()) {
+    match mode(&view.counted()) {
         Some(value) => Act::Decide(value.clone()),
         // Sealed without any entry: it decides nothing (D1).
         None => Act::Silent,
@@ -314,8 +353,8 @@ fn mode_of_many<'a>(values: impl Iterator<Item = &'a Value>) -> Option<&'a Value
     best.map(|run| run[0])
 }
 
-/// The report of a process at its end. The report of a correct process is a result; that of a Byzantine one is evidence
-/// against the process itself and nothing else (V5).
+/// The report of a process at its end. The report of a correct process is a result; that of a Byzantine one is
+/// evidence against the process itself and nothing else (V5).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// The process.
@@ -328,7 +367,7 @@ pub struct Report {
     pub phase: Option<Phase>,
     /// The entries that it decided from, in the order of their positions; the decision of a correct process is their
     /// mode. Empty if an earlier life of it had decided.
-    pub from: Vec<Value>,
+    pub from: Entries,
     /// How it ended.
     pub ended: ProcessEnd,
     /// The access whose answer it still waited for, on a session that stood, when the run was given up (V1). `None`

@@ -1,5 +1,5 @@
-//! The random generator of the model: `SplitMix64`, so that a seed means the same in every language and release (W4). It is
-//! fast and well mixed. No secret may depend on it.
+//! The random generator of the model: `SplitMix64`, so that a seed means the same in every language and release (W4).
+//! It is fast and well mixed. No secret may depend on it.
 
 /// Weyl constant of the generator: 2^64 divided by the golden ratio, made odd.
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -155,7 +155,7 @@ impl fmt::Display for Position {
 /// The seed from which the shuffled order (W2) and the uniform arbiter (A4) are computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Seed(u64);
+pub struct Seed(#[serde(with = "crate::seed_text")] u64);
 
 impl Seed {
     /// The seed with this number; every number is one.
@@ -177,8 +177,8 @@ impl fmt::Display for Seed {
     }
 }
 
-/// A moment: nanoseconds since the instance was created. The model never reads a clock: the caller passes the time, which
-/// never goes back.
+/// A moment: nanoseconds since the instance was created. The model never reads a clock: the caller passes the time,
+/// which never goes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Time(u64);

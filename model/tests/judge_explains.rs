@@ -1,5 +1,5 @@
-//! The explanation of a verdict: entries and their winners, decisions and their margins, the processes that count in f,
-//! and the first event that shows each breach.
+//! The explanation of a verdict: entries and their winners, decisions and their margins, the processes that count in
+//! f, and the first event that shows each breach.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 mod story;
@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use stickycas_model::history::{Event, Offence, OffenceKind};
 use stickycas_model::judge::{Case, Explanation, FaultReason, FaultyProcess, Margin, Property, explain};
+use stickycas_model::process::ProcessEnd;
 
 use story::{Story, id, phase, value, values};
 
@@ -48,7 +49,7 @@ fn a_decision_comes_with_the_entries_that_it_was_made_from() {
 
     // Of a process that had decided in an earlier life, what it had read is not known.
     let report = story.report(3);
-    (report.from, report.phase) = (Vec::new(), None);
+    (report.from, report.phase) = (Vec::new().into(), None);
     let choices = explained(&story).choices;
     let shown: Vec<_> =
         choices.iter().map(|choice| (choice.processes.len(), choice.tally.is_some())).collect();
@@ -109,6 +110,38 @@ fn a_split_points_to_the_first_decision_that_differs() {
     let agreement = broke.iter().find(|broke| broke.property == Some(Property::Agreement)).unwrap();
     assert_eq!(agreement.event, Some(place));
     assert_eq!(agreement.says, "process 1 decided a, and process 2 decides b");
+}
+
+#[test]
+fn a_late_decision_comes_with_the_sentence_of_its_process() {
+    // Both decide after their bounds, process 2 first.
+    let mut story = Story::new("a a", 2, 1, |_| {});
+    story.all_join();
+    (1..=2).for_each(|process| story.append(process, "a"));
+    story.step();
+    for _ in 0..2 {
+        (1..=2).for_each(|process| story.read(process, 0));
+        story.step();
+    }
+    story.decides(2);
+    story.decides(1);
+    story.record(Event::Finished);
+    let first = story.place(0, |event| matches!(event, Event::Decided { .. }));
+    let broke = explained(&story).broke;
+    let termination = broke.iter().find(|broke| broke.property == Some(Property::Termination)).unwrap();
+    assert_eq!(termination.event, Some(first));
+    assert!(termination.says.starts_with("process 2 decided in phase 3"), "{broke:?}");
+}
+
+#[test]
+fn a_termination_breach_without_an_event_comes_last() {
+    // Process 1 finds nothing to decide; the decision of process 2 was in time.
+    let mut story = Story::full_run("a a", 1, 2);
+    let report = story.report(1);
+    (report.decision, report.ended) = (None, ProcessEnd::NothingToDecide);
+    let broke = explained(&story).broke;
+    let termination = broke.iter().find(|broke| broke.property == Some(Property::Termination)).unwrap();
+    assert_eq!((termination.event, &*termination.says), (None, "process 1 found nothing to decide"));
 }
 
 #[test]

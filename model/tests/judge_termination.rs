@@ -4,6 +4,7 @@
 mod story;
 
 use stickycas_model::bounds::Premise;
+use stickycas_model::history::Event;
 use stickycas_model::judge::{Observed, Outcome, Property};
 use stickycas_model::params::{AppendWindow, Patience};
 use stickycas_model::process::{ProcessEnd, Report};
@@ -11,8 +12,8 @@ use stickycas_model::types::AccessNumber;
 
 use story::{Story, id};
 
-/// Processes 1 and 2 decide. The read of process 3, its access 2, is accepted and never answered; then the run is given
-/// up and the instance closed. `unanswered` is what process 3 says that it waited for.
+/// Processes 1 and 2 decide. The read of process 3, its access 2, is accepted and never answered; then the run is
+/// given up and the instance closed. `unanswered` is what process 3 says that it waited for.
 fn given_up(unanswered: Option<u64>) -> Story {
     let mut story = Story::new("a a a", 1, 3, |_| {});
     give_up(&mut story, unanswered);
@@ -33,10 +34,31 @@ fn give_up(story: &mut Story, unanswered: Option<u64>) {
         process: id(3),
         decision: None,
         phase: None,
-        from: Vec::new(),
+        from: Vec::new().into(),
         ended: ProcessEnd::Failed("had not decided when the run ended".to_owned()),
         unanswered: unanswered.and_then(AccessNumber::new),
     });
+}
+
+/// The processes that were asked to play are given up, each waiting for the answer of this access.
+fn all_give_up(story: &mut Story, unanswered: Option<u64>) {
+    let correct: Vec<_> = story.cast.correct().collect();
+    for process in correct {
+        story.reports.push(Report {
+            process,
+            decision: None,
+            phase: None,
+            from: Vec::new().into(),
+            ended: ProcessEnd::Failed("had not decided when the run ended".to_owned()),
+            unanswered: unanswered.and_then(AccessNumber::new),
+        });
+    }
+}
+
+/// The promise of termination, and what was observed.
+fn promise(story: &Story) -> (bool, Observed) {
+    let verdict = story.verdict();
+    (verdict.termination_promised, verdict.termination)
 }
 
 fn termination(story: &Story) -> Observed {
@@ -104,16 +126,7 @@ fn without_a_promise_an_undecided_process_is_outside() {
     (0..3).for_each(|_| story.step());
     (1..=3).for_each(|process| story.read(process, 0));
     story.close();
-    for process in [1, 2, 3] {
-        story.reports.push(Report {
-            process: id(process),
-            decision: None,
-            phase: None,
-            from: Vec::new(),
-            ended: ProcessEnd::Failed("had not decided when the run ended".to_owned()),
-            unanswered: AccessNumber::new(2),
-        });
-    }
+    all_give_up(&mut story, Some(2));
     let verdict = story.verdict();
     let missing = Premise::EveryoneActs { process: id(4) }.to_string();
     assert_eq!(verdict.verdict, Outcome::Outside, "{:?}", verdict.reasons);
@@ -128,4 +141,66 @@ fn an_unanswered_access_breaks_it_in_an_open_window_too() {
         Outcome::Violation,
         "termination was promised and broke: process 3 has not decided: its access 2",
     );
+}
+
+#[test]
+fn a_server_that_executes_no_phase_breaks_termination() {
+    for patience in [Patience::default(), Patience::Endless] {
+        let mut story = Story::new("a a a", 1, 3, |spec| spec.patience = patience);
+        story.all_join();
+        (1..=3).for_each(|process| story.append(process, "a"));
+        story.close();
+        all_give_up(&mut story, Some(1));
+        let says = "termination was promised and broke: process 1 has not decided: its access 1 was accepted";
+        story.is(Outcome::Violation, says);
+    }
+}
+
+#[test]
+fn a_warp_that_never_gets_its_first_phase_breaks_it() {
+    // Process 1 missed its phase; the processes 2 and 3 wait for theirs, which never come.
+    let mut story = Story::new("a !b a", 1, 3, |_| {});
+    story.expected.late.insert(id(1));
+    story.all_join();
+    story.append(2, "b");
+    story.append(3, "a");
+    story.now += 1_000_000_000;
+    story.record(Event::PatienceSpent { process: id(1) });
+    story.pass();
+    story.step();
+    story.append(1, "a");
+    story.close();
+    all_give_up(&mut story, None);
+    assert_eq!(promise(&story), (true, Observed::Unknown), "{:#?}", story.verdict());
+    story.report(3).unanswered = AccessNumber::new(1);
+    let says = "termination was promised and broke: process 3 has not decided: its access 1 was accepted";
+    story.is(Outcome::Violation, says);
+}
+
+#[test]
+fn without_an_accepted_access_no_process_is_punctual() {
+    let mut story = Story::new("a a a", 1, 3, |_| {});
+    story.all_join();
+    story.close();
+    all_give_up(&mut story, None);
+    let verdict = story.is(Outcome::Outside, "termination was not promised and broke");
+    let missing = Premise::PunctualProcess.to_string();
+    assert_eq!(verdict.finding(Property::Termination), (Observed::Violated, Some(&*missing)));
+}
+
+#[test]
+fn an_access_accepted_after_the_first_phase_promises_nothing() {
+    let mut story = Story::new("!b a", 1, 2, |_| {});
+    story.expected.late.insert(id(2));
+    story.all_join_but(&[2]);
+    story.append(1, "b");
+    story.step();
+    story.pass();
+    story.read(1, 0);
+    story.step();
+    story.join(2);
+    story.append(2, "a");
+    story.close();
+    all_give_up(&mut story, Some(1));
+    assert_eq!(promise(&story), (false, Observed::Violated), "{:#?}", story.verdict());
 }

@@ -1,5 +1,5 @@
-//! An attacker whose offence the server did not file is detected all the same, and the run is a violation (SPEC B2). So no
-//! attack may be detected by the record of its offence.
+//! An attacker whose offence the server did not file is detected all the same, and the run is a violation (SPEC B2).
+//! So no attack may be detected by the record of its offence.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 use std::collections::BTreeMap;

@@ -35,7 +35,7 @@ fn a_decision_from_a_part_of_the_sealed_list_is_a_violation() {
 #[test]
 fn having_read_what_the_list_does_not_hold_is_a_violation() {
     let mut story = Story::full_run("a a b", 1, 3);
-    story.report(3).from = values("a b a");
+    story.report(3).from = values("a b a").into();
     story.is(Outcome::Violation, "R2: what process 3 read is not a prefix of the list");
 }
 
@@ -66,7 +66,7 @@ fn an_accepted_decision_without_a_record_is_a_violation() {
 fn a_process_restarted_after_its_decision_has_no_entries() {
     let mut story = Story::full_run("a a b", 1, 3);
     let report = story.report(3);
-    (report.from, report.phase) = (Vec::new(), None);
+    (report.from, report.phase) = (Vec::new().into(), None);
     assert_eq!(story.is_valid().decisions[&id(3)].phase, Some(phase(6)));
     let place = story.place(2, |event| matches!(event, Event::Decided { .. }));
     story.history[place].event = Event::Decided { process: id(3), value: value("b") };
@@ -180,7 +180,7 @@ fn with_no_punctual_correct_process_termination_is_not_promised() {
         process: id(2),
         decision: None,
         phase: Some(phase(6)),
-        from: Vec::new(),
+        from: Vec::new().into(),
         ended: ProcessEnd::NothingToDecide,
         unanswered: None,
     });
@@ -351,7 +351,7 @@ fn a_correct_process_that_failed_makes_the_run_prove_nothing() {
 fn what_a_byzantine_process_reports_counts_for_nothing() {
     let mut story = Story::full_run("a a !b", 1, 3);
     let report = story.report(3);
-    (report.decision, report.from) = (Some(value("z")), values("z z z"));
+    (report.decision, report.from) = (Some(value("z")), values("z z z").into());
     let place = story.place(2, |event| matches!(event, Event::Decided { .. }));
     story.history[place].event = Event::Decided { process: id(3), value: value("z") };
     assert_eq!(story.is_valid().decision, Some(value("a")));

@@ -76,7 +76,7 @@ fn a_first_life_appends_reads_and_decides() {
     assert_eq!(player.next_step(), Step::Leave);
     let report = player.report();
     assert_eq!((report.decision, report.ended), (Some(value("a")), ProcessEnd::Decided));
-    assert_eq!((report.phase, report.from), (Phase::new(5), vec![value("b"), value("a")]));
+    assert_eq!((report.phase, report.from.to_vec()), (Phase::new(5), vec![value("b"), value("a")]));
 }
 
 #[test]

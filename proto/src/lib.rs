@@ -1,8 +1,9 @@
-//! The wire format: messages, and conversions between them and the types of the model. No rule of the service is here,
-//! and no bytes that a peer sends make this crate panic.
+//! The wire format: messages, and conversions between them and the types of the model. No rule of the service is
+//! here, and no bytes that a peer sends make this crate panic.
 //!
 //! - [`v1`]: the code that the build generates from `proto/stickycas/v1/*.proto`.
-//! - [`convert`]: wire to model and model to wire. A message is checked here once; behind it only checked types travel.
+//! - [`convert`]: wire to model and model to wire. A message is checked here once; behind it only checked types
+//!   travel.
 //! - [`status`]: errors, reasons of refusals, gRPC codes and statuses (SPEC section 11).
 //! - [`names`]: ids and names of instances, which only the wire knows.
 //! - [`principal`]: the metadata key of a principal, and how it is read.

@@ -7,8 +7,8 @@ use crate::v1::RefusalReason;
 /// (SPEC section 10).
 pub const PRINCIPAL_KEY: &str = "stickycas-principal";
 
-/// The principal of a request: `values` are all values of its metadata under [`PRINCIPAL_KEY`], `None` for a value that
-/// is not visible ASCII. A name has at most `max_bytes` bytes.
+/// The principal of a request: `values` are all values of its metadata under [`PRINCIPAL_KEY`], `None` for a value
+/// that is not visible ASCII. A name has at most `max_bytes` bytes.
 ///
 /// # Errors
 /// NO_IDENTITY if there is no value, more than one, or one that is no name.

@@ -102,8 +102,8 @@ impl<'a> FieldReader<'a> {
         if self.take_key(key) { self.bytes() } else { Some(&[]) }
     }
 
-    /// Reads a field that is a message. Reads nothing and gives `None` if another field comes next, or this one is cut
-    /// off.
+    /// Reads a field that is a message. Reads nothing and gives `None` if another field comes next, or this one is
+    /// cut off.
     #[inline]
     pub fn message_field(&mut self, key: u8) -> Option<Self> {
         let mut rest = *self;

@@ -1,8 +1,9 @@
 //! The layer around every service of ours: it admits calls, and counts how they end.
 //!
-//! A call that comes in is identified, charged to the account of its principal and takes a permit of its quota; a call above a
-//! limit goes no further. When it ends it is counted: refused and why, or abandoned by its client. The permit is held until
-//! the response has left the server. Health and reflection are served without this layer: any client may call them.
+//! A call that comes in is identified, charged to the account of its principal and takes a permit of its quota; a
+//! call above a limit goes no further. When it ends it is counted: refused and why, or abandoned by its client. The
+//! permit is held until the response has left the server. Health and reflection are served without this layer: any
+//! client may call them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -91,8 +92,8 @@ impl CallPolicy {
         }
     }
 
-    /// Bytes that the request of this method may have. Only a caller who may make a call that is large by nature may send
-    /// so much.
+    /// Bytes that the request of this method may have. Only a caller who may make a call that is large by nature may
+    /// send so much.
     fn max_request_bytes(&self, path: &str, caller: &Caller) -> usize {
         match method(path) {
             // Any number of messages, each of which tonic bounds.

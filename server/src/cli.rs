@@ -51,7 +51,7 @@ struct Serve {
     /// With --insecure-principals, allow listening on an address that other machines may reach.
     #[arg(long)]
     insecure_allow_remote: bool,
-    /// A principal that may create instances; without one nobody can. Repeat for several.
+    /// A principal that may create instances; without one no instance can be created. Repeat for several.
     #[arg(long = "coordinator", value_name = "NAME", env = "STICKYCAS_COORDINATORS", value_delimiter = ',')]
     coordinators: Vec<String>,
     /// A principal that may look at every instance. Repeat for several.
@@ -63,7 +63,7 @@ struct Serve {
     /// How long a finished or closed instance can still be read.
     #[arg(long, value_name = "DURATION", default_value = "10min", value_parser = humantime::parse_duration)]
     retention: Duration,
-    /// How long an instance lives that nobody touches.
+    /// How long an instance lives without a call.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = humantime::parse_duration)]
     idle_lifetime: Duration,
     /// Frames on Attach that one principal may send in a second; a unary call counts as ten.
@@ -89,12 +89,12 @@ struct Serve {
     /// Live instances that one creator may have while the server has no time to spare.
     #[arg(long, value_name = "N", default_value_t = Limits::default().instances_when_busy)]
     instances_when_busy: usize,
-    /// MiB that all instances may come to take if everybody in them does the worst, records aside.
+    /// MiB that all instances may take in the worst case, without their event logs.
     #[arg(long, value_name = "MIB", default_value_t = Limits::default().instance_bytes / MIB)]
     instance_memory: usize,
-    /// MiB of history that all instances keep for watchers; above it the longest forget their oldest events.
-    #[arg(long, value_name = "MIB", default_value_t = Limits::default().record_bytes / MIB)]
-    record_memory: usize,
+    /// MiB of events that all instances keep for watchers; above it the longest event logs drop their oldest events.
+    #[arg(long = "record-memory", value_name = "MIB", default_value_t = Limits::default().event_bytes / MIB)]
+    event_memory: usize,
     /// Threads that serve; one for each processor if not given. Fewer leave processors to others on the same machine.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
@@ -147,7 +147,7 @@ impl Serve {
     async fn run(self) -> anyhow::Result<ExitCode> {
         if !self.listen.ip().is_loopback() && !self.insecure_allow_remote {
             bail!(
-                "{} can be reached from other machines, where anybody could claim to be anybody: \
+                "{} can be reached from other machines, and any caller can name any principal: \
                  listen on a loopback address, or add --insecure-allow-remote",
                 self.listen
             );
@@ -167,7 +167,7 @@ impl Serve {
             .with_context(|| format!("cannot listen on {}", self.listen))?;
         let address = listener.local_addr().context("the listener has no address")?;
         tracing::warn!(
-            "principals are believed and not checked: whoever sets {PRINCIPAL_KEY} is whoever it says"
+            "principals are not checked: a caller is the principal that it names in {PRINCIPAL_KEY}"
         );
         tracing::info!(%address, "serving");
         announce(address)?;
@@ -195,7 +195,7 @@ impl Serve {
             instances_per_creator: self.instances_per_creator,
             instances_when_busy: self.instances_when_busy,
             instance_bytes: self.instance_memory.saturating_mul(MIB),
-            record_bytes: self.record_memory.saturating_mul(MIB),
+            event_bytes: self.event_memory.saturating_mul(MIB),
             ..Limits::default()
         };
         debug_assert!(self.insecure_principals, "the only way to identify callers is required by clap");
@@ -230,8 +230,8 @@ impl Health {
 /// Open files of a server that are no connections.
 const FILES_BESIDE_CONNECTIONS: u64 = 64;
 
-/// Raises the soft limit on open files to the hard limit, which is often far higher; returns the limit. Every connection is a
-/// file.
+/// Raises the soft limit on open files to the hard limit, which is often far higher; returns the limit. Every
+/// connection is a file.
 #[must_use]
 pub fn allow_all_files() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

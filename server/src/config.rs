@@ -1,4 +1,4 @@
-//! What a server is started with.
+//! The configuration of a server.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use crate::limits::Limits;
 /// How the server identifies callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthMode {
-    /// The principal is the one that the metadata key [`PRINCIPAL_KEY`](crate::PRINCIPAL_KEY) names. Proves nothing: any
-    /// client can name any principal.
+    /// The principal is the one that the metadata key [`PRINCIPAL_KEY`](crate::PRINCIPAL_KEY) names. Proves nothing:
+    /// any client can name any principal.
     InsecurePrincipals,
 }
 
@@ -31,8 +31,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// A server that takes the principal from the metadata unchecked, with these coordinators and every default. For tests
-    /// and for runs on one machine.
+    /// A server that takes the principal from the metadata unchecked, with these coordinators and every default. For
+    /// tests and for runs on one machine.
     #[must_use]
     pub fn insecure(coordinators: impl IntoIterator<Item = String>) -> Self {
         Self {

@@ -1,12 +1,15 @@
 //! The StickyCAS server: the shared memory of the paper, as a gRPC service.
 //!
 //! It is thin. A call is identified and admitted, decoded, and handed to the machine of its instance
-//! ([`stickycas_model::machine`]), which decides everything in one synchronous step; the answer is encoded. The way of an
-//! append:
+//! ([`stickycas_model::machine`]), which decides everything in one synchronous step; the answer is encoded. The way
+//! of an append:
 //!
 //! ```text
-//!  transport ──> call layer ──> service ──> instances ──> machine ──> record ──> outbox or caller
-//!   HTTP/2       auth, quota    decode      one lock      one step    store      encode
+//!  transport ──> call layer ──> service ──> instances ──> machine ──> effects
+//!   HTTP/2       auth, quota    decode      one lock      one step    events
+//!
+//!  effects ──> commit log ──> event log ──> outbox or call
+//!               commit         for Watch     encode
 //! ```
 //!
 //! [`run`] serves on a bound listener until a future completes; the binary adds flags and signals.
@@ -46,8 +49,8 @@ use call_layer::CallLayer;
 use commit_log::{CommitLog, MemoryLog};
 use instances::Instances;
 use quota::Principals;
-use service::Service;
-use transport::DeadlineLayer;
+use service::{Service, UnaryEndpoint};
+use transport::GrpcTimeoutLayer;
 
 /// How a server that was told to stop has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,14 +100,14 @@ pub async fn run(
 
     let mut routes = Routes::builder();
     routes
-        .add_service(call_layer.layer(service.sticky_cas()))
+        .add_service(call_layer.layer(UnaryEndpoint::new(service.clone(), limits)))
         .add_service(call_layer.layer(service.instances()))
         .add_service(call_layer.layer(service.server()))
         .add_service(health_service);
     if config.reflection {
         routes.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
     }
-    let calls = DeadlineLayer.layer(routes.routes().prepare());
+    let calls = GrpcTimeoutLayer.layer(routes.routes().prepare());
 
     let serve = transport::serve(listener, calls, limits, &principals, drain.clone());
     tokio::pin!(serve);
@@ -120,9 +123,9 @@ pub async fn run(
     }
 }
 
-/// What tools may learn of the services that are served here, health included. Older tools ask for v1alpha.
+/// The reflection service, for the services that are served here, health included. Older tools ask for v1alpha.
 fn reflection() -> tonic_reflection::server::Builder<'static> {
-    // The descriptors also hold what others serve.
+    // The descriptors also hold services that other programs serve.
     let served = [
         instance_service_server::SERVICE_NAME,
         server_service_server::SERVICE_NAME,

@@ -1,30 +1,31 @@
 //! Every bound on what a client can fill, in one place, each with its default and its reason.
 //!
-//! A client that reaches a limit is refused (SPEC section 11), and no other client is affected; what is bounded per process
-//! or per principal cannot be used up by another (SPEC B1). Bounds that depend on the parameters of an instance (pipeline,
-//! value size) are in [`stickycas_model::params`]; those of its record of offences are in [`stickycas_model::machine`].
+//! A client that reaches a limit is refused (SPEC section 11), and no other client is affected; what is bounded per
+//! process or per principal cannot be used up by another (SPEC B1). Bounds that depend on the parameters of an
+//! instance (pipeline, value size) are in [`stickycas_model::params`]; those of its record of offences are in
+//! [`stickycas_model::machine`].
 //!
 //! # Memory
-//! Memory is bounded whatever clients do, by the sum of these:
+//! Clients cannot make the server take more memory than the sum of these:
 //!
 //! | what | at most |
 //! | --- | --- |
 //! | instances, with all that their parameters let them take (`Limits::worst_case`) | `instance_bytes` |
-//! | their records | `record_bytes` * (1 + ln `instances`), and 4 KiB for each live instance |
+//! | their event logs | `event_bytes` * (1 + ln `instances`), and 4 KiB for each live instance |
 //! | the entry of an instance: id, name, timer, its roster unless others share it | 512 bytes, twice the roster |
 //! | an Attach stream: unread frames, each a few numbers | `unread_frames` * 128 bytes |
 //! | a message of such a stream that is received or sent | `message_bytes` + `bytes_per_answer`, or one read of `read_bytes` |
 //! | a unary call: its request, its state, a chunk of its response | `call_bytes` and 20 KiB, a value; while its response is longer than a chunk, the list that it reads |
 //! | a principal: counts, quotas, recent instances | 2 KiB |
 //!
-//! The worst case of an instance is smaller once it has ended (`Limits::ended_case`).
-//! Actual instances take far less. An instance of eight correct processes takes some 10 KiB while it is live, so that
-//! `live_instances_per_creator` come to some 1.5 GB. A finished instance is packed into some 500 bytes, its history
-//! included, so that a million of them within their retention take less than 1 GiB; `instances` and
-//! `instances_per_creator` allow that many. The flags of a server with less memory or longer retention set other limits.
+//! The worst case of an instance is smaller once it has ended (`Limits::ended_case`). Actual instances take far less.
+//! An instance of eight correct processes takes some 10 KiB while it is live, so that `live_instances_per_creator`
+//! come to some 1.5 GB. A finished instance is archived in some 500 bytes, its history included, so that a million of
+//! them within their retention take less than 1 GiB; `instances` and `instances_per_creator` allow that many. The
+//! flags of a server with less memory or longer retention set other limits.
 //!
-//! One principal can take its streams (64 of 13 MiB, or of 76 MiB while it is sent the longest possible read), its calls (1,024
-//! of 212 KiB) and the waiting accesses of its processes, all of it within its own quotas.
+//! One principal can take its streams (64 of 13 MiB, or of 76 MiB while it is sent the longest possible read), its
+//! calls (1,024 of 212 KiB) and the waiting accesses of its processes, all of it within its own quotas.
 
 use std::time::Duration;
 
@@ -37,20 +38,21 @@ pub struct Limits {
     pub connections: usize,
     /// Open connections of one principal: some for each program that plays its processes.
     pub connections_per_principal: u32,
-    /// Open connections that belong to no principal yet. The oldest makes room for the next, so a client that opens many and
-    /// makes no call takes no connection from others.
+    /// Open connections that belong to no principal yet. The oldest makes room for the next, so a client that opens
+    /// many and makes no call takes no connection from others.
     pub unclaimed_connections: usize,
-    /// How long a new connection may take for its handshake, and then for the HTTP/2 preface. A silent connection would stay
-    /// open for ever.
+    /// How long a new connection may take for its handshake, and then for the HTTP/2 preface. A silent connection
+    /// would stay open for ever.
     pub preface_timeout: Duration,
-    /// How long it may then take until the first call on it is admitted. Longer than clients connect ahead of use; a client
-    /// whose connection was closed connects again with its next call.
+    /// How long it may then take until the first call on it is admitted. Longer than clients connect ahead of use; a
+    /// client whose connection was closed connects again with its next call.
     pub first_call_timeout: Duration,
     /// Concurrent streams, and so calls, on one connection. tonic sets none by itself.
     pub streams_per_connection: u32,
     /// Streams per connection that the client has reset before they were accepted: the guard against rapid reset.
     pub pending_reset_streams: usize,
-    /// Streams per connection that the server resets because of errors of the client, before it closes the connection.
+    /// Streams per connection that the server resets because of errors of the client, before it closes the
+    /// connection.
     pub local_reset_streams: usize,
     /// Bytes of the headers of one request. Requests of StickyCAS need some hundred.
     pub header_bytes: u32,
@@ -59,8 +61,8 @@ pub struct Limits {
     /// Bytes of the request of a unary call: a value and a little more. Only a Create of a coordinator may have
     /// `message_bytes`.
     pub call_bytes: usize,
-    /// Bytes of the values that one read may return, as the parameters of its instance have it: an answer on Attach is one
-    /// frame, and is written as one.
+    /// Bytes of the values that one read may return, as the parameters of its instance have it: an answer on Attach
+    /// is one frame, and is written as one.
     pub read_bytes: usize,
     /// Frames in one message on Attach: the work that is done before other tasks run.
     pub frames_per_message: usize,
@@ -74,11 +76,11 @@ pub struct Limits {
     /// Frames on Attach that one principal may send in a second, and as many at once after a pause; a unary call
     /// counts as ten. Far more than a correct process needs, which sends two or three frames an instance.
     pub requests_per_second: u32,
-    /// Offences of one kind that are filed of one principal in a second, and as many at once after a pause. Others are only
-    /// counted: refusals must not be a way to overload the instances where the principal is active.
+    /// Offences of one kind that are filed of one principal in a second, and as many at once after a pause. Others
+    /// are only counted: refusals must not be a way to overload the instances where the principal is active.
     pub offences_per_second: u32,
-    /// Unary calls of one principal whose response has not left the server, even because the client does not read it, and
-    /// streams that have not begun.
+    /// Unary calls of one principal whose response has not left the server, even because the client does not read it,
+    /// and streams that have not begun.
     pub calls_per_principal: u32,
     /// Attach streams of one principal.
     pub attach_streams_per_principal: u32,
@@ -86,11 +88,11 @@ pub struct Limits {
     pub channels_per_stream: usize,
     /// Frames of one Attach stream that wait for the client to read them. Above the limit the stream ends.
     pub unread_frames: usize,
-    /// Unread frames from which on no more requests of that client are read: answers to repeated requests must not pile up.
-    /// Frames above the limit answer accesses that were accepted before.
+    /// Unread frames from which on no more requests of that client are read: answers to repeated requests must not
+    /// pile up. Frames above the limit answer accesses that were accepted before.
     pub unread_frames_to_pause: usize,
-    /// About how long answers may be left unread on an Attach stream before its connection is closed: as long as a connection
-    /// may be silent.
+    /// About how long answers may be left unread on an Attach stream before its connection is closed: as long as a
+    /// connection may be silent.
     pub unread_for: Duration,
     /// Watch streams of one principal.
     pub watch_streams_per_principal: u32,
@@ -100,28 +102,31 @@ pub struct Limits {
     pub events: usize,
     /// Further events kept for each process of the instance: one phase of a single large warp must fit.
     pub events_per_process: usize,
-    /// Bytes of the events that all instances keep. Above the limit a growing instance drops its oldest events until it has
-    /// no more than its share. Instances that do not grow keep theirs: k instances never hold more than 1 + ln k times the
+    /// Bytes of the event logs of all instances. Above the limit a growing log drops its oldest events until it has
+    /// no more than its share. Logs that do not grow keep theirs: k logs never hold more than 1 + ln k times the
     /// limit.
-    pub record_bytes: usize,
+    pub event_bytes: usize,
     /// Unary calls that wait for the same access. More than one are retries; each holds memory.
     pub callers_per_access: usize,
+    /// Steps of one instance that are not committed yet. A request above the limit is refused. With a log in memory every
+    /// step is committed at once.
+    pub uncommitted_steps: usize,
     /// Live instances, in all. Each has a machine with the state of every process.
     pub live_instances: usize,
     /// Instances of one creator among them.
     pub live_instances_per_creator: usize,
-    /// Instances that the server holds in all: live ones, and ended ones that can still be read. Ended instances are packed,
-    /// so there may be far more of them.
+    /// Instances that the server holds in all: live ones, and ended ones that can still be read. Ended instances are
+    /// archived in few bytes, so there may be far more of them.
     pub instances: usize,
     /// Instances of one creator among them.
     pub instances_per_creator: usize,
     /// Processes of all instances together: this bounds the memory of many large instances.
     pub processes: usize,
-    /// Bytes of all instances together in the worst case. Far more than they take in fact, since correct processes leave most
-    /// of their pipelines empty.
+    /// Bytes of all instances together in the worst case. Far more than they take in fact, since correct processes
+    /// leave most of their pipelines empty.
     pub instance_bytes: usize,
-    /// Live instances of one creator while the server is saturated: enough to keep a machine busy, so that a refusal loses
-    /// nothing, and few enough for each to end soon. It is a quota that other creators cannot use up.
+    /// Live instances of one creator while the server is saturated: enough to keep a machine busy, so that a refusal
+    /// loses nothing, and few enough for each to end soon. It is a quota that other creators cannot use up.
     pub instances_when_busy: usize,
     /// Bytes of a principal's name.
     pub principal_bytes: usize,
@@ -133,7 +138,7 @@ pub struct Limits {
     pub retention: Duration,
     /// How long an instance lives without a call (F10).
     pub idle_lifetime: Duration,
-    /// What RetryInfo advises when a limit is reached.
+    /// The wait that RetryInfo advises when a limit is reached.
     pub retry_after: Duration,
 }
 
@@ -168,8 +173,9 @@ impl Default for Limits {
             events_per_message: 256,
             events: 16_384,
             events_per_process: 16,
-            record_bytes: 2 * 1024 * 1024 * 1024,
+            event_bytes: 2 * 1024 * 1024 * 1024,
             callers_per_access: 8,
+            uncommitted_steps: 4_096,
             live_instances: 200_000,
             live_instances_per_creator: 150_000,
             instances: 2_000_000,
@@ -188,8 +194,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Bytes of an ended instance with these parameters in the worst case, without its record: no access waits, and of answers
-    /// only numbers are kept.
+    /// Bytes of an ended instance with these parameters in the worst case, without its event log: no access waits,
+    /// and of answers only numbers are kept.
     pub(crate) fn ended_case(&self, params: &Params) -> usize {
         /// The state of a process, its entry in the roster twice, a first offence of each kind with its text.
         const PROCESS: usize = 4 * 1024;
@@ -201,8 +207,9 @@ impl Limits {
         params.processes() as usize * process
     }
 
-    /// Bytes of a live instance with these parameters in the worst case, without its record: every pipeline is full of the
-    /// largest values, as many calls as allowed wait for each access, and every process has committed every offence.
+    /// Bytes of a live instance with these parameters in the worst case, without its event log: every pipeline is
+    /// full of the largest values, as many calls as allowed wait for each access, and every process has committed
+    /// every offence.
     pub(crate) fn worst_case(&self, params: &Params) -> usize {
         /// An access that waits, without its answer.
         const ACCESS: usize = 192;

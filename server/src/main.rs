@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use stickycas_server::cli::Cli;
 
-/// Most of what a server allocates is small and short-lived, which this allocator is made for.
+/// Most allocations of a server are small and short-lived; this allocator is made for them.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -17,7 +17,7 @@ fn main() -> ExitCode {
 /// The allocator asks for huge pages, and the memory of many buffers that are hardly used would then count in full:
 /// half as much again for each connection (docs/performance.md, "Memory").
 fn use_small_pages() {
-    // Where it is refused the server only takes more memory.
+    // If the system refuses this, the server only takes more memory.
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }

@@ -1,4 +1,4 @@
-//! The build of the server, its machine and its memory: what figures of two servers are compared by.
+//! The build of the server, its machine and its memory, for the comparison of measurements.
 
 use std::fs;
 

@@ -1,8 +1,8 @@
 //! The order in which a server that was told to stop lets go of its clients.
 //!
-//! First health says NOT_SERVING, so that load balancers look elsewhere. Then nothing new is accepted, and open streams and
-//! waiting calls end with UNAVAILABLE; their accesses stay (SPEC F8a). Connections that are open when the drain deadline
-//! passes are aborted by [`run`](crate::run).
+//! First health says NOT_SERVING, so that load balancers look elsewhere. Then nothing new is accepted, and open
+//! streams and waiting calls end with UNAVAILABLE; their accesses stay (SPEC F8a). Connections that are open when the
+//! drain deadline passes are aborted by [`run`](crate::run).
 
 use tokio_util::sync::CancellationToken;
 use tonic_health::ServingStatus;

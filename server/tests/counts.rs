@@ -1,4 +1,5 @@
-//! The counts of the server: each wire attack of SPEC section 8 shows in them, for its principal wherever it is known (B3).
+//! The counts of the server: each wire attack of SPEC section 8 shows in them, for its principal wherever it is known
+//! (B3).
 
 use bytes::Bytes;
 use stickycas_proto::v1::{GetCountsRequest, ReadRequest, RefusalReason};

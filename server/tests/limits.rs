@@ -1,5 +1,6 @@
-//! Each limit of the server: one client reaches it, and others are unaffected. Limits that belong to another subject are tested
-//! there: messages and callers in `refusals`, frames in `attach`, records in `watch`, those of a principal in `quotas`.
+//! Each limit of the server: one client reaches it, and others are unaffected. Limits that belong to another subject
+//! are tested there: messages and callers in `refusals`, frames in `attach`, records in `watch`, those of a principal
+//! in `quotas`.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Each quota and rate of a principal: one client reaches it, and others are unaffected (SPEC B1); and the bounds on memory that
-//! all principals share.
+//! Each quota and rate of a principal: one client reaches it, and others are unaffected (SPEC B1); and the bounds on
+//! memory that all principals share.
 
 use std::time::Duration;
 
@@ -295,7 +295,7 @@ async fn a_client_that_reads_no_answers_loses_its_connection() {
 
 #[tokio::test]
 async fn records_above_the_budget_drop_their_oldest_events() {
-    let server = Server::with(|config| config.limits.record_bytes = 4_000).await;
+    let server = Server::with(|config| config.limits.event_bytes = 4_000).await;
     let [short, long] =
         [fixtures::instance_with(&server, alone()).await, fixtures::instance_with(&server, alone()).await];
     let mut p1 = server.client("p1").await;

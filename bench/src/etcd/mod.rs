@@ -1,5 +1,5 @@
-//! An etcd for each turn: started on ports of the kernel's choice, with its data in a temporary directory, and killed in
-//! any case.
+//! An etcd for each turn: started on ports of the kernel's choice, with its data in a temporary directory, and killed
+//! in any case.
 //!
 //! Its client is generated from `proto/etcd.proto`, a subset of the API of etcd, and uses tonic. So does the crate
 //! `etcd-client`, with further features that are not needed here; but its build needs `protoc`.

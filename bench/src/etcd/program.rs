@@ -16,8 +16,8 @@ use super::wire::kv_client::KvClient;
 const READY_WITHIN: Duration = Duration::from_secs(20);
 /// The time between two attempts to reach it.
 const TRY_EVERY: Duration = Duration::from_millis(20);
-/// Attempts to start it: the kernel chooses ports, which are closed before etcd opens them, and another program may be
-/// faster.
+/// Attempts to start it: the kernel chooses ports, which are closed before etcd opens them, and another program may
+/// be faster.
 const ATTEMPTS: usize = 5;
 
 /// The path of etcd, and its abilities.

@@ -5,9 +5,9 @@
 //! cargo run --release -p stickycas-bench -- latency --json latency.json
 //! ```
 //!
-//! The workload is that of [`crate::workload`], one instance at a time. All 32 processes are connected, on Attach with open
-//! streams, and begin at the same moment. The time runs from the first message to the last decision. The instance is
-//! created before; the sum of both times is also given.
+//! The workload is that of [`crate::workload`], one instance at a time. All 32 processes are connected, on Attach
+//! with open streams, and begin at the same moment. The time runs from the first message to the last decision. The
+//! instance is created before; the sum of both times is also given.
 //!
 //! | candidate | measured |
 //! | --- | --- |
@@ -18,17 +18,18 @@
 //! | `attach-ahead` | the same, with the read in the first message (F7, D1) |
 //! | `unary` | one instance: an append, then a read |
 //!
-//! The read may be sent ahead because it does not depend on the result of the append. The first instance of each turn does
-//! not count: it opens connections and streams.
+//! The read may be sent ahead because it does not depend on the result of the append. The first instance of each turn
+//! does not count: it opens connections and streams.
 //!
-//! `message` is the wait of one process alone, `messages` that of 32 processes which share the processors with each other
-//! and with the server: no instance of 32 processes can end before 32 messages went there and back.
+//! `message` is the wait of one process alone, `messages` that of 32 processes which share the processors with each
+//! other and with the server: no instance of 32 processes can end before 32 messages went there and back.
 //!
 //! In the raw results: `rounds`, `layout`, and for each of `candidates` its `name`, `samples_us` by round and then by
 //! instance, `create_us` likewise, and over the rounds the summary of each round's median, `median_us`, `p99_us` and
 //! `with_create_us`; `of`: by floor, the medians in units of the floor's in the same round.
 
 mod call;
+mod candidate;
 mod report;
 mod stream;
 
@@ -39,6 +40,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use clap::Args;
 
+use self::candidate::Candidate::{Attach, Call, Calls, Message, Messages, Unary};
+use self::candidate::{CANDIDATES, Candidate, Timing};
 use self::report::{Results, Series};
 use crate::fixture::Fixture;
 use crate::results;
@@ -56,72 +59,25 @@ pub(crate) struct Options {
 /// Instances, or round trips, in one turn.
 const INSTANCES: usize = 300;
 
-/// What is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Candidate {
-    Message,
-    Messages,
-    Call,
-    Calls,
-    Attach { ahead: bool },
-    Unary,
-}
-
-use Candidate::{Attach, Call, Calls, Message, Messages, Unary};
-
-const CANDIDATES: [Candidate; 7] =
-    [Message, Messages, Attach { ahead: false }, Attach { ahead: true }, Call, Calls, Unary];
-
-/// The times of one instance, or of one round trip.
-#[derive(Clone, Copy, Debug)]
-struct Timing {
-    /// Of creating the instance; zero without one.
-    create: Duration,
-    /// From the first message to the last decision.
-    decide: Duration,
-}
-
-impl Candidate {
-    fn name(self) -> &'static str {
-        match self {
-            Message => "message",
-            Messages => "messages",
-            Call => "call",
-            Calls => "calls",
-            Attach { ahead: false } => "attach",
-            Attach { ahead: true } => "attach-ahead",
-            Unary => "unary",
+/// One turn of a candidate on a server of its own: this many instances or round trips, after a first one that does not
+/// count.
+async fn turn(candidate: Candidate, times: usize, launch: &Launch) -> anyhow::Result<Vec<Timing>> {
+    let times = times + 1;
+    let timings = match candidate {
+        Message => stream::round_trips(&Fixture::start_floor(0, launch).await?, times, 1).await,
+        Messages => stream::round_trips(&Fixture::start_floor(0, launch).await?, times, usize::MAX).await,
+        Call => call::round_trips(&Fixture::start_floor(0, launch).await?, times, 1).await,
+        Calls => call::round_trips(&Fixture::start_floor(0, launch).await?, times, usize::MAX).await,
+        Attach { ahead } => {
+            let fixture = Fixture::start(0, launch).await?;
+            instances(&fixture, times, &mut stream::Player::new(&fixture, ahead)).await
         }
-    }
-
-    /// The candidates that it is compared with.
-    fn floors(self) -> &'static [Self] {
-        match self {
-            Message | Messages | Call | Calls => &[],
-            Attach { .. } => &[Message, Messages],
-            Unary => &[Call, Calls],
+        Unary => {
+            let fixture = Fixture::start(0, launch).await?;
+            instances(&fixture, times, &mut call::Player(&fixture)).await
         }
-    }
-
-    /// One turn on a server of its own: this many instances or round trips, after a first one that does not count.
-    async fn turn(self, times: usize, launch: &Launch) -> anyhow::Result<Vec<Timing>> {
-        let times = times + 1;
-        let timings = match self {
-            Message => stream::round_trips(&Fixture::start_floor(0, launch).await?, times, 1).await,
-            Messages => stream::round_trips(&Fixture::start_floor(0, launch).await?, times, usize::MAX).await,
-            Call => call::round_trips(&Fixture::start_floor(0, launch).await?, times, 1).await,
-            Calls => call::round_trips(&Fixture::start_floor(0, launch).await?, times, usize::MAX).await,
-            Attach { ahead } => {
-                let fixture = Fixture::start(0, launch).await?;
-                instances(&fixture, times, &mut stream::Player::new(&fixture, ahead)).await
-            }
-            Unary => {
-                let fixture = Fixture::start(0, launch).await?;
-                instances(&fixture, times, &mut call::Player(&fixture)).await
-            }
-        };
-        timings.map(|timings| timings.into_iter().skip(1).collect())
-    }
+    };
+    timings.map(|timings| timings.into_iter().skip(1).collect())
 }
 
 /// Plays all processes of one instance.
@@ -165,7 +121,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         for series in &mut series {
             let (candidate, launch) = (series.candidate, Launch::own(layout));
             let times = options.rounds.scaled(INSTANCES);
-            let turn = runtime.spawn(async move { candidate.turn(times, &launch).await });
+            let turn = runtime.spawn(async move { turn(candidate, times, &launch).await });
             let timings = runtime.block_on(turn)?.with_context(|| series.candidate.name())?;
             if round > 0 {
                 series.rounds.push(timings);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::ValueEnum as _;
 use serde::Serialize;
 
-use super::{Candidate, Timing};
+use super::candidate::{Candidate, Timing};
 use crate::serve::Layout;
 use crate::summary::Summary;
 use crate::table::table;

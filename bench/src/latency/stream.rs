@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use super::Timing;
+use super::candidate::Timing;
 use crate::fixture::{Fixture, ProcessConnection};
 use crate::workload::{Observation, proposal};
 
@@ -53,8 +53,8 @@ impl Streams {
         Self { requests, departures, _processes: processes }
     }
 
-    /// Sends one message on each of the first `many` streams, and waits until their processes have left. Returns their
-    /// observations, by process, and the time to the last decision.
+    /// Sends one message on each of the first `many` streams, and waits until their processes have left. Returns
+    /// their observations, by process, and the time to the last decision.
     async fn once(
         &mut self,
         many: usize,

@@ -1,9 +1,9 @@
 //! The cost of an access beside many live instances.
 //!
-//! The work does not depend on their number: every message of a client has 64 accesses, each a read; all eight processes
-//! of an instance send theirs at the same time, and every phase answers two of them. With one instance it receives all 64
-//! ahead; with 64 or more, each access goes to another instance, and a pass goes through all live instances before it
-//! comes back to the first. Groups of principals take turns.
+//! The work does not depend on their number: every message of a client has 64 accesses, each a read; all eight
+//! processes of an instance send theirs at the same time, and every phase answers two of them. With one instance it
+//! receives all 64 ahead; with 64 or more, each access goes to another instance, and a pass goes through all live
+//! instances before it comes back to the first. Groups of principals take turns.
 
 use std::path::Path;
 

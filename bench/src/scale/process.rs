@@ -79,8 +79,9 @@ pub(super) struct PlayedInstance {
     pub(super) decision: Bytes,
 }
 
-/// Plays the instances of one principal, `in_flight` at a time: hello, append, read and decide. `own`: the numbers of its
-/// instances, in ascending order. Returns the stream, which stays open, and the observations, which are not judged.
+/// Plays the instances of one principal, `in_flight` at a time: hello, append, read and decide. `own`: the numbers of
+/// its instances, in ascending order. Returns the stream, which stays open, and the observations, which are not
+/// judged.
 pub(super) async fn play(
     principal: &Principal,
     number: usize,

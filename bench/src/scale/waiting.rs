@@ -1,4 +1,5 @@
-//! Unary calls that wait: seven of eight processes have sent as many accesses as may wait, and the eighth does not join.
+//! Unary calls that wait: seven of eight processes have sent as many accesses as may wait, and the eighth does not
+//! join.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -21,8 +21,8 @@ pub(crate) enum Candidate {
 
 use Candidate::{Attach, Etcd, StreamFloor, Unary, UnaryFloor};
 
-/// In the order of their turns: each next to its floor. etcd has none with 256 instances in flight: it refuses requests
-/// while more than 5,000 are not applied yet.
+/// In the order of their turns: each next to its floor. etcd has none with 256 instances in flight: it refuses
+/// requests while more than 5,000 are not applied yet.
 pub(crate) const CANDIDATES: [Candidate; 17] = [
     UnaryFloor,
     Unary,

@@ -6,9 +6,10 @@
 //! cargo run --release -p stickycas-bench -- wire --help              rounds, candidates, size
 //! ```
 //!
-//! The workload is that of [`crate::workload`]: half of the accesses are appends, half are reads of 8 entries. Each process
-//! is a principal with a connection of its own, and takes part in several instances at a time. Patience is endless. Server
-//! and clients are a program each, with one worker each, on TCP over loopback, unless `--layout` says otherwise.
+//! The workload is that of [`crate::workload`]: half of the accesses are appends, half are reads of 8 entries. Each
+//! process is a principal with a connection of its own, and takes part in several instances at a time. Patience is
+//! endless. Server and clients are a program each, with one worker each, on TCP over loopback, unless `--layout` says
+//! otherwise.
 //!
 //! | candidate | measured |
 //! | --- | --- |
@@ -19,29 +20,31 @@
 //! | `attach-batch/k` | the same; all frames that follow from one message of the server leave as one message |
 //! | `etcd/k`, `etcd-no-fsync/k` | the same consensus on etcd, k instances in flight: see `etcd::workload`. Left out without etcd |
 //!
-//! Two limits of the server are changed. The retention of finished instances is short, so that the server drops them while
-//! others run. The limit on instances of a creator while the server is busy is lifted, because all instances of a turn are
-//! created ahead.
+//! Two limits of the server are changed. The retention of finished instances is short, so that the server drops them
+//! while others run. The limit on instances of a creator while the server is busy is lifted, because all instances of
+//! a turn are created ahead.
 //!
-//! Only accesses are counted. On Attach the hello of each instance and the decision that ends it are sent and answered
-//! within the measured time: for each access the server handles two frames, the floor one. The unary calls do not report
-//! decisions. Creating the instances is not measured; dropping the finished ones is. Every process decides for itself.
-//! When the clock has stopped, every instance is judged, and one that is not valid fails the run.
+//! Only accesses are counted. On Attach the hello of each instance and the decision that ends it are sent and
+//! answered within the measured time: for each access the server handles two frames, the floor one. The unary calls
+//! do not report decisions. Creating the instances is not measured; dropping the finished ones is. Every process
+//! decides for itself. When the clock has stopped, every instance is judged, and one that is not valid fails the run.
 //!
-//! This is no benchmark of criterion, which measures one candidate after the other, while the load of a shared machine
-//! changes within minutes. Here the candidates take turns, each turn has a fresh server, and a ratio is taken within its
-//! round. The processor time per access of server and clients together depends less on other load than the rate does.
+//! This is no benchmark of criterion, which measures one candidate after the other, while the load of a shared
+//! machine changes within minutes. Here the candidates take turns, each turn has a fresh server, and a ratio is taken
+//! within its round. The processor time per access of server and clients together depends less on other load than the
+//! rate does.
 //!
 //! In the raw results: `layout`, `rounds`, `disk` (the kind of file system with the data of etcd), and for each of
-//! `candidates` its `name`, the candidate that it is compared with (`floor`), `in_flight`, its `samples`, and medians with
-//! their ranges: `rate` and `instance_rate`, `cost_us` (processor time per access), `server_cost_us` (the server's part of
-//! it), `of_floor` and `of_floor_by_cost`, and `of_etcd`: by candidate of etcd, `rate` (our instances per second in units
-//! of those of etcd) and `cost` (the processor time per access of etcd in units of ours).
+//! `candidates` its `name`, the candidate that it is compared with (`floor`), `in_flight`, its `samples`, and medians
+//! with their ranges: `rate` and `instance_rate`, `cost_us` (processor time per access), `server_cost_us` (the
+//! server's part of it), `of_floor` and `of_floor_by_cost`, and `of_etcd`: by candidate of etcd, `rate` (our
+//! instances per second in units of those of etcd) and `cost` (the processor time per access of etcd in units of
+//! ours).
 //!
 //! # Two builds beside each other
-//! `--server NAME=PATH`, given several times: the `stickycas-bench` of other builds serve, each in a process of its own.
-//! This program is the client of all of them, and every candidate has a turn with each. In the raw results there is then
-//! one candidate for each `server`, and all but those of the first server have `of_first_server`: `rate` and
+//! `--server NAME=PATH`, given several times: the `stickycas-bench` of other builds serve, each in a process of its
+//! own. This program is the client of all of them, and every candidate has a turn with each. In the raw results there
+//! is then one candidate for each `server`, and all but those of the first server have `of_first_server`: `rate` and
 //! `server_cost_us` in units of the first server's in the same round.
 
 mod attach;

@@ -25,18 +25,18 @@ use crate::retry::{Backoff, RetryPolicy};
 /// What a process that acts at the last moment leaves of its patience: its access still has to travel.
 pub const LAST_MOMENT: Duration = Duration::from_millis(100);
 
-/// Makes a behaviour once the process knows who it is.
+/// Makes a behaviour once the process knows its number.
 type MakeBehaviour = Box<dyn FnOnce(ProcessId) -> Box<dyn Behaviour> + Send>;
 
-/// What a process does once it knows who it is.
-pub struct Conduct {
+/// What a process does once it knows its number.
+pub struct ProcessSpec {
     /// A correct process's proposal.
     proposal: Option<Value>,
     joins: bool,
     behaviour: MakeBehaviour,
 }
 
-impl Conduct {
+impl ProcessSpec {
     /// A correct process that proposes this value (D1). It leaves when it has decided, or has nothing to
     /// decide.
     #[must_use]
@@ -45,7 +45,8 @@ impl Conduct {
         Self { proposal: Some(proposal), joins: true, behaviour: Box::new(|_| Box::new(behaviour)) }
     }
 
-    /// A process with a behaviour of one's own, which joins. Made once the process knows who it is.
+    /// A process with the caller's own behaviour, which joins. The behaviour is made once the process knows its
+    /// number.
     #[must_use]
     pub fn with(behaviour: impl FnOnce(ProcessId) -> Box<dyn Behaviour> + Send + 'static) -> Self {
         Self { proposal: None, joins: true, behaviour: Box::new(behaviour) }
@@ -64,7 +65,7 @@ impl Conduct {
     }
 }
 
-/// How a play ended.
+/// The outcome of [`Client::play`](crate::Client::play).
 #[derive(Debug)]
 pub struct Played {
     /// What the process says at its end. `None`: it never opened a session, so it does not even know its
@@ -82,18 +83,18 @@ pub struct Played {
 ///
 /// A process that falls silent ([`stickycas_model::process::Act::Silent`]) stays attached until its stream ends
 /// or `stop` resolves; one that never joins waits for `stop` alone. Give [`std::future::pending`] not to stop.
-pub async fn play(
+pub(crate) async fn play(
     connection: &Connection,
     instance: InstanceId,
-    conduct: Conduct,
+    spec: ProcessSpec,
     policy: RetryPolicy,
     stop: impl Future<Output = ()>,
 ) -> Played {
-    if !conduct.joins {
+    if !spec.joins {
         stop.await;
         return Played { report: None, accesses: 0, reconnections: 0, error: None };
     }
-    let mut drive = Drive::new(connection, instance, conduct, policy);
+    let mut drive = Drive::new(connection, instance, spec, policy);
     let error = tokio::select! {
         biased;
         ended = drive.run() => ended.err(),
@@ -109,7 +110,7 @@ struct Drive<'a> {
     /// Names this life of the client (F8e). Never 0, which would mean "not told".
     incarnation: u64,
     proposal: Option<Value>,
-    /// Taken when the first welcome tells who it is.
+    /// Taken when the first welcome tells the process its number.
     behaviour: Option<MakeBehaviour>,
     player: Option<Player>,
     /// What it may still hold phases open for; `None`: without end (F3). Its own account, which can only be
@@ -127,13 +128,13 @@ struct Drive<'a> {
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl<'a> Drive<'a> {
-    fn new(connection: &'a Connection, instance: InstanceId, conduct: Conduct, policy: RetryPolicy) -> Self {
+    fn new(connection: &'a Connection, instance: InstanceId, spec: ProcessSpec, policy: RetryPolicy) -> Self {
         Self {
             connection,
             instance,
             incarnation: rand::random_range(1..=u64::MAX),
-            proposal: conduct.proposal,
-            behaviour: Some(conduct.behaviour),
+            proposal: spec.proposal,
+            behaviour: Some(spec.behaviour),
             player: None,
             patience: None,
             backoff: Backoff::new(policy),
@@ -189,14 +190,14 @@ mod tests {
     use stickycas_model::byzantine::Silent;
 
     use super::*;
-    use crate::connection::Target;
+    use crate::connection::ClientConfig;
 
     #[tokio::test]
     async fn a_play_may_move_between_threads() {
         fn may_move<F: Future + Send>(_: F) {}
-        let connection = Connection::lazy(Target::new("http://127.0.0.1:1", "p1").unwrap());
-        let conduct = Conduct::byzantine(Strategy::Silent(Silent), None, 0);
+        let connection = Connection::lazy(ClientConfig::new("http://127.0.0.1:1", "p1").unwrap());
+        let spec = ProcessSpec::byzantine(Strategy::Silent(Silent), None, 0);
         let policy = RetryPolicy::default();
-        may_move(play(&connection, InstanceId::new(1), conduct, policy, std::future::ready(())));
+        may_move(play(&connection, InstanceId::new(1), spec, policy, std::future::ready(())));
     }
 }

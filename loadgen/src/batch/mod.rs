@@ -18,7 +18,7 @@ use stickycas_model::judge::VerdictSummary;
 use stickycas_model::sim::{self, Simulator};
 
 pub use self::tally::{ALL_OUTCOMES, Extent, Properties, PropertyTally, Seen, Tally, Verdicts};
-use crate::scenario::{ScenarioError, Template};
+use crate::scenario::{FileError, Template};
 use crate::simulate::simulate;
 
 /// Of so many runs one is judged with its whole history: those whose seeds it divides.
@@ -48,7 +48,7 @@ impl<'a> Runs<'a> {
     ///
     /// # Errors
     /// If the scenario cannot be had with this seed.
-    pub fn summary(&mut self, seed: u64) -> Result<VerdictSummary, ScenarioError> {
+    pub fn summary(&mut self, seed: u64) -> Result<VerdictSummary, FileError> {
         if seed.is_multiple_of(IN_FULL) {
             return Ok(VerdictSummary::from(&simulate(&self.template.with_seed(seed)?).verdict));
         }
@@ -68,7 +68,7 @@ pub fn tally(
     jobs: NonZeroUsize,
     stop: &AtomicBool,
     ran: impl Fn(u64) + Sync,
-) -> Result<Tally, ScenarioError> {
+) -> Result<Tally, FileError> {
     let next = AtomicU64::new(seeds.start);
     let work = || {
         let (mut runs, mut tally) = (Runs::of(template), Tally::default());

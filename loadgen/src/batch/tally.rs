@@ -37,6 +37,7 @@ pub struct Seen {
     /// So many.
     pub runs: u64,
     /// The least seed of these.
+    #[serde(with = "stickycas_model::seed_text::option")]
     pub first_seed: Option<u64>,
 }
 
@@ -75,6 +76,8 @@ pub struct PropertyTally {
     pub held: u64,
     /// Runs in which it broke.
     pub broken: Seen,
+    /// Runs that do not show whether it held. With `held` and `broken`, all runs.
+    pub unknown: u64,
     /// Runs in which it was promised.
     pub promised: u64,
 }
@@ -188,14 +191,18 @@ impl Properties {
 
 impl PropertyTally {
     fn add(&mut self, seed: u64, found: Finding) {
-        self.held += u64::from(found.observed == Observed::Held);
-        self.broken.add(seed, found.observed == Observed::Violated);
+        match found.observed {
+            Observed::Held => self.held += 1,
+            Observed::Violated => self.broken.add(seed, true),
+            Observed::Unknown => self.unknown += 1,
+        }
         self.promised += u64::from(found.promised);
     }
 
     fn merge(&mut self, other: &Self) {
         self.held += other.held;
         self.broken.merge(&other.broken);
+        self.unknown += other.unknown;
         self.promised += other.promised;
     }
 }
@@ -225,5 +232,23 @@ impl Extent {
             }
             (one, other) => one.or(other),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_run_is_held_broken_or_unknown() {
+        let mut tally = PropertyTally::default();
+        let all = [Observed::Held, Observed::Held, Observed::Violated, Observed::Unknown];
+        for (seed, observed) in (0..).zip(all) {
+            tally.add(seed, Finding { observed, promised: true });
+        }
+        let PropertyTally { held, broken, unknown, promised } = tally;
+        assert_eq!((held, broken, unknown, promised), (2, Seen { runs: 1, first_seed: Some(2) }, 1, 4));
+        tally.merge(&tally.clone());
+        assert_eq!((tally.held, tally.broken.runs, tally.unknown, tally.promised), (4, 2, 2, 8));
     }
 }

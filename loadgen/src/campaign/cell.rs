@@ -26,6 +26,7 @@ pub struct Results {
     /// The command that makes it again.
     pub command: String,
     /// The campaign's seed: that of the first run of cell 1.
+    #[serde(with = "stickycas_model::seed_text")]
     pub seed: u64,
     /// The sweeps, in the order of the file.
     pub sweeps: Vec<Sweep>,
@@ -114,6 +115,7 @@ pub struct Cell {
     /// Where it lies.
     pub point: Point,
     /// The seed of its first run; each run has the next one.
+    #[serde(with = "stickycas_model::seed_text")]
     pub first_seed: u64,
     /// W*(1+c): where every correct process has decided if none misses a phase (D2).
     pub phase_bound: u64,
@@ -180,7 +182,8 @@ pub enum ArbiterKind {
     /// Everybody with the same chance.
     Uniform,
     /// Byzantine processes before correct ones: the paper's worst case.
-    Priority,
+    #[serde(alias = "priority")]
+    ByzantineFirst,
 }
 
 impl fmt::Display for ArbiterKind {
@@ -188,7 +191,7 @@ impl fmt::Display for ArbiterKind {
         f.pad(match self {
             Self::FirstCome => "first_come",
             Self::Uniform => "uniform",
-            Self::Priority => "priority",
+            Self::ByzantineFirst => "byzantine_first",
         })
     }
 }
@@ -233,5 +236,6 @@ pub struct Counts {
     /// Correct processes that are blamed: a bug of ours.
     pub accused: u64,
     /// The first seed whose run broke strong validity.
+    #[serde(default, with = "stickycas_model::seed_text::option")]
     pub example: Option<u64>,
 }

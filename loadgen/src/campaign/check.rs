@@ -11,8 +11,9 @@ use super::cell::NO_STRATEGY;
 use super::file::{Axes, File, Sweep};
 use super::plan::{Campaign, CellPlan, SweepPlan, Wishes};
 use super::points::Grid;
-use crate::scenario::check::{duration, name, params, seed_or};
-use crate::scenario::{Fault, LARGEST_SEED, draw_seed};
+use crate::files::instance::{Arbiter, Instance, params};
+use crate::files::values::{duration, name, seed_or};
+use crate::files::{Fault, LARGEST_SEED, draw_seed};
 
 /// The most points of one sweep. Their results are kept in memory until the end.
 const MOST_POINTS: u64 = 100_000;
@@ -27,7 +28,21 @@ pub(super) fn check(file: File, seed: Option<u64>) -> Result<(Campaign, Wishes),
         Some(given) => given,
         None => seed_or(file.seed.as_ref(), draw_seed)?,
     };
-    let instance = params(&file.instance.of_one(), 0)?.spec().clone();
+    let given = file.instance.unwrap_or_else(|| Spanned::new(0..0, Instance::default()));
+    if let Some(arbiter) = given.get_ref().arbiter.as_ref()
+        && matches!(arbiter.get_ref(), Arbiter::Priority(_))
+    {
+        let reason = "a campaign names no processes: give first_come, uniform or byzantine_first";
+        return Err(Fault::new(arbiter.span(), reason));
+    }
+    if let Some(seed) = &given.get_ref().seed {
+        return Err(Fault::new(
+            seed.span(),
+            "every run has a seed of its own: give a seed at the top of the file instead",
+        ));
+    }
+    let instance = params(&of_one(&given), 0)?.spec().clone();
+    let axes = file.axes.or(&Axes::of_instance(given.get_ref()));
     if file.sweeps.is_empty() {
         return Err(Fault::new(0..0, "a campaign without a sweep runs nothing: give a [[sweep]]"));
     }
@@ -36,7 +51,7 @@ pub(super) fn check(file: File, seed: Option<u64>) -> Result<(Campaign, Wishes),
     let mut sweeps = Vec::new();
     for written in file.sweeps {
         let place = written.get_ref().name.span();
-        let sweep = sweep(written, &file.axes, &mut next)?;
+        let sweep = sweep(written, &axes, &mut next)?;
         if !names.insert(sweep.name.clone()) {
             let reason = format!("there are two sweeps called {:?}: give each a name of its own", sweep.name);
             return Err(Fault::new(place, reason));
@@ -44,6 +59,19 @@ pub(super) fn check(file: File, seed: Option<u64>) -> Result<(Campaign, Wishes),
         sweeps.push(sweep);
     }
     Ok((Campaign { name, about: file.about, seed, sweeps, instance }, wishes))
+}
+
+/// The parameters that are no axis, in an instance of one process, to be checked as such.
+fn of_one(given: &Spanned<Instance>) -> Spanned<Instance> {
+    let one = || Some(Spanned::new(0..0, 1));
+    let instance = Instance {
+        processes: one(),
+        warp_size: one(),
+        read_size: one(),
+        arbiter: None,
+        ..given.get_ref().clone()
+    };
+    Spanned::new(given.span(), instance)
 }
 
 /// What the next cell gets.
@@ -68,8 +96,9 @@ fn sweep(written: Spanned<Sweep>, axes: &Axes, next: &mut Next) -> Result<SweepP
     }
     let points = grid.points();
     if points.points.is_empty() {
-        let reason =
-            format!("sweep {name}: no point of its axes can be: p and r are at most n, f + distinct too");
+        let reason = format!(
+            "sweep {name}: no point of its axes can be: warp_size and read_size are at most processes, byzantine + distinct too"
+        );
         return Err(Fault::new(span, reason));
     }
     let mut cells = Vec::new();
@@ -89,25 +118,25 @@ fn sweep(written: Spanned<Sweep>, axes: &Axes, next: &mut Next) -> Result<SweepP
 type Wrong = (Option<std::ops::Range<usize>>, String);
 
 fn grid(axes: Axes, sweep: &str) -> Result<Grid, Wrong> {
-    let f = numbers("f", axes.f, 0, Some(0))?;
+    let f = numbers("byzantine", axes.byzantine, 0, Some(0))?;
     let strategy = strategies(axes.strategy)?;
     if strategy.is_none() && f.iter().any(|&f| f > 0) {
         return Err((
             None,
-            format!("sweep {sweep}: f > 0 Byzantine processes need a strategy: give strategy = \"...\""),
+            format!("sweep {sweep}: byzantine > 0 processes need a strategy: give strategy = \"...\""),
         ));
     }
     Ok(Grid {
-        n: numbers("n", axes.n, 1, None)?,
-        p: numbers("p", axes.p, 1, None)?,
-        r: numbers("r", axes.r, 1, None)?,
+        n: numbers("processes", axes.processes, 1, None)?,
+        p: numbers("warp_size", axes.warp_size, 1, None)?,
+        r: numbers("read_size", axes.read_size, 1, None)?,
         f,
         distinct: numbers("distinct", axes.distinct, 1, Some(1))?,
         strategy: strategy.unwrap_or_else(|| vec![NO_STRATEGY.to_owned()]),
         placement: texts(axes.placement),
         arbiter: texts(axes.arbiter),
         order: texts(axes.order),
-        window: texts(axes.window),
+        window: texts(axes.append_window),
     })
 }
 
@@ -119,8 +148,12 @@ fn numbers(
     default: Option<u32>,
 ) -> Result<Vec<u32>, Wrong> {
     let Some(given) = given else {
-        let missing =
-            || (None, format!("the axis {name} is missing: give {name} = ..., here or under [axes]"));
+        let missing = || {
+            (
+                None,
+                format!("the axis {name} is missing: give {name} = ..., here, under [axes] or in [instance]"),
+            )
+        };
         return default.map(|default| vec![default]).ok_or_else(missing);
     };
     let (span, Numbers(numbers)) = (given.span(), given.into_inner());

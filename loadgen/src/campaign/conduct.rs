@@ -10,10 +10,10 @@ use stickycas_model::judge::Outcome;
 
 use super::cell::Results;
 use super::journal::{self, Journal, Origin};
-use super::meter::Meter;
 use super::plan::{Campaign, CellPlan};
 use super::remaining::Remaining;
 use super::{cost, engine, network, results};
+use crate::progress::WorkProgress;
 
 /// How to run a campaign.
 #[derive(Clone, Copy, Debug)]
@@ -64,14 +64,20 @@ fn simulate(
     stop: &AtomicBool,
     journal: &mut Journal,
 ) -> anyhow::Result<bool> {
-    let mut meter = Meter::new(cells, options.quiet);
+    // Counted in messages, as the cost of a run is.
+    let all = cells.iter().map(|cell| cell.messages() * cell.runs()).sum();
+    let shown = WorkProgress::even(all, options.quiet);
+    let (mut messages, mut runs_done, mut cells_done) = (0, 0, 0);
     engine::run(campaign, cells, options.jobs, stop, |progress| match progress {
         engine::Progress::Ran(cell, runs) => {
-            meter.ran(cell, runs);
+            runs_done += runs;
+            messages += runs * cell.messages();
+            let text = || format!("{cells_done}/{} cells  {:.0} runs/s", cells.len(), shown.rate(runs_done));
+            shown.show(messages, text);
             Ok(())
         }
         engine::Progress::Done(cell, counts) => {
-            meter.done();
+            cells_done += 1;
             journal.cell(cell.number, counts)
         }
     })

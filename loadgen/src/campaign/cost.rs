@@ -16,7 +16,7 @@ use super::engine::count;
 use super::network::AT_A_TIME;
 use super::plan::{Campaign, CellPlan};
 use super::remaining::Remaining;
-use crate::scenario::ScenarioError;
+use crate::scenario::FileError;
 
 /// Cells that are measured.
 const SAMPLES: usize = 24;
@@ -78,11 +78,7 @@ impl Cost {
 ///
 /// # Errors
 /// If a cell is no scenario.
-pub fn estimate(
-    campaign: &Campaign,
-    left: &Remaining<'_>,
-    jobs: NonZeroUsize,
-) -> Result<Cost, ScenarioError> {
+pub fn estimate(campaign: &Campaign, left: &Remaining<'_>, jobs: NonZeroUsize) -> Result<Cost, FileError> {
     let message = measure(campaign, &left.cells)?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = jobs.get().min(cpus) as f64;
@@ -102,7 +98,7 @@ pub fn estimate(
 }
 
 /// The time that one message takes, over cells from all over the campaign.
-fn measure(campaign: &Campaign, cells: &[&CellPlan]) -> Result<Duration, ScenarioError> {
+fn measure(campaign: &Campaign, cells: &[&CellPlan]) -> Result<Duration, FileError> {
     let never = AtomicBool::new(false);
     let begin = Instant::now();
     let (mut time, mut messages) = (Duration::ZERO, 0_u64);
@@ -127,7 +123,7 @@ fn measure(campaign: &Campaign, cells: &[&CellPlan]) -> Result<Duration, Scenari
 }
 
 /// The time that a sample takes.
-fn over_the_network(campaign: &Campaign, sample: &[(&CellPlan, u64)]) -> Result<Duration, ScenarioError> {
+fn over_the_network(campaign: &Campaign, sample: &[(&CellPlan, u64)]) -> Result<Duration, FileError> {
     if sample.is_empty() {
         return Ok(Duration::ZERO);
     }

@@ -14,7 +14,7 @@ use std::thread;
 use super::cell::Counts;
 use super::plan::{Campaign, CellPlan};
 use crate::batch::{Runs, Tally};
-use crate::scenario::{ScenarioError, Template};
+use crate::scenario::{FileError, Template};
 
 /// Messages of a piece, if its cell has as many: a small part of a second.
 const PIECE: u64 = 200_000;
@@ -75,7 +75,7 @@ pub fn run(
 }
 
 /// What was counted of a piece, with its index.
-type Counted = (usize, Result<Tally, ScenarioError>);
+type Counted = (usize, Result<Tally, FileError>);
 
 /// Takes one piece after the other until there is none left, or it is told to stop, or nobody listens any more.
 fn work(pieces: &[Piece<'_>], next: &AtomicUsize, stop: &AtomicBool, send: &SyncSender<Counted>) {
@@ -97,7 +97,7 @@ pub(super) fn count(
     template: &Template,
     seeds: Range<u64>,
     stop: &AtomicBool,
-) -> Result<Option<Tally>, ScenarioError> {
+) -> Result<Option<Tally>, FileError> {
     let (mut runs, mut tally) = (Runs::of(template), Tally::default());
     for seed in seeds {
         if stop.load(Ordering::Relaxed) {

@@ -20,7 +20,6 @@ pub mod cost;
 pub mod engine;
 mod file;
 pub mod journal;
-pub mod meter;
 pub mod network;
 mod plan;
 mod points;

@@ -8,8 +8,8 @@ use stickycas_model::params::ParamsSpec;
 
 use super::cell::{ArbiterKind, Figure, Point};
 use crate::fault_plan::Placement;
-use crate::scenario::write::Instance;
-use crate::scenario::{ScenarioError, Template};
+use crate::files::instance::WrittenInstance;
+use crate::scenario::{FileError, Template};
 
 /// A campaign that can be run. Equal campaigns make the same runs and give the same results.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl Campaign {
     ///
     /// # Errors
     /// If it is none, which checking the campaign should have shown.
-    pub fn template(&self, cell: &CellPlan) -> Result<Template, ScenarioError> {
+    pub fn template(&self, cell: &CellPlan) -> Result<Template, FileError> {
         Template::parse(&format!("cell {}", cell.number), &self.scenario(cell), Some(cell.seeds.start))
     }
 
@@ -117,13 +117,13 @@ impl Campaign {
         let arbiter = match point.arbiter {
             ArbiterKind::FirstCome => "first_come",
             ArbiterKind::Uniform => "uniform",
-            ArbiterKind::Priority => "byzantine_first",
+            ArbiterKind::ByzantineFirst => "byzantine_first",
         };
         let group = Faults { count: point.f, placement: point.placement, strategy: &point.strategy };
         let file = File {
             name: format!("cell-{number}"),
             about: format!("cell {number} of campaign {}", self.name),
-            instance: Instance::of(&spec, arbiter, None),
+            instance: WrittenInstance::of(&spec, arbiter),
             proposals: Proposals { distinct: point.distinct },
             faults: if point.f == 0 { Vec::new() } else { vec![group] },
         };
@@ -154,7 +154,7 @@ impl CellPlan {
 struct File<'a> {
     name: String,
     about: String,
-    instance: Instance<&'static str>,
+    instance: WrittenInstance<&'static str>,
     proposals: Proposals,
     faults: Vec<Faults<'a>>,
 }

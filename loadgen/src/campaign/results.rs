@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use super::cell::{Cell, Made, RESULTS_VERSION, Results, Sweep};
 use super::journal::{Origin, Past};
 use super::plan::{Campaign, CellPlan, SweepPlan};
+use crate::command_line::word_of;
 
 /// The results of a campaign that began like this, as far as it has come.
 #[must_use]
 pub fn results(origin: &Origin, campaign: &Campaign, past: &Past) -> Results {
-    let all = format!("stickycas-loadgen campaign {} --seed {}", origin.file, origin.seed);
-    let only: String = origin.only.iter().map(|name| format!(" --only {name}")).collect();
+    let file = word_of(&origin.file);
+    let all = format!("stickycas-loadgen campaign {file} --seed {}", origin.seed);
+    let only: String = origin.only.iter().map(|name| format!(" --only {}", word_of(name))).collect();
     let network = network(past);
     let cell = |plan: &CellPlan| {
         let counts = past.cells.get(&plan.number)?.clone();
@@ -34,7 +36,7 @@ pub fn results(origin: &Origin, campaign: &Campaign, past: &Past) -> Results {
         name: plan.name.clone(),
         about: plan.about.clone(),
         figure: plan.figure,
-        command: format!("{all} --only {}", plan.name),
+        command: format!("{all} --only {}", word_of(&plan.name)),
         runs: plan.runs,
         planned: plan.cells.len() as u64,
         impossible: plan.impossible,

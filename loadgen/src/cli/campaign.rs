@@ -8,9 +8,11 @@ use anyhow::Context;
 use clap::Args;
 
 use super::output::{show, tell};
+use super::scenario::SettingArgs;
 use super::stop::stop_when_asked;
 use crate::campaign::cell::Results;
 use crate::campaign::{Campaign, Conducted, Options, Origin, conduct};
+use crate::command_line::{self, word_of};
 use crate::record::{HARNESS_FAILED, exit_code};
 use crate::report::{campaign as files, campaign_table, folder};
 use crate::scenario::LARGEST_SEED;
@@ -24,6 +26,8 @@ pub(super) struct CampaignArgs {
     /// Takes the place of the file's seed; without any, one is drawn
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=LARGEST_SEED))]
     seed: Option<u64>,
+    #[command(flatten)]
+    settings: SettingArgs,
     /// Where journal and results go; a campaign that was interrupted there goes on [default: runs/CAMPAIGN-SEED]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -48,7 +52,7 @@ pub(super) struct CampaignArgs {
 }
 
 pub(super) fn run(args: &CampaignArgs) -> anyhow::Result<u8> {
-    let (campaign, wishes) = Campaign::load(&args.file, args.seed)?;
+    let (campaign, wishes) = Campaign::load(&args.file, args.seed, &args.settings.settings()?)?;
     tell(&format!("seed {}", campaign.seed));
     let campaign = campaign.only(&args.only).map_err(anyhow::Error::msg)?;
     if let Some(number) = args.cell {
@@ -70,11 +74,13 @@ pub(super) fn run(args: &CampaignArgs) -> anyhow::Result<u8> {
     finish(&results, args.json, &out)?;
     if !complete {
         // The seed may have been drawn, and the folder is named after it.
-        let (file, seed) = (args.file.display(), results.seed);
+        let seed = results.seed;
+        let place = out.display().to_string();
         tell(&format!(
-            "interrupted: nothing that was done is lost; the same command with --seed {seed} goes on from here: \
-             stickycas-loadgen campaign {file} --seed {seed} --out {}",
-            out.display()
+            "interrupted: nothing that was done is lost; the same command with --seed {seed} goes on from here: {} \
+             --out {}",
+            command_line::again(seed, &[]),
+            word_of(&place)
         ));
         return Ok(HARNESS_FAILED);
     }

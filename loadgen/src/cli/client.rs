@@ -20,5 +20,5 @@ pub(super) fn run(args: ClientArgs) -> anyhow::Result<ExitCode> {
     let runtime = runtime.context("cannot start the runtime")?;
     let arguments = std::iter::once(OsString::from("stickycas-loadgen client")).chain(args.arguments);
     let (mut out, mut err) = (io::stdout(), io::stderr());
-    Ok(runtime.block_on(stickycas_client::cli::run_from(arguments, &mut out, &mut err)).into())
+    Ok(runtime.block_on(stickycas_client_program::run_from(arguments, &mut out, &mut err)).into())
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::output::{show, tell};
+use crate::command_line::word_of;
 use crate::explain::{ROWS, text};
 use crate::replay::replay;
 use crate::report::folder::Folder;
@@ -32,7 +33,8 @@ pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<u8> {
         show(&text(&record, &explanation, ROWS))?;
     }
     if !replay(&folder).same {
-        let place = args.folder.display();
+        let place = args.folder.display().to_string();
+        let place = word_of(&place);
         tell(&format!(
             "this folder does not follow from its own inputs: what is said here rests on its history and reports as \
              they stand; see stickycas-loadgen replay {place}"

@@ -1,17 +1,19 @@
 //! `explore`: exhaustive search of small instances.
 
 use std::fs;
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::thread;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use stickycas_model::explore::Claim;
 
 use super::output::{show, tell};
+use super::stop::stop_when_asked;
+use crate::command_line::word_of;
 use crate::explore::{self, Options};
+use crate::progress::WorkProgress;
+use crate::record::HARNESS_FAILED;
 
 /// The arguments of `explore`.
 #[derive(Debug, Args)]
@@ -42,7 +44,7 @@ values; docs/explore.md tells all limits):
   c  n <= 8  strong validity can be broken exactly where its bound is missed
   d  n <= 4  every rule holds in every state, whatever Byzantine processes do
 
-Exit codes: 0 every claim holds, 1 one does not, 3 the search could not be made.";
+Exit codes: 0 every claim holds, 1 one does not, 3 the search could not be made or was interrupted.\nAn interrupt ends it early and shows what the searches that were made say.";
 
 fn claim(text: &str) -> Result<Claim, String> {
     let found = Claim::ALL.into_iter().find(|claim| claim.to_string() == text);
@@ -62,12 +64,13 @@ pub(super) fn run(args: &ExploreArgs) -> anyhow::Result<u8> {
         largest: args.max_n,
         jobs: args.jobs.map_or(all, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX)),
     };
-    let bar = bar();
-    let report = explore::explore(&options, &|done, all| {
-        bar.set_length(all as u64);
-        bar.set_position(done as u64);
+    let stop = stop_when_asked()?;
+    let mut progress = None;
+    let report = explore::explore(&options, &stop, |done, all| {
+        let shown = progress.get_or_insert_with(|| WorkProgress::uneven(all as u64, false));
+        shown.show(done as u64, || format!("{done}/{all} searches, the largest first"));
     });
-    bar.finish_and_clear();
+    drop(progress);
     let report = report?;
     if args.json {
         tell(&explore::table(&report));
@@ -78,19 +81,15 @@ pub(super) fn run(args: &ExploreArgs) -> anyhow::Result<u8> {
     match (&args.out, &report.witness) {
         (Some(out), Some(witness)) => {
             fs::write(out, witness).with_context(|| format!("cannot write {}", out.display()))?;
-            tell(&format!("witness: {0}; to see it: stickycas-loadgen run {0}", out.display()));
+            let place = out.display().to_string();
+            tell(&format!("witness: {place}; to see it: stickycas-loadgen run {}", word_of(&place)));
         }
         (Some(out), None) => tell(&format!("{} is not written: no disagreement was found", out.display())),
         (None, _) => {}
     }
-    Ok(u8::from(!report.holds()))
-}
-
-/// How far it is, on standard error. Quiet when that is no terminal.
-fn bar() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{elapsed} {bar:30} {pos}/{len} searches, the largest first");
-    ProgressBar::new(0).with_style(style.expect("the template is fixed and well formed"))
+    Ok(match report.holds() {
+        false => 1,
+        true if report.interrupted => HARNESS_FAILED,
+        true => 0,
+    })
 }

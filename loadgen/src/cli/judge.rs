@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use stickycas_client::cli::DEFAULT_SERVER;
+use stickycas_client_program::DEFAULT_SERVER;
 use stickycas_model::judge::Outcome;
 use stickycas_proto::names::{InstanceId, InstanceName};
 
@@ -19,7 +19,7 @@ use crate::perturb::Plan;
 use crate::record::{HARNESS_FAILED, Record, exit_code};
 use crate::report::folder;
 use crate::run::Site;
-use crate::scenario::{LARGEST_SEED, Overrides};
+use crate::scenario::{LARGEST_SEED, Settings};
 
 /// What `judge --help` says first.
 pub(super) fn long_about() -> String {
@@ -147,13 +147,10 @@ impl JudgeArgs {
             }
             None => None,
         };
-        let mut overrides = Overrides::default();
-        for setting in &self.set {
-            overrides.set("--set", setting)?;
-        }
+        let mut settings = Settings::from_flags(&self.set)?;
         let (plan, plan_text) = plan.unzip();
         // What a plan needs in order to hit comes last.
-        overrides.extend(plan.as_ref().map(|plan| plan.overrides.clone()).unwrap_or_default());
+        settings.extend(plan.as_ref().map(|plan| plan.settings.clone()).unwrap_or_default());
         let asked = Asked {
             scenario: text.clone(),
             set: self.set.clone(),
@@ -162,7 +159,7 @@ impl JudgeArgs {
             instances: (!self.endless).then_some(self.instances),
             series: self.series.clone(),
         };
-        let subject = Subject { file, text, overrides, plan, name: self.name.clone() };
+        let subject = Subject { file, text, settings, plan, name: self.name.clone() };
         let scenario = subject.scenario(self.seed)?;
         if let Some(plan) = &subject.plan {
             plan.check_against(&scenario)?;

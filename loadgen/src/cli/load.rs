@@ -12,6 +12,7 @@ use tokio::runtime::Runtime;
 use super::output::{log_to_stderr, show, tell};
 use super::stop::asked_to_stop;
 use crate::atomic_files::is_taken;
+use crate::command_line::quoted;
 use crate::load::engine::CutShort;
 use crate::load::host::open_files;
 use crate::load::limit::{self, Probed, Wanted};
@@ -118,7 +119,7 @@ pub(super) fn run(args: &LoadArgs) -> anyhow::Result<u8> {
         measured.result.compare(baseline, args.noise);
     }
     let written = folder::write(&measured, &evidence, args.server.as_deref(), args.out.as_deref());
-    finish(&measured.result, args.json, written)
+    finish(&measured.result, args.json, written, &args.kept())
 }
 
 /// Whether this process may have as many connections as the profile asks for: better said at once than by a server
@@ -213,10 +214,37 @@ impl LoadArgs {
     fn is_search(&self) -> bool {
         !self.find_limit.is_empty()
     }
+
+    /// What the profile of a result does not hold: where the load went and what it was compared with.
+    fn kept(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        let mut keep = |name: &str, value: String| words.extend([name.to_owned(), value]);
+        if let Some(server) = &self.server {
+            keep("--server", server.clone());
+            if self.principal != COORDINATOR {
+                keep("--principal", self.principal.clone());
+            }
+        }
+        if let Some(baseline) = &self.baseline {
+            keep("--baseline", baseline.display().to_string());
+            keep("--noise", self.noise.to_string());
+        }
+        if self.json {
+            words.push("--json".to_owned());
+        }
+        words
+    }
 }
 
 /// Shows a result that was written down, and makes an exit code of it.
-pub(super) fn finish(result: &LoadResult, json: bool, written: io::Result<PathBuf>) -> anyhow::Result<u8> {
+///
+/// `kept` are the options that a repetition needs besides the profile.
+pub(super) fn finish(
+    result: &LoadResult,
+    json: bool,
+    written: io::Result<PathBuf>,
+    kept: &[String],
+) -> anyhow::Result<u8> {
     let report = table::coloured(result);
     if json {
         tell(&report);
@@ -226,11 +254,12 @@ pub(super) fn finish(result: &LoadResult, json: bool, written: io::Result<PathBu
     }
     // After the report, so that a full disk does not hide it.
     let folder = written.context("cannot write the result folder")?;
-    let folder = folder.display();
-    tell(&format!("result folder: {folder}"));
+    tell(&format!("result folder: {}", folder.display()));
     let code = result.exit_code();
     if code != 0 && result.hosts.len() == 1 {
-        tell(&format!("to repeat it: stickycas-loadgen load --profile {folder}/profile.toml"));
+        let profile = folder.join("profile.toml").display().to_string();
+        let words = ["stickycas-loadgen", "load", "--profile", &profile].map(str::to_owned);
+        tell(&format!("to repeat it: {}", quoted(words.iter().chain(kept))));
     }
     Ok(code)
 }

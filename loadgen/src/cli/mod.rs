@@ -32,11 +32,14 @@ use crate::record::HARNESS_FAILED;
 
 /// Runs whole scenarios of StickyCAS, judges them, and says why.
 #[derive(Debug, Parser)]
-#[command(name = "stickycas-loadgen", version, after_help = AFTER_HELP)]
+#[command(name = "stickycas-loadgen", version = VERSION, after_help = AFTER_HELP)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+/// With the commit, as environment.json has it.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("STICKYCAS_COMMIT"), ")");
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 the verdict is valid or outside, 1 violation, 2 unknown, 3 the run could not be made.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use stickycas_client::{Client, RetryPolicy, Target};
+use stickycas_client::{Client, RetryPolicy};
 use stickycas_proto::names::InstanceName;
 use tokio::sync::watch;
 
@@ -119,7 +119,7 @@ async fn stage(args: &PerturbArgs) -> anyhow::Result<Stage> {
     let folder = std::env::current_dir().context("cannot find this folder")?;
     let named = std::env::var("COMPOSE_PROJECT_NAME").ok();
     let policy = RetryPolicy { give_up_after: GIVE_UP_CONNECTING, ..RetryPolicy::default() };
-    let client = Client::connect_with(Target::new(&args.server, &args.principal)?, policy).await;
+    let client = Client::builder(&args.server).principal(&args.principal).retry(policy).connect().await;
     let client = client.with_context(|| {
         let server = &args.server;
         format!(
@@ -130,7 +130,7 @@ async fn stage(args: &PerturbArgs) -> anyhow::Result<Stage> {
         docker: Docker::new(&args.docker),
         compose: args.compose.split_whitespace().map(str::to_owned).collect(),
         project: args.project.clone().unwrap_or_else(|| project_name(named.as_deref(), &folder)),
-        client: Client::on(client.connection().clone(), RetryPolicy::default()),
+        client: client.with_retry(RetryPolicy::default()),
         instance: args.instance.clone(),
         scenario: args.scenario.clone(),
         plans_of_judge: args.plans_of_judge.clone(),

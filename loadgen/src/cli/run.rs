@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 
 use super::output::{log_to_stderr, tell};
-use super::scenario::ScenarioArgs;
+use super::scenario::{ScenarioArgs, repeat};
 use super::stop::asked_to_stop;
 use crate::record::Record;
 use crate::run::{self, COORDINATOR, Options, OwnServer, Site};
@@ -43,9 +43,8 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<u8> {
     });
     // Children are killed with the tasks that wait for them.
     drop(runtime);
-    let command = if args.in_process { "run --in-process" } else { "run" };
-    let record = record.inspect_err(|_| tell(&args.scenario.repeat(scenario.seed, command)))?;
-    args.scenario.finish(&record, args.server.clone(), command)
+    let record = record.inspect_err(|_| tell(&repeat(scenario.seed)))?;
+    args.scenario.finish(&record, args.server.clone())
 }
 
 async fn run_on_some_server(args: &RunArgs, scenario: &Scenario) -> anyhow::Result<Record> {

@@ -8,10 +8,11 @@ use stickycas_model::judge::Outcome;
 
 use super::output::{show, tell};
 use crate::atomic_files::is_taken;
+use crate::command_line;
 use crate::environment::Environment;
 use crate::record::{Record, exit_code};
 use crate::report::{folder, json, table};
-use crate::scenario::{LARGEST_SEED, Scenario};
+use crate::scenario::{LARGEST_SEED, Scenario, SettingError, Settings};
 
 /// Which scenario, where its run folder goes, and which verdict is expected.
 #[derive(Debug, Args)]
@@ -22,6 +23,8 @@ pub(super) struct ScenarioArgs {
     /// Takes the place of the scenario's seed; without any, one is drawn
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=LARGEST_SEED))]
     pub(super) seed: Option<u64>,
+    #[command(flatten)]
+    pub(super) settings: SettingArgs,
     /// Print the verdict as JSON on standard output
     #[arg(long)]
     pub(super) json: bool,
@@ -31,6 +34,21 @@ pub(super) struct ScenarioArgs {
     /// Exit with 0 for this verdict and with 1 for any other: valid, outside, unknown or violation
     #[arg(long, value_name = "VERDICT", value_parser = outcome)]
     pub(super) expect: Option<Outcome>,
+}
+
+/// `--set`.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct SettingArgs {
+    /// Takes the place of a key of the file, such as pace=250ms (of [instance]), proposals.distinct=2 or late=[3]: TOML,
+    /// or a bare word. An empty value leaves the key as it is. May be given many times
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl SettingArgs {
+    pub(super) fn settings(&self) -> Result<Settings, SettingError> {
+        Settings::from_flags(&self.set)
+    }
 }
 
 /// Shows what came of a run: the report for people, or the verdict as JSON and the report beside it.
@@ -54,7 +72,7 @@ pub(super) fn outcome(text: &str) -> Result<Outcome, String> {
 impl ScenarioArgs {
     /// Reads the scenario and says which seed it has, before anything is done with it.
     pub(super) fn load(&self) -> anyhow::Result<Scenario> {
-        let scenario = Scenario::load(&self.scenario, self.seed)?;
+        let scenario = Scenario::load_with(&self.scenario, self.seed, &self.settings.settings()?)?;
         // Better now than when there is a result that has nowhere to go.
         if let Some(out) = &self.out
             && is_taken(out)
@@ -66,12 +84,7 @@ impl ScenarioArgs {
     }
 
     /// Writes everything down, shows it, and makes an exit code of it.
-    pub(super) fn finish(
-        &self,
-        record: &Record,
-        server: Option<String>,
-        command: &str,
-    ) -> anyhow::Result<u8> {
+    pub(super) fn finish(&self, record: &Record, server: Option<String>) -> anyhow::Result<u8> {
         let environment = Environment::here(record.how, server);
         let written = folder::write(record, &environment, self.out.as_deref());
         show_record(record, self.json)?;
@@ -83,14 +96,13 @@ impl ScenarioArgs {
             tell(&format!("expected {expected}, got {}", record.verdict.verdict));
         }
         if code != 0 {
-            tell(&self.repeat(record.scenario.seed, command));
+            tell(&repeat(record.scenario.seed));
         }
         Ok(code)
     }
+}
 
-    /// The one command that does the same again.
-    pub(super) fn repeat(&self, seed: u64, command: &str) -> String {
-        let scenario = self.scenario.display();
-        format!("seed {seed}; to repeat it: stickycas-loadgen {command} {scenario} --seed {seed}")
-    }
+/// The one command that does the same again.
+pub(super) fn repeat(seed: u64) -> String {
+    format!("seed {seed}; to repeat it: {}", command_line::again(seed, &[]))
 }

@@ -1,6 +1,7 @@
 //! `simulate`: a scenario in the simulator, once with everything written down, or many times and counted.
 
 use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::Context;
@@ -9,10 +10,12 @@ use clap::Args;
 use super::output::{show, tell};
 use super::scenario::ScenarioArgs;
 use super::stop::stop_when_asked;
-use crate::batch::tally;
-use crate::progress::ManyRuns;
+use crate::batch::{IN_FULL, tally};
+use crate::need::Need;
+use crate::progress::WorkProgress;
 use crate::record::{HARNESS_FAILED, exit_code};
 use crate::report::batch::Batch;
+use crate::report::words::grouped;
 use crate::scenario::{LARGEST_SEED, Template};
 use crate::simulate::simulate;
 
@@ -24,7 +27,7 @@ pub(super) struct SimulateArgs {
     /// Run it so many times, with the seeds seed, seed+1, seed+2, ..., and count; no run folder is written
     #[arg(
         long, value_name = "N", conflicts_with = "out",
-        value_parser = clap::value_parser!(u64).range(1..)
+        value_parser = many_times
     )]
     runs: Option<u64>,
     /// With --runs: threads [default: one for each processor]
@@ -39,15 +42,34 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<u8> {
     }
 }
 
+/// A number of runs, from 1: also as 1e6 or 1_000_000.
+fn many_times(text: &str) -> Result<u64, String> {
+    let digits = text.replace('_', "");
+    let (digits, zeros) = digits.split_once(['e', 'E']).unwrap_or((&digits, "0"));
+    let number = digits.parse::<u64>().ok().zip(zeros.parse().ok());
+    let number = number.and_then(|(number, zeros)| number.checked_mul(10_u64.checked_pow(zeros)?));
+    number
+        .filter(|runs| *runs > 0)
+        .ok_or_else(|| "give a number from 1, such as 1000, 1_000 or 1e3".to_owned())
+}
+
 fn once(args: &ScenarioArgs) -> anyhow::Result<u8> {
     let scenario = args.load()?;
     scenario.check_simulable()?;
-    args.finish(&simulate(&scenario), None, "simulate")
+    let lengths = scenario.cast.parts().map(|(_, part)| part.proposal.as_bytes().len() as u64);
+    let value_bytes = lengths.max().unwrap_or(1);
+    tell_need(Need::of_one(&scenario.params, value_bytes))?;
+    args.finish(&simulate(&scenario), None)
+}
+
+/// Tells what the run needs, before it takes it.
+fn tell_need(need: Need) -> anyhow::Result<()> {
+    need.check().map(|told| told.iter().for_each(|told| tell(told)))
 }
 
 fn many(args: &SimulateArgs, runs: u64) -> anyhow::Result<u8> {
-    let ScenarioArgs { scenario: file, seed, json, expect, .. } = &args.scenario;
-    let template = Template::load(file, *seed)?;
+    let ScenarioArgs { scenario: file, seed, settings, json, expect, .. } = &args.scenario;
+    let template = Template::load(file, *seed, &settings.settings()?)?;
     template.scenario().check_simulable()?;
     let first = template.scenario().seed;
     tell(&format!("seed {first}"));
@@ -55,13 +77,29 @@ fn many(args: &SimulateArgs, runs: u64) -> anyhow::Result<u8> {
     let end =
         end.with_context(|| format!("no seed is above {LARGEST_SEED}: give fewer runs or a smaller seed"))?;
     let all = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let jobs = args.jobs.unwrap_or(all);
+    let in_full = end.div_ceil(IN_FULL) - first.div_ceil(IN_FULL);
+    tell_need(Need::of_many(&template.scenario().params, (jobs.get() as u64).min(runs), in_full))?;
     let (stop, begin) = (stop_when_asked()?, Instant::now());
-    let progress = ManyRuns::new(runs);
-    let counted = tally(&template, first..end, args.jobs.unwrap_or(all), &stop, |ran| progress.ran(ran))?;
+    let (progress, done) = (WorkProgress::even(runs, false), AtomicU64::new(0));
+    let counted = tally(&template, first..end, jobs, &stop, |ran| {
+        let done = done.fetch_add(ran, Ordering::Relaxed) + ran;
+        let text = || {
+            format!(
+                "{}/{} runs  {} a second",
+                grouped(done),
+                grouped(runs),
+                grouped(progress.rate(done) as u64)
+            )
+        };
+        progress.show(done, text);
+    })?;
     drop(progress);
 
     let rate = counted.runs as f64 / begin.elapsed().as_secs_f64().max(1e-9);
-    tell(&format!("{} runs, {rate:.0} a second", counted.runs));
+    let runs_made =
+        if counted.runs == 1 { "1 run".to_owned() } else { format!("{} runs", grouped(counted.runs)) };
+    tell(&format!("{runs_made}, {} a second", grouped(rate as u64)));
     let batch = Batch {
         name: &template.scenario().name,
         file: &file.display().to_string(),
@@ -81,4 +119,18 @@ fn many(args: &SimulateArgs, runs: u64) -> anyhow::Result<u8> {
         None if expect.is_some() => 0,
         None => exit_code(counted.worst(), None),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_of_runs_may_have_a_power_of_ten() {
+        let read = ["7", "1e6", "25E2", "1_000_000"].map(|text| many_times(text).unwrap());
+        assert_eq!(read, [7, 1_000_000, 2_500, 1_000_000]);
+        for wrong in ["", "0", "e3", "1e", "-1", "1.5e3", "1e20", "99999999999999999999"] {
+            assert!(many_times(wrong).is_err(), "{wrong}");
+        }
+    }
 }

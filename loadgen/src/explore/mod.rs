@@ -4,16 +4,20 @@ mod report;
 mod witness;
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde::Serialize;
-use stickycas_model::explore::{Claim, SearchResult, Task, Witness, search, tasks};
+use stickycas_model::explore::{Claim, SearchResult, SetupError, Task, Witness, search, tasks};
 
 pub use self::report::{json, table};
+
+/// How often it is looked whether somebody wants an end.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// What to search.
 #[derive(Clone, Debug)]
@@ -35,8 +39,10 @@ pub struct Row {
     pub part: &'static str,
     /// n.
     pub n: u32,
-    /// How many searches: all p, all r.
+    /// How many searches were made.
     pub searches: u64,
+    /// How many there are: all p, all r.
+    pub planned: u64,
     /// States that differ.
     pub states: u64,
     /// Phases executed.
@@ -62,48 +68,70 @@ pub struct Report {
     pub seconds: f64,
     /// How many searches ran at a time.
     pub jobs: usize,
+    /// How many searches there were to make.
+    pub planned: u64,
+    /// Whether it ended before all of them were made.
+    pub interrupted: bool,
 }
 
 impl Report {
-    /// Whether every claim that was searched holds.
+    /// Whether no search speaks against its claim.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.rows.iter().all(|row| row.against.is_empty())
     }
 }
 
-/// Makes the searches. `done` is told how many of how many are over.
+/// Makes the searches. `done` is told how many of how many are over, now and then. Once `stop` is set, the report is of
+/// the searches that are over; those that are not go on in threads of their own until the program ends.
 ///
 /// # Errors
 /// If one of them is too large.
-pub fn explore(options: &Options, done: &(dyn Fn(usize, usize) + Sync)) -> anyhow::Result<Report> {
+pub fn explore(
+    options: &Options,
+    stop: &AtomicBool,
+    mut done: impl FnMut(usize, usize),
+) -> anyhow::Result<Report> {
     let started = Instant::now();
     let tasks = tasks_of(options);
     // Before anything is searched for minutes.
     tasks.iter().try_for_each(|task| task.setup.check().with_context(|| described(task)))?;
-    let results = Mutex::new(Vec::new());
-    let (next, finished) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    thread::scope(|scope| {
-        for _ in 0..options.jobs.clamp(1, tasks.len().max(1)) {
-            scope.spawn(|| {
-                while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let started = Instant::now();
-                    let found = search(&task.setup, task.search_order);
-                    let mut results = results.lock().expect("no search panics while it holds the lock");
-                    results.push((task, found, started.elapsed()));
-                    done(finished.fetch_add(1, Ordering::Relaxed) + 1, tasks.len());
-                }
-            });
+    let (tasks, next) = (Arc::new(tasks), Arc::new(AtomicUsize::new(0)));
+    let (send, receive) = mpsc::channel();
+    let threads: Vec<_> = (0..options.jobs.clamp(1, tasks.len().max(1)))
+        .map(|_| {
+            let (tasks, next, send) = (Arc::clone(&tasks), Arc::clone(&next), send.clone());
+            thread::spawn(move || work(&tasks, &next, &send))
+        })
+        .collect();
+    drop(send);
+    let mut results = Vec::new();
+    let interrupted = loop {
+        match receive.recv_timeout(LOOK_EVERY) {
+            Ok(result) => results.push(result),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break false,
         }
-    });
+        done(results.len(), tasks.len());
+        if stop.load(Ordering::Relaxed) && results.len() < tasks.len() {
+            next.store(tasks.len(), Ordering::Relaxed);
+            break true;
+        }
+    };
+    if !interrupted {
+        threads.into_iter().for_each(|thread| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        });
+    }
     let mut rows = BTreeMap::new();
     let mut shortest: Option<(&Task, Witness)> = None;
-    for (task, found, took) in results.into_inner().expect("no search panics while it holds the lock") {
+    for task in tasks.iter() {
+        rows.entry(key(task)).or_insert_with(|| Row::new(task)).planned += 1;
+    }
+    for (index, found, took) in results {
+        let task = &tasks[index];
         let found = found.with_context(|| described(task))?;
-        // In the order of the claims' lists, whichever search ends first.
-        let row =
-            rows.entry((task.claim, place(task), task.setup.processes)).or_insert_with(|| Row::new(task));
-        row.take_in(task, &found, took);
+        rows.entry(key(task)).or_insert_with(|| Row::new(task)).take_in(task, &found, took);
         let splits = |witness: &Witness| task.claim == Claim::A && witness.violation.rule == "V1";
         if let Some(witness) = found.witness.filter(splits)
             && shortest.as_ref().is_none_or(|(other, best)| length(task, &witness) < length(other, best))
@@ -116,7 +144,30 @@ pub fn explore(options: &Options, done: &(dyn Fn(usize, usize) + Sync)) -> anyho
         witness: shortest.map(|(task, witness)| witness::scenario(&task.setup, &witness)).transpose()?,
         seconds: started.elapsed().as_secs_f64(),
         jobs: options.jobs,
+        planned: tasks.len() as u64,
+        interrupted,
     })
+}
+
+/// A search that is over: its index, what it found, and how long it took.
+type Ended = (usize, Result<SearchResult, SetupError>, Duration);
+
+/// Makes one search after the other until there is none left, or nobody listens any more.
+fn work(tasks: &[Task], next: &AtomicUsize, send: &Sender<Ended>) {
+    loop {
+        let index = next.fetch_add(1, Ordering::Relaxed);
+        let Some(task) = tasks.get(index) else { return };
+        let started = Instant::now();
+        let found = search(&task.setup, task.search_order);
+        if send.send((index, found, started.elapsed())).is_err() {
+            return;
+        }
+    }
+}
+
+/// Where a search is counted: in the order of the claims' lists, whichever search ends first.
+fn key(task: &Task) -> (Claim, usize, u32) {
+    (task.claim, place(task), task.setup.processes)
 }
 
 fn described(task: &Task) -> String {
@@ -155,6 +206,7 @@ impl Row {
             part: task.part,
             n: task.setup.processes,
             searches: 0,
+            planned: 0,
             states: 0,
             transitions: 0,
             deepest: 0,

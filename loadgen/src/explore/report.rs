@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::Report;
+use crate::report::words::grouped;
 
 /// The report as a table, with what speaks against a claim below it.
 #[must_use]
@@ -24,6 +25,7 @@ pub fn table(report: &Report) -> String {
             row.deepest.to_string(),
             format!("{:.1} s", row.seconds),
             match (row.against.len() as u64, row.disagreements) {
+                (0, _) if row.searches < row.planned => format!("{} of {} done", row.searches, row.planned),
                 (0, 0) if row.claim == "a" => "no disagreement".to_owned(),
                 (0, 0) => "holds".to_owned(),
                 (0, split) => format!("disagreement in {split}"),
@@ -57,7 +59,12 @@ fn write_rest(text: &mut String, report: &Report) -> std::fmt::Result {
         report.seconds,
         report.jobs,
     )?;
-    writeln!(text, "{}", if report.holds() { "every claim holds" } else { "NOT EVERY CLAIM HOLDS" })?;
+    let left = report.planned - report.rows.iter().map(|row| row.searches).sum::<u64>();
+    match (report.holds(), report.interrupted) {
+        (false, _) => writeln!(text, "NOT EVERY CLAIM HOLDS")?,
+        (true, true) => writeln!(text, "interrupted: {left} of {} searches were not made", report.planned)?,
+        (true, false) => writeln!(text, "every claim holds")?,
+    }
     if let Some(witness) = &report.witness {
         writeln!(text, "\n{witness}")?;
     }
@@ -68,27 +75,4 @@ fn write_rest(text: &mut String, report: &Report) -> std::fmt::Result {
 #[must_use]
 pub fn json(report: &Report) -> String {
     crate::report::json::text(report)
-}
-
-/// With a comma after each three digits.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn digits_are_grouped_from_the_right() {
-        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
-    }
 }

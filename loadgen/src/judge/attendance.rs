@@ -173,7 +173,7 @@ fn stand_in(scenario: &Scenario, process: ProcessId, decided: &Value) -> Ending 
         process,
         decision: Some(decided.clone()),
         phase: None,
-        from: Vec::new(),
+        from: Vec::new().into(),
         ended: ProcessEnd::Decided,
         unanswered: None,
     };

@@ -12,7 +12,7 @@ use super::series::{Series, Underway};
 use crate::perturb::Plan;
 use crate::record::Record;
 use crate::run::{Site, counted, create};
-use crate::scenario::{Overrides, Scenario, ScenarioError};
+use crate::scenario::{FileError, Scenario, Settings};
 
 /// What is judged again and again, with one seed after another.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ pub struct Subject {
     /// Its text.
     pub text: String,
     /// What takes the place of its values.
-    pub overrides: Overrides,
+    pub settings: Settings,
     /// What is done to the processes from outside.
     pub plan: Option<Plan>,
     /// The name that always leads to the instance that is being judged.
@@ -34,8 +34,8 @@ impl Subject {
     ///
     /// # Errors
     /// The first thing that is wrong with it.
-    pub fn scenario(&self, seed: Option<u64>) -> Result<Scenario, ScenarioError> {
-        Scenario::parse_with(&self.file, &self.text, seed, &self.overrides)
+    pub fn scenario(&self, seed: Option<u64>) -> Result<Scenario, FileError> {
+        Scenario::parse_with(&self.file, &self.text, seed, &self.settings)
     }
 }
 
@@ -136,7 +136,7 @@ fn is_name_taken(error: &anyhow::Error) -> bool {
 async fn close_leftover(site: &Site, name: &InstanceName, options: &Options) -> anyhow::Result<()> {
     let looked = site.client().get(&InstanceRef::Name(name.clone())).await;
     let found = looked.with_context(|| format!("{name} is the name of another instance"))?.instance;
-    let me = site.client().connection().target().principal();
+    let me = site.client().principal();
     anyhow::ensure!(
         found.creator == me,
         "{name} is the name of instance {}, which {} created: give another --name, or close it",

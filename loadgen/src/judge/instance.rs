@@ -15,12 +15,12 @@ use super::attendance::Attendance;
 use super::desk::Desk;
 use super::options::Options;
 use super::parts::Parts;
-use crate::progress::Progress;
+use crate::progress::RunProgress;
 use crate::record::{How, Record};
 use crate::run::collect::Collector;
 use crate::run::conclude::conclude;
 use crate::run::ends::{Waiting, await_byzantine, await_correct, await_ended};
-use crate::run::{Site, counted};
+use crate::run::{Site, TIME_TO_REPORT, counted};
 use crate::scenario::Scenario;
 
 /// When the server has lost an instance, processes have so long to say that they were told.
@@ -44,7 +44,7 @@ pub async fn judge(
     let everybody = || scenario.cast.parts().map(|(process, _)| process);
     let awaited: BTreeSet<ProcessId> =
         everybody().filter(|process| !options.gone.contains(process)).collect();
-    let progress = Progress::new(scenario.cast.correct().collect(), options.quiet);
+    let progress = RunProgress::new(scenario.cast.correct().collect(), options.quiet);
     let mut collector = Collector::start(site.client().watch(instance, WatchFrom::Start), progress);
     let mut attendance = Attendance::new(scenario, desk, options.tell);
     let mut waiting = Waiting { scenario, awaited, stall: options.stall, endings: Vec::new() };
@@ -62,6 +62,11 @@ pub async fn judge(
     if lost.is_none() {
         let closed = site.client().close(instance).await;
         lost = known(closed.context("cannot close the instance"))?.err();
+    }
+    if lost.is_none() && stalled {
+        // The close tells the processes that still wait; each says in its report for which answer (V1).
+        let playing = waiting.still(scenario.cast.correct());
+        await_ended(playing, TIME_TO_REPORT, &mut attendance, &mut collector, &mut waiting).await?;
     }
     if lost.is_some() {
         attendance.go_on_without_the_instance();

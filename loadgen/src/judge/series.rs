@@ -29,6 +29,7 @@ pub struct Asked {
     /// The text of the plan.
     pub plan: Option<String>,
     /// The seed, if one was given.
+    #[serde(default, with = "stickycas_model::seed_text::option")]
     pub seed: Option<u64>,
     /// How many instances; `None`: without end.
     pub instances: Option<u64>,
@@ -50,6 +51,7 @@ struct State {
     version: u32,
     asked: Asked,
     /// The seed of the first instance; the next has the next one.
+    #[serde(with = "stickycas_model::seed_text")]
     first_seed: u64,
     /// How many are judged.
     done: u64,

@@ -79,6 +79,12 @@ pub fn open_files() -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
+/// Bytes of memory that programs may still take, if the system tells.
+#[must_use]
+pub fn memory_available() -> Option<u64> {
+    read("/proc/meminfo").and_then(|text| kibibytes(&field(&text, "MemAvailable")?))
+}
+
 fn read(path: &str) -> Option<String> {
     fs::read_to_string(path).ok()
 }

@@ -47,6 +47,7 @@ pub struct Witnessed {
     /// Its id.
     pub instance: String,
     /// Its seed; its parameters are otherwise those of the profile.
+    #[serde(with = "stickycas_model::seed_text")]
     pub seed: u64,
     /// Who proposed what, from process 1 on.
     pub proposals: Vec<Value>,

@@ -15,7 +15,7 @@ use super::measure::{Histograms, Messages};
 use super::profile::{Pacing, Profile};
 use super::recorder::Second;
 use super::server::ServerSide;
-use super::threshold::{Failed, Threshold};
+use super::threshold::{Failed, Passed, Threshold};
 use crate::record::{HARNESS_FAILED, exit_code};
 
 /// Version of the form of a result. Raised when a field changes its meaning or goes away.
@@ -35,12 +35,16 @@ pub struct LoadResult {
     pub judged: Judged,
     /// Conditions that held and so failed the run.
     pub failed: Vec<Failed>,
+    /// Conditions that did not hold, and so did not fail it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passed: Vec<Passed>,
     /// Whether and how it ended before its time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut_short: Option<CutShort>,
     /// Name of the profile.
     pub name: String,
     /// From which everything was drawn; of several generators, that of the first.
+    #[serde(with = "stickycas_model::seed_text")]
     pub seed: u64,
     /// When it began, in UTC, RFC 3339.
     pub began: String,
@@ -98,6 +102,7 @@ impl Measured {
             verdict: judged.verdict(),
             judged,
             failed: failed(&conditions(profile), &figures),
+            passed: passed(&conditions(profile), &figures),
             cut_short,
             name: profile.name.clone(),
             seed: profile.seed,
@@ -145,6 +150,16 @@ pub fn failed(conditions: &[Threshold], figures: &Figures) -> Vec<Failed> {
     conditions.iter().filter_map(failed).collect()
 }
 
+/// Those that do not.
+#[must_use]
+pub fn passed(conditions: &[Threshold], figures: &Figures) -> Vec<Passed> {
+    let passed = |condition: &Threshold| {
+        let value = figures.value(condition.figure).filter(|value| !condition.holds(*value))?;
+        Some(Passed { condition: condition.to_string(), value })
+    };
+    conditions.iter().filter_map(passed).collect()
+}
+
 impl LoadResult {
     /// Holds it against an earlier result: what is worse by more than this share of it fails the run.
     pub fn compare(&mut self, baseline: &Self, noise: f64) {
@@ -179,6 +194,9 @@ mod tests {
         let flags = Flags { rate: Some(5.0), most_missed: Some(0.1), ..Flags::default() };
         let conditions = conditions(&Profile::load(None, &flags).unwrap());
         assert_eq!(failed(&conditions, &figures(100, 10)), []);
+        let both = ["error_rate > 0.01", "missed_rate > 0.1"];
+        let passed = passed(&conditions, &figures(100, 10)).into_iter().map(|it| it.condition);
+        assert_eq!(passed.collect::<Vec<_>>(), both, "each condition is in one of the lists");
         let failed = failed(&conditions, &figures(100, 11));
         assert_eq!(failed[0].condition, "missed_rate > 0.1");
     }
@@ -211,6 +229,7 @@ mod tests {
                 verdict,
                 judged: Judged::default(),
                 failed: failed.to_vec(),
+                passed: Vec::new(),
                 cut_short,
                 name: "a".to_owned(),
                 seed: 1,

@@ -115,6 +115,6 @@ fn counted(counts: &Counts) -> BTreeMap<String, u64> {
 /// What the server has counted; `None` if it does not tell in time.
 async fn ask(client: &Client) -> Option<ServerCounts> {
     // Of one principal only: a server may know very many.
-    let own = [client.connection().target().principal().to_owned()];
+    let own = [client.principal().to_owned()];
     timeout(EVERY, client.counts(&own)).await.ok()?.ok()
 }

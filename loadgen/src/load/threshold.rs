@@ -66,6 +66,15 @@ pub struct Failed {
     pub value: Option<f64>,
 }
 
+/// A condition that did not fail the run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Passed {
+    /// As it was written: it did not hold.
+    pub condition: String,
+    /// The value of its figure, in nanoseconds if it is a latency.
+    pub value: f64,
+}
+
 impl Threshold {
     /// Whether the condition holds for this value of its figure.
     #[must_use]

@@ -259,7 +259,7 @@ impl Conductor<'_> {
 fn events(mut watch: Watch) -> mpsc::Receiver<(Instant, Event)> {
     let (seen, events) = mpsc::channel(EVENTS_KEPT);
     tokio::spawn(async move {
-        while let Ok(Some(watched)) = watch.next().await {
+        while let Ok(Some(watched)) = watch.try_next().await {
             if let Watched::Event(_, recorded) = watched
                 && seen.send((Instant::now(), recorded.event)).await.is_err()
             {

@@ -8,6 +8,7 @@ use stickycas_model::judge::{Outcome, Property};
 
 use super::json;
 use crate::batch::{ALL_OUTCOMES, Extent, Seen, Tally};
+use crate::command_line::{self, OF_MANY_RUNS};
 
 /// Many runs of one scenario, counted.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -17,6 +18,7 @@ pub struct Batch<'a> {
     /// Its file.
     pub file: &'a str,
     /// The seed of the first run; each of the others has the next one.
+    #[serde(with = "stickycas_model::seed_text")]
     pub first_seed: u64,
     /// How many runs were asked for; if there are fewer, it was interrupted.
     pub asked: u64,
@@ -78,13 +80,15 @@ impl Batch<'_> {
     }
 
     fn properties(&self) -> Table {
-        let mut table = table(["property", "held", "broke", "promised", "first seed that broke it"]);
+        let mut table =
+            table(["property", "held", "broke", "unknown", "promised", "first seed that broke it"]);
         for property in Property::ALL {
             let found = self.tally.properties.of(property);
             table.add_row([
                 property.to_string(),
                 found.held.to_string(),
                 found.broken.runs.to_string(),
+                found.unknown.to_string(),
                 found.promised.to_string(),
                 seed(found.broken.first_seed),
             ]);
@@ -97,11 +101,8 @@ impl Batch<'_> {
         let expected = self.expected.unwrap_or(Outcome::Valid);
         for outcome in ALL_OUTCOMES.into_iter().filter(|outcome| *outcome != expected) {
             if let Some(seed) = self.tally.verdicts.of(outcome).first_seed {
-                writeln!(
-                    text,
-                    "to repeat {outcome}: stickycas-loadgen simulate {} --seed {seed}",
-                    self.file
-                )?;
+                let again = command_line::again(seed, &OF_MANY_RUNS);
+                writeln!(text, "to repeat {outcome}: {again}")?;
             }
         }
         Ok(())

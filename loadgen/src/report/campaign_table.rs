@@ -18,8 +18,8 @@ pub fn table(results: &Results) -> String {
         "outside",
         "unknown",
         "violation",
-        "strong validity broken",
-        "over the network",
+        "strong\nbroken",
+        "on the\nnetwork",
         "differ",
     ]);
     for sweep in &results.sweeps {

@@ -1,4 +1,4 @@
-//! Events and offences in words, for people.
+//! Events, offences and numbers in words, for people.
 
 use stickycas_model::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use stickycas_model::history::{Event, OffenceKind};
@@ -109,9 +109,28 @@ pub fn entries(count: u64) -> String {
     if count == 1 { "1 entry".to_owned() } else { format!("{count} entries") }
 }
 
+/// With a comma after each three digits.
+#[must_use]
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn digits_are_grouped_from_the_right() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+    }
 
     #[test]
     fn processes_in_a_row_are_told_as_a_range() {

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::progress::Progress;
+use crate::progress::RunProgress;
 
 /// Follows a watch to its end.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub(crate) struct Collected {
 
 impl Collector {
     /// Starts to follow a watch from the first event of an instance on.
-    pub(crate) fn start(watch: Watch, progress: Progress) -> Self {
+    pub(crate) fn start(watch: Watch, progress: RunProgress) -> Self {
         let (tell, happened) = watch::channel(Happened::default());
         let task = tokio::spawn(follow(watch, progress, tell));
         Self { task, happened }
@@ -89,10 +89,10 @@ impl Collector {
     }
 }
 
-async fn follow(mut watch: Watch, mut progress: Progress, tell: watch::Sender<Happened>) -> Collected {
+async fn follow(mut watch: Watch, mut progress: RunProgress, tell: watch::Sender<Happened>) -> Collected {
     let mut collected = Collected::default();
     loop {
-        match watch.next().await {
+        match watch.try_next().await {
             Ok(Some(Watched::Event(index, recorded))) => {
                 if index != collected.history.len() as u64 {
                     let wanted = collected.history.len();

@@ -38,7 +38,7 @@ pub(crate) fn conclude(
                     process,
                     decision: None,
                     phase: None,
-                    from: Vec::new(),
+                    from: Vec::new().into(),
                     ended: ProcessEnd::Failed(why),
                     unanswered: None,
                 });

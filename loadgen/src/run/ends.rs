@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use stickycas_client::wire_attack;
 use stickycas_model::params::Patience;
 use stickycas_model::process::Report;
 use stickycas_model::types::ProcessId;
@@ -101,7 +100,7 @@ pub(crate) async fn await_byzantine(
         let within = LAST_WORDS.saturating_add(longest_wait(waiting.scenario));
         await_ended(waiting.still(waiting.scenario.cast.ending()), within, ends, collector, waiting).await?;
     }
-    let within = wire_attack::LONGEST + BEYOND_AN_ATTACK;
+    let within = stickycas_attacks::LONGEST + BEYOND_AN_ATTACK;
     await_ended(waiting.still(attackers(waiting.scenario).into_iter()), within, ends, collector, waiting)
         .await
 }

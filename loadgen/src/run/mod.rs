@@ -32,7 +32,6 @@ use anyhow::{Context, bail};
 use stickycas_client::watch::WatchFrom;
 use stickycas_model::types::ProcessId;
 use stickycas_proto::names::{InstanceId, InstanceName};
-use stickycas_proto::v1;
 
 use self::collect::Collector;
 use self::conclude::conclude;
@@ -43,12 +42,12 @@ pub use self::server::OwnServer;
 pub(crate) use self::site::principal;
 pub use self::site::{COORDINATOR, Site};
 use self::starter::Starter;
-use crate::progress::Progress;
+use crate::progress::RunProgress;
 use crate::record::{How, Record};
 use crate::scenario::Scenario;
 
 /// When a run is given up, correct processes have so long to report.
-const TIME_TO_REPORT: Duration = Duration::from_secs(5);
+pub(crate) const TIME_TO_REPORT: Duration = Duration::from_secs(5);
 
 /// Runs a scenario on a site and judges it.
 ///
@@ -57,7 +56,7 @@ const TIME_TO_REPORT: Duration = Duration::from_secs(5);
 pub async fn run(site: &Site, scenario: &Scenario, options: &Options) -> anyhow::Result<Record> {
     let before = counted(site, scenario).await?;
     let instance = create(site, None, scenario).await?;
-    let progress = Progress::new(scenario.cast.correct().collect(), options.quiet);
+    let progress = RunProgress::new(scenario.cast.correct().collect(), options.quiet);
     let mut collector = Collector::start(site.client().watch(instance, WatchFrom::Start), progress);
     let mut starter = Starter::start(site, scenario, instance, options)?;
 
@@ -86,13 +85,16 @@ pub(crate) async fn create(
     name: Option<&InstanceName>,
     scenario: &Scenario,
 ) -> anyhow::Result<InstanceId> {
-    let roster = ProcessId::all(scenario.params.processes()).map(principal).collect();
-    let parameters = v1::Parameters::from(&*scenario.params);
-    let (created, _) = site
-        .client()
-        .create(name, parameters, roster)
+    let roster = ProcessId::all(scenario.params.processes()).map(principal);
+    let mut create = site.client().create_instance().params(&scenario.params).roster(roster);
+    if let Some(name) = name {
+        create = create.name(name.as_str());
+    }
+    let created = create
+        .send()
         .await
-        .with_context(|| format!("cannot create the instance at {}", site.url()))?;
+        .with_context(|| format!("cannot create the instance at {}", site.url()))?
+        .instance;
     if created.parameters != *scenario.params {
         bail!("the server changed the parameters to {:?}", created.parameters.spec());
     }

@@ -1,10 +1,11 @@
 //! A server and the connections to it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use stickycas_client::{Client, Connection, RetryPolicy, Target};
+use stickycas_client::{Client, RetryPolicy};
 use stickycas_model::types::ProcessId;
 
 /// The principal that creates and closes the instances of runs, unless another is given.
@@ -21,7 +22,7 @@ const PROCESSES_PER_CONNECTION: usize = 64;
 #[derive(Debug)]
 pub struct Site {
     client: Client,
-    shared: Mutex<BTreeMap<usize, Connection>>,
+    shared: Mutex<BTreeMap<usize, Client>>,
 }
 
 impl Site {
@@ -32,8 +33,8 @@ impl Site {
     pub async fn open(url: &str, coordinator: &str) -> anyhow::Result<Self> {
         // Whoever mistyped the address should not wait long to learn it.
         let policy = RetryPolicy { give_up_after: GIVE_UP_CONNECTING, ..RetryPolicy::default() };
-        let client = Client::connect_with(Target::new(url, coordinator)?, policy).await?;
-        let client = Client::on(client.connection().clone(), RetryPolicy::default());
+        let client = Client::builder(url).principal(coordinator).retry(policy).connect().await?;
+        let client = client.with_retry(RetryPolicy::default());
         Ok(Self { client, shared: Mutex::default() })
     }
 
@@ -43,14 +44,14 @@ impl Site {
     /// If it cannot be reached within this time.
     pub async fn open_within(url: &str, coordinator: &str, within: Duration) -> anyhow::Result<Self> {
         let policy = RetryPolicy { give_up_after: within, ..RetryPolicy::default() };
-        let client = Client::connect_with(Target::new(url, coordinator)?, policy).await?;
+        let client = Client::builder(url).principal(coordinator).retry(policy).connect().await?;
         Ok(Self { client, shared: Mutex::default() })
     }
 
     /// The server's address.
     #[must_use]
     pub fn url(&self) -> &str {
-        self.client.connection().target().server()
+        self.client.server()
     }
 
     /// The coordinator's client.
@@ -61,17 +62,20 @@ impl Site {
     /// A client for this process, on a connection that nobody else uses: what an attacker does to a connection
     /// must hurt its own.
     pub(super) fn client_apart(&self, process: ProcessId) -> anyhow::Result<Client> {
-        let target = Target::new(self.url(), &principal(process))?;
-        Ok(Client::on(Connection::lazy(target), RetryPolicy::default()))
+        Ok(Client::builder(self.url()).principal(principal(process)).connect_lazy()?)
     }
 
     /// A client for this process, on a connection that it shares.
     pub(super) fn client_of(&self, process: ProcessId) -> anyhow::Result<Client> {
+        let principal = principal(process);
         let mut shared = self.shared.lock().expect("nobody panics while holding it");
-        let connection = shared
-            .entry(process.index() / PROCESSES_PER_CONNECTION)
-            .or_insert_with(|| Connection::lazy(self.client.connection().target().clone()));
-        Ok(Client::on(connection.as_principal(&principal(process))?, RetryPolicy::default()))
+        match shared.entry(process.index() / PROCESSES_PER_CONNECTION) {
+            Entry::Occupied(entry) => Ok(entry.get().as_principal(&principal)?),
+            Entry::Vacant(entry) => {
+                let client = Client::builder(self.client.server()).principal(principal).connect_lazy()?;
+                Ok(entry.insert(client).clone())
+            }
+        }
     }
 }
 

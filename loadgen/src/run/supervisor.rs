@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 
 use anyhow::Context;
-use stickycas_client::PlayRecord;
+use stickycas_client_program::PlayRecord;
 use stickycas_model::cast::{Part, Role, seed_of};
 use stickycas_model::process::Report;
 use stickycas_model::types::ProcessId;
@@ -101,7 +101,7 @@ fn understand(status: ExitStatus, said: &[u8], complaints: &[u8]) -> (Option<Rep
         return match record.process {
             Some(process) => {
                 let PlayRecord { decision, phase, from, ended, unanswered, .. } = record;
-                (Some(Report { process, decision, phase, from, ended, unanswered }), None)
+                (Some(Report { process, decision, phase, from: from.into(), ended, unanswered }), None)
             }
             None => (None, record.error.map(|error| error.message)),
         };

@@ -1,6 +1,6 @@
 //! A process as a task of this process, for runs with many.
 
-use stickycas_client::{Client, Conduct, Played};
+use stickycas_client::{Client, Played, ProcessSpec};
 use stickycas_model::cast::{Part, Role, seed_of};
 use stickycas_model::process::Report;
 use stickycas_model::types::ProcessId;
@@ -19,14 +19,14 @@ pub(super) async fn play(
 ) -> (Option<Report>, Option<String>) {
     let seed = seed_of(process, run_seed);
     let Part { role, proposal } = part;
-    let conduct = match role {
-        Role::Correct => Conduct::correct(proposal),
-        Role::Byzantine(strategy) => Conduct::byzantine(strategy, Some(proposal), seed),
+    let spec = match role {
+        Role::Correct => ProcessSpec::correct(proposal),
+        Role::Byzantine(strategy) => ProcessSpec::byzantine(strategy, Some(proposal), seed),
         Role::Attacker(attack) => {
-            return said(client.attack(instance, attack, seed, stop.wait()).await.played);
+            return said(stickycas_attacks::play(&client, instance, attack, seed, stop.wait()).await.played);
         }
     };
-    said(client.play(instance, conduct, stop.wait()).await)
+    said(client.play(instance, spec, stop.wait()).await)
 }
 
 /// What it says, and what went wrong.

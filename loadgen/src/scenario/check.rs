@@ -3,28 +3,26 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use stickycas_model::byzantine::{Strategy, WireAttack};
 use stickycas_model::cast::{Cast, Part, Role};
-use stickycas_model::params::{self, Params, ParamsError, ParamsSpec, Patience};
-use stickycas_model::types::{ProcessId, Seed, Value};
+use stickycas_model::params::Params;
+use stickycas_model::types::{ProcessId, Value};
 use toml::Spanned;
 
-use super::error::Fault;
-use super::file::{Arbiter, Faults, File, Instance, Proposals};
-use super::{LARGEST_SEED, Scenario, draw_seed};
+use super::Scenario;
+use super::file::{Faults, File, Proposals};
 use crate::fault_plan::{FaultPlan, Placement};
+use crate::files::instance::{params, with_arbiter};
+use crate::files::values::{name, seed_or};
+use crate::files::{Fault, draw_seed};
 use crate::proposals;
-
-/// The most bytes of a scenario's name.
-const LONGEST_NAME: usize = 64;
 
 pub(super) fn check(file: &File, seed: Option<u64>) -> Result<Scenario, Fault> {
     let name = name(&file.name)?;
     let seed = match seed {
         Some(given) => given,
-        None => seed_or(file.instance.get_ref().seed.as_ref(), draw_seed)?,
+        None => seed_or(file.seed.as_ref().or(file.instance.get_ref().seed.as_ref()), draw_seed)?,
     };
     let params = params(&file.instance, seed)?;
     let faults = fault_plan(&file.faults, &params, seed)?;
@@ -46,106 +44,6 @@ pub(super) fn check(file: &File, seed: Option<u64>) -> Result<Scenario, Fault> {
     }
     let cast = Cast::new(parts.collect()).with_late(late).with_faulty(faulty);
     Ok(Scenario { name, about: file.about.clone(), expect: file.expect, params, cast, seed })
-}
-
-pub(crate) fn name(name: &Spanned<String>) -> Result<String, Fault> {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    let text = name.get_ref();
-    if (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(allowed) {
-        return Ok(text.clone());
-    }
-    let reason = format!("name = {text:?}: give 1 to {LONGEST_NAME} letters, digits, '-' or '_'");
-    Err(Fault::new(name.span(), reason))
-}
-
-pub(crate) fn seed_or(given: Option<&Spanned<u64>>, otherwise: impl FnOnce() -> u64) -> Result<u64, Fault> {
-    match given {
-        None => Ok(otherwise()),
-        Some(seed) if *seed.get_ref() <= LARGEST_SEED => Ok(*seed.get_ref()),
-        Some(seed) => {
-            Err(Fault::new(seed.span(), format!("seed = {}: give 0 to {LARGEST_SEED}", seed.get_ref())))
-        }
-    }
-}
-
-pub(crate) fn params(instance: &Spanned<Instance>, seed: u64) -> Result<Params, Fault> {
-    let given = instance.get_ref();
-    let mut spec =
-        ParamsSpec::new(*given.processes.get_ref(), *given.warp_size.get_ref(), *given.read_size.get_ref());
-    spec.seed = Seed::new(seed);
-    spec.order = given.order;
-    spec.append_window = given.append_window;
-    if let Some(text) = &given.patience {
-        spec.patience = patience(text)?;
-    }
-    if let Some(text) = &given.join_timeout {
-        spec.join_timeout = duration("join_timeout", text)?;
-    }
-    if let Some(text) = &given.pace {
-        spec.pace = duration("pace", text)?;
-    }
-    if let Some(pipeline) = &given.pipeline {
-        spec.pipeline = *pipeline.get_ref();
-    }
-    if let Some(bytes) = &given.max_value_bytes {
-        spec.max_value_bytes = *bytes.get_ref();
-    }
-    Params::try_new(spec).map_err(|error| Fault::new(blamed(&error, instance), error))
-}
-
-/// The arbiter comes last: who has priority may depend on who is Byzantine, which depends on the other parameters.
-pub(crate) fn with_arbiter(
-    params: Params,
-    instance: &Spanned<Instance>,
-    faults: &FaultPlan,
-) -> Result<Params, Fault> {
-    let Some(given) = &instance.get_ref().arbiter else { return Ok(params) };
-    let mut spec = params.spec().clone();
-    spec.arbiter = match given.get_ref() {
-        Arbiter::FirstCome => params::Arbiter::FirstCome,
-        Arbiter::Uniform => params::Arbiter::Uniform,
-        Arbiter::Priority(order) => params::Arbiter::Priority(order.clone()),
-        Arbiter::ByzantineFirst => params::Arbiter::Priority(faults.processes().collect()),
-    };
-    Params::try_new(spec).map_err(|error| Fault::new(blamed(&error, instance), error))
-}
-
-/// Where the value stands that an error is about.
-fn blamed(error: &ParamsError, instance: &Spanned<Instance>) -> Range<usize> {
-    let given = instance.get_ref();
-    let span = match error {
-        ParamsError::Processes(_) => Some(given.processes.span()),
-        ParamsError::WarpSize { .. } => Some(given.warp_size.span()),
-        ParamsError::ReadSize { .. } => Some(given.read_size.span()),
-        ParamsError::UnknownPriority { .. } | ParamsError::RepeatedPriority(_) => {
-            given.arbiter.as_ref().map(Spanned::span)
-        }
-        ParamsError::Duration { name: "patience", .. } => given.patience.as_ref().map(Spanned::span),
-        ParamsError::Duration { name: "join_timeout", .. } => given.join_timeout.as_ref().map(Spanned::span),
-        ParamsError::Duration { .. } => given.pace.as_ref().map(Spanned::span),
-        ParamsError::Pipeline(_) => given.pipeline.as_ref().map(Spanned::span),
-        ParamsError::MaxValueBytes(_) => given.max_value_bytes.as_ref().map(Spanned::span),
-    };
-    span.unwrap_or_else(|| instance.span())
-}
-
-fn patience(text: &Spanned<String>) -> Result<Patience, Fault> {
-    if text.get_ref() == "none" {
-        return Ok(Patience::Endless);
-    }
-    let parsed = humantime::parse_duration(text.get_ref());
-    parsed.map(Patience::Finite).map_err(|error| {
-        let reason =
-            format!("patience = {:?}: {error}: give a duration such as \"1s\", or \"none\"", text.get_ref());
-        Fault::new(text.span(), reason)
-    })
-}
-
-pub(crate) fn duration(name: &str, text: &Spanned<String>) -> Result<Duration, Fault> {
-    humantime::parse_duration(text.get_ref()).map_err(|error| {
-        let reason = format!("{name} = {:?}: {error}: give a duration such as \"250ms\"", text.get_ref());
-        Fault::new(text.span(), reason)
-    })
 }
 
 pub(super) fn fault_plan(groups: &[Spanned<Faults>], params: &Params, seed: u64) -> Result<FaultPlan, Fault> {

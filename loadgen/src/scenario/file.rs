@@ -2,11 +2,10 @@
 
 use serde::Deserialize;
 use stickycas_model::judge::Outcome;
-use stickycas_model::params::{AppendWindow, Order};
-use stickycas_model::types::ProcessId;
 use toml::Spanned;
 
 use crate::fault_plan::Placement;
+use crate::files::instance::Instance;
 
 /// The whole file.
 #[derive(Clone, Debug, Deserialize)]
@@ -16,6 +15,8 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) about: String,
     pub(super) expect: Option<Outcome>,
+    /// From which everything is drawn. Files of before have it in `[instance]`.
+    pub(super) seed: Option<Spanned<u64>>,
     /// Correct processes that come when their first phase has passed.
     #[serde(default)]
     pub(super) late: Vec<Spanned<u32>>,
@@ -26,41 +27,6 @@ pub(super) struct File {
     pub(super) proposals: Spanned<Proposals>,
     #[serde(default)]
     pub(super) faults: Vec<Spanned<Faults>>,
-}
-
-/// `[instance]`. Durations are texts such as `1s` and `250ms`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Instance {
-    /// n.
-    pub(crate) processes: Spanned<u32>,
-    /// p.
-    pub(crate) warp_size: Spanned<u32>,
-    /// r.
-    pub(crate) read_size: Spanned<u32>,
-    #[serde(default)]
-    pub(crate) order: Order,
-    pub(crate) arbiter: Option<Spanned<Arbiter>>,
-    #[serde(default)]
-    pub(crate) append_window: AppendWindow,
-    /// A duration, or `none`.
-    pub(crate) patience: Option<Spanned<String>>,
-    pub(crate) join_timeout: Option<Spanned<String>>,
-    pub(crate) pace: Option<Spanned<String>>,
-    pub(crate) pipeline: Option<Spanned<u32>>,
-    pub(crate) max_value_bytes: Option<Spanned<u32>>,
-    pub(crate) seed: Option<Spanned<u64>>,
-}
-
-/// `arbiter`: as instances know it, or by who is Byzantine.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Arbiter {
-    FirstCome,
-    Uniform,
-    Priority(Vec<ProcessId>),
-    /// The paper's worst case: the Byzantine processes by number, then the correct ones.
-    ByzantineFirst,
 }
 
 /// `[proposals]`: one value for each process, or so many values to draw from.

@@ -6,27 +6,26 @@
 //! by [`Scenario::to_toml`], so that it can be repeated without drawing anything again.
 
 pub(crate) mod check;
-mod error;
 pub(crate) mod file;
-mod overrides;
 mod read;
 mod template;
 pub(crate) mod write;
 
 use std::sync::Arc;
 
+use stickycas_model::byzantine::WireAttack;
 use stickycas_model::cast::Cast;
 use stickycas_model::judge::Outcome;
 use stickycas_model::params::Params;
 use stickycas_model::sim;
 
-pub(crate) use self::error::{Fault, read_toml};
-pub use self::error::{NeedsNetwork, OverrideError, Problem, ScenarioError};
-pub use self::overrides::Overrides;
 pub use self::template::Template;
+pub use crate::files::{FileError, LARGEST_SEED, Problem, SettingError, Settings, draw_seed};
 
-/// The largest seed: the largest integer of a TOML file.
-pub const LARGEST_SEED: u64 = i64::MAX as u64;
+/// Why the simulator has nothing to show of a scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("wire attacks need the network, and the scenario has {0}: use run")]
+pub struct NeedsNetwork(pub WireAttack);
 
 /// A scenario that can be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,10 +58,4 @@ impl Scenario {
     pub fn plan(&self) -> sim::SimPlan {
         sim::SimPlan { params: Arc::clone(&self.params), cast: self.cast.clone(), seed: self.seed }
     }
-}
-
-/// A seed from the operating system, short enough to be typed.
-#[must_use]
-pub fn draw_seed() -> u64 {
-    u64::from(rand::random::<u32>())
 }

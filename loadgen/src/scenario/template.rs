@@ -9,46 +9,44 @@ use std::sync::Arc;
 use stickycas_model::sim;
 use stickycas_model::types::Seed;
 
-use super::error::{Fault, read_toml};
 use super::file::File;
-use super::{Problem, Scenario, ScenarioError, check};
+use super::{Scenario, check};
 use crate::fault_plan::FaultPlan;
+use crate::files::{FileError, Settings, Source};
 
 /// A scenario to be run with many seeds. See the module.
 #[derive(Clone, Debug)]
 pub struct Template {
-    /// The name of the file, for errors.
-    file: String,
-    text: String,
+    source: Source,
     written: File,
     scenario: Scenario,
     faults: FaultPlan,
 }
 
 impl Template {
-    /// Reads and checks a scenario file. `seed` as for [`Scenario::load`].
+    /// Reads and checks a scenario file with these settings. `seed` as for [`Scenario::load`].
     ///
     /// # Errors
     /// The file cannot be read, or the first thing in it that is wrong.
-    pub fn load(path: &Path, seed: Option<u64>) -> Result<Self, ScenarioError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| ScenarioError::Unreadable { path: path.to_owned(), error })?;
-        Self::parse(&path.display().to_string(), &text, seed)
+    pub fn load(path: &Path, seed: Option<u64>, settings: &Settings) -> Result<Self, FileError> {
+        Self::read(Source::load(path, settings)?, seed)
     }
 
     /// Checks a scenario given as the text of a file, named `file` in errors. `seed` as for [`Scenario::load`].
     ///
     /// # Errors
     /// The first thing that is wrong, with its line.
-    pub fn parse(file: &str, text: &str, seed: Option<u64>) -> Result<Self, ScenarioError> {
-        let checked = read_toml::<File>(text).and_then(|written| {
+    pub fn parse(file: &str, text: &str, seed: Option<u64>) -> Result<Self, FileError> {
+        Self::read(Source::new(file, text, &Settings::default()), seed)
+    }
+
+    fn read(source: Source, seed: Option<u64>) -> Result<Self, FileError> {
+        let (written, scenario, faults) = source.check(|written: File| {
             let scenario = check::check(&written, seed)?;
             let faults = check::fault_plan(&written.faults, &scenario.params, scenario.seed)?;
             Ok((written, scenario, faults))
-        });
-        let invalid = |fault| ScenarioError::Invalid(Problem::new(file, text, fault));
-        let (written, scenario, faults) = checked.map_err(invalid)?;
-        Ok(Self { file: file.to_owned(), text: text.to_owned(), written, scenario, faults })
+        })?;
+        Ok(Self { source, written, scenario, faults })
     }
 
     /// The scenario with the seed that was given, or that the file gives, or that was drawn.
@@ -61,15 +59,15 @@ impl Template {
     ///
     /// # Errors
     /// What the seed makes wrong with it: a process drawn that another group of faults names.
-    pub fn with_seed(&self, seed: u64) -> Result<Scenario, ScenarioError> {
-        check::check(&self.written, Some(seed)).map_err(|fault| self.invalid(fault))
+    pub fn with_seed(&self, seed: u64) -> Result<Scenario, FileError> {
+        check::check(&self.written, Some(seed)).map_err(|fault| self.source.error(fault))
     }
 
     /// Turns the plan of a run of this template into that of the run with this seed.
     ///
     /// # Errors
     /// As for [`Template::with_seed`]; the plan is then as it was.
-    pub fn redraw(&self, seed: u64, plan: &mut sim::SimPlan) -> Result<(), ScenarioError> {
+    pub fn redraw(&self, seed: u64, plan: &mut sim::SimPlan) -> Result<(), FileError> {
         if self.written.draws_parts() {
             *plan = self.with_seed(seed)?.plan();
             return Ok(());
@@ -77,14 +75,10 @@ impl Template {
         let Scenario { params, .. } = &self.scenario;
         if self.written.draws_proposals() {
             let drawn = check::proposals(&self.written.proposals, params, &self.faults, seed);
-            plan.cast.propose(drawn.map_err(|fault| self.invalid(fault))?);
+            plan.cast.propose(drawn.map_err(|fault| self.source.error(fault))?);
         }
         plan.params = Arc::new(params.with_seed(Seed::new(seed)));
         plan.seed = seed;
         Ok(())
-    }
-
-    fn invalid(&self, fault: Fault) -> ScenarioError {
-        ScenarioError::Invalid(Problem::new(&self.file, &self.text, fault))
     }
 }

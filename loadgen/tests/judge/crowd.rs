@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use stickycas_client::cli::run_from;
+use stickycas_client::Client;
 use stickycas_client::watch::{WatchFrom, Watched};
-use stickycas_client::{Client, PlayRecord};
+use stickycas_client_program::{PlayRecord, run_from};
 use stickycas_loadgen::Record;
 use stickycas_loadgen::judge::{Asked, Desk, Options, Series, Subject, conduct};
 use stickycas_loadgen::perturb::Plan;
@@ -45,6 +45,8 @@ pub(crate) struct Meeting {
     pub(crate) server: Proxy,
     pub(crate) judge: Proxy,
     pub(crate) runs: TempDir,
+    /// After so long without an event a judge gives up.
+    pub(crate) stall: Duration,
     scenario: String,
     clients: JoinSet<()>,
 }
@@ -115,6 +117,7 @@ impl Meeting {
             server: nobody().await,
             judge: nobody().await,
             runs: tempfile::tempdir().unwrap(),
+            stall: Duration::from_secs(3600),
             scenario: scenario.to_owned(),
             clients: JoinSet::new(),
         }
@@ -142,7 +145,7 @@ impl Meeting {
         let subject = Subject {
             file: "crowd.toml".to_owned(),
             text: self.scenario.clone(),
-            overrides: plan.as_ref().map(|plan| plan.overrides.clone()).unwrap_or_default(),
+            settings: plan.as_ref().map(|plan| plan.settings.clone()).unwrap_or_default(),
             plan,
             name: "demo".parse().unwrap(),
         };
@@ -159,12 +162,12 @@ impl Meeting {
         let params = subject.scenario(Some(7)).unwrap().params;
         let desk = Desk::open(SocketAddr::from(([127, 0, 0, 1], 0)), &params).await.unwrap();
         self.judge.redirect(Some(&desk.address().to_string()));
-        let url = format!("http://{}", self.server.address);
+        let (url, stall) = (format!("http://{}", self.server.address), self.stall);
         let (tell, verdicts) = mpsc::unbounded_channel();
         let task = tokio::spawn(async move {
             let site = Site::open_within(&url, COORDINATOR, Duration::from_secs(3600)).await?;
             let options = Options {
-                stall: Duration::from_secs(3600),
+                stall,
                 gone: subject.plan.as_ref().map(Plan::gone).unwrap_or_default(),
                 quiet: true,
                 tell: |_| {},
@@ -230,7 +233,7 @@ impl Meeting {
         let mut watch = client(&self.server.address, COORDINATOR).watch(instance, WatchFrom::Start);
         let mut left = count;
         while left > 0 {
-            match watch.next().await.unwrap().expect("it happens before the end") {
+            match watch.try_next().await.unwrap().expect("it happens before the end") {
                 Watched::Event(_, recorded) => left -= usize::from(wanted(&recorded.event)),
                 Watched::Snapshot(_) => {}
             }

@@ -4,7 +4,8 @@
 // Helpers of tests are tests, but clippy cannot tell.
 #![allow(clippy::unwrap_used)]
 
-#[path = "../client_support/mod.rs"]
+#[allow(dead_code, reason = "the tests of the client use the rest")]
+#[path = "../../../client/tests/network/support.rs"]
 mod client_support;
 mod crowd;
 mod losses;

@@ -71,7 +71,7 @@ fn what_is_wrong_with_a_setting_is_told_with_its_flag() {
     let told = files.refused(&["--set", "read_size=2", "--set", "warp_size=7"]);
     assert!(told.contains("--set warp_size=7: warp size p = 7: give 1 to n = 6"), "{told}");
     let told = files.refused(&["--set", "peace=1s"]);
-    assert!(told.contains("--set peace=1s: unknown field `peace`"), "{told}");
+    assert!(told.contains("--set peace=1s: there is no key peace: did you mean pace?"), "{told}");
 }
 
 #[test]

@@ -18,6 +18,7 @@ fn coffee() -> ProcessReport {
         from: vec![value("coffee")],
         ended: ProcessEnd::Decided,
         refusal: None,
+        unanswered: None,
         proposal: None,
         reconnections: 0,
     }

@@ -1,8 +1,11 @@
 //! What is judged when everybody stays.
 
+use std::time::Duration;
+
 use stickycas_loadgen::perturb::Plan;
-use stickycas_model::judge::Outcome;
+use stickycas_model::judge::{Observed, Outcome};
 use stickycas_model::process::ProcessEnd;
+use stickycas_model::types::AccessNumber;
 
 use crate::crowd::{Meeting, SCENARIO, assert_says, assert_verdict};
 
@@ -136,4 +139,28 @@ async fn whom_a_plan_kills_for_good_is_not_waited_for_and_counts_as_faulty() {
     assert_eq!(record.verdict.f, 2);
     assert!(!record.verdict.strong_validity_promised);
     assert_eq!(record.scenario.cast.faulty().len(), 1);
+}
+
+#[tokio::test]
+async fn an_access_that_is_never_answered_breaks_termination() {
+    let scenario = SCENARIO.replace("patience = \"100ms\"", "patience = \"none\"\njoin_timeout = \"100ms\"");
+    let mut meeting = Meeting::new(&scenario).await;
+    meeting.stall = Duration::from_secs(2);
+    let _server = meeting.start_server().await;
+    let mut judge = meeting.start_judge(1).await;
+    meeting.start_all();
+    let (_, record) = judge.next().await;
+    let fifth = record.reports.iter().find(|report| report.process.get() == 5).unwrap();
+    assert_eq!(
+        fifth.unanswered,
+        Some(AccessNumber::FIRST),
+        "it waits for process 6, which stays silent for ever"
+    );
+    assert_eq!(
+        (record.verdict.termination, record.verdict.termination_promised),
+        (Observed::Violated, false)
+    );
+    let answerless = "process 5 has not decided: its access 1 was accepted and never answered";
+    assert!(format!("{:?}", record.verdict).contains(answerless), "{:#?}", record.verdict);
+    assert_verdict(&record, Outcome::Outside);
 }

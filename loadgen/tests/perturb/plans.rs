@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use stickycas_client::cli::run_from;
-use stickycas_client::{Client, Connection, RetryPolicy, Target};
+use stickycas_client::Client;
+use stickycas_client_program::run_from;
 use stickycas_loadgen::perturb::{Perturbed, Plan, Stage, perturb};
 use stickycas_loadgen::run::{COORDINATOR, OwnServer};
 use stickycas_model::judge::Outcome;
@@ -92,13 +92,13 @@ impl Demo {
     }
 
     fn stage(&self) -> Stage {
-        let target = Target::new(self.server.url(), COORDINATOR).unwrap();
+        let client = Client::builder(self.server.url()).principal(COORDINATOR).connect_lazy();
         let folder = |name: &str| self.engine.path(name).to_str().unwrap().to_owned();
         Stage {
             docker: self.engine.docker(),
             compose: Vec::new(),
             project: "demo".to_owned(),
-            client: Client::on(Connection::lazy(target), RetryPolicy::default()),
+            client: client.unwrap(),
             instance: "demo".parse().unwrap(),
             scenario: "four".to_owned(),
             plans_of_judge: folder("plans"),
@@ -278,6 +278,6 @@ fn a_plan_that_is_wrong_is_told_before_anything_is_done() {
     let output = output.unwrap();
     assert_eq!(output.status.code(), Some(3));
     let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains("bad.toml:20: unknown variant `freeze`"), "{told}");
+    assert!(told.contains("bad.toml:20: there is no value freeze: give one of kill"), "{told}");
     assert!(!engine.path("calls").exists());
 }

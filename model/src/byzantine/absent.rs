@@ -1,5 +1,6 @@
 //! Never joins: gathering ends without the process (F5).
 
+use super::conduct::Conduct;
 use super::definition::Definition;
 use super::observations::ObservedProcess;
 use super::parse::{Arguments, StrategyError};
@@ -21,7 +22,9 @@ impl Definition for Absent {
     fn arguments(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
+}
 
+impl Conduct for Absent {
     fn joins(&self) -> bool {
         false
     }

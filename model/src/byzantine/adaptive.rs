@@ -6,9 +6,10 @@
 //! accesses before it stand: a process that has appended does not append again because its new strategy would have
 //! begun with an append.
 
-use super::definition::{AnyStrategy, Definition};
+use super::conduct::Conduct;
+use super::definition::Definition;
 use super::observations::ObservedProcess;
-use super::parse::{Arguments, StrategyError};
+use super::parse::{Arguments, Nested, StrategyError};
 use crate::history::OffenceKind;
 use crate::params::Params;
 use crate::process::{Act, Behaviour, Correct, View};
@@ -24,7 +25,7 @@ pub struct Adaptive<S> {
     pub then: Box<S>,
 }
 
-impl<S: AnyStrategy> Definition for Adaptive<S> {
+impl<S: Nested> Definition for Adaptive<S> {
     const NAME: &'static str = "adaptive";
     const USAGE: &'static str = "adaptive(phase=K, then=S): correct until phase K, from then on S";
 
@@ -36,27 +37,29 @@ impl<S: AnyStrategy> Definition for Adaptive<S> {
     fn arguments(&self) -> Vec<(&'static str, String)> {
         vec![("phase", self.phase.to_string()), ("then", self.then.to_string())]
     }
+}
 
+impl<S: Nested> Conduct for Adaptive<S> {
     fn offences(&self, seed: u64, params: &Params) -> &'static [OffenceKind] {
-        self.then.offences(seed, params)
+        self.then.conduct().offences(seed, params)
     }
 
     fn ends(&self) -> bool {
-        self.then.ends()
+        self.then.conduct().ends()
     }
 
     fn behaviour(&self, me: ProcessId, proposal: &Value, seed: u64) -> Box<dyn Behaviour> {
         Box::new(Adapting {
             from: self.phase,
             correct: Correct::new(proposal.clone()),
-            then: self.then.behaviour(me, proposal, seed),
+            then: self.then.conduct().behaviour(me, proposal, seed),
         })
     }
 
     fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool {
         let correct_accesses = process.executed_before(self.phase);
         process.last_phase() >= Some(self.phase)
-            && self.then.is_shown_by(&process.shown_from(correct_accesses + 1))
+            && self.then.conduct().is_shown_by(&process.shown_from(correct_accesses + 1))
     }
 }
 

@@ -3,11 +3,9 @@
 //! Otherwise it is a correct process, so that it costs nobody patience and commits no offence: to append a wrong
 //! value is none (B2).
 
-use super::definition::Definition;
-use super::observations::ObservedProcess;
-use super::parse::{Arguments, StrategyError, value_text};
-use crate::process::{Behaviour, Correct};
-use crate::types::{ProcessId, Value};
+use super::other_proposal::OtherProposal;
+use super::parse::{Arguments, StrategyError};
+use crate::types::Value;
 
 /// Proposes the common value of the colluding processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +14,7 @@ pub struct Collude {
     pub value: Value,
 }
 
-impl Definition for Collude {
+impl OtherProposal for Collude {
     const NAME: &'static str = "collude";
     const USAGE: &'static str =
         "collude(value=V): appends V in its first access, as all who collude do (case c)";
@@ -25,16 +23,8 @@ impl Definition for Collude {
         Ok(Self { value: given.required("value", Arguments::value)? })
     }
 
-    fn arguments(&self) -> Vec<(&'static str, String)> {
-        vec![("value", value_text(&self.value))]
-    }
-
-    fn behaviour(&self, _: ProcessId, _: &Value, _: u64) -> Box<dyn Behaviour> {
-        Box::new(Correct::new(self.value.clone()))
-    }
-
-    fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool {
-        process.proposed(&self.value)
+    fn value(&self) -> Option<&Value> {
+        Some(&self.value)
     }
 }
 

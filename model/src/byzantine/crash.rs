@@ -1,5 +1,6 @@
 //! Follows Algorithm 1, then stops: the failure that the paper's appendix calls a crash.
 
+use super::conduct::Conduct;
 use super::definition::Definition;
 use super::observations::ObservedProcess;
 use super::parse::{Arguments, StrategyError};
@@ -26,7 +27,9 @@ impl Definition for Crash {
     fn arguments(&self) -> Vec<(&'static str, String)> {
         vec![("access", self.access.to_string())]
     }
+}
 
+impl Conduct for Crash {
     fn behaviour(&self, _: ProcessId, proposal: &Value, _: u64) -> Box<dyn Behaviour> {
         Box::new(Crashing { before: self.access, correct: Correct::new(proposal.clone()) })
     }

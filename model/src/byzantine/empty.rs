@@ -3,6 +3,7 @@
 //! The border refuses them (P3) and files an offence, and no process loses its chance to win. Having nothing else to
 //! append, the process then reads and leaves by the true mode, so that nobody waits for it.
 
+use super::conduct::Conduct;
 use super::definition::Definition;
 use super::observations::ObservedProcess;
 use super::parse::{Arguments, StrategyError};
@@ -26,7 +27,9 @@ impl Definition for Empty {
     fn arguments(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
+}
 
+impl Conduct for Empty {
     fn offences(&self, _: u64, _: &Params) -> &'static [OffenceKind] {
         &[OffenceKind::Malformed]
     }

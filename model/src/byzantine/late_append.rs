@@ -3,6 +3,7 @@
 //! This breaks Algorithm 1 as printed (SPEC section 9). After its append it reads on and leaves by the mode of its
 //! entries, so that nobody waits for it and its append is its only offence.
 
+use super::conduct::Conduct;
 use super::definition::{Definition, read_and_leave};
 use super::observations::ObservedProcess;
 use super::parse::{Arguments, StrategyError, value_text};
@@ -35,7 +36,9 @@ impl Definition for LateAppend {
     fn arguments(&self) -> Vec<(&'static str, String)> {
         vec![("access", self.access.to_string()), ("value", value_text(&self.value))]
     }
+}
 
+impl Conduct for LateAppend {
     fn offences(&self, _: u64, _: &Params) -> &'static [OffenceKind] {
         &[OffenceKind::LateAppend]
     }

@@ -4,6 +4,7 @@
 //! `open` nobody can prove the lie. It deceives no process in either case: a correct process decides from the entries
 //! that it read, never from the reports of others.
 
+use super::conduct::Conduct;
 use super::definition::{Definition, own_value};
 use super::observations::ObservedProcess;
 use super::parse::{Arguments, StrategyError, value_text};
@@ -30,7 +31,9 @@ impl Definition for Liar {
     fn arguments(&self) -> Vec<(&'static str, String)> {
         self.value.iter().map(|value| ("value", value_text(value))).collect()
     }
+}
 
+impl Conduct for Liar {
     fn offences(&self, _: u64, params: &Params) -> &'static [OffenceKind] {
         match params.spec().append_window {
             AppendWindow::FirstAccess => &[OffenceKind::FalseDecision],

@@ -4,11 +4,9 @@
 //! given beforehand: a process that reads first has missed the append window (A2). Whichever value wins, the decision
 //! stays in Vc, as the paper says of this case.
 
-use super::definition::Definition;
-use super::observations::ObservedProcess;
-use super::parse::{Arguments, StrategyError, value_text};
-use crate::process::{Behaviour, Correct};
-use crate::types::{ProcessId, Value};
+use super::other_proposal::OtherProposal;
+use super::parse::{Arguments, StrategyError};
+use crate::types::Value;
 
 /// Proposes a value of correct processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +15,7 @@ pub struct Mimic {
     pub value: Value,
 }
 
-impl Definition for Mimic {
+impl OtherProposal for Mimic {
     const NAME: &'static str = "mimic";
     const USAGE: &'static str =
         "mimic(value=V): appends V, the value that the fewest correct ones propose (case d)";
@@ -26,16 +24,8 @@ impl Definition for Mimic {
         Ok(Self { value: given.required("value", Arguments::value)? })
     }
 
-    fn arguments(&self) -> Vec<(&'static str, String)> {
-        vec![("value", value_text(&self.value))]
-    }
-
-    fn behaviour(&self, _: ProcessId, _: &Value, _: u64) -> Box<dyn Behaviour> {
-        Box::new(Correct::new(self.value.clone()))
-    }
-
-    fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool {
-        process.proposed(&self.value)
+    fn value(&self) -> Option<&Value> {
+        Some(&self.value)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Proof case (e): a mix of the cases (a) to (d). Each process draws the case that it plays.
 
 use super::collude::Collude;
+use super::conduct::Conduct;
 use super::definition::Definition;
 use super::distinct::Distinct;
 use super::empty::Empty;
@@ -22,22 +23,18 @@ pub struct Mixed {
     pub mimic: Value,
 }
 
-/// The case that a process has drawn.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Case {
-    A(Empty),
-    B(Distinct),
-    C(Collude),
-    D(Mimic),
-}
-
 impl Mixed {
-    fn draw(&self, seed: u64) -> Case {
-        match SplitMix64::new(seed).below(4) {
-            0 => Case::A(Empty),
-            1 => Case::B(Distinct { value: None }),
-            2 => Case::C(Collude { value: self.collude.clone() }),
-            _ => Case::D(Mimic { value: self.mimic.clone() }),
+    /// The case that a process with this seed plays, from 0 for case (a).
+    fn drawn(seed: u64) -> u64 {
+        SplitMix64::new(seed).below(4)
+    }
+
+    fn strategy(&self, seed: u64) -> Box<dyn Conduct> {
+        match Self::drawn(seed) {
+            0 => Box::new(Empty),
+            1 => Box::new(Distinct { value: None }),
+            2 => Box::new(Collude { value: self.collude.clone() }),
+            _ => Box::new(Mimic { value: self.mimic.clone() }),
         }
     }
 }
@@ -57,32 +54,19 @@ impl Definition for Mixed {
     fn arguments(&self) -> Vec<(&'static str, String)> {
         vec![("collude", value_text(&self.collude)), ("mimic", value_text(&self.mimic))]
     }
+}
 
+impl Conduct for Mixed {
     fn offences(&self, seed: u64, params: &Params) -> &'static [OffenceKind] {
-        match self.draw(seed) {
-            Case::A(case) => case.offences(seed, params),
-            Case::B(case) => case.offences(seed, params),
-            Case::C(case) => case.offences(seed, params),
-            Case::D(case) => case.offences(seed, params),
-        }
+        self.strategy(seed).offences(seed, params)
     }
 
     fn behaviour(&self, me: ProcessId, proposal: &Value, seed: u64) -> Box<dyn Behaviour> {
-        match self.draw(seed) {
-            Case::A(case) => case.behaviour(me, proposal, seed),
-            Case::B(case) => case.behaviour(me, proposal, seed),
-            Case::C(case) => case.behaviour(me, proposal, seed),
-            Case::D(case) => case.behaviour(me, proposal, seed),
-        }
+        self.strategy(seed).behaviour(me, proposal, seed)
     }
 
     fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool {
-        match self.draw(process.seed) {
-            Case::A(case) => case.is_shown_by(process),
-            Case::B(case) => case.is_shown_by(process),
-            Case::C(case) => case.is_shown_by(process),
-            Case::D(case) => case.is_shown_by(process),
-        }
+        self.strategy(process.seed).is_shown_by(process)
     }
 }
 
@@ -96,19 +80,13 @@ mod tests {
 
     #[test]
     fn a_mix_shows_by_the_case_that_was_drawn_and_by_no_other() {
-        let mixed = Mixed { collude: Value::parse("0").unwrap(), mimic: Value::parse("b").unwrap() };
         let shows = [read(1), append(1, "byzantine-1"), append(1, "0"), append(1, "b")];
         let mut drawn_cases = BTreeSet::new();
         for run_seed in 0..40 {
-            let drawn = match mixed.draw(seed_of(ProcessId::FIRST, run_seed)) {
-                Case::A(_) => 0,
-                Case::B(_) => 1,
-                Case::C(_) => 2,
-                Case::D(_) => 3,
-            };
+            let drawn = Mixed::drawn(seed_of(ProcessId::FIRST, run_seed));
             let fires =
                 |event| fired_in_run("mixed(collude=0, mimic=b)", run_seed, vec![joined(), event]) == 1;
-            for (case, event) in shows.iter().enumerate() {
+            for (case, event) in (0..).zip(&shows) {
                 assert_eq!(fires(event.clone()), case == drawn, "case {case}, seed {run_seed}");
             }
             assert!(!fires(append(1, "a")));

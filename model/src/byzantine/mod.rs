@@ -9,16 +9,19 @@
 //! name, its offences and what shows that it happened, and the client carries it out.
 //!
 //! # How to add a strategy
-//! 1. Write `my_strategy.rs`: a struct that holds the arguments, and its `Definition` (in `definition.rs`): name,
-//!    usage, parsing, offences, whether it ends by itself, behaviour, and what shows in the history that it was at
-//!    work. Its tests make histories from `test_events`.
+//! 1. Write `my_strategy.rs`: a struct that holds the arguments, its `Definition` (in `definition.rs`): name, usage and
+//!    parsing, and its `Conduct` (in `conduct.rs`): offences, whether it ends by itself, behaviour, and what shows in the
+//!    history that it was at work. A strategy that only proposes another value implements `OtherProposal` instead (in
+//!    `other_proposal.rs`). Its tests make histories from `test_events`.
 //! 2. Add the line `my_strategy::MyStrategy,` to the list below.
 //!
 //! The compiler asks for the rest of the definition; the tests of this file, which go through the list, check that
 //! the usage is what is parsed. `rustfmt` does not follow a list in a macro, so `scripts/fix` names these files.
 
+mod conduct;
 mod definition;
 mod observations;
+mod other_proposal;
 mod parse;
 #[cfg(test)]
 mod test_events;
@@ -29,8 +32,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use self::conduct::Conduct;
+use self::definition::Definition;
 pub use self::definition::own_value;
-use self::definition::{AnyStrategy, Definition};
 pub use self::observations::Observations;
 pub(crate) use self::observations::ObservedProcess;
 pub use self::parse::StrategyError;
@@ -145,32 +149,32 @@ impl Strategy {
     /// offence may depend on them.
     #[must_use]
     pub fn offences(&self, seed: u64, params: &Params) -> &'static [OffenceKind] {
-        of_definition!(self, strategy => strategy.offences(seed, params))
+        self.conduct().offences(seed, params)
     }
 
     /// Whether a process with this strategy joins at all.
     #[must_use]
     pub fn joins(&self) -> bool {
-        of_definition!(self, strategy => strategy.joins())
+        self.conduct().joins()
     }
 
     /// Whether the strategy comes to an end by itself, as a correct process does: it reports a decision, or stops. A
     /// run waits for those that do, so that the evidence of their actions is whole.
     #[must_use]
     pub fn ends(&self) -> bool {
-        of_definition!(self, strategy => strategy.ends())
+        self.conduct().ends()
     }
 
     /// The behaviour of process `me`. Where the strategy follows Algorithm 1, it proposes `proposal`; what it draws, it
     /// draws from `seed`.
     #[must_use]
     pub fn behaviour(&self, me: ProcessId, proposal: &Value, seed: u64) -> Box<dyn Behaviour> {
-        of_definition!(self, strategy => strategy.behaviour(me, proposal, seed))
+        self.conduct().behaviour(me, proposal, seed)
     }
 
     /// Whether the history shows that the process carried out the strategy (B3). See [`crate::detection`].
     pub(crate) fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool {
-        of_definition!(self, strategy => strategy.is_shown_by(process))
+        self.conduct().is_shown_by(process)
     }
 }
 
@@ -190,8 +194,8 @@ impl Nested for Strategy {
         Ok(strategy)
     }
 
-    fn joins(&self) -> bool {
-        self.joins()
+    fn conduct(&self) -> &dyn Conduct {
+        of_definition!(self, strategy => strategy)
     }
 }
 
@@ -201,24 +205,6 @@ fn short_form(text: &str, depth: usize) -> Option<Arguments<'_>> {
         let value = text.trim().strip_prefix(registered.name)?.strip_prefix('@')?;
         Some(Arguments::short(registered.name, registered.usage, registered.short_key?, value.trim(), depth))
     })
-}
-
-impl AnyStrategy for Strategy {
-    fn offences(&self, seed: u64, params: &Params) -> &'static [OffenceKind] {
-        self.offences(seed, params)
-    }
-
-    fn ends(&self) -> bool {
-        self.ends()
-    }
-
-    fn behaviour(&self, me: ProcessId, proposal: &Value, seed: u64) -> Box<dyn Behaviour> {
-        self.behaviour(me, proposal, seed)
-    }
-
-    fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool {
-        self.is_shown_by(process)
-    }
 }
 
 impl FromStr for Strategy {

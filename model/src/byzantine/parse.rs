@@ -4,6 +4,9 @@
 //! by anything else. A value that would be mistaken for part of the grammar is written as `0x` and hex digits.
 //! The value of an argument may be a strategy with arguments of its own, to a small depth.
 
+use std::fmt::Display;
+
+use super::conduct::Conduct;
 use crate::types::{AccessNumber, Phase, Value};
 
 /// How deep strategies may stand within each other: enough for any that makes sense, and no text can exhaust
@@ -58,16 +61,17 @@ pub enum StrategyError {
     },
 }
 
-/// A strategy that may be the argument of another one.
-pub(super) trait Nested: Sized {
+/// A strategy that may be the argument of another one. It is a type parameter there, because the registry imports the
+/// files of all strategies.
+pub(super) trait Nested: Display + Sized {
     /// Parses a strategy within which others may stand to this depth.
     ///
     /// # Errors
     /// The text is no such strategy.
     fn parse_within(text: &str, depth: usize) -> Result<Self, StrategyError>;
 
-    /// Whether a process with this strategy joins at all.
-    fn joins(&self) -> bool;
+    /// What a process with this strategy does.
+    fn conduct(&self) -> &dyn Conduct;
 }
 
 /// The names and usages that a text is parsed against.
@@ -155,7 +159,11 @@ impl<'a> Arguments<'a> {
         let depth = self.depth.checked_sub(1);
         let depth = depth.ok_or_else(|| bad("a strategy that is not so deep inside others"))?;
         let strategy = S::parse_within(given, depth)?;
-        if strategy.joins() { Ok(Some(Box::new(strategy))) } else { Err(bad("a strategy that joins")) }
+        if strategy.conduct().joins() {
+            Ok(Some(Box::new(strategy)))
+        } else {
+            Err(bad("a strategy that joins"))
+        }
     }
 
     /// The argument given under this key, if any, as `parse` makes it.

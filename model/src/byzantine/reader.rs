@@ -4,6 +4,7 @@
 //! Under `first_access` it comes too late for that, and its append is an offence (A2, B2); under `open` it is in time.
 //! Then it reads on and leaves by the mode, so that its append is its only offence.
 
+use super::conduct::Conduct;
 use super::definition::{Definition, read_and_leave};
 use super::observations::ObservedProcess;
 use super::parse::{Arguments, StrategyError};
@@ -27,7 +28,9 @@ impl Definition for Reader {
     fn arguments(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
+}
 
+impl Conduct for Reader {
     fn offences(&self, _: u64, _: &Params) -> &'static [OffenceKind] {
         &[OffenceKind::LateAppend]
     }
@@ -61,8 +64,9 @@ enum Progress {
 impl Reading {
     /// The most frequent of the values that it has read, except the mode.
     fn runner_up(&self, view: &View) -> Value {
-        let first = mode(view.counted());
-        let others = view.counted().iter().filter(|value| Some(*value) != first);
+        let counted = view.counted();
+        let first = mode(&counted);
+        let others = counted.iter().filter(|value| Some(*value) != first);
         mode(others).unwrap_or(&self.proposal).clone()
     }
 }

@@ -5,6 +5,7 @@
 //! offence (A2, B2). It stops when a correct process would have read all that it needs, reads the list and leaves by
 //! its mode, so that it costs nobody patience.
 
+use super::conduct::Conduct;
 use super::definition::{Definition, read_and_leave};
 use super::observations::ObservedProcess;
 use super::parse::{Arguments, StrategyError, value_text};
@@ -32,7 +33,9 @@ impl Definition for RepeatAppend {
     fn arguments(&self) -> Vec<(&'static str, String)> {
         self.value.iter().map(|value| ("value", value_text(value))).collect()
     }
+}
 
+impl Conduct for RepeatAppend {
     fn offences(&self, _: u64, _: &Params) -> &'static [OffenceKind] {
         &[OffenceKind::LateAppend]
     }

@@ -1,5 +1,6 @@
 //! Joins, then says nothing: its warp waits for it until its patience is spent (F3).
 
+use super::conduct::Conduct;
 use super::definition::Definition;
 use super::observations::ObservedProcess;
 use super::parse::{Arguments, StrategyError};
@@ -21,7 +22,9 @@ impl Definition for Silent {
     fn arguments(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
+}
 
+impl Conduct for Silent {
     fn ends(&self) -> bool {
         false
     }

@@ -3,9 +3,10 @@
 //! Patience is a total (F3), so the first access takes nearly all of it and the later ones hardly any: a process that
 //! stalls costs the others no more than a silent one, and is always in time.
 
-use super::definition::{AnyStrategy, Definition};
+use super::conduct::Conduct;
+use super::definition::Definition;
 use super::observations::ObservedProcess;
-use super::parse::{Arguments, StrategyError};
+use super::parse::{Arguments, Nested, StrategyError};
 use crate::history::OffenceKind;
 use crate::params::Params;
 use crate::process::{Act, Behaviour, Correct, SendTime, View};
@@ -18,7 +19,7 @@ pub struct Stall<S> {
     pub conduct: Option<Box<S>>,
 }
 
-impl<S: AnyStrategy> Definition for Stall<S> {
+impl<S: Nested> Definition for Stall<S> {
     const NAME: &'static str = "stall";
     const USAGE: &'static str =
         "stall or stall(conduct=S): does what S does, or a correct one, at the last moment";
@@ -30,25 +31,27 @@ impl<S: AnyStrategy> Definition for Stall<S> {
     fn arguments(&self) -> Vec<(&'static str, String)> {
         self.conduct.iter().map(|conduct| ("conduct", conduct.to_string())).collect()
     }
+}
 
+impl<S: Nested> Conduct for Stall<S> {
     fn offences(&self, seed: u64, params: &Params) -> &'static [OffenceKind] {
-        self.conduct.as_ref().map_or(&[], |conduct| conduct.offences(seed, params))
+        self.conduct.as_ref().map_or(&[], |conduct| conduct.conduct().offences(seed, params))
     }
 
     fn ends(&self) -> bool {
-        self.conduct.as_ref().is_none_or(|conduct| conduct.ends())
+        self.conduct.as_ref().is_none_or(|conduct| conduct.conduct().ends())
     }
 
     fn behaviour(&self, me: ProcessId, proposal: &Value, seed: u64) -> Box<dyn Behaviour> {
         Box::new(Stalling(match &self.conduct {
-            Some(conduct) => conduct.behaviour(me, proposal, seed),
+            Some(conduct) => conduct.conduct().behaviour(me, proposal, seed),
             None => Box::new(Correct::new(proposal.clone())),
         }))
     }
 
     fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool {
         process.last_stalled() >= process.from
-            && self.conduct.as_ref().is_none_or(|conduct| conduct.is_shown_by(process))
+            && self.conduct.as_ref().is_none_or(|conduct| conduct.conduct().is_shown_by(process))
     }
 }
 

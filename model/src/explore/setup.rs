@@ -13,8 +13,8 @@ pub enum ScheduleClass {
     Any,
     /// Each warp once a round, in an order that may be another in every round (W1, W2).
     RoundBased,
-    /// In round 1 as [`ScheduleClass::RoundBased`], from then on always in the same order: enough where only the content of
-    /// the list matters, which round 1 decides.
+    /// In round 1 as [`ScheduleClass::RoundBased`], from then on always in the same order: enough where only the
+    /// content of the list matters, which round 1 decides.
     FirstRound,
     /// Each round in ascending order (W1): what a scenario can repeat.
     Ascending,
@@ -40,8 +40,9 @@ pub enum ProcessKind {
     Correct(u8),
 }
 
-/// One search. All that it leaves open is tried: which processes are Byzantine, what the others propose, which warp comes
-/// next, what the Byzantine processes do in each phase, which append is accepted first, and which processes are late.
+/// One search. All that it leaves open is tried: which processes are Byzantine, what the others propose, which warp
+/// comes next, what the Byzantine processes do in each phase, which append is accepted first, and which processes are
+/// late.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
     /// n.
@@ -68,7 +69,8 @@ pub struct Setup {
     pub inside_the_bound: bool,
     /// Disagreement is a violation. If not, it is ignored, and only rules are checked.
     pub agreement: bool,
-    /// Tells apart what validity depends on, so that [`SearchResult::outcomes`](super::SearchResult::outcomes) has all there are.
+    /// Tells apart what validity depends on, so that [`SearchResult::outcomes`](super::SearchResult::outcomes) has
+    /// all there are.
     pub validity: bool,
     /// Treats lists with the same values as equal. Right where only the mode of the sealed list matters.
     pub lists_as_counts: bool,

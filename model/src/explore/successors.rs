@@ -1,5 +1,5 @@
-//! All transitions out of a state: each warp that may come next, each kind of its members, each action of each member, and
-//! each append that may be accepted first.
+//! All transitions out of a state: each warp that may come next, each kind of its members, each action of each
+//! member, and each append that may be accepted first.
 
 use super::search_state::{SearchState, Slot};
 use super::setup::{Adversary, ProcessKind, ScheduleClass, Space};
@@ -44,8 +44,9 @@ pub(super) fn successors(space: &Space, state: &SearchState) -> Vec<Transition> 
     transitions
 }
 
-/// A phase in which no member has an access ready passes only while a member of another warp waits (F4), and that other
-/// warp has the next phase that is executed. So the search does not let a warp pass and have the very next phase.
+/// A phase in which no member has an access ready passes only while a member of another warp waits (F4), and that
+/// other warp has the next phase that is executed. So the search does not let a warp pass and have the very next
+/// phase.
 fn may_come(space: &Space, state: &SearchState, warp: WarpId, passes: bool) -> bool {
     let progress = |warp: WarpId| state.progress[warp.index()];
     if !passes {

@@ -11,8 +11,8 @@ use super::successors::successors;
 use super::transition::Action;
 use crate::params::AppendWindow;
 
-/// All n up to `largest`, all p, r = 1 and r = n, in both windows. Disagreement is no violation, so that the search goes
-/// to its end.
+/// All n up to `largest`, all p, r = 1 and r = n, in both windows. Disagreement is no violation, so that the search
+/// goes to its end.
 fn small(largest: u32) -> Vec<Setup> {
     let mut setups = Vec::new();
     for window in [AppendWindow::FirstAccess, AppendWindow::Open] {

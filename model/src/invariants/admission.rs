@@ -6,7 +6,7 @@ use crate::scheduler::PhaseOrder;
 use crate::types::{AccessNumber, ProcessId, SessionId, Time};
 
 use super::fault::{CheckResult, RuleFault, ensure};
-use super::state::{Invariants, WaitingAccess};
+use super::state::{Invariants, UnansweredAccess};
 
 impl<S: PhaseOrder> Invariants<S> {
     pub(super) fn joined(&mut self, at: Time, process: ProcessId) -> CheckResult {
@@ -59,7 +59,7 @@ impl<S: PhaseOrder> Invariants<S> {
             })?;
         }
         member.accepted = number.get();
-        member.waiting.push_back(WaitingAccess { number, op: op.clone(), at, place: self.accepted });
+        member.waiting.push_back(UnansweredAccess { number, op: op.clone(), at, place: self.accepted });
         self.accepted += 1;
         if member.waiting.len() == 1 {
             let warp = self.params.warp_of(process);

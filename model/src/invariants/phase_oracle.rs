@@ -1,5 +1,5 @@
-//! Which phase may come next (SPEC W1, F3, F4): the members of each warp that are awaited or have an access waiting, and
-//! the phase that is reached.
+//! Which phase may come next (SPEC W1, F3, F4): the members of each warp that are awaited or have an access waiting,
+//! and the phase that is reached.
 
 use crate::params::Params;
 use crate::scheduler::{PhaseOrder, WarpSet};

@@ -12,7 +12,8 @@ use crate::types::{AccessNumber, Phase, ProcessId, SessionId, Time, Value, WarpI
 
 /// A streaming check of one instance's history. See the module.
 ///
-/// After the first [`BrokenRule`](super::BrokenRule) its state is undefined: its findings on later events mean nothing.
+/// After the first [`BrokenRule`](super::BrokenRule) its state is undefined: its findings on later events mean
+/// nothing.
 #[derive(Clone, Debug)]
 pub struct Invariants<S = CachedSchedule> {
     pub(super) params: Arc<Params>,
@@ -62,11 +63,11 @@ pub(super) struct MemberState {
     pub(super) session: Option<SessionId>,
     /// Accesses accepted of it, which is the number of the last one (F8).
     pub(super) accepted: u64,
-    pub(super) waiting: VecDeque<WaitingAccess>,
+    pub(super) waiting: VecDeque<UnansweredAccess>,
     /// Whether it stands in its warp's queue.
     pub(super) queued: bool,
     /// The access that the step executes and that is not answered yet.
-    pub(super) executing: Option<WaitingAccess>,
+    pub(super) executing: Option<UnansweredAccess>,
     pub(super) executed_in: Option<Phase>,
 }
 
@@ -78,7 +79,7 @@ impl MemberState {
 
 /// An access that was accepted and not answered.
 #[derive(Clone, Debug)]
-pub(super) struct WaitingAccess {
+pub(super) struct UnansweredAccess {
     pub(super) number: AccessNumber,
     pub(super) op: Op,
     /// When it was accepted.

@@ -6,7 +6,7 @@ use crate::scheduler::{PhaseOrder, arbiter_hash};
 use crate::types::{AccessNumber, Phase, Position, ProcessId, Time, Value, WarpId};
 
 use super::fault::{CheckResult, RuleFault, ensure};
-use super::state::{ExecutedStep, Invariants, WaitingAccess};
+use super::state::{ExecutedStep, Invariants, UnansweredAccess};
 
 impl<S: PhaseOrder> Invariants<S> {
     pub(super) fn stepped(&mut self, at: Time, phase: Phase, warp: WarpId, length: u32) -> CheckResult {
@@ -109,7 +109,7 @@ impl<S: PhaseOrder> Invariants<S> {
     /// The winner among the appends of a phase, and its value (A4).
     fn winner(&self, phase: Phase, executed: &[ProcessId]) -> Option<(ProcessId, Value)> {
         let append = |process: ProcessId| match &self.members[process.index()].executing {
-            Some(WaitingAccess { op: Op::Append(value), place, .. }) => Some((process, value, *place)),
+            Some(UnansweredAccess { op: Op::Append(value), place, .. }) => Some((process, value, *place)),
             _ => None,
         };
         let rank = |process: ProcessId, place: u64| match self.params.spec().arbiter {

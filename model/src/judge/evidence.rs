@@ -17,11 +17,11 @@ pub(super) struct Evidence {
     params: Arc<Params>,
     /// The first rule that the history breaks.
     pub(super) broken: Option<BrokenRule>,
-    pub(super) list: Vec<Entry>,
+    pub(super) list: Vec<AppendedValue>,
     pub(super) sealed: bool,
     /// The last phase that was executed.
     last: Option<Phase>,
-    seen: Vec<Seen>,
+    seen: Vec<ProcessEvidence>,
     /// Which warps had a phase in the last round, up to the last phase.
     in_last_round: Vec<bool>,
     pub(super) blame: BTreeMap<ProcessId, BTreeMap<OffenceKind, u64>>,
@@ -31,14 +31,14 @@ pub(super) struct Evidence {
 
 /// An entry of the list and the process that appended it.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct AppendedValue {
     pub(super) value: Value,
     pub(super) process: ProcessId,
 }
 
 /// The evidence of one process.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct ProcessEvidence {
     pub(super) joined: bool,
     /// The decision on record.
     pub(super) decided: Option<Value>,
@@ -62,7 +62,7 @@ pub(super) struct Seen {
     pub(super) reads_lost: u64,
 }
 
-impl Seen {
+impl ProcessEvidence {
     /// Whether an access of it waits, and not only to be withdrawn because the process has left.
     fn waits(&self) -> bool {
         self.decided.is_none() && self.acts()
@@ -90,10 +90,10 @@ impl Evidence {
         *self = Self::within(params, std::mem::take(&mut self.list), std::mem::take(&mut self.seen));
     }
 
-    fn within(params: &Arc<Params>, mut list: Vec<Entry>, mut seen: Vec<Seen>) -> Self {
+    fn within(params: &Arc<Params>, mut list: Vec<AppendedValue>, mut seen: Vec<ProcessEvidence>) -> Self {
         list.clear();
         seen.clear();
-        seen.resize(params.processes() as usize, Seen::default());
+        seen.resize(params.processes() as usize, ProcessEvidence::default());
         Self {
             params: Arc::clone(params),
             broken: None,
@@ -133,12 +133,12 @@ impl Evidence {
     }
 
     /// The evidence of a process.
-    pub(super) fn of(&self, process: ProcessId) -> &Seen {
+    pub(super) fn of(&self, process: ProcessId) -> &ProcessEvidence {
         &self.seen[process.index()]
     }
 
     /// Every process, in order.
-    pub(super) fn processes(&self) -> impl Iterator<Item = (ProcessId, &Seen)> {
+    pub(super) fn processes(&self) -> impl Iterator<Item = (ProcessId, &ProcessEvidence)> {
         ProcessId::all(self.params.processes()).zip(&self.seen)
     }
 
@@ -176,10 +176,10 @@ impl Evidence {
         let warps = u64::from(self.params.warps());
         let mut had_phase = vec![false; self.params.warps() as usize];
         if let Some(last) = self.last {
-            let mut calendar = CachedSchedule::new(Schedule::new(&self.params));
+            let mut schedule = CachedSchedule::new(Schedule::new(&self.params));
             let first = (self.round(last) - 1) * warps + 1;
             for phase in (first..=last.get()).filter_map(Phase::new) {
-                had_phase[calendar.warp_of(phase).index()] = true;
+                had_phase[schedule.warp_of(phase).index()] = true;
             }
         }
         had_phase
@@ -206,7 +206,7 @@ impl Evidence {
                 }
             }
             Event::Added { value, process, .. } => {
-                self.list.push(Entry { value: value.clone(), process: *process });
+                self.list.push(AppendedValue { value: value.clone(), process: *process });
             }
             Event::Answered { process, phase, answer, .. } => {
                 let first_round = self.round(*phase) == 1;
@@ -239,14 +239,14 @@ impl Evidence {
     }
 
     /// Changes the evidence of a process; a broken history may name one that does not exist.
-    fn change(&mut self, process: ProcessId, change: impl FnOnce(&mut Seen)) {
+    fn change(&mut self, process: ProcessId, change: impl FnOnce(&mut ProcessEvidence)) {
         if let Some(seen) = self.seen.get_mut(process.index()) {
             change(seen);
         }
     }
 }
 
-impl Seen {
+impl ProcessEvidence {
     /// A session opens. Another incarnation, or an unknown one, is another life: it has lost the entries that were
     /// read before.
     fn begin_life(&mut self, incarnation: u64) {

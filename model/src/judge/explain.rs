@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 use super::analysis::Analysis;
 use super::case::Case;
 use super::evidence::Evidence;
-use super::judging::judge;
 use super::properties::{self, PropertyFinding};
 use super::rules;
 use super::table::SortedSet;
 use super::value_counts::ValueCounts;
 use super::verdict::{Decision, Observed, Property, Verdict};
+use super::verdict_builder::judge;
 use crate::access::{Answer, AppendAnswer};
 use crate::history::{Event, Recorded};
 use crate::types::{Phase, Position, ProcessId, Value, WarpId};
@@ -192,10 +192,14 @@ fn first_shown(case: &Case<'_>, run: &Analysis<'_>, finding: &PropertyFinding) -
             let says = format!("process {first} decided {one}, and process {process} decides {another}");
             Some((told(*process), says))
         }),
-        Property::Termination => deciders
-            .iter()
-            .find(|(_, decision)| decision.phase.is_some_and(|phase| phase > decision.bound))
-            .and_then(|&(process, _)| Some((told(process), finding.witness.first()?.clone()))),
+        Property::Termination => {
+            // Only a decision that came too late has an event. A process that has not decided has none.
+            let late = |(process, says): (ProcessId, String)| {
+                run.decisions.get(process).map(|_| (told(process), says))
+            };
+            let broke = properties::termination(case, run).into_iter().filter_map(late);
+            broke.min_by_key(|(event, _)| event.unwrap_or(usize::MAX))
+        }
         Property::WeakValidity => stray(&properties::proposed(case, run), "no process"),
         Property::CommonValidity | Property::StrongValidity => stray(&run.proposals, "no correct process"),
     };

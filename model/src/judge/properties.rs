@@ -67,7 +67,7 @@ pub(super) fn observe(case: &Case<'_>, run: &Analysis<'_>) -> [(Property, Observ
 fn witness(case: &Case<'_>, run: &Analysis<'_>, property: Property) -> Vec<String> {
     match property {
         Property::Agreement => who_decided_what(run, &run.deciders()),
-        Property::Termination => termination(case, run),
+        Property::Termination => termination(case, run).into_iter().map(|(_, says)| says).collect(),
         Property::WeakValidity => outside_of(run, &proposed(case, run), "no process"),
         Property::CommonValidity | Property::StrongValidity => {
             outside_of(run, &run.proposals, "no correct process")
@@ -82,7 +82,8 @@ fn agreement_promised(case: &Case<'_>) -> Result<(), Premise> {
     }
 }
 
-/// Promised if some correct process was punctual, and patience is finite or every process acts or leaves (V1).
+/// Promised if some correct process was punctual, and patience is finite or every process acts or leaves (V1). A process
+/// whose first phase never came, although an access of it was waiting, has not missed that phase: it is punctual.
 fn termination_promised(case: &Case<'_>, run: &Analysis<'_>) -> Result<(), Premise> {
     if case.params.spec().patience == Patience::Endless {
         let stays =
@@ -91,7 +92,10 @@ fn termination_promised(case: &Case<'_>, run: &Analysis<'_>) -> Result<(), Premi
             return Err(Premise::EveryoneActs { process });
         }
     }
-    if !run.correct.iter().any(|&process| run.evidence.of(process).punctual) {
+    let waits_for_first_phase =
+        |process: ProcessId| !run.late.contains(&process) && run.evidence.of(process).acts();
+    let punctual = |&process: &ProcessId| run.evidence.of(process).punctual || waits_for_first_phase(process);
+    if !run.correct.iter().any(punctual) {
         return Err(Premise::PunctualProcess);
     }
     Ok(())
@@ -142,7 +146,8 @@ fn overdue(case: &Case<'_>, run: &Analysis<'_>, process: ProcessId) -> Option<Ov
     (seen.executed > needed).then_some(Overdue::Never)
 }
 
-fn termination(case: &Case<'_>, run: &Analysis<'_>) -> Vec<String> {
+/// The correct processes that broke termination, each with a sentence that says how.
+pub(super) fn termination(case: &Case<'_>, run: &Analysis<'_>) -> Vec<(ProcessId, String)> {
     let says = |process: ProcessId| match overdue(case, run, process)? {
         Overdue::Late(phase) => {
             let Decision { bound, missed, .. } = run.decisions.get(process)?;
@@ -160,12 +165,13 @@ fn termination(case: &Case<'_>, run: &Analysis<'_>) -> Vec<String> {
             Some(format!("process {process} had {executed} accesses executed and has not decided"))
         }
     };
-    let overdue: Vec<String> = run.correct.iter().copied().filter_map(says).collect();
+    let overdue: Vec<(ProcessId, String)> =
+        run.correct.iter().filter_map(|&process| Some((process, says(process)?))).collect();
     if !overdue.is_empty() {
         return overdue;
     }
-    let undecided = run.correct.iter().filter(|process| !run.decisions.contains(**process));
-    undecided.map(|process| format!("process {process} has not decided")).collect()
+    let undecided = run.correct.iter().copied().filter(|process| !run.decisions.contains(*process));
+    undecided.map(|process| (process, format!("process {process} has not decided"))).collect()
 }
 
 /// V: the values that any process proposed or appended.

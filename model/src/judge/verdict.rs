@@ -10,7 +10,11 @@ use crate::history::OffenceKind;
 use crate::types::{Phase, ProcessId, Seed, Value};
 
 /// Version of the form of a verdict. Raised when a field changes its meaning or goes away.
-pub const VERDICT_VERSION: u32 = 1;
+///
+/// - 1: termination was `held` if no correct process was seen to be overdue, also where one had not decided.
+/// - 2: termination is `unknown` there, or `violated` (V1); a process that waits for a first phase that never came is
+///   punctual, so that more runs promise termination.
+pub const VERDICT_VERSION: u32 = 2;
 
 /// What a run shows as a whole (V4). The first of violation, outside, unknown and valid that applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -26,7 +26,7 @@ struct RingNode {
     next: u32,
 }
 
-/// The accesses. At most as many as the pipelines of all members open_phase.
+/// The accesses. At most as many as the pipelines of all members hold.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AccessQueues {
     places: Vec<RingNode>,

@@ -1,7 +1,7 @@
 //! Which accesses are accepted, answered at once, or refused (SPEC F7, F8, F10).
 
 use crate::access::{Access, Op, Refusal};
-use crate::history::{Event, OffenceKind};
+use crate::history::{Event, Offence, OffenceKind};
 use crate::scheduler::PhaseOrder;
 use crate::types::{AccessNumber, ProcessId, Time};
 
@@ -83,7 +83,11 @@ impl<S: PhaseOrder> Machine<S> {
         let limit = self.params.spec().pipeline;
         if u32::from(member.waiting()) >= limit {
             let detail = format!("more than {limit} accesses waiting");
-            self.accuse(access.process, OffenceKind::QuotaExceeded, Some(access.number), detail, events);
+            let kind = OffenceKind::QuotaExceeded;
+            self.file(
+                Offence { process: access.process, kind, number: Some(access.number), phase: None, detail },
+                events,
+            );
             return Err(Refusal::TooManyWaiting(limit));
         }
         if access.no_wait {
@@ -102,7 +106,8 @@ impl<S: PhaseOrder> Machine<S> {
         if number > expected {
             if session.is_some() && !was_refused {
                 let detail = format!("access number {number} skips ahead of {expected}");
-                self.accuse(process, OffenceKind::Malformed, Some(number), detail, events);
+                let kind = OffenceKind::Malformed;
+                self.file(Offence { process, kind, number: Some(number), phase: None, detail }, events);
             }
             return Refusal::OutOfOrder { given: number, expected };
         }
@@ -110,7 +115,8 @@ impl<S: PhaseOrder> Machine<S> {
             Lookup::OtherContent(first) => {
                 if session.is_some() && first.get() == session {
                     let detail = format!("access {number} was another one first; now {}", describe(op));
-                    self.accuse(process, OffenceKind::OtherContent, Some(number), detail, events);
+                    let kind = OffenceKind::OtherContent;
+                    self.file(Offence { process, kind, number: Some(number), phase: None, detail }, events);
                 }
                 Refusal::OtherContent(number)
             }
@@ -158,7 +164,8 @@ impl<S: PhaseOrder> Machine<S> {
                 push_event(events, || Event::Accepted { process, number, session, op: Op::Append(value) });
                 if number > AccessNumber::FIRST {
                     let detail = format!("append with access number {number}: {}", describe(op));
-                    self.accuse(process, OffenceKind::LateAppend, Some(number), detail, events);
+                    let kind = OffenceKind::LateAppend;
+                    self.file(Offence { process, kind, number: Some(number), phase: None, detail }, events);
                 }
             }
         }

@@ -26,8 +26,8 @@ pub enum Input {
         /// Its decision.
         value: Value,
     },
-    /// The server refused a message before it reached the machine, and that counts as an offence (B2). The machine adds
-    /// the phase.
+    /// The server refused a message before it reached the machine, and that counts as an offence (B2). The machine
+    /// adds the phase.
     Offence(Offence),
     /// The creator closes the instance (F10).
     Close,
@@ -164,8 +164,8 @@ impl<S: PhaseOrder> Machine<S> {
         decided
     }
 
-    /// Files an offence of a message that the server refused before it reached the machine (B2), under the phase that is
-    /// open or next.
+    /// Files an offence of a message that the server refused before it reached the machine (B2), under the phase that
+    /// is open or next.
     ///
     /// # Panics
     /// If the parameters do not have the offence's process.

@@ -1,7 +1,7 @@
-//! How processes join, open sessions and leave, and how the creator closes the instance (SPEC F5, F8e, F8f, F10).
+//! How processes open sessions and leave, and how the creator closes the instance (SPEC F8e, F8f, F10).
 
 use crate::access::Refusal;
-use crate::history::{Event, OffenceKind};
+use crate::history::{Event, Offence, OffenceKind};
 use crate::params::AppendWindow;
 use crate::scheduler::PhaseOrder;
 use crate::types::{ProcessId, SessionId, Time, Value};
@@ -28,6 +28,15 @@ impl<S: PhaseOrder> Machine<S> {
             append: cold.append.map(|phase| (phase, self.append_answer(process, phase))),
             decided: self.decision(process).cloned(),
         }
+    }
+
+    /// The newest session of a process; `None` before its first.
+    ///
+    /// # Panics
+    /// If the parameters do not have this process.
+    #[must_use]
+    pub fn session(&self, process: ProcessId) -> Option<SessionId> {
+        self.members[process.index()].session.get()
     }
 
     /// The decision of a process, if it has decided.
@@ -58,22 +67,6 @@ impl<S: PhaseOrder> Machine<S> {
         Ok(Welcome { session, next, waiting, append, decided })
     }
 
-    /// A process joins, unless it has; the first join starts the join timeout (F5).
-    pub(super) fn join(&mut self, now: Time, process: ProcessId, events: &mut Vec<Event>) {
-        if !self.members[process.index()].has_joined() {
-            self.join_now(now, process, events);
-        }
-    }
-
-    fn join_now(&mut self, now: Time, process: ProcessId, events: &mut Vec<Event>) {
-        self.members[process.index()].join();
-        self.joined += 1;
-        push_event(events, || Event::Joined { process });
-        if self.state == State::Gathering && self.join_deadline.is_none() {
-            self.join_deadline = Some(now.after(self.params.spec().join_timeout));
-        }
-    }
-
     /// A process reports its decision and leaves (F10, D3).
     pub(super) fn leave(
         &mut self,
@@ -87,7 +80,8 @@ impl<S: PhaseOrder> Machine<S> {
                 return Ok(());
             }
             let detail = format!("decided {} first, now {}", brief(first), brief(&value));
-            self.accuse(process, OffenceKind::SecondDecision, None, detail, events);
+            let kind = OffenceKind::SecondDecision;
+            self.file(Offence { process, kind, number: None, phase: None, detail }, events);
             return Err(self.refuse(process, None, Refusal::OtherDecision, events));
         }
         if self.state == State::Closed {

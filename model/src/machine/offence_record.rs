@@ -1,7 +1,7 @@
 //! How often processes were refused and accused, and how much of that becomes events (SPEC B2).
 //!
-//! Offences and refusals are free to provoke, so each process has a bounded share of the history. Above the bound they
-//! are counted and no longer recorded one by one.
+//! Offences and refusals are free to provoke, so each process has a bounded share of the history. Above the bound
+//! they are counted and no longer recorded one by one.
 
 use std::collections::BTreeMap;
 

@@ -24,17 +24,6 @@ impl<S: PhaseOrder> Machine<S> {
         refusal
     }
 
-    pub(super) fn accuse(
-        &mut self,
-        process: ProcessId,
-        kind: OffenceKind,
-        number: Option<AccessNumber>,
-        detail: String,
-        events: &mut Vec<Event>,
-    ) {
-        self.file(Offence { process, kind, number, phase: None, detail }, events);
-    }
-
     /// Files an offence under the phase that is open or next.
     pub(super) fn file(&mut self, offence: Offence, events: &mut Vec<Event>) {
         let phase = (self.state != State::Gathering).then_some(self.phase);
@@ -54,7 +43,8 @@ impl<S: PhaseOrder> Machine<S> {
         if report != mode {
             let say = |value: Option<&Value>| value.map_or("nothing".to_owned(), brief);
             let detail = format!("reports {}, the sealed list decides {}", say(report), say(mode));
-            self.accuse(process, OffenceKind::FalseDecision, None, detail, events);
+            let kind = OffenceKind::FalseDecision;
+            self.file(Offence { process, kind, number: None, phase: None, detail }, events);
         }
     }
 }
@@ -66,7 +56,8 @@ pub(super) fn describe(op: &Op) -> String {
     }
 }
 
-/// A value as an offence quotes it, cut short: the record of misbehaviour must not grow with the values that are sent.
+/// A value as an offence quotes it, cut short: the record of misbehaviour must not grow with the values that are
+/// sent.
 pub(super) fn brief(value: &Value) -> String {
     const LONGEST: usize = 64;
     let text = value.to_string();

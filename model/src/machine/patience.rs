@@ -8,8 +8,8 @@ use super::member;
 use super::state::Machine;
 
 impl<S: PhaseOrder> Machine<S> {
-    /// Nothing waits any more while a phase is open: it closes again without a step, and the patience that it has cost so
-    /// far is spent (F4).
+    /// No access waits any more while a phase is open: the phase closes again without a step, and the patience that
+    /// it has cost so far is spent (F4).
     pub(super) fn stand_still(&mut self, now: Time, events: &mut Vec<Event>) {
         let Some(open_phase) = self.open_phase.take() else { return };
         let held = now.nanos_since(open_phase.since);
@@ -35,7 +35,7 @@ impl<S: PhaseOrder> Machine<S> {
         }
     }
 
-    /// The timer of an open phase fired: whose patience was shorter is not awaited any more.
+    /// The timer of an open phase fired: missing members whose patience is spent are not awaited any more.
     pub(super) fn spend_patience(&mut self, held: u64, inclusive: bool, events: &mut Vec<Event>) {
         let (mut least, mut least_missing) = (member::ENDLESS, member::ENDLESS);
         for process in self.params.members(self.warp) {
@@ -54,7 +54,7 @@ impl<S: PhaseOrder> Machine<S> {
         }
     }
 
-    /// Awaits a process no more: its patience is spent, or it has not joined in time (F3, F5).
+    /// The process is not awaited any more: its patience is spent, or it has not joined in time (F3, F5).
     pub(super) fn give_up_on(&mut self, process: ProcessId, events: &mut Vec<Event>) {
         let member = &mut self.members[process.index()];
         if !member.is_awaited() {

@@ -1,8 +1,8 @@
-//! How phases open, wait and pass: gathering, pace, jumps (SPEC F4, F5, F9).
+//! How phases open, wait and pass: pace and jumps (SPEC F4, F9).
 
 use crate::history::Event;
 use crate::scheduler::PhaseOrder;
-use crate::types::{Phase, ProcessId, Time, WarpId};
+use crate::types::{Phase, Time, WarpId};
 
 use super::patience::wake;
 use super::state::{Machine, OpenPhase, State};
@@ -32,7 +32,7 @@ impl<S: PhaseOrder> Machine<S> {
 
     /// Opens, passes over and executes phases as long as anything may go on.
     pub(super) fn advance(&mut self, now: Time, events: &mut Vec<Event>) {
-        if self.state == State::Gathering && self.joined == self.params.processes() {
+        if self.state == State::Gathering && self.all_have_joined() {
             self.end_gathering(events);
         }
         if self.state != State::Running {
@@ -56,23 +56,9 @@ impl<S: PhaseOrder> Machine<S> {
         self.stand_still(now, events);
     }
 
-    /// Ends gathering: phase 1 may open, and a process that has not joined is not awaited (F5).
-    fn end_gathering(&mut self, events: &mut Vec<Event>) {
-        self.state = State::Running;
-        self.join_deadline = None;
-        events.push(Event::GatheringEnded { joined: self.joined });
-        if self.joined < self.params.processes() {
-            for process in ProcessId::all(self.params.processes()) {
-                if !self.members[process.index()].has_joined() {
-                    self.give_up_on(process, events);
-                }
-            }
-        }
-    }
-
-    /// Opens the next phase, unless the pace forbids it yet (F9); an access must be waiting somewhere. The dead phases
-    /// before it pass now, at the moment when it may open, and not earlier (F4, F9): a warp in which an access has
-    /// come meanwhile still has its phase.
+    /// Opens the next phase, unless the pace forbids it yet (F9); an access must be waiting somewhere. The dead
+    /// phases before it pass now, at the moment when it may open, and not earlier (F4, F9): a warp in which an access
+    /// has come meanwhile still has its phase.
     fn open(&mut self, now: Time, events: &mut Vec<Event>) -> bool {
         if now < self.opens_at() {
             return false;

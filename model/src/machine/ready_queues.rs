@@ -5,8 +5,9 @@ use crate::types::{ProcessId, WarpId};
 
 use super::warp::WarpTally;
 
-/// For each warp the members with an access waiting, in the order in which they became ready; the queues of all warps lie
-/// side by side. A member is in the queue of its warp at most once, so each queue has room for its members and no more.
+/// For each warp the members with an access waiting, in the order in which they became ready; the queues of all warps
+/// lie side by side. A member is in the queue of its warp at most once, so each queue has room for its members and no
+/// more.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReadyQueues(Vec<ProcessId>);
 

@@ -14,8 +14,8 @@ impl Machine<ScriptedSchedule> {
         Self::with_order(params, schedule)
     }
 
-    /// Schedules this warp for the first phase that has none. Every phase must be scheduled before it can open, which is
-    /// before anything waits.
+    /// Schedules this warp for the first phase that has none. Every phase must be scheduled before it can open, which
+    /// is before anything waits.
     pub(crate) fn schedule_next(&mut self, warp: WarpId) {
         self.schedule.push(warp);
         self.go_to(self.phase);

@@ -202,8 +202,8 @@ impl<S: PhaseOrder> Machine<S> {
         &self.list
     }
 
-    /// The list for a reader that goes on reading while the machine goes on: entries never change (A3), so the entries of
-    /// an answer can be read long after its phase, without the machine.
+    /// The list for a reader that goes on reading while the machine goes on: entries never change (A3), so the
+    /// entries of an answer can be read long after its phase, without the machine.
     #[must_use]
     pub fn shared_list(&self) -> &Arc<StickyCas<Entry>> {
         self.list.share()

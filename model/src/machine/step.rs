@@ -78,8 +78,8 @@ impl<S: PhaseOrder> Machine<S> {
         self.step_buffers = step_buffers;
     }
 
-    /// Removes the first waiting access of each member in the ready queue of the open phase's warp, in order. A member with
-    /// another access stays in the queue.
+    /// Removes the first waiting access of each member in the ready queue of the open phase's warp, in order. A
+    /// member with another access stays in the queue.
     #[inline]
     fn pop_first_of_each(&mut self, mut take: impl FnMut(&mut Self, ProcessId, DueAccess)) {
         let warp = self.warp.index();

@@ -12,14 +12,15 @@ pub(super) struct WarpTally {
     pub(super) missing: u32,
     /// Members with an access waiting.
     pub(super) ready: u32,
-    /// Members in the warp's ready queue. A member that left stays there until the next step; `ready` does not count it.
+    /// Members in the warp's ready queue. A member that left stays there until the next step; `ready` does not count
+    /// it.
     pub(super) queued: u32,
     /// Whether the first access of some member in the ready queue may be an append.
     pub(super) appends: bool,
 }
 
 impl WarpTally {
-    /// A warp of so many members, all awaited, of whom nothing waits.
+    /// A warp of so many members, all awaited, without a waiting access.
     pub(super) fn new(size: u32, patience: u64) -> Self {
         Self { least_patience: patience, awaited: size, missing: size, ..Self::default() }
     }

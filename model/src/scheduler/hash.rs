@@ -1,6 +1,6 @@
-//! The numbers that an instance draws, for the shuffled order and the uniform arbiter: SplitMix64 (Steele, Lea, Flood:
-//! "Fast splittable pseudorandom number generators"), started from the seed. A few lines in any language with 64-bit
-//! integers. The draws are fair and not secret: with the seed everything can be computed (W4).
+//! The numbers that an instance draws, for the shuffled order and the uniform arbiter: SplitMix64 (Steele, Lea,
+//! Flood: "Fast splittable pseudorandom number generators"), started from the seed. A few lines in any language with
+//! 64-bit integers. The draws are fair and not secret: with the seed everything can be computed (W4).
 //!
 //! All arithmetic is modulo 2^64.
 

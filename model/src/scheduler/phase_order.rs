@@ -3,8 +3,8 @@
 use super::warp_set::WarpSet;
 use crate::types::{Phase, WarpId};
 
-/// An order of phases, as [`Machine`](crate::machine::Machine) goes through it. Instances have a [`CachedSchedule`], which
-/// is the default everywhere; only the exhaustive search of [`crate::explore`] has another.
+/// An order of phases, as [`Machine`](crate::machine::Machine) goes through it. Instances have a [`CachedSchedule`],
+/// which is the default everywhere; only the exhaustive search of [`crate::explore`] has another.
 ///
 /// [`CachedSchedule`]: super::CachedSchedule
 pub trait PhaseOrder {

@@ -4,11 +4,11 @@ use super::hash::{Purpose, stream};
 use crate::params::{Order, Params};
 use crate::types::{Phase, Round, Seed, WarpId};
 
-/// The schedule of one instance (W4). It holds no state: for the shuffled order each call costs O(W). To go through the
-/// phases one after another take a [`CachedSchedule`](super::CachedSchedule).
+/// The schedule of one instance (W4). It holds no state: for the shuffled order each call costs O(W). To go through
+/// the phases one after another take a [`CachedSchedule`](super::CachedSchedule).
 ///
-/// Every warp that is given to it must be one of the W, such as those that [`Params::warp_of`] returns; it may panic on
-/// others.
+/// Every warp that is given to it must be one of the W, such as those that [`Params::warp_of`] returns; it may panic
+/// on others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Schedule {
     pub(super) order: Order,

@@ -1,8 +1,8 @@
 //! A recorded history, run again: whether a machine, given the same inputs at the same times, does what the
 //! record says.
 //!
-//! The inputs are in the record as they were accepted: sessions, accesses, decisions, the close, and the
-//! offences that the server filed before the machine. All other events happened by time alone, and a tick at their time
+//! The inputs are in the record as they were accepted: sessions, accesses, decisions, the close, and the offences
+//! that the server filed before the machine. All other events happened by time alone, and a tick at their time
 //! reproduces them.
 //!
 //! A refused input changes nothing and is not recorded in full, so it is not repeated: [`Event::Refused`] is
@@ -68,8 +68,8 @@ pub fn replay(params: &Arc<Params>, events: &[Recorded]) -> Result<Machine, Diff
     Ok(machine)
 }
 
-/// With a pace, phases open by time alone, without an event: ticks at each deadline before `until`, as long as the tick
-/// causes no event, since the record has none there.
+/// With a pace, phases open by time alone, without an event: ticks at each deadline before `until`, as long as the
+/// tick causes no event, since the record has none there.
 fn open_silently(machine: &mut Machine, until: Time) {
     if machine.params().spec().pace.is_zero() {
         return;

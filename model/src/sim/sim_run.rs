@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::plan::SimPlan;
-use crate::access::{Access, Answer};
+use crate::access::{Access, Answer, ReadAnswer};
 use crate::cast::Latecomers;
 use crate::history::{Event, Offence, OffenceKind};
 use crate::machine::{Admission, Entry, Machine};
@@ -24,8 +24,8 @@ fn budget(params: &Params) -> u64 {
     16 * u64::from(params.processes()) * (u64::from(params.reads()) + 8)
 }
 
-/// A message on its way to the machine. Its content stays in the player until it arrives: a copy of a content waits for
-/// the copy before it to reach memory.
+/// A message on its way to the machine. Its content stays in the player until it arrives: a copy of a content waits
+/// for the copy before it to reach memory.
 #[derive(Clone, Copy)]
 enum Message {
     Hello,
@@ -49,6 +49,8 @@ pub(super) struct SimRun {
     /// The messages that are sent at the last moment. At most one per process.
     delayed: Vec<(ProcessId, Message)>,
     events: Vec<Event>,
+    /// The values of the list as far as they have been read. The processes share it.
+    read: Arc<Vec<Value>>,
 }
 
 /// A process that joins.
@@ -72,6 +74,7 @@ impl SimRun {
             ready: Vec::new(),
             delayed: Vec::new(),
             events: Vec::new(),
+            read: Arc::default(),
         }
     }
 
@@ -86,6 +89,11 @@ impl SimRun {
                 Some((behaviour, ends)) => self.add_process(process, &plan.params, behaviour, ends),
                 None => self.add_none(process),
             }
+        }
+        // Only now do the processes of the run before hold nothing of it.
+        match Arc::get_mut(&mut self.read) {
+            Some(read) => read.clear(),
+            None => self.read = Arc::default(),
         }
     }
 
@@ -145,12 +153,8 @@ impl SimRun {
 
     /// Writes the reports of the processes that joined, in order, over those in `reports`.
     pub(super) fn report(&self, reports: &mut Vec<Report>) {
-        let mut players = self.processes.iter().flatten().map(|own| &own.player);
-        reports.truncate(players.clone().count());
-        for (report, player) in reports.iter_mut().zip(&mut players) {
-            *report = player.report_within(std::mem::take(&mut report.from));
-        }
-        reports.extend(players.map(Player::report));
+        reports.clear();
+        reports.extend(self.processes.iter().flatten().map(|own| own.player.report()));
     }
 
     /// The list.
@@ -183,8 +187,8 @@ impl SimRun {
         true
     }
 
-    /// Delayed messages of processes whose patience would be spent at the deadline are sent one nanosecond before it. False
-    /// if there are none.
+    /// Delayed messages of processes whose patience would be spent at the deadline are sent one nanosecond before it.
+    /// False if there are none.
     fn release_before(&mut self, deadline: Time) -> bool {
         if self.delayed.is_empty() {
             return false;
@@ -249,8 +253,8 @@ impl SimRun {
             Ok(Admission::ReadOutsidePhases(read)) => (None, Answer::Read(read)),
             Err(refusal) => return self.process_mut(process).player.refused(&refusal),
         };
-        let entries = entries(&self.machine, answer);
-        process_in(&mut self.processes, process).player.answered(number, phase, answer, entries);
+        let list = read_so_far(&mut self.read, &self.machine, answer);
+        process_in(&mut self.processes, process).player.answered_sharing(number, phase, answer, list);
     }
 
     fn decide(&mut self, process: ProcessId) {
@@ -277,13 +281,9 @@ impl SimRun {
         let mut events = std::mem::take(&mut self.events);
         for event in &events {
             if let Event::Answered { process, number, phase, answer } = *event {
-                let entries = entries(&self.machine, answer);
-                process_in(&mut self.processes, process).player.answered(
-                    number,
-                    Some(phase),
-                    answer,
-                    entries,
-                );
+                let list = read_so_far(&mut self.read, &self.machine, answer);
+                let own = process_in(&mut self.processes, process);
+                own.player.answered_sharing(number, Some(phase), answer, list);
                 self.schedule_step(process);
             }
             if let (false, Some(phase)) = (self.late.is_empty(), event.reached()) {
@@ -326,13 +326,17 @@ fn process_in(processes: &mut [Option<SimProcess>], process: ProcessId) -> &mut 
         .expect("only a process that joined sends, and only a process that sent is answered")
 }
 
-/// The entries that an answer returns: none, unless it is to a read (R1).
-fn entries(machine: &Machine, answer: Answer) -> impl Iterator<Item = Value> {
-    let (start, count) = match answer {
-        Answer::Append(_) => (Position::new(0), 0),
-        Answer::Read(read) => (read.start, read.count),
-    };
-    machine.list().range(start, count).map(|entry| entry.value.clone())
+/// The list as far as it has been read, with what this answer returns: nothing more, unless it is to a read (R1).
+fn read_so_far<'a>(read: &'a mut Arc<Vec<Value>>, machine: &Machine, answer: Answer) -> &'a Arc<Vec<Value>> {
+    if let Answer::Read(ReadAnswer { start, count, .. }) = answer
+        && read.len() < start.index() + count as usize
+    {
+        let known = Position::new(u32::try_from(read.len()).unwrap_or(u32::MAX));
+        // Processes that hold what was read before keep their copy: it is as long as what they have read.
+        let more = machine.list().range(known, machine.list().len()).map(|entry| entry.value.clone());
+        Arc::make_mut(read).extend(more);
+    }
+    read
 }
 
 #[cfg(test)]

@@ -21,8 +21,8 @@ pub struct SimOutcome {
 /// Runs until every process that comes to its end by itself has done so, as all correct ones do, or until nothing can
 /// happen any more.
 ///
-/// A run that takes far more inputs than correct processes need is stopped; a process that has not decided by then says
-/// so in its report.
+/// A run that takes far more inputs than correct processes need is stopped; a process that has not decided by then
+/// says so in its report.
 #[must_use]
 pub fn run(plan: &SimPlan) -> SimOutcome {
     Simulator::new(plan).run(plan)
@@ -61,6 +61,8 @@ impl Simulator {
     #[must_use]
     pub fn summary(&mut self, plan: &SimPlan) -> VerdictSummary {
         let Self { sim_run, judge, reports } = self;
+        // They hold the list of the run before.
+        reports.clear();
         sim_run.prepare(plan);
         judge.begin(&plan.params, &plan.cast);
         sim_run.run(|at, events| events.iter().for_each(|event| judge.observe(at, event)));

@@ -1,5 +1,5 @@
-//! Small histories made step by step, as a correct instance records them, so that a test can change one thing and show
-//! that it is found.
+//! Small histories made step by step, as a correct instance records them, so that a test can change one thing and
+//! show that it is found.
 
 #![allow(dead_code)]
 
@@ -260,7 +260,7 @@ impl Story {
             process: id(process),
             decision: Some(decision),
             phase: self.last_answer.get(&process).copied(),
-            from: from.to_vec(),
+            from: from.to_vec().into(),
             ended: ProcessEnd::Decided,
             unanswered: None,
         });

@@ -1,12 +1,13 @@
 //! Encodes the responses of the server: each function writes one frame straight into a message.
 //!
-//! An `AttachResponse` is its frames one after the other, so a message grows frame by frame, and a frame that makes it
-//! too long can be cut off again.
+//! An `AttachResponse` is its frames one after the other, so a message grows frame by frame, and a frame that makes
+//! it too long can be cut off again.
 
 use prost::Message as _;
 use stickycas_model::access::{Answer, AppendAnswer};
 use stickycas_model::types::{AccessNumber, Phase};
 
+use crate::convert::answer::outcome_and_position;
 use crate::read_encoder::{read_result_len, write_read_result};
 use crate::v1;
 use crate::wire_format::{
@@ -123,14 +124,6 @@ pub fn encode_welcome(
 pub fn encode_frame(message: &mut Vec<u8>, frame: &v1::ServerFrame) {
     message.push(FRAME);
     frame.encode_length_delimited(message).expect("a vector grows");
-}
-
-fn outcome_and_position(answer: AppendAnswer) -> (v1::AppendOutcome, Option<u32>) {
-    match answer {
-        AppendAnswer::Success(position) => (v1::AppendOutcome::Success, Some(position.get())),
-        AppendAnswer::Failed => (v1::AppendOutcome::Failed, None),
-        AppendAnswer::LimitReached => (v1::AppendOutcome::LimitReached, None),
-    }
 }
 
 fn append_result_len(answer: AppendAnswer) -> usize {

@@ -11,13 +11,18 @@ use super::WireError;
 use super::access::value_from_wire;
 use crate::v1;
 
+/// The fields of an `AppendResult`.
+pub(crate) const fn outcome_and_position(answer: AppendAnswer) -> (v1::AppendOutcome, Option<u32>) {
+    match answer {
+        AppendAnswer::Success(position) => (v1::AppendOutcome::Success, Some(position.get())),
+        AppendAnswer::Failed => (v1::AppendOutcome::Failed, None),
+        AppendAnswer::LimitReached => (v1::AppendOutcome::LimitReached, None),
+    }
+}
+
 impl From<AppendAnswer> for v1::AppendResult {
     fn from(answer: AppendAnswer) -> Self {
-        let (outcome, position) = match answer {
-            AppendAnswer::Success(position) => (v1::AppendOutcome::Success, Some(position.get())),
-            AppendAnswer::Failed => (v1::AppendOutcome::Failed, None),
-            AppendAnswer::LimitReached => (v1::AppendOutcome::LimitReached, None),
-        };
+        let (outcome, position) = outcome_and_position(answer);
         Self { outcome: outcome.into(), position }
     }
 }

@@ -1,8 +1,8 @@
 //! Wire to model and model to wire, one file per subject.
 //!
-//! A conversion to the wire cannot fail. A conversion from the wire gives a [`WireError`] that names the field, and never
-//! panics. Where it depends on the instance it takes the [`Params`](stickycas_model::params::Params): bytes are a value
-//! only within the limit of the instance (P3).
+//! A conversion to the wire cannot fail. A conversion from the wire gives a [`WireError`] that names the field, and
+//! never panics. Where it depends on the instance it takes the [`Params`](stickycas_model::params::Params): bytes are
+//! a value only within the limit of the instance (P3).
 
 use std::time::Duration;
 

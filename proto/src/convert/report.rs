@@ -3,7 +3,7 @@
 use stickycas_model::judge::Outcome;
 use stickycas_model::params::Params;
 use stickycas_model::process::{ProcessEnd, Report};
-use stickycas_model::types::{Phase, ProcessId, Value};
+use stickycas_model::types::{AccessNumber, Phase, ProcessId, Value};
 
 use super::WireError;
 use super::access::value_from_wire;
@@ -28,6 +28,8 @@ pub struct ProcessReport {
     pub ended: ProcessEnd,
     /// The reason of the refusal that ended it.
     pub refusal: Option<RefusalReason>,
+    /// The access that it waited for when the instance was closed, its session standing.
+    pub unanswered: Option<AccessNumber>,
     /// Its proposal, if known.
     pub proposal: Option<Value>,
     /// Sessions after the first one.
@@ -64,6 +66,7 @@ impl ProcessReport {
             from: wire.entries.iter().map(value("entries")).collect::<Result<_, _>>()?,
             ended,
             refusal: (refusal != RefusalReason::Unspecified).then_some(refusal),
+            unanswered: wire.unanswered.and_then(AccessNumber::new),
             proposal: wire.proposal.as_ref().map(value("proposal")).transpose()?,
             reconnections: wire.reconnections,
         })
@@ -87,14 +90,15 @@ impl ProcessReport {
             refusal: self.refusal.unwrap_or(RefusalReason::Unspecified).into(),
             proposal: self.proposal.as_ref().map(Value::to_bytes),
             reconnections: self.reconnections,
+            unanswered: self.unanswered.map(AccessNumber::get),
         }
     }
 
     /// The report that the judge takes, for this process.
     #[must_use]
     pub fn into_report(self, process: ProcessId) -> Report {
-        let Self { decision, phase, from, ended, .. } = self;
-        Report { process, decision, phase, from, ended, unanswered: None }
+        let Self { decision, phase, from, ended, unanswered, .. } = self;
+        Report { process, decision, phase, from: from.into(), ended, unanswered }
     }
 }
 
@@ -146,6 +150,7 @@ mod tests {
             from: vec![value("tea"), value("milk")],
             ended: ProcessEnd::Decided,
             refusal: None,
+            unanswered: None,
             proposal: Some(value("tea")),
             reconnections: 1,
         }
@@ -159,6 +164,7 @@ mod tests {
             from: Vec::new(),
             ended: ProcessEnd::Failed("no such instance".to_owned()),
             refusal: Some(RefusalReason::InstanceUnknown),
+            unanswered: AccessNumber::new(3),
             proposal: None,
             reconnections: 0,
         };

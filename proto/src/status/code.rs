@@ -1,9 +1,9 @@
 //! The gRPC code of each reason of a refusal, whether the request may have happened all the same, and whether a retry
 //! helps (SPEC section 11).
 //!
-//! "May I retry?" and "may it have happened?" are two questions: an access whose deadline passed may have happened and
-//! may be retried with the same number; an access outside its phase did not happen and may be retried; an empty value
-//! did not happen and must not be retried.
+//! "May I retry?" and "may it have happened?" are two questions: an access whose deadline passed may have happened
+//! and may be retried with the same number; an access outside its phase did not happen and may be retried; an empty
+//! value did not happen and must not be retried.
 
 use std::time::Duration;
 
@@ -40,152 +40,100 @@ impl RefusalReason {
     /// The gRPC code of a call that is refused for this reason.
     #[must_use]
     pub fn code(self) -> Code {
-        match self {
-            Self::Unspecified => Code::Unknown,
-            Self::ValueEmpty
-            | Self::ValueTooLarge
-            | Self::Malformed
-            | Self::BadParameters
-            | Self::AccessNumberOutOfOrder
-            | Self::AccessContentDiffers => Code::InvalidArgument,
-            Self::NoIdentity => Code::Unauthenticated,
-            Self::NotAMember | Self::NotCoordinator | Self::NotCreator | Self::NotObserver => {
-                Code::PermissionDenied
-            }
-            Self::InstanceUnknown => Code::NotFound,
-            Self::NameTaken => Code::AlreadyExists,
-            Self::NotYourPhase
-            | Self::InstanceClosed
-            | Self::ProcessLeft
-            | Self::DecisionDiffers
-            | Self::SessionReplaced => Code::FailedPrecondition,
-            Self::PhaseNotKept => Code::OutOfRange,
-            Self::TooManyWaiting
-            | Self::TooManyInstances
-            | Self::TooManyConnections
-            | Self::TooManyStreams
-            | Self::TooManySessions
-            | Self::RateExceeded
-            | Self::WatcherTooSlow
-            | Self::ReaderTooSlow => Code::ResourceExhausted,
-            // UNAVAILABLE tells generic clients that nothing happened and that a retry is safe, so it is the code of
-            // this one reason only.
-            Self::Draining => Code::Unavailable,
-            Self::Deadline => Code::DeadlineExceeded,
-            Self::Internal => Code::Internal,
-        }
+        self.traits().code
     }
 
     /// Whether the request may have happened, or may still happen. With an unknown reason it may.
     #[must_use]
     pub fn may_have_happened(self) -> bool {
-        match self {
-            // The access still waits or was executed; ReaderTooSlow ends a stream with unanswered accesses.
-            Self::Deadline | Self::ReaderTooSlow | Self::Internal | Self::Unspecified => true,
-            Self::ValueEmpty
-            | Self::ValueTooLarge
-            | Self::Malformed
-            | Self::BadParameters
-            | Self::AccessNumberOutOfOrder
-            | Self::AccessContentDiffers
-            | Self::NoIdentity
-            | Self::NotAMember
-            | Self::NotCoordinator
-            | Self::NotCreator
-            | Self::NotObserver
-            | Self::InstanceUnknown
-            | Self::NameTaken
-            | Self::NotYourPhase
-            | Self::InstanceClosed
-            | Self::ProcessLeft
-            | Self::DecisionDiffers
-            | Self::SessionReplaced
-            | Self::PhaseNotKept
-            | Self::TooManyWaiting
-            | Self::TooManyInstances
-            | Self::TooManyConnections
-            | Self::TooManyStreams
-            | Self::TooManySessions
-            | Self::RateExceeded
-            | Self::WatcherTooSlow
-            | Self::Draining => false,
-        }
+        self.traits().may_have_happened
     }
 
     /// Whether the same request again (an access: with the same number) is safe and may succeed.
     #[must_use]
     pub fn may_retry(self) -> bool {
-        match self {
-            Self::NotYourPhase
-            | Self::TooManyWaiting
-            | Self::TooManyInstances
-            | Self::TooManyConnections
-            | Self::TooManyStreams
-            | Self::RateExceeded
-            | Self::WatcherTooSlow
-            | Self::ReaderTooSlow
-            | Self::Draining
-            | Self::Deadline
-            | Self::Internal => true,
-            Self::Unspecified
-            | Self::ValueEmpty
-            | Self::ValueTooLarge
-            | Self::Malformed
-            | Self::BadParameters
-            | Self::AccessNumberOutOfOrder
-            | Self::AccessContentDiffers
-            | Self::NoIdentity
-            | Self::NotAMember
-            | Self::NotCoordinator
-            | Self::NotCreator
-            | Self::NotObserver
-            | Self::InstanceUnknown
-            | Self::NameTaken
-            | Self::InstanceClosed
-            | Self::ProcessLeft
-            | Self::DecisionDiffers
-            | Self::SessionReplaced
-            | Self::PhaseNotKept
-            | Self::TooManySessions => false,
+        match self.traits().retry {
+            Retry::No => false,
+            Retry::Yes | Retry::After(_) => true,
         }
     }
 
     /// The usual delay before a retry; `None`: no such advice.
     #[must_use]
     pub fn retry_after(self) -> Option<Duration> {
+        match self.traits().retry {
+            Retry::No | Retry::Yes => None,
+            Retry::After(delay) => Some(delay),
+        }
+    }
+
+    /// The row of this reason in the table of SPEC section 11.
+    const fn traits(self) -> Traits {
         match self {
-            Self::TooManyWaiting | Self::RateExceeded | Self::WatcherTooSlow | Self::ReaderTooSlow => {
-                Some(SOON)
-            }
-            Self::TooManyInstances | Self::TooManyConnections | Self::TooManyStreams | Self::Draining => {
-                Some(LATER)
-            }
-            // A phase opens when the other processes have acted, and a deadline is the caller's: no delay is right.
-            Self::NotYourPhase
-            | Self::Deadline
-            | Self::Internal
-            | Self::Unspecified
-            | Self::ValueEmpty
+            Self::Unspecified => unknown(Code::Unknown, Retry::No),
+            Self::ValueEmpty
             | Self::ValueTooLarge
             | Self::Malformed
             | Self::BadParameters
             | Self::AccessNumberOutOfOrder
-            | Self::AccessContentDiffers
-            | Self::NoIdentity
-            | Self::NotAMember
-            | Self::NotCoordinator
-            | Self::NotCreator
-            | Self::NotObserver
-            | Self::InstanceUnknown
-            | Self::NameTaken
-            | Self::InstanceClosed
-            | Self::ProcessLeft
-            | Self::DecisionDiffers
-            | Self::SessionReplaced
-            | Self::PhaseNotKept
-            | Self::TooManySessions => None,
+            | Self::AccessContentDiffers => did_not_happen(Code::InvalidArgument, Retry::No),
+            Self::NoIdentity => did_not_happen(Code::Unauthenticated, Retry::No),
+            Self::NotAMember | Self::NotCoordinator | Self::NotCreator | Self::NotObserver => {
+                did_not_happen(Code::PermissionDenied, Retry::No)
+            }
+            Self::InstanceUnknown => did_not_happen(Code::NotFound, Retry::No),
+            Self::NameTaken => did_not_happen(Code::AlreadyExists, Retry::No),
+            // A phase opens when the other processes have acted: no delay is right.
+            Self::NotYourPhase => did_not_happen(Code::FailedPrecondition, Retry::Yes),
+            Self::InstanceClosed | Self::ProcessLeft | Self::DecisionDiffers | Self::SessionReplaced => {
+                did_not_happen(Code::FailedPrecondition, Retry::No)
+            }
+            Self::PhaseNotKept => did_not_happen(Code::OutOfRange, Retry::No),
+            Self::TooManyWaiting | Self::RateExceeded | Self::WatcherTooSlow => {
+                did_not_happen(Code::ResourceExhausted, Retry::After(SOON))
+            }
+            Self::TooManyInstances | Self::TooManyConnections | Self::TooManyStreams => {
+                did_not_happen(Code::ResourceExhausted, Retry::After(LATER))
+            }
+            Self::TooManySessions => did_not_happen(Code::ResourceExhausted, Retry::No),
+            // It ends a stream with unanswered accesses: they wait on, or were executed.
+            Self::ReaderTooSlow => unknown(Code::ResourceExhausted, Retry::After(SOON)),
+            // UNAVAILABLE tells generic clients that a retry is safe, so it is the code of this one reason only. A call
+            // whose access waits when draining begins ends with it too, and the access waits on or was executed.
+            Self::Draining => unknown(Code::Unavailable, Retry::After(LATER)),
+            // The deadline is the caller's: no delay is right.
+            Self::Deadline => unknown(Code::DeadlineExceeded, Retry::Yes),
+            Self::Internal => unknown(Code::Internal, Retry::Yes),
         }
     }
+}
+
+/// What a reason says of the refused request.
+#[derive(Clone, Copy)]
+struct Traits {
+    code: Code,
+    may_have_happened: bool,
+    retry: Retry,
+}
+
+/// Whether a retry helps.
+#[derive(Clone, Copy)]
+enum Retry {
+    No,
+    /// At a moment that the caller chooses.
+    Yes,
+    /// Usually after this delay.
+    After(Duration),
+}
+
+/// The request did not happen, and will not.
+const fn did_not_happen(code: Code, retry: Retry) -> Traits {
+    Traits { code, may_have_happened: false, retry }
+}
+
+/// The request may have happened, or may still happen.
+const fn unknown(code: Code, retry: Retry) -> Traits {
+    Traits { code, may_have_happened: true, retry }
 }
 
 #[cfg(test)]
@@ -246,7 +194,8 @@ mod tests {
         ),
         // Ends a stream on which accesses were accepted before.
         (Code::ResourceExhausted, true, &[RefusalReason::ReaderTooSlow]),
-        (Code::Unavailable, false, &[RefusalReason::Draining]),
+        // Ends a call whose access was accepted before.
+        (Code::Unavailable, true, &[RefusalReason::Draining]),
         (Code::DeadlineExceeded, true, &[RefusalReason::Deadline]),
         (Code::Internal, true, &[RefusalReason::Internal]),
     ];
@@ -275,13 +224,6 @@ mod tests {
         for reason in RefusalReason::all().filter(|reason| reason.code() == Code::ResourceExhausted) {
             let for_good = reason == RefusalReason::TooManySessions;
             assert_eq!(reason.retry_after().is_none(), for_good, "{}", reason.name());
-        }
-    }
-
-    #[test]
-    fn a_retry_delay_is_only_given_where_a_retry_helps() {
-        for reason in RefusalReason::all().filter(|reason| reason.retry_after().is_some()) {
-            assert!(reason.may_retry(), "{}", reason.name());
         }
     }
 

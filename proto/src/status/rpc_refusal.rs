@@ -126,8 +126,8 @@ impl RpcRefusal {
         })
     }
 
-    /// The frame on Attach that refuses the access with this number, or without a number a Hello or a Decision. Of the
-    /// details only the expected access number has a field there.
+    /// The frame on Attach that refuses the access with this number, or without a number a Hello or a Decision. Of
+    /// the details only the expected access number has a field there.
     #[must_use]
     pub fn to_frame(&self, channel: u32, number: Option<AccessNumber>) -> v1::Refusal {
         v1::Refusal {

@@ -1,4 +1,5 @@
-//! Arbitrary frames of Attach, and what may happen to an encoded message. The tests of the load generator use them too.
+//! Arbitrary frames of Attach, and what may happen to an encoded message. The tests of the load generator use them
+//! too.
 
 use bytes::Bytes;
 use proptest::collection::vec;

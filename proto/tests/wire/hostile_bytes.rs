@@ -152,6 +152,7 @@ fn well_formed() -> Vec<(&'static str, Vec<u8>)> {
         from: vec![value.clone()],
         ended: ProcessEnd::Decided,
         refusal: None,
+        unanswered: None,
         proposal: Some(value.clone()),
         reconnections: 1,
     };

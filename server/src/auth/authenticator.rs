@@ -22,8 +22,8 @@ impl Authenticator {
         Self { mode: config.auth_mode, principal_bytes: config.limits.principal_bytes }
     }
 
-    /// The principal of the request with these parts: all that a mode may need is among them. Tokens are headers; what the
-    /// handshake of a connection has proved is in the extensions, with its `Connection`.
+    /// The principal of the request with these parts: all that a mode may need is among them. Tokens are headers;
+    /// what the handshake of a connection has proved is in the extensions, with its `Connection`.
     ///
     /// # Errors
     /// If the request has no valid identity.

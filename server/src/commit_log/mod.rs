@@ -28,7 +28,8 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
     fn append(&self, step: Step<'_>) -> Append;
 
     /// Sets the function that settles steps for which [`CommitLog::append`] answered [`Append::Later`]. The log calls
-    /// it once for each such step, in order, and never from within `append`. Called once, before the first step.
+    /// it from outside `append`, in the order of the steps; one call may settle several steps. Called once, before the
+    /// first step.
     fn on_settled(&self, settle: Settle);
 }
 
@@ -38,6 +39,8 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
 pub(crate) struct Step<'a> {
     /// The instance.
     pub(crate) instance: InstanceId,
+    /// The number of the step: the steps of an instance are numbered from 0 on, without gaps.
+    pub(crate) number: u64,
     /// The time of the instance at which its machine took the step.
     pub(crate) at: Time,
     /// What happened, in order.
@@ -58,11 +61,12 @@ pub(crate) enum Append {
 #[derive(Clone, Debug)]
 #[cfg_attr(not(test), expect(dead_code, reason = "a log in memory commits at once"))]
 pub(crate) enum Settled {
-    /// The step is committed.
-    Committed,
-    /// The step, and all later ones of the instance, are lost to this server; the refusal tells the callers why.
+    /// The step with this number is committed, and so are all steps of the instance before it.
+    Committed(u64),
+    /// No step that is not committed yet will be, and the instance is lost to this server; the refusal tells the callers
+    /// why.
     Refused(Box<RpcRefusal>),
 }
 
-/// Settles the oldest step of an instance that is not settled yet.
+/// Settles steps of an instance.
 pub(crate) type Settle = Box<dyn Fn(InstanceId, Settled) + Send + Sync>;

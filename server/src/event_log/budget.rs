@@ -1,13 +1,13 @@
 //! How much memory the event logs of all instances take together.
 //!
-//! Each log has a bound of its own in events, but a server has many instances, and values differ in size. So the bytes of
-//! all logs are counted too. Above the budget a log that grows drops its own oldest events until it holds no more than
-//! its share, the budget divided by the number of logs. So no instance loses events because of another's, unless it holds
-//! more than every instance may.
+//! Each log has a bound of its own in events, but a server has many instances, and values differ in size. So the
+//! bytes of all logs are counted too. Above the budget a log that grows drops its own oldest events until it holds no
+//! more than its share, the budget divided by the number of logs. So no instance loses events because of another's,
+//! unless it holds more than every instance may.
 //!
-//! A log that does not grow any more keeps what it has, which was a share of fewer logs. So in the worst case the logs
-//! hold, one after the other, the budget, a half of it, a third, ...: k logs at most 1 + ln k times the budget, which is
-//! 16 times for two million of them. Only a client that fills logs on purpose exceeds the budget at all.
+//! A log that does not grow any more keeps what it has, which was a share of fewer logs. So in the worst case the
+//! logs hold, one after the other, the budget, a half of it, a third, ...: k logs at most 1 + ln k times the budget,
+//! which is 16 times for two million of them. Only a client that fills logs on purpose exceeds the budget at all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

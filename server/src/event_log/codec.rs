@@ -2,8 +2,8 @@
 //!
 //! An event is one byte for its kind and flags, and then numbers of variable length
 //! ([`stickycas_model::compact_codec`]). Whatever follows from the events before it is left out: the same moment, the
-//! process that has just joined, the phase of the last step, a value that was encoded before. So an access of a correct
-//! process takes some ten bytes, where [`Recorded`] takes sixty.
+//! process that has just joined, the phase of the last step, a value that was encoded before. So an access of a
+//! correct process takes some ten bytes, where [`Recorded`] takes sixty.
 //!
 //! A segment can be decoded from its beginning only, so a log consists of several; see [`super::segments`].
 
@@ -44,7 +44,7 @@ fn flag(set: bool, flag: u8) -> u8 {
     if set { flag } else { 0 }
 }
 
-/// The state that events are encoded against: what is known from the events before them in their segment.
+/// The state that events are encoded against: the values that the events before them in their segment tell.
 #[derive(Clone, Debug)]
 struct DeltaState {
     at: Time,
@@ -140,7 +140,6 @@ impl DeltaState {
     /// The rest of an event, as its head says.
     fn body(&self, event: &Event, flags: u8, out: &mut Encoder) {
         let has = |flag: u8| flags & flag != 0;
-        let phase = |phase: Phase, out: &mut Encoder| out.number(phase.get().wrapping_sub(self.phase.get()));
         match event {
             Event::Joined { process } | Event::PatienceSpent { process } => out.number(process.get()),
             Event::Session { process, session, incarnation } => {
@@ -156,13 +155,7 @@ impl DeltaState {
             }
             Event::Accepted { process, number, session, op } => {
                 out.number(process.get());
-                if !has(C) {
-                    out.number(number.get());
-                }
-                if let (Some(session), true) = (session, has(B)) {
-                    out.number(session.get());
-                }
-                out.op(op);
+                self.access(*number, *session, op, flags, out);
             }
             Event::Refused { process, number, why } => {
                 out.number(process.get());
@@ -171,14 +164,14 @@ impl DeltaState {
             }
             Event::GatheringEnded { joined } => out.number(*joined),
             Event::Stepped { phase: stepped, warp, length } => {
-                phase(*stepped, out);
+                self.phase(*stepped, out);
                 out.number(warp.get());
                 out.number(*length);
             }
             Event::Added { position, process, phase: added, value } => {
                 out.number(process.get());
                 if !has(C) {
-                    phase(*added, out);
+                    self.phase(*added, out);
                     out.number(position.get());
                 }
                 out.value(value);
@@ -186,13 +179,10 @@ impl DeltaState {
             Event::Answered { process, number, phase: executed, answer } => {
                 out.number(process.get());
                 out.number(number.get());
-                if !has(C) {
-                    phase(*executed, out);
-                }
-                self.answer(answer, flags, out);
+                self.answer(*executed, answer, flags, out);
             }
             Event::Sealed { phase: sealed, length } => {
-                phase(*sealed, out);
+                self.phase(*sealed, out);
                 out.number(*length);
             }
             Event::Decided { process, value } => {
@@ -208,7 +198,34 @@ impl DeltaState {
         }
     }
 
-    fn answer(&self, answer: &Answer, flags: u8, out: &mut Encoder) {
+    /// A phase, as the difference from the phase of the last step.
+    fn phase(&self, phase: Phase, out: &mut Encoder) {
+        out.number(phase.get().wrapping_sub(self.phase.get()));
+    }
+
+    /// An access that was accepted.
+    fn access(
+        &self,
+        number: AccessNumber,
+        session: Option<SessionId>,
+        op: &Op,
+        flags: u8,
+        out: &mut Encoder,
+    ) {
+        if flags & C == 0 {
+            out.number(number.get());
+        }
+        if flags & B != 0 {
+            session.inspect(|session| out.number(session.get()));
+        }
+        out.op(op);
+    }
+
+    /// The answer to an access, and the phase that executed it.
+    fn answer(&self, executed: Phase, answer: &Answer, flags: u8, out: &mut Encoder) {
+        if flags & C == 0 {
+            self.phase(executed, out);
+        }
         match answer {
             Answer::Append(AppendAnswer::Success(position)) if flags & B == 0 => out.number(position.get()),
             Answer::Append(_) => {}
@@ -252,7 +269,7 @@ impl<'a> EventDecoder<'a> {
         Self { bytes: Decoder::new(bytes), before: DeltaState::default() }
     }
 
-    /// What is behind the events that were read, for whoever wrote it there with the same writer.
+    /// The bytes behind the events that were read: the trailer that was written with the same [`Encoder`].
     pub(super) fn into_rest(self) -> Decoder<'a> {
         self.bytes
     }

@@ -1,11 +1,11 @@
 //! The latest events of one instance, in memory, for its watchers.
 //!
-//! The log is bounded: when it is full the oldest events make room. A reader keeps no state in the log, only the index
-//! of its next event, so a slow reader costs nothing and finds out by itself that it was too slow.
+//! The log is bounded: when it is full the oldest events make room. A reader keeps no state in the log, only the
+//! index of its next event, so a slow reader costs nothing and finds out by itself that it was too slow.
 //!
-//! Events are encoded as they come, a number of them to a segment ([`super::codec`]). When the instance has ended, its
-//! [`EventLog`] becomes an [`ArchivedLog`]: behind the last segment stands a trailer, what else is kept of the instance.
-//! The trailer is no part of the log, and the budget of all logs does not count it.
+//! Events are encoded as they come, a number of them to a segment ([`super::codec`]). When the instance has ended,
+//! its [`EventLog`] becomes an [`ArchivedLog`]: behind the last segment stands a trailer with the other data
+//! that are kept of the instance. The trailer is no part of the log, and the budget of all logs does not count it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -111,7 +111,7 @@ impl EventLog {
             self.holding.add(self.open.encoded.bytes().len() - before);
             self.count += 1;
             if self.open.count as usize >= segment {
-                self.close_piece();
+                self.close_segment();
             }
             while self.count > self.limit {
                 self.forget_oldest();
@@ -125,14 +125,14 @@ impl EventLog {
         }
     }
 
-    fn close_piece(&mut self) {
+    fn close_segment(&mut self) {
         self.segments.push_back(self.open.close());
         self.holding.add(size_of::<Segment>());
     }
 
     fn forget_oldest(&mut self) {
         if self.segments.is_empty() {
-            self.close_piece();
+            self.close_segment();
         }
         let Some(segment) = self.segments.pop_front() else { return };
         self.holding.remove(segment.size());
@@ -141,7 +141,7 @@ impl EventLog {
         self.count -= segment.count as usize;
     }
 
-    /// The instance has ended: takes everything out of the log. `trailer` writes what else is to be kept.
+    /// The instance has ended: takes everything out of the log. `trailer` writes the rest of the archive.
     pub(crate) fn archive(&mut self, trailer: impl FnOnce(&mut Encoder)) -> ArchivedLog {
         let OpenSegment { mut encoded, count, last_step, .. } = std::mem::take(&mut self.open);
         let events = u32::try_from(encoded.bytes().len()).expect("a segment of events takes less than 4 GiB");
@@ -158,7 +158,7 @@ impl EventLog {
     }
 }
 
-/// The events of an instance that has ended, and a trailer: what else is kept of the instance.
+/// The events of an instance that has ended, and a trailer with the other data that are kept of the instance.
 #[derive(Debug)]
 pub(crate) struct ArchivedLog {
     /// The last segment, and behind it the trailer.
@@ -168,7 +168,7 @@ pub(crate) struct ArchivedLog {
     /// Events in it.
     count: u32,
     last_step: Option<Phase>,
-    /// `None` if the last segment is the only one there ever was.
+    /// The segments before the last one; `None` if there never was one.
     older: Option<Box<OlderSegments>>,
     budget: Arc<Budget>,
 }
@@ -223,7 +223,7 @@ impl ArchivedLog {
     }
 }
 
-/// What is kept behind the events of an [`ArchivedLog`].
+/// The bytes behind the events of an [`ArchivedLog`].
 #[derive(Debug)]
 pub(crate) struct Trailer {
     encoded: Box<[u8]>,
@@ -324,15 +324,15 @@ mod tests {
             grow(&mut greedy);
             assert!(budget.held() <= 2 * LIMIT, "{}", budget.held());
         }
-        assert!(greedy.first > 0, "it has forgotten");
-        assert!(greedy.holding.bytes() >= LIMIT / 2 - 10_000, "and has its share");
-        assert_eq!(grow(&mut modest), kept + 10, "who has less than its share forgets nothing");
+        assert!(greedy.first > 0, "it has dropped events");
+        assert!(greedy.holding.bytes() >= LIMIT / 2 - 10_000, "it holds its share");
+        assert_eq!(grow(&mut modest), kept + 10, "a log below its share drops nothing");
         drop(greedy);
         assert!(budget.held() <= modest.holding.bytes());
         let archived = modest.archive(|out| out.slice(&[0; 100]));
         drop(modest);
-        assert_eq!(budget.held(), archived.held(), "of what has ended the budget knows every byte");
-        assert_eq!(archived.size(), archived.held() + 101, "but not of what is no log");
+        assert_eq!(budget.held(), archived.held(), "the budget counts every byte of an archived log");
+        assert_eq!(archived.size(), archived.held() + 101, "the trailer is not counted");
         drop(archived);
         assert_eq!((budget.held(), budget.logs()), (0, 0));
     }
@@ -355,10 +355,10 @@ mod tests {
     #[test]
     fn logs_that_grow_in_turn_hold_ever_smaller_shares() {
         const LIMIT: usize = 1_000_000;
-        const RECORDS: usize = 40;
+        const LOGS: usize = 40;
         let budget = Arc::new(Budget::new(LIMIT));
         let mut logs = Vec::new();
-        for number in 1..=RECORDS {
+        for number in 1..=LOGS {
             let mut log = EventLog::new(usize::MAX, budget.clone());
             while log.first == 0 && log.holding.bytes() <= LIMIT {
                 log.extend(Time::ZERO, &[const { Event::Finished }; 1_000]);
@@ -366,7 +366,7 @@ mod tests {
             assert!(log.holding.bytes() <= LIMIT / number + 10_000, "log {number}");
             logs.push(log);
         }
-        let most = LIMIT as f64 * (1.0 + (RECORDS as f64).ln()) + RECORDS as f64 * 10_000.0;
+        let most = LIMIT as f64 * (1.0 + (LOGS as f64).ln()) + LOGS as f64 * 10_000.0;
         assert!(2 * LIMIT < budget.held() && budget.held() as f64 <= most, "{}", budget.held());
     }
 

@@ -19,7 +19,7 @@ use super::roster::Roster;
 use crate::auth::Principal;
 
 /// What was fixed when an instance was created.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct InstanceConfig {
     pub(crate) id: InstanceId,
     pub(crate) name: Option<InstanceName>,

@@ -27,7 +27,7 @@ pub(crate) struct WatcherId(u64);
 
 impl Context {
     pub(super) fn new(limits: Limits, log: Arc<dyn CommitLog>) -> Arc<Self> {
-        let event_budget = Arc::new(Budget::new(limits.record_bytes));
+        let event_budget = Arc::new(Budget::new(limits.event_bytes));
         Arc::new(Self {
             limits,
             log,

@@ -1,13 +1,13 @@
 //! What a step of an instance brings about, until the step is committed.
 
 use stickycas_model::history::Event;
-use stickycas_model::types::Time;
+use stickycas_model::types::{ProcessId, SessionId, Time};
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::ServerFrame;
 use tokio::sync::oneshot;
 
 use super::outbox::{Outgoing, PendingWelcome};
-use super::sessions::SessionSink;
+use super::sessions::{SessionSink, Sessions};
 
 /// The effects of one step. They leave through the one exit, `Instance::commit`, in the order of the fields: the
 /// events are recorded; then everybody is told, in the order of the events; then the sender of the request.
@@ -18,14 +18,23 @@ pub(super) struct Effects {
     /// What happened, in order. Answers and withdrawals among them go to the session and the waiting calls of their
     /// process, whichever these are when the effects leave.
     pub(super) events: Vec<Event>,
-    /// A session that opens with the `Session` event among the events, and its welcome.
-    pub(super) session: Option<(SessionSink, Box<PendingWelcome>)>,
+    /// A session that opens with the `Session` event among the events.
+    pub(super) opening: Option<Box<OpeningSession>>,
     /// The frame with which the request is answered on its session.
     pub(super) reply: Option<(SessionSink, Outgoing)>,
-    /// When the machine must be told that time has passed; `None`: time alone changes nothing.
-    pub(super) deadline: Option<Time>,
     /// Unary calls that tell something that follows from the steps up to this one.
     pub(super) commit_waiters: Vec<oneshot::Sender<Result<(), Box<RpcRefusal>>>>,
+}
+
+/// A session that is open as soon as the step of its hello is committed.
+#[derive(Debug)]
+pub(super) struct OpeningSession {
+    pub(super) process: ProcessId,
+    pub(super) session: SessionId,
+    pub(super) sink: SessionSink,
+    pub(super) welcome: PendingWelcome,
+    /// Whether the stream of the session has ended in the meantime.
+    pub(super) stream_ended: bool,
 }
 
 /// Resolves when a step is committed, or refused by the log.
@@ -34,25 +43,56 @@ pub(super) type CommitReceiver = oneshot::Receiver<Result<(), Box<RpcRefusal>>>;
 impl Effects {
     /// No effects yet of a step at this time. `events`: an empty buffer.
     pub(super) fn new(at: Time, events: Vec<Event>) -> Self {
-        Self { at, events, session: None, reply: None, deadline: None, commit_waiters: Vec::new() }
+        Self { at, events, opening: None, reply: None, commit_waiters: Vec::new() }
+    }
+
+    /// The effects; none are left.
+    pub(super) fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::new(self.at, Vec::new()))
     }
 
     /// Resolves when the effects leave.
     pub(super) fn commit_receiver(&mut self) -> CommitReceiver {
         let (sender, receiver) = oneshot::channel();
+        if self.commit_waiters.len() == self.commit_waiters.capacity() {
+            // Cancelled calls leave their senders behind.
+            self.commit_waiters.retain(|waiter| !waiter.is_closed());
+        }
         self.commit_waiters.push(sender);
         receiver
     }
 
-    /// The log refuses the step: whoever waits for its effects is told why they will not come.
-    pub(super) fn refuse(self, why: &RpcRefusal) {
-        let sinks = [self.session.map(|(sink, _)| sink), self.reply.map(|(sink, _)| sink)];
-        for sink in sinks.into_iter().flatten() {
+    /// The log refuses the step: clients that wait for its effects are told why these will not come. Answers and
+    /// withdrawals go to the `open` sessions.
+    pub(super) fn refuse(self, why: &RpcRefusal, open: &Sessions) {
+        for event in &self.events {
+            if let Event::Answered { process, number, .. } | Event::Withdrawn { process, number } = event {
+                open.refuse(*process, *number, why);
+            }
+        }
+        if let Some(OpeningSession { sink, .. }) = self.opening.map(|opening| *opening) {
             sink.outbox.push(why.to_frame(sink.channel, None));
+            sink.outbox.release_channel(sink.channel);
+        }
+        if let Some((sink, reply)) = self.reply {
+            sink.outbox.push(why.to_frame(sink.channel, reply.access_number()));
         }
         for waiter in self.commit_waiters {
             let _ = waiter.send(Err(Box::new(why.clone())));
         }
+    }
+
+    /// Whether the client of this session will be told something on `sink` when the effects leave.
+    pub(super) fn concern(&self, process: ProcessId, session_open: bool, sink: &SessionSink) -> bool {
+        let of_process = |event: &Event| match event {
+            Event::Answered { process: whose, .. } | Event::Withdrawn { process: whose, .. } => {
+                *whose == process
+            }
+            _ => false,
+        };
+        let opens = self.opening.as_ref().is_some_and(|opening| opening.sink.is(sink));
+        let replies = self.reply.as_ref().is_some_and(|(to, _)| to.is(sink));
+        opens || replies || (session_open && self.events.iter().any(of_process))
     }
 
     /// Answers the request with any frame.
@@ -81,7 +121,7 @@ impl<T> Uncommitted<T> {
         Self { value, commit }
     }
 
-    /// The value before its step is committed, for what stays inside the server, such as its counters.
+    /// The value before its step is committed, for what is not told as a fact of the instance, such as counters.
     pub(crate) fn peek(&self) -> &T {
         &self.value
     }

@@ -6,12 +6,11 @@
 //! sessions, waiting calls and watchers. Nothing is awaited in between, so a call that is cancelled leaves nothing half
 //! done (SPEC F8a).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use stickycas_model::access::Refusal;
 use stickycas_model::history::Event;
-use stickycas_model::machine::State;
 use stickycas_model::params::Params;
 use stickycas_model::types::{AccessNumber, ProcessId, Time};
 use stickycas_proto::status::RpcRefusal;
@@ -20,23 +19,23 @@ use stickycas_proto::v1::RefusalReason;
 use super::completed_access::CompletedAccess;
 use super::config::InstanceConfig;
 use super::context::Context;
-use super::effects::{Effects, Uncommitted};
+use super::effects::{Effects, OpeningSession, Uncommitted};
 use super::lifecycle::{Inner, Lifecycle};
 use super::live::Live;
-use super::load_monitor::LiveGuard;
-use super::outbox::{Outgoing, PendingWelcome};
+use super::outbox::Outgoing;
 use super::sessions::SessionSink;
 use super::trace::trace_event;
 use crate::auth::Principal;
 use crate::commit_log::{Append, Settled, Step};
+use crate::limits::Limits;
 
 /// One instance. See the module.
 #[derive(Debug)]
 pub(crate) struct Instance {
     pub(super) config: InstanceConfig,
     pub(super) context: Arc<Context>,
-    /// When the instance was created: moment 0 of its time.
-    epoch: Instant,
+    /// When the instance was created, as timers keep moments: moment 0 of its time.
+    epoch: u64,
     pub(super) inner: Mutex<Inner>,
 }
 
@@ -44,13 +43,16 @@ pub(crate) struct Instance {
 impl Instance {
     pub(super) fn new(config: InstanceConfig, context: Arc<Context>) -> Self {
         let inner = Mutex::new(Inner::new(Live::new(&config, &context)));
-        Self { config, context, epoch: Instant::now(), inner }
+        let epoch = context.timers.nanos(Instant::now());
+        Self { config, context, epoch, inner }
     }
 
-    /// The instance has been registered: commits its creation, and has it woken when it is time.
-    pub(super) fn start(&self) -> Uncommitted<()> {
-        // An instance that has just been created is not gone.
-        self.unary_step(|_, _, _| Ok(())).map(|_| ())
+    /// Commits the creation, and has the instance woken when it is time. `inner` has been locked since before the
+    /// instance was registered, so this is its first step.
+    pub(super) fn start(&self, inner: &mut Inner) -> Uncommitted<()> {
+        let created = self.step(inner, Instant::now(), |_, _, _| ());
+        created.expect("a new instance is not gone and has no step that is not committed");
+        Uncommitted::new((), inner.commit_receiver())
     }
 
     /// The timer fired. Returns whether the instance is gone: it has expired (F10), or an earlier step has panicked.
@@ -59,13 +61,13 @@ impl Instance {
         let inner = &mut *inner;
         let now = self.now();
         inner.timer.fired(self.context.timers.nanos(Instant::now()));
-        if let Lifecycle::Live(live) = &mut inner.lifecycle
-            && live.deadline.is_some_and(|due| due <= now)
+        if let Some(live) = inner.committed_live()
+            && live.machine.deadline().is_some_and(|due| due <= now)
         {
             self.run(live, now, |live, now, effects| live.machine.tick(now, &mut effects.events));
         }
         inner.archive_if_idle(self.params(), now);
-        if inner.expires(&self.context.limits) <= now && inner.is_committed() {
+        if inner.is_committed() && inner.expires(&self.context.limits) <= now {
             self.expire(inner);
         } else {
             self.set_timer(inner);
@@ -90,9 +92,9 @@ impl Instance {
                 refused.reason
             })
         });
-        taken.unwrap_or_else(|gone| {
-            sink.outbox.push(gone.to_frame(sink.channel, number));
-            Err(gone.reason)
+        taken.unwrap_or_else(|refused| {
+            sink.outbox.push(refused.to_frame(sink.channel, number));
+            Err(refused.reason)
         })
     }
 
@@ -102,15 +104,17 @@ impl Instance {
         input: impl FnOnce(&mut Live, Time, &mut Effects) -> Result<T, RpcRefusal>,
     ) -> Uncommitted<Result<T, RpcRefusal>> {
         let inner = &mut *self.lock();
-        let outcome = self.step(inner, Instant::now(), input);
-        let outcome = outcome.unwrap_or_else(|gone| Err(*gone));
-        Uncommitted::new(outcome, inner.commit_receiver())
+        match self.step(inner, Instant::now(), input) {
+            Ok(outcome) => Uncommitted::new(outcome, inner.commit_receiver()),
+            // There was no step, and the refusal tells nothing of any.
+            Err(refused) => Uncommitted::new(Err(*refused), None),
+        }
     }
 
     /// Takes one input that came at the moment `at`, in the order of the lock.
     ///
     /// # Errors
-    /// Why the instance is gone, if it is.
+    /// Why the instance is gone, if it is; or that too many of its steps are not committed yet.
     pub(super) fn step<T>(
         &self,
         inner: &mut Inner,
@@ -120,7 +124,11 @@ impl Instance {
         if let Some(gone) = &inner.gone {
             return Err(gone.clone());
         }
-        let live = inner.restore(&self.config, &self.context.limits);
+        let limits = &self.context.limits;
+        let live = inner.restore(&self.config, limits);
+        if live.uncommitted.len() >= limits.uncommitted_steps {
+            return Err(too_many_uncommitted(limits));
+        }
         // Another call may have been here since that moment, with a later one: time never goes back.
         let now = self.time(at).max(live.touched);
         live.touched = now;
@@ -139,100 +147,113 @@ impl Instance {
     ) -> T {
         let mut effects = Effects::new(now, std::mem::take(&mut live.spare_events));
         let outcome = input(live, now, &mut effects);
-        effects.deadline = live.machine.deadline();
-        self.commit(live, effects);
+        self.commit(live, &mut effects);
+        live.spare_events = effects.events;
         outcome
     }
 
     /// The one exit of every step: its effects leave when it is committed, behind those of all steps before it.
-    fn commit(&self, live: &mut Live, effects: Effects) {
-        let step = Step { instance: self.config.id, at: effects.at, events: &effects.events };
-        match self.context.log.append(step) {
+    fn commit(&self, live: &mut Live, effects: &mut Effects) {
+        let (instance, number) = (self.config.id, live.steps);
+        live.steps += 1;
+        match self.context.log.append(Step { instance, number, at: effects.at, events: &effects.events }) {
             Append::Committed if live.uncommitted.is_empty() => self.release(live, effects),
             Append::Committed => {
-                live.uncommitted.push_back(effects);
-                while let Some(effects) = live.uncommitted.pop_front() {
-                    self.release(live, effects);
-                }
+                live.uncommitted.push_back(effects.take());
+                self.release_through(live, number);
             }
-            Append::Later => live.uncommitted.push_back(effects),
+            Append::Later => live.uncommitted.push_back(effects.take()),
+        }
+    }
+
+    /// The steps up to this number are committed.
+    fn release_through(&self, live: &mut Live, number: u64) {
+        while live.first_uncommitted() <= number
+            && let Some(mut effects) = live.uncommitted.pop_front()
+        {
+            self.release(live, &mut effects);
         }
     }
 
     /// Records the effects of a committed step and then tells them.
-    fn release(&self, live: &mut Live, mut effects: Effects) {
-        live.deadline = effects.deadline;
+    fn release(&self, live: &mut Live, effects: &mut Effects) {
         live.events.extend(effects.at, &effects.events);
-        for event in &effects.events {
-            self.deliver(live, effects.at, event, &mut effects.session);
-        }
+        self.deliver(live, effects);
         if let Some((sink, reply)) = effects.reply.take() {
+            if let Outgoing::Decided(channel) = &reply {
+                sink.outbox.release_channel(*channel);
+            }
             sink.outbox.push_outgoing(reply);
         }
-        for waiter in effects.commit_waiters.drain(..) {
-            let _ = waiter.send(Ok(()));
+        if !effects.commit_waiters.is_empty() {
+            for waiter in effects.commit_waiters.drain(..) {
+                let _ = waiter.send(Ok(()));
+            }
         }
         if !effects.events.is_empty() {
             live.wake_watchers();
         }
         effects.events.clear();
-        live.spare_events = effects.events;
     }
 
-    /// Tells one event to the clients that it concerns.
-    fn deliver(
-        &self,
-        live: &mut Live,
-        at: Time,
-        event: &Event,
-        opening: &mut Option<(SessionSink, Box<PendingWelcome>)>,
-    ) {
-        match event {
-            Event::Answered { process, number, phase, answer } => {
-                let list = live.machine.shared_list();
-                let completed = || CompletedAccess::new(Some(*phase), *answer, list);
-                live.sessions.complete(*process, *number, completed);
-                live.waiters.complete(*process, *number, completed);
-            }
-            Event::Session { process, session, .. } => {
-                // What was answered before this event went to the older session; what comes now goes to this one.
-                if let Some((sink, welcome)) = opening.take() {
-                    sink.outbox.push_outgoing(Outgoing::Welcome(welcome));
-                    live.sessions.open(*process, *session, sink, self.params().processes());
+    /// Tells the events to the clients that they concern.
+    fn deliver(&self, live: &mut Live, Effects { at, events, opening, .. }: &mut Effects) {
+        // A close withdraws every access, and is the last event of its step. The machine may be further by now.
+        let closed = matches!(events.last(), Some(Event::Closed));
+        for event in events.iter() {
+            match event {
+                Event::Answered { process, number, phase, answer } => {
+                    let list = live.machine.shared_list();
+                    let completed = || CompletedAccess::new(Some(*phase), *answer, list);
+                    live.sessions.complete(*process, *number, completed);
+                    live.waiters.complete(*process, *number, completed);
                 }
+                Event::Session { .. } => {
+                    // What was answered before this event went to the older session; what comes now goes to this one.
+                    if let Some(opening) = opening.take() {
+                        self.open_session(live, *opening);
+                    }
+                }
+                Event::Withdrawn { process, number } => {
+                    let why = RpcRefusal::from(if closed { &Refusal::Closed } else { &Refusal::Left });
+                    live.sessions.refuse(*process, *number, &why);
+                    live.waiters.refuse(*process, *number, &why);
+                }
+                Event::Finished | Event::Closed => {
+                    live.ended.get_or_insert(*at);
+                    live.live_guard = None;
+                }
+                _ => {}
             }
-            Event::Withdrawn { process, number } => {
-                let closed = live.machine.state() == State::Closed;
-                let why = RpcRefusal::from(if closed { &Refusal::Closed } else { &Refusal::Left });
-                live.sessions.refuse(*process, *number, &why);
-                live.waiters.refuse(*process, *number, &why);
-            }
-            Event::Finished | Event::Closed => {
-                live.ended.get_or_insert(at);
-                live.live_guard = None;
-            }
-            _ => {}
+            trace_event(self.config.id, event);
         }
-        trace_event(self.config.id, event);
     }
 
-    /// Settles the oldest step that is not settled yet: see [`crate::commit_log::CommitLog::on_settled`]. Returns
-    /// whether the instance is gone.
+    /// Opens a session and welcomes its client.
+    fn open_session(&self, live: &mut Live, opening: OpeningSession) {
+        let OpeningSession { process, session, sink, welcome, stream_ended } = opening;
+        sink.outbox.push_outgoing(Outgoing::Welcome(Box::new(welcome)));
+        live.sessions.open(process, session, sink, self.params().processes());
+        if stream_ended {
+            live.sessions.close(process, session);
+        }
+    }
+
+    /// The commit log settles steps: see [`crate::commit_log::CommitLog::on_settled`]. Returns whether the instance is
+    /// gone.
     pub(super) fn settle(&self, settled: Settled) -> bool {
         let Ok(mut inner) = self.inner.lock() else { return true };
         let inner = &mut *inner;
         let Lifecycle::Live(live) = &mut inner.lifecycle else { return inner.gone.is_some() };
         match settled {
-            Settled::Committed => {
-                if let Some(effects) = live.uncommitted.pop_front() {
-                    self.release(live, effects);
-                }
+            Settled::Committed(number) => {
+                self.release_through(live, number);
                 inner.archive_if_idle(self.params(), self.now());
                 self.set_timer(inner);
             }
             Settled::Refused(why) => {
                 for effects in live.uncommitted.drain(..) {
-                    effects.refuse(&why);
+                    effects.refuse(&why, &live.sessions);
                 }
                 self.end(inner, why);
             }
@@ -266,30 +287,21 @@ impl Instance {
                 }
             }
         }
+        inner.timer.clear(self.config.id, &self.context.timers);
         inner.gone = Some(why);
     }
 }
 
 /// What an instance is and where it stands.
 impl Instance {
+    /// Has the instance woken when time alone changes something; not while a step waits for its commit.
     fn set_timer(&self, inner: &mut Inner) {
-        let due = inner.next_wake(self.params(), &self.context.limits);
-        let due = self.epoch.checked_add(Duration::from_nanos(due.as_nanos()));
-        let due = due.map_or(u64::MAX, |due| self.context.timers.nanos(due));
-        inner.timer.set(due, self.config.id, &self.context.timers);
-    }
-
-    /// Counts the instance as live until it has ended.
-    pub(super) fn set_live_guard(&mut self, guard: LiveGuard) {
-        let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Lifecycle::Live(live) = &mut inner.lifecycle {
-            live.live_guard = Some(guard);
+        if !inner.is_committed() {
+            return;
         }
-    }
-
-    /// The configuration of an instance that was never registered.
-    pub(super) fn into_config(self) -> InstanceConfig {
-        self.config
+        let due = inner.next_wake(self.params(), &self.context.limits);
+        let due = self.epoch.saturating_add(due.as_nanos());
+        inner.timer.set(due, self.config.id, &self.context.timers);
     }
 
     pub(crate) fn config(&self) -> &InstanceConfig {
@@ -322,8 +334,7 @@ impl Instance {
 
     /// The time of the instance at this moment: since its creation.
     fn time(&self, at: Instant) -> Time {
-        let nanos = at.saturating_duration_since(self.epoch).as_nanos();
-        Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        Time::from_nanos(self.context.timers.nanos(at).saturating_sub(self.epoch))
     }
 
     /// Bytes of what is archived; `None` if nothing is.
@@ -341,4 +352,11 @@ impl Instance {
         let later = self.now().after(super::archive::restored_for(self.params()));
         self.lock().archive_if_idle(self.params(), later);
     }
+}
+
+/// The refusal of a request at an instance with too many steps that are not committed yet.
+fn too_many_uncommitted(limits: &Limits) -> Box<RpcRefusal> {
+    let why =
+        format!("{} steps of the instance wait to be committed, as many as may", limits.uncommitted_steps);
+    Box::new(RpcRefusal::new(RefusalReason::TooManyWaiting, why).with_retry_after(limits.retry_after))
 }

@@ -8,6 +8,7 @@ use super::archive::{Archived, restored_for};
 use super::config::InstanceConfig;
 use super::effects::{CommitReceiver, Effects};
 use super::live::Live;
+use super::load_monitor::LiveGuard;
 use super::timers::TimerHandle;
 use crate::limits::Limits;
 
@@ -33,6 +34,13 @@ impl Inner {
         Self { timer: TimerHandle::default(), gone: None, lifecycle: Lifecycle::Live(Box::new(live)) }
     }
 
+    /// Counts the instance as live until it has ended.
+    pub(super) fn set_live_guard(&mut self, guard: LiveGuard) {
+        if let Lifecycle::Live(live) = &mut self.lifecycle {
+            live.live_guard = Some(guard);
+        }
+    }
+
     /// The live instance, restored if it was archived.
     pub(super) fn restore(&mut self, config: &InstanceConfig, limits: &Limits) -> &mut Live {
         if let Lifecycle::Archived(archived) = &mut self.lifecycle {
@@ -42,6 +50,19 @@ impl Inner {
             Lifecycle::Live(live) => live,
             Lifecycle::Archived(_) => unreachable!("it has just been restored"),
         }
+    }
+
+    /// The instance, if it is live and every step of it is committed.
+    pub(super) fn committed_live(&mut self) -> Option<&mut Live> {
+        match &mut self.lifecycle {
+            Lifecycle::Live(live) if live.uncommitted.is_empty() => Some(live),
+            Lifecycle::Live(_) | Lifecycle::Archived(_) => None,
+        }
+    }
+
+    /// Why the instance is gone, if it is.
+    pub(super) fn gone(&self) -> Option<RpcRefusal> {
+        self.gone.as_deref().cloned()
     }
 
     /// Whether every step is committed.
@@ -81,13 +102,14 @@ impl Inner {
         }
     }
 
-    /// When time alone changes something next: the machine's deadline, the archiving or the expiry.
+    /// When time alone changes something next: the machine's deadline, the archiving or the expiry. Every step is
+    /// committed.
     pub(super) fn next_wake(&self, params: &Params, limits: &Limits) -> Time {
         let expires = self.expires(limits);
         let sooner = match &self.lifecycle {
             Lifecycle::Archived(_) => None,
             Lifecycle::Live(live) if live.ended.is_some() => Some(live.touched.after(restored_for(params))),
-            Lifecycle::Live(live) => live.deadline,
+            Lifecycle::Live(live) => live.machine.deadline(),
         };
         sooner.map_or(expires, |sooner| sooner.min(expires))
     }

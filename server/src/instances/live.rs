@@ -7,7 +7,7 @@ use std::task::Waker;
 use stickycas_model::access::Answer;
 use stickycas_model::history::Event;
 use stickycas_model::machine::Machine;
-use stickycas_model::types::{Phase, Time};
+use stickycas_model::types::{Phase, ProcessId, SessionId, Time};
 
 use super::completed_access::CompletedAccess;
 use super::config::InstanceConfig;
@@ -23,7 +23,9 @@ use crate::limits::Limits;
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) machine: Machine,
-    /// Effects of steps that are not committed yet, in order.
+    /// How many steps there have been.
+    pub(super) steps: u64,
+    /// Effects of the last steps, which are not committed yet, in order.
     pub(super) uncommitted: VecDeque<Effects>,
     /// The committed events.
     pub(super) events: EventLog,
@@ -31,8 +33,6 @@ pub(super) struct Live {
     pub(super) waiters: Waiters,
     /// Watch streams that have sent everything and want to be woken.
     pub(super) watchers: BTreeMap<WatcherId, Waker>,
-    /// When the machine must be told that time has passed, as of the last committed step.
-    pub(super) deadline: Option<Time>,
     /// The last call.
     pub(super) touched: Time,
     /// Counts the instance as live.
@@ -57,7 +57,7 @@ impl Live {
         let reserved = context.reserve(limits.worst_case(&params) - limits.ended_case(&params));
         let events = EventLog::new(event_limit(config, limits), context.event_budget.clone());
         let machine = Machine::new(Arc::new(params));
-        let ended = Self::unarchived(machine, events, Sessions::default(), limits, Time::ZERO);
+        let ended = Self::unarchived(machine, events, Sessions::default(), 0, limits, Time::ZERO);
         Self { ended: None, reserved: Some(reserved), ..ended }
     }
 
@@ -66,17 +66,18 @@ impl Live {
         machine: Machine,
         events: EventLog,
         sessions: Sessions,
+        steps: u64,
         limits: &Limits,
         ended: Time,
     ) -> Self {
         Self {
             machine,
+            steps,
             uncommitted: VecDeque::new(),
             events,
             sessions,
             waiters: Waiters::new(limits.callers_per_access),
             watchers: BTreeMap::new(),
-            deadline: None,
             touched: ended,
             live_guard: None,
             ended: Some(ended),
@@ -90,6 +91,26 @@ impl Live {
         CompletedAccess::new(phase, answer, self.machine.shared_list())
     }
 
+    /// The number of the first step that is not committed, if there is one; else of the next step.
+    pub(super) fn first_uncommitted(&self) -> u64 {
+        self.steps - self.uncommitted.len() as u64
+    }
+
+    /// Whether the process has an open session, or will have one when all steps are committed.
+    pub(super) fn has_session(&self, process: ProcessId) -> bool {
+        let mut opening = self.uncommitted.iter().filter_map(|effects| effects.opening.as_ref());
+        self.sessions.has_open(process) || opening.any(|it| it.process == process && !it.stream_ended)
+    }
+
+    /// The stream of this session has ended.
+    pub(super) fn close_session(&mut self, process: ProcessId, session: SessionId) {
+        self.sessions.close(process, session);
+        let openings = self.uncommitted.iter_mut().filter_map(|effects| effects.opening.as_mut());
+        for opening in openings.filter(|it| it.process == process && it.session == session) {
+            opening.stream_ended = true;
+        }
+    }
+
     /// The index of the event that comes after all that has happened, committed or not.
     pub(super) fn next_index(&self) -> u64 {
         use crate::event_log::ReadEvents as _;
@@ -98,6 +119,8 @@ impl Live {
     }
 
     pub(super) fn wake_watchers(&mut self) {
-        std::mem::take(&mut self.watchers).into_values().for_each(Waker::wake);
+        if !self.watchers.is_empty() {
+            std::mem::take(&mut self.watchers).into_values().for_each(Waker::wake);
+        }
     }
 }

@@ -1,19 +1,20 @@
-//! Whether the server has time to spare, and what it does not take when it has not.
+//! The load of the server, and the refusal of new instances while the server is saturated.
 //!
-//! A server that is asked for more than it can do has to refuse something, or everything waits longer and longer and
-//! memory fills. What it refuses here are new instances, and nothing else: whoever is at work in one that exists goes
-//! on (SPEC B1), and each that ends makes room.
+//! A server that gets more work than it can do has to refuse some of it; otherwise all calls wait longer and longer
+//! and memory fills. This server refuses new instances and nothing else: processes of existing instances go on (SPEC
+//! B1), and each instance that ends makes room for another.
 //!
-//! How many instances are too many cannot be said in advance: they may be small or large, busy or idle. So it is
-//! measured: for which share of their time the runtime's threads had work. Threads that never rest are no harm by
-//! themselves, and a loop of few instances keeps them so; but whoever has as many under way as keep the machine busy
-//! gains nothing by another, for all of them only wait longer. So while there is no rest, a creator with
-//! [`Limits::instances_when_busy`] live ones gets no more. That is its share as well: what others do cannot have it
-//! refused while it has fewer.
+//! No fixed number of instances is too many: instances may be small or large, busy or idle. So the monitor measures
+//! the load: the share of their time for which the threads of the runtime were busy. Threads that are always busy do
+//! no harm by themselves, and a loop over few instances keeps them busy. But a creator with so many live instances
+//! that they keep the machine busy gains nothing by another one: all of its instances only wait longer. So while the
+//! server is saturated, a creator with [`Limits::instances_when_busy`] live instances gets no more of them. This
+//! number is also the share of a creator: with fewer live instances it is never refused because of the instances of
+//! others.
 //!
-//! An instance is live from its creation to its end, whether or not somebody plays at it yet. If only those counted
-//! that somebody has joined, a creator could have any number created before the first join comes, and its share would
-//! be exceeded by all of them. So whoever creates many ahead is held up while there is no rest.
+//! An instance is live from its creation to its end, whether or not a process has joined. If only joined instances
+//! counted, a creator could create any number of them before the first join, and all of them together would exceed
+//! its share. So a creator that creates many instances ahead has to wait while the server is saturated.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -25,46 +26,43 @@ use tokio::time::{Instant, sleep};
 
 use crate::limits::Limits;
 
-/// How often it is measured, each time of what has been since: longer than a burst.
-const EVERY: Duration = Duration::from_millis(50);
-/// Parts of a thousand of their time that threads without rest are busy: to look for work takes a moment too.
+/// The length of one measurement: longer than a burst of calls.
+const INTERVAL: Duration = Duration::from_millis(50);
+/// The load from which on the server is saturated, in parts of a thousand. It is below 1,000 because a thread that
+/// looks for its next task is not busy for that moment.
 const SATURATED: u32 = 950;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct LoadMonitor {
-    /// Parts of a thousand of their time for which threads had work.
+    /// The share of their time for which the threads were busy, in parts of a thousand.
     busy: AtomicU32,
-    /// Instances that have not ended, whoever's.
+    /// Live instances of all creators.
     live: Arc<AtomicUsize>,
-    /// Woken when there are so many that it is worth measuring.
-    worth: Notify,
+    /// Notified when there are so many live instances that the load has to be measured.
+    measure: Notify,
     share: usize,
 }
 
 impl LoadMonitor {
     pub(crate) fn new(limits: &Limits) -> Self {
         let share = limits.instances_when_busy;
-        Self { busy: AtomicU32::new(0), live: Arc::default(), worth: Notify::new(), share }
+        Self { busy: AtomicU32::new(0), live: Arc::default(), measure: Notify::new(), share }
     }
 
-    /// Measures for ever; not while there is so little to do that nobody would be refused.
+    /// Measures the load for ever, but not while there are so few live instances that no creator can be refused.
     pub(crate) async fn run(&self) {
         let metrics = Handle::current().metrics();
         loop {
             if self.live() < self.share {
                 self.set_load(0);
-                self.worth.notified().await;
+                self.measure.notified().await;
             }
             let (since, before) = (Instant::now(), worked(&metrics));
-            sleep(EVERY).await;
+            sleep(INTERVAL).await;
             let time = since.elapsed() * u32::try_from(metrics.num_workers()).unwrap_or(u32::MAX);
             let busy = worked(&metrics).saturating_sub(before).as_secs_f64() / time.as_secs_f64();
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "it is about a share"
-            )]
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is a share")]
             self.set_load((busy * 1_000.0) as u32);
         }
     }
@@ -73,7 +71,8 @@ impl LoadMonitor {
         self.busy.store(busy, Ordering::Relaxed);
     }
 
-    /// For which share of their time the threads have lately had work; 0 if too few are live to measure it.
+    /// The share of their time for which the threads have lately been busy; 0 if too few instances are live to
+    /// measure it.
     pub(crate) fn busy(&self) -> f64 {
         f64::from(self.busy.load(Ordering::Relaxed)) / 1_000.0
     }
@@ -92,13 +91,13 @@ impl LoadMonitor {
     pub(super) fn track(&self, creator: &Arc<AtomicUsize>) -> LiveGuard {
         creator.fetch_add(1, Ordering::Relaxed);
         if self.live.fetch_add(1, Ordering::Relaxed) + 1 >= self.share {
-            self.worth.notify_one();
+            self.measure.notify_one();
         }
         LiveGuard([Arc::clone(creator), Arc::clone(&self.live)])
     }
 }
 
-/// How long all threads together have worked until now.
+/// The time for which all threads together have been busy until now.
 fn worked(metrics: &RuntimeMetrics) -> Duration {
     (0..metrics.num_workers()).map(|worker| metrics.worker_total_busy_duration(worker)).sum()
 }
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_counts_until_it_is_over() {
+    fn an_instance_is_live_until_its_guard_is_dropped() {
         let (monitor, one, other) = (monitor(3), Arc::default(), Arc::default());
         let first = monitor.track(&one);
         let second = monitor.track(&other);
@@ -146,15 +145,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_thread_that_never_rests_is_seen_and_one_that_does_is_too() {
+    async fn a_busy_thread_saturates_the_server_and_an_idle_one_does_not() {
         let monitor = Arc::new(monitor(1));
         let _instance = monitor.track(&Arc::default());
         let measured = Arc::clone(&monitor);
         let task = tokio::spawn(async move { measured.run().await });
-        // It seldom gives others their turn, and is ready again at once.
+        // This task seldom yields, and is ready again at once.
         while !monitor.refuses(1) {
             let turn = Instant::now();
-            while turn.elapsed() < EVERY / 2 {
+            while turn.elapsed() < INTERVAL / 2 {
                 std::hint::spin_loop();
             }
             tokio::task::yield_now().await;
@@ -166,14 +165,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_little_is_live_nothing_is_measured() {
+    async fn with_few_live_instances_nothing_is_measured() {
         let monitor = Arc::new(monitor(2));
         let _instance = monitor.track(&Arc::default());
         monitor.set_load(1_000);
         let measured = Arc::clone(&monitor);
         let task = tokio::spawn(async move { measured.run().await });
         tokio::task::yield_now().await;
-        assert!(monitor.busy() < 1e-9, "it has looked once and waits");
+        assert!(monitor.busy() < 1e-9, "the load is reset and not measured");
         task.abort();
     }
 }

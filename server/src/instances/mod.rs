@@ -47,6 +47,7 @@ pub(crate) use waiters::Waiter;
 
 use config::{InstanceConfig, SharedConfig};
 use context::Context;
+use load_monitor::LiveGuard;
 use registry::{Capacity, Registry};
 
 /// What a Create asks for; the parameters are checked, the roster fits them.
@@ -109,7 +110,7 @@ impl Instances {
         timers.run(|| timers.nanos(Instant::now()), sleep, wake).await;
     }
 
-    /// The commit log settles the oldest unsettled step of an instance.
+    /// The commit log settles steps of an instance.
     fn settle(&self, id: InstanceId, settled: Settled) {
         let Some(instance) = self.registry().get(id).cloned() else { return };
         if instance.settle(settled) {
@@ -162,8 +163,9 @@ impl Instances {
     }
 
     /// Creates an instance, or finds the equal one of the same name (F11); true if it was created. A closed instance
-    /// keeps its name until another takes it.
-    pub(crate) fn create(
+    /// keeps its name until another takes it, once the close is committed. A call that is cancelled while it waits for
+    /// that has created nothing.
+    pub(crate) async fn create(
         &self,
         creator: &Principal,
         spec: CreateSpec,
@@ -171,26 +173,42 @@ impl Instances {
         let CreateSpec { name, params, seed_given, roster } = spec;
         let shared = self.intern(SharedConfig::new(creator.clone(), &params, &roster));
         let id = InstanceId::new(rand::random());
-        let mut config = InstanceConfig::new(id, name, params.spec().seed, shared);
+        let config = InstanceConfig::new(id, name, params.spec().seed, shared);
         loop {
             let named = config.name.as_ref().and_then(|name| self.registry().named(name).cloned());
-            let closed = match named {
-                Some(existing) if *existing.state().peek() != State::Closed => {
+            let closed = match named.map(|existing| (existing.state(), existing)) {
+                Some((state, existing))
+                    if state.peek().as_ref().is_ok_and(|state| *state != State::Closed) =>
+                {
                     let same = existing.config().check_same(&config, seed_given);
-                    return existing.state().map(|_| same.map(|()| (existing, false)));
+                    return state.map(|state| state.and(same).map(|()| (existing, false)));
                 }
-                Some(closed) => Some(closed.config().id),
+                Some((state, existing)) => {
+                    let id = existing.config().id;
+                    if state.committed().await.flatten().is_err() {
+                        // The instance is gone, and with it its claim to the name.
+                        self.remove(id);
+                        continue;
+                    }
+                    Some(id)
+                }
                 None => None,
             };
             if let Err(refused) = self.check_capacity(&self.registry(), &config.shared, 0) {
                 return Uncommitted::new(Err(refused), None);
             }
             // A large instance takes long to build: the lock of the registry is not held meanwhile.
-            match self.insert(Instance::new(config, self.context.clone()), closed) {
-                Ok(Inserted::Registered(instance)) => {
-                    return instance.start().map(|()| Ok((instance, true)));
+            let instance = Arc::new(Instance::new(config.clone(), self.context.clone()));
+            // Nobody else finds the instance before its creation is in the log: its lock is held until then.
+            let mut inner = instance.lock();
+            match self.insert(&instance, closed) {
+                Ok(Inserted::Registered(guard)) => {
+                    inner.set_live_guard(guard);
+                    let created = instance.start(&mut inner);
+                    drop(inner);
+                    return created.map(|()| Ok((instance, true)));
                 }
-                Ok(Inserted::NameTaken(instance)) => config = instance.into_config(),
+                Ok(Inserted::NameTaken) => {}
                 Err(refused) => return Uncommitted::new(Err(refused), None),
             }
         }
@@ -204,13 +222,13 @@ impl Instances {
     }
 
     /// Registers an instance if there is capacity for it, and if only the closed instance that had its name has it.
-    fn insert(&self, instance: Instance, closed: Option<InstanceId>) -> Result<Inserted, RpcRefusal> {
+    fn insert(&self, instance: &Arc<Instance>, closed: Option<InstanceId>) -> Result<Inserted, RpcRefusal> {
         let shared = &instance.config().shared;
         let reserved = self.limits().worst_case(&shared.params) - self.limits().ended_case(&shared.params);
         let mut registry = self.registry_mut();
         let named = instance.config().name.as_ref().and_then(|name| registry.named(name));
         if named.map(|named| named.config().id) != closed {
-            return Ok(Inserted::NameTaken(instance));
+            return Ok(Inserted::NameTaken);
         }
         self.check_capacity(&registry, shared, reserved)?;
         Ok(Inserted::Registered(registry.insert(instance, self.capacity(reserved))))
@@ -246,9 +264,10 @@ impl Instances {
 
 /// What becomes of a new instance.
 enum Inserted {
-    Registered(Arc<Instance>),
+    /// It counts as live while the guard lives.
+    Registered(LiveGuard),
     /// Another instance has taken its name in the meantime.
-    NameTaken(Instance),
+    NameTaken,
 }
 
 fn unknown(which: &str) -> RpcRefusal {
@@ -264,66 +283,4 @@ pub(crate) fn draw_seed() -> Seed {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Barrier;
-    use std::thread;
-
-    use stickycas_model::params::ParamsSpec;
-
-    use super::*;
-    use crate::commit_log::MemoryLog;
-
-    fn memory_log() -> Arc<dyn CommitLog> {
-        Arc::new(MemoryLog)
-    }
-
-    fn create_spec(name: &str, processes: u32, first: &str) -> CreateSpec {
-        let roster = (2..=processes).map(|number| format!("p{number}"));
-        CreateSpec {
-            name: InstanceName::optional(name).unwrap(),
-            params: Params::try_new(ParamsSpec::new(processes, 1, 1)).unwrap(),
-            seed_given: false,
-            roster: [first.to_owned()].into_iter().chain(roster).collect(),
-        }
-    }
-
-    #[test]
-    fn of_concurrent_creates_of_a_name_one_creates_the_others_find() {
-        const THREADS: usize = 4;
-        let instances = Instances::new(Limits::default(), &memory_log());
-        for round in 0..20 {
-            let (name, start) = (format!("round-{round}"), Barrier::new(THREADS));
-            let create = || {
-                // It takes a while to build, so that the others are at it too.
-                let spec = create_spec(&name, 4_096, "p1");
-                start.wait();
-                instances.create(&Principal::new("creator"), spec).peek().as_ref().unwrap().clone()
-            };
-            let created: Vec<_> = thread::scope(|scope| {
-                let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(create)).collect();
-                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-            });
-            assert_eq!(created.iter().filter(|(_, new)| *new).count(), 1);
-            assert!(created.iter().all(|(it, _)| Arc::ptr_eq(it, &created[0].0)));
-            assert_eq!(instances.load().live(), round + 1, "the others have left nothing behind");
-        }
-    }
-
-    #[test]
-    fn only_a_closed_instance_gives_up_its_name() {
-        let (instances, creator) =
-            (Instances::new(Limits::default(), &memory_log()), Principal::new("creator"));
-        let (first, _) = instances.create(&creator, create_spec("name", 3, "p1")).peek().clone().unwrap();
-        let refused =
-            instances.create(&creator, create_spec("name", 3, "someone else")).peek().clone().unwrap_err();
-        assert_eq!(refused.reason, RefusalReason::NameTaken);
-        first.close().peek();
-        let (second, new) =
-            instances.create(&creator, create_spec("name", 3, "someone else")).peek().clone().unwrap();
-        let named = InstanceRef::Name(InstanceName::optional("name").unwrap().unwrap());
-        assert!(new && Arc::ptr_eq(&instances.find(&named).unwrap(), &second));
-        // The name goes on when the one goes that had it first.
-        instances.registry_mut().remove(first.config().id, instances.limits());
-        assert!(Arc::ptr_eq(&instances.find(&named).unwrap(), &second));
-    }
-}
+mod tests;

@@ -11,7 +11,7 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
 use super::completed_access::CompletedAccess;
-use super::effects::{Effects, Uncommitted};
+use super::effects::{Effects, OpeningSession, Uncommitted};
 use super::instance::Instance;
 use super::lifecycle::Lifecycle;
 use super::live::Live;
@@ -68,10 +68,11 @@ impl Instance {
     ) -> Result<SessionOpened, RefusalReason> {
         self.session_step(sink, None, at, |live, now, effects| {
             let welcome = live.machine.hello(now, process, incarnation, &mut effects.events)?;
-            let opened =
-                SessionOpened { session: welcome.session, replaces: live.sessions.has_open(process) };
+            let opened = SessionOpened { session: welcome.session, replaces: live.has_session(process) };
+            let (session, sink) = (welcome.session, sink.clone());
             let welcome = PendingWelcome::new(sink.channel, process, welcome, &self.config);
-            effects.session = Some((sink.clone(), Box::new(welcome)));
+            let opening = OpeningSession { process, session, sink, welcome, stream_ended: false };
+            effects.opening = Some(Box::new(opening));
             Ok(opened)
         })
     }
@@ -124,14 +125,17 @@ impl Instance {
                 Err(TooManyWaiters) => Err(self.too_many_waiters(process, live, now, effects)),
             }
         });
-        let (known, repeated) = match outcome.unwrap_or_else(|gone| Err(*gone)) {
-            Ok((Err(waiter), repeated)) => {
+        let (known, repeated) = match outcome {
+            Ok(Ok((Err(waiter), repeated))) => {
                 return UnaryAccess { answer: UnaryAnswer::Waiting(waiter), repeated };
             }
-            Ok((Ok(completed), repeated)) => (Ok(completed), repeated),
-            Err(refused) => (Err(refused), false),
+            Ok(Ok((Ok(completed), repeated))) => {
+                (Uncommitted::new(Ok(completed), inner.commit_receiver()), repeated)
+            }
+            Ok(Err(refused)) => (Uncommitted::new(Err(refused), inner.commit_receiver()), false),
+            // There was no step, and the refusal tells nothing of any.
+            Err(refused) => (Uncommitted::new(Err(*refused), None), false),
         };
-        let known = Uncommitted::new(known, inner.commit_receiver());
         UnaryAccess { answer: UnaryAnswer::Known(known), repeated }
     }
 
@@ -164,8 +168,8 @@ impl Instance {
         at: Instant,
     ) -> Result<(), RefusalReason> {
         self.session_step(sink, None, at, |live, now, effects| {
-            if !live.sessions.is_open(process, session) {
-                let current = live.machine.member(process).session;
+            let current = live.machine.session(process);
+            if current != Some(session) {
                 return Err(RpcRefusal::from(&Refusal::OlderSession { given: session, current }));
             }
             live.machine.decide(now, process, value, &mut effects.events)?;
@@ -195,19 +199,20 @@ impl Instance {
     }
 
     /// The creator closes the instance (F10).
-    pub(crate) fn close(&self) -> Uncommitted<()> {
+    ///
+    /// # Errors
+    /// Why the instance is gone, if it is.
+    pub(crate) fn close(&self) -> Uncommitted<Result<(), RpcRefusal>> {
         if let Lifecycle::Archived(archived) = &self.lock().lifecycle
             && archived.state == State::Closed
         {
             // It need not be restored to be closed again.
-            return Uncommitted::new((), None);
+            return Uncommitted::new(Ok(()), None);
         }
-        let closed = self.unary_step(|live, now, effects| {
+        self.unary_step(|live, now, effects| {
             live.machine.close(now, &mut effects.events);
             Ok(())
-        });
-        // An instance that has expired needs no closing.
-        closed.map(|_| ())
+        })
     }
 
     /// The stream of this session has ended. The session's accesses stay (F8a).
@@ -215,7 +220,7 @@ impl Instance {
         // Also called while a panic unwinds, and a second one would end the server.
         let Ok(mut inner) = self.inner.lock() else { return };
         match &mut inner.lifecycle {
-            Lifecycle::Live(live) => live.sessions.close(process, session),
+            Lifecycle::Live(live) => live.close_session(process, session),
             Lifecycle::Archived(archived) => {
                 if let Some(sessions) = &mut archived.sessions {
                     sessions.close(process, session);

@@ -2,6 +2,10 @@
 //!
 //! Instances push frames, on whichever task an instance's step runs; the stream takes them out in batches. Both sides
 //! meet at one short lock, and one wake-up serves however many frames there are.
+//!
+//! It stands in the place of a channel of tokio, which keeps blocks of 32 places for each stream even when it is empty:
+//! 8 % more memory for each principal. It also counts its bound in frames over all senders, drops everything at once
+//! when the bound is reached, and puts frames back that do not fit into a message. A test compares the two.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,6 +16,7 @@ use stickycas_model::machine::Welcome;
 use stickycas_model::types::{AccessNumber, ProcessId, Seed, SessionId};
 use stickycas_proto::attach::{EncodedResponse, encode_answer, encode_decided, encode_frame, encode_welcome};
 use stickycas_proto::convert::member_state::MemberState;
+use stickycas_proto::v1::server_frame::Frame;
 use stickycas_proto::v1::{self, ServerFrame};
 
 use super::completed_access::CompletedAccess;
@@ -52,6 +57,18 @@ pub(crate) enum Outgoing {
 }
 
 impl Outgoing {
+    /// The access that the frame answers or refuses; `None` if it is another frame.
+    pub(super) fn access_number(&self) -> Option<AccessNumber> {
+        match self {
+            Self::Answer(_, number, _) => Some(*number),
+            Self::Frame(frame) => match &frame.frame {
+                Some(Frame::Refusal(refusal)) => AccessNumber::new(refusal.access_number),
+                _ => None,
+            },
+            Self::Welcome(_) | Self::Decided(_) => None,
+        }
+    }
+
     fn encode(&self, message: &mut Vec<u8>) {
         match self {
             Self::Frame(frame) => encode_frame(message, frame),
@@ -236,7 +253,6 @@ mod tests {
     use std::time::Duration;
 
     use prost::Message as _;
-    use stickycas_proto::v1::server_frame::Frame;
     use stickycas_proto::v1::{AttachResponse, Replaced};
 
     use super::*;

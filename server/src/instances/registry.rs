@@ -13,7 +13,7 @@ use stickycas_proto::names::{InstanceId, InstanceName};
 
 use super::config::{Interner, SharedConfig};
 use super::instance::Instance;
-use super::load_monitor::LoadMonitor;
+use super::load_monitor::{LiveGuard, LoadMonitor};
 use crate::auth::Principal;
 use crate::limits::Limits;
 
@@ -130,22 +130,21 @@ impl Registry {
         })
     }
 
-    /// Adds an instance, which counts as live from now on.
-    pub(super) fn insert(&mut self, mut instance: Instance, capacity: Capacity<'_>) -> Arc<Instance> {
-        let shared = instance.config().shared.clone();
+    /// Adds an instance, which counts as live from now on, until the guard is dropped.
+    pub(super) fn insert(&mut self, instance: &Arc<Instance>, capacity: Capacity<'_>) -> LiveGuard {
+        let shared = &instance.config().shared;
         let created = self.by_creator.entry(shared.creator.clone()).or_default();
         created.held += 1;
-        instance.set_live_guard(capacity.load.track(&created.live));
-        let instance = Arc::new(instance);
+        let guard = capacity.load.track(&created.live);
         let config = instance.config();
         if let Some(name) = &config.name {
             self.by_name.insert(name.clone(), config.id);
         }
         self.processes += shared.params.processes() as usize;
         self.ended_case += capacity.limits.ended_case(&shared.params);
-        self.configs.add(&shared);
+        self.configs.add(shared);
         self.by_id.insert(config.id, instance.clone());
-        instance
+        guard
     }
 
     /// Removes an instance. The caller drops it when the lock of the registry is free again.

@@ -16,6 +16,13 @@ pub(crate) struct SessionSink {
     pub(crate) channel: u32,
 }
 
+impl SessionSink {
+    /// Whether the two are one channel of one stream.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.outbox, &other.outbox) && self.channel == other.channel
+    }
+}
+
 /// The open sessions of one instance.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {

@@ -53,6 +53,14 @@ impl TimerHandle {
         }
     }
 
+    /// Removes the timer: the instance need not be woken any more.
+    pub(super) fn clear(&mut self, id: InstanceId, timers: &Timers) {
+        if self.0 != Self::NONE {
+            timers.set().remove(&timer(self.0, id));
+            self.0 = Self::NONE;
+        }
+    }
+
     /// Has this instance woken at `due`, or before.
     pub(super) fn set(&mut self, due: u64, id: InstanceId, timers: &Timers) {
         if due < self.0 {
@@ -71,6 +79,12 @@ impl Timers {
     /// The moment so many nanoseconds after the timers were created; `None` if the clock does not go so far.
     pub(super) fn instant(&self, nanos: u64) -> Option<Instant> {
         self.epoch.checked_add(Duration::from_nanos(nanos))
+    }
+
+    /// How many timers are set.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.set().len()
     }
 
     fn set(&self) -> MutexGuard<'_, BTreeSet<Timer>> {

@@ -4,13 +4,15 @@ use std::task::Waker;
 
 use stickycas_model::machine::{Entry, Machine, MemberStatus, State, Status};
 use stickycas_model::types::{Phase, ProcessId, SessionId, Time};
-use stickycas_proto::v1;
+use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1::{self, RefusalReason};
 
 use super::archive::restore_machine;
 use super::context::WatcherId;
 use super::effects::Uncommitted;
 use super::instance::Instance;
 use super::lifecycle::Lifecycle;
+use super::sessions::SessionSink;
 use crate::event_log::{ReadEvents as _, Truncated};
 
 /// The state of an instance, and the index of the event that comes next.
@@ -21,6 +23,9 @@ pub(crate) struct Snapshot {
     pub(crate) next_index: u64,
 }
 
+/// What a view shows, when it is committed; or why the instance is gone.
+type View<T> = Uncommitted<Result<T, RpcRefusal>>;
+
 /// What a watcher finds.
 #[derive(Debug)]
 pub(crate) enum WatchPoll {
@@ -28,20 +33,28 @@ pub(crate) enum WatchPoll {
     Events(Vec<v1::Event>),
     /// None yet; the watcher is woken when there are.
     Pending,
-    /// The instance has ended, and every event was delivered.
+    /// The instance has ended or expired, and every event was delivered.
     End,
+    /// The instance is gone, and not because it has ended or expired.
+    Gone(RpcRefusal),
     /// The next event is not kept any more; from this phase on every event is.
     TooSlow(Phase),
 }
 
 impl Instance {
     /// The status of the instance (F12), and of one of its members (F8e).
-    pub(crate) fn status(&self, process: Option<ProcessId>) -> Uncommitted<(Status, Option<MemberStatus>)> {
+    ///
+    /// # Errors
+    /// Why the instance is gone, if it is.
+    pub(crate) fn status(&self, process: Option<ProcessId>) -> View<(Status, Option<MemberStatus>)> {
         self.view(|machine, now, _| (machine.status(now), process.map(|process| machine.member(process))))
     }
 
     /// The state of the instance with every entry.
-    pub(crate) fn snapshot(&self) -> Uncommitted<Snapshot> {
+    ///
+    /// # Errors
+    /// Why the instance is gone, if it is.
+    pub(crate) fn snapshot(&self) -> View<Snapshot> {
         self.view(|machine, now, next_index| Snapshot {
             status: machine.status(now),
             entries: machine.list().iter().cloned().collect(),
@@ -51,40 +64,49 @@ impl Instance {
 
     /// Views the machine, which counts as touching the instance (F10). `view` is also given the index of the event
     /// that comes next.
-    pub(super) fn view<T>(&self, view: impl FnOnce(&Machine, Time, u64) -> T) -> Uncommitted<T> {
+    pub(super) fn view<T>(&self, view: impl FnOnce(&Machine, Time, u64) -> T) -> View<T> {
         let now = self.now();
         let mut inner = self.lock();
+        if let Some(gone) = inner.gone() {
+            return Uncommitted::new(Err(gone), None);
+        }
         let (trailer, next_index) = match &mut inner.lifecycle {
             Lifecycle::Live(live) => {
                 live.touched = live.touched.max(now);
                 let viewed = view(&live.machine, now, live.next_index());
-                return Uncommitted::new(viewed, inner.commit_receiver());
+                return Uncommitted::new(Ok(viewed), inner.commit_receiver());
             }
             Lifecycle::Archived(archived) => (archived.events.trailer(), archived.events.next_index()),
         };
         // The lock is free again while the machine is decoded.
         drop(inner);
-        Uncommitted::new(view(&restore_machine(&trailer, &self.config), now, next_index), None)
+        Uncommitted::new(Ok(view(&restore_machine(&trailer, &self.config), now, next_index)), None)
     }
 
     /// Where the instance is in its life.
-    pub(crate) fn state(&self) -> Uncommitted<State> {
+    ///
+    /// # Errors
+    /// Why the instance is gone, if it is.
+    pub(crate) fn state(&self) -> View<State> {
         let mut inner = self.lock();
-        let state = match &inner.lifecycle {
-            Lifecycle::Live(live) => live.machine.state(),
-            Lifecycle::Archived(archived) => archived.state,
+        let state = match (inner.gone(), &inner.lifecycle) {
+            (Some(gone), _) => Err(gone),
+            (None, Lifecycle::Live(live)) => Ok(live.machine.state()),
+            (None, Lifecycle::Archived(archived)) => Ok(archived.state),
         };
         Uncommitted::new(state, inner.commit_receiver())
     }
 
-    /// Whether an answer is still to come on this session.
-    pub(crate) fn owes_answer(&self, process: ProcessId, session: SessionId) -> bool {
+    /// Whether the client of this session, which receives on `sink`, is still to be told something that it waits for.
+    pub(crate) fn owes_answer(&self, process: ProcessId, session: SessionId, sink: &SessionSink) -> bool {
         // After a step has panicked no answer will come.
         let Ok(inner) = &self.inner.lock() else { return false };
         match &inner.lifecycle {
             Lifecycle::Live(live) => {
+                let open = live.sessions.is_open(process, session);
                 let waits = || !live.machine.member(process).waiting.is_empty();
-                !live.uncommitted.is_empty() || (live.sessions.is_open(process, session) && waits())
+                live.uncommitted.iter().any(|effects| effects.concern(process, open, sink))
+                    || (open && waits())
             }
             Lifecycle::Archived(_) => false,
         }
@@ -139,13 +161,16 @@ impl Instance {
             .zip(&events)
             .map(|(index, recorded)| stickycas_proto::convert::history::event_to_wire(index, recorded))
             .collect();
-        match &mut inner.lifecycle {
+        let gone = inner.gone();
+        match (&mut inner.lifecycle, gone) {
             _ if !events.is_empty() => WatchPoll::Events(events),
-            Lifecycle::Live(live) if live.ended.is_none() && inner.gone.is_none() => {
+            (Lifecycle::Live(live), None) if live.ended.is_none() => {
                 live.watchers.insert(watcher, waker.clone());
                 WatchPoll::Pending
             }
-            Lifecycle::Live(_) | Lifecycle::Archived(_) => WatchPoll::End,
+            // The expiry of an instance is an end like others; that the log refuses it is none.
+            (_, Some(gone)) if gone.reason != RefusalReason::InstanceUnknown => WatchPoll::Gone(gone),
+            (Lifecycle::Live(_) | Lifecycle::Archived(_), _) => WatchPoll::End,
         }
     }
 }

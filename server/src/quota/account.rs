@@ -1,11 +1,10 @@
 //! The account of one principal: its quotas and rates, its counts, and the instances where it was active last.
 
-use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use stickycas_model::history::{Offence, OffenceKind};
+use stickycas_model::history::OffenceKind;
 use stickycas_model::types::ProcessId;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
@@ -13,18 +12,15 @@ use tonic::Status;
 
 use super::context::AccountContext;
 use super::counts::{Counter, Counts};
-use super::offence_sink::OffenceSink;
+use super::offences::{OffenceSink, RecentInstances};
 use super::rate::{Bucket, CALL_COST};
 use crate::auth::Principal;
 use crate::limits::Limits;
 
-/// Instances of a principal that are remembered, for offences that name none.
-const REMEMBERED: usize = 4;
-
 /// The shortest wait that RetryInfo advises after a rate was exceeded.
 const MIN_RETRY_AFTER: Duration = Duration::from_millis(1);
 
-/// What each principal has a limited number of.
+/// The resources of which each principal has a limited number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Quota {
     Connections,
@@ -46,11 +42,8 @@ pub(crate) struct Account {
     /// By quota, the permits that are out.
     permits: [AtomicU32; QUOTAS],
     counts: Counts,
-    recent: Mutex<RecentInstances>,
+    recent: RecentInstances,
 }
-
-/// The instances where the principal was active last, the latest at the end, and as which process.
-type RecentInstances = VecDeque<(Weak<dyn OffenceSink>, ProcessId)>;
 
 /// The use of one of a quota; given back when dropped.
 #[derive(Debug)]
@@ -68,7 +61,7 @@ impl Account {
             offences: Default::default(),
             permits: Default::default(),
             counts: Counts::default(),
-            recent: Mutex::default(),
+            recent: RecentInstances::default(),
         }
     }
 
@@ -143,7 +136,7 @@ impl Account {
         }
     }
 
-    /// The refusal of what is above the rate.
+    /// The refusal of calls and frames above the rate.
     pub(crate) fn rate_exceeded(&self, cost: u64) -> RpcRefusal {
         let limit = self.context.limits.requests_per_second;
         let why = format!("you may send {limit} frames in a second, a unary call counting as {CALL_COST}");
@@ -153,43 +146,20 @@ impl Account {
 
     /// Remembers that the principal is active at this instance, as this process.
     pub(crate) fn remember_instance<I: OffenceSink + 'static>(&self, instance: &Arc<I>, process: ProcessId) {
-        let mut recent = self.recent();
-        let is_same = |(known, _): &(Weak<dyn OffenceSink>, _)| {
-            std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(instance))
-        };
-        match recent.iter().position(is_same) {
-            Some(last) if last + 1 == recent.len() => return,
-            Some(earlier) => drop(recent.remove(earlier)),
-            None if recent.len() >= REMEMBERED => drop(recent.pop_front()),
-            None => {}
-        }
-        let instance: Weak<I> = Arc::downgrade(instance);
-        recent.push_back((instance, process));
+        self.recent.remember(instance, process);
     }
 
-    /// Files an offence that names no instance at those where the principal was active last (B2). It is only counted if
-    /// there is none, or if offences of the kind come too often.
+    /// Files an offence that names no instance at those where the principal was active last (B2). It is only counted
+    /// if there is none, or if offences of the kind come too often.
     pub(crate) fn file_offence(&self, kind: OffenceKind, detail: &str) {
-        if !self.may_file_offence(kind) {
-            return;
-        }
-        // The lock is not held while an instance takes its own.
-        let recent: Vec<_> = self.recent().iter().cloned().collect();
-        for (instance, process) in recent {
-            if let Some(instance) = instance.upgrade() {
-                let detail = detail.to_owned();
-                instance.file_offence(Offence { process, kind, number: None, phase: None, detail });
-            }
+        if self.may_file_offence(kind) {
+            self.recent.file_offence(kind, detail);
         }
     }
 
     /// Whether one more offence of this kind is to be filed, and not only counted.
     pub(crate) fn may_file_offence(&self, kind: OffenceKind) -> bool {
         self.offences[kind as usize].take(self.context.now(), 1, 1, self.context.offence_rate) > 0
-    }
-
-    fn recent(&self) -> MutexGuard<'_, RecentInstances> {
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What all accounts share.
+//! The data that all accounts share.
 
 use std::time::{Instant, SystemTime};
 

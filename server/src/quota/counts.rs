@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use stickycas_proto::v1::{self, RefusalReason};
 
-/// What is counted beside refusals. The wire message `Counts` explains each.
+/// The events that are counted beside refusals. The wire message `Counts` explains each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counter {
     ConnectionRefused,

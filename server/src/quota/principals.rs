@@ -102,8 +102,8 @@ impl Principals {
 }
 
 impl AccountTable {
-    /// Closes the accounts that nothing holds and whose bucket is full: if their principals come back, only their counts
-    /// are lost.
+    /// Closes the accounts that nothing holds and whose bucket is full: if their principals come back, only their
+    /// counts are lost.
     fn forget_idle(&mut self) {
         // A client that sends one new name after the other must not cause a search each time.
         if self.last_search.is_some_and(|last| last.elapsed() < SEARCH_AGAIN) {

@@ -257,13 +257,13 @@ impl AttachStream {
         Ok(())
     }
 
-    fn decide(&mut self, number: u32, value: RawValue, now: Instant) -> Result<(), RpcRefusal> {
+    fn decide(&self, number: u32, value: RawValue, now: Instant) -> Result<(), RpcRefusal> {
         let (channel, instance) = self.channel(number)?;
         let value = decision_from_frame(value, instance.params())
             .map_err(|error| refuse_content(&instance, channel.process, None, &error))?;
         match instance.decide(channel.process, channel.session, value, &channel.sink, now) {
-            // The process has left, so the client may use the channel for another instance.
-            Ok(()) => self.channels.free(number),
+            // The channel is free when the client has been told so.
+            Ok(()) => {}
             Err(reason) => self.caller.account.count_refusal(reason),
         }
         Ok(())

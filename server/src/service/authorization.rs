@@ -1,4 +1,5 @@
-//! What a caller may do at an instance: act as a process of it, or view it; and what becomes of a member's bad message.
+//! The rights of a caller at an instance: to act as a process of it, or to view it; and the refusal of a member's bad
+//! message.
 
 use std::sync::Arc;
 

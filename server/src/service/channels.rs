@@ -114,7 +114,7 @@ impl Channel {
 
     /// Whether an answer is still to come on this channel.
     pub(super) fn owes_answer(&self) -> bool {
-        self.instance().is_some_and(|instance| instance.owes_answer(self.process, self.session))
+        self.instance().is_some_and(|instance| instance.owes_answer(self.process, self.session, &self.sink))
     }
 
     /// Files an offence of the process (B2).

@@ -38,7 +38,8 @@ impl InstanceService for Service {
             return Err(RpcRefusal::new(RefusalReason::NotCoordinator, why).into());
         }
         let spec = create_spec(request.into_inner(), &self.0.limits)?;
-        let (instance, created) = self.0.instances.create(&caller.principal, spec).committed().await??;
+        let (instance, created) =
+            self.0.instances.create(&caller.principal, spec).await.committed().await??;
         let config = instance.config();
         if created {
             let processes = instance.params().processes();
@@ -53,7 +54,7 @@ impl InstanceService for Service {
         let instance = self.0.instances.find(&which)?;
         authorize_view(&caller, &instance)?;
         let process = instance.process_of(&caller.principal);
-        let (status, own) = instance.status(process).committed().await?;
+        let (status, own) = instance.status(process).committed().await??;
         Ok(Response::new(GetResponse {
             instance: Some(instance_to_wire(&instance)),
             status: Some(status_to_wire(&status, self.0.limits.status_rows)),
@@ -82,7 +83,10 @@ impl InstanceService for Service {
         };
         let mut instances = Vec::new();
         for instance in page.iter().filter(|instance| authorize_view(&caller, instance).is_ok()) {
-            instances.push(summary(instance, instance.state().committed().await?));
+            // An instance that is gone by now is not listed.
+            if let Ok(state) = instance.state().committed().await.flatten() {
+                instances.push(summary(instance, state));
+            }
         }
         Ok(Response::new(ListResponse { instances, next_page_token }))
     }
@@ -105,7 +109,7 @@ impl InstanceService for Service {
         let permit = permit
             .inspect_err(|refused| file_offence(&caller, &instance, OffenceKind::QuotaExceeded, refused))?;
         let stream = if request.snapshot_first {
-            let snapshot = instance.snapshot().committed().await?;
+            let snapshot = instance.snapshot().committed().await??;
             WatchStream::with_snapshot(self, instance, &snapshot, permit)
         } else {
             let index = instance.start_of(from).map_err(|truncated| {
@@ -133,7 +137,7 @@ impl InstanceService for Service {
             file_offence(&caller, &instance, OffenceKind::ForeignIdentity, &refused);
             return Err(refused.into());
         }
-        instance.close().committed().await?;
+        instance.close().committed().await??;
         Ok(Response::new(CloseResponse {}))
     }
 }

@@ -1,5 +1,5 @@
-//! The gRPC services: each decodes a request, finds the caller and the instance, hands the request to the instance and
-//! encodes the answer. No rule of the algorithm is decided here.
+//! The gRPC services: each decodes a request, finds the caller and the instance, hands the request to the instance
+//! and encodes the answer. No rule of the algorithm is decided here.
 
 mod attach;
 mod authorization;
@@ -27,10 +27,11 @@ use crate::instances::Instances;
 use crate::limits::Limits;
 use crate::quota::Principals;
 
-use grpc_framing::UnaryEndpoint;
+pub(crate) use grpc_framing::UnaryEndpoint;
+
 use watchdog::Watchdog;
 
-/// What the services need.
+/// The data that all services share.
 #[derive(Clone, Debug)]
 pub(crate) struct Service(Arc<Shared>);
 
@@ -59,30 +60,26 @@ impl Service {
         self.0.watchdog.run(self.0.limits.unread_for).await;
     }
 
-    /// The list itself: append, read, decide, attach.
-    pub(crate) fn sticky_cas(&self) -> UnaryEndpoint {
-        UnaryEndpoint::new(self.clone(), &self.0.limits)
-    }
-
-    /// Instances: create, get, list, watch, close.
+    /// The service of instances: create, get, list, watch, close.
     pub(crate) fn instances(&self) -> InstanceServiceServer<Self> {
         let bytes = self.0.limits.message_bytes;
         InstanceServiceServer::new(self.clone()).max_decoding_message_size(bytes)
     }
 
-    /// The server itself: counts.
+    /// The service of the server: counts.
     pub(crate) fn server(&self) -> ServerServiceServer<Self> {
         let bytes = self.0.limits.message_bytes;
         ServerServiceServer::new(self.clone()).max_decoding_message_size(bytes)
     }
 
-    /// Who calls, unless the server takes nothing new.
+    /// The caller of a request; refused if the server takes nothing new.
     fn caller(&self, extensions: &Extensions) -> Result<Caller, RpcRefusal> {
         self.check_serving()?;
         caller(extensions)
     }
 
-    /// Completes when draining begins. Each signal has a token of its own, so that streams share no lock when they are polled.
+    /// Completes when draining begins. Each signal has a token of its own, so that streams share no lock when they
+    /// are polled.
     fn drain_signal(&self) -> DrainSignal {
         Box::pin(self.0.drain.child_token().cancelled_owned())
     }
@@ -95,7 +92,7 @@ impl Service {
 
 fn caller(extensions: &Extensions) -> Result<Caller, RpcRefusal> {
     let caller = extensions.get::<Caller>().cloned();
-    debug_assert!(caller.is_some(), "the border is around every service");
+    debug_assert!(caller.is_some(), "the call layer is around every service");
     caller.ok_or_else(RpcRefusal::internal)
 }
 

@@ -1,4 +1,4 @@
-//! A status on the wire (SPEC F12), with no more rows than may be.
+//! The status of an instance on the wire (SPEC F12), with a limited number of rows.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Watch: the events of an instance as they are committed (SPEC F13).
 //!
-//! The stream holds only the index of its next event, so nothing ever waits for a slow watcher: when its next event is
-//! not kept any more, the stream ends with an error that says so.
+//! The stream holds only the index of its next event, so nothing ever waits for a slow watcher: when its next event
+//! is not kept any more, the stream ends with an error that says so.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -70,6 +70,7 @@ impl WatchStream {
         match self.instance.poll_events(self.index, limits.events_per_message, self.watcher, cx.waker()) {
             WatchPoll::Pending => Poll::Pending,
             WatchPoll::End => Poll::Ready(None),
+            WatchPoll::Gone(gone) => Poll::Ready(Some(Err(gone.into()))),
             WatchPoll::Events(mut events) => {
                 let sizes = events.iter().map(v1::Event::encoded_len);
                 events.truncate(how_many(sizes, limits.events_per_message, limits.bytes_per_answer));

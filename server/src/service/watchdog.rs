@@ -1,8 +1,8 @@
-//! The watchdog of Attach streams: it closes the connection of a client that keeps the connection alive and leaves its
-//! answers unread.
+//! The watchdog of Attach streams: it closes the connection of a client that keeps the connection alive and leaves
+//! its answers unread.
 //!
-//! The transport stops polling a stream whose client reads nothing, so the stream itself would never notice. The watchdog
-//! checks all streams from outside, a few times in the longest time that answers may lie unread.
+//! The transport stops polling a stream whose client reads nothing, so the stream itself would never notice. The
+//! watchdog checks all streams from outside, a few times in the longest time that answers may lie unread.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;

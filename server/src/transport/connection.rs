@@ -1,9 +1,9 @@
 //! The handle of one connection: the connection and the calls on it share it.
 //!
-//! Principals are identified call by call, so a connection belongs to no principal until a call on it is admitted; from then
-//! on it belongs to the principal of that call. Unclaimed connections are few, the oldest makes room for the next, and each
-//! has a deadline: a client that opens connections and makes no call takes no place from those that do (SPEC section 8,
-//! `slow-open`).
+//! Principals are identified call by call, so a connection belongs to no principal until a call on it is admitted;
+//! from then on it belongs to the principal of that call. Unclaimed connections are few, the oldest makes room for
+//! the next, and each has a deadline: a client that opens connections and makes no call takes no place from those
+//! that do (SPEC section 8, `slow-open`).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -82,7 +82,7 @@ impl UnclaimedConnections {
         Connection(connection)
     }
 
-    /// Counts what no known principal did.
+    /// Counts an event for which no principal is known.
     pub(crate) fn count(&self, counter: Counter) {
         self.principals.all().count(counter);
     }

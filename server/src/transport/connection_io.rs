@@ -1,8 +1,7 @@
-//! The byte stream of one connection: deadlines for a client that says nothing, and fewer writes.
+//! The byte stream of one connection: the deadlines of a [silent client](super::silent_client), and fewer writes.
 //!
-//! A new connection has to send the HTTP/2 preface in time, and then a call that is taken for a principal. And HTTP/2 writes
-//! as soon as one answer is ready; a write costs as much as making an answer does, so it waits here for those that are ready
-//! next.
+//! HTTP/2 writes as soon as one answer is ready. A write costs as much as the making of an answer, so a write is put off
+//! here until the answers that are ready next can go with it.
 
 use std::io;
 use std::pin::Pin;
@@ -10,46 +9,18 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Sleep;
 
 use super::connection::Connection;
-use crate::quota::Counter;
+use super::silent_client::SilentClientDeadline;
 
 /// A TCP or TLS stream. See the module.
 pub(super) struct ConnectionIo<T> {
     stream: T,
     connection: Connection,
     /// `None` once the connection belongs to a principal.
-    unclaimed: Option<UnclaimedDeadline>,
+    deadline: Option<SilentClientDeadline>,
     /// Whether the next write has been put off already.
     write_deferred: bool,
-}
-
-/// Until when a connection that belongs to no principal may go on.
-struct UnclaimedDeadline {
-    /// Bytes of the preface that have not come.
-    missing_preface: usize,
-    /// How long it may take from the preface to the first call.
-    first_call_timeout: Duration,
-    deadline: Pin<Box<Sleep>>,
-}
-
-/// Bytes with which every client opens an HTTP/2 connection (RFC 9113, section 3.4).
-const PREFACE: usize = 24;
-
-impl UnclaimedDeadline {
-    fn new(preface_timeout: Duration, first_call_timeout: Duration) -> Self {
-        let deadline = Box::pin(tokio::time::sleep(preface_timeout));
-        Self { missing_preface: PREFACE, first_call_timeout, deadline }
-    }
-
-    /// The second deadline begins when the preface is complete.
-    fn count_read(&mut self, bytes: usize) {
-        if self.missing_preface > 0 && bytes >= self.missing_preface {
-            self.deadline = Box::pin(tokio::time::sleep(self.first_call_timeout));
-        }
-        self.missing_preface = self.missing_preface.saturating_sub(bytes);
-    }
 }
 
 impl<T> ConnectionIo<T> {
@@ -59,27 +30,12 @@ impl<T> ConnectionIo<T> {
         preface_timeout: Duration,
         first_call_timeout: Duration,
     ) -> Self {
-        let unclaimed = Some(UnclaimedDeadline::new(preface_timeout, first_call_timeout));
-        Self { stream, connection, unclaimed, write_deferred: false }
+        let deadline = Some(SilentClientDeadline::new(preface_timeout, first_call_timeout));
+        Self { stream, connection, deadline, write_deferred: false }
     }
 
-    /// Fails if the client has sent neither preface nor first call in time.
-    fn check_deadline(&mut self, read: &Poll<usize>, cx: &mut Context<'_>) -> io::Result<()> {
-        let Some(unclaimed) = &mut self.unclaimed else { return Ok(()) };
-        match read {
-            Poll::Ready(bytes) => unclaimed.count_read(*bytes),
-            Poll::Pending if self.connection.account().is_some() => self.unclaimed = None,
-            Poll::Pending if unclaimed.deadline.as_mut().poll(cx).is_ready() => {
-                self.connection.count(Counter::ConnectionSilent);
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            Poll::Pending => {}
-        }
-        Ok(())
-    }
-
-    /// Whether to write one turn later. One answer seldom comes alone: the tasks that run now have others for the same
-    /// client, which then go out in the same write. An idle runtime polls this task again at once.
+    /// Whether to write one turn later. One answer seldom comes alone: the tasks that run now have others for the
+    /// same client, which then go out in the same write. An idle runtime polls this task again at once.
     fn defer_write(&mut self, cx: &mut Context<'_>) -> bool {
         self.write_deferred = !self.write_deferred;
         if self.write_deferred {
@@ -97,7 +53,12 @@ impl<T: AsyncRead + Unpin> AsyncRead for ConnectionIo<T> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer)?;
-        self.check_deadline(&read.map(|()| buffer.filled().len() - before), cx)?;
+        let Self { connection, deadline, .. } = &mut *self;
+        if let Some(running) = deadline
+            && running.check(&read.map(|()| buffer.filled().len() - before), connection, cx)?
+        {
+            *deadline = None;
+        }
         read.map(Ok)
     }
 }

@@ -1,4 +1,4 @@
-//! Why HTTP/2 gave a connection up, as the connection's error tells it.
+//! The reason for which HTTP/2 closed a connection, from the connection's error.
 
 use std::error::Error;
 use std::iter::successors;
@@ -6,11 +6,13 @@ use std::iter::successors;
 use h2::Reason;
 
 /// Whether the connection ended because its client did too much of something: h2 then sends a GOAWAY with
-/// ENHANCE_YOUR_CALM (RFC 9113, section 7) and fails with it. h2 does so for streams that the client resets before they are
-/// accepted, for streams that it has the server reset, for CONTINUATION frames and for empty DATA frames without end.
+/// ENHANCE_YOUR_CALM (RFC 9113, section 7) and fails with it. h2 does so for streams that the client resets before
+/// they are accepted, for streams that it has the server reset, for CONTINUATION frames and for empty DATA frames
+/// without end.
 ///
-/// The error does not tell it, and so it is not counted, if the client has sent a GOAWAY with an error before (h2 then reports
-/// the client's error) or has closed the socket before our GOAWAY was written (the error is then one of I/O).
+/// The error does not show this, and the connection is not counted, if the client has sent a GOAWAY with an error
+/// before (h2 then reports the client's error) or has closed the socket before our GOAWAY was written (the error is
+/// then one of I/O).
 pub(super) fn is_flood(error: &(dyn Error + Send + Sync + 'static)) -> bool {
     let error: &(dyn Error + 'static) = error;
     successors(Some(error), |error| Error::source(*error))

@@ -45,7 +45,8 @@ impl<S> HttpServer<S> {
         Self { http, service, preface_timeout, first_call_timeout }
     }
 
-    /// Serves HTTP/2 on this byte stream, TCP or TLS, to its end. Each request carries the connection in its extensions.
+    /// Serves HTTP/2 on this byte stream, TCP or TLS, to its end. Each request carries the connection in its
+    /// extensions.
     pub(super) async fn serve_connection<T>(&self, io: T, connection: Connection, watcher: Watcher)
     where
         S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>

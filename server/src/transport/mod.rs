@@ -2,15 +2,16 @@
 
 mod connection;
 mod connection_io;
-mod deadline;
 mod goaway;
+mod grpc_timeout;
 mod http2;
 mod permit_body;
 mod request_body;
 mod serve;
+mod silent_client;
 
 pub(crate) use connection::Connection;
-pub(crate) use deadline::DeadlineLayer;
+pub(crate) use grpc_timeout::GrpcTimeoutLayer;
 pub(crate) use permit_body::permit_body;
 pub(crate) use request_body::{BodyState, DecodeFailure, LimitedBody, oversized, undecodable};
 pub(crate) use serve::serve;

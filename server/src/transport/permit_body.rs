@@ -1,8 +1,8 @@
 //! A call's permit is held until its response has left the server.
 //!
-//! With its headers a call looks answered, but its data waits for the client: in the body while the client opens no window,
-//! then in the transport until the socket takes it. A client that reads nothing could so have any number of responses wait
-//! here. So every chunk of the body shares the permit.
+//! With its headers a call looks answered, but its data waits for the client: in the body while the client opens no
+//! window, then in the transport until the socket takes it. A client that reads nothing could so have any number of
+//! responses wait here. So every chunk of the body shares the permit.
 
 use std::sync::Arc;
 

@@ -1,16 +1,16 @@
-//! The body of a request: its size limit, how it ended, and which refusals mean that it did not decode.
+//! The body of a request: its size limit, how it ended, and which refusals mean that its message did not decode.
 //!
-//! tonic refuses a message that it cannot decode before a handler sees it, without details: with INTERNAL, which would tell
-//! the caller of a bug of ours, or with OUT_OF_RANGE if it is too large. Where we decode ourselves we do likewise
-//! ([`undecodable`], [`oversized`]). For both the rules know INVALID_ARGUMENT (SPEC section 11) and an offence (B2). What
-//! handlers refuse carries details, so the two are told apart.
+//! tonic refuses a message that it cannot decode before a handler sees it, without details: with INTERNAL, which
+//! would tell the caller of a bug of ours, or with OUT_OF_RANGE if it is too large. Where we decode ourselves we do
+//! likewise ([`undecodable`], [`oversized`]). For both the rules demand INVALID_ARGUMENT (SPEC section 11) and an
+//! offence (B2). A refusal by a handler carries details, which distinguish it from a refusal by tonic.
 //!
-//! A client that resets its stream in the middle of a message leaves just such a message behind, and that is no offence. So
-//! the body keeps a [`BodyState`]: only a request that was sent to its end is judged by its content.
+//! A client that resets its stream in the middle of a message leaves just such a message behind, and that is no
+//! offence. So the body keeps a [`BodyState`]: only a request that was sent to its end is judged by its content.
 //!
-//! tonic has one size limit for all methods of a service, and the largest message decides it. The limit of one call is kept
-//! here, so that many calls at once hold little. `http_body_util::Limited` would report it as an error among others and box
-//! every error; here the body ends, and the state tells why.
+//! tonic has one size limit for all methods of a service, and the largest message decides it. The limit of one call
+//! is kept here, so that many calls at once hold little. `http_body_util::Limited` would report it as an error among
+//! others and box every error; here the body ends, and the state tells why.
 
 use std::pin::Pin;
 use std::sync::Arc;

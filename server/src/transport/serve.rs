@@ -1,8 +1,8 @@
 //! The accept loop and the connections that it serves.
 //!
-//! An accepted TCP connection goes through three steps in a task of its own: a handshake, HTTP/2 by hyper, and its end.
-//! tonic's server is not used: it has no limit on connections and no deadline for a handshake, tells nobody why a connection
-//! ended, and ignores TCP_NODELAY on connections that it is handed.
+//! An accepted TCP connection goes through three steps in a task of its own: a handshake, HTTP/2 by hyper, and its
+//! end. tonic's server is not used: it has no limit on connections and no deadline for a handshake, does not report
+//! why a connection ended, and ignores TCP_NODELAY on connections that it is handed.
 
 use std::convert::Infallible;
 use std::io;
@@ -27,9 +27,9 @@ use crate::quota::{Counter, Principals};
 /// How long to wait after an accept failed, usually for want of file descriptors.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
-/// Serves `service` on accepted connections until `drain` is cancelled. Then the listener is closed, so that new clients are
-/// turned away and not left to wait, every connection gets a GOAWAY, and the future completes when all of them have ended.
-/// Dropping the future aborts those that are still open.
+/// Serves `service` on accepted connections until `drain` is cancelled. Then the listener is closed, so that new
+/// clients are turned away and not left to wait, every connection gets a GOAWAY, and the future completes when all of
+/// them have ended. Dropping the future aborts those that are still open.
 pub(crate) async fn serve<S>(
     listener: TcpListener,
     service: S,
@@ -59,7 +59,8 @@ pub(crate) async fn serve<S>(
             continue;
         }
         let connection = unclaimed.register();
-        // Taken before the task runs: a connection that is in its handshake when the server stops is waited for as well.
+        // Taken before the task runs: a connection that is in its handshake when the server stops is waited for as
+        // well.
         let watcher = graceful.watcher();
         let task = serve_tcp(server.clone(), tcp, connection.clone(), watcher, drain.clone());
         connection.set_task(connections.spawn(task));
@@ -117,8 +118,8 @@ async fn serve_tcp<S>(
     }
 }
 
-/// Makes of a TCP connection the byte stream that HTTP/2 is spoken on. A connection without TLS has no handshake; that of
-/// TLS belongs here, inside the deadline of the caller.
+/// Makes of a TCP connection the byte stream that HTTP/2 is spoken on. A connection without TLS has no handshake;
+/// that of TLS belongs here, inside the deadline of the caller.
 async fn handshake(tcp: TcpStream) -> io::Result<TcpStream> {
     Ok(tcp)
 }
@@ -134,7 +135,8 @@ mod tests {
 
     use super::*;
 
-    /// Responds 200 to a request that carries its connection, and 500 to others. A clone panics while `panics` is set.
+    /// Responds 200 to a request that carries its connection, and 500 to others. A clone panics while `panics` is
+    /// set.
     #[derive(Default)]
     struct TestService {
         panics: Arc<AtomicBool>,

@@ -207,7 +207,8 @@ pub(crate) fn assert_status(status: &Status, code: Code, reason: &str) -> ErrorM
     ErrorMetadata(info.metadata)
 }
 
-/// Fails if the future does not complete. The timeout is long enough for any machine: only a server that hangs reaches it.
+/// Fails if the future does not complete. The timeout is long enough for any machine: only a server that hangs
+/// reaches it.
 pub(crate) async fn with_timeout<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(120), future).await.expect("the server hangs")
 }

@@ -33,6 +33,7 @@ pub struct Origin {
     /// What stood in it.
     pub text: String,
     /// The seed.
+    #[serde(with = "stickycas_model::seed_text")]
     pub seed: u64,
     /// The sweeps to which it was limited; none: all of them.
     pub only: Vec<String>,
@@ -76,7 +77,7 @@ impl Session {
     pub(super) fn now() -> Self {
         Self {
             at: now(),
-            commit: option_env!("STICKYCAS_COMMIT").map(str::to_owned),
+            commit: crate::environment::commit().map(str::to_owned),
             debug_assertions: cfg!(debug_assertions),
             os: std::env::consts::OS.to_owned(),
             architecture: std::env::consts::ARCH.to_owned(),
@@ -102,6 +103,7 @@ pub struct Sampled {
     /// Its cell.
     pub cell: u64,
     /// Its seed.
+    #[serde(with = "stickycas_model::seed_text")]
     pub seed: u64,
     /// In what it differs from its replay or from the simulation; `None`: in nothing.
     pub difference: Option<String>,

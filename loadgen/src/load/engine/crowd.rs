@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, bail};
-use stickycas_client::{Connection, Target};
+use stickycas_client::raw::{ClientConfig, Connection};
 use stickycas_model::types::ProcessId;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -115,7 +115,7 @@ async fn connect(
     let mut connections: Vec<Option<Connection>> = vec![None; roster.len()];
     let mut opening = JoinSet::new();
     for (number, principals) in roster.chunks(together).enumerate() {
-        let first = Target::new(url, &principals[0])?;
+        let first = ClientConfig::new(url, &principals[0])?;
         let others = principals.to_vec();
         let stall = shared.stall;
         opening.spawn(async move {

@@ -240,7 +240,7 @@ fn watch_along(engine: &Arc<Engine>, table: &Table) -> Watching {
 
 async fn follow(mut watch: Watch) -> Collected {
     let mut collected = Collected { history: Vec::new(), complete: false, told: Vec::new() };
-    while let Ok(Some(watched)) = watch.next().await {
+    while let Ok(Some(watched)) = watch.try_next().await {
         let Watched::Event(index, recorded) = watched else { continue };
         if index != collected.history.len() as u64 {
             return collected;

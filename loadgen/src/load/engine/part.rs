@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stickycas_client::driver::LAST_MOMENT;
+use stickycas_client::LAST_MOMENT;
 use stickycas_model::access::{Answer, AppendAnswer};
 use stickycas_model::machine::Welcome;
 use stickycas_model::params::Patience;

@@ -32,7 +32,8 @@ fn fault_of(error: &Error) -> Ended {
         Error::Refused(refused) => Ended::Refused(refused.reason),
         Error::GaveUp { last, .. } => fault_of(last),
         Error::Unreachable { .. } => Ended::Failed(Fault::Unreachable),
-        Error::Foreign { .. } | Error::Protocol(_) | Error::Usage(_) => Ended::Failed(Fault::Protocol),
         Error::Undecided(_) => Ended::Failed(Fault::GaveUp),
+        // `UnexpectedPeer`, `Protocol`, `InvalidArgument`, and what a later client may add.
+        _ => Ended::Failed(Fault::Protocol),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use stickycas_client::Connection;
+use stickycas_client::raw::Connection;
 use stickycas_model::player::Step;
 use stickycas_model::process::{RawOp, SendTime};
 use stickycas_model::types::AccessNumber;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stickycas_client::Connection;
+use stickycas_client::raw::Connection;
 use stickycas_model::player::Step;
 use stickycas_model::process::{RawOp, SendTime};
 use stickycas_model::types::AccessNumber;

@@ -23,7 +23,7 @@ use super::figures::{Counts, Figures};
 use super::measure::{Histograms, empty};
 use super::profile::{Flags, Profile};
 use super::recorder::{Recorder, Starts};
-use super::result::{LoadResult, Measured, RESULT_VERSION, conditions, failed};
+use super::result::{LoadResult, Measured, RESULT_VERSION, conditions, failed, passed};
 
 /// The most seconds that merged results may span: clocks that differ by more are not those of one load.
 const LONGEST: f64 = 7.0 * 24.0 * 3600.0;
@@ -75,11 +75,13 @@ pub fn merge(folders: &[PathBuf]) -> anyhow::Result<Measured> {
         ..Figures::of(&recorder.histograms, counts, together.seconds, (0, 0))
     };
     let profiles: Vec<String> = all().flat_map(|result| result.profiles.clone()).collect();
+    let conditions = conditions_of(&profiles)?;
     let result = LoadResult {
         version: RESULT_VERSION,
         verdict: judged.verdict(),
         judged,
-        failed: failed(&conditions_of(&profiles)?, &figures),
+        failed: failed(&conditions, &figures),
+        passed: passed(&conditions, &figures),
         cut_short: all().find_map(|result| result.cut_short),
         name: first.result.name.clone(),
         seed: first.result.seed,

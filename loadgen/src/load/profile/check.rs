@@ -12,11 +12,12 @@ use toml::Spanned;
 use super::file::{self, File, Step};
 use super::{Byzantine, Load, Open, Pacing, Profile};
 use crate::fault_plan::FaultPlan;
+use crate::files::instance::{params, with_arbiter};
+use crate::files::values::{duration, name, seed_or};
+use crate::files::{Fault, draw_seed};
 use crate::load::arrivals::Piece;
 use crate::load::threshold::Threshold;
 use crate::proposals::{self, value_bytes};
-use crate::scenario::check::{duration, name, params, seed_or, with_arbiter};
-use crate::scenario::{Fault, draw_seed};
 
 const DEFAULT_DISTINCT: u32 = 3;
 const DEFAULT_VALUE_BYTES: u32 = 8;

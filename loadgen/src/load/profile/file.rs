@@ -5,8 +5,8 @@ use toml::Spanned;
 
 use super::Transport;
 use crate::fault_plan::Placement;
+use crate::files::instance::Instance;
 use crate::load::arrivals::Spacing;
-use crate::scenario::file::Instance;
 
 /// The whole file.
 #[derive(Clone, Debug, Deserialize)]

@@ -1,14 +1,12 @@
 //! Flags of the command line that take the place of keys of a profile.
 
-use std::fmt::{Display, Write as _};
-use std::ops::Range;
+use std::fmt::Display;
 
 use clap::{Args, ValueEnum};
-use toml::Spanned;
+use toml::{Table, Value};
 
 use super::Transport;
-use super::file::{Byzantine, File, Ramp, Step};
-use crate::fault_plan::Placement;
+use crate::files::{SettingError, Settings};
 use crate::load::arrivals::Spacing;
 
 /// What takes the place of single keys; everything else is the profile's.
@@ -131,122 +129,116 @@ fn word(value: &impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// Flags as they are given, one after the other, and where each value stands.
-struct Line {
-    text: String,
-    /// Where its text begins, as far as places are concerned.
-    start: usize,
-}
+/// The keys of which a file gives one, to say when instances begin.
+const PACING: [&str; 4] = ["load.in_flight", "load.rate", "load.ramp", "load.steps"];
+/// The keys of an open loop.
+const OPEN_LOOP: [&str; 4] = ["load.arrivals", "load.most_in_flight", "load.late_after", "load.most_missed"];
 
-impl Line {
-    /// Writes a flag down; its value, with its place.
-    fn put<T>(&mut self, flag: &str, shown: impl Display, value: T) -> Spanned<T> {
-        let from = self.start + self.text.len();
-        write!(self.text, "--{flag} {shown} ").expect("writing to a string does not fail");
-        Spanned::new(from..self.start + self.text.len(), value)
-    }
+/// Collects flags as settings.
+struct Given(Settings);
 
-    /// Puts a flag that is given in the place of a key that need not be.
-    fn replace<T: Clone + Display>(&mut self, flag: &str, given: Option<&T>, key: &mut Option<Spanned<T>>) {
-        if let Some(value) = given {
-            *key = Some(self.put(flag, value, value.clone()));
+impl Given {
+    fn key<T: Display>(&mut self, flag: &str, key: &str, value: Option<T>, toml: impl FnOnce(T) -> Value) {
+        if let Some(value) = value {
+            let origin = format!("--{flag} {value}");
+            self.0.put(&origin, key, &toml(value));
         }
     }
 
-    /// The same for a key that is always there.
-    fn require<T: Clone + Display>(&mut self, flag: &str, given: Option<&T>, key: &mut Spanned<T>) {
-        if let Some(value) = given {
-            *key = self.put(flag, value, value.clone());
-        }
+    fn number<T: Display + Copy + Into<i64>>(&mut self, flag: &str, key: &str, value: Option<T>) {
+        self.key(flag, key, value, |value| Value::Integer(value.into()));
+    }
+
+    fn large_number(&mut self, flag: &str, key: &str, value: Option<u64>) {
+        // What a file cannot hold is refused as a text would be.
+        let toml =
+            |value: u64| i64::try_from(value).map_or_else(|_| value.to_string().into(), Value::Integer);
+        self.key(flag, key, value, toml);
+    }
+
+    fn share(&mut self, flag: &str, key: &str, value: Option<f64>) {
+        self.key(flag, key, value, Value::Float);
+    }
+
+    fn text(&mut self, flag: &str, key: &str, value: Option<&String>) {
+        self.key(flag, key, value, |value| Value::String(value.clone()));
+    }
+
+    fn remove(&mut self, keys: &[&str]) {
+        keys.iter().for_each(|key| self.0.remove(key));
     }
 }
 
 impl Flags {
-    /// Puts flags in the place of keys. Gives them as one line; their places are counted from `start` on.
-    pub(super) fn apply(&self, file: &mut File, start: usize) -> String {
-        let mut line = Line { text: String::new(), start };
-        line.replace("seed", self.seed.as_ref(), &mut file.seed);
-        let instance = file.instance.as_mut();
-        line.require("processes", self.processes.as_ref(), &mut instance.processes);
-        line.require("warp-size", self.warp_size.as_ref(), &mut instance.warp_size);
-        line.require("read-size", self.read_size.as_ref(), &mut instance.read_size);
-        line.replace("patience", self.patience.as_ref(), &mut instance.patience);
-        line.replace("distinct", self.distinct.as_ref(), &mut file.proposals.distinct);
-        line.replace("value-bytes", self.value_bytes.as_ref(), &mut file.proposals.value_bytes);
-        self.apply_byzantine(&mut line, file);
-        self.apply_pacing(&mut line, file);
-        self.apply_load(&mut line, file);
-        let conditions =
-            self.fail_if.iter().map(|condition| line.put("fail-if", condition, condition.clone()));
-        file.fail_if.extend(conditions);
-        line.text
+    /// The flags as settings in the place of keys, those of `--set` first.
+    ///
+    /// # Errors
+    /// The first `--set` that is no `KEY=VALUE`.
+    pub(super) fn settings(&self) -> Result<Settings, SettingError> {
+        let mut given = Given(Settings::from_flags(&self.set)?);
+        given.large_number("seed", "seed", self.seed);
+        given.number("processes", "instance.processes", self.processes);
+        given.number("warp-size", "instance.warp_size", self.warp_size);
+        given.number("read-size", "instance.read_size", self.read_size);
+        given.text("patience", "instance.patience", self.patience.as_ref());
+        given.number("distinct", "proposals.distinct", self.distinct);
+        given.number("value-bytes", "proposals.value_bytes", self.value_bytes);
+        given.text("strategy", "byzantine.strategy", self.strategy.as_ref());
+        if self.byzantine.is_some() {
+            given.remove(&["byzantine.count"]);
+            given.share("byzantine", "byzantine.share", self.byzantine);
+        }
+        self.put_pacing(&mut given);
+        self.put_load(&mut given);
+        for condition in &self.fail_if {
+            let origin = format!("--fail-if {condition}");
+            given.0.extend_list(&origin, "fail_if", vec![Value::String(condition.clone())]);
+        }
+        Ok(given.0)
     }
 
-    fn apply_byzantine(&self, line: &mut Line, file: &mut File) {
-        if let Some(strategy) = &self.strategy {
-            let strategy = line.put("strategy", strategy, strategy.clone());
-            let placement = file.byzantine.as_ref().map_or_else(Placement::default, |given| given.placement);
-            let (share, count) =
-                file.byzantine.take().map_or((None, None), |given| (given.share, given.count));
-            file.byzantine = Some(Byzantine { share, count, strategy, placement });
-        }
-        if let (Some(share), Some(byzantine)) = (self.byzantine, &mut file.byzantine) {
-            byzantine.count = None;
-            byzantine.share = Some(line.put("byzantine", share, share));
-        }
-    }
-
-    fn apply_pacing(&self, line: &mut Line, file: &mut File) {
-        let load = file.load.as_mut();
+    fn put_pacing(&self, given: &mut Given) {
         if self.in_flight.is_some() || self.rate.is_some() || self.ramp.is_some() || self.steps.is_some() {
-            (load.in_flight, load.rate, load.ramp, load.steps) = (None, None, None, None);
-        }
-        line.replace("in-flight", self.in_flight.as_ref(), &mut load.in_flight);
-        line.replace("rate", self.rate.as_ref(), &mut load.rate);
-        if let Some((from, to)) = self.ramp {
-            load.ramp = Some(line.put("ramp", format!("{from}..{to}"), Ramp { from, to }));
-        }
-        if let Some(Steps(steps)) = &self.steps {
-            let shown: Vec<String> = steps.iter().map(|(rate, lasts)| format!("{rate}:{lasts}")).collect();
-            let Range { start, end } = line.put("steps", shown.join(","), ()).span();
-            let step = |(rate, lasts): &(f64, String)| Step {
-                rate: Spanned::new(start..end, *rate),
-                lasts: Spanned::new(start..end, lasts.clone()),
-            };
-            load.steps = Some(Spanned::new(start..end, steps.iter().map(step).collect()));
-            // They say how long it takes.
-            load.duration = None;
+            given.remove(&PACING);
         }
         if self.in_flight.is_some() {
-            (load.arrivals, load.most_in_flight, load.late_after, load.most_missed) =
-                (None, None, None, None);
+            given.remove(&OPEN_LOOP);
         }
-        if let Some(spacing) = self.arrivals {
-            load.arrivals = Some(line.put("arrivals", word(&spacing), spacing));
+        given.number("in-flight", "load.in_flight", self.in_flight);
+        given.share("rate", "load.rate", self.rate);
+        if let Some((from, to)) = self.ramp {
+            let ramp = Table::from_iter([("from".to_owned(), from.into()), ("to".to_owned(), to.into())]);
+            given.0.put(&format!("--ramp {from}..{to}"), "load.ramp", &Value::Table(ramp));
         }
-        line.replace("most-in-flight", self.most_in_flight.as_ref(), &mut load.most_in_flight);
-        line.replace("late-after", self.late_after.as_ref(), &mut load.late_after);
-        line.replace("most-missed", self.most_missed.as_ref(), &mut load.most_missed);
+        if let Some(Steps(steps)) = &self.steps {
+            // They say how long it takes.
+            given.remove(&["load.duration"]);
+            let shown: Vec<String> = steps.iter().map(|(rate, lasts)| format!("{rate}:{lasts}")).collect();
+            let step = |(rate, lasts): &(f64, String)| {
+                let keys = [("rate".to_owned(), (*rate).into()), ("for".to_owned(), lasts.clone().into())];
+                Value::Table(Table::from_iter(keys))
+            };
+            let steps = Value::Array(steps.iter().map(step).collect());
+            given.0.put(&format!("--steps {}", shown.join(",")), "load.steps", &steps);
+        }
+        given.text("arrivals", "load.arrivals", self.arrivals.as_ref().map(word).as_ref());
+        given.number("most-in-flight", "load.most_in_flight", self.most_in_flight);
+        given.text("late-after", "load.late_after", self.late_after.as_ref());
+        given.share("most-missed", "load.most_missed", self.most_missed);
     }
 
-    fn apply_load(&self, line: &mut Line, file: &mut File) {
-        let load = file.load.as_mut();
-        if let Some(transport) = self.transport {
-            load.transport = line.put("transport", word(&transport), transport).into_inner();
-        }
-        line.replace("groups", self.groups.as_ref(), &mut load.groups);
-        line.replace(
-            "principals-per-connection",
-            self.principals_per_connection.as_ref(),
-            &mut load.principals_per_connection,
-        );
-        line.replace("warm-up", self.warm_up.as_ref(), &mut load.warm_up);
-        line.replace("duration", self.duration.as_ref(), &mut load.duration);
-        line.replace("instances", self.instances.as_ref(), &mut load.instances);
-        line.replace("drain", self.drain.as_ref(), &mut load.drain);
-        line.replace("hard-stop", self.hard_stop.as_ref(), &mut load.hard_stop);
-        line.replace("stall", self.stall.as_ref(), &mut load.stall);
-        line.replace("watch-share", self.watch_share.as_ref(), &mut load.watch_share);
-        line.replace("most-errors", self.most_errors.as_ref(), &mut load.most_errors);
+    fn put_load(&self, given: &mut Given) {
+        given.text("transport", "load.transport", self.transport.as_ref().map(word).as_ref());
+        given.number("groups", "load.groups", self.groups);
+        let per_connection = self.principals_per_connection;
+        given.number("principals-per-connection", "load.principals_per_connection", per_connection);
+        given.text("warm-up", "load.warm_up", self.warm_up.as_ref());
+        given.text("duration", "load.duration", self.duration.as_ref());
+        given.large_number("instances", "load.instances", self.instances);
+        given.text("drain", "load.drain", self.drain.as_ref());
+        given.text("hard-stop", "load.hard_stop", self.hard_stop.as_ref());
+        given.text("stall", "load.stall", self.stall.as_ref());
+        given.share("watch-share", "load.watch_share", self.watch_share);
+        given.share("most-errors", "load.most_errors", self.most_errors);
     }
 }

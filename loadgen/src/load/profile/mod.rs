@@ -34,7 +34,6 @@ mod check;
 mod file;
 mod flags;
 mod read;
-mod set;
 mod write;
 
 use std::sync::Arc;

@@ -7,12 +7,11 @@ use super::Profile;
 use super::check::check;
 use super::file::File;
 use super::flags::Flags;
-use super::set::set;
-use crate::scenario::{Fault, Problem, ScenarioError, read_toml};
+use crate::files::{FileError, Source};
 
-/// The load without a file: a closed loop of small instances, for ten seconds.
+/// The load without a file: small instances, for ten seconds.
 pub const DEFAULT: &str = r#"name = "load"
-about = "a closed loop of small instances"
+about = "small instances"
 
 [instance]
 processes = 8
@@ -32,46 +31,21 @@ impl Profile {
     ///
     /// # Errors
     /// The file cannot be read, or the first thing in it or in the flags that is wrong.
-    pub fn load(path: Option<&Path>, flags: &Flags) -> Result<Self, ScenarioError> {
-        let Some(path) = path else {
-            return Self::parse_with("the default profile", DEFAULT, flags, DEFAULT_WARM_UP);
+    pub fn load(path: Option<&Path>, flags: &Flags) -> Result<Self, FileError> {
+        let settings = flags.settings().map_err(FileError::Setting)?;
+        let (source, warm_up) = match path {
+            Some(path) => (Source::load(path, &settings)?, Duration::ZERO),
+            None => (Source::new("the default profile", DEFAULT, &settings), DEFAULT_WARM_UP),
         };
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| ScenarioError::Unreadable { path: path.to_owned(), error })?;
-        Self::parse(&path.display().to_string(), &text, flags)
+        source.check(|written: File| check(&written, warm_up))
     }
 
     /// Checks a profile given as the text of a file, named `file` in errors.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its line.
-    pub fn parse(file: &str, text: &str, flags: &Flags) -> Result<Self, ScenarioError> {
-        Self::parse_with(file, text, flags, Duration::ZERO)
-    }
-
-    /// `warm_up`: the longest one if none is given.
-    fn parse_with(file: &str, text: &str, flags: &Flags, warm_up: Duration) -> Result<Self, ScenarioError> {
-        if !flags.set.is_empty() && read_toml::<File>(text).is_ok() {
-            let text = set(text, &flags.set).map_err(|why| {
-                ScenarioError::Invalid(Problem::new(
-                    "command line",
-                    &flags.set.join(" "),
-                    Fault::new(0..0, why),
-                ))
-            })?;
-            let flags = Flags { set: Vec::new(), ..flags.clone() };
-            return Self::parse_with(&format!("{file} with --set"), &text, &flags, warm_up);
-        }
-        let invalid = |file: &str, text: &str, fault| ScenarioError::Invalid(Problem::new(file, text, fault));
-        let mut written = read_toml::<File>(text).map_err(|fault| invalid(file, text, fault))?;
-        // What flags give stands behind the file's text.
-        let behind = text.len() + 1;
-        let line = flags.apply(&mut written, behind);
-        check(&written, warm_up).map_err(|Fault { span, reason }| {
-            if span.start < behind {
-                return invalid(file, text, Fault { span, reason });
-            }
-            invalid("command line", &line, Fault { span: span.start - behind..span.end - behind, reason })
-        })
+    /// The first thing that is wrong, with its line or its flag.
+    pub fn parse(file: &str, text: &str, flags: &Flags) -> Result<Self, FileError> {
+        let settings = flags.settings().map_err(FileError::Setting)?;
+        Source::new(file, text, &settings).check(|written: File| check(&written, Duration::ZERO))
     }
 }

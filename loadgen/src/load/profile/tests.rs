@@ -84,7 +84,7 @@ fn what_is_wrong_is_named_with_its_line_and_what_to_do() {
         wrong("value_bytes = 12", "value_bytes = 1").contains("value_bytes = 1: give 2 to max_value_bytes")
     );
     assert!(wrong("groups = 2", "groups = 0").contains("groups = 0: give 1 or more"));
-    assert!(wrong("groups = 2", "gruops = 2").contains("unknown field `gruops`"));
+    assert!(wrong("groups = 2", "gruops = 2").contains("there is no key gruops: did you mean groups?"));
     assert!(wrong("groups = 2", "in_flight = 4").contains("give one of them"));
     assert!(wrong("\nread_size = 8", "\nread_size = 8\nseed = 4").contains("at the top of the file"));
     assert!(wrong("50ms", "fifty").contains("a.toml:4: instance_p99 > fifty"));
@@ -99,8 +99,7 @@ fn a_flag_takes_the_place_of_a_key_and_an_error_in_it_names_the_flag() {
     assert_eq!(profile.seed, 1);
     assert!(matches!(profile.load.pacing, Pacing::Open(open) if open.pieces[0].to == 5.0));
     let error = with(|flags| (flags.rate, flags.groups) = (Some(-5.0), Some(3))).unwrap_err();
-    assert!(error.starts_with("command line:1: rate = -5: give instances per second"), "{error}");
-    assert!(error.contains("--rate -5"), "{error}");
+    assert!(error.starts_with("--rate -5: rate = -5: give instances per second"), "{error}");
     let error = with(|flags| flags.fail_if = vec!["speed > 4".to_owned()]).unwrap_err();
-    assert!(error.contains("--fail-if speed > 4"), "{error}");
+    assert!(error.starts_with("--fail-if speed > 4: "), "{error}");
 }

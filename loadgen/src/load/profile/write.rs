@@ -6,8 +6,8 @@ use stickycas_model::params::Arbiter;
 
 use super::{Open, Pacing, Profile, Transport};
 use crate::fault_plan::Placement;
+use crate::files::instance::{WrittenInstance, written_duration as duration};
 use crate::load::arrivals::{Piece, Spacing};
-use crate::scenario::write::{Instance, duration};
 
 #[derive(Serialize)]
 struct File<'a> {
@@ -15,7 +15,7 @@ struct File<'a> {
     about: &'a str,
     seed: u64,
     fail_if: Vec<String>,
-    instance: Instance<&'a Arbiter>,
+    instance: WrittenInstance<&'a Arbiter>,
     proposals: Proposals,
     #[serde(skip_serializing_if = "Option::is_none")]
     byzantine: Option<Byzantine<'a>>,
@@ -100,7 +100,7 @@ impl Profile {
             about: &profile.about,
             seed: profile.seed,
             fail_if: profile.fail_if.iter().map(ToString::to_string).collect(),
-            instance: Instance::of(spec, &spec.arbiter, None),
+            instance: WrittenInstance::of(spec, &spec.arbiter),
             proposals: Proposals { distinct: profile.distinct, value_bytes: profile.value_bytes },
             byzantine: profile.byzantine.as_ref().map(|byzantine| Byzantine {
                 count: byzantine.count,

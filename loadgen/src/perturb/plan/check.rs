@@ -9,8 +9,8 @@ use toml::Spanned;
 
 use super::file::{self, File, WhenTable};
 use super::{Action, Moment, Plan, Seen, Service, Step, When};
-use crate::scenario::check::{duration, name};
-use crate::scenario::{Fault, Overrides, Problem};
+use crate::files::values::{duration, name};
+use crate::files::{Fault, Problem, Settings};
 
 /// `text` is that of the file, named `called` in errors.
 pub(super) fn check(file: File, called: &str, text: &str) -> Result<Plan, Fault> {
@@ -18,27 +18,34 @@ pub(super) fn check(file: File, called: &str, text: &str) -> Result<Plan, Fault>
     let steps = steps(&file.steps)?;
     let faulty = touched("faulty", &file.faulty, &steps)?;
     let late = touched("late", &file.late, &steps)?;
-    let overrides = overrides(&file, |span| {
+    let settings = settings(&file, |span| {
         let line = Problem::new(called, text, Fault::new(span, "")).line;
         format!("{called}:{line}")
-    })?;
+    });
     let seen = seen(file.seen)?;
-    Ok(Plan { name, about: file.about, expect: file.expect, faulty, late, overrides, steps, seen })
+    Ok(Plan { name, about: file.about, expect: file.expect, faulty, late, settings, steps, seen })
 }
 
-fn overrides(file: &File, origin: impl Fn(Range<usize>) -> String) -> Result<Overrides, Fault> {
-    let mut overrides = Overrides::default();
+fn settings(file: &File, origin: impl Fn(Range<usize>) -> String) -> Settings {
+    let mut settings = Settings::default();
     for (key, value) in &file.instance {
-        let set = overrides.instance(&origin(key.span()), key.get_ref(), value.get_ref());
-        set.map_err(|fault| Fault::new(key.span(), fault.reason))?;
+        settings.put(&origin(key.span()), &format!("instance.{}", key.get_ref()), value.get_ref());
     }
     if let Some(first) = file.late.first() {
-        overrides.late(&origin(first.span()), file.late.iter().map(|late| *late.get_ref()));
+        settings.extend_processes(
+            &origin(first.span()),
+            "late",
+            file.late.iter().map(|late| *late.get_ref()),
+        );
     }
     if let Some(first) = file.faulty.first() {
-        overrides.faulty(&origin(first.span()), file.faulty.iter().map(|faulty| *faulty.get_ref()));
+        settings.extend_processes(
+            &origin(first.span()),
+            "faulty",
+            file.faulty.iter().map(|faulty| *faulty.get_ref()),
+        );
     }
-    Ok(overrides)
+    settings
 }
 
 /// Processes of which a key says something, and to which a step does something.
@@ -227,7 +234,7 @@ mod tests {
     use stickycas_model::judge::{Outcome, Property};
 
     use super::*;
-    use crate::scenario::{Scenario, ScenarioError};
+    use crate::scenario::{FileError, Scenario};
 
     const GOOD: &str = r#"name = "good"
 expect = "valid"
@@ -267,7 +274,7 @@ missing = { strong_validity = "f = 4" }
     }
 
     fn parse(text: &str) -> Result<Plan, String> {
-        Plan::parse("bad.toml", text).map_err(|error: ScenarioError| error.to_string())
+        Plan::parse("bad.toml", text).map_err(|error: FileError| error.to_string())
     }
 
     /// The message for the good file with one piece of text replaced.
@@ -306,17 +313,17 @@ missing = { strong_validity = "f = 4" }
     #[test]
     fn unknown_keys_and_words_are_refused_with_their_line() {
         let told = spoilt("faulty =", "fualty =");
-        assert!(told.starts_with("bad.toml:3: unknown field `fualty`"), "{told}");
+        assert!(told.starts_with("bad.toml:3: there is no key fualty: did you mean faulty?"), "{told}");
         let told = spoilt("do = \"pause\"", "do = \"freeze\"");
-        assert!(told.starts_with("bad.toml:11: unknown variant `freeze`, expected one of `kill`"), "{told}");
+        assert!(told.starts_with("bad.toml:11: there is no value freeze: give one of kill"), "{told}");
         let told = spoilt("phase = 9", "fase = 9");
-        assert!(told.starts_with("bad.toml:19: unknown field `fase`"), "{told}");
+        assert!(told.starts_with("bad.toml:19: there is no key fase: did you mean phase?"), "{told}");
         let told = spoilt("[\"process-5\", \"server\"]", "[\"process-05\"]");
         assert!(told.starts_with("bad.toml:16: there is no service \"process-05\": give server"), "{told}");
         let told = spoilt("7 = 2", "seven = 2");
         assert!(told.starts_with("bad.toml:29: \"seven\" is no process"), "{told}");
         let told = spoilt("strong_validity", "strength");
-        assert!(told.starts_with("bad.toml:31: unknown variant `strength`"), "{told}");
+        assert!(told.starts_with("bad.toml:31: there is no value strength"), "{told}");
         let told = spoilt("late = [6]", "late = [0]");
         assert!(told.starts_with("bad.toml:4: "), "{told}");
     }
@@ -373,9 +380,9 @@ missing = { strong_validity = "f = 4" }
     #[test]
     fn keys_of_the_instance_are_those_of_scenarios() {
         let told = spoilt("pace = \"300ms\"", "peace = \"300ms\"");
-        assert!(told.starts_with("bad.toml:7: unknown field `peace`, expected one of `processes`"), "{told}");
+        assert!(told.starts_with("bad.toml:7: there is no key peace: did you mean pace?"), "{told}");
         let told = spoilt("pace = \"300ms\"", "pace = 300");
-        assert!(told.starts_with("bad.toml:7: invalid type: integer `300`, expected a string"), "{told}");
+        assert!(told.starts_with("bad.toml:7: the number 300 stands where a text is wanted"), "{told}");
     }
 
     const SCENARIO: &str = r#"name = "eight"
@@ -392,7 +399,7 @@ strategy = "silent"
 
     fn under(plan: &str) -> Result<Scenario, String> {
         let plan = parse(plan)?;
-        let scenario = Scenario::parse_with("eight.toml", SCENARIO, Some(1), &plan.overrides);
+        let scenario = Scenario::parse_with("eight.toml", SCENARIO, Some(1), &plan.settings);
         let scenario = scenario.map_err(|error| error.to_string())?;
         plan.check_against(&scenario).map_err(|error| error.to_string())?;
         Ok(scenario)

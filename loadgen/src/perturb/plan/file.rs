@@ -11,6 +11,7 @@ use stickycas_model::types::{AccessNumber, Phase, ProcessId};
 use toml::Spanned;
 
 use super::Action;
+use crate::files::instance::Instance;
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -24,13 +25,20 @@ pub(super) struct File {
     pub(super) faulty: Vec<Spanned<ProcessId>>,
     #[serde(default)]
     pub(super) late: Vec<Spanned<ProcessId>>,
-    /// As in scenarios.
+    /// As in scenarios: takes the place of the scenario's keys.
     #[serde(default)]
     pub(super) instance: BTreeMap<Spanned<String>, Spanned<toml::Value>>,
     #[serde(default)]
     pub(super) steps: Vec<Step>,
     #[serde(default)]
     pub(super) seen: Seen,
+}
+
+/// The `[instance]` of a plan, whatever else the plan has.
+#[derive(Debug, Deserialize)]
+pub(super) struct InstanceOf {
+    #[expect(dead_code, reason = "read to see that its keys are those of scenarios")]
+    pub(super) instance: Option<Instance>,
 }
 
 /// `[[steps]]`.

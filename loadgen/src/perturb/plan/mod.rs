@@ -86,7 +86,7 @@ use stickycas_model::judge::{Outcome, Property};
 use stickycas_model::types::{AccessNumber, Phase, ProcessId};
 
 pub use self::service::{NoService, Service};
-use crate::scenario::{Overrides, Scenario};
+use crate::scenario::{Scenario, Settings};
 
 /// A plan that can be carried out. See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,7 +102,7 @@ pub struct Plan {
     /// Correct processes that the plan makes late (F6).
     pub late: BTreeSet<ProcessId>,
     /// What takes the place of the scenario's values, [`faulty`](Self::faulty) and [`late`](Self::late) included.
-    pub overrides: Overrides,
+    pub settings: Settings,
     /// What is done, in order. Those [`When::Before`] come first.
     pub steps: Vec<Step>,
     /// What shows that it hit.
@@ -210,7 +210,7 @@ impl Plan {
         gone
     }
 
-    /// Whether this plan goes with a scenario that was read with its [`overrides`](Self::overrides).
+    /// Whether this plan goes with a scenario that was read with its [`settings`](Self::settings).
     ///
     /// # Errors
     /// It names processes that there are not, or kills or restarts a correct one and does not count it as faulty.

@@ -4,27 +4,29 @@ use std::path::Path;
 
 use super::Plan;
 use super::check::check;
-use super::file::File;
-use crate::scenario::{Problem, ScenarioError, read_toml};
+use super::file::{File, InstanceOf};
+use crate::files::{FileError, Settings, Source};
 
 impl Plan {
     /// Reads and checks a plan.
     ///
     /// # Errors
     /// The file cannot be read, or the first thing in it that is wrong.
-    pub fn load(path: &Path) -> Result<Self, ScenarioError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| ScenarioError::Unreadable { path: path.to_owned(), error })?;
-        Self::parse(&path.display().to_string(), &text)
+    pub fn load(path: &Path) -> Result<Self, FileError> {
+        Self::read(&Source::load(path, &Settings::default())?)
     }
 
     /// Checks a plan given as the text of a file, named `file` in errors.
     ///
     /// # Errors
     /// The first thing that is wrong, with its line.
-    pub fn parse(file: &str, text: &str) -> Result<Self, ScenarioError> {
-        read_toml::<File>(text)
-            .and_then(|written| check(written, file, text))
-            .map_err(|fault| ScenarioError::Invalid(Problem::new(file, text, fault)))
+    pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
+        Self::read(&Source::new(file, text, &Settings::default()))
+    }
+
+    fn read(source: &Source) -> Result<Self, FileError> {
+        // The keys of the instance are those of scenarios.
+        source.check(|InstanceOf { instance: _ }| Ok(()))?;
+        source.check(|written: File| check(written, &source.file, &source.text))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -12,7 +13,7 @@ use stickycas_model::process::Report;
 
 use super::{FOLDER_VERSION, Harness};
 use crate::record::Record;
-use crate::scenario::{Scenario, ScenarioError};
+use crate::scenario::{FileError, Scenario};
 
 /// A run as its folder has it.
 #[derive(Clone, Debug)]
@@ -68,17 +69,18 @@ pub enum FolderError {
     },
     /// It was written in another form than the one that is known here.
     #[error(
-        "{}: version {found}, and this program reads version {wanted}: use the version of stickycas-loadgen that \
-         environment.json names, or run scenario.toml again",
-        path.display()
+        "{}: version {found}, and this program reads {}: use the version of stickycas-loadgen that environment.json \
+         names, or run scenario.toml again",
+        path.display(),
+        versions(wanted)
     )]
     OtherVersion {
         /// Which file.
         path: PathBuf,
         /// Its version.
         found: u64,
-        /// The version that is known here.
-        wanted: u32,
+        /// The versions that are known here.
+        wanted: RangeInclusive<u32>,
     },
     /// A file has more or fewer lines than were written.
     #[error("{}: {found} lines, and harness.json says {wanted}: lines were lost or added", path.display())]
@@ -92,7 +94,15 @@ pub enum FolderError {
     },
     /// Its scenario cannot be read.
     #[error(transparent)]
-    Scenario(#[from] ScenarioError),
+    Scenario(#[from] FileError),
+}
+
+/// The oldest version of a verdict that is read. See [`VERDICT_VERSION`].
+const OLDEST_VERDICT: u32 = 1;
+
+fn versions(range: &RangeInclusive<u32>) -> String {
+    let (oldest, newest) = (range.start(), range.end());
+    if oldest == newest { format!("version {newest}") } else { format!("versions {oldest} to {newest}") }
 }
 
 impl Folder {
@@ -104,14 +114,19 @@ impl Folder {
         if !folder.is_dir() {
             return Err(FolderError::NoFolder(folder.to_owned()));
         }
-        let harness: Harness = of_version(folder, "harness.json", FOLDER_VERSION)?;
+        let harness: Harness = of_version(folder, "harness.json", FOLDER_VERSION..=FOLDER_VERSION)?;
         // Named before it is parsed: a folder without one is more likely no run folder.
         text(folder, "scenario.toml")?;
         let scenario = Scenario::load(&folder.join("scenario.toml"), None)?;
         let history = lines(folder, "history.ndjson", harness.events)?;
         let counted = json(folder, "counts.json")?;
         let reports = lines(folder, "reports.ndjson", harness.reports)?;
-        let verdict = of_version(folder, "verdict.json", VERDICT_VERSION)?;
+        let mut verdict: serde_json::Map<_, _> =
+            of_version(folder, "verdict.json", OLDEST_VERDICT..=VERDICT_VERSION)?;
+        // Older verdicts have a number.
+        if let Some(seed) = verdict.get_mut("seed").filter(|seed| seed.is_u64()) {
+            *seed = seed.to_string().into();
+        }
         Ok(Self { scenario, harness, history, counted, reports, verdict })
     }
 
@@ -144,11 +159,15 @@ fn json<T: DeserializeOwned>(folder: &Path, file: &'static str) -> Result<T, Fol
 }
 
 /// A file that is one JSON object with a version.
-fn of_version<T: DeserializeOwned>(folder: &Path, file: &'static str, wanted: u32) -> Result<T, FolderError> {
+fn of_version<T: DeserializeOwned>(
+    folder: &Path,
+    file: &'static str,
+    wanted: RangeInclusive<u32>,
+) -> Result<T, FolderError> {
     // The version first: what else is different follows from it.
     let fields: serde_json::Map<String, serde_json::Value> = json(folder, file)?;
     match fields.get("version").and_then(serde_json::Value::as_u64) {
-        Some(found) if found != u64::from(wanted) => {
+        Some(found) if !u32::try_from(found).is_ok_and(|found| wanted.contains(&found)) => {
             Err(FolderError::OtherVersion { path: folder.join(file), found, wanted })
         }
         _ => json(folder, file),

@@ -46,10 +46,12 @@ pub(super) fn closed_form(at: &Point) -> Option<f64> {
     }
     let rank = Rank::of(&value, proposals::values(at.distinct));
     let entries = match (at.arbiter, at.placement) {
-        (ArbiterKind::FirstCome, _) | (ArbiterKind::Priority, Placement::Random) => return None,
+        (ArbiterKind::FirstCome, _) | (ArbiterKind::ByzantineFirst, Placement::Random) => return None,
         (ArbiterKind::Uniform, Placement::Random) => byzantine_entries_if_drawn(at.n, at.f, params.warps()),
         (ArbiterKind::Uniform, _) => byzantine_entries(shares(at, &params)?),
-        (ArbiterKind::Priority, _) => byzantine_entries(shares(at, &params)?.into_iter().map(f64::ceil)),
+        (ArbiterKind::ByzantineFirst, _) => {
+            byzantine_entries(shares(at, &params)?.into_iter().map(f64::ceil))
+        }
     };
     Some(drawn_proposals(&entries, at.n - at.f, at.distinct, rank))
 }
@@ -286,10 +288,11 @@ mod tests {
     fn the_fault_plan_says_how_many_byzantine_members_each_warp_has() {
         // Warps 1 2 | 3 4 | 5: two of three entries break it; processes 1, 3 and 5 collude, and 5 is alone.
         assert!(is(closed_form(&at(5, 2, 3, ArbiterKind::Uniform)), 0.75));
-        assert!(is(closed_form(&at(5, 2, 3, ArbiterKind::Priority)), 1.0));
+        assert!(is(closed_form(&at(5, 2, 3, ArbiterKind::ByzantineFirst)), 1.0));
         let packed = Point { placement: Placement::Packed, ..at(5, 2, 3, ArbiterKind::Uniform) };
         assert!(is(closed_form(&packed), 0.5));
-        let larger = Point { strategy: "collude(value=z)".to_owned(), ..at(4, 2, 2, ArbiterKind::Priority) };
+        let larger =
+            Point { strategy: "collude(value=z)".to_owned(), ..at(4, 2, 2, ArbiterKind::ByzantineFirst) };
         assert!(is(closed_form(&larger), 1.0));
         let proposed = Point { strategy: "collude(value=v1)".to_owned(), ..larger };
         assert!(is(closed_form(&proposed), 0.0));
@@ -301,7 +304,7 @@ mod tests {
         let none = [
             at(5, 2, 3, ArbiterKind::FirstCome),
             Point { strategy: "silent".to_owned(), ..at(5, 2, 3, ArbiterKind::Uniform) },
-            Point { placement: Placement::Random, ..at(5, 2, 3, ArbiterKind::Priority) },
+            Point { placement: Placement::Random, ..at(5, 2, 3, ArbiterKind::ByzantineFirst) },
             Point { window: AppendWindow::Open, ..at(5, 2, 3, ArbiterKind::Uniform) },
             at(5, 0, 3, ArbiterKind::Uniform),
             at(5, 2, 9, ArbiterKind::Uniform),

@@ -3,10 +3,11 @@
 use maud::{Markup, html};
 use stickycas_model::judge::Outcome;
 
-use super::chart::{Drawing, Frame, Scale, Series, Tick, bottom_axis, left_axis, line};
+use super::chart::{Drawing, Frame, Scale, Series, Tick, bottom_axis, left_axis, line, mark};
 use super::document::Document;
 use super::figure::{Figure, Panel, Table};
 use super::words::{counted, grouped};
+use crate::command_line::quoted;
 use crate::load::Measured;
 use crate::load::figures::{Answered, Row, answered};
 use crate::load::measure::{Measure, Party};
@@ -19,6 +20,8 @@ const HEIGHT: f64 = 240.0;
 const FRAME: Frame = Frame { left: 50.0, right: 400.0, top: 30.0, bottom: 200.0 };
 /// Shorter rows have no rate in the plot, unless all are.
 const LEAST_OF_A_SECOND: f64 = 0.5;
+/// The most points of a line that are marked.
+const MARKS: usize = 12;
 /// The measures of the latency curve, in the order of their series.
 const CURVES: [Measure; 5] =
     [Measure::Instance, Measure::Service, Measure::Create, Measure::Append, Measure::Read];
@@ -40,7 +43,7 @@ pub(super) fn page(measured: &Measured) -> Markup {
             }
             section {
                 h2 { "Over time" }
-                @for (number, figure) in (1..).zip(&figures) { (figure.markup(number)) }
+                div class="figures" { @for (number, figure) in (1..).zip(&figures) { (figure.markup(number)) } }
             }
             (profiles(&result.profiles))
         },
@@ -85,6 +88,9 @@ fn verdict(result: &LoadResult) -> Markup {
                         }
                     }
                 }
+                @for passed in &result.passed {
+                    li { "passed: not " code { (passed.condition) } ", " (shown_for(&passed.condition, passed.value)) }
+                }
                 @for reason in &judged.reasons { li { (reason) } }
             }
             @if let Some(why) = &result.cut_short { p class="unfinished" { (why) " before its time." } }
@@ -116,7 +122,7 @@ fn made(result: &LoadResult) -> Markup {
             @for host in &result.hosts {
                 dt { "Machine" } dd { (host.line()) }
                 dt { "Server" } dd { (host.server.as_deref().unwrap_or("in the same process")) }
-                dt { "Command" } dd { code { (host.arguments.join(" ")) } }
+                dt { "Command" } dd { code { (quoted(&host.arguments)) } }
             }
             @for server in &result.servers {
                 dt { "Server\u{2019}s side" } dd { (server.line()) }
@@ -159,6 +165,69 @@ fn failures(result: &LoadResult) -> Table {
 /// A line with its name and its points.
 type Line = (&'static str, Vec<(f64, f64)>);
 
+/// What a chart counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    /// Things of this name, from 0 on.
+    Count(&'static str),
+    /// Microseconds, by their logarithm.
+    Latency,
+}
+
+impl Unit {
+    fn title(self) -> &'static str {
+        match self {
+            Self::Count(things) => things,
+            Self::Latency => "latency",
+        }
+    }
+
+    fn scale(self, values: impl Iterator<Item = f64> + Clone) -> Scale {
+        let highest = values.clone().fold(1.0, f64::max);
+        match self {
+            Self::Count(_) => Scale::linear((0.0, highest), (FRAME.bottom, FRAME.top)),
+            Self::Latency => {
+                let lowest = values.filter(|value| *value > 0.0).fold(highest, f64::min);
+                Scale::logarithmic((lowest.max(1.0), highest), (FRAME.bottom, FRAME.top))
+            }
+        }
+    }
+
+    fn ticks(self, scale: &Scale) -> Vec<Tick> {
+        let mut ticks = scale.whole_ticks(6);
+        if self == Self::Latency {
+            for tick in &mut ticks {
+                tick.label = tick.label.parse().map_or_else(|_| tick.label.clone(), round_time);
+            }
+        }
+        ticks
+    }
+
+    fn show(self, value: f64) -> String {
+        match self {
+            Self::Count(_) => format!("{value:.1}"),
+            Self::Latency => time(value * 1e3),
+        }
+    }
+}
+
+/// Microseconds that are a round number of some unit.
+fn round_time(micros: f64) -> String {
+    match micros {
+        ..1e3 => format!("{micros} us"),
+        ..1e6 => format!("{} ms", micros / 1e3),
+        _ => format!("{} s", micros / 1e6),
+    }
+}
+
+/// The seconds in which rates count: those of the warm-up have nothing but zeros.
+fn measured_seconds(measured: &Measured) -> Vec<Second> {
+    let from = measured.result.measured_from;
+    let counts = |second: &&Second| second.second > from + second.length / 2.0;
+    let counted: Vec<Second> = measured.seconds.iter().filter(counts).cloned().collect();
+    if counted.is_empty() { measured.seconds.clone() } else { counted }
+}
+
 /// A line of a figure second by second.
 fn over(seconds: &[Second], name: &'static str, value: impl Fn(&Second) -> f64) -> Line {
     (name, seconds.iter().map(|second| (second.second, value(second))).collect())
@@ -167,39 +236,47 @@ fn over(seconds: &[Second], name: &'static str, value: impl Fn(&Second) -> f64) 
 fn rate(measured: &Measured) -> Figure {
     let per_second = |count: u64, second: &Second| count as f64 / second.length.max(1e-3);
     // What is left of a second at the end says little, and its rate anything.
-    let longest = measured.seconds.iter().map(|second| second.length).fold(0.0, f64::max);
+    let seconds = measured_seconds(measured);
+    let longest = seconds.iter().map(|second| second.length).fold(0.0, f64::max);
     let least = longest.min(LEAST_OF_A_SECOND);
-    let whole: Vec<Second> =
-        measured.seconds.iter().filter(|second| second.length >= least).cloned().collect();
+    let whole: Vec<Second> = seconds.into_iter().filter(|second| second.length >= least).collect();
     let lines = [
         over(&whole, "done", |second| per_second(second.done, second)),
         over(&whole, "begun", |second| per_second(second.planned, second)),
     ];
     let caption =
         "Instances that began and that came to their end in each second, without those of the warm-up.";
-    drawn(measured, "rate", "Instances a second", "instances/s", caption, &lines, false)
+    drawn(measured, "rate", "Instances a second", Unit::Count("instances/s"), caption, &lines)
 }
 
 fn latency(measured: &Measured) -> Figure {
     let micros = |millis: f64| millis * 1e3;
-    let busy: Vec<Second> = measured.seconds.iter().filter(|second| second.done > 0).cloned().collect();
+    let busy: Vec<Second> = measured_seconds(measured).into_iter().filter(|second| second.done > 0).collect();
     let lines = [
         over(&busy, "p50", |second| micros(second.p50_ms)),
         over(&busy, "p99", |second| micros(second.p99_ms)),
         over(&busy, "max", |second| micros(second.max_ms)),
     ];
     let caption = "Latency of the instances that came to their end in each second, from their planned start.";
-    drawn(measured, "latency", "Instance latency over time", "latency (us)", caption, &lines, true)
+    drawn(measured, "latency", "Instance latency over time", Unit::Latency, caption, &lines)
 }
 
 fn in_flight(measured: &Measured) -> Figure {
+    let seconds = measured_seconds(measured);
     let lines = [
-        over(&measured.seconds, "in flight", |second| second.in_flight as f64),
-        over(&measured.seconds, "errors", |second| second.errors as f64),
-        over(&measured.seconds, "starts missed", |second| (second.late + second.dropped) as f64),
+        over(&seconds, "in flight", |second| second.in_flight as f64),
+        over(&seconds, "errors", |second| second.errors as f64),
+        over(&seconds, "starts missed", |second| (second.late + second.dropped) as f64),
     ];
     let caption = "Instances under way at the end of each second; errors and missed starts within it.";
-    drawn(measured, "in-flight", "Under way, errors, missed starts", "instances", caption, &lines, false)
+    drawn(
+        measured,
+        "in-flight",
+        "Under way, errors, missed starts",
+        Unit::Count("instances"),
+        caption,
+        &lines,
+    )
 }
 
 /// A figure over time.
@@ -207,16 +284,17 @@ fn drawn(
     measured: &Measured,
     id: &str,
     title: &'static str,
-    unit: &'static str,
+    unit: Unit,
     caption: &'static str,
     lines: &[Line],
-    logarithmic: bool,
 ) -> Figure {
-    let last = measured.seconds.last().map_or(1.0, |second| second.second);
-    let x = Scale::linear((0.0, last), (FRAME.left, FRAME.right));
+    let seconds = measured_seconds(measured);
+    let first = seconds.first().map_or(0.0, |second| (second.second - second.length).max(0.0));
+    let last = seconds.last().map_or(1.0, |second| second.second);
+    let x = Scale::linear((first, last), (FRAME.left, FRAME.right));
     let ticks = x.whole_ticks(10);
-    let drawing = chart(id, title, caption, unit, lines, (&x, &ticks, "seconds"), logarithmic);
-    figure(id, title, caption, lines, drawing, "second")
+    let drawing = chart(id, title, caption, unit, lines, (&x, &ticks, "seconds"));
+    figure(id, title, caption, lines, drawing, "second", unit)
 }
 
 fn figure(
@@ -226,13 +304,13 @@ fn figure(
     lines: &[Line],
     drawing: Markup,
     first: &'static str,
+    unit: Unit,
 ) -> Figure {
     let rows = lines.first().map_or(0, |(_, points)| points.len());
     let row = |place: usize| {
         let x = lines[0].1[place].0;
-        let values = lines
-            .iter()
-            .map(|(_, points)| points.get(place).map_or(String::new(), |(_, y)| format!("{y:.1}")));
+        let values =
+            lines.iter().map(|(_, points)| points.get(place).map_or(String::new(), |(_, y)| unit.show(*y)));
         std::iter::once(format!("{x:.2}")).chain(values).collect()
     };
     Figure {
@@ -258,24 +336,24 @@ fn chart(
     id: &str,
     title: &str,
     description: &str,
-    unit: &str,
+    unit: Unit,
     lines: &[Line],
     (x, x_ticks, x_title): (&Scale, &[Tick], &str),
-    logarithmic: bool,
 ) -> Markup {
-    let values = || lines.iter().flat_map(|(_, points)| points).map(|(_, y)| *y);
-    let highest = values().fold(1.0, f64::max);
-    let y = if logarithmic {
-        let lowest = values().filter(|value| *value > 0.0).fold(highest, f64::min);
-        Scale::logarithmic((lowest.max(1.0), highest), (FRAME.bottom, FRAME.top))
-    } else {
-        Scale::linear((0.0, highest), (FRAME.bottom, FRAME.top))
+    let y = unit.scale(lines.iter().flat_map(|(_, points)| points).map(|(_, y)| *y));
+    let places = |points: &[(f64, f64)]| -> Vec<(f64, f64)> {
+        points.iter().map(|(at, value)| (x.at(*at), y.at(*value))).collect()
     };
     let content = html! {
-        (left_axis(FRAME, &y.whole_ticks(6), unit))
+        (left_axis(FRAME, &unit.ticks(&y), unit.title()))
         (bottom_axis(FRAME, x_ticks, x_title))
-        @for (place, (_, points)) in lines.iter().enumerate() {
-            (line(&points.iter().map(|(at, value)| (x.at(*at), y.at(*value))).collect::<Vec<_>>(), Series(place)))
+        @for (series, (_, points)) in lines.iter().enumerate() {
+            @let places = places(points);
+            (line(&places, Series(series)))
+            // As in the legend; not all at one place where lines lie on each other.
+            @for place in places.iter().skip(series).step_by(places.len().div_ceil(MARKS).max(1)) {
+                (mark(*place, Series(series)))
+            }
         }
     };
     Drawing { id: &format!("{id}-chart"), title, description, width: WIDTH, height: HEIGHT }.svg(&content)
@@ -313,8 +391,11 @@ fn curve(measured: &Measured) -> Figure {
     let caption = "The latency that so many percent of the requests did not exceed, by answers to correct processes. \
                    The axis is stretched towards the slowest.";
     let title = "Latency by percentile";
-    let drawing = chart("curve", title, caption, "latency (us)", &placed, (&x, &ticks, "percentile"), true);
-    Figure { table: quantiles(measured), ..figure("curve", title, caption, &curves, drawing, "percentile") }
+    let drawing = chart("curve", title, caption, Unit::Latency, &placed, (&x, &ticks, "percentile"));
+    Figure {
+        table: quantiles(measured),
+        ..figure("curve", title, caption, &curves, drawing, "percentile", Unit::Latency)
+    }
 }
 
 /// The curve in numbers, at its ticks: curves have points of their own elsewhere.

@@ -48,7 +48,19 @@ pub fn found(limit: &Limit) -> String {
             100.0 * limit.confidence,
             limit.searches.len()
         ),
-        _ => format!("limit for {conditions}: none found"),
+        _ if limit.searches.is_empty() => format!("limit for {conditions}: none found"),
+        _ => {
+            let ended = limit.searches.len();
+            let rates: Vec<String> =
+                limit.searches.iter().map(|found| format!("{:.0}", found.held)).collect();
+            let why = if limit.interrupted { "it was interrupted" } else { "no rate held" };
+            format!(
+                "limit for {conditions}: not known: {why} in search {}; the {} before found {} instances/s",
+                ended + 1,
+                if ended == 1 { "one".to_owned() } else { ended.to_string() },
+                rates.join(", ")
+            )
+        }
     }
 }
 
@@ -126,5 +138,40 @@ fn row(probe: &Probe) -> Row {
         p50_ms: probe.instance.map(|latency| millis(latency.p50)),
         p99_ms: probe.instance.map(|latency| millis(latency.p99)),
         broke: probe.broke.join("; "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::figures::Figures;
+    use crate::load::judged::Judged;
+    use crate::load::limit::{Probed, Wanted, find};
+    use crate::load::profile::{Flags, Profile};
+
+    #[tokio::test]
+    async fn an_interrupt_keeps_what_the_searches_before_found() {
+        let profile = Profile::load(None, &Flags { rate: Some(50.0), ..Flags::default() }).unwrap();
+        let wanted = Wanted { conditions: vec!["rate > 10".parse().unwrap()], repeats: 5, precision: 0.05 };
+        let after = async |probes: usize| {
+            let mut left = probes;
+            let probe = |_| {
+                let figures =
+                    Figures { rate: if left.is_multiple_of(3) { 5.0 } else { 20.0 }, ..Figures::default() };
+                let probed = Probed { figures, judged: Judged::default() };
+                left = left.saturating_sub(1);
+                std::future::ready(Ok((left > 0).then_some(probed)))
+            };
+            find(&profile, &wanted, probe, |_| {}).await.unwrap()
+        };
+        let none = after(2).await;
+        assert_eq!((none.interrupted, found(&none)), (true, "limit for rate > 10: none found".to_owned()));
+        let mut some = after(200).await;
+        some.interrupted = true;
+        some.searches.truncate(2);
+        some.rate = None;
+        let says = found(&some);
+        let expected = "limit for rate > 10: not known: it was interrupted in search 3; the 2 before found ";
+        assert!(says.starts_with(expected) && says.ends_with(" instances/s"), "{says}");
     }
 }

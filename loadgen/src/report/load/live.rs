@@ -2,10 +2,9 @@
 //! second elsewhere.
 
 use std::fmt::Write as _;
-use std::io::IsTerminal;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use super::table::time;
 use crate::load::engine::Progress;
@@ -13,9 +12,12 @@ use crate::load::figures::{Latency, answered};
 use crate::load::measure::Measure;
 use crate::load::profile::Profile;
 use crate::load::recorder::Second;
+use crate::progress;
 
 /// Reasons of errors that are shown.
 const REASONS: usize = 4;
+/// Of less than so much of a second, no rate is told: it would be anything.
+const LEAST_OF_A_SECOND: f64 = 0.5;
 
 /// See the module.
 #[derive(Debug)]
@@ -31,14 +33,8 @@ impl Live {
     /// Of a load with this profile.
     #[must_use]
     pub fn new(profile: &Profile) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new(profile.load.duration.map_or(0, |whole| whole.as_secs()));
-            let style = "{elapsed_precise} {bar:60}\n{msg}";
-            bar.set_style(
-                ProgressStyle::with_template(style).expect("the template is fixed and well formed"),
-            );
-            bar
-        });
+        let length = profile.load.duration.map_or(0, |whole| whole.as_secs());
+        let bar = progress::bar(length, "{elapsed_precise} {bar:60}\n{msg}");
         let params = &profile.params;
         let warm_up = profile.load.warm_up;
         Self { bar, warm_up, phases: u64::from(params.warps()) * (1 + u64::from(params.reads())) }
@@ -95,9 +91,18 @@ impl Live {
 
     /// How much there is, and the phase of the last answer.
     fn rates(&self, progress: &Progress<'_>, second: &Second) -> String {
-        let (in_flight, phase) = (second.in_flight, progress.phase);
+        let in_flight = second.in_flight;
+        // With several instances each is in a phase of its own.
+        let phase = match in_flight {
+            1 => format!("  phase {} of {}", progress.phase, self.phases),
+            _ => String::new(),
+        };
         if self.is_warming_up(second) {
-            return format!("warming up  {in_flight} in flight  phase {phase} of {}", self.phases);
+            return format!("warming up  {in_flight} in flight{phase}");
+        }
+        if second.length < LEAST_OF_A_SECOND {
+            let Second { done, accesses, length, .. } = second;
+            return format!("{done} instances, {accesses} accesses in {length:.2} s  {in_flight} in flight");
         }
         let per_second = |count: u64| count as f64 / second.length.max(1e-3);
         let (instances, accesses) = (per_second(second.done), per_second(second.accesses));
@@ -105,10 +110,7 @@ impl Live {
             0 => String::new(),
             missed => format!("  {missed} missed"),
         };
-        format!(
-            "{instances:.0} instances/s  {accesses:.0} accesses/s  {in_flight} in flight  phase {phase} of {}{missed}",
-            self.phases
-        )
+        format!("{instances:.0} instances/s  {accesses:.0} accesses/s  {in_flight} in flight{phase}{missed}")
     }
 }
 

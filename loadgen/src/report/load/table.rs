@@ -12,7 +12,7 @@ use crate::load::baseline::Compared;
 use crate::load::figures::{Counts, Figure, Latency, Row};
 use crate::load::measure::{Ended, Party};
 use crate::load::result::LoadResult;
-use crate::load::threshold::Failed;
+use crate::load::threshold::{Failed, Passed};
 
 /// The result with colours.
 #[must_use]
@@ -175,6 +175,9 @@ fn conditions(text: &mut String, result: &LoadResult) -> std::fmt::Result {
         let shown =
             value.map_or_else(|| "nothing was measured".to_owned(), |value| shown_for(condition, value));
         writeln!(text, "failed: {condition}: {shown}")?;
+    }
+    for Passed { condition, value } in &result.passed {
+        writeln!(text, "passed: not {condition}: {}", shown_for(condition, *value))?;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! What an instance does with its steps: in memory, and with a log that delays or refuses them.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
@@ -25,17 +26,23 @@ use crate::commit_log::{Append, CommitLog, MemoryLog, Settle, Settled, Step};
 use crate::counting_waker::CountingWaker;
 use crate::limits::Limits;
 
+mod uncommitted;
+
 const READ: Op = Op::Read { start: Position::new(0) };
 
 /// Two processes in one warp with hardly any patience. No timer fires: what is due happens with the next input.
 fn instance_with(log: Arc<dyn CommitLog>, patience: Patience) -> Instance {
+    instance_within(log, patience, Limits::default())
+}
+
+fn instance_within(log: Arc<dyn CommitLog>, patience: Patience, mut limits: Limits) -> Instance {
     let spec = ParamsSpec { patience, ..ParamsSpec::new(2, 2, 1) };
     let params = Params::try_new(spec).unwrap();
     let roster = ["p1".to_owned(), "p2".to_owned()];
     let shared = Arc::new(SharedConfig::new(Principal::new("creator"), &params, &roster));
     let config = InstanceConfig::new(InstanceId::new(1), None, Seed::default(), shared);
-    let (retention, idle_lifetime) = (Duration::MAX, Duration::MAX);
-    Instance::new(config, Context::new(Limits { retention, idle_lifetime, ..Limits::default() }, log))
+    (limits.retention, limits.idle_lifetime) = (Duration::MAX, Duration::MAX);
+    Instance::new(config, Context::new(limits, log))
 }
 
 fn instance() -> Instance {
@@ -85,7 +92,7 @@ fn a_panic_in_a_step_ends_the_instance_and_nothing_else() {
     instance.close_session(process, session);
     instance.remove_watcher(watcher);
     instance.cancel_waiters();
-    assert!(!instance.owes_answer(process, session));
+    assert!(!instance.owes_answer(process, session, &sink()));
     assert!(instance.wake());
 }
 
@@ -98,8 +105,8 @@ fn an_answer_due_before_a_hello_goes_to_the_older_session() {
     instance.hello(second, 0, &sink(), Instant::now()).unwrap();
     let read = access(first, Some(session), 1, READ);
     assert_eq!(instance.access(read, &older, Instant::now()), Ok(Submitted::New));
-    assert!(instance.owes_answer(first, session), "the other process is awaited");
-    let due = live(&instance.lock()).deadline.unwrap();
+    assert!(instance.owes_answer(first, session, &older), "the other process is awaited");
+    let due = live(&instance.lock()).machine.deadline().unwrap();
     while instance.now() <= due {}
 
     instance.hello(first, 0, &newer, Instant::now()).unwrap();
@@ -107,17 +114,17 @@ fn an_answer_due_before_a_hello_goes_to_the_older_session() {
     assert!(matches!(told[..], [Frame::Welcome(_), Frame::Answer(_), Frame::Replaced(_)]), "{told:?}");
     let welcomed = sent(&newer);
     assert!(matches!(&welcomed[..], [Frame::Welcome(it)] if it.own.as_ref().unwrap().waiting.is_empty()));
-    assert!(!instance.owes_answer(first, session), "it was replaced");
+    assert!(!instance.owes_answer(first, session, &older), "it was replaced");
 }
 
 #[test]
 fn viewing_or_closing_an_archived_instance_restores_nothing() {
     let instance = instance();
-    let unlocked = || *instance.view(|_, _, _| instance.inner.try_lock().is_ok()).peek();
+    let unlocked = || *instance.view(|_, _, _| instance.inner.try_lock().is_ok()).peek().as_ref().unwrap();
     assert!(!unlocked(), "a live instance must not change meanwhile");
-    instance.close().peek();
+    instance.close().into_inner().unwrap();
     assert!(unlocked());
-    instance.close().peek();
+    instance.close().into_inner().unwrap();
     assert!(instance.archived_size().is_some());
 }
 
@@ -136,14 +143,32 @@ fn a_watcher_leaves_nothing_behind() {
 
 /// A log that commits nothing by itself: as one that waits for a disk, or asks others who owns the instance.
 #[derive(Debug, Default)]
-struct DelayedLog(Mutex<VecDeque<(Time, usize)>>);
+struct DelayedLog {
+    unsettled: Mutex<VecDeque<UnsettledStep>>,
+    /// Whether the next step commits, with all before it.
+    commits_next: AtomicBool,
+}
+
+#[derive(Debug)]
+struct UnsettledStep {
+    number: u64,
+    at: Time,
+    events: usize,
+}
 
 impl CommitLog for DelayedLog {
-    fn append(&self, Step { instance, at, events }: Step<'_>) -> Append {
-        let mut steps = self.0.lock().unwrap();
+    fn append(&self, Step { instance, number, at, events }: Step<'_>) -> Append {
+        let mut steps = self.unsettled.lock().unwrap();
         assert_eq!(instance, InstanceId::new(1));
-        assert!(steps.back().is_none_or(|(before, _)| *before <= at), "time never goes back");
-        steps.push_back((at, events.len()));
+        if let Some(last) = steps.back() {
+            assert!(last.at <= at, "time never goes back");
+            assert_eq!(number, last.number + 1);
+        }
+        if self.commits_next.swap(false, Ordering::Relaxed) {
+            steps.clear();
+            return Append::Committed;
+        }
+        steps.push_back(UnsettledStep { number, at, events: events.len() });
         Append::Later
     }
 
@@ -152,15 +177,15 @@ impl CommitLog for DelayedLog {
 
 impl DelayedLog {
     fn unsettled(&self) -> usize {
-        self.0.lock().unwrap().len()
+        self.unsettled.lock().unwrap().len()
     }
 
     /// Commits the oldest step.
     fn commit_one(&self, instance: &Instance) {
-        let (_, count) = self.0.lock().unwrap().pop_front().expect("a step that is not settled");
+        let step = self.unsettled.lock().unwrap().pop_front().expect("a step that is not settled");
         let before = events(instance);
-        assert!(!instance.settle(Settled::Committed));
-        assert_eq!(events(instance), before + count, "the events of the step are shown, and no others");
+        assert!(!instance.settle(Settled::Committed(step.number)));
+        assert_eq!(events(instance), before + step.events, "the events of the step are shown, and no others");
     }
 
     fn commit_all(&self, instance: &Instance) {
@@ -179,6 +204,7 @@ fn events(instance: &Instance) -> usize {
     match instance.poll_events(0, 1_000, instance.next_watcher(), Waker::noop()) {
         WatchPoll::Events(events) => events.len(),
         WatchPoll::Pending | WatchPoll::End => 0,
+        WatchPoll::Gone(gone) => panic!("{gone}"),
         WatchPoll::TooSlow(phase) => panic!("nothing before {phase} is kept"),
     }
 }
@@ -203,6 +229,15 @@ fn is_committed<T>(uncommitted: Uncommitted<T>) -> bool {
     future.poll(&mut TaskContext::from_waker(Waker::noop())).is_ready()
 }
 
+/// What is told of a settled step.
+fn committed<T>(uncommitted: Uncommitted<T>) -> Result<T, RpcRefusal> {
+    let future = std::pin::pin!(uncommitted.committed());
+    match future.poll(&mut TaskContext::from_waker(Waker::noop())) {
+        Poll::Ready(told) => told,
+        Poll::Pending => panic!("it is not settled"),
+    }
+}
+
 #[test]
 fn nothing_is_told_on_a_session_before_it_is_committed() {
     let (log, instance) = delayed();
@@ -220,7 +255,7 @@ fn nothing_is_told_on_a_session_before_it_is_committed() {
     instance.access(access(first, Some(session), 2, READ), &one, now).unwrap();
     assert!(matches!(sent(&one)[..], []) && matches!(sent(&other)[..], []), "nothing is committed");
     assert_eq!(events(&instance), 0);
-    assert!(instance.owes_answer(first, session), "a reply is still to come");
+    assert!(instance.owes_answer(first, session, &one), "a reply is still to come");
 
     log.commit_one(&instance);
     assert!(matches!(sent(&one)[..], [Frame::Welcome(_)]));
@@ -256,7 +291,7 @@ fn nothing_is_told_on_a_session_before_it_is_committed() {
 fn nothing_is_told_to_a_call_or_view_before_it_is_committed() {
     let (log, instance) = delayed();
     let [first, second] = [ProcessId::FIRST, ProcessId::FIRST.next()];
-    assert!(!is_committed(instance.start()));
+    assert!(!is_committed(instance.start(&mut instance.lock())));
     let mut waiting = waiter(instance.call(access(first, None, 1, Op::Append(value("a")))));
     drop(waiter(instance.call(access(second, None, 1, READ))));
     assert!(waiting.try_recv().is_err(), "the phase was executed, and is not committed");
@@ -268,7 +303,7 @@ fn nothing_is_told_to_a_call_or_view_before_it_is_committed() {
     assert!(!is_committed(instance.status(Some(first))));
     assert!(!is_committed(instance.state()));
     let snapshot = instance.snapshot();
-    let next_index = snapshot.peek().next_index;
+    let next_index = snapshot.peek().as_ref().unwrap().next_index;
     assert!(!is_committed(snapshot) && events(&instance) == 0);
     assert!(!is_committed(instance.close()));
 
@@ -298,37 +333,19 @@ fn a_watcher_is_woken_by_the_commit_and_not_by_the_step() {
 fn time_of_an_instance_awaits_nobody_before_the_commit() {
     let log = Arc::new(DelayedLog::default());
     let instance = instance_with(log.clone(), Patience::Finite(Duration::from_nanos(1)));
-    instance.hello(ProcessId::FIRST, 0, &sink(), Instant::now()).unwrap();
-    assert!(live(&instance.lock()).deadline.is_none(), "no timer is set for what is not committed");
-    log.commit_all(&instance);
-    assert!(live(&instance.lock()).deadline.is_some());
-}
-
-#[test]
-fn a_refused_step_tells_every_client_and_ends_the_instance() {
-    let (log, instance) = delayed();
-    let [first, second] = [ProcessId::FIRST, ProcessId::FIRST.next()];
-    let [one, other] = [sink(), sink()];
-    let now = Instant::now();
-    let session = instance.hello(first, 0, &one, now).unwrap().session;
-    instance.access(access(first, Some(session), 1, READ), &one, now).unwrap();
-    let mut waiting = waiter(instance.call(access(first, None, 1, READ)));
-    log.commit_all(&instance);
-    assert!(matches!(sent(&one)[..], [Frame::Welcome(_)]));
-
-    instance.hello(second, 0, &other, now).unwrap();
-    let view = instance.status(None);
-    let why = RpcRefusal::new(RefusalReason::Draining, "another server owns the instance");
-    assert!(instance.settle(Settled::Refused(Box::new(why.clone()))), "it is gone");
-    for sink in [&one, &other] {
-        let told = sent(sink);
-        assert!(matches!(&told[..], [Frame::Refusal(it)] if it.message == why.message), "{told:?}");
+    let ([first, second], sink) = ([ProcessId::FIRST, ProcessId::FIRST.next()], sink());
+    let session = instance.hello(first, 0, &sink, Instant::now()).unwrap().session;
+    instance.hello(second, 0, &sink, Instant::now()).unwrap();
+    instance.access(access(first, Some(session), 1, READ), &sink, Instant::now()).unwrap();
+    let due = live(&instance.lock()).machine.deadline().expect("the second process is awaited");
+    while instance.now() <= due {}
+    for _ in 0..3 {
+        assert!(!instance.wake());
     }
-    assert!(matches!(waiting.try_recv(), Ok(Err(refused)) if *refused == why));
-    assert!(!instance.owes_answer(first, session));
-    let mut cx = TaskContext::from_waker(Waker::noop());
-    let viewed = std::pin::pin!(view.committed());
-    assert!(matches!(viewed.poll(&mut cx), Poll::Ready(Err(refused)) if refused == why));
-    assert_eq!(instance.hello(first, 0, &one, now).unwrap_err(), RefusalReason::Draining);
-    assert_eq!(events(&instance), 3, "only what was committed is shown");
+    let seen = (log.unsettled(), instance.context.timers.count());
+    assert_eq!(seen, (3, 0), "it is not woken for what is not committed");
+    log.commit_all(&instance);
+    assert_eq!(instance.context.timers.count(), 1);
+    assert!(!instance.wake());
+    assert_eq!(log.unsettled(), 1, "the timer makes a step of its own");
 }

@@ -1,8 +1,9 @@
-//! The same calls by the framing of this module and by tonic's generated server give the same bytes: headers, message and
-//! trailers, through the same call layer.
+//! The same calls by the framing of this module and by tonic's generated server give the same bytes: headers, message
+//! and trailers, through the same call layer.
 //!
-//! The texts of some errors differ, since each side has its own: there the message is left out of the comparison. Both sides
-//! work on one server, and each access is made twice: the second time it is a repetition, which gets the first answer (F8b).
+//! The texts of some errors differ, since each side has its own: there the message is left out of the comparison.
+//! Both sides work on one server, and each access is made twice: the second time it is a repetition, which gets the
+//! first answer (F8b).
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -29,8 +30,9 @@ use crate::call_layer::CallLayer;
 use crate::commit_log::{CommitLog, MemoryLog};
 use crate::config::Config;
 use crate::instances::Instances;
+use crate::limits::Limits;
 use crate::quota::Principals;
-use crate::service::Service;
+use crate::service::{Service, UnaryEndpoint};
 
 /// The handlers of the unary calls behind tonic's generated server.
 #[derive(Clone)]
@@ -82,7 +84,7 @@ impl StickyCasService for Generated {
 struct Fixture {
     service: Service,
     layer: CallLayer,
-    limit: usize,
+    limits: Limits,
 }
 
 /// A response as it goes to the client: headers, data, trailers.
@@ -99,7 +101,8 @@ impl Sent {
         Status::from_header_map(headers).expect("a status").code()
     }
 
-    /// The same without the text of the error. The text stands twice: as a header, and with the reason in the details.
+    /// The same without the text of the error. The text stands twice: as a header, and with the reason in the
+    /// details.
     fn without_text(mut self) -> Self {
         let details = self.headers.remove("grpc-status-details-bin");
         let reasons = ["MALFORMED", "stickycas.v1"].map(str::as_bytes);
@@ -125,9 +128,8 @@ impl Fixture {
         let layer = CallLayer::new(&config, principals.clone());
         let log: Arc<dyn CommitLog> = Arc::new(MemoryLog);
         let instances = Instances::new(limits.clone(), &log);
-        let limit = limits.call_bytes - super::PREFIX;
-        let service = Service::new(instances, limits, CancellationToken::new(), principals);
-        Self { service, layer, limit }
+        let service = Service::new(instances, limits.clone(), CancellationToken::new(), principals);
+        Self { service, layer, limits }
     }
 
     /// An instance of one process, `p1`, whose list holds more than one chunk; its id.
@@ -156,9 +158,10 @@ impl Fixture {
     /// The response to the request by this module, and by tonic.
     async fn both(&self, method: &str, headers: Headers<'_>, chunks: &[&[u8]]) -> [Sent; 2] {
         let path = format!("/stickycas.v1.StickyCasService/{method}");
-        let ours = self.layer.layer(self.service.sticky_cas());
+        let ours = self.layer.layer(UnaryEndpoint::new(self.service.clone(), &self.limits));
         let generated = StickyCasServiceServer::new(Generated(self.service.clone()));
-        let generated = self.layer.layer(generated.max_decoding_message_size(self.limit));
+        let generated =
+            self.layer.layer(generated.max_decoding_message_size(self.limits.call_bytes - super::PREFIX));
         let request = || request_of(&path, headers, body(chunks));
         [send(ours, request()).await, send(generated, request()).await]
     }

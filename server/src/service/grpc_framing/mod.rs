@@ -1,13 +1,13 @@
 //! gRPC framing of the unary calls Append, Read and Decide, by hand.
 //!
-//! It replaces tonic's generated server for these calls. tonic gives every call a decoder, an encoder, a buffer for each and a
-//! box around each, and a call that waits for its phase keeps most of them: 1,888 bytes, where a call here keeps less than 800.
-//! A call here is one message in and one message out. A response is encoded while it is sent, so one that no client reads
-//! is never more than a chunk.
+//! It replaces tonic's generated server for these calls. tonic gives every call a decoder, an encoder, a buffer for
+//! each and a box around each, and a call that waits for its phase keeps most of them: 1,888 bytes, where a call here
+//! keeps less than 800. A call here is one message in and one message out. A response is encoded while it is sent, so
+//! one that no client reads is never more than a chunk.
 //!
-//! `differential` compares both byte for byte. What differs: the texts of some errors; a call that is reset before its end is
-//! not executed; and bytes after the message are ignored, where tonic decodes and drops further messages. Attach, and methods that
-//! do not exist, are served by tonic.
+//! `differential` compares both byte for byte. What differs: the texts of some errors; a call that is reset before
+//! its end is not executed; and bytes after the message are ignored, where tonic decodes and drops further messages.
+//! Attach, and methods that do not exist, are served by tonic.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -44,7 +44,8 @@ pub(crate) struct UnaryEndpoint {
 }
 
 impl UnaryEndpoint {
-    pub(super) fn new(service: Service, limits: &Limits) -> Self {
+    /// The service of the list: append, read, decide, attach.
+    pub(crate) fn new(service: Service, limits: &Limits) -> Self {
         let generated = StickyCasServiceServer::new(service.clone());
         let generated = generated.max_decoding_message_size(limits.message_bytes);
         let limit = limits.call_bytes.saturating_sub(PREFIX).min(limits.message_bytes);
@@ -437,7 +438,8 @@ mod tests {
         let principals = Principals::new(&limits);
         let log: Arc<dyn CommitLog> = Arc::new(MemoryLog);
         let instances = Instances::new(limits.clone(), &log);
-        let mut calls = Service::new(instances, limits, CancellationToken::new(), principals).sticky_cas();
+        let service = Service::new(instances, limits.clone(), CancellationToken::new(), principals);
+        let mut calls = UnaryEndpoint::new(service, &limits);
         for method in ["Append", "Read", "Decide"] {
             let uri = format!("/stickycas.v1.StickyCasService/{method}");
             let request =

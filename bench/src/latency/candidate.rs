@@ -1,0 +1,52 @@
+//! What is measured, and the times of one measurement.
+
+use std::time::Duration;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Candidate {
+    Message,
+    Messages,
+    Call,
+    Calls,
+    Attach { ahead: bool },
+    Unary,
+}
+
+use Candidate::{Attach, Call, Calls, Message, Messages, Unary};
+
+/// All candidates, in the order of the results.
+pub(super) const CANDIDATES: [Candidate; 7] =
+    [Message, Messages, Attach { ahead: false }, Attach { ahead: true }, Call, Calls, Unary];
+
+/// The times of one instance, or of one round trip.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timing {
+    /// Of creating the instance; zero without one.
+    pub(super) create: Duration,
+    /// From the first message to the last decision.
+    pub(super) decide: Duration,
+}
+
+impl Candidate {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Message => "message",
+            Messages => "messages",
+            Call => "call",
+            Calls => "calls",
+            Attach { ahead: false } => "attach",
+            Attach { ahead: true } => "attach-ahead",
+            Unary => "unary",
+        }
+    }
+
+    /// The candidates that it is compared with.
+    pub(super) fn floors(self) -> &'static [Self] {
+        match self {
+            Message | Messages | Call | Calls => &[],
+            Attach { .. } => &[Message, Messages],
+            Unary => &[Call, Calls],
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Wire attacks: what a Byzantine process does below the protocol, over real sockets (SPEC section 8).
+//!
+//! [`play`] plays one process of an instance that carries out an attack. What needs the process's own session
+//! and access numbers comes first, on a session of its own; what needs neither goes on beside the rest. The
+//! rest is that of strategy `distinct`, performed by the same driver as a correct process: it appends a value
+//! of its own, reads, and leaves by the true mode, so that nobody's patience is spent on it and it commits no
+//! offence that is not the attack's.
+//!
+//! Every attack is bounded, in count by its argument and in time by [`LONGEST`]. What it says that it did is
+//! evidence against it and never a result (V5): whether it has fired, the server and the judge say.
+//!
+//! What is not here: to steal a name. As long as a caller's name is metadata that the server believes (SPEC
+//! section 10), whoever says another's name is that other, and nobody can tell them apart.
+
+mod attack_context;
+mod double;
+mod flood;
+mod garbage;
+mod impersonate;
+mod out_of_turn;
+mod oversize;
+mod raw;
+mod replay;
+mod reset_flood;
+mod slow_open;
+mod slow_read;
+mod stream;
+mod tally;
+
+use std::time::Duration;
+
+use stickycas_client::{Client, Error, InstanceId, Played};
+use stickycas_model::byzantine::{WireAttack, WireAttackKind};
+
+use self::attack_context::AttackContext;
+pub use self::tally::AttackReport;
+
+/// The longest that an attack goes on, whatever is left of its count.
+pub const LONGEST: Duration = Duration::from_secs(30);
+
+/// The outcome of [`play`].
+#[derive(Debug)]
+pub struct Attacked {
+    /// What it did.
+    pub attack: AttackReport,
+    /// How the process fared beyond it. Without a report if it was stopped before.
+    pub played: Played,
+}
+
+/// Plays a process of an instance that carries out this attack, to its end or until `stop` resolves. What is
+/// drawn is drawn from `seed`.
+pub async fn play(
+    client: &Client,
+    instance: InstanceId,
+    attack: WireAttack,
+    seed: u64,
+    stop: impl Future<Output = ()>,
+) -> Attacked {
+    let context = AttackContext::new(client, instance, attack.count(), seed);
+    let played = tokio::select! {
+        biased;
+        played = carry_out(&context, attack.kind()) => Some(played),
+        () = stop => None,
+    };
+    let stopped = || Played { report: None, accesses: 0, reconnections: 0, error: None };
+    Attacked { attack: context.tally.report(), played: played.unwrap_or_else(stopped) }
+}
+
+async fn carry_out(context: &AttackContext, attack: WireAttackKind) -> Played {
+    match attack {
+        WireAttackKind::Impersonate => beside(context, impersonate::attack(context)).await,
+        WireAttackKind::OutOfTurn => first(context, out_of_turn::attack(context)).await,
+        WireAttackKind::Double => first(context, double::attack(context)).await,
+        WireAttackKind::Replay => {
+            let kept = bounded(context, replay::before_it_leaves(context)).await;
+            let played = context.play().await;
+            if let Some(kept) = kept {
+                bounded(context, replay::after_it_left(context, kept)).await;
+            }
+            played
+        }
+        WireAttackKind::Flood => first(context, flood::attack(context)).await,
+        WireAttackKind::Oversize => first(context, oversize::attack(context)).await,
+        WireAttackKind::Garbage => beside(context, garbage::attack(context)).await,
+        WireAttackKind::SlowRead => first(context, slow_read::attack(context)).await,
+        WireAttackKind::SlowOpen => beside(context, slow_open::attack(context)).await,
+        WireAttackKind::ResetFlood => beside(context, reset_flood::attack(context)).await,
+    }
+}
+
+/// The attack, and then the rest of the process. What the attack holds open stays open until the end.
+async fn first<T>(context: &AttackContext, attack: impl Future<Output = Result<T, Error>>) -> Played {
+    let _held = bounded(context, attack).await;
+    context.play().await
+}
+
+/// The rest of the process as soon as the attack has had an effect, and the attack beside it.
+async fn beside(context: &AttackContext, attack: impl Future<Output = Result<(), Error>>) -> Played {
+    let attack = async {
+        bounded(context, attack).await;
+        context.tally.effect();
+    };
+    let rest = async {
+        context.tally.first_effect().await;
+        context.play().await
+    };
+    tokio::join!(attack, rest).1
+}
+
+/// The attack, no longer than may be. That it broke off is noted and no failure of the process.
+async fn bounded<T>(context: &AttackContext, attack: impl Future<Output = Result<T, Error>>) -> Option<T> {
+    match tokio::time::timeout(LONGEST, attack).await {
+        Ok(Ok(held)) => Some(held),
+        Ok(Err(error)) => {
+            context.tally.broke_off(&error.to_string());
+            None
+        }
+        Err(_) => {
+            context.tally.broke_off("its time was over");
+            None
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! HTTP/2 by hand: what no generated client sends.
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use h2::client::{Builder, ResponseFuture, SendRequest};
+use h2::{RecvStream, SendStream};
+use http::{HeaderMap, Request};
+use prost::Message;
+use stickycas_proto::principal::PRINCIPAL_KEY;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tonic::Status;
+
+use stickycas_client::Error;
+use stickycas_client::raw::ClientConfig;
+
+/// What every client says first (RFC 9113, section 3.4), with an empty SETTINGS frame.
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+/// A connection of its own. Ends when dropped.
+pub(super) struct Raw {
+    config: ClientConfig,
+    send: SendRequest<Bytes>,
+    /// The one task that drives the connection.
+    _driving: JoinSet<()>,
+}
+
+impl Raw {
+    /// Connects, with windows of the usual size or of this one.
+    pub(super) async fn connect(config: &ClientConfig, window: Option<u32>) -> Result<Self, Error> {
+        let mut builder = Builder::new();
+        if let Some(window) = window {
+            builder.initial_window_size(window);
+        }
+        let tcp = tcp(config).await?;
+        let (send, connection) = builder.handshake(tcp).await.map_err(|error| broken(config, error))?;
+        let mut driving = JoinSet::new();
+        // How it ended, its calls tell.
+        driving.spawn(async move { drop(connection.await) });
+        Ok(Self { config: config.clone(), send, _driving: driving })
+    }
+
+    /// Begins a call of this method, for example `StickyCasService/Append`, in the name of all these.
+    pub(super) async fn begin(
+        &mut self,
+        method: &str,
+        principals: &[&str],
+    ) -> Result<(ResponseFuture, SendStream<Bytes>), Error> {
+        let uri = format!("http://{}/stickycas.v1.{method}", self.config.authority());
+        let mut request =
+            Request::post(uri).header("content-type", "application/grpc").header("te", "trailers");
+        for principal in principals {
+            request = request.header(PRINCIPAL_KEY, *principal);
+        }
+        let request = request.body(()).map_err(|error| Error::InvalidArgument(error.to_string()))?;
+        let broken = |error| broken(&self.config, error);
+        self.send = self.send.clone().ready().await.map_err(broken)?;
+        self.send.send_request(request, false).map_err(broken)
+    }
+
+    /// A whole call with this body; what it ended with.
+    pub(super) async fn call(
+        &mut self,
+        method: &str,
+        principals: &[&str],
+        body: Bytes,
+    ) -> Result<Status, Error> {
+        let (response, mut send) = self.begin(method, principals).await?;
+        // Whoever refuses a call early does not wait for its body.
+        let _ = send.send_data(body, true);
+        status(response).await.map_err(|error| broken(&self.config, error))
+    }
+}
+
+/// What a call ended with; messages are passed over.
+async fn status(response: ResponseFuture) -> Result<Status, h2::Error> {
+    let response = response.await?;
+    let headers = response.headers().clone();
+    let trailers = trailers(response.into_body()).await?;
+    let status = Status::from_header_map(trailers.as_ref().unwrap_or(&headers));
+    Ok(status.unwrap_or_else(|| Status::unknown("the server ended the call without a status")))
+}
+
+async fn trailers(mut body: RecvStream) -> Result<Option<HeaderMap>, h2::Error> {
+    while let Some(chunk) = body.data().await {
+        let length = chunk?.len();
+        body.flow_control().release_capacity(length)?;
+    }
+    body.trailers().await
+}
+
+/// A TCP connection on which nothing was said.
+pub(super) async fn tcp(config: &ClientConfig) -> Result<TcpStream, Error> {
+    let stream = TcpStream::connect(config.authority()).await;
+    let stream = stream.map_err(|error| unreachable(config, error, false))?;
+    stream.set_nodelay(true).map_err(|error| broken(config, error))?;
+    Ok(stream)
+}
+
+pub(super) fn broken(config: &ClientConfig, error: impl std::error::Error) -> Error {
+    unreachable(config, error, true)
+}
+
+fn unreachable(config: &ClientConfig, error: impl std::error::Error, sent: bool) -> Error {
+    Error::Unreachable { server: config.server().to_owned(), cause: error.to_string(), sent }
+}
+
+/// A message with its prefix.
+pub(super) fn framed(message: &impl Message) -> Bytes {
+    prefixed(&message.encode_to_vec())
+}
+
+/// Bytes with the prefix of a message.
+pub(super) fn prefixed(bytes: &[u8]) -> Bytes {
+    let mut framed = BytesMut::with_capacity(bytes.len() + 5);
+    framed.put_u8(0);
+    framed.put_u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+    framed.put_slice(bytes);
+    framed.freeze()
+}

@@ -1,0 +1,114 @@
+//! What an attack did, counted while it goes on.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use stickycas_proto::status::RpcRefusal;
+use tokio::sync::watch;
+use tonic::{Code, Status};
+
+/// What an attack did, as the attacker saw it: evidence and no result (V5).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttackReport {
+    /// Calls, frames, streams and connections that it tried.
+    pub attempts: u64,
+    /// Those that were refused, by the reason that the server gave.
+    pub refusals: BTreeMap<String, u64>,
+    /// Streams and connections that the server ended.
+    pub cut: u64,
+    /// Answers that it should not have had; the first of a kind in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub surprises: Vec<String>,
+    /// Why it did not go on to its end, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broke_off: Option<String>,
+}
+
+impl fmt::Display for AttackReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} attempts, {} ended by the server", self.attempts, self.cut)?;
+        for (reason, count) in &self.refusals {
+            write!(f, "\n  refused {count} times: {reason}")?;
+        }
+        for surprise in &self.surprises {
+            write!(f, "\n  unexpected: {surprise}")?;
+        }
+        self.broke_off.iter().try_for_each(|why| write!(f, "\n  it broke off: {why}"))
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    report: Mutex<AttackReport>,
+    effect: watch::Sender<bool>,
+}
+
+impl Tally {
+    pub(super) fn report(&self) -> AttackReport {
+        self.lock().clone()
+    }
+
+    /// So much is tried now.
+    pub(super) fn attempts(&self, attempts: u64) {
+        self.lock().attempts += attempts;
+    }
+
+    /// The server refused something.
+    pub(super) fn refused(&self, refused: &RpcRefusal) {
+        self.count(refused.reason.name());
+    }
+
+    /// A call ended with this status, and `true` if that is a refusal.
+    pub(super) fn ended(&self, status: &Status) -> bool {
+        if status.code() == Code::Ok {
+            return false;
+        }
+        match RpcRefusal::from_status(status) {
+            Some(refused) => self.refused(&refused),
+            // No refusal of the service but of what carries it.
+            None => self.count(&format!("{:?}", status.code())),
+        }
+        true
+    }
+
+    /// The server ended a stream or a connection.
+    pub(super) fn cut(&self) {
+        self.lock().cut += 1;
+        self.effect();
+    }
+
+    /// An answer came that should not have come.
+    pub(super) fn surprise(&self, what: &str) {
+        let mut report = self.lock();
+        if !report.surprises.iter().any(|known| known == what) {
+            report.surprises.push(what.to_owned());
+        }
+    }
+
+    pub(super) fn broke_off(&self, why: &str) {
+        self.lock().broke_off.get_or_insert_with(|| why.to_owned());
+    }
+
+    /// The attack shows, or will never.
+    pub(super) fn effect(&self) {
+        self.effect.send_replace(true);
+    }
+
+    /// Returns when the attack shows.
+    pub(super) async fn first_effect(&self) {
+        // The sender is in `self`.
+        let _ = self.effect.subscribe().wait_for(|effect| *effect).await;
+    }
+
+    fn count(&self, reason: &str) {
+        *self.lock().refusals.entry(reason.to_owned()).or_default() += 1;
+        self.effect();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, AttackReport> {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

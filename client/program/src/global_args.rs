@@ -1,0 +1,54 @@
+//! The flags that every subcommand takes.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use stickycas_client::{Client, Error, RetryPolicy};
+
+/// Where a server listens if nothing else is said.
+pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7420";
+
+/// See the module.
+#[derive(Debug, Args)]
+pub(super) struct GlobalArgs {
+    /// The server's address.
+    #[arg(long, global = true, env = "STICKYCAS_SERVER", default_value = DEFAULT_SERVER, value_name = "URL")]
+    pub(super) server: String,
+    /// As whom: a process's principal, or a coordinator's or observer's.
+    #[arg(long, global = true, env = "STICKYCAS_PRINCIPAL", value_name = "NAME")]
+    principal: Option<String>,
+    /// Give up after this long without any progress. Waiting for one's phase is no lack of progress.
+    #[arg(long, global = true, default_value = "30s", value_name = "DURATION", value_parser = humantime::parse_duration)]
+    give_up_after: Duration,
+    /// Notice a peer that vanished without a word after this much silence on an open stream, and half as long
+    /// again without an answer to a ping.
+    #[arg(long, global = true, env = "STICKYCAS_KEEP_ALIVE", default_value = "20s", value_name = "DURATION",
+          value_parser = parse_keep_alive)]
+    keep_alive: Duration,
+    /// Print JSON for programs instead of text for people.
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+    /// Tell on stderr what happens on the way; twice: everything.
+    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    pub(super) verbose: u8,
+}
+
+impl GlobalArgs {
+    /// A client of whoever listens at this address.
+    pub(super) fn client(&self, address: &str) -> Result<Client, Error> {
+        let principal = self.principal.as_deref().ok_or_else(|| {
+            Error::InvalidArgument("say who you are: --principal NAME, or STICKYCAS_PRINCIPAL".to_owned())
+        })?;
+        let policy = RetryPolicy { give_up_after: self.give_up_after, ..RetryPolicy::default() };
+        Client::builder(address).principal(principal).retry(policy).keep_alive(self.keep_alive).connect_lazy()
+    }
+}
+
+fn parse_keep_alive(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(Duration::ZERO) => Err("give more than 0, such as 2s".to_owned()),
+        Ok(keep_alive) => Ok(keep_alive),
+        Err(error) => Err(format!("{error}; give a duration such as 2s")),
+    }
+}

@@ -1,0 +1,234 @@
+//! The command line of the client, callable from other programs: [`run_from`] takes raw arguments, [`run`]
+//! those that another program has parsed with its own. Output goes to writers, and nothing exits the program.
+//!
+//! One file per group of subcommands. Each turns its raw flags into checked settings before anything is sent,
+//! so bad usage (exit code 2) never depends on the server.
+
+mod access;
+mod create;
+mod ended;
+mod exit;
+mod failure;
+mod global_args;
+mod inspect;
+mod output;
+mod process;
+mod propose;
+mod record;
+mod render;
+mod repeat;
+mod stop;
+mod watch;
+
+use std::ffi::OsString;
+use std::io::{IsTerminal as _, Write};
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+
+pub use self::exit::Exit;
+use self::failure::Failure;
+pub use self::global_args::DEFAULT_SERVER;
+use self::global_args::GlobalArgs;
+use self::output::Output;
+pub use self::record::{ErrorRecord, PlayRecord};
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0  decided, or done
+  1  the instance has ended, or the process cannot decide
+  2  bad usage
+  3  refused by the server: it did not happen
+  4  unreachable, or gave up: it may have happened; the same again is safe";
+
+/// Play one process of a StickyCAS instance, or work on instances by hand.
+#[derive(Debug, Parser)]
+#[command(name = "stickycas-client", version, after_help = AFTER_HELP)]
+pub struct Cli {
+    #[command(flatten)]
+    common: GlobalArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Play one process to its decision.
+    Propose(propose::Propose),
+    /// Create an instance (needs the coordinator role).
+    Create(Box<create::Create>),
+    /// Close an instance for good (its creator only).
+    Close(create::Close),
+    /// Append a value in one's next phase.
+    Append(access::Append),
+    /// Read some entries in one's next phase.
+    Read(access::Read),
+    /// Report a decision, and thereby leave.
+    Decide(access::Decide),
+    /// Tell how an instance stands, and why it is stuck.
+    Get(inspect::Get),
+    /// List the living instances that one may look at.
+    List,
+    /// Follow what happens at an instance, to its end.
+    Watch(watch::Watch),
+    /// Tell what the server has counted of its callers' conduct (coordinators and observers).
+    Counts(inspect::Counts),
+}
+
+/// Runs the command line, program name first. Prints to `out`, and what went wrong to `err`.
+pub async fn run_from<I>(args: I, out: &mut (dyn Write + Send), err: &mut (dyn Write + Send)) -> Exit
+where
+    I: IntoIterator<Item: Into<OsString> + Clone>,
+{
+    let parsed =
+        Cli::command().try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches));
+    match parsed {
+        Ok(cli) => {
+            trace_to_stderr(cli.common.verbose);
+            run(cli, out, err).await
+        }
+        Err(usage) if usage.use_stderr() => {
+            let _ = write!(err, "{}", usage.render());
+            Exit::Usage
+        }
+        // --help and --version.
+        Err(wanted) => {
+            let _ = write!(out, "{}", wanted.render());
+            Exit::Done
+        }
+    }
+}
+
+/// Runs a parsed command line. Prints to `out`, and what went wrong to `err`. Sets up no tracing.
+pub async fn run(cli: Cli, out: &mut (dyn Write + Send), err: &mut (dyn Write + Send)) -> Exit {
+    let Cli { common, command } = cli;
+    let mut output = Output::new(out, common.json);
+    match perform(&common, command, &mut output).await {
+        Ok(exit) => exit,
+        Err(Failure::Client(error)) => {
+            // Nobody is left to tell if stderr is gone.
+            let _ = writeln!(err, "error: {error}");
+            Exit::of(&error)
+        }
+        // Whoever read the output has gone, as `head` does: not a failure.
+        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Done,
+        Err(Failure::Output(error)) => {
+            let _ = writeln!(err, "error: cannot write: {error}");
+            Exit::Ended
+        }
+    }
+}
+
+async fn perform(common: &GlobalArgs, command: Command, output: &mut Output<'_>) -> Result<Exit, Failure> {
+    let client = common.client(&common.server)?;
+    match command {
+        Command::Propose(propose) => propose.run(common, client, output).await,
+        Command::Create(create) => create.run(&client, output).await,
+        Command::Close(close) => close.run(&client, output).await,
+        Command::Append(append) => append.run(&client, output).await,
+        Command::Read(read) => read.run(&client, output).await,
+        Command::Decide(decide) => decide.run(&client, output).await,
+        Command::Get(get) => get.run(&client, output).await,
+        Command::List => inspect::list(&client, output).await,
+        Command::Watch(watch) => watch.run(&client, output).await,
+        Command::Counts(counts) => counts.run(&client, output).await,
+    }
+}
+
+/// Warnings only, unless asked for more. A program that has its own subscriber keeps it.
+fn trace_to_stderr(verbose: u8) {
+    let level = match verbose {
+        0 => tracing::Level::WARN,
+        1 => tracing::Level::DEBUG,
+        _ => tracing::Level::TRACE,
+    };
+    let _ = tracing_subscriber::fmt()
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .with_max_level(level)
+        .try_init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn run_with(args: &[&str]) -> (Exit, String, String) {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let args = std::iter::once("stickycas-client").chain(args.iter().copied());
+        let exit = run_from(args, &mut out, &mut err).await;
+        (exit, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[tokio::test]
+    async fn help_documents_the_exit_codes_and_is_no_failure() {
+        let (exit, out, err) = run_with(&["--help"]).await;
+        assert_eq!(exit, Exit::Done);
+        assert!(out.contains("Exit codes:") && err.is_empty());
+    }
+
+    #[tokio::test]
+    async fn help_lists_every_strategy_in_a_line_of_its_own() {
+        let (_, out, _) = run_with(&["propose", "--help"]).await;
+        for name in stickycas_model::byzantine::Strategy::ALL_NAMES {
+            let described = stickycas_model::byzantine::Strategy::describe(name).unwrap();
+            assert!(out.lines().any(|line| line.trim() == described), "{described} is not in:\n{out}");
+        }
+    }
+
+    #[tokio::test]
+    async fn bad_usage_is_told_without_asking_a_server() {
+        for args in [
+            &["frobnicate"][..],
+            &["list"],
+            &["list", "--principal", "p1", "--server", "nowhere"],
+            &["propose", "--principal", "p1", "--instance", "demo"],
+            &["propose", "--principal", "p1", "--instance", "demo", "--value", ""],
+            &["propose", "--principal", "p1", "--instance", "demo", "--strategy", "frobnicate"],
+            &["propose", "--principal", "p1", "--instance", "demo", "--attack", "frobnicate"],
+            &["propose", "--principal", "p1", "--instance", "demo", "--attack", "flood", "--value", "v"],
+            &[
+                "propose",
+                "--principal",
+                "p1",
+                "--instance",
+                "demo",
+                "--attack",
+                "flood",
+                "--strategy",
+                "silent",
+            ],
+            &["get", "--principal", "p1", "no/name"],
+            &["get", "--principal", "p1", "demo", "--keep-alive", "0s"],
+            &[
+                "propose",
+                "--principal",
+                "p1",
+                "--instance",
+                "0123456789abcdef0123456789abcdef",
+                "--value",
+                "v",
+                "--again",
+            ],
+            &["propose", "--principal", "p1", "--instance", "demo", "--value", "v", "--report-to", "nowhere"],
+        ] {
+            let (exit, out, err) = run_with(args).await;
+            assert_eq!(exit, Exit::Usage, "{args:?}: {err}");
+            assert!(out.is_empty() && !err.is_empty(), "{args:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_there_is_given_up() {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let server = format!("http://127.0.0.1:{port}");
+        let (exit, _, err) =
+            run_with(&["list", "--principal", "p1", "--server", &server, "--give-up-after", "0s"]).await;
+        assert_eq!(exit, Exit::Unreachable, "{err}");
+        assert!(err.starts_with("error: gave up after 1 tries"), "{err}");
+    }
+}

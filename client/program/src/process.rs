@@ -1,0 +1,212 @@
+//! The process that `propose` plays: the flags that say which part it has, one play of it, and the report of its end.
+
+use std::sync::OnceLock;
+
+use clap::Args;
+use stickycas_attacks::Attacked;
+use stickycas_client::info::InstanceView;
+use stickycas_client::{Client, Error, InstanceEnd, ProcessSpec};
+use stickycas_model::byzantine::{Strategy, WireAttack, WireAttackError};
+use stickycas_model::cast::seed_of;
+use stickycas_model::types::Value;
+use stickycas_proto::names::InstanceId;
+use stickycas_proto::v1::RefusalReason;
+
+use super::ended::{CORRECT, EndedPlay};
+use super::record::PlayRecord;
+
+/// The flags that say which part the process has.
+#[derive(Debug, Args)]
+pub(super) struct ProcessArgs {
+    /// The value to propose: text, or 0x and hex digits. With --strategy, what it proposes where it follows the
+    /// algorithm for a while; without, byzantine-PROCESS.
+    #[arg(long, value_name = "V", value_parser = parse_value, required_unless_present_any = ["strategy", "attack"])]
+    value: Option<Value>,
+    /// Be Byzantine: a strategy with its arguments, for example collude(value=x); --help lists them all
+    #[arg(long, value_name = "S", value_parser = parse_strategy, long_help = strategy_help())]
+    strategy: Option<Strategy>,
+    /// Be Byzantine below the protocol: a wire attack, for example flood(frames=5000); --help lists them all
+    #[arg(long, value_name = "A", value_parser = parse_attack, conflicts_with_all = ["strategy", "value"],
+          long_help = attack_help())]
+    attack: Option<WireAttack>,
+    /// What the strategy draws, it draws from this. Without it from 0, or with --again from the seed of the
+    /// instance, so that a judge can foresee it.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+pub(super) fn parse_value(text: &str) -> Result<Value, String> {
+    Value::parse(text).ok_or_else(|| "give one byte or more: text, or 0x and hex digits".to_owned())
+}
+
+fn parse_strategy(text: &str) -> Result<Strategy, String> {
+    text.parse().map_err(|error: stickycas_model::byzantine::StrategyError| {
+        format!("{error}; the strategies are:{}", strategies())
+    })
+}
+
+fn parse_attack(text: &str) -> Result<WireAttack, String> {
+    text.parse().map_err(|error: WireAttackError| format!("{error}; the wire attacks are:{}", attacks()))
+}
+
+/// All wire attacks, a line each.
+fn attacks() -> String {
+    let known = WireAttack::ALL_NAMES.iter().filter_map(|name| WireAttack::describe(name));
+    known.map(|line| format!("\n  {line}")).collect()
+}
+
+fn attack_help() -> String {
+    format!(
+        "Be Byzantine below the protocol: a wire attack. K is how much of it; without, it has a count of its own:{}",
+        attacks()
+    )
+}
+
+/// All strategies, a line each.
+fn strategies() -> String {
+    let known = Strategy::ALL_NAMES.iter().filter_map(|name| Strategy::describe(name));
+    known.map(|line| format!("\n  {line}")).collect()
+}
+
+fn strategy_help() -> String {
+    format!(
+        "Be Byzantine: a strategy with its arguments. V and U are values, K is a number, S another strategy:{}",
+        strategies()
+    )
+}
+
+impl ProcessArgs {
+    /// # Errors
+    /// The flags give the process no part.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        self.part(0).map(drop)
+    }
+
+    /// Plays its part at this instance until the process has ended or `stop` resolves.
+    pub(super) async fn play_until(
+        &self,
+        client: &Client,
+        instance: InstanceId,
+        stop: impl Future<Output = ()>,
+    ) -> Result<EndedPlay, Error> {
+        self.play(client, instance, self.seed.unwrap_or(0), stop).await
+    }
+
+    /// Plays its part at this instance until the process has ended or the instance is over.
+    pub(super) async fn play_until_over(
+        &self,
+        client: &Client,
+        view: &InstanceView,
+    ) -> Result<EndedPlay, Error> {
+        let InstanceView { instance, own, .. } = view;
+        let run_seed = instance.parameters.spec().seed.get();
+        let seed = self.seed.or_else(|| Some(seed_of(own.as_ref()?.process, run_seed))).unwrap_or(run_seed);
+        // A correct process always waits for an answer, by which it is told. A Byzantine one may not.
+        if self.strategy.is_none() && self.attack.is_none() {
+            return self.play(client, instance.id, seed, std::future::pending()).await;
+        }
+        let end = OnceLock::new();
+        let stop = async {
+            match client.wait_for_end(instance.id).await {
+                // An attack goes on when its process has left, and comes to its own end.
+                Ok(InstanceEnd::Finished) if self.attack.is_some() => std::future::pending().await,
+                Ok(how) => end.get_or_init(|| how),
+                // The watch was refused or broke: the process itself learns why.
+                Err(_) => std::future::pending().await,
+            };
+        };
+        let ended = self.play(client, instance.id, seed, stop).await?;
+        match end.into_inner() {
+            Some(InstanceEnd::Unknown(error)) => return Ok(ended.failed(error)),
+            Some(_) => return Ok(ended),
+            None => {}
+        }
+        // One that had fallen silent does not ask why its stream broke.
+        if ended.error.is_none() && ended.record.decision.is_none() {
+            let view = client.get(instance.id).await;
+            if let Err(error) = view
+                && error.reason() == Some(RefusalReason::InstanceUnknown)
+            {
+                return Ok(ended.failed(error));
+            }
+        }
+        Ok(ended)
+    }
+
+    async fn play(
+        &self,
+        client: &Client,
+        instance: InstanceId,
+        seed: u64,
+        stop: impl Future<Output = ()>,
+    ) -> Result<EndedPlay, Error> {
+        let principal = client.principal();
+        let (record, played) = match self.part(seed)? {
+            Part::Player(spec, strategy) => {
+                let played = client.play(instance, spec, stop).await;
+                (PlayRecord::new(instance, principal, &strategy, &played), played)
+            }
+            Part::Attacker(attack) => {
+                let Attacked { attack: report, played } =
+                    stickycas_attacks::play(client, instance, attack, seed, stop).await;
+                (PlayRecord::of_attack(instance, principal, attack, report, &played), played)
+            }
+        };
+        Ok(EndedPlay { record, proposal: self.value.clone(), error: played.error })
+    }
+
+    /// The part that the flags give the process.
+    fn part(&self, seed: u64) -> Result<Part, Error> {
+        match (self.attack, &self.strategy, &self.value) {
+            (Some(attack), _, _) => Ok(Part::Attacker(attack)),
+            (None, Some(strategy), value) => {
+                let text = strategy.to_string();
+                Ok(Part::Player(ProcessSpec::byzantine(strategy.clone(), value.clone(), seed), text))
+            }
+            (None, None, Some(value)) => {
+                Ok(Part::Player(ProcessSpec::correct(value.clone()), CORRECT.to_owned()))
+            }
+            (None, None, None) => {
+                Err(Error::InvalidArgument("give --value, --strategy or --attack".to_owned()))
+            }
+        }
+    }
+}
+
+/// Tells a judge how a process has ended. That it cannot be told is no failure of the process.
+pub(super) async fn report(judge: &Client, instance: InstanceId, ended: &EndedPlay) {
+    let report = ended.record.report(ended.proposal.clone());
+    match judge.report(instance, &report).await {
+        Ok(verdict) => tracing::info!(%instance, %verdict, "judged"),
+        Err(error) => tracing::warn!(%instance, %error, "the judge was not told"),
+    }
+}
+
+/// The part of a process.
+enum Part {
+    /// It follows the algorithm or a strategy, whose text this is.
+    Player(ProcessSpec, String),
+    Attacker(WireAttack),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_strategy_is_answered_with_those_that_exist() {
+        let error = parse_strategy("frobnicate").unwrap_err();
+        assert!(error.contains("silent: joins, then says nothing"), "{error}");
+        let error = parse_strategy("mimic").unwrap_err();
+        assert!(error.starts_with("mimic lacks value: write mimic(value=V)"), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_attack_is_answered_with_the_known_ones() {
+        let error = parse_attack("frobnicate").unwrap_err();
+        assert!(error.contains("slow-open(connections=K): opens K connections"), "{error}");
+        for name in WireAttack::ALL_NAMES {
+            assert!(attack_help().contains(&format!("\n  {name}(")), "{name}");
+        }
+    }
+}

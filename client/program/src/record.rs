@@ -1,0 +1,164 @@
+//! What one play leaves behind, as one line of JSON: how `propose --json` reports to the program that started it.
+
+use serde::{Deserialize, Serialize};
+use stickycas_attacks::AttackReport;
+use stickycas_client::{Error, InstanceId, Played, ProcessReport, RefusalReason};
+use stickycas_model::byzantine::WireAttack;
+use stickycas_model::process::ProcessEnd;
+use stickycas_model::types::{AccessNumber, Phase, ProcessId, Value};
+
+/// The report of a process and how it fared on the network. Field names are stable; absent means unknown or
+/// none. Values are written as text, or as `0x` and hex digits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlayRecord {
+    /// The instance: 32 hex digits.
+    pub instance: String,
+    /// Its principal.
+    pub principal: String,
+    /// `correct`, or the strategy or wire attack with its arguments.
+    pub strategy: String,
+    /// Which process it was. Absent if it never opened a session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<ProcessId>,
+    /// Its decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Value>,
+    /// The phase of the last answer it had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// The entries it decided from, in the order of their positions. Empty if an earlier life had decided.
+    pub from: Vec<Value>,
+    /// `decided`, `nothing_to_decide`, or `{"failed": why}`.
+    pub ended: ProcessEnd,
+    /// The access whose answer it still waited for when the run was given up. Absent if it waited for none, or its
+    /// session was lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unanswered: Option<AccessNumber>,
+    /// Accesses sent in this life, each counted once.
+    pub accesses: u64,
+    /// Sessions after the first one.
+    pub reconnections: u64,
+    /// Of a wire attack: what it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attack: Option<AttackReport>,
+    /// What stopped it, if it did not come to its own end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorRecord>,
+}
+
+/// An error, for programs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorRecord {
+    /// `refused`, `unreachable`, `gave_up`, `foreign`, `protocol`, `usage` or `undecided`.
+    pub kind: String,
+    /// The reason of the server's refusal, for example `INSTANCE_UNKNOWN`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// In words.
+    pub message: String,
+}
+
+impl From<&Error> for ErrorRecord {
+    fn from(error: &Error) -> Self {
+        Self {
+            kind: error.kind().to_owned(),
+            reason: error.reason().map(|reason| reason.name().to_owned()),
+            message: error.to_string(),
+        }
+    }
+}
+
+impl PlayRecord {
+    /// The record of a play by this principal at this instance.
+    #[must_use]
+    pub fn new(instance: InstanceId, principal: &str, strategy: &str, played: &Played) -> Self {
+        let report = played.report.as_ref();
+        let without_report = || match &played.error {
+            Some(error) => ProcessEnd::Failed(error.to_string()),
+            None => ProcessEnd::NothingToDecide,
+        };
+        Self {
+            instance: instance.to_string(),
+            principal: principal.to_owned(),
+            strategy: strategy.to_owned(),
+            process: report.map(|report| report.process),
+            decision: report.and_then(|report| report.decision.clone()),
+            phase: report.and_then(|report| report.phase),
+            from: report.map_or_else(Vec::new, |report| report.from.to_vec()),
+            ended: report.map_or_else(without_report, |report| report.ended.clone()),
+            unanswered: report.and_then(|report| report.unanswered),
+            accesses: played.accesses,
+            reconnections: played.reconnections,
+            attack: None,
+            error: played.error.as_ref().map(ErrorRecord::from),
+        }
+    }
+
+    /// The record of a wire attack.
+    #[must_use]
+    pub fn of_attack(
+        instance: InstanceId,
+        principal: &str,
+        attack: WireAttack,
+        report: AttackReport,
+        played: &Played,
+    ) -> Self {
+        Self { attack: Some(report), ..Self::new(instance, principal, &attack.to_string(), played) }
+    }
+
+    /// The report of the process to a judge; `proposal` is what it proposed.
+    #[must_use]
+    pub fn report(&self, proposal: Option<Value>) -> ProcessReport {
+        let reason = self.error.as_ref().and_then(|error| error.reason.as_deref());
+        ProcessReport {
+            decision: self.decision.clone(),
+            phase: self.phase,
+            from: self.from.clone(),
+            ended: self.ended.clone(),
+            refusal: reason.and_then(RefusalReason::from_name),
+            unanswered: self.unanswered,
+            proposal,
+            reconnections: self.reconnections,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stickycas_model::process::Report;
+    use stickycas_proto::status::RpcRefusal;
+
+    use super::*;
+
+    #[test]
+    fn the_line_of_a_decision_reads_back() {
+        let value = Value::parse("a").unwrap();
+        let report = Report {
+            process: ProcessId::FIRST,
+            decision: Some(value.clone()),
+            phase: Phase::new(4),
+            from: vec![value].into(),
+            ended: ProcessEnd::Decided,
+            unanswered: None,
+        };
+        let played = Played { report: Some(report), accesses: 2, reconnections: 0, error: None };
+        let record = PlayRecord::new(InstanceId::new(1), "p1", "correct", &played);
+        let line = serde_json::to_string(&record).unwrap();
+        assert_eq!(
+            line,
+            r#"{"instance":"00000000000000000000000000000001","principal":"p1","strategy":"correct","process":1,"decision":"a","phase":4,"from":["a"],"ended":"decided","accesses":2,"reconnections":0}"#
+        );
+        assert_eq!(serde_json::from_str::<PlayRecord>(&line).unwrap(), record);
+    }
+
+    #[test]
+    fn the_record_of_a_process_that_never_joined_says_why() {
+        let refused = RpcRefusal::new(RefusalReason::InstanceUnknown, "no such instance");
+        let error = Some(Error::from(refused));
+        let played = Played { report: None, accesses: 0, reconnections: 0, error };
+        let record = PlayRecord::new(InstanceId::new(1), "p1", "correct", &played);
+        assert_eq!(record.process, None);
+        let error = record.error.unwrap();
+        assert_eq!((error.kind.as_str(), error.reason.as_deref()), ("refused", Some("INSTANCE_UNKNOWN")));
+    }
+}

@@ -1,0 +1,432 @@
+//! Text for people. Pure: what is known goes in, text comes out.
+
+use std::fmt::{Display, Write as _};
+use std::time::Duration;
+
+use stickycas_client::counts::{Counts, ServerCounts};
+use stickycas_client::info::{
+    Awaited, InstanceInfo, InstanceStatus, InstanceView, Rows, Summary, Waiting, patience_text, state_word,
+};
+use stickycas_client::watch::Snapshot;
+use stickycas_client::{Appended, MemberState, Read};
+use stickycas_model::access::{Answer, AppendAnswer, Op, ReadAnswer};
+use stickycas_model::history::{Event, OffenceKind, Recorded};
+use stickycas_model::machine::State;
+use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, Patience};
+use stickycas_model::types::{AccessNumber, Value};
+
+/// The answer of `create`: the id alone on the first line, so that a script can take it.
+pub(super) fn created(instance: &InstanceInfo, created: bool) -> String {
+    let which = if created { "created" } else { "exists already" };
+    let named = instance.name.as_ref().map_or_else(String::new, |name| format!(" {name}"));
+    let kept = humantime::format_duration(instance.retention);
+    let idle = humantime::format_duration(instance.idle_lifetime);
+    format!(
+        "{}\ninstance{named} {which}\n{}\nkept for reading {kept} after its end; expires if nobody touches it for {idle}",
+        instance.id,
+        parameters(&instance.parameters)
+    )
+}
+
+pub(super) fn summary(summary: &Summary) -> String {
+    let name = summary.name.as_ref().map_or("-", |name| name.as_str());
+    let state = state_word(summary.state);
+    let created = summary
+        .created
+        .map_or_else(String::new, |time| format!("  {}", humantime::format_rfc3339_seconds(time)));
+    format!("{}  {state:<9}  n={:<5}  {name}  by {}{created}", summary.id, summary.processes, summary.creator)
+}
+
+fn parameters(params: &Params) -> String {
+    let spec = params.spec();
+    let order = match spec.order {
+        Order::Ascending => "ascending",
+        Order::Descending => "descending",
+        Order::Shuffled => "shuffled",
+    };
+    let arbiter = match &spec.arbiter {
+        Arbiter::FirstCome => "first_come".to_owned(),
+        Arbiter::Uniform => "uniform".to_owned(),
+        Arbiter::Priority(order) => format!("priority:{}", joined(order, ",")),
+    };
+    let window = match spec.append_window {
+        AppendWindow::FirstAccess => "first_access",
+        AppendWindow::Open => "open",
+    };
+    let short = humantime::format_duration;
+    format!(
+        "n={} processes, p={} to a warp, r={} entries to a read: {} warps\n\
+         order {order}, arbiter {arbiter}, seed {}, append window {window}\n\
+         patience {}, join timeout {}, pace {}, pipeline {}, values up to {} bytes",
+        spec.processes,
+        spec.warp_size,
+        spec.read_size,
+        params.warps(),
+        spec.seed,
+        patience_text(spec.patience),
+        short(spec.join_timeout),
+        short(spec.pace),
+        spec.pipeline,
+        spec.max_value_bytes
+    )
+}
+
+/// The answer of `counts`: what did not happen is not told.
+pub(super) fn counts(counts: &ServerCounts) -> String {
+    let mut text = String::new();
+    if let Some(started) = counts.started {
+        let _ = writeln!(text, "since {}", humantime::format_rfc3339_seconds(started));
+    }
+    let all = ("all".to_owned(), &counts.all);
+    let each = counts.principals.iter().map(|(name, counts)| (format!("principal {name}"), counts));
+    for (whose, counts) in std::iter::once(all).chain(each) {
+        let _ = writeln!(text, "{whose}: {}", tally(counts));
+    }
+    if counts.left_out > 0 {
+        let _ = writeln!(text, "and {} more principals", counts.left_out);
+    }
+    text
+}
+
+fn tally(counts: &Counts) -> String {
+    let refusals = counts.refusals.iter().map(|(reason, count)| format!("refused {reason} {count}"));
+    let others = counts.others().into_iter().filter(|(_, count)| *count > 0);
+    let others = others.map(|(what, count)| format!("{} {count}", what.replace('_', " ")));
+    let all: Vec<String> = refusals.chain(others).collect();
+    if all.is_empty() { "nothing".to_owned() } else { all.join(", ") }
+}
+
+/// The answer of `get`.
+pub(super) fn instance(view: &InstanceView) -> String {
+    let InstanceView { instance, status, own } = view;
+    let name = instance.name.as_ref().map_or_else(String::new, |name| format!(" ({name})"));
+    let mut text = format!("instance {}{name}, created by {}\n", instance.id, instance.creator);
+    text += &parameters(&instance.parameters);
+    text.push('\n');
+    text += &standing(status, &instance.parameters);
+    if let Some(own) = own {
+        text += &standing_of_caller(own);
+    }
+    text
+}
+
+fn standing(status: &InstanceStatus, params: &Params) -> String {
+    let mut text = format!("\n{}\n", why(status, params));
+    let sealed = if status.sealed { "sealed" } else { "open" };
+    let _ = writeln!(text, "list: {} entries, {sealed}", status.length);
+    if status.waiting.total() > 0 {
+        let waits = |row: &Waiting| {
+            let appends = row.appends.iter().map(|number| format!("append #{number}"));
+            let reads = row.reads.iter().map(|number| format!("read #{number}"));
+            let accesses: Vec<String> = appends.chain(reads).collect();
+            format!("process {} ({})", row.process, accesses.join(", "))
+        };
+        let _ = writeln!(text, "waiting accesses: {}", rows(&status.waiting, waits));
+    }
+    if status.left.total() > 0 {
+        let _ = writeln!(text, "have left: {}", rows(&status.left, ToString::to_string));
+    }
+    for row in &status.offences.shown {
+        let kind = offence(row.kind);
+        let when = row.first_phase.map_or("while gathering".to_owned(), |phase| format!("in phase {phase}"));
+        let _ = writeln!(
+            text,
+            "offence of process {}: {kind}, {} times; first {when}: {}",
+            row.process, row.count, row.first
+        );
+    }
+    if status.offences.left_out > 0 {
+        let _ = writeln!(text, "and {} more kinds of offences", status.offences.left_out);
+    }
+    text
+}
+
+/// Why it does not go on, in one sentence (F12).
+fn why(status: &InstanceStatus, params: &Params) -> String {
+    let n = params.processes();
+    match status.state {
+        State::Closed => {
+            "Closed by its creator: no access is taken any more, reads are answered at once.".to_owned()
+        }
+        State::Finished => "Finished: every process has left. Reads are answered at once.".to_owned(),
+        State::Gathering if status.joined == 0 => {
+            format!("Gathering: none of {n} processes has joined; the join timeout starts with the first.")
+        }
+        State::Gathering => format!(
+            "Gathering: {} of {n} processes have joined. Phase 1 opens when all have, or {} after the first \
+             join. Missing: {}.",
+            status.joined,
+            humantime::format_duration(params.spec().join_timeout),
+            rows(&status.awaited, |row| row.process.to_string())
+        ),
+        State::Running => running(status),
+    }
+}
+
+fn running(status: &InstanceStatus) -> String {
+    let at = match (status.phase, status.warp) {
+        (Some(phase), Some(warp)) => format!("phase {phase} (warp {warp})"),
+        _ => "the next phase".to_owned(),
+    };
+    if status.open && status.awaited.total() > 0 {
+        let waits_for =
+            rows(&status.awaited, |row| format!("process {} ({})", row.process, patience_left(row)));
+        format!("Running: {at} is open and waits for {waits_for}.")
+    } else if status.waiting.total() > 0 {
+        format!("Running: {at} opens as soon as the pace allows.")
+    } else {
+        format!("Running, but nothing waits, so nothing moves: {at} opens when an access comes.")
+    }
+}
+
+fn patience_left(row: &Awaited) -> String {
+    match row.patience_left {
+        Patience::Finite(left) => format!("{} of its patience left", rounded(left)),
+        Patience::Endless => "its patience has no end".to_owned(),
+    }
+}
+
+/// Nanoseconds tell people nothing.
+fn rounded(duration: Duration) -> humantime::FormattedDuration {
+    humantime::format_duration(Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
+}
+
+fn standing_of_caller(own: &MemberState) -> String {
+    let mut text = format!("you are process {}; your next access is #{}", own.process, own.next);
+    if let Some((phase, answer)) = own.append {
+        let _ = write!(text, "; your append in phase {phase}: {}", append_answer(answer));
+    }
+    if let Some(decided) = &own.decided {
+        let _ = write!(text, "; you decided {decided}");
+    }
+    text.push('\n');
+    text
+}
+
+pub(super) fn appended(number: AccessNumber, value: &Value, appended: &Appended) -> String {
+    format!("append #{number} of {value} in phase {}: {}", appended.phase, append_answer(appended.answer))
+}
+
+fn append_answer(answer: AppendAnswer) -> String {
+    match answer {
+        AppendAnswer::Success(position) => format!("success, position {position}"),
+        AppendAnswer::Failed => "failed: another append of the phase won".to_owned(),
+        AppendAnswer::LimitReached => "limit reached: no appends any more".to_owned(),
+    }
+}
+
+pub(super) fn read(number: AccessNumber, read: &Read) -> String {
+    let when = read.phase.map_or_else(|| "outside phases".to_owned(), |phase| format!("in phase {phase}"));
+    let sealed = if read.sealed { "sealed" } else { "open" };
+    let mut text = format!("read #{number} {when}: list of {} entries, {sealed}\n", read.length);
+    for (position, value) in (read.start.get()..).zip(&read.values) {
+        let _ = writeln!(text, "{position:>6}  {value}");
+    }
+    text
+}
+
+pub(super) fn snapshot(snapshot: &Snapshot) -> String {
+    let status = &snapshot.status;
+    let sealed = if status.sealed { "sealed" } else { "open" };
+    let mut text =
+        format!("snapshot: {}, list of {} entries, {sealed}\n", state_word(status.state), status.length);
+    for entry in &snapshot.entries {
+        let (position, value, process, phase) = (entry.position, &entry.value, entry.process, entry.phase);
+        let _ = writeln!(text, "{:>6}  {value}  (process {process}, phase {phase})", position.get());
+    }
+    text
+}
+
+/// One line of `watch`.
+pub(super) fn event(recorded: &Recorded) -> String {
+    let seconds = Duration::from_nanos(recorded.at.as_nanos()).as_secs_f64();
+    format!("{seconds:>10.3}s  {}", what(&recorded.event))
+}
+
+fn what(event: &Event) -> String {
+    match event {
+        Event::Joined { process } => format!("process {process} joined"),
+        Event::Session { process, session, .. } => format!("process {process} opened session {session}"),
+        Event::Accepted { process, number, op, .. } => {
+            format!("process {process}: #{number} {} accepted", op_text(op))
+        }
+        Event::Refused { process, number, why } => {
+            let number = number.map_or_else(String::new, |number| format!(" #{number}"));
+            format!("process {process}:{number} refused: {why}")
+        }
+        Event::GatheringEnded { joined } => format!("gathering ended with {joined} processes"),
+        Event::PatienceSpent { process } => format!("process {process} is not awaited any more"),
+        Event::Stepped { phase, warp, length } => format!("phase {phase}, warp {warp}, list of {length}"),
+        Event::Added { position, process, value, .. } => {
+            format!("  [{position}] = {value} by process {process}")
+        }
+        Event::Answered { process, number, answer, .. } => {
+            format!("  process {process}: #{number} {}", answer_text(*answer))
+        }
+        Event::Sealed { phase, length } => format!("list sealed at {length} entries from phase {phase} on"),
+        Event::Decided { process, value } => format!("process {process} decided {value}"),
+        Event::Withdrawn { process, number } => format!("process {process}: #{number} withdrawn"),
+        Event::Offence(found) => {
+            format!("offence of process {}: {}: {}", found.process, offence(found.kind), found.detail)
+        }
+        Event::Finished => "finished: every process has left".to_owned(),
+        Event::Closed => "closed by its creator".to_owned(),
+    }
+}
+
+fn op_text(op: &Op) -> String {
+    match op {
+        Op::Append(value) => format!("append {value}"),
+        Op::Read { start } => format!("read from {start}"),
+    }
+}
+
+fn answer_text(answer: Answer) -> String {
+    match answer {
+        Answer::Append(answer) => append_answer(answer),
+        Answer::Read(ReadAnswer { start, count, length, sealed }) => {
+            let sealed = if sealed { ", sealed" } else { "" };
+            format!("read {count} from {start} of {length}{sealed}")
+        }
+    }
+}
+
+const fn offence(kind: OffenceKind) -> &'static str {
+    match kind {
+        OffenceKind::LateAppend => "late append",
+        OffenceKind::OtherContent => "other content for one access number",
+        OffenceKind::ForeignIdentity => "foreign identity",
+        OffenceKind::Malformed => "malformed message",
+        OffenceKind::Oversized => "oversized message",
+        OffenceKind::QuotaExceeded => "quota exceeded",
+        OffenceKind::SecondDecision => "second decision",
+        OffenceKind::FalseDecision => "false decision",
+    }
+}
+
+fn rows<T>(rows: &Rows<T>, row: impl Fn(&T) -> String) -> String {
+    let shown: Vec<String> = rows.shown.iter().map(row).collect();
+    let more = if rows.left_out > 0 { format!(" and {} more", rows.left_out) } else { String::new() };
+    format!("{}{more}", shown.join(", "))
+}
+
+fn joined(items: &[impl Display], separator: &str) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(separator)
+}
+
+#[cfg(test)]
+mod tests {
+    use stickycas_model::params::ParamsSpec;
+    use stickycas_model::types::{Phase, ProcessId, WarpId};
+
+    use super::*;
+
+    #[test]
+    fn counts_name_the_principal_and_leave_zeros_out() {
+        let one =
+            Counts { refusals: [("RATE_EXCEEDED", 2)].into(), messages_oversized: 1, ..Counts::default() };
+        let principals = [("mallory".to_owned(), one)].into();
+        let told = counts(&ServerCounts {
+            started: None,
+            all: Counts::default(),
+            principals,
+            left_out: 3,
+            server: None,
+        });
+        let lines = ["all: nothing", "principal mallory: refused RATE_EXCEEDED 2, messages oversized 1"];
+        assert_eq!(told, format!("{}\n{}\nand 3 more principals\n", lines[0], lines[1]));
+    }
+
+    fn params() -> Params {
+        Params::try_new(ParamsSpec::new(4, 2, 2)).unwrap()
+    }
+
+    fn process(number: u32) -> ProcessId {
+        ProcessId::new(number).unwrap()
+    }
+
+    fn shown<T>(shown: Vec<T>) -> Rows<T> {
+        Rows { shown, left_out: 0 }
+    }
+
+    fn running() -> InstanceStatus {
+        InstanceStatus {
+            state: State::Running,
+            phase: Phase::new(5),
+            warp: WarpId::new(1),
+            open: true,
+            awaited: shown(vec![Awaited {
+                process: process(2),
+                patience_left: Patience::Finite(Duration::from_nanos(800_000_123)),
+            }]),
+            waiting: shown(vec![Waiting {
+                process: process(1),
+                appends: vec![],
+                reads: vec![AccessNumber::new(3).unwrap()],
+            }]),
+            joined: 4,
+            length: 2,
+            sealed: true,
+            left: shown(vec![process(3), process(4)]),
+            offences: shown(vec![]),
+        }
+    }
+
+    #[test]
+    fn the_text_of_an_open_phase_names_the_awaited_process() {
+        assert_eq!(
+            standing(&running(), &params()),
+            "\nRunning: phase 5 (warp 1) is open and waits for process 2 (800ms of its patience left).\n\
+             list: 2 entries, sealed\n\
+             waiting accesses: process 1 (read #3)\n\
+             have left: 3, 4\n"
+        );
+    }
+
+    #[test]
+    fn an_idle_instance_is_not_stuck_and_a_paced_one_says_so() {
+        let idle =
+            InstanceStatus { open: false, awaited: shown(vec![]), waiting: shown(vec![]), ..running() };
+        assert_eq!(
+            why(&idle, &params()),
+            "Running, but nothing waits, so nothing moves: phase 5 (warp 1) opens when an access comes."
+        );
+        let paced = InstanceStatus { open: false, awaited: shown(vec![]), ..running() };
+        assert_eq!(why(&paced, &params()), "Running: phase 5 (warp 1) opens as soon as the pace allows.");
+    }
+
+    #[test]
+    fn gathering_names_who_is_missing_and_how_many_are_not_shown() {
+        let missing = Awaited { process: process(2), patience_left: Patience::Endless };
+        let status = InstanceStatus {
+            state: State::Gathering,
+            joined: 1,
+            awaited: Rows { shown: vec![missing], left_out: 2 },
+            ..running()
+        };
+        assert_eq!(
+            why(&status, &params()),
+            "Gathering: 1 of 4 processes have joined. Phase 1 opens when all have, or 30s after the first \
+             join. Missing: 2 and 2 more."
+        );
+        let nobody = InstanceStatus { joined: 0, ..status };
+        assert!(why(&nobody, &params()).contains("none of 4 processes has joined"));
+    }
+
+    #[test]
+    fn each_event_is_one_line() {
+        let value = Value::parse("a").unwrap();
+        let phase = Phase::FIRST;
+        let lines = [
+            Event::Stepped { phase, warp: WarpId::FIRST, length: 0 },
+            Event::Added { position: Default::default(), process: process(1), phase, value: value.clone() },
+            Event::Decided { process: process(1), value },
+        ];
+        let at = stickycas_model::types::Time::from_nanos(1_234_000_000);
+        let lines = lines.map(|event| self::event(&Recorded { at, event }));
+        assert_eq!(
+            lines.join("\n"),
+            "     1.234s  phase 1, warp 1, list of 0\n     1.234s    [0] = a by process 1\n     1.234s  process 1 decided a"
+        );
+    }
+}

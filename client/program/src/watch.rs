@@ -1,0 +1,94 @@
+//! `watch`: what happens at an instance, one line per event.
+
+use clap::Args;
+use serde::Serialize;
+use stickycas_client::watch::Snapshot;
+use stickycas_client::{Client, IntoInstance as _, WatchFrom, Watched};
+use stickycas_model::history::Recorded;
+use stickycas_model::types::Phase;
+
+use super::exit::Exit;
+use super::failure::Failure;
+use super::output::Output;
+use super::render;
+use super::stop::asked_to_stop;
+
+#[derive(Debug, Args)]
+pub(super) struct Watch {
+    /// The instance: its id, or its name.
+    #[arg(value_name = "ID|NAME")]
+    instance: String,
+    /// The first phase wanted. Without it: from the earliest event that is kept.
+    #[arg(long, value_name = "PHASE", value_parser = parse_phase, conflicts_with = "snapshot")]
+    from_phase: Option<Phase>,
+    /// Show how it stands first, and then what happens after that.
+    #[arg(long)]
+    snapshot: bool,
+}
+
+fn parse_phase(text: &str) -> Result<Phase, String> {
+    text.parse().ok().and_then(Phase::new).ok_or_else(|| "phases count from 1".to_owned())
+}
+
+/// A line of `watch --json`.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Line<'a> {
+    Snapshot { snapshot: &'a Snapshot },
+    Event(EventLine<'a>),
+}
+
+#[derive(Serialize)]
+struct EventLine<'a> {
+    index: u64,
+    #[serde(flatten)]
+    recorded: &'a Recorded,
+}
+
+impl Watch {
+    pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<Exit, Failure> {
+        self.instance.as_str().into_instance()?;
+        let from = match (self.from_phase, self.snapshot) {
+            (_, true) => WatchFrom::Snapshot,
+            (Some(phase), false) => WatchFrom::Phase(phase),
+            (None, false) => WatchFrom::Start,
+        };
+        let instance = client.find(&self.instance).await?;
+        let mut watch = client.watch(instance, from);
+        let mut stop = std::pin::pin!(asked_to_stop());
+        loop {
+            let watched = tokio::select! {
+                watched = watch.try_next() => watched?,
+                () = &mut stop => return Ok(Exit::Done),
+            };
+            match watched {
+                None => return Ok(Exit::Done),
+                Some(Watched::Snapshot(snapshot)) => {
+                    let line = Line::Snapshot { snapshot: &snapshot };
+                    output.result(&line, || render::snapshot(&snapshot))?;
+                }
+                Some(Watched::Event(index, recorded)) => {
+                    let line = Line::Event(EventLine { index, recorded: &recorded });
+                    output.result(&line, || render::event(&recorded))?;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stickycas_model::history::Event;
+    use stickycas_model::types::{ProcessId, Time};
+
+    use super::*;
+
+    #[test]
+    fn a_line_for_programs_is_the_recorded_event_with_its_index() {
+        let recorded =
+            Recorded { at: Time::from_nanos(5), event: Event::Joined { process: ProcessId::FIRST } };
+        let line = serde_json::to_string(&Line::Event(EventLine { index: 2, recorded: &recorded })).unwrap();
+        assert_eq!(line, r#"{"index":2,"at":5,"event":"joined","process":1}"#);
+        assert_eq!(serde_json::from_str::<Recorded>(&line).unwrap(), recorded);
+    }
+}

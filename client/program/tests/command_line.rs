@@ -1,0 +1,133 @@
+//! The client's command line against a real server, called as another program calls it.
+
+// Helpers of tests are tests, but clippy cannot tell.
+#![allow(clippy::unwrap_used)]
+
+use serde_json::Value as Json;
+use stickycas_client_program::{Exit, PlayRecord, run_from};
+use stickycas_model::history::Recorded;
+use stickycas_model::process::ProcessEnd;
+use stickycas_server::Config;
+use tokio::net::TcpListener;
+
+/// Starts a server that lives as long as the test's runtime; gives its address.
+async fn server() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let config = Config::insecure(["coordinator".to_owned()]);
+    tokio::spawn(async move { stickycas_server::run(listener, config, std::future::pending()).await });
+    address
+}
+
+async fn run(server: &str, principal: &str, args: &str) -> (Exit, String) {
+    let server = format!("http://{server}");
+    let line = ["stickycas-client", "--server", &server, "--principal", principal];
+    let line: Vec<&str> = line.into_iter().chain(args.split(' ')).collect();
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let exit = run_from(line, &mut out, &mut err).await;
+    (exit, String::from_utf8(out).unwrap() + &String::from_utf8(err).unwrap())
+}
+
+async fn json(server: &str, principal: &str, args: &str) -> Json {
+    let (exit, out) = run(server, principal, &format!("{args} --json")).await;
+    assert_eq!(exit, Exit::Done, "{args}: {out}");
+    serde_json::from_str(&out).unwrap_or_else(|error| panic!("{args}: {error} in {out}"))
+}
+
+#[tokio::test]
+async fn a_program_reads_the_record_of_a_play() {
+    let server = server().await;
+    let (first, second) = (
+        run(&server, "p1", "propose --instance demo --value apple --wait-for-instance 1h --json"),
+        run(&server, "p2", "propose --instance demo --value apple --wait-for-instance 1h --json"),
+    );
+    let create = json(&server, "coordinator", "create --name demo -n 2 --patience none --seed 7");
+    let (first, second, created) = tokio::join!(first, second, create);
+    assert_eq!(created["instance"]["parameters"]["seed"], "7");
+    for (exit, out) in [first, second] {
+        assert_eq!(exit, Exit::Done, "{out}");
+        assert_eq!(out.lines().count(), 1, "{out}");
+        let record: PlayRecord = serde_json::from_str(&out).unwrap();
+        assert_eq!(record.instance, created["instance"]["id"].as_str().unwrap());
+        assert_eq!(record.decision.unwrap().to_string(), "apple");
+        assert_eq!((record.ended, record.from.len(), record.accesses), (ProcessEnd::Decided, 2, 2));
+    }
+
+    let (exit, watched) = run(&server, "coordinator", "watch demo --json").await;
+    assert_eq!(exit, Exit::Done);
+    let history: Vec<Recorded> = watched.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(history.last().unwrap().event, stickycas_model::history::Event::Finished);
+    let (_, text) = run(&server, "coordinator", "watch demo --snapshot").await;
+    assert!(text.starts_with("snapshot: finished, list of 2 entries, sealed\n"), "{text}");
+}
+
+#[tokio::test]
+async fn an_instance_is_worked_on_by_hand() {
+    let server = server().await;
+    let (exit, created) = run(&server, "coordinator", "create --name demo -n 2 --patience none").await;
+    assert_eq!(exit, Exit::Done, "{created}");
+    let id = created.lines().next().unwrap();
+
+    let (_, stuck) = run(&server, "coordinator", "get demo").await;
+    assert!(stuck.contains("Gathering: none of 2 processes has joined"), "{stuck}");
+    let (exit, refused) = run(&server, "p1", "append demo a --no-wait").await;
+    assert_eq!(exit, Exit::Refused, "{refused}");
+    assert!(refused.starts_with("error: refused (NOT_YOUR_PHASE)"), "{refused}");
+
+    let (first, second) =
+        tokio::join!(json(&server, "p1", "append demo a"), json(&server, "p2", "append demo a"));
+    assert_eq!((&first["phase"], &second["phase"]), (&1.into(), &2.into()));
+    assert_eq!(first["answer"]["append"], Json::Null);
+    assert_eq!(first["answer"]["success"], 0);
+
+    let (_, stuck) = run(&server, "p2", "get demo").await;
+    assert!(stuck.contains("Running, but nothing waits"), "{stuck}");
+    assert!(stuck.contains("you are process 2; your next access is #2"), "{stuck}");
+
+    let read = json(&server, "p1", "read demo").await;
+    assert_eq!((&read["number"], &read["length"], &read["sealed"]), (&2.into(), &2.into(), &true.into()));
+    let (exit, _) = run(&server, "p1", "decide demo a").await;
+    assert_eq!(exit, Exit::Done);
+    let (exit, refused) = run(&server, "p1", "decide demo b").await;
+    assert_eq!(exit, Exit::Refused, "{refused}");
+
+    let (_, listed) = run(&server, "coordinator", "list").await;
+    assert!(listed.starts_with(id), "{listed}");
+    let (exit, refused) = run(&server, "p1", "close demo").await;
+    assert_eq!(exit, Exit::Refused, "{refused}");
+    assert_eq!(json(&server, "coordinator", "close demo").await["closed"], id);
+    let (exit, closed) = run(&server, "p2", "append demo b --number 2").await;
+    assert_eq!(exit, Exit::Ended, "{closed}");
+}
+
+#[tokio::test]
+async fn exit_codes_say_what_kind_of_failure_it_was() {
+    let server = server().await;
+    let unknown = "0123456789abcdef0123456789abcdef";
+    let (exit, out) = run(&server, "p1", &format!("propose --instance {unknown} --value a --json")).await;
+    assert_eq!(exit, Exit::Refused, "{out}");
+    let record: PlayRecord = serde_json::from_str(out.lines().next().unwrap()).unwrap();
+    assert_eq!(record.error.unwrap().reason.as_deref(), Some("INSTANCE_UNKNOWN"));
+
+    let (exit, out) = run(&server, "p1", "get nobody").await;
+    assert_eq!(exit, Exit::Refused, "{out}");
+    let (exit, out) = run(&server, "p1", "create -n 2").await;
+    assert_eq!(exit, Exit::Refused, "{out}");
+    let (exit, out) = run(&server, "coordinator", "create -n 2 -p 3").await;
+    assert_eq!(exit, Exit::Usage, "{out}");
+    let (exit, out) = run(&server, "p1", "propose --instance demo --strategy absurd").await;
+    assert_eq!(exit, Exit::Usage, "{out}");
+}
+
+#[tokio::test]
+async fn counts_are_shown_to_a_coordinator_and_to_no_process() {
+    let server = server().await;
+    let (exit, out) = run(&server, "p1", "counts").await;
+    assert_eq!(exit, Exit::Refused, "{out}");
+    let counts = json(&server, "coordinator", "counts p1 nobody").await;
+    assert_eq!(counts["principals"], serde_json::json!({ "p1": counts["all"] }));
+    assert_eq!(counts["all"]["refusals"], serde_json::json!({ "NOT_OBSERVER": 1 }));
+    let (exit, text) = run(&server, "coordinator", "counts").await;
+    assert_eq!(exit, Exit::Done);
+    assert!(text.ends_with("all: refused NOT_OBSERVER 1\nprincipal p1: refused NOT_OBSERVER 1\n"), "{text}");
+}

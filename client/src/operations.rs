@@ -1,0 +1,205 @@
+//! Single operations: one call each, for people and for programs that set up and close instances.
+
+use stickycas_model::access::{Answer, AppendAnswer, ReadAnswer};
+use stickycas_model::params::Params;
+use stickycas_model::types::{AccessNumber, Phase, Position, Value};
+use stickycas_proto::convert::WireError;
+use stickycas_proto::convert::answer::AnswerData;
+use stickycas_proto::convert::member_state::MemberState;
+use stickycas_proto::names::{InstanceId, InstanceRef};
+use stickycas_proto::v1;
+
+use crate::client::{Client, Idempotency};
+use crate::convert::{IntoInstance, IntoValue};
+use crate::error::Error;
+use crate::info::{InstanceInfo, InstanceStatus, InstanceView, Summary};
+
+/// Whether an access waits for its phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WaitMode {
+    /// The access waits until its phase has come.
+    #[default]
+    UntilPhase,
+    /// The access is refused at once unless its phase is open, or would open with it (F7).
+    NoWait,
+}
+
+/// An append that was executed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// In which phase.
+    pub phase: Phase,
+    /// How it ended (A1).
+    pub answer: AppendAnswer,
+}
+
+/// What a read returned (R1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// In which phase it was executed; `None`: outside phases, because the instance is over (F10).
+    pub phase: Option<Phase>,
+    /// The first position asked for.
+    pub start: Position,
+    /// The entries from there on.
+    pub values: Vec<Value>,
+    /// Length of the whole list.
+    pub length: u32,
+    /// Whether the list takes no more entries.
+    pub sealed: bool,
+}
+
+impl Client {
+    /// The parameters and the status of an instance (F12).
+    ///
+    /// # Errors
+    /// When there is none, or the caller may not see it (F13).
+    pub async fn get(&self, instance: impl IntoInstance) -> Result<InstanceView, Error> {
+        use v1::get_request::Instance;
+        let named = match instance.into_instance()? {
+            InstanceRef::Id(id) => Instance::InstanceId(id.to_string()),
+            InstanceRef::Name(name) => Instance::Name(name.as_str().to_owned()),
+        };
+        let request = v1::GetRequest { instance: Some(named) };
+        let call = || {
+            let (mut instances, request) = (self.connection.instances(), request.clone());
+            async move { instances.get(request).await }
+        };
+        let response = self.call(Idempotency::Repeatable, call).await?;
+        let instance =
+            InstanceInfo::from_wire(response.instance.as_ref().ok_or(WireError::Missing("instance"))?)?;
+        let status =
+            InstanceStatus::from_wire(response.status.as_ref().ok_or(WireError::Missing("status"))?)?;
+        let own =
+            response.own.as_ref().map(|own| MemberState::from_wire(own, &instance.parameters)).transpose()?;
+        Ok(InstanceView { instance, status, own })
+    }
+
+    /// The id of an instance. Accesses carry ids, never names (F11), so a name is looked up once, here; an id is
+    /// taken as it is.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub async fn find(&self, instance: impl IntoInstance) -> Result<InstanceId, Error> {
+        match instance.into_instance()? {
+            InstanceRef::Id(id) => Ok(id),
+            name @ InstanceRef::Name(_) => Ok(self.get(name).await?.instance.id),
+        }
+    }
+
+    /// All living instances that the caller may see, in the order of their ids.
+    ///
+    /// # Errors
+    /// When the server cannot be reached.
+    pub async fn list(&self) -> Result<Vec<Summary>, Error> {
+        let mut all = Vec::new();
+        let mut page_token = String::new();
+        loop {
+            let call = || {
+                let mut instances = self.connection.instances();
+                let request = v1::ListRequest { page_size: 0, page_token: page_token.clone() };
+                async move { instances.list(request).await }
+            };
+            let page = self.call(Idempotency::Repeatable, call).await?;
+            for summary in &page.instances {
+                all.push(Summary::from_wire(summary)?);
+            }
+            if page.next_page_token.is_empty() {
+                return Ok(all);
+            }
+            page_token = page.next_page_token;
+        }
+    }
+
+    /// Closes an instance for good (F10). Again changes nothing.
+    ///
+    /// # Errors
+    /// When there is none, or the caller did not create it.
+    pub async fn close(&self, instance: impl IntoInstance) -> Result<(), Error> {
+        let instance = self.find(instance.into_instance()?).await?;
+        let call = || {
+            let mut instances = self.connection.instances();
+            let request = v1::CloseRequest { instance_id: instance.to_string() };
+            async move { instances.close(request).await }
+        };
+        self.call(Idempotency::Repeatable, call).await.map(|v1::CloseResponse {}| ())
+    }
+
+    /// Appends once, under this access number.
+    ///
+    /// # Errors
+    /// See the service. After one that may have happened, ask again with the same number.
+    pub async fn append(
+        &self,
+        instance: impl IntoInstance,
+        number: AccessNumber,
+        value: impl IntoValue,
+        wait: WaitMode,
+    ) -> Result<Appended, Error> {
+        let (instance, value) = (instance.into_instance()?, value.into_value()?);
+        let instance = self.find(instance).await?;
+        let request = v1::AppendRequest {
+            instance_id: instance.to_string(),
+            access_number: number.get(),
+            value: value.to_bytes(),
+            no_wait: wait == WaitMode::NoWait,
+        };
+        let call = || {
+            let (mut list, request) = (self.connection.list(), request.clone());
+            async move { list.append(request).await }
+        };
+        let response = self.call(Idempotency::of_access(wait), call).await?;
+        match AnswerData::from_append(&response)? {
+            AnswerData { phase: Some(phase), answer: Answer::Append(answer), .. } => {
+                Ok(Appended { phase, answer })
+            }
+            _ => Err(Error::Protocol("the answer of an append is none".to_owned())),
+        }
+    }
+
+    /// Reads once from this position on, under this access number; `params` are those of the instance.
+    ///
+    /// # Errors
+    /// As for [`append`](Self::append).
+    pub async fn read(
+        &self,
+        instance: InstanceId,
+        params: &Params,
+        number: AccessNumber,
+        start: Position,
+        wait: WaitMode,
+    ) -> Result<Read, Error> {
+        let request = v1::ReadRequest {
+            instance_id: instance.to_string(),
+            access_number: number.get(),
+            start: start.get(),
+            no_wait: wait == WaitMode::NoWait,
+        };
+        let call = || {
+            let (mut list, request) = (self.connection.list(), request.clone());
+            async move { list.read(request).await }
+        };
+        let response = self.call(Idempotency::of_access(wait), call).await?;
+        match AnswerData::from_read(&response, params)? {
+            AnswerData { phase, answer: Answer::Read(answer), entries } => {
+                let ReadAnswer { start, count: _, length, sealed } = answer;
+                Ok(Read { phase, start, values: entries, length, sealed })
+            }
+            _ => Err(Error::Protocol("the answer of a read is none".to_owned())),
+        }
+    }
+
+    /// Reports a decision, by which the process leaves (F10). The same again is answered the same.
+    ///
+    /// # Errors
+    /// See the service.
+    pub async fn decide(&self, instance: impl IntoInstance, value: impl IntoValue) -> Result<(), Error> {
+        let (instance, value) = (instance.into_instance()?, value.into_value()?);
+        let instance = self.find(instance).await?;
+        let request = v1::DecideRequest { instance_id: instance.to_string(), value: value.to_bytes() };
+        let call = || {
+            let (mut list, request) = (self.connection.list(), request.clone());
+            async move { list.decide(request).await }
+        };
+        self.call(Idempotency::Repeatable, call).await.map(|v1::DecideResponse {}| ())
+    }
+}

@@ -1,0 +1,202 @@
+//! A lost reply or a broken connection never makes a correct process fail or append twice (SPEC F8), and a
+//! server that lost its memory is found out at once (F11). Real server, real sockets, a proxy in between.
+
+use std::time::Duration;
+
+use stickycas_client::{Client, Error, InstanceId, Played, ProcessSpec, RefusalReason, WaitMode};
+use stickycas_model::access::{AppendAnswer, Op};
+use stickycas_model::history::Event;
+use stickycas_model::process::{ProcessEnd, Report};
+use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId};
+
+use crate::support::{self, Proxy, Watcher, Way, client, client_with, instance, server, server_until, value};
+
+fn play(client: Client, instance: InstanceId, proposal: &str) -> tokio::task::JoinHandle<Played> {
+    let spec = ProcessSpec::correct(value(proposal));
+    tokio::spawn(async move { client.play(instance, spec, std::future::pending()).await })
+}
+
+fn first_access_accepted(event: &Event) -> bool {
+    matches!(event, Event::Accepted { process: ProcessId::FIRST, number: AccessNumber::FIRST, .. })
+}
+
+fn appends_of_process_1(history: &[Event]) -> usize {
+    let append = |event: &&Event| {
+        matches!(event, Event::Accepted { process: ProcessId::FIRST, op: Op::Append(_), .. })
+    };
+    history.iter().filter(append).count()
+}
+
+fn decision(played: &Played) -> String {
+    match &played.report {
+        Some(Report { decision: Some(decision), ended: ProcessEnd::Decided, .. }) => decision.to_string(),
+        other => panic!("no decision: {other:?}, {:?}", played.error),
+    }
+}
+
+#[tokio::test]
+async fn a_broken_connection_costs_one_reconnection_only() {
+    let server = server().await;
+    let proxy = Proxy::to(&server).await;
+    let instance = instance(&server, 2).await;
+    let mut watcher = Watcher::new(&server, instance);
+
+    let first = play(client(&proxy.address, "p1"), instance, "a");
+    // Process 2 has not joined: the access waits, and its answer cannot come yet.
+    watcher.until(first_access_accepted).await;
+    proxy.cut();
+    watcher.until(|event| matches!(event, Event::Session { session, .. } if session.get() == 2)).await;
+
+    let second = client(&server, "p2").propose(instance, value("a")).await.unwrap();
+    let first = first.await.unwrap();
+    assert_eq!((decision(&first), second.value), ("a".to_owned(), value("a")));
+    assert_eq!((first.reconnections, first.accesses), (1, 2));
+    assert_eq!(appends_of_process_1(&watcher.until_the_end().await), 1);
+}
+
+#[tokio::test]
+async fn an_answer_that_was_lost_is_given_again() {
+    let server = server().await;
+    let proxy = Proxy::to(&server).await;
+    let instance = instance(&server, 2).await;
+    let mut watcher = Watcher::new(&server, instance);
+
+    let first = play(client(&proxy.address, "p1"), instance, "a");
+    watcher.until(first_access_accepted).await;
+    proxy.swallow_answers(true);
+    let second = play(client(&server, "p2"), instance, "a");
+    watcher
+        .until(|event| {
+            matches!(event, Event::Answered { process: ProcessId::FIRST, number: AccessNumber::FIRST, .. })
+        })
+        .await;
+    proxy.swallow_answers(false);
+    proxy.cut();
+
+    let (first, second) = (first.await.unwrap(), second.await.unwrap());
+    assert_eq!((decision(&first), decision(&second)), ("a".to_owned(), "a".to_owned()));
+    assert_eq!((first.reconnections, first.accesses), (1, 2));
+    assert_eq!(appends_of_process_1(&watcher.until_the_end().await), 1);
+}
+
+/// Loses the first piece of data of a play, in the next play the second, and so on until one gets by without
+/// a loss: so the hello, the append, the read, the decision and each of their answers is lost once.
+async fn every_piece_is_lost_once(way: Way) {
+    let server = server().await;
+    for index in 0.. {
+        let proxy = Proxy::to(&server).await;
+        let instance = instance(&server, 1).await;
+        proxy.lose(way, index);
+        let played = play(client(&proxy.address, "p1"), instance, "a").await.unwrap();
+        assert_eq!(decision(&played), "a", "piece {index} {way:?}");
+        let history = Watcher::new(&server, instance).until_the_end().await;
+        assert_eq!(appends_of_process_1(&history), 1, "piece {index} {way:?}");
+        if proxy.lost() == 0 {
+            assert!(index >= 4, "only {index} pieces went {way:?}");
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_single_loss_on_the_way_to_the_server_does_harm() {
+    every_piece_is_lost_once(Way::ToServer).await;
+}
+
+#[tokio::test]
+async fn no_single_loss_on_the_way_to_the_client_does_harm() {
+    every_piece_is_lost_once(Way::ToClient).await;
+}
+
+#[tokio::test]
+async fn a_server_that_lost_its_memory_ends_the_play_at_once() {
+    let (server, restarted) = (server().await, server().await);
+    let proxy = Proxy::to(&server).await;
+    let instance = instance(&server, 2).await;
+    let mut watcher = Watcher::new(&server, instance);
+    let played = play(client(&proxy.address, "p1"), instance, "a");
+    watcher.until(first_access_accepted).await;
+
+    proxy.redirect(Some(&restarted));
+    proxy.cut();
+
+    // The client would retry for a day: that this ends shows that it does not.
+    let played = played.await.unwrap();
+    let error = played.error.unwrap();
+    assert!(matches!(error, Error::Refused(_)), "{error}");
+    assert_eq!(error.reason(), Some(RefusalReason::InstanceUnknown));
+    assert!(!error.may_have_happened());
+    let report = played.report.unwrap();
+    assert!(matches!(report.ended, ProcessEnd::Failed(_)));
+    assert_eq!(report.unanswered, None, "its session was lost");
+}
+
+#[tokio::test]
+async fn a_draining_server_is_asked_until_another_one_answers() {
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let server = server_until(async move { drop(stopped.await) }).await;
+    let proxy = Proxy::to(&server).await;
+    let instance = instance(&server, 2).await;
+    let mut watcher = Watcher::new(&server, instance);
+    let played = play(client(&proxy.address, "p1"), instance, "a");
+    watcher.until(first_access_accepted).await;
+
+    proxy.redirect(Some(&support::server().await));
+    stop.send(()).unwrap();
+
+    let error = played.await.unwrap().error.unwrap();
+    assert_eq!(error.reason(), Some(RefusalReason::InstanceUnknown), "the new server knows nothing: {error}");
+}
+
+#[tokio::test]
+async fn an_append_by_hand_survives_a_broken_connection_too() {
+    let server = server().await;
+    let proxy = Proxy::to(&server).await;
+    let instance = instance(&server, 2).await;
+    let mut watcher = Watcher::new(&server, instance);
+    let (first, second) = (client(&proxy.address, "p1"), client(&server, "p2"));
+    let (a, number) = (value("a"), AccessNumber::FIRST);
+    let append = tokio::spawn(async move { first.append(instance, number, &a, WaitMode::UntilPhase).await });
+    watcher.until(first_access_accepted).await;
+    proxy.cut();
+    second.append(instance, number, &value("b"), WaitMode::UntilPhase).await.unwrap();
+    let appended = append.await.unwrap().unwrap();
+    assert_eq!((appended.phase, appended.answer), (Phase::FIRST, AppendAnswer::Success(Position::new(0))));
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_come_back_is_given_up() {
+    let server = server().await;
+    let proxy = Proxy::to(&server).await;
+    let instance = instance(&server, 2).await;
+    let mut watcher = Watcher::new(&server, instance);
+    let played = play(client_with(&proxy.address, "p1", Duration::from_millis(50)), instance, "a");
+    watcher.until(first_access_accepted).await;
+
+    proxy.redirect(None);
+    proxy.cut();
+
+    let error = played.await.unwrap().error.unwrap();
+    assert!(matches!(error, Error::GaveUp { tries: 2.., .. }), "{error}");
+    assert!(error.may_have_happened());
+}
+
+#[tokio::test]
+async fn a_watch_resumes_without_a_gap_or_a_repetition() {
+    let server = server().await;
+    let proxy = Proxy::to(&server).await;
+    let instance = instance(&server, 2).await;
+    let direct = Watcher::new(&server, instance);
+    let mut through_proxy = Watcher::new(&proxy.address, instance);
+
+    let first = play(client(&server, "p1"), instance, "a");
+    through_proxy.until(first_access_accepted).await;
+    proxy.cut();
+    let second = play(client(&server, "p2"), instance, "b");
+    through_proxy.until(|event| matches!(event, Event::Stepped { phase, .. } if phase.get() == 3)).await;
+    proxy.cut();
+
+    let (seen, happened) = (through_proxy.until_the_end().await, direct.until_the_end().await);
+    assert_eq!(seen, happened);
+    assert_eq!(decision(&first.await.unwrap()), decision(&second.await.unwrap()));
+}

@@ -1,0 +1,7 @@
+//! The client against a real server, over real sockets.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
+
+mod connections;
+mod examples;
+mod plays;
+mod support;

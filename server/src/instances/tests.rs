@@ -1,0 +1,163 @@
+use std::collections::VecDeque;
+use std::pin::pin;
+use std::sync::{Barrier, Mutex};
+use std::task::{Context as TaskContext, Poll, Waker};
+use std::thread;
+
+use stickycas_model::params::ParamsSpec;
+
+use super::*;
+use crate::commit_log::{Append, MemoryLog, Settle, Step};
+
+/// A log that commits nothing by itself, and settles as a log does: through the function that it was given.
+#[derive(Default)]
+struct DelayedLog {
+    unsettled: Mutex<VecDeque<(InstanceId, u64)>>,
+    settle: Mutex<Option<Settle>>,
+}
+
+impl std::fmt::Debug for DelayedLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DelayedLog").field("unsettled", &self.unsettled).finish_non_exhaustive()
+    }
+}
+
+impl CommitLog for DelayedLog {
+    fn append(&self, Step { instance, number, .. }: Step<'_>) -> Append {
+        self.unsettled.lock().unwrap().push_back((instance, number));
+        Append::Later
+    }
+
+    fn on_settled(&self, settle: Settle) {
+        *self.settle.lock().unwrap() = Some(settle);
+    }
+}
+
+impl DelayedLog {
+    fn settle_all(&self, with: impl Fn(u64) -> Settled) {
+        loop {
+            let Some((instance, number)) = self.unsettled.lock().unwrap().pop_front() else { return };
+            self.settle.lock().unwrap().as_ref().expect("the log is in use")(instance, with(number));
+        }
+    }
+}
+
+fn memory() -> Arc<Instances> {
+    let log: Arc<dyn CommitLog> = Arc::new(MemoryLog);
+    Instances::new(Limits::default(), &log)
+}
+
+fn delayed() -> (Arc<DelayedLog>, Arc<Instances>) {
+    let log = Arc::new(DelayedLog::default());
+    let shared: Arc<dyn CommitLog> = log.clone();
+    (log, Instances::new(Limits::default(), &shared))
+}
+
+fn create_spec(name: &str, processes: u32, first: &str) -> CreateSpec {
+    let roster = (2..=processes).map(|number| format!("p{number}"));
+    CreateSpec {
+        name: InstanceName::optional(name).unwrap(),
+        params: Params::try_new(ParamsSpec::new(processes, 1, 1)).unwrap(),
+        seed_given: false,
+        roster: [first.to_owned()].into_iter().chain(roster).collect(),
+    }
+}
+
+/// What a future comes to that has nothing to wait for; `None` if it has.
+fn poll<T>(future: impl Future<Output = T>) -> Option<T> {
+    match pin!(future).poll(&mut TaskContext::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => Some(outcome),
+        Poll::Pending => None,
+    }
+}
+
+/// What a Create comes to before its commit.
+fn create(instances: &Instances, spec: CreateSpec) -> Result<(Arc<Instance>, bool), RpcRefusal> {
+    poll(instances.create(&Principal::new("creator"), spec)).expect("it waits for nothing").into_inner()
+}
+
+fn named(name: &str) -> InstanceRef {
+    InstanceRef::Name(InstanceName::optional(name).unwrap().unwrap())
+}
+
+#[test]
+fn of_concurrent_creates_of_a_name_one_creates_the_others_find() {
+    const THREADS: usize = 4;
+    let instances = memory();
+    for round in 0..20 {
+        let (name, start) = (format!("round-{round}"), Barrier::new(THREADS));
+        let create = || {
+            // It takes a while to build, so that the others are at it too.
+            let spec = create_spec(&name, 4_096, "p1");
+            start.wait();
+            create(&instances, spec).unwrap()
+        };
+        let created: Vec<_> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(create)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(created.iter().filter(|(_, new)| *new).count(), 1);
+        assert!(created.iter().all(|(it, _)| Arc::ptr_eq(it, &created[0].0)));
+        assert_eq!(instances.load().live(), round + 1, "the others have left nothing behind");
+    }
+}
+
+#[test]
+fn only_a_closed_instance_gives_up_its_name() {
+    let instances = memory();
+    let (first, _) = create(&instances, create_spec("name", 3, "p1")).unwrap();
+    let refused = create(&instances, create_spec("name", 3, "another")).unwrap_err();
+    assert_eq!(refused.reason, RefusalReason::NameTaken);
+    first.close().into_inner().unwrap();
+    let (second, new) = create(&instances, create_spec("name", 3, "another")).unwrap();
+    assert!(new && Arc::ptr_eq(&instances.find(&named("name")).unwrap(), &second));
+    // The name stays with the newer instance when the older one is removed.
+    instances.registry_mut().remove(first.config().id, instances.limits());
+    assert!(Arc::ptr_eq(&instances.find(&named("name")).unwrap(), &second));
+}
+
+#[test]
+fn a_creation_is_told_when_the_log_has_settled_it() {
+    let (log, instances) = delayed();
+    let creator = Principal::new("creator");
+    let create = || poll(instances.create(&creator, create_spec("name", 3, "p1"))).unwrap();
+    let mut creating = pin!(create().committed());
+    let mut finding = pin!(create().committed());
+    assert!(poll(&mut creating).is_none() && poll(&mut finding).is_none());
+    log.settle_all(Settled::Committed);
+    let (created, new) = poll(creating).unwrap().flatten().unwrap();
+    let (found, newer) = poll(finding).unwrap().flatten().unwrap();
+    assert!(Arc::ptr_eq(&created, &found) && new && !newer);
+}
+
+#[test]
+fn a_name_is_free_when_the_close_is_committed() {
+    let (log, instances) = delayed();
+    let (first, _) = create(&instances, create_spec("name", 3, "p1")).unwrap();
+    log.settle_all(Settled::Committed);
+    drop(first.close());
+    let creator = Principal::new("creator");
+    let mut second = pin!(instances.create(&creator, create_spec("name", 3, "another")));
+    assert!(poll(&mut second).is_none(), "the close may still be refused");
+    assert!(Arc::ptr_eq(&instances.find(&named("name")).unwrap(), &first));
+    log.settle_all(Settled::Committed);
+    let (second, new) = poll(second).expect("the close is committed").into_inner().unwrap();
+    assert!(new && Arc::ptr_eq(&instances.find(&named("name")).unwrap(), &second));
+}
+
+#[test]
+fn a_refused_instance_is_removed_and_its_name_is_free() {
+    let (log, instances) = delayed();
+    let (first, _) = create(&instances, create_spec("name", 3, "p1")).unwrap();
+    log.settle_all(Settled::Committed);
+    drop(first.close());
+    let creator = Principal::new("creator");
+    let mut second = pin!(instances.create(&creator, create_spec("name", 3, "another")));
+    assert!(poll(&mut second).is_none());
+    let why = || RpcRefusal::new(RefusalReason::Draining, "another server owns the instance");
+    log.settle_all(|_| Settled::Refused(Box::new(why())));
+    assert_eq!(instances.get(first.config().id).unwrap_err().reason, RefusalReason::InstanceUnknown);
+    assert_eq!(instances.load().live(), 0);
+    let (_, new) = poll(second).expect("the name is free").into_inner().unwrap();
+    assert!(new);
+}

@@ -1,0 +1,109 @@
+//! Responds with DEADLINE_EXCEEDED when the deadline of a call (`grpc-timeout`) passes.
+//!
+//! tonic's own timer would respond with CANCELLED, which tells the caller nothing about its access. The deadline
+//! covers unary calls to their end, and streams up to their beginning.
+
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{HeaderMap, Request, Response};
+use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1::RefusalReason;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::either::Either;
+use tonic::body::Body;
+use tower::{Layer, Service};
+
+/// Puts deadlines on the calls of a service. See the module.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GrpcTimeoutLayer;
+
+impl<S> Layer<S> for GrpcTimeoutLayer {
+    type Service = GrpcTimeout<S>;
+
+    fn layer(&self, inner: S) -> GrpcTimeout<S> {
+        GrpcTimeout(inner)
+    }
+}
+
+/// The service of [`GrpcTimeoutLayer`].
+#[derive(Clone, Debug)]
+pub(crate) struct GrpcTimeout<S>(S);
+
+impl<S, B> Service<Request<B>> for GrpcTimeout<S>
+where
+    S: Service<Request<B>, Response = Response<Body>>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future =
+        Either<S::Future, std::pin::Pin<Box<dyn Future<Output = Result<Response<Body>, S::Error>> + Send>>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let deadline =
+            grpc_timeout(request.headers()).and_then(|timeout| Instant::now().checked_add(timeout));
+        let call = self.0.call(request);
+        match deadline {
+            None => Either::Left(call),
+            Some(deadline) => Either::Right(Box::pin(async move {
+                match timeout_at(deadline, call).await {
+                    Ok(response) => response,
+                    Err(_) => Ok(deadline_exceeded().to_status().into_http()),
+                }
+            })),
+        }
+    }
+}
+
+fn deadline_exceeded() -> RpcRefusal {
+    RpcRefusal::new(
+        RefusalReason::Deadline,
+        "the deadline passed; an access that was accepted waits on or was executed: ask again with the same number",
+    )
+}
+
+/// The time that the caller allows: at most eight digits and a unit (the gRPC protocol over HTTP/2). `None` if the
+/// header is absent or malformed; the call then has no deadline, as in tonic.
+fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get("grpc-timeout")?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.len() > 8 || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let number: u64 = digits.parse().ok()?;
+    match unit {
+        "H" => Some(Duration::from_secs(number * 3600)),
+        "M" => Some(Duration::from_secs(number * 60)),
+        "S" => Some(Duration::from_secs(number)),
+        "m" => Some(Duration::from_millis(number)),
+        "u" => Some(Duration::from_micros(number)),
+        "n" => Some(Duration::from_nanos(number)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timeout(text: &str) -> Option<Duration> {
+        let mut headers = HeaderMap::new();
+        headers.insert("grpc-timeout", text.parse().unwrap());
+        grpc_timeout(&headers)
+    }
+
+    #[test]
+    fn every_unit_is_read_and_malformed_text_is_not() {
+        assert_eq!(timeout("2S"), Some(Duration::from_secs(2)));
+        assert_eq!(timeout("99999999m"), Some(Duration::from_millis(99_999_999)));
+        assert_eq!(timeout("1H"), Some(Duration::from_secs(3600)));
+        for malformed in ["", "S", "-1S", "123456789S", "1", "1x", "1.5S"] {
+            assert_eq!(timeout(malformed), None, "{malformed:?}");
+        }
+    }
+}
