@@ -4,14 +4,12 @@
 mod accesses;
 mod list;
 mod phases;
-#[path = "../story/mod.rs"]
-mod story;
 
 use stickycas_model::access::Answer;
 use stickycas_model::history::Event;
 use stickycas_model::types::Value;
 
-use story::{Story, phase, value};
+use crate::story::{Story, phase, value};
 
 /// Six processes in three warps, none Byzantine; a read returns two entries.
 fn six() -> Story {
@@ -41,7 +39,7 @@ fn is_read_answer(event: &Event) -> bool {
 #[test]
 fn a_correct_history_is_accepted() {
     let verdict = six().is_valid();
-    assert_eq!(verdict.list, story::values("a b b"));
+    assert_eq!(verdict.list, crate::story::values("a b b"));
     assert_eq!(verdict.decision, Some(value("b")));
     assert_eq!((verdict.last_decision_phase, verdict.phase_bound), (Some(phase(9)), phase(9)));
 }
