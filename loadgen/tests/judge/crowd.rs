@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::client_support::{Proxy, client};
+use super::client_support::{Proxy, client};
 
 /// Six processes that propose tea, two to a warp, of which the last is Byzantine and stays silent.
 pub(crate) const SCENARIO: &str = r#"

@@ -4,7 +4,7 @@ use stickycas_model::history::Event;
 use stickycas_model::judge::Outcome;
 use stickycas_model::process::ProcessEnd;
 
-use crate::crowd::{Meeting, SCENARIO, assert_says, assert_verdict};
+use super::crowd::{Meeting, SCENARIO, assert_says, assert_verdict};
 
 #[tokio::test]
 async fn a_judge_that_is_dropped_midway_goes_on_with_the_same_instance() {

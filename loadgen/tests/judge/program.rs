@@ -5,7 +5,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use stickycas_harness::run::OwnServer;
 
-use crate::crowd::{Meeting, SCENARIO};
+use super::crowd::{Meeting, SCENARIO};
 
 fn program(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stickycas-loadgen"));

@@ -8,8 +8,8 @@ use stickycas_proto::convert::report::ProcessReport;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1::RefusalReason;
 
-use crate::client_support::value;
-use crate::crowd::{JudgeAtWork, Meeting, SCENARIO, assert_verdict};
+use super::client_support::value;
+use super::crowd::{JudgeAtWork, Meeting, SCENARIO, assert_verdict};
 
 fn coffee() -> ProcessReport {
     ProcessReport {

@@ -7,7 +7,7 @@ use stickycas_model::judge::{Observed, Outcome};
 use stickycas_model::process::ProcessEnd;
 use stickycas_model::types::AccessNumber;
 
-use crate::crowd::{Meeting, SCENARIO, assert_says, assert_verdict};
+use super::crowd::{Meeting, SCENARIO, assert_says, assert_verdict};
 
 #[tokio::test]
 async fn processes_server_and_judge_start_in_any_order_and_go_on_with_the_next_instance() {
@@ -31,7 +31,7 @@ async fn processes_server_and_judge_start_in_any_order_and_go_on_with_the_next_i
     assert_eq!(record.scenario.seed, 8);
     judge.end().await;
 
-    let instances = |printed: &crate::crowd::Printed| -> Vec<String> {
+    let instances = |printed: &super::crowd::Printed| -> Vec<String> {
         printed.records().into_iter().map(|record| record.instance).collect()
     };
     for correct in printed.iter().filter(|printed| printed.records()[0].strategy == "correct") {

@@ -6,7 +6,7 @@ use std::path::Path;
 use stickycas_chaos::docker::{Docker, DockerError, Project, project_name};
 use stickycas_chaos::plan::{Action, Service};
 
-use crate::engine::{Engine, process};
+use super::engine::{Engine, process};
 
 #[tokio::test]
 async fn what_was_done_is_put_back_and_nothing_else() {

@@ -13,7 +13,7 @@ use stickycas_model::judge::Outcome;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use crate::engine::Engine;
+use super::engine::Engine;
 
 const SCENARIO: &str = r#"
 name = "four"

@@ -1,0 +1,13 @@
+//! Whole runs: their files, the scenarios that are delivered, run folders, and what is said of them.
+
+mod chance;
+mod explain;
+mod full_block;
+mod matrix;
+mod random_scenarios;
+mod replay;
+mod run_folder;
+mod scenario_files;
+mod scenarios;
+mod strategies;
+mod wire_attacks;

@@ -1,0 +1,7 @@
+//! Runs in bulk: tallies, campaigns and their reports, the exhaustive search.
+
+mod batch;
+mod campaign;
+mod campaign_files;
+mod explore;
+mod report;

@@ -1,0 +1,8 @@
+//! The program, as its users start it.
+
+mod bulk_program;
+mod campaign_program;
+mod judge;
+mod load_program;
+mod perturb;
+mod program;
