@@ -22,7 +22,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::{Formatter, PrettyFormatter};
-use stickycas_loadgen::load::host::Host;
+use stickycas_harness::host::Host;
 
 const FORMAT: &str = "stickycas-bench";
 const VERSION: u32 = 1;

@@ -9,7 +9,7 @@
 
 use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
-use stickycas_loadgen::load::seen::{self, Answered, Seen};
+use stickycas_load::seen::{self, Answered, Seen};
 use stickycas_model::access::{AppendAnswer, ReadAnswer};
 use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::judge::Outcome;

@@ -1,4 +1,10 @@
-//! The program `stickycas-loadgen`.
+//! The program `stickycas-loadgen`: runs, measures and judges whole scenarios of StickyCAS.
+//!
+//! Only its command line is here; what a subcommand does stands in the crates beside it: `stickycas-harness` (one run),
+//! `stickycas-load` (many instances at once, timed), `stickycas-lab` (runs in bulk) and `stickycas-chaos` (plans for the
+//! containers of the demo).
+
+mod cli;
 
 use std::process::ExitCode;
 
@@ -7,5 +13,5 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    stickycas_loadgen::cli::main(std::env::args_os())
+    cli::main(std::env::args_os())
 }

@@ -6,8 +6,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use stickycas_loadgen::campaign::cell::Results;
-use stickycas_loadgen::campaign::journal::JOURNAL;
+use stickycas_lab::campaign::cell::Results;
+use stickycas_lab::campaign::journal::JOURNAL;
 
 /// A campaign of so many cells with so many runs each.
 fn campaign(folder: &Path, cells: u32, runs: u32) {

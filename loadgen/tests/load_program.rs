@@ -15,10 +15,10 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use serde_json::Value as Json;
-use stickycas_loadgen::load::LoadResult;
-use stickycas_loadgen::load::limit::Limit;
-use stickycas_loadgen::load::measure::{Ended, Label, Measure};
-use stickycas_loadgen::run::OwnServer;
+use stickycas_harness::run::OwnServer;
+use stickycas_load::LoadResult;
+use stickycas_load::limit::Limit;
+use stickycas_load::measure::{Ended, Label, Measure};
 use stickycas_model::judge::Outcome;
 use stickycas_server::limits::Limits;
 

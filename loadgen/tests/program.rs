@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use stickycas_loadgen::run::OwnServer;
+use stickycas_harness::run::OwnServer;
 use stickycas_model::judge::{Explanation, Outcome, Verdict};
 
 fn scenario(name: &str) -> PathBuf {

@@ -1,7 +1,6 @@
 //! The machine, driven with whatever comes, keeps the rules; and the rules notice when its record is changed.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
-mod story;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use stickycas_model::machine::{Input, Machine};
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, Patience};
 use stickycas_model::types::{Position, ProcessId, Seed, Time, Value};
 
-use story::Story;
+use crate::story::Story;
 
 /// What comes next: from whom, what, and how much later.
 #[derive(Clone, Debug)]

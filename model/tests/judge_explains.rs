@@ -2,7 +2,6 @@
 //! f, and the first event that shows each breach.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
-mod story;
 
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use stickycas_model::history::{Event, Offence, OffenceKind};
 use stickycas_model::judge::{Case, Explanation, FaultReason, FaultyProcess, Margin, Property, explain};
 use stickycas_model::process::ProcessEnd;
 
-use story::{Story, id, phase, value, values};
+use crate::story::{Story, id, phase, value, values};
 
 fn explained(story: &Story) -> Explanation {
     explain(&Case {

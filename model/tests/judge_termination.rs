@@ -1,7 +1,6 @@
 //! What the judge says of a correct process that has not decided (SPEC V1).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
-mod story;
 
 use stickycas_model::bounds::Premise;
 use stickycas_model::history::Event;
@@ -10,7 +9,7 @@ use stickycas_model::params::{AppendWindow, Patience};
 use stickycas_model::process::{ProcessEnd, Report};
 use stickycas_model::types::AccessNumber;
 
-use story::{Story, id};
+use crate::story::{Story, id};
 
 /// Processes 1 and 2 decide. The read of process 3, its access 2, is accepted and never answered; then the run is
 /// given up and the instance closed. `unanswered` is what process 3 says that it waited for.

@@ -1,7 +1,6 @@
 //! Verdicts on runs whose history keeps every rule (SPEC V1 to V5, B3, D1 to D3, section 9).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
-mod story;
 
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use stickycas_model::judge::{Observed, Outcome, Property};
 use stickycas_model::params::{AppendWindow, Patience};
 use stickycas_model::process::{ProcessEnd, Report};
 
-use story::{Story, id, phase, value, values};
+use crate::story::{Story, id, phase, value, values};
 
 #[test]
 fn a_decision_that_is_not_the_mode_is_a_violation() {

@@ -1,6 +1,5 @@
 //! The schedule: pinned by the tables of `docs/schedule.md`, and its properties for any parameters.
 
-#![cfg(not(loom))]
 
 use proptest::prelude::*;
 use stickycas_model::params::{Order, Params, ParamsSpec};

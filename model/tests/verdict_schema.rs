@@ -1,15 +1,13 @@
 //! `verdict.json` as the schema in `docs/schema` describes it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
-mod json_schema;
-mod story;
 
 use serde_json::Value as Json;
 use stickycas_model::history::{Event, Offence, OffenceKind};
 use stickycas_model::judge::{VERDICT_VERSION, Verdict};
 
-use json_schema::faults;
-use story::{Story, id};
+use crate::json_schema::faults;
+use crate::story::{Story, id};
 
 fn schema() -> Json {
     serde_json::from_str(include_str!("../../docs/schema/verdict.schema.json")).unwrap()

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
-use stickycas_loadgen::load::seen::Answered;
+use stickycas_load::seen::Answered;
 use stickycas_model::access::{AppendAnswer, ReadAnswer};
 use stickycas_model::types::{Phase, Position, Value};
 use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;

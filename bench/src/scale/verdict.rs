@@ -1,7 +1,7 @@
 //! Has the judge of loads judge the instances.
 
 use anyhow::{Context as _, bail};
-use stickycas_loadgen::load::seen::{self, Seen};
+use stickycas_load::seen::{self, Seen};
 use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::judge::Outcome;
 use stickycas_model::params::{Params, ParamsSpec, Patience};
@@ -45,7 +45,7 @@ pub(super) fn judge(
 
 #[cfg(test)]
 mod tests {
-    use stickycas_loadgen::load::seen::Answered;
+    use stickycas_load::seen::Answered;
     use stickycas_model::access::{AppendAnswer, ReadAnswer};
     use stickycas_model::types::{Phase, Position};
 

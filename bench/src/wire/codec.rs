@@ -1,11 +1,11 @@
 //! The Attach client with two codecs: the generated types, as most clients have them, and the hand-written codec of
-//! the load generator ([`stickycas_loadgen::load::attach_codec`]). The bytes on the wire are the same.
+//! the load generator ([`stickycas_load::attach_codec`]). The bytes on the wire are the same.
 //!
 //! The floor is measured with the generated types on both sides, StickyCAS with the hand-written ones.
 
 use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
-use stickycas_loadgen::load::attach_codec::{
+use stickycas_load::attach_codec::{
     self, DecodedResponse, EncodedRequest, ResponseFrame, encode_access, encode_decision, encode_hello,
 };
 use stickycas_model::process::RawOp;

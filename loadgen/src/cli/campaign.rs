@@ -10,12 +10,13 @@ use clap::Args;
 use super::output::{show, tell};
 use super::scenario::SettingArgs;
 use super::stop::stop_when_asked;
-use crate::campaign::cell::Results;
-use crate::campaign::{Campaign, Conducted, Options, Origin, conduct};
-use crate::command_line::{self, word_of};
-use crate::record::{HARNESS_FAILED, exit_code};
-use crate::report::{campaign as files, campaign_table, folder};
-use crate::scenario::LARGEST_SEED;
+use stickycas_harness::command_line::{self, word_of};
+use stickycas_harness::record::{HARNESS_FAILED, exit_code};
+use stickycas_harness::report::folder;
+use stickycas_harness::scenario::LARGEST_SEED;
+use stickycas_lab::campaign::cell::Results;
+use stickycas_lab::campaign::report::{self as files};
+use stickycas_lab::campaign::{Campaign, Conducted, Options, Origin, conduct};
 
 /// The arguments of `campaign`.
 #[derive(Debug, Args)]
@@ -102,7 +103,7 @@ fn default_out(campaign: &Campaign, only: &[String]) -> PathBuf {
 
 /// Shows what was found and where it stands.
 pub(super) fn finish(results: &Results, json: bool, out: &Path) -> anyhow::Result<()> {
-    let table = campaign_table::table(results);
+    let table = files::table(results);
     if json {
         tell(&table);
         show(&files::json(results))?;

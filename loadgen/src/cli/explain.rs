@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::output::{show, tell};
-use crate::command_line::word_of;
-use crate::explain::{ROWS, text};
-use crate::replay::replay;
-use crate::report::folder::Folder;
-use crate::report::json;
+use stickycas_harness::command_line::word_of;
+use stickycas_harness::explain::{ROWS, text};
+use stickycas_harness::replay::replay;
+use stickycas_harness::report::folder::Folder;
+use stickycas_harness::report::json;
 
 /// The arguments of `explain`.
 #[derive(Debug, Args)]

@@ -10,10 +10,10 @@ use stickycas_model::explore::Claim;
 
 use super::output::{show, tell};
 use super::stop::stop_when_asked;
-use crate::command_line::word_of;
-use crate::explore::{self, Options};
-use crate::progress::WorkProgress;
-use crate::record::HARNESS_FAILED;
+use stickycas_harness::command_line::word_of;
+use stickycas_harness::progress::WorkProgress;
+use stickycas_harness::record::HARNESS_FAILED;
+use stickycas_lab::explore::{self, Options};
 
 /// The arguments of `explore`.
 #[derive(Debug, Args)]

@@ -1,5 +1,6 @@
 //! `judge`: scenarios whose processes are started by others.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,18 +9,19 @@ use anyhow::Context;
 use clap::Args;
 use stickycas_client_program::DEFAULT_SERVER;
 use stickycas_model::judge::Outcome;
+use stickycas_model::types::ProcessId;
 use stickycas_proto::names::{InstanceId, InstanceName};
 
 use super::output::{log_to_stderr, show, tell};
 use super::scenario::{outcome, show_record};
 use super::stop::asked_to_stop;
-use crate::environment::Environment;
-use crate::judge::{Asked, Desk, Options, REPORT_GRACE, Series, Subject, conduct};
-use crate::perturb::Plan;
-use crate::record::{HARNESS_FAILED, Record, exit_code};
-use crate::report::folder;
-use crate::run::Site;
-use crate::scenario::{LARGEST_SEED, Settings};
+use stickycas_chaos::Plan;
+use stickycas_harness::environment::Environment;
+use stickycas_harness::judge::{Asked, Desk, Options, REPORT_GRACE, Series, Subject, conduct};
+use stickycas_harness::record::{HARNESS_FAILED, Record, exit_code};
+use stickycas_harness::report::folder;
+use stickycas_harness::run::Site;
+use stickycas_harness::scenario::{LARGEST_SEED, Settings};
 
 /// What `judge --help` says first.
 pub(super) fn long_about() -> String {
@@ -109,8 +111,9 @@ pub(super) struct JudgeArgs {
 }
 
 pub(super) fn run(args: &JudgeArgs) -> anyhow::Result<u8> {
-    let (subject, mut series) = args.prepare()?;
-    let expected = args.expect.or(subject.plan.as_ref().map(|plan| plan.expect));
+    let (subject, plan, mut series) = args.prepare()?;
+    let expected = args.expect.or(plan.as_ref().map(|plan| plan.expect));
+    let gone = plan.as_ref().map(Plan::gone).unwrap_or_default();
     log_to_stderr();
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let done = runtime.block_on(async {
@@ -118,7 +121,7 @@ pub(super) fn run(args: &JudgeArgs) -> anyhow::Result<u8> {
             // First, so that it is heard from the beginning.
             biased;
             asked = asked_to_stop() => asked.err().map(|error| Err(error.into())),
-            done = args.conduct(&subject, &mut series, expected) => Some(done),
+            done = args.conduct(&subject, gone, &mut series, expected) => Some(done),
         }
     });
     runtime.shutdown_background();
@@ -138,7 +141,7 @@ pub(super) fn run(args: &JudgeArgs) -> anyhow::Result<u8> {
 
 impl JudgeArgs {
     /// Everything that can be wrong is found here, before anything is done.
-    fn prepare(&self) -> anyhow::Result<(Subject, Series)> {
+    fn prepare(&self) -> anyhow::Result<(Subject, Option<Plan>, Series)> {
         let (file, text) = read(&self.scenario)?;
         let plan = match self.plan.as_deref().filter(|path| !path.is_empty()) {
             Some(path) => {
@@ -159,19 +162,20 @@ impl JudgeArgs {
             instances: (!self.endless).then_some(self.instances),
             series: self.series.clone(),
         };
-        let subject = Subject { file, text, settings, plan, name: self.name.clone() };
+        let subject = Subject { file, text, settings, name: self.name.clone() };
         let scenario = subject.scenario(self.seed)?;
-        if let Some(plan) = &subject.plan {
+        if let Some(plan) = &plan {
             plan.check_against(&scenario)?;
         }
         let series = Series::open(&self.runs, &self.name, asked, || Ok::<_, anyhow::Error>(scenario.seed))?;
         tell(&format!("seed {}", series.first_seed()));
-        Ok((subject, series))
+        Ok((subject, plan, series))
     }
 
     async fn conduct(
         &self,
         subject: &Subject,
+        gone: BTreeSet<ProcessId>,
         series: &mut Series,
         expected: Option<Outcome>,
     ) -> anyhow::Result<()> {
@@ -182,7 +186,7 @@ impl JudgeArgs {
         let site = Site::open_within(&self.server, &self.principal, self.ready_within).await?;
         let options = Options {
             stall: self.timeout,
-            gone: subject.plan.as_ref().map(Plan::gone).unwrap_or_default(),
+            gone,
             quiet: self.endless,
             tell: if self.endless { |_| {} } else { tell },
         };
@@ -221,7 +225,10 @@ impl JudgeArgs {
             show(&line(record, instance, number))?;
         }
         if self.endless && !as_expected {
-            tell(&crate::report::table::coloured(record, crate::report::table::ROWS_ON_SCREEN));
+            tell(&stickycas_harness::report::table::coloured(
+                record,
+                stickycas_harness::report::table::ROWS_ON_SCREEN,
+            ));
         }
         // After the report, so that a full disk does not hide it.
         if let Some(folder) = written.transpose().context("cannot write the run folder")? {

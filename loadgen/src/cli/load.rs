@@ -11,21 +11,21 @@ use tokio::runtime::Runtime;
 
 use super::output::{log_to_stderr, show, tell};
 use super::stop::asked_to_stop;
-use crate::atomic_files::is_taken;
-use crate::command_line::quoted;
-use crate::load::engine::CutShort;
-use crate::load::host::open_files;
-use crate::load::limit::{self, Probed, Wanted};
-use crate::load::merge::read_result;
-use crate::load::profile::Flags;
-use crate::load::result::CONDITION_FAILED;
-use crate::load::threshold::Threshold;
-use crate::load::{self, LoadResult, Loaded, Measured, Profile};
-use crate::record::{HARNESS_FAILED, exit_code};
-use crate::report::json;
-use crate::report::load::live::Live;
-use crate::report::load::{self as report, folder, table};
-use crate::run::{COORDINATOR, OwnServer, Site};
+use stickycas_harness::atomic_files::is_taken;
+use stickycas_harness::command_line::quoted;
+use stickycas_harness::host::open_files;
+use stickycas_harness::record::{HARNESS_FAILED, exit_code};
+use stickycas_harness::report::json;
+use stickycas_harness::run::{COORDINATOR, OwnServer, Site};
+use stickycas_load::engine::CutShort;
+use stickycas_load::limit::{self, Probed, Wanted};
+use stickycas_load::merge::read_result;
+use stickycas_load::profile::Flags;
+use stickycas_load::report::live::Live;
+use stickycas_load::report::{self as report, folder, table};
+use stickycas_load::result::CONDITION_FAILED;
+use stickycas_load::threshold::Threshold;
+use stickycas_load::{LoadResult, Loaded, Measured, Profile};
 
 /// How long a server of our own keeps finished instances: as long as a history may take to be collected.
 const RETENTION: Duration = Duration::from_secs(2);
@@ -172,7 +172,7 @@ async fn put_on(site: &Site, profile: &Profile) -> anyhow::Result<Loaded> {
             std::future::pending::<()>().await;
         }
     };
-    load::run(site, profile, stop, |progress| live.show(progress, tell)).await
+    stickycas_load::run(site, profile, stop, |progress| live.show(progress, tell)).await
 }
 
 /// Searches for the limit.

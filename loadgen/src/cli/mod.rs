@@ -28,7 +28,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use self::output::tell;
-use crate::record::HARNESS_FAILED;
+use stickycas_harness::environment::VERSION;
+use stickycas_harness::record::HARNESS_FAILED;
 
 /// Runs whole scenarios of StickyCAS, judges them, and says why.
 #[derive(Debug, Parser)]
@@ -37,9 +38,6 @@ struct Cli {
     #[command(subcommand)]
     command: Command,
 }
-
-/// With the commit, as environment.json has it.
-const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("STICKYCAS_COMMIT"), ")");
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 the verdict is valid or outside, 1 violation, 2 unknown, 3 the run could not be made.
@@ -77,7 +75,7 @@ enum Command {
 }
 
 /// Runs the program with these arguments, the first being its name.
-pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+pub(crate) fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -111,7 +109,7 @@ mod tests {
     use clap::CommandFactory as _;
 
     use super::Cli;
-    use crate::judge::REPORT_GRACE;
+    use stickycas_harness::judge::REPORT_GRACE;
 
     #[test]
     fn judge_help_tells_how_long_a_report_is_waited_for() {

@@ -11,10 +11,10 @@ use tokio::sync::watch;
 
 use super::output::{log_to_stderr, show, tell};
 use super::stop::asked_to_stop;
-use crate::perturb::docker::{Docker, project_name};
-use crate::perturb::{Perturbed, Plan, Stage, perturb, table};
-use crate::report::folder::DEFAULT_PARENT;
-use crate::report::json;
+use stickycas_chaos::docker::{Docker, project_name};
+use stickycas_chaos::{Perturbed, Plan, Stage, perturb, table};
+use stickycas_harness::report::folder::DEFAULT_PARENT;
+use stickycas_harness::report::json;
 
 /// How long to try to reach a server that does not answer.
 const GIVE_UP_CONNECTING: Duration = Duration::from_secs(5);

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::output::show;
-use crate::replay::replay;
-use crate::report::folder::Folder;
-use crate::report::json;
+use stickycas_harness::replay::replay;
+use stickycas_harness::report::folder::Folder;
+use stickycas_harness::report::json;
 
 /// The arguments of `replay`.
 #[derive(Debug, Args)]

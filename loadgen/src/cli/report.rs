@@ -7,10 +7,10 @@ use clap::{Args, Subcommand};
 
 use super::campaign::finish;
 use super::load;
-use crate::campaign::{journal, results};
-use crate::load::merge::merge;
-use crate::report::campaign;
-use crate::report::load::folder;
+use stickycas_lab::campaign::report as campaign;
+use stickycas_lab::campaign::{journal, results};
+use stickycas_load::merge::merge;
+use stickycas_load::report::folder;
 
 /// The arguments of `report`.
 #[derive(Debug, Args)]

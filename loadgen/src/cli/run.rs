@@ -8,9 +8,9 @@ use clap::Args;
 use super::output::{log_to_stderr, tell};
 use super::scenario::{ScenarioArgs, repeat};
 use super::stop::asked_to_stop;
-use crate::record::Record;
-use crate::run::{self, COORDINATOR, Options, OwnServer, Site};
-use crate::scenario::Scenario;
+use stickycas_harness::record::Record;
+use stickycas_harness::run::{self, COORDINATOR, Options, OwnServer, Site};
+use stickycas_harness::scenario::Scenario;
 
 /// The arguments of `run`.
 #[derive(Debug, Args)]

@@ -7,12 +7,12 @@ use clap::Args;
 use stickycas_model::judge::Outcome;
 
 use super::output::{show, tell};
-use crate::atomic_files::is_taken;
-use crate::command_line;
-use crate::environment::Environment;
-use crate::record::{Record, exit_code};
-use crate::report::{folder, json, table};
-use crate::scenario::{LARGEST_SEED, Scenario, SettingError, Settings};
+use stickycas_harness::atomic_files::is_taken;
+use stickycas_harness::command_line;
+use stickycas_harness::environment::Environment;
+use stickycas_harness::record::{Record, exit_code};
+use stickycas_harness::report::{folder, json, table};
+use stickycas_harness::scenario::{LARGEST_SEED, Scenario, SettingError, Settings};
 
 /// Which scenario, where its run folder goes, and which verdict is expected.
 #[derive(Debug, Args)]

@@ -10,14 +10,14 @@ use clap::Args;
 use super::output::{show, tell};
 use super::scenario::ScenarioArgs;
 use super::stop::stop_when_asked;
-use crate::batch::{IN_FULL, tally};
-use crate::need::Need;
-use crate::progress::WorkProgress;
-use crate::record::{HARNESS_FAILED, exit_code};
-use crate::report::batch::Batch;
-use crate::report::words::grouped;
-use crate::scenario::{LARGEST_SEED, Template};
-use crate::simulate::simulate;
+use stickycas_harness::progress::WorkProgress;
+use stickycas_harness::record::{HARNESS_FAILED, exit_code};
+use stickycas_harness::report::words::grouped;
+use stickycas_harness::scenario::{LARGEST_SEED, Template};
+use stickycas_harness::simulate;
+use stickycas_lab::batch::report::Batch;
+use stickycas_lab::batch::{IN_FULL, tally};
+use stickycas_lab::need::Need;
 
 /// The arguments of `simulate`.
 #[derive(Debug, Args)]

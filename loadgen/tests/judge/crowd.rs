@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use stickycas_chaos::Plan;
 use stickycas_client::Client;
 use stickycas_client::watch::{WatchFrom, Watched};
 use stickycas_client_program::{PlayRecord, run_from};
-use stickycas_loadgen::Record;
-use stickycas_loadgen::judge::{Asked, Desk, Options, Series, Subject, conduct};
-use stickycas_loadgen::perturb::Plan;
-use stickycas_loadgen::run::{COORDINATOR, OwnServer, Site};
+use stickycas_harness::Record;
+use stickycas_harness::judge::{Asked, Desk, Options, Series, Subject, conduct};
+use stickycas_harness::run::{COORDINATOR, OwnServer, Site};
 use stickycas_model::history::Event;
 use stickycas_model::judge::Outcome;
 use stickycas_proto::names::{InstanceId, InstanceRef};
@@ -142,11 +142,11 @@ impl Meeting {
 
     /// The same with a plan of what is done to the processes.
     pub(crate) async fn start_judge_with(&self, instances: u64, plan: Option<Plan>) -> JudgeAtWork {
+        let gone = plan.as_ref().map(Plan::gone).unwrap_or_default();
         let subject = Subject {
             file: "crowd.toml".to_owned(),
             text: self.scenario.clone(),
-            settings: plan.as_ref().map(|plan| plan.settings.clone()).unwrap_or_default(),
-            plan,
+            settings: plan.map(|plan| plan.settings).unwrap_or_default(),
             name: "demo".parse().unwrap(),
         };
         let asked = Asked {
@@ -166,12 +166,7 @@ impl Meeting {
         let (tell, verdicts) = mpsc::unbounded_channel();
         let task = tokio::spawn(async move {
             let site = Site::open_within(&url, COORDINATOR, Duration::from_secs(3600)).await?;
-            let options = Options {
-                stall,
-                gone: subject.plan.as_ref().map(Plan::gone).unwrap_or_default(),
-                quiet: true,
-                tell: |_| {},
-            };
+            let options = Options { stall, gone, quiet: true, tell: |_| {} };
             conduct(&site, &desk, &subject, &mut series, &options, |record, instance| {
                 tell.send((instance, record.clone()))?;
                 Ok(())

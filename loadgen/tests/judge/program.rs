@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Output, Stdio};
 
-use stickycas_loadgen::run::OwnServer;
+use stickycas_harness::run::OwnServer;
 
 use crate::crowd::{Meeting, SCENARIO};
 

@@ -1,6 +1,6 @@
 //! Who may report what, and what becomes of it.
 
-use stickycas_loadgen::Record;
+use stickycas_harness::Record;
 use stickycas_model::judge::Outcome;
 use stickycas_model::process::ProcessEnd;
 use stickycas_model::types::Phase;

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use stickycas_loadgen::perturb::docker::{Docker, DockerError, Project, project_name};
-use stickycas_loadgen::perturb::plan::{Action, Service};
+use stickycas_chaos::docker::{Docker, DockerError, Project, project_name};
+use stickycas_chaos::plan::{Action, Service};
 
 use crate::engine::{Engine, process};
 

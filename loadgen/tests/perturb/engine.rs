@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use stickycas_loadgen::perturb::docker::{Docker, Project};
-use stickycas_loadgen::perturb::plan::Service;
+use stickycas_chaos::docker::{Docker, Project};
+use stickycas_chaos::plan::Service;
 use stickycas_model::types::ProcessId;
 use tempfile::TempDir;
 

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use stickycas_chaos::{Perturbed, Plan, Stage, perturb};
 use stickycas_client::Client;
 use stickycas_client_program::run_from;
-use stickycas_loadgen::perturb::{Perturbed, Plan, Stage, perturb};
-use stickycas_loadgen::run::{COORDINATOR, OwnServer};
+use stickycas_harness::run::{COORDINATOR, OwnServer};
 use stickycas_model::judge::Outcome;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;

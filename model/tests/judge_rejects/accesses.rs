@@ -5,7 +5,7 @@ use stickycas_model::history::Event;
 use stickycas_model::types::{AccessNumber, Position, ProcessId, SessionId};
 
 use crate::story::{Story, id, phase, value};
-use crate::{is_accepted, is_append_answer, six};
+use super::{is_accepted, is_append_answer, six};
 
 #[test]
 fn an_access_number_that_is_repeated_or_skipped_breaks_f8() {

@@ -6,7 +6,7 @@ use stickycas_model::params::Arbiter;
 use stickycas_model::types::Position;
 
 use crate::story::{Story, id, phase, value};
-use crate::{is_added, is_append_answer, is_read_answer, is_stepped, six};
+use super::{is_added, is_append_answer, is_read_answer, is_stepped, six};
 
 /// Changes the first read's answer.
 fn with_read(change: impl Fn(&mut ReadAnswer)) -> Story {

@@ -6,7 +6,7 @@ use stickycas_model::history::Event;
 use stickycas_model::types::{Time, WarpId};
 
 use crate::story::{Story, id};
-use crate::{is_append_answer, is_stepped, six};
+use super::{is_append_answer, is_stepped, six};
 
 #[test]
 fn a_step_of_another_warp_breaks_w1() {

@@ -8,8 +8,8 @@ use stickycas_model::machine::{Input, Machine};
 use stickycas_model::params::Params;
 use stickycas_model::types::{AccessNumber, Position, ProcessId, SessionId, Time, Value};
 
-use crate::command::{Words, duration, instance, number, offence_kind};
-use crate::words;
+use super::command::{Words, duration, instance, number, offence_kind};
+use super::words;
 
 /// One script under way.
 #[derive(Default)]
@@ -102,7 +102,7 @@ fn access(machine: &Machine, process: ProcessId, op: Op, words: &mut Words<'_>) 
     };
     let session = match words.take_named("session") {
         None => None,
-        Some(word) => Some(SessionId::new(crate::command::number(word)?).ok_or("sessions count from 1")?),
+        Some(word) => Some(SessionId::new(super::command::number(word)?).ok_or("sessions count from 1")?),
     };
     let no_wait = words.take("no_wait");
     Ok(Input::Access(Access { process, session, number, op, no_wait }))

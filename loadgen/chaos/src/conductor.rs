@@ -1,0 +1,284 @@
+//! One plan, carried out from its first step to putting everything back.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail};
+use stickycas_client::Client;
+use stickycas_client::info::InstanceInfo;
+use stickycas_client::watch::{Watch, WatchFrom, Watched};
+use stickycas_model::history::Event;
+use stickycas_model::judge::Verdict;
+use stickycas_model::types::Phase;
+use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
+use stickycas_proto::v1::RefusalReason;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, sleep_until, timeout};
+
+use super::agenda::{Agenda, Due, TooLate};
+use super::docker::{Docker, Project};
+use super::evidence;
+use super::outcome::{self, Done, Perturbed};
+use super::plan::{Plan, Service, Step, When};
+use stickycas_harness::report::folder::Folder;
+
+/// How often to ask for an instance that is not there yet.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+/// When nothing has been seen for so long, to look whether the judge is still there.
+const LOOK_FOR_JUDGE: Duration = Duration::from_secs(5);
+/// Events that are kept for a step to be done meanwhile.
+const EVENTS_KEPT: usize = 65_536;
+
+/// Where plans are carried out.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    /// The program `docker`.
+    pub docker: Docker,
+    /// The words by which Compose is called; none: as it is found.
+    pub compose: Vec<String>,
+    /// The compose project.
+    pub project: String,
+    /// An observer's client of the project's server.
+    pub client: Client,
+    /// The name of all instances of the judge.
+    pub instance: InstanceName,
+    /// The name of the judge's scenario, with which run folders begin.
+    pub scenario: String,
+    /// Where plans are in the judge's container.
+    pub plans_of_judge: String,
+    /// Where the judge's container has its run folders.
+    pub runs_of_judge: String,
+    /// Where they are copied to.
+    pub runs: PathBuf,
+    /// How long a plan may take.
+    pub timeout: Duration,
+}
+
+/// Carries out the plan of a file, unless `stop` resolves first. Whatever comes of it, everything is put back as it was
+/// before this returns; a judge whose plan was not carried out to its end is stopped. `tell` takes what people want to
+/// know on the way, line by line.
+///
+/// # Errors
+/// It could not be carried out or its outcome not be seen, or not everything could be put back.
+pub async fn perturb(
+    stage: &Stage,
+    file: &Path,
+    plan: &Plan,
+    tell: &dyn Fn(&str),
+    stop: impl Future<Output = ()>,
+) -> anyhow::Result<Perturbed> {
+    let mut project = Project::open(stage.docker.clone(), stage.compose.clone(), &stage.project).await?;
+    let carried_out = {
+        let conductor = Conductor { stage, plan, tell };
+        let whole = timeout(stage.timeout, conductor.carry_out(file, &mut project));
+        tokio::select! {
+            biased;
+            () = stop => Err(anyhow!("interrupted")),
+            done = whole => done.unwrap_or_else(|_| {
+                let time = humantime::format_duration(stage.timeout);
+                let what = "see docker logs of the judge, or give more --timeout";
+                Err(anyhow!("it has not come to its end in {time}: {what}"))
+            }),
+        }
+    };
+    let mut restored = project.restore().await;
+    if carried_out.is_err() {
+        restored = restored.and(project.stop_judge().await);
+    }
+    match (carried_out, restored) {
+        (carried_out, Ok(())) => carried_out,
+        (Ok(_), Err(left)) => Err(left.into()),
+        (Err(error), Err(left)) => Err(error.context(left)),
+    }
+}
+
+struct Conductor<'a> {
+    stage: &'a Stage,
+    plan: &'a Plan,
+    tell: &'a dyn Fn(&str),
+}
+
+impl Conductor<'_> {
+    async fn carry_out(&self, file: &Path, project: &mut Project) -> anyhow::Result<Perturbed> {
+        if project.judge_runs().await? {
+            (self.tell)("the judge is still at work: waiting for its end");
+            project.judge_ended().await?;
+        }
+        let old = self.find().await?.map(|instance| instance.id);
+        let all: BTreeSet<Service> = self.plan.steps.iter().flat_map(|step| step.services.clone()).collect();
+        let (judge, others): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|service| *service == Service::Judge);
+        project.expect_running(others).await?;
+        let (before, later) =
+            self.plan.steps.split_at(self.plan.steps.partition_point(|step| step.when == When::Before));
+        let mut done = Vec::new();
+        for step in before {
+            done.push(self.perform(step, None, project).await?);
+        }
+
+        project.recreate_judge(&self.plan_of_judge(file)?).await?;
+        project.expect_running(judge).await?;
+        let instance = self.instance_after(old, project).await?;
+        let mut events = events(self.stage.client.watch(instance.id, WatchFrom::Start));
+        let mut agenda = Agenda::new(later);
+        self.play(&mut agenda, &mut events, project, &mut done).await?;
+        let judge_exit = project.judge_ended().await?;
+
+        let folder = self.fetch(&instance, project).await?;
+        let read = Folder::read(&folder)?;
+        let verdict: Verdict = serde_json::from_value(read.verdict.clone().into())
+            .with_context(|| format!("{}: verdict.json is no verdict", folder.display()))?;
+        let mut amiss = unperformed(&agenda);
+        if verdict.verdict == self.plan.expect && judge_exit != 0 {
+            amiss.push(format!("the judge ended with exit code {judge_exit}: see docker logs of the judge"));
+        }
+        amiss.extend(evidence::amiss(self.plan, &verdict, &read));
+        Ok(Perturbed {
+            plan: self.plan.name.clone(),
+            about: self.plan.about.clone(),
+            expect: self.plan.expect,
+            verdict: verdict.verdict,
+            as_expected: amiss.is_empty(),
+            amiss,
+            missing: outcome::missing(&verdict),
+            reasons: verdict.reasons,
+            f: verdict.f,
+            late: verdict.late,
+            steps: done,
+            instance: instance.id.to_string(),
+            judge_exit,
+            folder,
+        })
+    }
+
+    /// Does the steps as their moments come, and follows the instance to its end.
+    async fn play(
+        &self,
+        agenda: &mut Agenda<'_>,
+        events: &mut mpsc::Receiver<(Instant, Event)>,
+        project: &Project,
+        done: &mut Vec<Done>,
+    ) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        let mut over = false;
+        loop {
+            let at = match agenda.due(begun, Instant::now()) {
+                Due::Now(step) => {
+                    done.push(self.perform(step, agenda.reached(), project).await?);
+                    agenda.done(Instant::now());
+                    continue;
+                }
+                Due::At(at) => Some(at),
+                Due::WhenSeen(_) | Due::Nothing if over => return Ok(()),
+                Due::WhenSeen(_) | Due::Nothing => None,
+            };
+            let timer = async {
+                match at {
+                    Some(at) => sleep_until(at.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                event = events.recv(), if !over => match event {
+                    Some((at, event)) => agenda.observe(at, &event),
+                    None => over = true,
+                },
+                () = timer => {}
+                () = sleep(LOOK_FOR_JUDGE), if !over => {
+                    let comes_back = agenda.left().iter().any(|step| step.services.contains(&Service::Judge));
+                    over = !comes_back && !project.judge_runs().await?;
+                }
+            }
+        }
+    }
+
+    async fn perform(&self, step: &Step, phase: Option<Phase>, project: &Project) -> anyhow::Result<Done> {
+        for service in &step.services {
+            project.act(step.action, *service).await?;
+        }
+        let done = Done::new(step, phase);
+        (self.tell)(&done.line());
+        Ok(done)
+    }
+
+    /// Where this plan is in the judge's container.
+    fn plan_of_judge(&self, file: &Path) -> anyhow::Result<String> {
+        let name = file.file_name().and_then(|name| name.to_str());
+        let name = name.with_context(|| format!("{}: the judge cannot be told this name", file.display()))?;
+        Ok(format!("{}/{name}", self.stage.plans_of_judge))
+    }
+
+    /// The instance of that name, if there is one.
+    async fn find(&self) -> anyhow::Result<Option<InstanceInfo>> {
+        match self.stage.client.get(&InstanceRef::Name(self.stage.instance.clone())).await {
+            Ok(looked) => Ok(Some(looked.instance)),
+            Err(error) if error.reason() == Some(RefusalReason::InstanceUnknown) => Ok(None),
+            Err(error) => {
+                Err(error).with_context(|| format!("cannot look for the instance {}", self.stage.instance))
+            }
+        }
+    }
+
+    /// Waits until the judge has created its instance.
+    async fn instance_after(
+        &self,
+        old: Option<InstanceId>,
+        project: &Project,
+    ) -> anyhow::Result<InstanceInfo> {
+        loop {
+            if let Some(instance) = self.find().await?
+                && Some(instance.id) != old
+            {
+                return Ok(instance);
+            }
+            if !project.judge_runs().await? {
+                let name = &self.stage.instance;
+                bail!(
+                    "the judge has ended, and there is no new instance {name}: see docker logs of the judge"
+                );
+            }
+            sleep(ASK_AGAIN).await;
+        }
+    }
+
+    /// Copies the run folder of this instance out of the judge's container, in the place of an older copy.
+    async fn fetch(&self, instance: &InstanceInfo, project: &Project) -> anyhow::Result<PathBuf> {
+        let (id, seed) = (instance.id.to_string(), instance.parameters.spec().seed);
+        let name = format!("{}-{seed}-{}", self.stage.scenario, &id[..8]);
+        let (from, to) = (format!("{}/{name}", self.stage.runs_of_judge), self.stage.runs.join(&name));
+        std::fs::create_dir_all(&self.stage.runs)
+            .with_context(|| format!("cannot make {}", self.stage.runs.display()))?;
+        project.copy_from_judge(&from, &to).await.context("the judge has left no run folder")?;
+        Ok(to)
+    }
+}
+
+/// The events of a watch, each with when it was seen. They end with the instance, or when it cannot be watched any
+/// more: then what they lack is what was to be seen, and the judge's record tells the rest.
+fn events(mut watch: Watch) -> mpsc::Receiver<(Instant, Event)> {
+    let (seen, events) = mpsc::channel(EVENTS_KEPT);
+    tokio::spawn(async move {
+        while let Ok(Some(watched)) = watch.try_next().await {
+            if let Watched::Event(_, recorded) = watched
+                && seen.send((Instant::now(), recorded.event)).await.is_err()
+            {
+                return;
+            }
+        }
+    });
+    events
+}
+
+/// What of the steps did not go as planned.
+fn unperformed(agenda: &Agenda<'_>) -> Vec<String> {
+    let left = agenda.left().iter().map(|step| {
+        let services: Vec<String> = step.services.iter().map(ToString::to_string).collect();
+        format!("{} {} was never due: {} was not seen", step.action, services.join(", "), step.when)
+    });
+    let late = agenda.too_late().map(|TooLate { step, by, before }| {
+        let services: Vec<String> = step.services.iter().map(ToString::to_string).collect();
+        format!("{} {} came {before:.1?} too late: {by} by then", step.action, services.join(", "))
+    });
+    left.chain(late).collect()
+}

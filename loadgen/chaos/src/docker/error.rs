@@ -1,0 +1,138 @@
+//! What can go wrong with containers, and what to do about it.
+
+use std::fmt;
+use std::io;
+
+use crate::plan::{Action, Service};
+
+/// Why something could not be done to a container.
+#[derive(Debug, thiserror::Error)]
+pub enum DockerError {
+    /// The program cannot be started.
+    #[error(
+        "cannot start {program}: {error}: install Docker, or give another program with --docker or --compose"
+    )]
+    NoProgram {
+        /// Which.
+        program: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// Nobody answers behind the program.
+    #[error("the Docker engine does not answer: start it, or say with DOCKER_HOST where it is ({said})")]
+    NoEngine {
+        /// What the program says.
+        said: String,
+    },
+    /// The engine is there, but not for us.
+    #[error(
+        "the Docker engine lets nobody in who is not in its group: run this as root or in the group docker ({said})"
+    )]
+    NotAllowed {
+        /// What the program says.
+        said: String,
+    },
+    /// The program failed.
+    #[error("{command} failed: {said}")]
+    Failed {
+        /// What was called.
+        command: String,
+        /// What it says.
+        said: String,
+    },
+    /// What the program wrote is not what it should be.
+    #[error("{command} answered what is not understood: {error}")]
+    NotUnderstood {
+        /// What was called.
+        command: String,
+        /// Why not.
+        error: serde_json::Error,
+    },
+    /// The project has no containers.
+    #[error("there are no containers of the project {project}: {}", advice(others))]
+    NoProject {
+        /// The project.
+        project: String,
+        /// The projects that have some.
+        others: Vec<String>,
+    },
+    /// The project has none for this service.
+    #[error("the project {project} has no container of {service}: start it with docker compose up --detach")]
+    NoService {
+        /// The project.
+        project: String,
+        /// The service.
+        service: Service,
+    },
+    /// The container does not stand as it must for a plan to begin.
+    #[error("{service} {what}: bring it up with docker compose up --detach --force-recreate {service}")]
+    NotReady {
+        /// The service.
+        service: Service,
+        /// How it stands.
+        what: &'static str,
+    },
+    /// The engine says that it was done, and it was not.
+    #[error("{action} {service}: the engine says that it is done, and the container {what}")]
+    WithoutEffect {
+        /// What was done.
+        action: Action,
+        /// The service.
+        service: Service,
+        /// How it stands.
+        what: &'static str,
+    },
+    /// Some were not put back as they were.
+    #[error("not put back as it was: {}", Listed(.0))]
+    NotRestored(Vec<(Service, Box<DockerError>)>),
+}
+
+fn advice(others: &[String]) -> String {
+    if others.is_empty() {
+        return "start it with docker compose up --detach".to_owned();
+    }
+    format!(
+        "start it with docker compose up --detach, or give another one with --project: {}",
+        others.join(", ")
+    )
+}
+
+struct Listed<'a>(&'a [(Service, Box<DockerError>)]);
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (service, error)) in self.0.iter().enumerate() {
+            let separator = if index > 0 { "; " } else { "" };
+            write!(f, "{separator}{service}: {error}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The first and the last lines of a complaint: one of them is the reason, whatever stands between them.
+fn shortened(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    match lines.as_slice() {
+        [] => "it says nothing about why".to_owned(),
+        [first, .., last_but_one, last] if lines.len() > 4 => format!("{first} ... {last_but_one} {last}"),
+        few => few.join(" "),
+    }
+}
+
+impl DockerError {
+    /// What it means that the program failed and said this.
+    pub(super) fn understood(command: String, said: &str) -> Self {
+        let said = said.trim().to_owned();
+        let has = |what: &str| said.to_ascii_lowercase().contains(what);
+        if has("permission denied while trying to connect") {
+            return Self::NotAllowed { said };
+        }
+        if has("cannot connect to the docker daemon")
+            || has("error during connect")
+            || has("is the docker daemon running")
+        {
+            return Self::NoEngine { said };
+        }
+        Self::Failed { command, said: shortened(&said) }
+    }
+}

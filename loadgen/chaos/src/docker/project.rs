@@ -1,0 +1,259 @@
+//! The containers of one compose project: what is done to them, and how they are put back.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use tokio::process::Command;
+
+use super::{ContainerId, Docker, DockerError, Standing, named};
+use crate::plan::{Action, Service};
+
+/// How long a container may take to end when it is asked to, in seconds, before it is killed.
+const SECONDS_TO_STOP: &str = "10";
+
+/// The containers of a compose project, found by the labels that Compose gives them.
+#[derive(Debug)]
+pub struct Project {
+    docker: Docker,
+    /// The program and first arguments of Compose.
+    compose: Vec<String>,
+    name: String,
+    /// How those stood that something was done to, before that.
+    touched: BTreeMap<Service, Touched>,
+    /// Whether the judge's container was made anew for a plan.
+    judge_of_plan: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Touched {
+    container: ContainerId,
+    networks: Vec<String>,
+}
+
+impl Project {
+    /// The project of this name. `compose`: the words by which Compose is called; none: `docker compose`, or
+    /// `docker-compose` if there is only that.
+    ///
+    /// # Errors
+    /// The engine does not answer, there is no Compose, or the project has no containers.
+    pub async fn open(docker: Docker, compose: Vec<String>, name: &str) -> Result<Self, DockerError> {
+        let project =
+            Self { docker, compose, name: name.to_owned(), touched: BTreeMap::new(), judge_of_plan: false };
+        if project.docker.containers(name).await?.is_empty() {
+            let others = project.docker.projects().await?;
+            return Err(DockerError::NoProject { project: name.to_owned(), others });
+        }
+        if !project.compose.is_empty() {
+            return Ok(project);
+        }
+        let integrated = project.docker.ask(&["compose", "version"]).await.is_ok();
+        let program = project.docker.program.to_string_lossy().into_owned();
+        let compose =
+            if integrated { vec![program, "compose".to_owned()] } else { vec!["docker-compose".to_owned()] };
+        Ok(Self { compose, ..project })
+    }
+
+    async fn container(&self, service: Service) -> Result<ContainerId, DockerError> {
+        let containers = self.docker.containers(&self.name).await?;
+        let of_service = |(name, id): (String, ContainerId)| (name == service.to_string()).then_some(id);
+        containers
+            .into_iter()
+            .find_map(of_service)
+            .ok_or_else(|| DockerError::NoService { project: self.name.clone(), service })
+    }
+
+    /// Takes note of how these containers stand, to put them back in the end.
+    ///
+    /// # Errors
+    /// One of them is not there, or does not run.
+    pub async fn expect_running(
+        &mut self,
+        services: impl IntoIterator<Item = Service>,
+    ) -> Result<(), DockerError> {
+        for service in services {
+            let container = self.container(service).await?;
+            let Standing { running, paused, networks, started_at: _ } =
+                self.docker.inspect(&container).await?;
+            let wrong = match (running, paused) {
+                (false, _) => Some("does not run"),
+                (true, true) => Some("is paused"),
+                (true, false) if networks.is_empty() => Some("is on no network"),
+                (true, false) => None,
+            };
+            if let Some(what) = wrong {
+                return Err(DockerError::NotReady { service, what });
+            }
+            self.touched.insert(service, Touched { container, networks });
+        }
+        Ok(())
+    }
+
+    /// Does this to the container of a service, and looks whether it is so.
+    ///
+    /// # Errors
+    /// It cannot be done, or has no effect.
+    pub async fn act(&self, action: Action, service: Service) -> Result<(), DockerError> {
+        let container = self.container(service).await?;
+        let id = container.0.as_str();
+        let before = self.docker.inspect(&container).await?;
+        match action {
+            Action::Kill => self.docker.act(&["kill", id]).await?,
+            Action::Pause => self.docker.act(&["pause", id]).await?,
+            Action::Unpause => self.docker.act(&["unpause", id]).await?,
+            Action::Restart => self.docker.act(&["restart", "-t", SECONDS_TO_STOP, id]).await?,
+            Action::Start => self.docker.act(&["start", id]).await?,
+            Action::Disconnect => {
+                for network in &before.networks {
+                    self.docker.act(&["network", "disconnect", network, id]).await?;
+                }
+            }
+            Action::Reconnect => {
+                let networks = self.touched.get(&service).map(|touched| touched.networks.as_slice());
+                for network in networks.unwrap_or_default() {
+                    self.connect(network, &container, service).await?;
+                }
+            }
+        }
+        let after = self.docker.inspect(&container).await?;
+        match without_effect(action, &before, &after) {
+            Some(what) => Err(DockerError::WithoutEffect { action, service, what }),
+            None => Ok(()),
+        }
+    }
+
+    /// With the service's name as alias, by which the others find it.
+    async fn connect(
+        &self,
+        network: &str,
+        container: &ContainerId,
+        service: Service,
+    ) -> Result<(), DockerError> {
+        let alias = service.to_string();
+        self.docker.act(&["network", "connect", "--alias", &alias, network, &container.0]).await
+    }
+
+    /// Puts everything back as it was when [`expect_running`](Self::expect_running) was called for it.
+    ///
+    /// # Errors
+    /// What could not be put back; all others are.
+    pub async fn restore(&mut self) -> Result<(), DockerError> {
+        let mut failed = Vec::new();
+        for (service, touched) in std::mem::take(&mut self.touched) {
+            if let Err(error) = self.put_back(service, &touched).await {
+                failed.push((service, Box::new(error)));
+            }
+        }
+        if failed.is_empty() { Ok(()) } else { Err(DockerError::NotRestored(failed)) }
+    }
+
+    async fn put_back(&self, service: Service, touched: &Touched) -> Result<(), DockerError> {
+        // What is still being done to it shows only when it is done.
+        drop(self.docker.turn.lock().await);
+        let Touched { container, networks } = touched;
+        let now = self.docker.inspect(container).await?;
+        if now.paused {
+            self.docker.act(&["unpause", &container.0]).await?;
+        }
+        for network in networks.iter().filter(|network| !now.networks.contains(network)) {
+            self.connect(network, container, service).await?;
+        }
+        // Started again, the judge would judge another instance.
+        if !now.running && service != Service::Judge {
+            self.docker.act(&["start", &container.0]).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the judge's container anew, with this value of `STICKYCAS_PLAN`; all others stay as they are. It begins
+    /// anew too, whatever an earlier one left behind.
+    ///
+    /// # Errors
+    /// Compose fails.
+    pub async fn recreate_judge(&mut self, plan: &str) -> Result<(), DockerError> {
+        let (program, first) = self.compose.split_first().expect("open has found one");
+        let judge = Service::Judge.to_string();
+        let arguments = ["-p", &self.name, "up", "--detach", "--no-deps", "--force-recreate", &judge];
+        let arguments: Vec<&str> = first.iter().map(String::as_str).chain(arguments).collect();
+        let mut command = Command::new(program);
+        let series = format!("{:08x}", rand::random::<u32>());
+        self.judge_of_plan = true;
+        command.args(&arguments).env("STICKYCAS_PLAN", plan).env("STICKYCAS_SERIES", series);
+        self.docker.to_its_end(command, named(program.as_ref(), &arguments)).await
+    }
+
+    /// Stops the judge's container if it was made anew for a plan, which nobody carries out any more.
+    ///
+    /// # Errors
+    /// The engine fails.
+    pub async fn stop_judge(&mut self) -> Result<(), DockerError> {
+        if !std::mem::take(&mut self.judge_of_plan) {
+            return Ok(());
+        }
+        // It may just be being made.
+        drop(self.docker.turn.lock().await);
+        if !self.judge_runs().await? {
+            return Ok(());
+        }
+        let container = self.container(Service::Judge).await?;
+        self.docker.act(&["stop", "-t", SECONDS_TO_STOP, &container.0]).await
+    }
+
+    /// Whether the judge's container runs.
+    ///
+    /// # Errors
+    /// The engine fails.
+    pub async fn judge_runs(&self) -> Result<bool, DockerError> {
+        match self.container(Service::Judge).await {
+            Ok(container) => Ok(self.docker.inspect(&container).await?.running),
+            Err(DockerError::NoService { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Until the judge's container has ended: its exit code.
+    ///
+    /// # Errors
+    /// The engine fails, or there is no judge.
+    pub async fn judge_ended(&self) -> Result<i64, DockerError> {
+        let container = self.container(Service::Judge).await?;
+        self.docker.wait(&container).await
+    }
+
+    /// Copies a file or folder out of the judge's container.
+    ///
+    /// # Errors
+    /// It is not there, or cannot be written here.
+    pub async fn copy_from_judge(&self, from: &str, to: &Path) -> Result<(), DockerError> {
+        let container = self.container(Service::Judge).await?;
+        self.docker.copy(&container, from, to).await
+    }
+}
+
+/// How a container stands that this was done to, if that is not as it should.
+fn without_effect(action: Action, before: &Standing, after: &Standing) -> Option<&'static str> {
+    let wrong = |wrong: bool, what: &'static str| wrong.then_some(what);
+    match action {
+        Action::Kill => wrong(after.running, "runs"),
+        Action::Pause => wrong(!after.paused, "is not paused"),
+        Action::Unpause => wrong(after.paused || !after.running, "does not run"),
+        Action::Restart => {
+            wrong(!after.running || after.started_at == before.started_at, "was not started again")
+        }
+        Action::Start => wrong(!after.running, "does not run"),
+        Action::Disconnect => wrong(!after.networks.is_empty(), "is on a network"),
+        Action::Reconnect => wrong(after.networks.is_empty(), "is on no network"),
+    }
+}
+
+/// The name that Compose gives a project: `COMPOSE_PROJECT_NAME`, or that of the folder of its file.
+#[must_use]
+pub fn project_name(given: Option<&str>, folder: &Path) -> String {
+    let name = match given.filter(|name| !name.is_empty()) {
+        Some(name) => name.to_owned(),
+        None => folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+    };
+    let allowed =
+        |char: &char| char.is_ascii_lowercase() || char.is_ascii_digit() || matches!(char, '-' | '_');
+    let name: String = name.to_lowercase().chars().filter(allowed).collect();
+    name.trim_start_matches(['-', '_']).to_owned()
+}

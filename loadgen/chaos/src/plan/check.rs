@@ -1,0 +1,437 @@
+//! From a plan as written to one that can be carried out: every value checked, every step possible after those
+//! before it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use stickycas_model::types::{AccessNumber, ProcessId};
+use toml::Spanned;
+
+use super::file::{self, File, WhenTable};
+use super::{Action, Moment, Plan, Seen, Service, Step, When};
+use stickycas_harness::files::values::{duration, name};
+use stickycas_harness::files::{Fault, Problem, Settings};
+
+/// `text` is that of the file, named `called` in errors.
+pub(super) fn check(file: File, called: &str, text: &str) -> Result<Plan, Fault> {
+    let name = name(&file.name)?;
+    let steps = steps(&file.steps)?;
+    let faulty = touched("faulty", &file.faulty, &steps)?;
+    let late = touched("late", &file.late, &steps)?;
+    let settings = settings(&file, |span| {
+        let line = Problem::new(called, text, Fault::new(span, "")).line;
+        format!("{called}:{line}")
+    });
+    let seen = seen(file.seen)?;
+    Ok(Plan { name, about: file.about, expect: file.expect, faulty, late, settings, steps, seen })
+}
+
+fn settings(file: &File, origin: impl Fn(Range<usize>) -> String) -> Settings {
+    let mut settings = Settings::default();
+    for (key, value) in &file.instance {
+        settings.put(&origin(key.span()), &format!("instance.{}", key.get_ref()), value.get_ref());
+    }
+    if let Some(first) = file.late.first() {
+        settings.extend_processes(
+            &origin(first.span()),
+            "late",
+            file.late.iter().map(|late| *late.get_ref()),
+        );
+    }
+    if let Some(first) = file.faulty.first() {
+        settings.extend_processes(
+            &origin(first.span()),
+            "faulty",
+            file.faulty.iter().map(|faulty| *faulty.get_ref()),
+        );
+    }
+    settings
+}
+
+/// Processes of which a key says something, and to which a step does something.
+fn touched(key: &str, given: &[Spanned<ProcessId>], steps: &[Step]) -> Result<BTreeSet<ProcessId>, Fault> {
+    let mut named = BTreeSet::new();
+    for number in given {
+        let process = *number.get_ref();
+        let service = Service::Process(process);
+        if !steps.iter().any(|step| step.services.contains(&service)) {
+            let reason = format!("process {process} is {key}, and no step does anything to it: leave it out");
+            return Err(Fault::new(number.span(), reason));
+        }
+        if !named.insert(process) {
+            let reason = format!("process {process} is {key} already: name it once");
+            return Err(Fault::new(number.span(), reason));
+        }
+    }
+    Ok(named)
+}
+
+fn steps(given: &[file::Step]) -> Result<Vec<Step>, Fault> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut states: BTreeMap<Service, State> = BTreeMap::new();
+    for written in given {
+        let when = when(&written.when)?;
+        let before = when == When::Before;
+        if before && steps.iter().any(|step| step.when != When::Before) {
+            let reason = "when = \"before\" behind a step that is later: put it first";
+            return Err(Fault::new(written.when.span(), reason));
+        }
+        let by = match &written.by {
+            Some(by) if before => {
+                return Err(Fault::new(
+                    by.span(),
+                    "a step before the instance is always in time: leave by out",
+                ));
+            }
+            Some(written) => Some(by(written)?),
+            None => None,
+        };
+        let services = services(&written.services)?;
+        for (service, name) in services.iter().zip(written.services.get_ref()) {
+            if before && *service == Service::Judge {
+                let reason = "the judge is made anew for each plan: give it another moment than \"before\"";
+                return Err(Fault::new(name.span(), reason));
+            }
+            let state = states.entry(*service).or_default();
+            state.apply(written.action).map_err(|why| {
+                let reason = format!("{} {service}: {why} at this step", written.action);
+                Fault::new(name.span(), reason)
+            })?;
+        }
+        steps.push(Step { when, action: written.action, services, by });
+    }
+    if steps.is_empty() {
+        return Err(Fault::new(0..0, "a plan without a step perturbs nothing: give [[steps]]"));
+    }
+    Ok(steps)
+}
+
+fn services(written: &Spanned<Vec<Spanned<String>>>) -> Result<Vec<Service>, Fault> {
+    if written.get_ref().is_empty() {
+        return Err(Fault::new(written.span(), "names no service: name one, or leave the step out"));
+    }
+    let mut services = Vec::new();
+    for text in written.get_ref() {
+        let service: Service = text.get_ref().parse().map_err(|error| Fault::new(text.span(), error))?;
+        if services.contains(&service) {
+            return Err(Fault::new(text.span(), format!("{service} is named already: name it once")));
+        }
+        services.push(service);
+    }
+    Ok(services)
+}
+
+/// What is known of a container from the steps so far.
+#[derive(Clone, Copy, Debug)]
+struct State {
+    runs: bool,
+    paused: bool,
+    connected: bool,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self { runs: true, paused: false, connected: true }
+    }
+}
+
+impl State {
+    /// What is known after this.
+    fn apply(&mut self, action: Action) -> Result<(), &'static str> {
+        let Self { runs, paused, connected } = *self;
+        match action {
+            Action::Kill | Action::Pause | Action::Restart if !runs => return Err("it does not run"),
+            Action::Pause | Action::Restart if paused => return Err("it is paused"),
+            Action::Unpause if !paused => return Err("it is not paused"),
+            Action::Start if runs => return Err("it runs"),
+            Action::Disconnect if !connected => return Err("it is disconnected"),
+            Action::Reconnect if connected => return Err("it is connected"),
+            Action::Kill => *self = Self { runs: false, paused: false, connected },
+            Action::Pause => self.paused = true,
+            Action::Unpause => self.paused = false,
+            Action::Start => self.runs = true,
+            Action::Restart => {}
+            Action::Disconnect => self.connected = false,
+            Action::Reconnect => self.connected = true,
+        }
+        Ok(())
+    }
+}
+
+const MOMENTS: &str = "a table with one of gathered, phase, joined, accepted, answered, decided";
+
+fn when(written: &Spanned<file::When>) -> Result<When, Fault> {
+    let wanted = || Fault::new(written.span(), format!("when: give \"before\", or {MOMENTS}, after"));
+    match written.get_ref() {
+        file::When::Word(word) if word == "before" => Ok(When::Before),
+        file::When::Table(WhenTable { after: None, .. }) => moment(written, wanted).map(When::Seen),
+        file::When::Table(WhenTable {
+            after: Some(after),
+            gathered: None,
+            phase: None,
+            joined: None,
+            accepted: None,
+            answered: None,
+            access: None,
+            decided: None,
+        }) => duration("after", &Spanned::new(written.span(), after.clone())).map(When::After),
+        file::When::Word(_) | file::When::Table(_) => Err(wanted()),
+    }
+}
+
+fn by(written: &Spanned<file::When>) -> Result<Moment, Fault> {
+    moment(written, || Fault::new(written.span(), format!("by: give {MOMENTS}")))
+}
+
+/// The one moment that is named here.
+fn moment(written: &Spanned<file::When>, wanted: impl Fn() -> Fault) -> Result<Moment, Fault> {
+    let file::When::Table(table) = written.get_ref() else { return Err(wanted()) };
+    let WhenTable { gathered, phase, joined, accepted, answered, access, decided, after } = table;
+    let number = access.unwrap_or(AccessNumber::FIRST);
+    let given = [
+        gathered.filter(|gathered| *gathered).map(|_| Moment::Gathered),
+        phase.map(Moment::Phase),
+        joined.map(Moment::Joined),
+        accepted.map(|process| Moment::Accepted(process, number)),
+        answered.map(|process| Moment::Answered(process, number)),
+        decided.map(Moment::Decided),
+    ];
+    let mut given = given.into_iter().flatten();
+    let (Some(moment), None, None) = (given.next(), given.next(), after) else { return Err(wanted()) };
+    if access.is_some() && !matches!(moment, Moment::Accepted(..) | Moment::Answered(..)) {
+        return Err(Fault::new(written.span(), "access goes with accepted or answered: leave it out"));
+    }
+    Ok(moment)
+}
+
+fn seen(written: file::Seen) -> Result<Seen, Fault> {
+    Ok(Seen {
+        never_joined: written.never_joined.into_iter().collect(),
+        decided: written.decided.into_iter().collect(),
+        never_decided: written.never_decided.into_iter().collect(),
+        sessions: by_process(written.sessions)?,
+        lives: by_process(written.lives)?,
+        appends: by_process(written.appends)?,
+        still: written.still.as_ref().map(|text| duration("still", text)).transpose()?,
+        told_unknown: written.told_unknown,
+        missing: written.missing,
+    })
+}
+
+fn by_process(written: BTreeMap<Spanned<String>, u64>) -> Result<BTreeMap<ProcessId, u64>, Fault> {
+    let numbered = |(key, count): (Spanned<String>, u64)| {
+        let process = key.get_ref().parse().ok().and_then(ProcessId::new);
+        let process = process.ok_or_else(|| {
+            Fault::new(key.span(), format!("{:?} is no process: give its number, as in 7 = 2", key.get_ref()))
+        })?;
+        Ok((process, count))
+    };
+    written.into_iter().map(numbered).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use stickycas_model::judge::{Outcome, Property};
+
+    use super::*;
+    use stickycas_harness::scenario::{FileError, Scenario};
+
+    const GOOD: &str = r#"name = "good"
+expect = "valid"
+faulty = [5]
+late = [6]
+
+[instance]
+pace = "300ms"
+
+[[steps]]
+when = "before"
+do = "pause"
+services = ["process-6"]
+[[steps]]
+when = { accepted = 5, access = 2 }
+do = "kill"
+services = ["process-5", "server"]
+by = { phase = 4 }
+[[steps]]
+when = { phase = 9 }
+do = "unpause"
+services = ["process-6"]
+[[steps]]
+when = { after = "2s" }
+do = "start"
+services = ["server"]
+
+[seen]
+never_joined = [6]
+sessions = { 7 = 2 }
+still = "2s"
+missing = { strong_validity = "f = 4" }
+"#;
+
+    fn process(number: u32) -> ProcessId {
+        ProcessId::new(number).unwrap()
+    }
+
+    fn parse(text: &str) -> Result<Plan, String> {
+        Plan::parse("bad.toml", text).map_err(|error: FileError| error.to_string())
+    }
+
+    /// The message for the good file with one piece of text replaced.
+    fn spoilt(from: &str, to: &str) -> String {
+        assert!(GOOD.contains(from), "{from:?} is not in the file");
+        parse(&GOOD.replacen(from, to, 1)).unwrap_err()
+    }
+
+    #[test]
+    fn a_good_plan_is_taken_as_it_stands() {
+        let plan = parse(GOOD).unwrap();
+        assert_eq!((plan.name.as_str(), plan.expect), ("good", Outcome::Valid));
+        let whens: Vec<String> = plan.steps.iter().map(|step| step.when.to_string()).collect();
+        assert_eq!(
+            whens,
+            [
+                "before the instance",
+                "access 2 of process 5 is accepted",
+                "phase 9 has come",
+                "2s after the step before"
+            ]
+        );
+        assert_eq!(plan.steps[1].services, [Service::Process(process(5)), Service::Server]);
+        assert_eq!(plan.steps[1].by.map(|by| by.to_string()).as_deref(), Some("phase 4 has come"));
+        assert_eq!(plan.gone(), [process(5)].into());
+        assert_eq!(plan.seen.sessions, [(process(7), 2)].into());
+        assert_eq!(plan.seen.missing, [(Property::StrongValidity, "f = 4".to_owned())].into());
+    }
+
+    #[test]
+    fn who_is_started_again_is_not_gone() {
+        let again = "[[steps]]\nwhen = { phase = 12 }\ndo = \"start\"\nservices = [\"process-5\"]\n[seen]";
+        assert_eq!(parse(&GOOD.replacen("[seen]", again, 1)).unwrap().gone(), BTreeSet::new());
+    }
+
+    #[test]
+    fn unknown_keys_and_words_are_refused_with_their_line() {
+        let told = spoilt("faulty =", "fualty =");
+        assert!(told.starts_with("bad.toml:3: there is no key fualty: did you mean faulty?"), "{told}");
+        let told = spoilt("do = \"pause\"", "do = \"freeze\"");
+        assert!(told.starts_with("bad.toml:11: there is no value freeze: give one of kill"), "{told}");
+        let told = spoilt("phase = 9", "fase = 9");
+        assert!(told.starts_with("bad.toml:19: there is no key fase: did you mean phase?"), "{told}");
+        let told = spoilt("[\"process-5\", \"server\"]", "[\"process-05\"]");
+        assert!(told.starts_with("bad.toml:16: there is no service \"process-05\": give server"), "{told}");
+        let told = spoilt("7 = 2", "seven = 2");
+        assert!(told.starts_with("bad.toml:29: \"seven\" is no process"), "{told}");
+        let told = spoilt("strong_validity", "strength");
+        assert!(told.starts_with("bad.toml:31: there is no value strength"), "{told}");
+        let told = spoilt("late = [6]", "late = [0]");
+        assert!(told.starts_with("bad.toml:4: "), "{told}");
+    }
+
+    #[test]
+    fn a_moment_is_one_and_comes_with_what_belongs_to_it() {
+        for wrong in [
+            "\"later\"",
+            "{}",
+            "{ phase = 9, joined = 3 }",
+            "{ gathered = false }",
+            "{ phase = 9, after = \"1s\" }",
+        ] {
+            let told = spoilt("{ phase = 9 }", wrong);
+            assert!(told.starts_with("bad.toml:19: when: give \"before\", or a table with one of"), "{told}");
+        }
+        let told = spoilt("{ phase = 9 }", "{ phase = 9, access = 1 }");
+        assert!(told.starts_with("bad.toml:19: access goes with accepted or answered"), "{told}");
+        let told = spoilt("after = \"2s\"", "after = \"soon\"");
+        assert!(told.starts_with("bad.toml:23: after = \"soon\": "), "{told}");
+        let told = spoilt("by = { phase = 4 }", "by = { after = \"1s\" }");
+        assert!(told.starts_with("bad.toml:17: by: give a table with one of"), "{told}");
+    }
+
+    #[test]
+    fn every_step_can_be_done_after_those_before_it() {
+        let told = spoilt("do = \"unpause\"", "do = \"reconnect\"");
+        assert!(told.starts_with("bad.toml:21: reconnect process-6: it is connected at this step"), "{told}");
+        let told = spoilt("do = \"start\"", "do = \"kill\"");
+        assert!(told.starts_with("bad.toml:25: kill server: it does not run at this step"), "{told}");
+        let told = spoilt("when = { phase = 9 }", "when = \"before\"");
+        assert!(told.starts_with("bad.toml:19: when = \"before\" behind a step that is later"), "{told}");
+        let told = spoilt("services = [\"process-6\"]", "services = [\"judge\"]");
+        assert!(told.starts_with("bad.toml:12: the judge is made anew for each plan"), "{told}");
+        let told = spoilt("services = [\"server\"]", "services = [\"server\", \"server\"]");
+        assert!(told.starts_with("bad.toml:25: server is named already"), "{told}");
+        let told = spoilt("services = [\"server\"]", "services = []");
+        assert!(told.starts_with("bad.toml:25: names no service"), "{told}");
+        let told = parse("name = \"idle\"\nexpect = \"valid\"\n").unwrap_err();
+        assert!(told.contains("a plan without a step perturbs nothing"), "{told}");
+    }
+
+    #[test]
+    fn whoever_is_faulty_or_late_has_something_done_to_it() {
+        let told = spoilt("faulty = [5]", "faulty = [4]");
+        assert!(
+            told.starts_with("bad.toml:3: process 4 is faulty, and no step does anything to it"),
+            "{told}"
+        );
+        let told = spoilt("late = [6]", "late = [6, 6]");
+        assert!(told.starts_with("bad.toml:4: process 6 is late already"), "{told}");
+    }
+
+    #[test]
+    fn keys_of_the_instance_are_those_of_scenarios() {
+        let told = spoilt("pace = \"300ms\"", "peace = \"300ms\"");
+        assert!(told.starts_with("bad.toml:7: there is no key peace: did you mean pace?"), "{told}");
+        let told = spoilt("pace = \"300ms\"", "pace = 300");
+        assert!(told.starts_with("bad.toml:7: the number 300 stands where a text is wanted"), "{told}");
+    }
+
+    const SCENARIO: &str = r#"name = "eight"
+[instance]
+processes = 8
+warp_size = 2
+read_size = 2
+[proposals]
+values = ["a", "a", "a", "a", "a", "a", "a", "a"]
+[[faults]]
+processes = [8]
+strategy = "silent"
+"#;
+
+    fn under(plan: &str) -> Result<Scenario, String> {
+        let plan = parse(plan)?;
+        let scenario = Scenario::parse_with("eight.toml", SCENARIO, Some(1), &plan.settings);
+        let scenario = scenario.map_err(|error| error.to_string())?;
+        plan.check_against(&scenario).map_err(|error| error.to_string())?;
+        Ok(scenario)
+    }
+
+    #[test]
+    fn a_plan_takes_the_place_of_what_the_scenario_says() {
+        let scenario = under(GOOD).unwrap();
+        assert_eq!(scenario.params.spec().pace, std::time::Duration::from_millis(300));
+        assert_eq!(scenario.cast.faulty(), &[process(5)].into());
+        assert_eq!(scenario.cast.late(), &[process(6)].into());
+    }
+
+    #[test]
+    fn who_is_faulty_or_late_counts_in_f_and_who_is_faulty_is_not_judged() {
+        let verdict = stickycas_harness::simulate(&under(GOOD).unwrap()).verdict;
+        assert_eq!((verdict.f, verdict.late), (3, vec![process(6)]));
+        let judged: Vec<u32> = verdict.decisions.keys().map(|process| process.get()).collect();
+        assert_eq!(judged, [1, 2, 3, 4, 6, 7]);
+    }
+
+    #[test]
+    fn what_a_plan_makes_wrong_with_a_scenario_is_told_by_the_line_of_the_plan() {
+        let told = under(&GOOD.replace("300ms", "300mx")).unwrap_err();
+        assert!(told.starts_with("bad.toml:7: pace = \"300mx\": "), "{told}");
+        let told = under(&GOOD.replace("[5]", "[8]").replace("process-5", "process-8")).unwrap_err();
+        assert_eq!(told, "bad.toml:3: process 8 is in the fault plan: only a correct one can be faulty");
+        let told = under(&GOOD.replace("faulty = [5]", "faulty = [5, 6]")).unwrap_err();
+        assert!(told.starts_with("bad.toml:3: process 6 is late: "), "{told}");
+        let told = under(&GOOD.replace("faulty = [5]\n", "")).unwrap_err();
+        assert_eq!(told, "plan good: process 5 is correct and killed or restarted: name it in faulty (V4)");
+        let told = under(&GOOD.replace("7 = 2", "9 = 2")).unwrap_err();
+        assert_eq!(told, "plan good: there is no process 9: give 1 to n = 8");
+    }
+}

@@ -1,0 +1,305 @@
+//! Plans: what is done to which containers and when, and what then shows that it hit.
+//!
+//! A plan is a file, `demo/perturbations/NAME.toml`. Unknown keys and impossible values are refused with their line.
+//!
+//! ```toml
+//! name = "paused-over-its-append"     # letters, digits, '-' and '_'
+//! about = "what it shows, in one line"
+//! expect = "valid"                    # the verdict: valid, outside, violation, unknown
+//! faulty = [5]                        # correct processes that are killed or the like: in f, not judged (V4)
+//! late = [6]                          # correct processes that are made to miss their first phase: in f (F6)
+//!
+//! [instance]                          # takes the place of these keys of the scenario's [instance]
+//! pace = "300ms"
+//! join_timeout = "3s"
+//!
+//! [[steps]]                           # any number, carried out in this order
+//! when = "before"
+//! do = "pause"
+//! services = ["process-6"]
+//!
+//! [[steps]]
+//! when = { phase = 9 }
+//! do = "unpause"
+//! services = ["process-6"]
+//! by = { phase = 17 }
+//!
+//! [seen]
+//! never_joined = [5]
+//! ```
+//!
+//! A step is due when its `when` has come and all steps before it are done:
+//!
+//! | `when` | the moment |
+//! | --- | --- |
+//! | `"before"` | before the judge creates the instance; such steps come first |
+//! | `{ gathered = true }` | gathering has ended, phase 1 may open (F5) |
+//! | `{ phase = 9 }` | phase 9 has come |
+//! | `{ joined = 6 }` | process 6 has joined |
+//! | `{ accepted = 6, access = 1 }` | access 1 (the default) of process 6 is accepted and waits for its phase |
+//! | `{ answered = 6, access = 1 }` | access 1 of process 6 was executed |
+//! | `{ decided = 6 }` | process 6 has reported its decision |
+//! | `{ after = "3s" }` | so long after the step before; a server that is down has no event to wait for |
+//!
+//! All but the first and the last are events of the instance, seen on its watch. `by` is such an event too: if it
+//! is seen before the step is done, the step came too late, and the plan did not do what it was to do.
+//!
+//! | `do` | what happens to the container |
+//! | --- | --- |
+//! | `kill` | SIGKILL; it stays down until `start` or the end of the plan |
+//! | `pause`, `unpause` | it is frozen, its connections stay; it goes on |
+//! | `restart` | SIGTERM, after a while SIGKILL, then it starts again |
+//! | `start` | it starts again after `kill` |
+//! | `disconnect`, `reconnect` | it is taken off its networks without a word to anybody; it is put back |
+//!
+//! `services` are `server`, `judge`, `process-1`, `process-2` and so on. The judge is made anew for each plan, so
+//! no step `before` names it. At the end of a plan everything is put back as it was.
+//!
+//! `[seen]` is what shows in the record of the run that the plan hit; without it the run proves nothing (B3):
+//!
+//! | key | what must be seen |
+//! | --- | --- |
+//! | `never_joined = [5]` | these have not joined |
+//! | `decided = [6]` | these have reported a decision |
+//! | `never_decided = [3]` | these have not reported a decision |
+//! | `sessions = { 7 = 2 }` | process 7 has opened so many sessions, or more (F8e) |
+//! | `lives = { 7 = 1 }` | these sessions were those of exactly so many lives of its client |
+//! | `appends = { 7 = 1 }` | exactly so many of its appends were executed |
+//! | `still = "2s"` | between two neighbouring events nothing happened for so long, or longer |
+//! | `told_unknown = 16` | so many processes were told that the instance is unknown (F11) |
+//! | `missing = { strong_validity = "f = 4" }` | it was not promised, for a premise that the verdict names so |
+//!
+//! Who is late is compared with the plan by the judge; so is whether the attacks of Byzantine processes fired.
+
+mod check;
+mod file;
+mod read;
+mod service;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use serde::Deserialize;
+use stickycas_model::cast::Role;
+use stickycas_model::judge::{Outcome, Property};
+use stickycas_model::types::{AccessNumber, Phase, ProcessId};
+
+pub use self::service::{NoService, Service};
+use stickycas_harness::scenario::{Scenario, Settings};
+
+/// A plan that can be carried out. See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Its name: letters, digits, `-` and `_`, at most 64.
+    pub name: String,
+    /// What it shows, in one line; may be empty.
+    pub about: String,
+    /// The verdict that is expected.
+    pub expect: Outcome,
+    /// Correct processes that the plan makes faulty (V4).
+    pub faulty: BTreeSet<ProcessId>,
+    /// Correct processes that the plan makes late (F6).
+    pub late: BTreeSet<ProcessId>,
+    /// What takes the place of the scenario's values, [`faulty`](Self::faulty) and [`late`](Self::late) included.
+    pub settings: Settings,
+    /// What is done, in order. Those [`When::Before`] come first.
+    pub steps: Vec<Step>,
+    /// What shows that it hit.
+    pub seen: Seen,
+}
+
+/// One step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// When it is due.
+    pub when: When,
+    /// What is done.
+    pub action: Action,
+    /// To which containers; at least one, each once.
+    pub services: Vec<Service>,
+    /// By when it must be done.
+    pub by: Option<Moment>,
+}
+
+/// When a step is due, once all before it are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Before there is an instance.
+    Before,
+    /// When this is seen at the instance.
+    Seen(Moment),
+    /// So long after the step before.
+    After(Duration),
+}
+
+/// Something that is seen to happen at the instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Moment {
+    /// Gathering has ended (F5).
+    Gathered,
+    /// This phase has come.
+    Phase(Phase),
+    /// This process has joined.
+    Joined(ProcessId),
+    /// This access of this process was accepted.
+    Accepted(ProcessId, AccessNumber),
+    /// This access of this process was executed.
+    Answered(ProcessId, AccessNumber),
+    /// This process has reported its decision.
+    Decided(ProcessId),
+}
+
+/// What is done to a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// It is killed, and stays down.
+    Kill,
+    /// It is frozen; its connections stay.
+    Pause,
+    /// It goes on.
+    Unpause,
+    /// It is stopped and started again.
+    Restart,
+    /// It is started again after a kill.
+    Start,
+    /// It is taken off its networks.
+    Disconnect,
+    /// It is put back.
+    Reconnect,
+}
+
+/// What of the record of a run shows that the plan hit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// They have not joined.
+    pub never_joined: BTreeSet<ProcessId>,
+    /// They have reported a decision.
+    pub decided: BTreeSet<ProcessId>,
+    /// They have not reported a decision.
+    pub never_decided: BTreeSet<ProcessId>,
+    /// They have opened so many sessions, or more.
+    pub sessions: BTreeMap<ProcessId, u64>,
+    /// Their sessions were those of so many lives.
+    pub lives: BTreeMap<ProcessId, u64>,
+    /// So many of their appends were executed.
+    pub appends: BTreeMap<ProcessId, u64>,
+    /// Somewhere nothing happened for so long.
+    pub still: Option<Duration>,
+    /// So many processes were told that the instance is unknown.
+    pub told_unknown: Option<u32>,
+    /// These properties were not promised, for a premise in which these words stand.
+    pub missing: BTreeMap<Property, String>,
+}
+
+impl Plan {
+    /// The processes whose containers are killed and not started again: nobody need wait for them.
+    #[must_use]
+    pub fn gone(&self) -> BTreeSet<ProcessId> {
+        let mut gone = BTreeSet::new();
+        for step in &self.steps {
+            for process in step.services.iter().filter_map(|service| service.process()) {
+                match step.action {
+                    Action::Kill => gone.insert(process),
+                    Action::Start | Action::Restart => gone.remove(&process),
+                    Action::Pause | Action::Unpause | Action::Disconnect | Action::Reconnect => continue,
+                };
+            }
+        }
+        gone
+    }
+
+    /// Whether this plan goes with a scenario that was read with its [`settings`](Self::settings).
+    ///
+    /// # Errors
+    /// It names processes that there are not, or kills or restarts a correct one and does not count it as faulty.
+    pub fn check_against(&self, scenario: &Scenario) -> Result<(), Mismatch> {
+        let n = scenario.params.processes();
+        let named = self.steps.iter().flat_map(|step| &step.services).filter_map(|service| service.process());
+        if let Some(process) = named.chain(self.seen.processes()).find(|process| process.get() > n) {
+            return Err(Mismatch::NoProcess { plan: self.name.clone(), process, n });
+        }
+        let is_correct =
+            |process: &ProcessId| scenario.cast.part(*process).is_some_and(|part| part.role == Role::Correct);
+        match self.without_memory().find(|process| is_correct(process) && !self.faulty.contains(process)) {
+            Some(process) => Err(Mismatch::NotFaulty { plan: self.name.clone(), process }),
+            None => Ok(()),
+        }
+    }
+
+    /// The processes that are killed or restarted: if they come back, then without memory.
+    fn without_memory(&self) -> impl Iterator<Item = ProcessId> {
+        let steps = self.steps.iter().filter(|step| matches!(step.action, Action::Kill | Action::Restart));
+        steps.flat_map(|step| &step.services).filter_map(|service| service.process())
+    }
+}
+
+/// Why a plan does not go with a scenario.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Mismatch {
+    /// It names a process that there is not.
+    #[error("plan {plan}: there is no process {process}: give 1 to n = {n}")]
+    NoProcess {
+        /// The plan.
+        plan: String,
+        /// Which process.
+        process: ProcessId,
+        /// How many there are.
+        n: u32,
+    },
+    /// It kills or restarts a correct process, which it does not name as faulty.
+    #[error("plan {plan}: process {process} is correct and killed or restarted: name it in faulty (V4)")]
+    NotFaulty {
+        /// The plan.
+        plan: String,
+        /// Which process.
+        process: ProcessId,
+    },
+}
+
+impl Seen {
+    /// All processes of which it says something.
+    fn processes(&self) -> impl Iterator<Item = ProcessId> {
+        let listed = self.never_joined.iter().chain(&self.decided).chain(&self.never_decided);
+        let counted = self.sessions.keys().chain(self.lives.keys()).chain(self.appends.keys());
+        listed.chain(counted).copied()
+    }
+}
+
+impl fmt::Display for When {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Before => f.write_str("before the instance"),
+            Self::Seen(moment) => moment.fmt(f),
+            Self::After(time) => write!(f, "{} after the step before", humantime::format_duration(*time)),
+        }
+    }
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gathered => f.write_str("gathering has ended"),
+            Self::Phase(phase) => write!(f, "phase {phase} has come"),
+            Self::Joined(process) => write!(f, "process {process} has joined"),
+            Self::Accepted(process, access) => write!(f, "access {access} of process {process} is accepted"),
+            Self::Answered(process, access) => write!(f, "access {access} of process {process} is executed"),
+            Self::Decided(process) => write!(f, "process {process} has decided"),
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Kill => "kill",
+            Self::Pause => "pause",
+            Self::Unpause => "unpause",
+            Self::Restart => "restart",
+            Self::Start => "start",
+            Self::Disconnect => "disconnect",
+            Self::Reconnect => "reconnect",
+        })
+    }
+}

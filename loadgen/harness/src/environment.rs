@@ -1,0 +1,61 @@
+//! Where and how a run was made: what somebody needs who wonders why it came out differently elsewhere.
+
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use crate::record::How;
+
+/// The version of this program with its commit, as `environment.json` has them.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("STICKYCAS_COMMIT"), ")");
+
+/// The environment of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Environment {
+    /// Version of this package.
+    pub version: &'static str,
+    /// The commit it was built from, if that is known: see `build.rs`.
+    pub commit: Option<&'static str>,
+    /// Whether it was built with debug assertions.
+    pub debug_assertions: bool,
+    /// Operating system.
+    pub os: &'static str,
+    /// Processor architecture.
+    pub architecture: &'static str,
+    /// Processors that this process may use.
+    pub cpus: usize,
+    /// When the run ended, in UTC, RFC 3339.
+    pub time: String,
+    /// The command line, with the program first.
+    pub arguments: Vec<String>,
+    /// How the scenario was run.
+    pub how: How,
+    /// The server, if it was not started by the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+}
+
+impl Environment {
+    /// The environment of this process.
+    #[must_use]
+    pub fn here(how: How, server: Option<String>) -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            commit: commit(),
+            debug_assertions: cfg!(debug_assertions),
+            os: std::env::consts::OS,
+            architecture: std::env::consts::ARCH,
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            time: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            arguments: std::env::args().collect(),
+            how,
+            server,
+        }
+    }
+}
+
+/// The commit that this program was built from. `None` if the build did not know.
+#[must_use]
+pub fn commit() -> Option<&'static str> {
+    Some(env!("STICKYCAS_COMMIT")).filter(|commit| *commit != "unknown")
+}

@@ -1,0 +1,196 @@
+//! `[instance]`: the parameters of an instance, the same table in every file.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use stickycas_model::params::{self, AppendWindow, Order, Params, ParamsError, ParamsSpec, Patience};
+use stickycas_model::types::{ProcessId, Seed};
+use toml::Spanned;
+
+use super::error::Fault;
+use super::values::duration;
+use crate::fault_plan::FaultPlan;
+
+/// `[instance]`. Durations are texts such as `1s` and `250ms`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Instance {
+    /// n.
+    pub processes: Option<Spanned<u32>>,
+    /// p.
+    pub warp_size: Option<Spanned<u32>>,
+    /// r.
+    pub read_size: Option<Spanned<u32>>,
+    /// In which order the warps take their phases.
+    pub order: Option<Spanned<Order>>,
+    /// Who wins a phase.
+    pub arbiter: Option<Spanned<Arbiter>>,
+    /// How long a process may append.
+    pub append_window: Option<Spanned<AppendWindow>>,
+    /// A duration, or `none`.
+    pub patience: Option<Spanned<String>>,
+    /// A duration.
+    pub join_timeout: Option<Spanned<String>>,
+    /// A duration.
+    pub pace: Option<Spanned<String>>,
+    /// How many accesses of a process may wait.
+    pub pipeline: Option<Spanned<u32>>,
+    /// The most bytes of a value.
+    pub max_value_bytes: Option<Spanned<u32>>,
+    /// Of scenarios of before: the seed stands at the top of the file now.
+    pub seed: Option<Spanned<u64>>,
+}
+
+/// `arbiter`: as instances know it, or by who is Byzantine.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Arbiter {
+    /// The append that came first.
+    FirstCome,
+    /// Each with the same chance.
+    Uniform,
+    /// The process that stands first in this order.
+    Priority(Vec<ProcessId>),
+    /// The paper's worst case: the Byzantine processes by number, then the correct ones.
+    ByzantineFirst,
+}
+
+/// The parameters with this seed; the arbiter is that of the default, see [`with_arbiter`].
+///
+/// # Errors
+/// A key is missing, or a value is not possible.
+pub fn params(instance: &Spanned<Instance>, seed: u64) -> Result<Params, Fault> {
+    let given = instance.get_ref();
+    let required = |name: &str, key: &Option<Spanned<u32>>| match key {
+        Some(key) => Ok(*key.get_ref()),
+        None => Err(Fault::new(instance.span(), format!("the key {name} of [instance] is missing"))),
+    };
+    let mut spec = ParamsSpec::new(
+        required("processes", &given.processes)?,
+        required("warp_size", &given.warp_size)?,
+        required("read_size", &given.read_size)?,
+    );
+    spec.seed = Seed::new(seed);
+    if let Some(order) = &given.order {
+        spec.order = *order.get_ref();
+    }
+    if let Some(window) = &given.append_window {
+        spec.append_window = *window.get_ref();
+    }
+    if let Some(text) = &given.patience {
+        spec.patience = patience(text)?;
+    }
+    if let Some(text) = &given.join_timeout {
+        spec.join_timeout = duration("join_timeout", text)?;
+    }
+    if let Some(text) = &given.pace {
+        spec.pace = duration("pace", text)?;
+    }
+    if let Some(pipeline) = &given.pipeline {
+        spec.pipeline = *pipeline.get_ref();
+    }
+    if let Some(bytes) = &given.max_value_bytes {
+        spec.max_value_bytes = *bytes.get_ref();
+    }
+    Params::try_new(spec).map_err(|error| Fault::new(blamed(&error, instance), error))
+}
+
+/// The arbiter comes last: who has priority may depend on who is Byzantine, which depends on the other parameters.
+///
+/// # Errors
+/// The order of priority has a process twice, or one that there is not.
+pub fn with_arbiter(
+    params: Params,
+    instance: &Spanned<Instance>,
+    faults: &FaultPlan,
+) -> Result<Params, Fault> {
+    let Some(given) = &instance.get_ref().arbiter else { return Ok(params) };
+    let mut spec = params.spec().clone();
+    spec.arbiter = match given.get_ref() {
+        Arbiter::FirstCome => params::Arbiter::FirstCome,
+        Arbiter::Uniform => params::Arbiter::Uniform,
+        Arbiter::Priority(order) => params::Arbiter::Priority(order.clone()),
+        Arbiter::ByzantineFirst => params::Arbiter::Priority(faults.processes().collect()),
+    };
+    Params::try_new(spec).map_err(|error| Fault::new(blamed(&error, instance), error))
+}
+
+/// Where the value stands that an error is about.
+fn blamed(error: &ParamsError, instance: &Spanned<Instance>) -> Range<usize> {
+    let given = instance.get_ref();
+    let span = match error {
+        ParamsError::Processes(_) => given.processes.as_ref().map(Spanned::span),
+        ParamsError::WarpSize { .. } => given.warp_size.as_ref().map(Spanned::span),
+        ParamsError::ReadSize { .. } => given.read_size.as_ref().map(Spanned::span),
+        ParamsError::UnknownPriority { .. } | ParamsError::RepeatedPriority(_) => {
+            given.arbiter.as_ref().map(Spanned::span)
+        }
+        ParamsError::Duration { name: "patience", .. } => given.patience.as_ref().map(Spanned::span),
+        ParamsError::Duration { name: "join_timeout", .. } => given.join_timeout.as_ref().map(Spanned::span),
+        ParamsError::Duration { .. } => given.pace.as_ref().map(Spanned::span),
+        ParamsError::Pipeline(_) => given.pipeline.as_ref().map(Spanned::span),
+        ParamsError::MaxValueBytes(_) => given.max_value_bytes.as_ref().map(Spanned::span),
+    };
+    span.unwrap_or_else(|| instance.span())
+}
+
+fn patience(text: &Spanned<String>) -> Result<Patience, Fault> {
+    if text.get_ref() == "none" {
+        return Ok(Patience::Endless);
+    }
+    let parsed = humantime::parse_duration(text.get_ref());
+    parsed.map(Patience::Finite).map_err(|error| {
+        let reason =
+            format!("patience = {:?}: {error}: give a duration such as \"1s\", or \"none\"", text.get_ref());
+        Fault::new(text.span(), reason)
+    })
+}
+
+/// `[instance]` with nothing left to defaults.
+#[derive(Serialize)]
+pub struct WrittenInstance<A> {
+    processes: u32,
+    warp_size: u32,
+    read_size: u32,
+    order: Order,
+    arbiter: A,
+    append_window: AppendWindow,
+    patience: String,
+    join_timeout: String,
+    pace: String,
+    pipeline: u32,
+    max_value_bytes: u32,
+}
+
+impl<A> WrittenInstance<A> {
+    /// Of these parameters, with the arbiter as that file names it.
+    pub fn of(spec: &ParamsSpec, arbiter: A) -> Self {
+        Self {
+            processes: spec.processes,
+            warp_size: spec.warp_size,
+            read_size: spec.read_size,
+            order: spec.order,
+            arbiter,
+            append_window: spec.append_window,
+            patience: written_patience(spec.patience),
+            join_timeout: written_duration(spec.join_timeout),
+            pace: written_duration(spec.pace),
+            pipeline: spec.pipeline,
+            max_value_bytes: spec.max_value_bytes,
+        }
+    }
+}
+
+/// A duration as files write it.
+pub fn written_duration(duration: Duration) -> String {
+    humantime::format_duration(duration).to_string()
+}
+
+/// Patience as files write it.
+pub fn written_patience(patience: Patience) -> String {
+    match patience {
+        Patience::Finite(patience) => written_duration(patience),
+        Patience::Endless => "none".to_owned(),
+    }
+}

@@ -1,0 +1,157 @@
+//! A series, carried out: each instance created or gone on with, judged, and shown.
+
+use anyhow::Context;
+use stickycas_model::types::ProcessId;
+use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
+use stickycas_proto::v1::RefusalReason;
+
+use super::desk::Desk;
+use super::instance::judge;
+use super::options::Options;
+use super::series::{Series, Underway};
+use crate::record::Record;
+use crate::run::{Site, counted, create};
+use crate::scenario::{FileError, Scenario, Settings};
+
+/// What is judged again and again, with one seed after another.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// The scenario's file, as errors name it.
+    pub file: String,
+    /// Its text.
+    pub text: String,
+    /// What takes the place of its values.
+    pub settings: Settings,
+    /// The name that always leads to the instance that is being judged.
+    pub name: InstanceName,
+}
+
+impl Subject {
+    /// The scenario with this seed, or the one that it has, or that is drawn.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn scenario(&self, seed: Option<u64>) -> Result<Scenario, FileError> {
+        Scenario::parse_with(&self.file, &self.text, seed, &self.settings)
+    }
+}
+
+/// Judges instance after instance until the series is done. `each` is given what came of every one, before the
+/// processes are told.
+///
+/// # Errors
+/// As for [`judge`], or the state of the series cannot be kept.
+pub async fn conduct(
+    site: &Site,
+    desk: &Desk,
+    subject: &Subject,
+    series: &mut Series,
+    options: &Options,
+    mut each: impl FnMut(&Record, InstanceId) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    for (instance, verdict) in series.lately().rev() {
+        desk.judged(instance, verdict);
+    }
+    while let Some(seed) = series.next_seed()? {
+        let scenario = subject.scenario(Some(seed))?;
+        let instance = enter(site, &subject.name, &scenario, series, options).await?;
+        let before = series.current().map(|current| current.before.clone()).unwrap_or_default();
+        let record = judge(site, desk, &scenario, instance, &before, options).await?;
+        each(&record, instance)?;
+        series.judged(instance, record.verdict.verdict)?;
+        desk.judged(instance, record.verdict.verdict);
+    }
+    Ok(())
+}
+
+/// The instance to judge next: the one that an earlier life of this judge left, or a new one.
+async fn enter(
+    site: &Site,
+    name: &InstanceName,
+    scenario: &Scenario,
+    series: &mut Series,
+    options: &Options,
+) -> anyhow::Result<InstanceId> {
+    if let Some(abandoned) = series.take_abandoned() {
+        close_abandoned(site, abandoned, options).await?;
+    }
+    if let Some(current) = series.current().cloned()
+        && let Some(instance) = left(site, &current, options).await?
+    {
+        (options.tell)(&format!("goes on with instance {instance}"));
+        series.goes_on(instance)?;
+        return Ok(instance);
+    }
+    // Had it been created already, what was counted before that is what counts.
+    if series.current().is_none_or(|current| current.instance.is_some()) {
+        series.begin(counted(site, scenario).await?)?;
+    }
+    let instance = match create(site, Some(name), scenario).await {
+        Err(error) if is_name_taken(&error) => {
+            close_leftover(site, name, options).await?;
+            create(site, Some(name), scenario).await?
+        }
+        created => created?,
+    };
+    (options.tell)(&format!("instance {instance}, named {name}, for {}", who(scenario)));
+    series.goes_on(instance)?;
+    Ok(instance)
+}
+
+fn who(scenario: &Scenario) -> String {
+    let n = scenario.params.processes();
+    let principal = |process: Option<ProcessId>| process.map(crate::run::principal).unwrap_or_default();
+    match n {
+        1 => principal(ProcessId::new(1)),
+        n => format!("{} to {}", principal(ProcessId::new(1)), principal(ProcessId::new(n))),
+    }
+}
+
+/// The instance that an earlier life of this judge left. One that the server has lost meanwhile is gone on with all
+/// the same, so that this is said and judged; unless that judge was told to end, since then everything may have been.
+async fn left(site: &Site, current: &Underway, options: &Options) -> anyhow::Result<Option<InstanceId>> {
+    let Some(instance) = current.instance.as_ref().and_then(|id| id.parse().ok()) else { return Ok(None) };
+    if !current.interrupted {
+        return Ok(Some(instance));
+    }
+    match site.client().get(&InstanceRef::Id(instance)).await {
+        Ok(_) => Ok(Some(instance)),
+        Err(error) if error.reason() == Some(RefusalReason::InstanceUnknown) => {
+            (options.tell)(&format!("instance {instance} was interrupted and is gone: beginning anew"));
+            Ok(None)
+        }
+        Err(error) => Err(error).context("cannot ask for the instance that was interrupted"),
+    }
+}
+
+fn is_name_taken(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<stickycas_client::Error>();
+    error.and_then(stickycas_client::Error::reason) == Some(RefusalReason::NameTaken)
+}
+
+/// Closes the instance of this name, if it is one of ours that nobody judges any more.
+async fn close_leftover(site: &Site, name: &InstanceName, options: &Options) -> anyhow::Result<()> {
+    let looked = site.client().get(&InstanceRef::Name(name.clone())).await;
+    let found = looked.with_context(|| format!("{name} is the name of another instance"))?.instance;
+    let me = site.client().principal();
+    anyhow::ensure!(
+        found.creator == me,
+        "{name} is the name of instance {}, which {} created: give another --name, or close it",
+        found.id,
+        found.creator
+    );
+    close_abandoned(site, found.id, options).await
+}
+
+/// Closes an instance that an earlier judge left, so that its processes go on to the next.
+async fn close_abandoned(site: &Site, instance: InstanceId, options: &Options) -> anyhow::Result<()> {
+    match site.client().close(instance).await {
+        Ok(()) => {
+            (options.tell)(&format!("closed instance {instance}, which an earlier judge left"));
+            Ok(())
+        }
+        // It is gone already.
+        Err(error) if error.reason() == Some(RefusalReason::InstanceUnknown) => Ok(()),
+        Err(error) => Err(error).context("cannot close the instance that an earlier judge left"),
+    }
+}

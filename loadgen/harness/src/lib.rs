@@ -1,0 +1,43 @@
+//! One run of StickyCAS: set up, run, collected, judged, written down.
+//!
+//! A [`Scenario`] says what shall happen. [`simulate`](fn@simulate) runs it in one thread of this process, under a
+//! virtual clock; [`run()`](run::run) runs it over the network, each process a child process of its own or a task of
+//! this one; [`judge`](mod@judge) leaves starting them to others. All end in the same [`Record`]: the history of the
+//! instance, what the processes report, and the verdict of [`stickycas_model::judge`], which was given nothing else.
+//! The machine that is judged is the same in both, and so are the processes; what differs is who carries the messages.
+//!
+//! Results travel as typed records from end to end: nothing is read out of a log.
+//!
+//! The layers, each of which uses only those above it:
+//!
+//! | layer | modules |
+//! | --- | --- |
+//! | files | `files`, `fault_plan`, `proposals`, `scenario` |
+//! | a run | `record`, `simulate`, `run` |
+//! | reports | `environment`, `host`, `report`: the run folder, tables, JSON, and what HTML reports are made of |
+//! | what reads or makes folders | `replay`, `explain`, `judge` |
+//!
+//! Besides, for every layer: `atomic_files`, `command_line`, `progress`, `stats`. Loads, campaigns and plans for
+//! containers are crates of their own, which use this one and not each other.
+
+pub mod atomic_files;
+pub mod command_line;
+pub mod environment;
+pub mod explain;
+pub mod fault_plan;
+pub mod files;
+pub mod host;
+pub mod judge;
+pub mod progress;
+pub mod proposals;
+pub mod record;
+pub mod replay;
+pub mod report;
+pub mod run;
+pub mod scenario;
+mod simulate;
+pub mod stats;
+
+pub use self::record::{How, Record};
+pub use self::scenario::Scenario;
+pub use self::simulate::simulate;

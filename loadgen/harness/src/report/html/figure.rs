@@ -1,0 +1,97 @@
+//! A figure: panels, what one sees in them, the command that makes them again, and their data as a table.
+
+use maud::{Markup, html};
+
+/// Columns of numbers and words.
+pub struct Table {
+    /// The names of the columns.
+    pub head: Vec<&'static str>,
+    /// Row by row.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// The table.
+    #[must_use]
+    pub fn markup(&self) -> Markup {
+        html! {
+            div class="scroll" tabindex="0" {
+                table {
+                    thead { tr { @for name in &self.head { th scope="col" { (name) } } } }
+                    tbody {
+                        @for row in &self.rows { tr { @for field in row { td { (field) } } } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A drawing and what tells it from its neighbours; empty if it has none.
+pub struct Panel {
+    /// What tells it from its neighbours.
+    pub label: String,
+    /// The drawing.
+    pub drawing: Markup,
+}
+
+/// One figure of the report.
+pub struct Figure {
+    /// Unique in the page.
+    pub id: String,
+    /// What stands over it.
+    pub title: Markup,
+    /// What one sees, and what the paper claims.
+    pub caption: Markup,
+    /// Samples of marks with their words.
+    pub legend: Vec<(Markup, Markup)>,
+    /// Side by side.
+    pub panels: Vec<Panel>,
+    /// What makes it again, where that is a command of its own.
+    pub command: Option<String>,
+    /// Its data.
+    pub table: Table,
+}
+
+impl Figure {
+    /// The figure under its number.
+    pub fn markup(&self, number: usize) -> Markup {
+        html! {
+            figure id=(self.id) {
+                h3 { span class="number" { "Figure " (number) } " " (self.title) }
+                @if self.panels.is_empty() && self.table.rows.is_empty() {
+                    p class="empty" { "No cell of this figure has been run yet." }
+                }
+                @if !self.legend.is_empty() {
+                    ul class="legend" {
+                        @for (sample, words) in &self.legend { li { (sample) span { (words) } } }
+                    }
+                }
+                div class="panels" {
+                    @for panel in &self.panels {
+                        div class="panel" {
+                            @if !panel.label.is_empty() { h4 { (panel.label) } }
+                            (panel.drawing)
+                        }
+                    }
+                }
+                figcaption { (self.caption) }
+                @if let Some(command) = &self.command { (again(command)) }
+                @if !self.table.rows.is_empty() {
+                    // Where nothing is drawn, the table is what there is to see.
+                    details open=[self.panels.is_empty().then_some("open")] {
+                        summary { "Data of figure " (number) ", " (self.table.rows.len()) " rows" }
+                        (self.table.markup())
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The command that makes something again, ready to be copied.
+pub fn again(command: &str) -> Markup {
+    html! {
+        p class="again" { span { "Make it again" } code tabindex="0" { (command) } }
+    }
+}

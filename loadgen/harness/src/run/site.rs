@@ -1,0 +1,87 @@
+//! A server and the connections to it.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use stickycas_client::{Client, RetryPolicy};
+use stickycas_model::types::ProcessId;
+
+/// The principal that creates and closes the instances of runs, unless another is given.
+pub const COORDINATOR: &str = "loadgen";
+
+/// How long to try to reach a server that does not answer.
+const GIVE_UP_CONNECTING: Duration = Duration::from_secs(5);
+
+/// How many processes share a connection when they are tasks: few enough for the server's limit on streams
+/// and for one connection not to be the bottleneck, many enough for a thousand processes to need few sockets.
+const PROCESSES_PER_CONNECTION: usize = 64;
+
+/// A server and the connections to it, which any number of runs may share, also at the same time.
+#[derive(Debug)]
+pub struct Site {
+    client: Client,
+    shared: Mutex<BTreeMap<usize, Client>>,
+}
+
+impl Site {
+    /// Connects to the server at this address as a coordinator.
+    ///
+    /// # Errors
+    /// If it cannot be reached.
+    pub async fn open(url: &str, coordinator: &str) -> anyhow::Result<Self> {
+        // Whoever mistyped the address should not wait long to learn it.
+        let policy = RetryPolicy { give_up_after: GIVE_UP_CONNECTING, ..RetryPolicy::default() };
+        let client = Client::builder(url).principal(coordinator).retry(policy).connect().await?;
+        let client = client.with_retry(RetryPolicy::default());
+        Ok(Self { client, shared: Mutex::default() })
+    }
+
+    /// Connects to a server that may not be there yet, or be away for a while: waits so long for it, now and later.
+    ///
+    /// # Errors
+    /// If it cannot be reached within this time.
+    pub async fn open_within(url: &str, coordinator: &str, within: Duration) -> anyhow::Result<Self> {
+        let policy = RetryPolicy { give_up_after: within, ..RetryPolicy::default() };
+        let client = Client::builder(url).principal(coordinator).retry(policy).connect().await?;
+        Ok(Self { client, shared: Mutex::default() })
+    }
+
+    /// The server's address.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        self.client.server()
+    }
+
+    /// The coordinator's client.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// A client for this process, on a connection that nobody else uses: what an attacker does to a connection
+    /// must hurt its own.
+    pub(super) fn client_apart(&self, process: ProcessId) -> anyhow::Result<Client> {
+        Ok(Client::builder(self.url()).principal(principal(process)).connect_lazy()?)
+    }
+
+    /// A client for this process, on a connection that it shares.
+    pub(super) fn client_of(&self, process: ProcessId) -> anyhow::Result<Client> {
+        let principal = principal(process);
+        let mut shared = self.shared.lock().expect("nobody panics while holding it");
+        match shared.entry(process.index() / PROCESSES_PER_CONNECTION) {
+            Entry::Occupied(entry) => Ok(entry.get().as_principal(&principal)?),
+            Entry::Vacant(entry) => {
+                let client = Client::builder(self.client.server()).principal(principal).connect_lazy()?;
+                Ok(entry.insert(client).clone())
+            }
+        }
+    }
+}
+
+/// The principal of a process in every instance of every run.
+#[must_use]
+pub fn principal(process: ProcessId) -> String {
+    format!("process-{process}")
+}

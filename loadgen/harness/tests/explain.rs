@@ -1,0 +1,106 @@
+//! An explanation says in words what a run shows, for every kind of verdict.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
+
+use std::path::Path;
+
+use stickycas_harness::explain::{ROWS, text};
+use stickycas_harness::{Record, Scenario, simulate};
+use stickycas_model::judge::Outcome;
+
+fn simulated(name: &str) -> Record {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../scenarios/{name}.toml"));
+    simulate(&Scenario::load(&path, Some(3)).unwrap())
+}
+
+#[track_caller]
+fn says(record: &Record, sentences: &[&str]) {
+    let text = text(record, &record.explained(), ROWS);
+    for sentence in sentences {
+        assert!(text.contains(sentence), "no {sentence:?} in\n{text}");
+    }
+}
+
+#[test]
+fn of_a_valid_run_it_says_why_it_had_to_be_so_and_that_nothing_broke() {
+    let record = simulated("quickstart");
+    assert_eq!(record.verdict.verdict, Outcome::Valid);
+    says(
+        &record,
+        &[
+            "verdict: valid. Every promise and every rule was kept",
+            "n = 16 processes were to agree on a value.",
+            "The list: 8 entries",
+            "process 3 is Byzantine: it plays collude(value=aaa)",
+            "f*(|Vc|+1)*p < n. Here 2*(2+1)*2 = 12 < 16; it bears up to f = 2.",
+            "strong validity: held. What is decided was proposed by a correct process.\n    It was promised.",
+            "Nothing broke.",
+            "Correct processes accused: nobody.",
+        ],
+    );
+}
+
+#[test]
+fn of_a_split_it_shows_both_sides_their_lists_their_margins_and_the_event_that_split_them() {
+    let record = simulated("late-append-open");
+    assert_eq!(record.verdict.verdict, Outcome::Outside);
+    says(
+        &record,
+        &[
+            "verdict: outside. Something broke that nobody had promised",
+            "Processes 1, 2 decided a.\n    From 4 entries: 2 x a, 2 x b.",
+            "The tie rule decided: a, b stand equally often, and a is the smallest.",
+            "The margin is 1 entry: had 1 of the a been b instead, that would have been\n    decided.",
+            "Processes 4, 5 decided b.\n    From 5 entries: 3 x b, 2 x a.",
+            "agreement: BROKE.",
+            "a premise is missing: the append window is open, not first_access.",
+            "process 3: late or repeated append (1)",
+            "Seen to commit an offence that can be proved: process 3; of these on record: 1.",
+        ],
+    );
+    let broke = &record.explained().broke;
+    let index = broke[0].event.unwrap();
+    let line = format!("line {} of history.ndjson: process {}", index + 1, 4);
+    let text = text(&record, &record.explained(), ROWS);
+    assert!(text.contains(&line) || text.contains(&line.replace("process 4", "process 5")), "{text}");
+}
+
+#[test]
+fn of_a_run_beyond_the_bound_it_shows_the_premise_and_whose_entries_decided() {
+    let record = simulated("over-the-bound");
+    says(
+        &record,
+        &[
+            "strong validity: BROKE.",
+            "f*(|Vc|+1)*p < n does not hold: 2*(2+1)*2 = 12 >= 12",
+            "Byzantine processes added 2 of 6 entries.",
+            "which no correct process proposed",
+            "The tie rule decided: 0, a, b stand equally often, and 0 is the smallest.",
+        ],
+    );
+}
+
+#[test]
+fn of_a_violation_it_names_the_rule_and_the_line() {
+    let fine = simulated("quickstart");
+    let mut reports = fine.reports.clone();
+    let process = reports[0].process;
+    reports[0].from.pop();
+    let decided = fine.history.iter().position(|recorded| {
+        matches!(recorded.event, stickycas_model::history::Event::Decided { process: who, .. } if who == process)
+    });
+    let record = Record::judged(fine.scenario, fine.how, fine.history, true, fine.counted, reports);
+    assert_eq!(record.verdict.verdict, Outcome::Violation);
+    let line = format!("line {} of history.ndjson: process {process} decides", decided.unwrap() + 1);
+    says(
+        &record,
+        &["A promise or a rule broke. This is a bug.", "a rule: D1: process 1 decided from 7 of 8", &line],
+    );
+}
+
+#[test]
+fn of_a_run_that_proves_nothing_it_says_what_happened_that_nobody_planned() {
+    let record = simulated("one-warp").with_unplanned(vec!["process 2 fell over".to_owned()]);
+    assert_eq!(record.verdict.verdict, Outcome::Unknown);
+    says(&record, &["verdict: unknown. The run proves nothing", "  - process 2 fell over"]);
+    assert_eq!(record.explained().verdict, record.verdict);
+}

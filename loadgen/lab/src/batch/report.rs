@@ -1,0 +1,129 @@
+//! What many runs of one scenario show, for people and for programs.
+
+use std::fmt::{self, Write as _};
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
+use stickycas_model::judge::{Outcome, Property};
+
+use super::{ALL_OUTCOMES, Extent, Seen, Tally};
+use stickycas_harness::command_line::{self, OF_MANY_RUNS};
+use stickycas_harness::report::json;
+
+/// Many runs of one scenario, counted.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Batch<'a> {
+    /// The scenario's name.
+    pub name: &'a str,
+    /// Its file.
+    pub file: &'a str,
+    /// The seed of the first run; each of the others has the next one.
+    #[serde(with = "stickycas_model::seed_text")]
+    pub first_seed: u64,
+    /// How many runs were asked for; if there are fewer, it was interrupted.
+    pub asked: u64,
+    /// The verdict that every run should have; if nobody says, `valid`.
+    pub expected: Option<Outcome>,
+    /// What they show.
+    pub tally: &'a Tally,
+}
+
+impl Batch<'_> {
+    /// As JSON, ending in a line break.
+    #[must_use]
+    pub fn json(&self) -> String {
+        json::text(self)
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        self.write(&mut text).expect("writing to a string does not fail");
+        text
+    }
+
+    fn write(&self, text: &mut String) -> fmt::Result {
+        let Self { name, first_seed, asked, tally, .. } = self;
+        writeln!(
+            text,
+            "{name}: {} of {asked} runs in the simulator, seeds from {first_seed} on",
+            tally.runs
+        )?;
+        writeln!(text, "{}", self.verdicts())?;
+        writeln!(text, "{}", self.properties())?;
+        if let (Some(last), Some(bound)) = (tally.last_decision_phase, tally.phase_bound) {
+            writeln!(text, "last decision: phase {}, bound W*(1+c+m) = {}", extent(last), extent(bound))?;
+        }
+        if let Some(entries) = tally.entries {
+            writeln!(text, "entries: {}", extent(entries))?;
+        }
+        if tally.late.runs > 0 {
+            writeln!(text, "runs with late correct processes: {}", tally.late.runs)?;
+        }
+        let Tally { culprits, named, blamed, accused_correct, .. } = tally;
+        writeln!(
+            text,
+            "offences: {named} of {culprits} culprits named, {blamed} processes blamed, {accused_correct} of them \
+             correct"
+        )?;
+        self.commands(text)
+    }
+
+    fn verdicts(&self) -> Table {
+        let mut table = table(["verdict", "runs", "first seed"]);
+        for outcome in ALL_OUTCOMES {
+            let Seen { runs, first_seed } = self.tally.verdicts.of(outcome);
+            table.add_row([outcome.to_string(), runs.to_string(), seed(*first_seed)]);
+        }
+        table
+    }
+
+    fn properties(&self) -> Table {
+        let mut table =
+            table(["property", "held", "broke", "unknown", "promised", "first seed that broke it"]);
+        for property in Property::ALL {
+            let found = self.tally.properties.of(property);
+            table.add_row([
+                property.to_string(),
+                found.held.to_string(),
+                found.broken.runs.to_string(),
+                found.unknown.to_string(),
+                found.promised.to_string(),
+                seed(found.broken.first_seed),
+            ]);
+        }
+        table
+    }
+
+    /// For each verdict other than the expected one, the command that repeats the first run that had it.
+    fn commands(&self, text: &mut String) -> fmt::Result {
+        let expected = self.expected.unwrap_or(Outcome::Valid);
+        for outcome in ALL_OUTCOMES.into_iter().filter(|outcome| *outcome != expected) {
+            if let Some(seed) = self.tally.verdicts.of(outcome).first_seed {
+                let again = command_line::again(seed, &OF_MANY_RUNS);
+                writeln!(text, "to repeat {outcome}: {again}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header);
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn seed(seed: Option<u64>) -> String {
+    seed.map_or_else(|| "-".to_owned(), |seed| seed.to_string())
+}
+
+fn extent(Extent { least, most }: Extent) -> String {
+    if least == most { least.to_string() } else { format!("{least} to {most}") }
+}

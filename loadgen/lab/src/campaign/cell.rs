@@ -1,0 +1,241 @@
+//! What a campaign finds: counts over runs that differ by their seeds alone, cell by cell.
+//!
+//! [`Results`] is the content of `results.json` and all that the other formats are made from. Everything in it but
+//! [`Made`] follows from the campaign and its seed, byte by byte, however many cores it took and however often it was
+//! interrupted.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use stickycas_model::params::{AppendWindow, Order};
+
+use stickycas_harness::fault_plan::Placement;
+
+/// The version of [`Results`].
+pub const RESULTS_VERSION: u32 = 1;
+
+/// What a campaign found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Results {
+    /// [`RESULTS_VERSION`].
+    pub version: u32,
+    /// The campaign's name.
+    pub name: String,
+    /// What it shows, in one line; may be empty.
+    pub about: String,
+    /// The command that makes it again.
+    pub command: String,
+    /// The campaign's seed: that of the first run of cell 1.
+    #[serde(with = "stickycas_model::seed_text")]
+    pub seed: u64,
+    /// The sweeps, in the order of the file.
+    pub sweeps: Vec<Sweep>,
+    /// Where and when it was made.
+    pub made: Made,
+}
+
+impl Results {
+    /// All cells, in order.
+    pub fn cells(&self) -> impl Iterator<Item = &Cell> {
+        self.sweeps.iter().flat_map(|sweep| &sweep.cells)
+    }
+
+    /// Whether every cell that was planned is there.
+    #[must_use]
+    pub fn complete(&self) -> bool {
+        self.sweeps.iter().all(|sweep| sweep.cells.len() as u64 == sweep.planned)
+    }
+}
+
+/// Where and when results were made: what may differ when the same campaign is run again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Made {
+    /// Version of this package.
+    pub version: String,
+    /// The commit it was built from, if the build was told.
+    pub commit: Option<String>,
+    /// Whether it was built with debug assertions.
+    pub debug_assertions: bool,
+    /// Operating system.
+    pub os: String,
+    /// Processor architecture.
+    pub architecture: String,
+    /// Processors that the campaign could use.
+    pub cpus: u64,
+    /// When it was started first, in seconds since 1970 (UTC).
+    pub started: u64,
+    /// When the last cell was done.
+    pub finished: u64,
+    /// Milliseconds spent on running, without the time between an interrupt and its resumption.
+    pub busy_millis: u64,
+}
+
+/// What one sweep of the campaign found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sweep {
+    /// Its name, unique in the campaign.
+    pub name: String,
+    /// What it shows, in one line; may be empty.
+    pub about: String,
+    /// How the report draws it; `None`: as a table alone.
+    pub figure: Option<Figure>,
+    /// The command that makes this sweep again.
+    pub command: String,
+    /// Runs of each cell.
+    pub runs: u64,
+    /// Cells that were to be run.
+    pub planned: u64,
+    /// Points of the axes that cannot be, such as p > n: left out.
+    pub impossible: u64,
+    /// Points of the axes that are another one of this sweep, such as f = 0 with a second strategy: left out.
+    pub repeated: u64,
+    /// The cells that have been run, in order.
+    pub cells: Vec<Cell>,
+}
+
+/// How the report draws a sweep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Figure {
+    /// The fraction of runs whose strong validity broke against f, for each (p, |Vc|), with the proven frontier (V3).
+    Resilience,
+    /// The phase of the last decision against the bound W*(1+c), over n, p and r (D2).
+    Phases,
+    /// The fraction of runs whose strong validity broke under the uniform arbiter, against its closed form.
+    Chance,
+    /// How many culprits were named, and whether anybody else was (B2).
+    Blame,
+}
+
+/// What came of the runs of one point.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Its number in the campaign, from 1.
+    pub number: u64,
+    /// Where it lies.
+    pub point: Point,
+    /// The seed of its first run; each run has the next one.
+    #[serde(with = "stickycas_model::seed_text")]
+    pub first_seed: u64,
+    /// W*(1+c): where every correct process has decided if none misses a phase (D2).
+    pub phase_bound: u64,
+    /// What was counted.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// Runs of it that were made over the network as well.
+    pub network_runs: u64,
+    /// Of these, runs whose history did not replay event by event, or whose verdict differed.
+    pub network_differences: u64,
+    /// The command that makes this cell again.
+    pub command: String,
+}
+
+/// Where a cell lies on the axes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Point {
+    /// Processes.
+    pub n: u32,
+    /// Warp size.
+    pub p: u32,
+    /// The most entries that one read returns.
+    pub r: u32,
+    /// Byzantine processes.
+    pub f: u32,
+    /// |Vc|: different values that correct processes propose.
+    pub distinct: u32,
+    /// What Byzantine processes do, as scenarios write it; [`NO_STRATEGY`] where f = 0.
+    pub strategy: String,
+    /// Where they sit; `spread` where f = 0.
+    pub placement: Placement,
+    /// Who wins a phase.
+    pub arbiter: ArbiterKind,
+    /// The order of warps in a round.
+    pub order: Order,
+    /// When appends count.
+    pub window: AppendWindow,
+}
+
+/// The strategy of a point without Byzantine processes.
+pub const NO_STRATEGY: &str = "none";
+
+impl Point {
+    /// W = ceil(n/p).
+    #[must_use]
+    pub fn warps(&self) -> u32 {
+        self.n.div_ceil(self.p)
+    }
+
+    /// c = ceil(W/r).
+    #[must_use]
+    pub fn reads(&self) -> u32 {
+        self.warps().div_ceil(self.r)
+    }
+}
+
+/// Who wins a phase (A4), as an axis: the order of priorities follows from who is Byzantine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ArbiterKind {
+    /// Who is accepted first.
+    #[default]
+    FirstCome,
+    /// Everybody with the same chance.
+    Uniform,
+    /// Byzantine processes before correct ones: the paper's worst case.
+    #[serde(alias = "priority")]
+    ByzantineFirst,
+}
+
+impl fmt::Display for ArbiterKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::FirstCome => "first_come",
+            Self::Uniform => "uniform",
+            Self::ByzantineFirst => "byzantine_first",
+        })
+    }
+}
+
+/// Counts over the runs of a cell.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Runs.
+    pub runs: u64,
+    /// Runs with the verdict `valid`.
+    pub valid: u64,
+    /// Runs with the verdict `outside`.
+    pub outside: u64,
+    /// Runs with the verdict `unknown`.
+    pub unknown: u64,
+    /// Runs with the verdict `violation`: a bug of ours.
+    pub violation: u64,
+    /// Runs in which agreement broke.
+    pub agreement_broken: u64,
+    /// Runs in which termination broke.
+    pub termination_broken: u64,
+    /// Runs in which weak validity broke.
+    pub weak_broken: u64,
+    /// Runs in which common-value validity broke.
+    pub common_broken: u64,
+    /// Runs in which strong validity broke.
+    pub strong_broken: u64,
+    /// Runs in which common-value validity was promised: all or none, if nobody is late.
+    pub common_promised: u64,
+    /// Runs in which strong validity was promised: all or none, if nobody is late.
+    pub strong_promised: u64,
+    /// The least phase in which a run had its last decision; `None` if no run had one.
+    pub first_phase: Option<u64>,
+    /// The largest phase in which a run had its last decision.
+    pub last_phase: Option<u64>,
+    /// Byzantine processes, over all runs, whose strategy commits an offence (B2) and was seen at work.
+    pub culprits: u64,
+    /// Of these, those that are blamed.
+    pub named: u64,
+    /// Processes that are blamed, over all runs.
+    pub blamed: u64,
+    /// Correct processes that are blamed: a bug of ours.
+    pub accused: u64,
+    /// The first seed whose run broke strong validity.
+    #[serde(default, with = "stickycas_model::seed_text::option")]
+    pub example: Option<u64>,
+}

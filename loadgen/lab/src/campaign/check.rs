@@ -1,0 +1,177 @@
+//! From a campaign file as written to a campaign that can be run.
+
+use std::collections::BTreeSet;
+
+use stickycas_model::byzantine::Strategy;
+use stickycas_model::params::MAX_PROCESSES;
+use toml::Spanned;
+
+use super::axis::{Numbers, Texts};
+use super::cell::NO_STRATEGY;
+use super::file::{Axes, File, Sweep};
+use super::plan::{Campaign, CellPlan, SweepPlan, Wishes};
+use super::points::Grid;
+use stickycas_harness::files::instance::{Arbiter, Instance, params};
+use stickycas_harness::files::values::{duration, name, seed_or};
+use stickycas_harness::files::{Fault, LARGEST_SEED, draw_seed};
+
+/// The most points of one sweep. Their results are kept in memory until the end.
+const MOST_POINTS: u64 = 100_000;
+/// The most runs of one cell.
+const MOST_RUNS: u64 = 1_000_000_000;
+
+pub(super) fn check(file: File, seed: Option<u64>) -> Result<(Campaign, Wishes), Fault> {
+    let name = name(&file.name)?;
+    let budget = file.budget.as_ref().map(|text| duration("budget", text)).transpose()?;
+    let wishes = Wishes { budget, network: file.network };
+    let seed = match seed {
+        Some(given) => given,
+        None => seed_or(file.seed.as_ref(), draw_seed)?,
+    };
+    let given = file.instance.unwrap_or_else(|| Spanned::new(0..0, Instance::default()));
+    if let Some(arbiter) = given.get_ref().arbiter.as_ref()
+        && matches!(arbiter.get_ref(), Arbiter::Priority(_))
+    {
+        let reason = "a campaign names no processes: give first_come, uniform or byzantine_first";
+        return Err(Fault::new(arbiter.span(), reason));
+    }
+    if let Some(seed) = &given.get_ref().seed {
+        return Err(Fault::new(
+            seed.span(),
+            "every run has a seed of its own: give a seed at the top of the file instead",
+        ));
+    }
+    let instance = params(&of_one(&given), 0)?.spec().clone();
+    let axes = file.axes.or(&Axes::of_instance(given.get_ref()));
+    if file.sweeps.is_empty() {
+        return Err(Fault::new(0..0, "a campaign without a sweep runs nothing: give a [[sweep]]"));
+    }
+    let mut next = Next { number: 1, seed };
+    let mut names = BTreeSet::new();
+    let mut sweeps = Vec::new();
+    for written in file.sweeps {
+        let place = written.get_ref().name.span();
+        let sweep = sweep(written, &axes, &mut next)?;
+        if !names.insert(sweep.name.clone()) {
+            let reason = format!("there are two sweeps called {:?}: give each a name of its own", sweep.name);
+            return Err(Fault::new(place, reason));
+        }
+        sweeps.push(sweep);
+    }
+    Ok((Campaign { name, about: file.about, seed, sweeps, instance }, wishes))
+}
+
+/// The parameters that are no axis, in an instance of one process, to be checked as such.
+fn of_one(given: &Spanned<Instance>) -> Spanned<Instance> {
+    let one = || Some(Spanned::new(0..0, 1));
+    let instance = Instance {
+        processes: one(),
+        warp_size: one(),
+        read_size: one(),
+        arbiter: None,
+        ..given.get_ref().clone()
+    };
+    Spanned::new(given.span(), instance)
+}
+
+/// What the next cell gets.
+struct Next {
+    number: u64,
+    seed: u64,
+}
+
+fn sweep(written: Spanned<Sweep>, axes: &Axes, next: &mut Next) -> Result<SweepPlan, Fault> {
+    let span = written.span();
+    let Sweep { name: given, about, figure, runs, axes: own } = written.into_inner();
+    let name = name(&given)?;
+    let count = *runs.get_ref();
+    if !(1..=MOST_RUNS).contains(&count) {
+        return Err(Fault::new(runs.span(), format!("runs = {count}: give 1 to {MOST_RUNS}")));
+    }
+    let grid = grid(own.or(axes), &name)
+        .map_err(|(place, reason)| Fault::new(place.unwrap_or(span.clone()), reason))?;
+    if grid.size() > MOST_POINTS {
+        let reason = format!("sweep {name}: its axes have {} points: {MOST_POINTS} at most", grid.size());
+        return Err(Fault::new(span, reason));
+    }
+    let points = grid.points();
+    if points.points.is_empty() {
+        let reason = format!(
+            "sweep {name}: no point of its axes can be: warp_size and read_size are at most processes, byzantine + distinct too"
+        );
+        return Err(Fault::new(span, reason));
+    }
+    let mut cells = Vec::new();
+    for point in points.points {
+        let end = next.seed.checked_add(count).filter(|end| *end <= LARGEST_SEED);
+        let end = end.ok_or_else(|| {
+            Fault::new(span.clone(), "the seeds of its runs go beyond the largest: give a smaller seed")
+        })?;
+        cells.push(CellPlan { number: next.number, point, seeds: next.seed..end });
+        *next = Next { number: next.number + 1, seed: end };
+    }
+    let (impossible, repeated) = (points.impossible, points.repeated);
+    Ok(SweepPlan { name, about, figure, runs: count, impossible, repeated, cells })
+}
+
+/// Where something is wrong, if that is known, and what.
+type Wrong = (Option<std::ops::Range<usize>>, String);
+
+fn grid(axes: Axes, sweep: &str) -> Result<Grid, Wrong> {
+    let f = numbers("byzantine", axes.byzantine, 0, Some(0))?;
+    let strategy = strategies(axes.strategy)?;
+    if strategy.is_none() && f.iter().any(|&f| f > 0) {
+        return Err((
+            None,
+            format!("sweep {sweep}: byzantine > 0 processes need a strategy: give strategy = \"...\""),
+        ));
+    }
+    Ok(Grid {
+        n: numbers("processes", axes.processes, 1, None)?,
+        p: numbers("warp_size", axes.warp_size, 1, None)?,
+        r: numbers("read_size", axes.read_size, 1, None)?,
+        f,
+        distinct: numbers("distinct", axes.distinct, 1, Some(1))?,
+        strategy: strategy.unwrap_or_else(|| vec![NO_STRATEGY.to_owned()]),
+        placement: texts(axes.placement),
+        arbiter: texts(axes.arbiter),
+        order: texts(axes.order),
+        window: texts(axes.append_window),
+    })
+}
+
+/// The numbers of an axis, none below `least`. `default`: what it is if it is not given; `None`: it must be.
+fn numbers(
+    name: &str,
+    given: Option<Spanned<Numbers>>,
+    least: u32,
+    default: Option<u32>,
+) -> Result<Vec<u32>, Wrong> {
+    let Some(given) = given else {
+        let missing = || {
+            (
+                None,
+                format!("the axis {name} is missing: give {name} = ..., here, under [axes] or in [instance]"),
+            )
+        };
+        return default.map(|default| vec![default]).ok_or_else(missing);
+    };
+    let (span, Numbers(numbers)) = (given.span(), given.into_inner());
+    match numbers.iter().find(|number| !(least..=MAX_PROCESSES).contains(number)) {
+        None => Ok(numbers),
+        Some(wrong) => Err((Some(span), format!("{name} = {wrong}: give {least} to {MAX_PROCESSES}"))),
+    }
+}
+
+/// The strategies, each as it would write itself.
+fn strategies(given: Option<Spanned<Texts<String>>>) -> Result<Option<Vec<String>>, Wrong> {
+    let Some(given) = given else { return Ok(None) };
+    let (span, Texts(texts)) = (given.span(), given.into_inner());
+    let canonical = |text: &String| text.parse().map(|strategy: Strategy| strategy.to_string());
+    let strategies: Result<_, _> = texts.iter().map(canonical).collect();
+    strategies.map(Some).map_err(|error| (Some(span), error.to_string()))
+}
+
+fn texts<T: Default>(given: Option<Spanned<Texts<T>>>) -> Vec<T> {
+    given.map_or_else(|| vec![T::default()], |given| given.into_inner().0)
+}

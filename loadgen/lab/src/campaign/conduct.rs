@@ -1,0 +1,109 @@
+//! A campaign from its beginning, or from where it was interrupted, to its results.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::bail;
+use stickycas_model::judge::Outcome;
+
+use super::cell::Results;
+use super::journal::{self, Journal, Origin};
+use super::plan::{Campaign, CellPlan};
+use super::remaining::Remaining;
+use super::{cost, engine, network, results};
+use stickycas_harness::progress::WorkProgress;
+
+/// How to run a campaign.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Threads.
+    pub jobs: NonZeroUsize,
+    /// How long it may take; `None`: as long as it takes.
+    pub budget: Option<Duration>,
+    /// How many of its runs are made over the network as well.
+    pub network: u64,
+    /// Show no progress.
+    pub quiet: bool,
+}
+
+/// Runs what is left of a campaign, with its journal in a folder. What the journal there has of the same campaign
+/// is not run again. If it is told to stop, the results are not complete, and the same call goes on from there.
+///
+/// # Errors
+/// If it does not fit its budget, the folder cannot be used, or a run cannot be made.
+pub fn conduct(
+    origin: &Origin,
+    folder: &Path,
+    options: &Options,
+    stop: &AtomicBool,
+    mut tell: impl FnMut(&str),
+) -> anyhow::Result<Conducted> {
+    let campaign = origin.campaign()?;
+    let past = journal::past(folder, origin)?;
+    let left = Remaining::of(&campaign, &past, options.network);
+    tell(&left.to_string());
+    if let Some(budget) = options.budget
+        && let Some(refusal) = cost::estimate(&campaign, &left, options.jobs)?.refusal(budget, options.jobs)
+    {
+        bail!(refusal);
+    }
+    let mut journal = Journal::open(folder, origin)?;
+    let complete = simulate(&campaign, &left.cells, options, stop, &mut journal)?
+        && network::run(&campaign, &left.network, stop, |sampled| journal.network(sampled))?;
+    journal.flush()?;
+    let results = results::results(origin, &campaign, journal.past());
+    Ok(Conducted { results, complete })
+}
+
+fn simulate(
+    campaign: &Campaign,
+    cells: &[&CellPlan],
+    options: &Options,
+    stop: &AtomicBool,
+    journal: &mut Journal,
+) -> anyhow::Result<bool> {
+    // Counted in messages, as the cost of a run is.
+    let all = cells.iter().map(|cell| cell.messages() * cell.runs()).sum();
+    let shown = WorkProgress::even(all, options.quiet);
+    let (mut messages, mut runs_done, mut cells_done) = (0, 0, 0);
+    engine::run(campaign, cells, options.jobs, stop, |progress| match progress {
+        engine::Progress::Ran(cell, runs) => {
+            runs_done += runs;
+            messages += runs * cell.messages();
+            let text = || format!("{cells_done}/{} cells  {:.0} runs/s", cells.len(), shown.rate(runs_done));
+            shown.show(messages, text);
+            Ok(())
+        }
+        engine::Progress::Done(cell, counts) => {
+            cells_done += 1;
+            journal.cell(cell.number, counts)
+        }
+    })
+}
+
+/// What came of a campaign.
+#[derive(Clone, Debug)]
+pub struct Conducted {
+    /// What it found so far.
+    pub results: Results,
+    /// Whether all of it is done.
+    pub complete: bool,
+}
+
+impl Results {
+    /// The worst that happened: a violation, an accused process or a difference between the network and the
+    /// simulator; a run that proves nothing; or neither.
+    #[must_use]
+    pub fn worst(&self) -> Outcome {
+        let any = |count: fn(&super::cell::Cell) -> u64| self.cells().any(|cell| count(cell) > 0);
+        if any(|cell| cell.counts.violation + cell.counts.accused + cell.network_differences) {
+            Outcome::Violation
+        } else if any(|cell| cell.counts.unknown) {
+            Outcome::Unknown
+        } else {
+            Outcome::Valid
+        }
+    }
+}

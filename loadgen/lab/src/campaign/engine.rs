@@ -1,0 +1,177 @@
+//! Runs the cells of a campaign in the simulator, on so many threads.
+//!
+//! Cells are cut into pieces of about equal cost, so that one large cell keeps all cores busy as well as many small
+//! ones do, and so that an interrupt is heard soon. What a piece counts depends on nothing but its seeds, and counts
+//! add up the same in whatever order they come: so do the results.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, SyncSender};
+use std::thread;
+
+use super::cell::Counts;
+use super::plan::{Campaign, CellPlan};
+use crate::batch::{Runs, Tally};
+use stickycas_harness::scenario::{FileError, Template};
+
+/// Messages of a piece, if its cell has as many: a small part of a second.
+const PIECE: u64 = 200_000;
+
+/// Some runs of a cell.
+#[derive(Debug)]
+struct Piece<'a> {
+    cell: &'a CellPlan,
+    template: &'a Template,
+    seeds: Range<u64>,
+}
+
+/// What the engine tells while it runs.
+#[derive(Debug)]
+pub enum Progress<'a> {
+    /// So many runs of this cell are done.
+    Ran(&'a CellPlan, u64),
+    /// This cell is done, and this is what was counted.
+    Done(&'a CellPlan, Counts),
+}
+
+/// Runs these cells of a campaign on so many threads, and tells how far it is. False if it was told to stop before
+/// all were done. What `tell` refuses ends it as well.
+///
+/// # Errors
+/// If a cell is no scenario, or what `tell` returns.
+pub fn run(
+    campaign: &Campaign,
+    cells: &[&CellPlan],
+    jobs: NonZeroUsize,
+    stop: &AtomicBool,
+    mut tell: impl FnMut(Progress<'_>) -> anyhow::Result<()>,
+) -> anyhow::Result<bool> {
+    let templates = cells.iter().map(|cell| campaign.template(cell)).collect::<Result<Vec<_>, _>>()?;
+    let pieces: Vec<Piece<'_>> =
+        cells.iter().zip(&templates).flat_map(|(cell, template)| pieces(cell, template)).collect();
+    let mut pending = Pending::of(&pieces);
+    let next = AtomicUsize::new(0);
+    // No queue: who works is never far ahead of what is written down.
+    let (send, receive) = mpsc::sync_channel(jobs.get());
+    let (pieces, next) = (&pieces, &next);
+    thread::scope(|scope| {
+        for _ in 0..jobs.get().min(pieces.len()) {
+            let send = send.clone();
+            scope.spawn(move || work(pieces, next, stop, &send));
+        }
+        drop(send);
+        receive.into_iter().try_for_each(|(piece, counted): Counted| {
+            let (Piece { cell, .. }, tally) = (&pieces[piece], counted?);
+            tell(Progress::Ran(cell, tally.runs))?;
+            match pending.add(cell, &tally) {
+                Some(whole) => tell(Progress::Done(cell, Counts::from(&whole))),
+                None => Ok(()),
+            }
+        })
+    })?;
+    Ok(pending.is_empty())
+}
+
+/// What was counted of a piece, with its index.
+type Counted = (usize, Result<Tally, FileError>);
+
+/// Takes one piece after the other until there is none left, or it is told to stop, or nobody listens any more.
+fn work(pieces: &[Piece<'_>], next: &AtomicUsize, stop: &AtomicBool, send: &SyncSender<Counted>) {
+    loop {
+        let index = next.fetch_add(1, Ordering::Relaxed);
+        let Some(Piece { template, seeds, .. }) = pieces.get(index) else { return };
+        let Some(counted) = count(template, seeds.clone(), stop).transpose() else { return };
+        if send.send((index, counted)).is_err() {
+            return;
+        }
+    }
+}
+
+/// Runs a scenario once with each of these seeds. `None` if it was told to stop before the last.
+///
+/// # Errors
+/// If the scenario cannot be had with one of the seeds.
+pub(super) fn count(
+    template: &Template,
+    seeds: Range<u64>,
+    stop: &AtomicBool,
+) -> Result<Option<Tally>, FileError> {
+    let (mut runs, mut tally) = (Runs::of(template), Tally::default());
+    for seed in seeds {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        tally.add(seed, &runs.summary(seed)?);
+    }
+    Ok(Some(tally))
+}
+
+/// A cell, cut up.
+fn pieces<'a>(cell: &'a CellPlan, template: &'a Template) -> impl Iterator<Item = Piece<'a>> {
+    let runs = (PIECE / cell.messages()).max(1);
+    let Range { start, end } = cell.seeds;
+    let step = usize::try_from(runs).unwrap_or(usize::MAX);
+    (start..end).step_by(step).map(move |first| Piece {
+        cell,
+        template,
+        seeds: first..(first + runs).min(end),
+    })
+}
+
+/// Cells of which some pieces are still to come: how many, and what has been counted so far.
+struct Pending(BTreeMap<u64, (u64, Tally)>);
+
+impl Pending {
+    fn of(pieces: &[Piece<'_>]) -> Self {
+        let mut pending = BTreeMap::<u64, (u64, Tally)>::new();
+        for piece in pieces {
+            pending.entry(piece.cell.number).or_default().0 += 1;
+        }
+        Self(pending)
+    }
+
+    /// Adds what was counted of one more piece; the whole, if it was the last.
+    fn add(&mut self, cell: &CellPlan, tally: &Tally) -> Option<Tally> {
+        let (left, whole) = self.0.get_mut(&cell.number)?;
+        *whole = std::mem::take(whole).and(tally);
+        *left -= 1;
+        if *left > 0 {
+            return None;
+        }
+        self.0.remove(&cell.number).map(|(_, whole)| whole)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<&Tally> for Counts {
+    fn from(tally: &Tally) -> Self {
+        let (verdicts, properties) = (&tally.verdicts, &tally.properties);
+        let phases = tally.last_decision_phase;
+        Self {
+            runs: tally.runs,
+            valid: verdicts.valid.runs,
+            outside: verdicts.outside.runs,
+            unknown: verdicts.unknown.runs,
+            violation: verdicts.violation.runs,
+            agreement_broken: properties.agreement.broken.runs,
+            termination_broken: properties.termination.broken.runs,
+            weak_broken: properties.weak_validity.broken.runs,
+            common_broken: properties.common_validity.broken.runs,
+            strong_broken: properties.strong_validity.broken.runs,
+            common_promised: properties.common_validity.promised,
+            strong_promised: properties.strong_validity.promised,
+            first_phase: phases.map(|phases| phases.least),
+            last_phase: phases.map(|phases| phases.most),
+            culprits: tally.culprits,
+            named: tally.named,
+            blamed: tally.blamed,
+            accused: tally.accused_correct,
+            example: properties.strong_validity.broken.first_seed,
+        }
+    }
+}

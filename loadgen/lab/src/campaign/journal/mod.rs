@@ -1,0 +1,187 @@
+//! The journal of a campaign: what has been done, one JSON record a line, in `journal.ndjson`.
+//!
+//! A line is written as soon as a cell is done, so that no kill loses it; every second the lines are flushed to the
+//! disk, so that a loss of power loses no more. The first line holds the campaign itself: a folder can be taken up
+//! again, and reported on, without the file that it began with. A last line that a kill cut off is dropped.
+
+mod record;
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use self::record::{Done, Line};
+pub use self::record::{Origin, Past, Sampled, Session};
+use super::cell::Counts;
+use stickycas_harness::atomic_files::is_taken;
+
+/// The name of the journal in the folder of a campaign.
+pub const JOURNAL: &str = "journal.ndjson";
+/// How often lines are flushed to the disk.
+const FLUSH_EVERY: Duration = Duration::from_secs(1);
+
+/// An open journal. Whoever holds it is the only one that writes.
+#[derive(Debug)]
+pub struct Journal {
+    file: File,
+    path: PathBuf,
+    flushed: Instant,
+    past: Past,
+}
+
+impl Journal {
+    /// Opens the journal of this folder: a new one, or the one of the same campaign, to go on with it.
+    ///
+    /// # Errors
+    /// If the folder holds anything else, is in use, or cannot be written.
+    pub fn open(folder: &Path, origin: &Origin) -> anyhow::Result<Self> {
+        past(folder, origin)?;
+        let path = folder.join(JOURNAL);
+        fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        let open = OpenOptions::new().read(true).append(true).create(true).open(&path);
+        let file = open.with_context(|| format!("cannot open {}", path.display()))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                bail!("{} is in use: another campaign runs there", folder.display())
+            }
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+            }
+        }
+        // Once more, now that nobody else writes.
+        let Read { origin: before, past, whole } = compatible(folder, origin)?;
+        file.set_len(whole).with_context(|| format!("cannot write {}", path.display()))?;
+        let mut journal = Self { file, path, flushed: Instant::now(), past };
+        if before.is_none() {
+            journal.write(Line::Campaign(origin.clone()))?;
+        }
+        journal.write(Line::Session(Session::now()))?;
+        Ok(journal)
+    }
+
+    /// What has been done.
+    #[must_use]
+    pub fn past(&self) -> &Past {
+        &self.past
+    }
+
+    /// Writes down that a cell is done.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn cell(&mut self, number: u64, counts: Counts) -> anyhow::Result<()> {
+        self.write(Line::Cell(Done::now(number, counts)))
+    }
+
+    /// Writes down what came of a run over the network.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn network(&mut self, sampled: Sampled) -> anyhow::Result<()> {
+        self.write(Line::Network(sampled))
+    }
+
+    fn write(&mut self, line: Line) -> anyhow::Result<()> {
+        let mut text = serde_json::to_string(&line).expect("our records have text keys and no failing parts");
+        text.push('\n');
+        let written = self.file.write_all(text.as_bytes()).and_then(|()| {
+            if self.flushed.elapsed() < FLUSH_EVERY {
+                return Ok(());
+            }
+            self.flushed = Instant::now();
+            self.file.sync_data()
+        });
+        written.with_context(|| format!("cannot write {}", self.path.display()))?;
+        self.past.take(line);
+        Ok(())
+    }
+
+    /// Flushes everything to the disk.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn flush(&mut self) -> anyhow::Result<()> {
+        self.file.sync_all().with_context(|| format!("cannot write {}", self.path.display()))
+    }
+}
+
+/// What has been done of this campaign in this folder, which may not exist. Nothing is written.
+///
+/// # Errors
+/// If the folder holds anything else.
+pub fn past(folder: &Path, origin: &Origin) -> anyhow::Result<Past> {
+    if folder.join(JOURNAL).is_file() {
+        return compatible(folder, origin).map(|read| read.past);
+    }
+    if is_taken(folder) {
+        bail!("{} exists already and holds no campaign: give another --out", folder.display());
+    }
+    Ok(Past::default())
+}
+
+/// Reads a journal that must be of this campaign, if it says of which.
+fn compatible(folder: &Path, origin: &Origin) -> anyhow::Result<Read> {
+    let read = read_lines(&folder.join(JOURNAL))?;
+    let Some(before) = &read.origin else { return Ok(read) };
+    let folder = folder.display();
+    if before.program != origin.program {
+        let (theirs, ours) = (&before.program, &origin.program);
+        bail!(
+            "{folder} was begun by version {theirs} of this program, and this is {ours}: give another --out"
+        );
+    }
+    if before.campaign().ok() != Some(origin.campaign()?) {
+        let Origin { file, seed, .. } = before;
+        bail!("{folder} holds another campaign ({file} with seed {seed}): give another --out");
+    }
+    Ok(read)
+}
+
+/// Reads the journal of a folder without writing to it.
+///
+/// # Errors
+/// If there is none, or it is broken, with the line.
+pub fn read(folder: &Path) -> anyhow::Result<(Origin, Past)> {
+    let path = folder.join(JOURNAL);
+    if !path.is_file() {
+        bail!("{} holds no campaign: there is no {JOURNAL} in it", folder.display());
+    }
+    let Read { origin, past, .. } = read_lines(&path)?;
+    let origin = origin.with_context(|| format!("{}: its first line is cut off", path.display()))?;
+    Ok((origin, past))
+}
+
+/// What stands in a journal.
+struct Read {
+    /// `None` if not even the first line is whole.
+    origin: Option<Origin>,
+    past: Past,
+    /// Bytes up to the end of the last whole line.
+    whole: u64,
+}
+
+fn read_lines(path: &Path) -> anyhow::Result<Read> {
+    let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
+    let (mut origin, mut past) = (None, Past::default());
+    for (index, line) in text[..whole].split_inclusive(|&byte| byte == b'\n').enumerate() {
+        let broken = || {
+            format!(
+                "{}:{}: this is no line of a journal: restore it, or give another --out",
+                path.display(),
+                index + 1
+            )
+        };
+        let line: Line = serde_json::from_slice(line).with_context(broken)?;
+        match (index, line) {
+            (0, Line::Campaign(first)) => origin = Some(first),
+            (0, _) | (_, Line::Campaign(_)) => bail!(broken()),
+            (_, line) => past.take(line),
+        }
+    }
+    Ok(Read { origin, past, whole: whole as u64 })
+}

@@ -1,0 +1,169 @@
+//! What stands in a journal, line by line, and what follows from all of it.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::campaign::cell::Counts;
+use crate::campaign::plan::Campaign;
+
+/// The version of its records.
+const VERSION: u32 = 1;
+
+/// A line of the journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Line {
+    Campaign(Origin),
+    Session(Session),
+    Cell(Done),
+    Network(Sampled),
+}
+
+/// From what a campaign was started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// [`VERSION`].
+    version: u32,
+    /// Version of the program: another one may count differently.
+    pub(super) program: String,
+    /// The file, as it was named.
+    pub file: String,
+    /// What stood in it.
+    pub text: String,
+    /// The seed.
+    #[serde(with = "stickycas_model::seed_text")]
+    pub seed: u64,
+    /// The sweeps to which it was limited; none: all of them.
+    pub only: Vec<String>,
+}
+
+impl Origin {
+    /// For a campaign read from this file, with this seed and limited to these sweeps.
+    #[must_use]
+    pub fn new(file: String, text: String, seed: u64, only: Vec<String>) -> Self {
+        Self { version: VERSION, program: env!("CARGO_PKG_VERSION").to_owned(), file, text, seed, only }
+    }
+
+    /// The campaign.
+    ///
+    /// # Errors
+    /// If the text is none, or has no such sweeps.
+    pub fn campaign(&self) -> anyhow::Result<Campaign> {
+        let (campaign, _) = Campaign::parse(&self.file, &self.text, Some(self.seed))?;
+        campaign.only(&self.only).map_err(anyhow::Error::msg)
+    }
+}
+
+/// A time at which the campaign was started or taken up again, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    /// When, in milliseconds since 1970 (UTC).
+    pub at: u64,
+    /// The commit that the program was built from, if the build was told.
+    pub commit: Option<String>,
+    /// Whether it was built with debug assertions.
+    pub debug_assertions: bool,
+    /// Operating system.
+    pub os: String,
+    /// Processor architecture.
+    pub architecture: String,
+    /// Processors that it may use.
+    pub cpus: u64,
+}
+
+impl Session {
+    pub(super) fn now() -> Self {
+        Self {
+            at: now(),
+            commit: stickycas_harness::environment::commit().map(str::to_owned),
+            debug_assertions: cfg!(debug_assertions),
+            os: std::env::consts::OS.to_owned(),
+            architecture: std::env::consts::ARCH.to_owned(),
+            cpus: std::thread::available_parallelism().map_or(1, |cpus| usize::from(cpus) as u64),
+        }
+    }
+}
+
+/// A cell that is done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Done {
+    at: u64,
+    number: u64,
+    #[serde(flatten)]
+    counts: Counts,
+}
+
+/// A run that was made over the network as well.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sampled {
+    /// When it ended, in milliseconds since 1970 (UTC).
+    pub at: u64,
+    /// Its cell.
+    pub cell: u64,
+    /// Its seed.
+    #[serde(with = "stickycas_model::seed_text")]
+    pub seed: u64,
+    /// In what it differs from its replay or from the simulation; `None`: in nothing.
+    pub difference: Option<String>,
+}
+
+impl Done {
+    pub(super) fn now(number: u64, counts: Counts) -> Self {
+        Self { at: now(), number, counts }
+    }
+}
+
+impl Sampled {
+    /// A run that ended now.
+    #[must_use]
+    pub fn now(cell: u64, seed: u64, difference: Option<String>) -> Self {
+        Self { at: now(), cell, seed, difference }
+    }
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What a journal holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Past {
+    /// The sessions, in order; the first one started the campaign.
+    pub sessions: Vec<Session>,
+    /// What was counted of each cell that is done.
+    pub cells: BTreeMap<u64, Counts>,
+    /// What came of the runs over the network, by their seeds.
+    pub network: BTreeMap<u64, Sampled>,
+    /// When something was done last, in milliseconds since 1970 (UTC).
+    pub last: u64,
+    /// Milliseconds from the start of each session to the last thing that was done in it.
+    pub busy: u64,
+}
+
+impl Past {
+    pub(super) fn take(&mut self, line: Line) {
+        let at = match line {
+            Line::Campaign(_) => return,
+            Line::Session(session) => {
+                let at = session.at;
+                self.sessions.push(session);
+                self.last = self.last.max(at);
+                return;
+            }
+            Line::Cell(done) => {
+                self.cells.insert(done.number, done.counts);
+                done.at
+            }
+            Line::Network(sampled) => {
+                let at = sampled.at;
+                self.network.insert(sampled.seed, sampled);
+                at
+            }
+        };
+        self.busy += at.saturating_sub(self.last);
+        self.last = self.last.max(at);
+    }
+}

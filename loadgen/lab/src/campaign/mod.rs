@@ -1,0 +1,33 @@
+//! Campaigns: many runs over the axes of a scenario, counted.
+//!
+//! A campaign file names sweeps; a sweep names the values of its axes; each combination of them is a cell, and a cell
+//! is a scenario that is run with many seeds. It goes
+//!
+//! 1. [`Campaign::load`]: every cell with its seeds, or what is wrong with the file, and where;
+//! 2. [`cost`]: what it takes, measured; what does not fit its budget is refused before it begins;
+//! 3. [`engine`]: all cells in the simulator, on all cores; what is done stands in the [`journal`] at once, so an
+//!    interrupted campaign goes on where it was;
+//! 4. [`network`]: a sample of its runs over the network, compared with their replay and their simulation;
+//! 5. [`results`] and their [`report`]: the counts as JSON, as CSV, and as a page.
+//!
+//! The results follow from the file and the seed alone, byte by byte, apart from where and when they were made.
+
+mod axis;
+pub mod cell;
+mod check;
+pub mod conduct;
+pub mod cost;
+pub mod engine;
+mod file;
+pub mod journal;
+pub mod network;
+mod plan;
+mod points;
+mod read;
+pub mod remaining;
+pub mod report;
+pub mod results;
+
+pub use self::conduct::{Conducted, Options, conduct};
+pub use self::journal::Origin;
+pub use self::plan::{Campaign, CellPlan, SweepPlan, Wishes};

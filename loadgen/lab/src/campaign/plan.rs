@@ -1,0 +1,172 @@
+//! A campaign as it will be run: every cell with its point, its runs and their seeds.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use serde::Serialize;
+use stickycas_model::params::ParamsSpec;
+
+use super::cell::{ArbiterKind, Figure, Point};
+use stickycas_harness::fault_plan::Placement;
+use stickycas_harness::files::instance::WrittenInstance;
+use stickycas_harness::scenario::{FileError, Template};
+
+/// A campaign that can be run. Equal campaigns make the same runs and give the same results.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Campaign {
+    /// Its name: letters, digits, `-` and `_`, at most 64.
+    pub name: String,
+    /// What it shows, in one line; may be empty.
+    pub about: String,
+    /// The seed of the first run of cell 1.
+    pub seed: u64,
+    /// The sweeps, in the order of the file.
+    pub sweeps: Vec<SweepPlan>,
+    /// The parameters that are no axis; the others have no meaning here.
+    pub(super) instance: ParamsSpec,
+}
+
+/// What a campaign file asks for besides its runs. The command line may say otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// How long it may take.
+    pub budget: Option<Duration>,
+    /// How many of its runs are made over the network as well.
+    pub network: u64,
+}
+
+/// One sweep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SweepPlan {
+    /// Its name, unique in the campaign.
+    pub name: String,
+    /// What it shows, in one line; may be empty.
+    pub about: String,
+    /// How the report draws it.
+    pub figure: Option<Figure>,
+    /// Runs of each cell.
+    pub runs: u64,
+    /// Points that cannot be.
+    pub impossible: u64,
+    /// Points that are another one of this sweep.
+    pub repeated: u64,
+    /// Its cells, in order.
+    pub cells: Vec<CellPlan>,
+}
+
+/// One cell: the runs of one point.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellPlan {
+    /// Its number in the campaign file, from 1, whichever sweeps are run.
+    pub number: u64,
+    /// Where it lies.
+    pub point: Point,
+    /// The seeds of its runs. No two cells share one.
+    pub seeds: Range<u64>,
+}
+
+impl Campaign {
+    /// The same campaign with these sweeps alone, in which every cell keeps its number and its seeds.
+    ///
+    /// # Errors
+    /// The first name that no sweep has.
+    pub fn only(mut self, names: &[String]) -> Result<Self, String> {
+        if let Some(unknown) = names.iter().find(|name| self.sweeps.iter().all(|sweep| sweep.name != **name))
+        {
+            let known: Vec<&str> = self.sweeps.iter().map(|sweep| sweep.name.as_str()).collect();
+            return Err(format!("there is no sweep {unknown:?}: give one of {}", known.join(", ")));
+        }
+        if !names.is_empty() {
+            self.sweeps.retain(|sweep| names.contains(&sweep.name));
+        }
+        Ok(self)
+    }
+
+    /// All cells, in order.
+    pub fn cells(&self) -> impl Iterator<Item = &CellPlan> {
+        self.sweeps.iter().flat_map(|sweep| &sweep.cells)
+    }
+
+    /// All runs.
+    #[must_use]
+    pub fn runs(&self) -> u64 {
+        self.cells().map(CellPlan::runs).sum()
+    }
+
+    /// A cell as a scenario to be run with many seeds.
+    ///
+    /// # Errors
+    /// If it is none, which checking the campaign should have shown.
+    pub fn template(&self, cell: &CellPlan) -> Result<Template, FileError> {
+        Template::parse(&format!("cell {}", cell.number), &self.scenario(cell), Some(cell.seeds.start))
+    }
+
+    /// A cell as the text of a scenario file: with the seed of one of its runs it is that run, in the simulator and
+    /// over the network.
+    #[must_use]
+    pub fn scenario(&self, cell: &CellPlan) -> String {
+        let CellPlan { number, point, seeds } = cell;
+        let spec = ParamsSpec {
+            processes: point.n,
+            warp_size: point.p,
+            read_size: point.r,
+            order: point.order,
+            append_window: point.window,
+            ..self.instance.clone()
+        };
+        let arbiter = match point.arbiter {
+            ArbiterKind::FirstCome => "first_come",
+            ArbiterKind::Uniform => "uniform",
+            ArbiterKind::ByzantineFirst => "byzantine_first",
+        };
+        let group = Faults { count: point.f, placement: point.placement, strategy: &point.strategy };
+        let file = File {
+            name: format!("cell-{number}"),
+            about: format!("cell {number} of campaign {}", self.name),
+            instance: WrittenInstance::of(&spec, arbiter),
+            proposals: Proposals { distinct: point.distinct },
+            faults: if point.f == 0 { Vec::new() } else { vec![group] },
+        };
+        let text = toml::to_string(&file).expect("a checked campaign has nothing that TOML cannot hold");
+        let last = seeds.end.saturating_sub(1);
+        format!(
+            "# Cell {number} of campaign {}: its runs have the seeds {} to {last}.\n\n{text}",
+            self.name, seeds.start
+        )
+    }
+}
+
+impl CellPlan {
+    /// How many runs it has.
+    #[must_use]
+    pub fn runs(&self) -> u64 {
+        self.seeds.end - self.seeds.start
+    }
+
+    /// Messages of one run, which is what its cost grows with: each process joins, has 1 + c accesses, and decides.
+    #[must_use]
+    pub fn messages(&self) -> u64 {
+        u64::from(self.point.n) * (3 + u64::from(self.point.reads()))
+    }
+}
+
+#[derive(Serialize)]
+struct File<'a> {
+    name: String,
+    about: String,
+    instance: WrittenInstance<&'static str>,
+    proposals: Proposals,
+    faults: Vec<Faults<'a>>,
+}
+
+#[derive(Serialize)]
+struct Proposals {
+    distinct: u32,
+}
+
+#[derive(Serialize)]
+struct Faults<'a> {
+    count: u32,
+    placement: Placement,
+    strategy: &'a str,
+}

@@ -1,0 +1,171 @@
+//! Who is blamed: of the culprits whose strategy commits an offence of SPEC B2's closed list, how many are named
+//! (recall); of those named, how many are Byzantine (precision).
+
+use std::collections::BTreeMap;
+
+use maud::{Markup, html};
+
+use super::facets::in_common;
+use crate::campaign::cell::{Cell, NO_STRATEGY, Sweep};
+use stickycas_harness::report::html::chart::{Drawing, Series, bar, px};
+use stickycas_harness::report::html::figure::{Figure, Panel, Table};
+use stickycas_harness::report::html::words::{counted, grouped, percent};
+
+const WIDTH: f64 = 380.0;
+const TOP: f64 = 26.0;
+const ROW: f64 = 34.0;
+
+/// What was counted of one strategy, over its cells.
+#[derive(Default)]
+struct Blame {
+    runs: u64,
+    culprits: u64,
+    named: u64,
+    blamed: u64,
+    accused: u64,
+}
+
+impl Blame {
+    fn add(&mut self, cell: &Cell) {
+        self.runs += cell.counts.runs;
+        self.culprits += cell.counts.culprits;
+        self.named += cell.counts.named;
+        self.blamed += cell.counts.blamed;
+        self.accused += cell.counts.accused;
+    }
+}
+
+pub(super) fn figures(sweep: &Sweep, id: &str) -> Vec<Figure> {
+    let mut strategies: BTreeMap<&str, Blame> = BTreeMap::new();
+    for cell in &sweep.cells {
+        strategies.entry(&cell.point.strategy).or_default().add(cell);
+    }
+    let recall = Measure {
+        title: "Recall",
+        unit: "culprits that are named (%)",
+        none: "commits no offence that anyone could prove",
+        of: |blame| (blame.named, blame.culprits),
+        series: Series(0),
+    };
+    let precision = Measure {
+        title: "Precision",
+        unit: "processes named that are Byzantine (%)",
+        none: "nobody is named",
+        of: |blame| (blame.blamed.saturating_sub(blame.accused), blame.blamed),
+        series: Series(2),
+    };
+    let panel = |measure: Measure| Panel {
+        label: measure.title.to_owned(),
+        drawing: measure.drawing(&format!("{id}-{}", measure.title.to_lowercase()), &strategies),
+    };
+    vec![Figure {
+        id: id.to_owned(),
+        title: html! { "Blame: who is named, and rightly so" },
+        caption: caption(sweep, &strategies),
+        legend: Vec::new(),
+        panels: if strategies.is_empty() { Vec::new() } else { vec![panel(recall), panel(precision)] },
+        command: Some(sweep.command.clone()),
+        table: table(&strategies),
+    }]
+}
+
+/// One of the two.
+struct Measure {
+    title: &'static str,
+    unit: &'static str,
+    /// What it means that the share is of nothing.
+    none: &'static str,
+    of: fn(&Blame) -> (u64, u64),
+    series: Series,
+}
+
+impl Measure {
+    /// A bar for each strategy, its name above it.
+    fn drawing(&self, id: &str, strategies: &BTreeMap<&str, Blame>) -> Markup {
+        let length = 220.0;
+        let bottom = TOP + ROW * strategies.len() as f64;
+        let content = html! {
+            g class="axis" { text class="title" x="2" y="12" { (self.unit) } }
+            @for (row, (strategy, blame)) in strategies.iter().enumerate() {
+                @let top = TOP + ROW * row as f64;
+                @let (part, whole) = (self.of)(blame);
+                g {
+                    title { (strategy) ": " (part) " of " (whole) }
+                    text class="code" x="2" y=(px(top + 8.0)) { (short(strategy)) }
+                    @match percent(part, whole) {
+                        Some(percent) => {
+                            (bar((2.0, top + 14.0), length, part as f64 / whole as f64, self.series))
+                            text x=(px(length + 10.0)) y=(px(top + 23.0)) {
+                                (percent) " %, " (grouped(part)) " of " (grouped(whole))
+                            }
+                        }
+                        None => { text class="faint" x="2" y=(px(top + 23.0)) { (self.none) } }
+                    }
+                }
+            }
+        };
+        let description =
+            format!("A bar for each strategy: {}. The numbers are in the table below.", self.unit);
+        Drawing { id, title: self.title, description: &description, width: WIDTH, height: bottom + 6.0 }
+            .svg(&content)
+    }
+}
+
+/// As much of a strategy as fits.
+fn short(strategy: &str) -> String {
+    const MOST: usize = 54;
+    match strategy.char_indices().nth(MOST) {
+        None => strategy.to_owned(),
+        Some((end, _)) => format!("{}\u{2026}", &strategy[..end]),
+    }
+}
+
+fn caption(sweep: &Sweep, strategies: &BTreeMap<&str, Blame>) -> Markup {
+    let mut all = Blame::default();
+    sweep.cells.iter().for_each(|cell| all.add(cell));
+    let with = strategies.iter().filter(|(strategy, _)| **strategy != NO_STRATEGY).count();
+    let cells: Vec<&Cell> = sweep.cells.iter().collect();
+    html! {
+        p {
+            "An offence is something that the server can prove from what it saw: a late or repeated append, a "
+            "malformed value, a false report. To append a wrong value, or to say nothing, is "
+            "none. " i { "Recall" } ": of the "
+            "Byzantine processes whose strategy commits an offence, how many are named. " i { "Precision" } ": of all "
+            "that are named, how many are Byzantine. In all cells: " (in_common(&cells).join(", ")) "."
+        }
+        p {
+            (with) " strategies, " (counted(all.runs, "run")) ": "
+            (grouped(all.named)) " of " (counted(all.culprits, "culprit")) " named; "
+            strong { (grouped(all.accused)) " correct processes accused" } "."
+        }
+    }
+}
+
+fn table(strategies: &BTreeMap<&str, Blame>) -> Table {
+    let row = |(strategy, blame): (&&str, &Blame)| {
+        let share = |part, whole| percent(part, whole).unwrap_or_else(|| "none".to_owned());
+        vec![
+            (*strategy).to_owned(),
+            blame.runs.to_string(),
+            blame.culprits.to_string(),
+            blame.named.to_string(),
+            share(blame.named, blame.culprits),
+            blame.blamed.to_string(),
+            blame.accused.to_string(),
+            share(blame.blamed.saturating_sub(blame.accused), blame.blamed),
+        ]
+    };
+    Table {
+        head: vec![
+            "strategy",
+            "runs",
+            "culprits",
+            "culprits named",
+            "recall, %",
+            "processes named",
+            "correct ones among them",
+            "precision, %",
+        ],
+        rows: strategies.iter().map(row).collect(),
+    }
+}

@@ -1,0 +1,273 @@
+//! The page: what was run, what came of it, then the figures, sweep by sweep.
+
+use maud::{Markup, html};
+
+use super::{blame, chance, listing, phases, resilience};
+use crate::campaign::cell::{self, Counts, Results, Sweep};
+use stickycas_harness::report::html::document::Document;
+use stickycas_harness::report::html::figure::{Figure, again};
+use stickycas_harness::report::html::words::{counted, grouped, moment, percent, spent};
+
+pub(super) fn page(results: &Results) -> Markup {
+    let totals = Totals::of(results);
+    let mut number = 0;
+    let sections: Vec<Section<'_>> =
+        (1..).zip(&results.sweeps).map(|(place, sweep)| Section::of(sweep, place, &mut number)).collect();
+    Document {
+        kind: "campaign",
+        name: &results.name,
+        header: html! {
+            @if !results.about.is_empty() { p class="about" { (results.about) } }
+            (summary(results, &totals))
+            (again(&results.command))
+            (made(results))
+        },
+        main: html! {
+            (what_held(results, &totals))
+            (contents(&sections))
+            @for section in &sections { (section.markup()) }
+            (words_used())
+        },
+        footer: html! {
+            "Algorithm and theorem: Georgiou, Piduguralla, Peri, \u{201c}Byzantine-Tolerant Consensus in "
+            "GPU-Inspired Shared Memory\u{201d}. The same data are in results.json and results.csv beside this file."
+        },
+    }
+    .markup()
+}
+
+/// Sums over all cells.
+#[derive(Default)]
+struct Totals {
+    cells: u64,
+    planned: u64,
+    network_runs: u64,
+    network_differences: u64,
+    counts: Counts,
+    /// Runs of cells in which the property was promised, and how many of them broke it.
+    strong: (u64, u64),
+    common: (u64, u64),
+}
+
+impl Totals {
+    fn of(results: &Results) -> Self {
+        let mut totals =
+            Self { planned: results.sweeps.iter().map(|sweep| sweep.planned).sum(), ..Self::default() };
+        for cell in results.cells() {
+            totals.add(cell);
+        }
+        totals
+    }
+
+    fn add(&mut self, cell: &cell::Cell) {
+        let (sum, counts) = (&mut self.counts, &cell.counts);
+        self.cells += 1;
+        self.network_runs += cell.network_runs;
+        self.network_differences += cell.network_differences;
+        sum.runs += counts.runs;
+        sum.valid += counts.valid;
+        sum.outside += counts.outside;
+        sum.unknown += counts.unknown;
+        sum.violation += counts.violation;
+        sum.agreement_broken += counts.agreement_broken;
+        sum.termination_broken += counts.termination_broken;
+        sum.weak_broken += counts.weak_broken;
+        sum.common_broken += counts.common_broken;
+        sum.strong_broken += counts.strong_broken;
+        // A cell in which some runs had a late process has promises for some of its runs only. It is not told
+        // which of them broke: whether one should not have is what `violation` says.
+        if counts.strong_promised == counts.runs {
+            self.strong = (self.strong.0 + counts.runs, self.strong.1 + counts.strong_broken);
+        }
+        if counts.common_promised == counts.runs {
+            self.common = (self.common.0 + counts.runs, self.common.1 + counts.common_broken);
+        }
+    }
+}
+
+/// The verdict, in numbers that can be read from afar.
+fn summary(results: &Results, totals: &Totals) -> Markup {
+    let counts = &totals.counts;
+    let (class, says) = match (counts.violation, counts.runs) {
+        (0, 0) => ("verdict none", "nothing has been run yet"),
+        (0, _) => ("verdict good", "violations: no promise was broken"),
+        _ => ("verdict bad", "violations: a promise was broken, which is a bug of ours"),
+    };
+    let bad = results.cells().filter(|cell| cell.counts.violation > 0);
+    html! {
+        div class=(class) {
+            p class="big" { span { (grouped(counts.violation)) } " " (says) }
+            @if counts.violation > 0 {
+                ul {
+                    @for cell in bad.take(10) {
+                        li {
+                            (counted(cell.counts.violation, "run")) " of cell " (cell.number) ": "
+                            code { (cell.command) }
+                        }
+                    }
+                }
+            }
+            @if !results.complete() {
+                p class="unfinished" {
+                    "Unfinished: " (grouped(totals.cells)) " of " (counted(totals.planned, "cell")) " have been run. "
+                    "The same command goes on where it stopped."
+                }
+            }
+        }
+        dl class="totals" {
+            (total("runs", counts.runs))
+            (total("cells", totals.cells))
+            (total("valid", counts.valid))
+            (total("outside a bound", counts.outside))
+            (total("prove nothing", counts.unknown))
+            (total("over the network too", totals.network_runs))
+            @if totals.network_runs > 0 { (total("of these differed", totals.network_differences)) }
+        }
+    }
+}
+
+fn total(name: &str, number: u64) -> Markup {
+    html! { div { dt { (name) } dd { (grouped(number)) } } }
+}
+
+/// Where and when.
+fn made(results: &Results) -> Markup {
+    let made = &results.made;
+    let build = if made.debug_assertions { ", built with debug assertions" } else { "" };
+    html! {
+        dl class="made" {
+            dt { "Seed" } dd { (results.seed) }
+            dt { "Started" } dd { (moment(made.started)) }
+            dt { "Finished" } dd { (moment(made.finished)) ", after " (spent(made.busy_millis)) " of running" }
+            dt { "Machine" } dd { (made.os) " " (made.architecture) ", " (counted(made.cpus, "processor")) }
+            dt { "Version" } dd {
+                (made.version) @if let Some(commit) = &made.commit { ", commit " (commit) } (build)
+            }
+        }
+    }
+}
+
+/// Property by property.
+fn what_held(results: &Results, totals: &Totals) -> Markup {
+    let counts = &totals.counts;
+    let open = results.cells().any(|cell| cell.point.window == stickycas_model::params::AppendWindow::Open);
+    let of_promised = |(runs, broken): (u64, u64)| match percent(broken, runs) {
+        Some(_) => format!("{} of {}", grouped(broken), grouped(runs)),
+        None => "promised in no cell".to_owned(),
+    };
+    // Where such a property breaks that was promised, the run is a violation.
+    let always = if counts.violation == 0 { "0" } else { "see violations" };
+    html! {
+        section {
+            h2 { "What held" }
+            div class="scroll" tabindex="0" {
+                table class="properties" {
+                    thead { tr {
+                        th scope="col" { "property" } th scope="col" { "broke where it was promised" }
+                        th scope="col" { "broke in all" } th scope="col" { "promised when" }
+                    } }
+                    tbody {
+                        tr { th scope="row" { "agreement" } td { (always) } td { (grouped(counts.agreement_broken)) }
+                            td { "always under the window first_access" @if open { "; never under open" } } }
+                        tr {
+                            th scope="row" { "termination" } td { (always) }
+                            td { (grouped(counts.termination_broken)) } td { "some correct process was punctual" }
+                        }
+                        tr {
+                            th scope="row" { "weak validity" } td { (always) }
+                            td { (grouped(counts.weak_broken)) } td { "always" }
+                        }
+                        tr { th scope="row" { "common-value validity" } td { (of_promised(totals.common)) }
+                            td { (grouped(counts.common_broken)) } td { "2 f p < n" } }
+                        tr { th scope="row" { "strong validity" } td { (of_promised(totals.strong)) }
+                            td { (grouped(counts.strong_broken)) } td { "f (|Vc| + 1) p < n" } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn contents(sections: &[Section<'_>]) -> Markup {
+    html! {
+        nav aria-label="Figures" {
+            h2 { "Figures" }
+            ol {
+                @for section in sections {
+                    @for (number, figure) in &section.figures {
+                        li value=(number) {
+                            a href=(format!("#{}", figure.id)) { (figure.title) } " "
+                            span class="facts" { (section.sweep.name) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A sweep with its figures, each with its number.
+struct Section<'a> {
+    sweep: &'a Sweep,
+    figures: Vec<(usize, Figure)>,
+}
+
+impl<'a> Section<'a> {
+    fn of(sweep: &'a Sweep, place: usize, number: &mut usize) -> Self {
+        let id = format!("sweep{place}");
+        let figures = match sweep.figure {
+            Some(cell::Figure::Resilience) => resilience::figures(sweep, &id),
+            Some(cell::Figure::Phases) => phases::figures(sweep, &id),
+            Some(cell::Figure::Chance) => chance::figures(sweep, &id),
+            Some(cell::Figure::Blame) => blame::figures(sweep, &id),
+            None => listing::figures(sweep, &id),
+        };
+        let numbered = figures.into_iter().map(|figure| {
+            *number += 1;
+            (*number, figure)
+        });
+        Self { sweep, figures: numbered.collect() }
+    }
+
+    fn markup(&self) -> Markup {
+        let Sweep { name, about, runs, planned, impossible, repeated, cells, .. } = self.sweep;
+        html! {
+            section {
+                h2 { (name) }
+                @if !about.is_empty() { p class="about" { (about) } }
+                p class="facts" {
+                    @if (cells.len() as u64) < *planned { (grouped(cells.len() as u64)) " of " }
+                    (counted(*planned, "cell")) ", " (counted(*runs, "run")) " each"
+                    @if *impossible > 0 { "; " (counted(*impossible, "point")) " of the axes cannot be" }
+                    @if *repeated > 0 { "; " (counted(*repeated, "point")) " would repeat another" }
+                    "."
+                }
+                @for (number, figure) in &self.figures { (figure.markup(*number)) }
+            }
+        }
+    }
+}
+
+fn words_used() -> Markup {
+    html! {
+        section class="words" {
+            h2 { "Words" }
+            dl {
+                dt { i { "n" } } dd { "processes" }
+                dt { i { "p" } } dd { "processes in a warp; " i { "W" } " = \u{2308}" i { "n/p" } "\u{2309} warps" }
+                dt { i { "r" } }
+                dd { "entries that one read returns; " i { "c" } " = \u{2308}" i { "W/r" } "\u{2309} reads" }
+                dt { i { "f" } } dd { "Byzantine processes, and correct ones that missed their first phase" }
+                dt { "|" i { "V" sub { "c" } } "|" } dd { "different values that correct processes propose" }
+                dt { "phase" } dd { "one step of the scheduler: one warp, at most one new entry" }
+                dt { "arbiter" } dd {
+                    "who wins among the appends of a phase: " code { "first_come" } " whoever arrived first, "
+                    code { "uniform" } " each with the same chance, "
+                    code { "priority" } " Byzantine processes, the paper\u{2019}s worst case"
+                }
+                dt { "outside" } dd { "a property broke in a run that nobody promised it for" }
+                dt { "violation" } dd { "a promised property broke, or a rule of the specification" }
+            }
+        }
+    }
+}

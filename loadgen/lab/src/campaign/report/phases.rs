@@ -1,0 +1,177 @@
+//! The phase of the last decision against the bound W*(1+c), over n, p and r (paper, Theorem 1, Termination; SPEC
+//! D2).
+
+use maud::{Markup, html};
+use stickycas_model::bounds;
+use stickycas_model::params::{Params, ParamsSpec};
+
+use super::facets::{Axis, Facet, facets, in_common};
+use super::resilience::distinct;
+use crate::campaign::cell::{Cell, Point, Sweep};
+use stickycas_harness::report::html::chart::{
+    Drawing, Frame, Scale, Series, Tick, bottom_axis, left_axis, line, point, whisker,
+};
+use stickycas_harness::report::html::figure::{Figure, Panel, Table};
+use stickycas_harness::report::html::words::counted;
+
+/// Axes within a panel.
+const WITHIN: [Axis; 2] = [Axis::N, Axis::P];
+const WIDTH: f64 = 380.0;
+const FRAME: Frame = Frame { left: 50.0, right: 368.0, top: 34.0, bottom: 264.0 };
+
+pub(super) fn figures(sweep: &Sweep, id: &str) -> Vec<Figure> {
+    let cells: Vec<&Cell> = sweep.cells.iter().collect();
+    let facets = facets(&cells, &WITHIN);
+    let sizes = distinct(cells.iter().map(|cell| cell.point.p));
+    let scales = Scales::of(&cells);
+    let drawn = |(number, facet): (usize, &Facet<'_>)| Panel {
+        label: facet.label.clone(),
+        drawing: panel(&format!("{id}-{number}"), facet, &sizes, &scales),
+    };
+    let sample = |(number, p): (usize, &u32)| (Series(number).sample(), html! { i { "p" } " = " (p) });
+    vec![Figure {
+        id: id.to_owned(),
+        title: html! { "Phases until the last correct process decides" },
+        caption: caption(&cells),
+        legend: sizes.iter().enumerate().map(sample).collect(),
+        panels: facets.iter().enumerate().map(drawn).collect(),
+        command: Some(sweep.command.clone()),
+        table: table(&cells),
+    }]
+}
+
+/// The same for all panels, so that they can be compared.
+struct Scales {
+    x: Scale,
+    y: Scale,
+    /// Of n: where it was counted, unless these are too many.
+    ticks: Vec<Tick>,
+}
+
+impl Scales {
+    fn of(cells: &[&Cell]) -> Self {
+        let sizes = || cells.iter().map(|cell| f64::from(cell.point.n));
+        let phases = || {
+            let ends =
+                |cell: &&Cell| [cell.counts.first_phase, cell.counts.last_phase, Some(cell.phase_bound)];
+            cells.iter().flat_map(ends).flatten().map(|phase| phase as f64)
+        };
+        let around = |low: f64, high: f64| (low / 1.25, high * 1.25);
+        let x = Scale::logarithmic(
+            around(sizes().fold(f64::MAX, f64::min), sizes().fold(1.0, f64::max)),
+            (FRAME.left, FRAME.right),
+        );
+        let counted = distinct(cells.iter().map(|cell| cell.point.n));
+        Self {
+            ticks: if counted.len() <= 8 { x.ticks_at(counted) } else { x.whole_ticks(8) },
+            x,
+            y: Scale::logarithmic(
+                around(phases().fold(f64::MAX, f64::min), phases().fold(1.0, f64::max)),
+                (FRAME.bottom, FRAME.top),
+            ),
+        }
+    }
+}
+
+fn panel(id: &str, facet: &Facet<'_>, sizes: &[u32], scales: &Scales) -> Markup {
+    let graphs = sizes.iter().enumerate().map(|(number, p)| {
+        let cells: Vec<&Cell> = facet.cells.iter().copied().filter(|cell| cell.point.p == *p).collect();
+        graph(&cells, Series(number), scales)
+    });
+    let content = html! {
+        (left_axis(FRAME, &scales.y.whole_ticks(8), "last decision (phase)"))
+        (bottom_axis(FRAME, &scales.ticks, "n (processes)"))
+        @for graph in graphs { (graph) }
+    };
+    let title = format!("Phases until the last decision against n, {}", facet.label);
+    let description = "A line for each warp size p: the bound W*(1+c). Points: the latest phase in which a run had its \
+                       last decision; whiskers go down to the earliest. Both axes are logarithmic. The numbers are in \
+                       the table below the figure.";
+    Drawing { id, title: &title, description, width: WIDTH, height: FRAME.bottom + 42.0 }.svg(&content)
+}
+
+fn graph(cells: &[&Cell], series: Series, scales: &Scales) -> Markup {
+    let (least, most) = (cells.iter().map(|c| c.point.n).min(), cells.iter().map(|c| c.point.n).max());
+    let bound: Vec<(f64, f64)> = match (cells.first(), least.zip(most)) {
+        (Some(first), Some((least, most))) => {
+            let bound = |n| Some((scales.x.at(f64::from(n)), scales.y.at(bound_of(&first.point, n)? as f64)));
+            steps(least, most).filter_map(bound).collect()
+        }
+        _ => Vec::new(),
+    };
+    html! {
+        (line(&bound, series))
+        @for cell in cells {
+            @let x = scales.x.at(f64::from(cell.point.n));
+            @if let Some((first, last)) = cell.counts.first_phase.zip(cell.counts.last_phase) {
+                @if first < last { (whisker(x, scales.y.at(first as f64), scales.y.at(last as f64), series)) }
+                (point((x, scales.y.at(last as f64)), series, &words(cell, first, last)))
+            }
+        }
+    }
+}
+
+/// W*(1+c) of an instance with n processes and the p and r of the point.
+fn bound_of(point: &Point, n: u32) -> Option<u64> {
+    let params = Params::try_new(ParamsSpec::new(n, point.p, point.r)).ok()?;
+    Some(bounds::phase_bound(&params, 0).get())
+}
+
+/// Every number between, or if they are very many, some of them.
+fn steps(least: u32, most: u32) -> impl Iterator<Item = u32> {
+    let step = ((most - least) / 500).max(1);
+    (least..most).step_by(step as usize).chain([most])
+}
+
+fn words(cell: &Cell, first: u64, last: u64) -> String {
+    let Point { n, p, r, .. } = &cell.point;
+    format!(
+        "n = {n}, p = {p}, r = {r}: last decision in phases {first} to {last}, bound {}",
+        cell.phase_bound
+    )
+}
+
+fn caption(cells: &[&Cell]) -> Markup {
+    let ended: Vec<(u64, u64)> =
+        cells.iter().filter_map(|cell| Some((cell.counts.last_phase?, cell.phase_bound))).collect();
+    let beyond = ended.iter().filter(|(last, bound)| last > bound).count();
+    let at = ended.iter().filter(|(last, bound)| last == bound).count();
+    html! {
+        p {
+            i { "Lines" } ": the bound " i { "W" } " (1 + " i { "c" } ") with " i { "W" } " = "
+            "\u{2308}" i { "n/p" } "\u{2309} warps and "
+            i { "c" } " = \u{2308}" i { "W/r" } "\u{2309} reads, which is the paper\u{2019}s "
+            "\u{398}(" i { "n" } "\u{b2}/(" i { "p" } "\u{b2}" i { "r" } ")) "
+            "without its constant (Theorem 1, Termination). " i { "Points" } ": the latest phase in which any run had "
+            "its last decision; whiskers lead down to the earliest. Both axes are logarithmic. "
+            "In all cells: " (in_common(cells).join(", ")) "."
+        }
+        p {
+            "Of " (counted(ended.len() as u64, "cell")) ", " strong { (beyond) " went beyond the bound" } " and " (at)
+            " reached it exactly."
+        }
+    }
+}
+
+fn table(cells: &[&Cell]) -> Table {
+    let row = |cell: &&Cell| {
+        let (point, counts) = (&cell.point, &cell.counts);
+        let phase = |phase: Option<u64>| phase.map(|phase| phase.to_string()).unwrap_or_default();
+        vec![
+            cell.number.to_string(),
+            point.n.to_string(),
+            point.p.to_string(),
+            point.r.to_string(),
+            point.f.to_string(),
+            point.strategy.clone(),
+            counts.runs.to_string(),
+            phase(counts.first_phase),
+            phase(counts.last_phase),
+            cell.phase_bound.to_string(),
+        ]
+    };
+    Table {
+        head: vec!["cell", "n", "p", "r", "f", "strategy", "runs", "earliest", "latest", "bound W(1+c)"],
+        rows: cells.iter().map(row).collect(),
+    }
+}

@@ -1,0 +1,81 @@
+//! From what was counted to the results. [`report`](super::report) writes them into files.
+
+use std::collections::BTreeMap;
+
+use super::cell::{Cell, Made, RESULTS_VERSION, Results, Sweep};
+use super::journal::{Origin, Past};
+use super::plan::{Campaign, CellPlan, SweepPlan};
+use stickycas_harness::command_line::word_of;
+
+/// The results of a campaign that began like this, as far as it has come.
+#[must_use]
+pub fn results(origin: &Origin, campaign: &Campaign, past: &Past) -> Results {
+    let file = word_of(&origin.file);
+    let all = format!("stickycas-loadgen campaign {file} --seed {}", origin.seed);
+    let only: String = origin.only.iter().map(|name| format!(" --only {}", word_of(name))).collect();
+    let network = network(past);
+    let cell = |plan: &CellPlan| {
+        let counts = past.cells.get(&plan.number)?.clone();
+        let (number, first_seed, runs) = (plan.number, plan.seeds.start, plan.runs());
+        let (network_runs, network_differences) = network.get(&number).copied().unwrap_or_default();
+        Some(Cell {
+            number,
+            point: plan.point.clone(),
+            first_seed,
+            phase_bound: u64::from(plan.point.warps()) * (1 + u64::from(plan.point.reads())),
+            counts,
+            network_runs,
+            network_differences,
+            command: format!(
+                "{all} --cell {number} > cell-{number}.toml && \
+                 stickycas-loadgen simulate cell-{number}.toml --seed {first_seed} --runs {runs}"
+            ),
+        })
+    };
+    let sweep = |plan: &SweepPlan| Sweep {
+        name: plan.name.clone(),
+        about: plan.about.clone(),
+        figure: plan.figure,
+        command: format!("{all} --only {}", word_of(&plan.name)),
+        runs: plan.runs,
+        planned: plan.cells.len() as u64,
+        impossible: plan.impossible,
+        repeated: plan.repeated,
+        cells: plan.cells.iter().filter_map(cell).collect(),
+    };
+    Results {
+        version: RESULTS_VERSION,
+        name: campaign.name.clone(),
+        about: campaign.about.clone(),
+        command: format!("{all}{only}"),
+        seed: campaign.seed,
+        sweeps: campaign.sweeps.iter().map(sweep).collect(),
+        made: made(past),
+    }
+}
+
+/// Runs over the network and how many of them differ, by cell.
+fn network(past: &Past) -> BTreeMap<u64, (u64, u64)> {
+    let mut cells = BTreeMap::<u64, (u64, u64)>::new();
+    for sampled in past.network.values() {
+        let (runs, differences) = cells.entry(sampled.cell).or_default();
+        *runs += 1;
+        *differences += u64::from(sampled.difference.is_some());
+    }
+    cells
+}
+
+fn made(past: &Past) -> Made {
+    let first = past.sessions.first();
+    Made {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        commit: first.and_then(|session| session.commit.clone()),
+        debug_assertions: first.is_some_and(|session| session.debug_assertions),
+        os: first.map(|session| session.os.clone()).unwrap_or_default(),
+        architecture: first.map(|session| session.architecture.clone()).unwrap_or_default(),
+        cpus: first.map_or(0, |session| session.cpus),
+        started: first.map_or(0, |session| session.at / 1000),
+        finished: past.last / 1000,
+        busy_millis: past.busy,
+    }
+}

@@ -1,0 +1,144 @@
+//! The way to a fault: in words, and as a scenario that `run` repeats over the network.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use anyhow::{Context, bail, ensure};
+use stickycas_model::byzantine::{Collude, LateAppend, Strategy};
+use stickycas_model::explore::{Action, ProcessKind, ScheduleClass, Setup, Transition, Witness};
+use stickycas_model::params::AppendWindow;
+use stickycas_model::types::{AccessNumber, ProcessId, Value};
+
+use stickycas_harness::scenario::Scenario;
+
+/// The phases, each as a sentence.
+pub(super) fn sentences(steps: &[Transition]) -> Vec<String> {
+    (1..).zip(steps).map(|(phase, step)| sentence(phase, step)).collect()
+}
+
+fn sentence(phase: u64, step: &Transition) -> String {
+    let roles = step.kinds.iter().map(|(process, role)| match role {
+        ProcessKind::Byzantine => format!("{process} is Byzantine"),
+        ProcessKind::Correct(value) => format!("{process} proposes {}", text_of(*value)),
+    });
+    let accesses = step.accesses.iter().map(|(process, doing)| match doing {
+        Action::Follow => format!("{process} follows the algorithm"),
+        Action::Append(value) => format!("{process} appends {}", text_of(*value)),
+        Action::Read => format!("{process} reads"),
+    });
+    let said: Vec<String> = roles.chain(accesses).collect();
+    let said = if said.is_empty() { "nobody has anything ready".to_owned() } else { said.join(", ") };
+    format!("phase {phase}, warp {}: {said}", step.warp)
+}
+
+/// The value with this index, as the search names it.
+fn value_of(index: u8) -> Value {
+    Value::new(&[b'a' + index]).expect("it is one byte")
+}
+
+fn text_of(index: u8) -> String {
+    value_of(index).to_string()
+}
+
+/// A disagreement as the text of a scenario file, with the phases in a comment.
+///
+/// # Errors
+/// If no scenario can say it: another order of warps than the ascending one, a correct process that is late, or
+/// conduct of a Byzantine process for which there is no strategy.
+pub(super) fn scenario(setup: &Setup, witness: &Witness) -> anyhow::Result<String> {
+    ensure!(
+        setup.schedule == ScheduleClass::Ascending,
+        "only the ascending order of warps can be written as a scenario"
+    );
+    let mut roles: BTreeMap<ProcessId, ProcessKind> = BTreeMap::new();
+    let mut conduct: BTreeMap<ProcessId, Vec<Action>> = BTreeMap::new();
+    for step in &witness.transitions {
+        roles.extend(step.kinds.iter().copied());
+        for &(process, doing) in &step.accesses {
+            conduct.entry(process).or_default().push(doing);
+        }
+    }
+    let parts = ProcessId::all(setup.processes).map(|process| {
+        let role =
+            roles.get(&process).copied().with_context(|| format!("process {process} plays no part"))?;
+        Ok((process, role))
+    });
+    let parts: Vec<(ProcessId, ProcessKind)> = parts.collect::<anyhow::Result<_>>()?;
+    let text = write(setup, witness, &parts, &conduct)?;
+    Scenario::parse("the witness", &text, Some(1)).context("the witness makes no scenario")?;
+    Ok(text)
+}
+
+fn write(
+    setup: &Setup,
+    witness: &Witness,
+    parts: &[(ProcessId, ProcessKind)],
+    conduct: &BTreeMap<ProcessId, Vec<Action>>,
+) -> anyhow::Result<String> {
+    let (n, p, r) = (setup.processes, setup.warp_size, setup.read_size);
+    let window = match setup.window {
+        AppendWindow::FirstAccess => "first_access",
+        AppendWindow::Open => "open",
+    };
+    let mut text = format!(
+        "# Found by explore, the shortest there is inside the bound: {}.\n#\n",
+        witness.violation.what
+    );
+    for sentence in sentences(&witness.transitions) {
+        writeln!(text, "#   {sentence}")?;
+    }
+    write!(
+        text,
+        "\nname = \"explored-disagreement\"\nabout = \"the shortest way to a disagreement inside the bound\"\n\
+         expect = \"outside\"\n\n[instance]\nprocesses = {n}\nwarp_size = {p}\nread_size = {r}\n\
+         append_window = \"{window}\"\npatience = \"10s\"\n"
+    )?;
+    if p > 1 {
+        let first: Vec<String> = winners(witness).iter().map(ToString::to_string).collect();
+        writeln!(text, "arbiter = {{ priority = [{}] }}", first.join(", "))?;
+    }
+    let proposal = |role: &ProcessKind| match role {
+        ProcessKind::Byzantine => setup.foreign,
+        ProcessKind::Correct(value) => *value,
+    };
+    let proposals: Vec<String> =
+        parts.iter().map(|(_, role)| format!("{:?}", text_of(proposal(role)))).collect();
+    writeln!(text, "\n[proposals]\nvalues = [{}]", proposals.join(", "))?;
+    for (process, _) in parts.iter().filter(|(_, role)| *role == ProcessKind::Byzantine) {
+        let doings = conduct.get(process).map_or(&[][..], Vec::as_slice);
+        let strategy = strategy(*process, doings)?;
+        writeln!(text, "\n[[faults]]\nprocesses = [{process}]\nstrategy = \"{strategy}\"")?;
+    }
+    Ok(text)
+}
+
+/// The strategy that does so: it reads, and appends once.
+fn strategy(process: ProcessId, doings: &[Action]) -> anyhow::Result<Strategy> {
+    let mut appends = (1..).zip(doings).filter_map(|(number, doing)| match doing {
+        Action::Append(value) => Some((number, value_of(*value))),
+        Action::Follow | Action::Read => None,
+    });
+    match (appends.next(), appends.next()) {
+        (Some((1, value)), None) => Ok(Strategy::Collude(Collude { value })),
+        (Some((number, value)), None) => {
+            let access = AccessNumber::new(number).context("accesses count from 1")?;
+            Ok(Strategy::LateAppend(LateAppend { access, value }))
+        }
+        _ => bail!("no strategy does what process {process} does: {doings:?}"),
+    }
+}
+
+/// Who wins phases, in their order. A correct process appends once and nobody else of its warp wins that phase, so
+/// one order of priority says it all.
+fn winners(witness: &Witness) -> Vec<ProcessId> {
+    let mut winners = Vec::new();
+    for step in &witness.transitions {
+        if let Some(&(process, doing)) = step.accesses.first()
+            && doing != Action::Read
+            && !winners.contains(&process)
+        {
+            winners.push(process);
+        }
+    }
+    winners
+}

@@ -1,0 +1,15 @@
+//! Runs of StickyCAS in bulk, nearly all of them in the simulator.
+//!
+//! | where | what |
+//! | --- | --- |
+//! | [`batch`] | many runs of one scenario, which differ by their seeds, counted |
+//! | [`campaign`] | sweeps over the axes of a scenario, cell by cell, and their report |
+//! | [`explore`] | the exhaustive searches of the model on all cores |
+//! | [`need`] | the memory and the disk that runs need, said before they begin |
+
+pub mod batch;
+pub mod campaign;
+pub mod explore;
+pub mod need;
+
+pub use self::batch::{Runs, Tally, tally};

@@ -1,0 +1,84 @@
+//! What is drawn for each instance: its seed, and who proposes what. The same profile draws the same, whoever plays
+//! it and however fast the server is.
+
+use std::sync::Arc;
+
+use stickycas_model::cast::{Cast, Part, Role};
+use stickycas_model::params::Params;
+use stickycas_model::random::SplitMix64;
+use stickycas_model::types::{ProcessId, Seed, Value};
+
+use super::profile::Profile;
+use stickycas_harness::proposals;
+
+/// The instance with this number, from 0, as it is to be played.
+#[derive(Clone, Debug)]
+pub(super) struct Drawn {
+    /// Of the instance, and of what its Byzantine processes draw.
+    pub(super) seed: u64,
+    pub(super) params: Arc<Params>,
+    pub(super) cast: Cast,
+    /// Whether its whole history is to be judged.
+    pub(super) watched: bool,
+}
+
+impl Drawn {
+    /// See the type.
+    pub(super) fn instance(profile: &Profile, number: u64) -> Self {
+        let mut random = SplitMix64::new(profile.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        // No larger than a scenario file can hold.
+        let seed = random.next_u64() >> 1;
+        let chance = (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+        let params = Arc::new(profile.params.with_seed(Seed::new(seed)));
+        let proposals = proposals::draw(profile.distinct, &params, &profile.faults, seed)
+            .expect("it was checked with the profile that there are as many correct processes");
+        let part = |(process, proposal): (ProcessId, Value)| Part {
+            role: profile.faults.role(process).cloned().unwrap_or(Role::Correct),
+            proposal: padded(&proposal, profile.value_bytes as usize),
+        };
+        let parts = ProcessId::all(params.processes()).zip(proposals).map(part).collect();
+        Self { seed, params, cast: Cast::new(parts), watched: chance < profile.load.watch_share }
+    }
+}
+
+/// The value made so long, its order among others kept.
+fn padded(value: &Value, bytes: usize) -> Value {
+    let mut padded = value.as_bytes().to_vec();
+    padded.resize(bytes.max(padded.len()), b'.');
+    Value::new(&padded).expect("it is as long as before or longer")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::profile::Flags;
+    use super::*;
+
+    fn profile(change: impl FnOnce(&mut Flags)) -> Profile {
+        let mut flags = Flags { seed: Some(3), ..Flags::default() };
+        change(&mut flags);
+        Profile::load(None, &flags).unwrap()
+    }
+
+    #[test]
+    fn instances_differ_and_a_seed_repeats_them() {
+        let profile = profile(|flags| (flags.distinct, flags.value_bytes) = (Some(3), Some(8)));
+        let seeds: BTreeSet<u64> = (0..100).map(|number| Drawn::instance(&profile, number).seed).collect();
+        assert_eq!(seeds.len(), 100);
+        let (one, again) = (Drawn::instance(&profile, 5), Drawn::instance(&profile, 5));
+        assert_eq!((one.seed, &one.cast), (again.seed, &again.cast));
+        assert_eq!(one.cast.correct_proposals().len(), 3);
+        assert!(one.cast.parts().all(|(_, part)| part.proposal.as_bytes().len() == 8));
+    }
+
+    #[test]
+    fn the_share_of_watched_instances_is_what_was_asked_for() {
+        let watched = |share| {
+            let profile = profile(|flags| flags.watch_share = Some(share));
+            (0..4_000).filter(|number| Drawn::instance(&profile, *number).watched).count()
+        };
+        assert_eq!((watched(0.0), watched(1.0)), (0, 4_000));
+        assert!((300..500).contains(&watched(0.1)));
+    }
+}

@@ -1,0 +1,175 @@
+//! Everybody who plays: for each group, n principals, each with its connection and, over Attach, its stream.
+
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Context, bail};
+use stickycas_client::raw::{ClientConfig, Connection};
+use stickycas_model::types::ProcessId;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::part::Part;
+use super::shared::Shared;
+use super::stream::{Handle, Order};
+use super::table::Table;
+use super::unary;
+use crate::principal::Principal;
+use crate::profile::{Profile, Transport};
+
+/// Connections opened at a time.
+const AT_A_TIME: usize = 64;
+
+/// See the module.
+pub(super) struct Crowd {
+    groups: Vec<Group>,
+    shared: Arc<Shared>,
+}
+
+/// The principals of one roster.
+struct Group {
+    roster: Vec<String>,
+    seats: Vec<Seat>,
+}
+
+/// One principal.
+struct Seat {
+    connection: Connection,
+    /// Its stream, if it has one.
+    stream: Option<Mutex<Handle>>,
+}
+
+impl Crowd {
+    /// Connects everybody.
+    pub(super) async fn gather(url: &str, profile: &Profile, shared: &Arc<Shared>) -> anyhow::Result<Self> {
+        let mut groups = Vec::new();
+        for group in 1..=profile.load.groups as usize {
+            let roster: Vec<String> = ProcessId::all(profile.params.processes())
+                .map(|process| format!("{}-{group}-{process}", profile.load.principal))
+                .collect();
+            let connections = connect(url, &roster, profile, shared).await?;
+            let seats = seats(connections, group - 1, profile.load.transport, shared).await?;
+            groups.push(Group { roster, seats });
+        }
+        Ok(Self { groups, shared: Arc::clone(shared) })
+    }
+
+    /// The roster of the instance with this number.
+    pub(super) fn roster(&self, instance: u64) -> Vec<String> {
+        self.groups[self.group(instance)].roster.clone()
+    }
+
+    /// The principal that plays this process of the instance with this number.
+    pub(super) fn principal(&self, instance: u64, process: ProcessId) -> Principal {
+        Principal { group: self.group(instance), process }
+    }
+
+    /// Which group plays the instance with this number.
+    fn group(&self, instance: u64) -> usize {
+        usize::try_from(instance % self.groups.len() as u64).expect("it is below a length")
+    }
+
+    /// Everybody who joins begins to play at this table.
+    pub(super) fn play(&self, table: &Arc<Table>) {
+        let group = self.group(table.number);
+        let seats = &self.groups[group].seats;
+        for (process, seat) in ProcessId::all(table.drawn.params.processes()).zip(seats) {
+            if let Some(part) = Part::begin(table, process) {
+                self.seat(seat, part, Principal { group, process });
+            }
+        }
+    }
+
+    fn seat(&self, seat: &Seat, part: Part, who: Principal) {
+        let Some(stream) = &seat.stream else {
+            tokio::spawn(unary::play(part, seat.connection.clone(), Arc::clone(&self.shared), who));
+            return;
+        };
+        let mut stream = stream.lock().expect("nobody panics while holding it");
+        let mut order = Order::Begin(Box::new(part));
+        while let Err(refused) = stream.give(order) {
+            // It broke, or has too many channels that never come free: a new one takes what is new.
+            *stream = Handle::open(seat.connection.clone(), Arc::clone(&self.shared), who).0;
+            order = refused;
+        }
+    }
+
+    /// Whoever still plays at this table, which is over, leaves it.
+    pub(super) fn clear(&self, table: &Table) {
+        for seat in &self.groups[self.group(table.number)].seats {
+            if let Some(stream) = &seat.stream {
+                // A stream that is gone has left already.
+                let _ = stream.lock().expect("nobody panics while holding it").give(Order::Clear);
+            }
+        }
+    }
+}
+
+/// A connection for each principal of a roster, as many of them to one as the profile says, all open.
+async fn connect(
+    url: &str,
+    roster: &[String],
+    profile: &Profile,
+    shared: &Shared,
+) -> anyhow::Result<Vec<Connection>> {
+    let together = profile.load.principals_per_connection as usize;
+    let mut connections: Vec<Option<Connection>> = vec![None; roster.len()];
+    let mut opening = JoinSet::new();
+    for (number, principals) in roster.chunks(together).enumerate() {
+        let first = ClientConfig::new(url, &principals[0])?;
+        let others = principals.to_vec();
+        let stall = shared.stall;
+        opening.spawn(async move {
+            let opened = timeout(stall, Connection::open(first)).await.context("no connection in time")??;
+            let shared = others.iter().map(|principal| opened.as_principal(principal));
+            Ok::<_, anyhow::Error>((number, shared.collect::<Result<Vec<_>, _>>()?))
+        });
+        if opening.len() >= AT_A_TIME {
+            place(&mut connections, together, opening.join_next().await)?;
+        }
+    }
+    while let Some(opened) = opening.join_next().await {
+        place(&mut connections, together, Some(opened))?;
+    }
+    Ok(connections.into_iter().flatten().collect())
+}
+
+type Opened = Result<anyhow::Result<(usize, Vec<Connection>)>, tokio::task::JoinError>;
+
+fn place(
+    connections: &mut [Option<Connection>],
+    together: usize,
+    opened: Option<Opened>,
+) -> anyhow::Result<()> {
+    let Some(opened) = opened else { return Ok(()) };
+    let (number, opened) = opened?.context("cannot connect everybody")?;
+    for (slot, connection) in connections[number * together..].iter_mut().zip(opened) {
+        *slot = Some(connection);
+    }
+    Ok(())
+}
+
+async fn seats(
+    connections: Vec<Connection>,
+    group: usize,
+    transport: Transport,
+    shared: &Arc<Shared>,
+) -> anyhow::Result<Vec<Seat>> {
+    if transport == Transport::Unary {
+        return Ok(connections.into_iter().map(|connection| Seat { connection, stream: None }).collect());
+    }
+    let mut seats = Vec::with_capacity(connections.len());
+    let mut opening = Vec::new();
+    let processes = ProcessId::all(u32::try_from(connections.len()).unwrap_or(u32::MAX));
+    for (process, connection) in processes.zip(connections) {
+        let who = Principal { group, process };
+        let (handle, is_open) = Handle::open(connection.clone(), Arc::clone(shared), who);
+        seats.push(Seat { connection, stream: Some(Mutex::new(handle)) });
+        opening.push(is_open);
+    }
+    for is_open in opening {
+        if let Err(why) = is_open.await.context("a stream's task is gone")? {
+            bail!("cannot open everybody's Attach stream: {why}");
+        }
+    }
+    Ok(seats)
+}

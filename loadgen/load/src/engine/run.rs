@@ -1,0 +1,341 @@
+//! The course of a load: instances begin, what has begun ends, what is left is cut off.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout_at};
+
+use super::crowd::Crowd;
+use super::instance;
+use super::pacer::Pacer;
+use super::shared::Shared;
+use super::sleep::until;
+use super::state::Engine;
+use crate::figures::{Counts, Figures};
+use crate::judged::{Evidence, Judged};
+use crate::measure::{Messages, Meter};
+use crate::profile::{Pacing, Profile};
+use crate::recorder::{Recorder, Starts};
+use crate::server::{Observer, ServerSide};
+use stickycas_harness::run::Site;
+
+/// Histories followed at a time: within what the server allows one principal.
+const WATCHERS: usize = 48;
+/// How long what is cut off may take to close what it has open.
+const LAST_ACTS: Duration = Duration::from_secs(3);
+
+/// An instance that is under way.
+struct UnderWay {
+    engine: Arc<Engine>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl UnderWay {
+    fn new(engine: Arc<Engine>, room: OwnedSemaphorePermit) -> Self {
+        engine.in_flight.fetch_add(1, Ordering::Relaxed);
+        Self { engine, _room: room }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.engine.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What came of a load.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Everything that was measured.
+    pub recorder: Recorder,
+    /// Starts; how instances ended is in the histograms.
+    pub counts: Counts,
+    /// Seconds between warm-up and drain, and the instances and accesses that ended in them.
+    pub window: (f64, (u64, u64)),
+    /// What was found of the instances.
+    pub judged: Judged,
+    /// Of each way to be refused or to fail, the first in the words of whoever told.
+    pub messages: Messages,
+    /// Some of those that were not valid.
+    pub evidence: Vec<Evidence>,
+    /// What the server told of itself; `None` if it does not.
+    pub server: Option<ServerSide>,
+    /// When it began.
+    pub began: SystemTime,
+    /// Whether somebody or the hard stop ended it before its time.
+    pub cut_short: Option<CutShort>,
+}
+
+/// What ended a load before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CutShort {
+    /// Somebody asked for it.
+    Interrupted,
+    /// The profile's `hard_stop`.
+    HardStop,
+}
+
+impl fmt::Display for CutShort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Interrupted => "interrupted",
+            Self::HardStop => "ended by its hard stop",
+        })
+    }
+}
+
+/// How far a load is, for whoever looks on.
+#[derive(Debug)]
+pub struct Progress<'a> {
+    /// Everything until now.
+    pub recorder: &'a Recorder,
+    /// What was found until now.
+    pub judged: &'a Judged,
+    /// The phase of the last answer that came.
+    pub phase: u64,
+    /// Of how long it takes; `None` if that depends on the number of instances.
+    pub whole: Option<Duration>,
+}
+
+/// Puts the load of a profile on a server, until its end or until `stop` resolves. Once a second `look` is shown
+/// how far it is.
+///
+/// # Errors
+/// If not everybody can connect. Whatever happens afterwards is a result.
+pub async fn run(
+    site: &Site,
+    profile: &Profile,
+    stop: impl Future<Output = ()>,
+    mut look: impl FnMut(&Progress<'_>),
+) -> anyhow::Result<Loaded> {
+    let shards = std::thread::available_parallelism().map_or(1, usize::from);
+    let shared = Arc::new(Shared { meter: Meter::new(shards), stall: profile.load.stall });
+    let crowd = Crowd::gather(site.url(), profile, &shared).await?;
+    let most = match &profile.load.pacing {
+        Pacing::Closed { in_flight } => *in_flight,
+        Pacing::Open(open) => open.most_in_flight,
+    };
+    let engine = Arc::new(Engine {
+        profile: profile.clone(),
+        shared,
+        client: site.client().clone(),
+        crowd,
+        watchers: Arc::new(Semaphore::new(WATCHERS)),
+        start: Instant::now(),
+        planned: AtomicU64::new(0),
+        late: AtomicU64::new(0),
+        dropped: AtomicU64::new(0),
+        bench: Mutex::default(),
+        cut: watch::Sender::new(false),
+        room: Arc::new(Semaphore::new(most as usize)),
+        in_flight: AtomicU64::new(0),
+    });
+    let mut ticks = interval(Duration::from_secs(1));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let recorder = Recorder::new(SystemTime::now());
+    let observer = Observer::begin(site.client().clone()).await;
+    let mut conduct = Conduct { engine, most, recorder, ticks, look: &mut look };
+    let loaded = conduct.run(stop).await?;
+    Ok(Loaded { server: observer.end().await, ..loaded })
+}
+
+/// The course of a load.
+struct Conduct<'a, L: FnMut(&Progress<'_>)> {
+    engine: Arc<Engine>,
+    /// Permits there are in all.
+    most: u32,
+    recorder: Recorder,
+    ticks: Interval,
+    look: &'a mut L,
+}
+
+/// What happens next in the course of a load.
+enum Next {
+    /// This instance begins.
+    Start(Instant, OwnedSemaphorePermit),
+    /// One would have begun, and there is no room for it.
+    NoRoom(Instant),
+    /// No more begin.
+    Enough,
+}
+
+/// What ends a load before its time, whichever comes first.
+struct Ends<S> {
+    stop: Pin<Box<S>>,
+    hard_stop: Option<Instant>,
+}
+
+impl<S: Future<Output = ()>> Ends<S> {
+    /// Resolves when one of them comes. May be dropped while it waits.
+    async fn come(&mut self) -> CutShort {
+        tokio::select! {
+            () = &mut self.stop => CutShort::Interrupted,
+            () = until(self.hard_stop) => CutShort::HardStop,
+        }
+    }
+}
+
+impl<L: FnMut(&Progress<'_>)> Conduct<'_, L> {
+    async fn run(&mut self, stop: impl Future<Output = ()>) -> anyhow::Result<Loaded> {
+        let hard_stop = self.engine.profile.load.hard_stop.map(|after| self.engine.start + after);
+        let mut ends = Ends { stop: Box::pin(stop), hard_stop };
+        // The first tick of an interval comes at once.
+        self.ticks.tick().await;
+        let (counted, mut cut_short) = self.begin(&mut ends).await;
+        if cut_short.is_none() {
+            cut_short = self.drain(&mut ends).await;
+        }
+        self.engine.cut.send_replace(true);
+        // Those that are cut off record so; whoever takes too long for that is not waited for.
+        let everybody = self.engine.room.acquire_many(self.most);
+        let _ = timeout_at(Instant::now() + LAST_ACTS, everybody).await;
+        self.tick();
+        Ok(self.loaded(counted, cut_short))
+    }
+
+    /// Instances begin, until there are enough. For how long they counted in rates, and what ended it early.
+    async fn begin(&mut self, ends: &mut Ends<impl Future<Output = ()>>) -> (Duration, Option<CutShort>) {
+        let warm = self.engine.start + self.engine.profile.load.warm_up;
+        let mut counts_from = None;
+        let mut starting = self.starting();
+        let mut number = 0;
+        let cut_short = loop {
+            tokio::select! {
+                biased;
+                end = ends.come() => break Some(end),
+                () = until(counts_from.is_none().then_some(warm)) => {
+                    self.engine.shared.meter.count(true);
+                    counts_from = Some(Instant::now());
+                }
+                _ = self.ticks.tick() => self.tick(),
+                next = starting.next(number) => {
+                    match next {
+                        Next::Start(planned, permit) => {
+                            let under_way = UnderWay::new(Arc::clone(&self.engine), permit);
+                            tokio::spawn(async move {
+                                instance::run(&under_way.engine, number, planned).await;
+                            });
+                        }
+                        Next::NoRoom(planned) => {
+                            let measured = self.engine.is_measured(planned);
+                            self.engine.dropped.fetch_add(u64::from(measured), Ordering::Relaxed);
+                        }
+                        Next::Enough => break None,
+                    }
+                    number += 1;
+                }
+            }
+        };
+        self.engine.shared.meter.count(false);
+        (counts_from.map_or(Duration::ZERO, |from: Instant| from.elapsed()), cut_short)
+    }
+
+    /// What has begun ends, within the time for it. What ended it early.
+    async fn drain(&mut self, ends: &mut Ends<impl Future<Output = ()>>) -> Option<CutShort> {
+        let engine = Arc::clone(&self.engine);
+        let mut everybody = std::pin::pin!(engine.room.acquire_many(self.most));
+        let drained = Instant::now() + engine.profile.load.drain;
+        loop {
+            tokio::select! {
+                biased;
+                _ = &mut everybody => return None,
+                end = ends.come() => return Some(end),
+                () = sleep_until(drained) => return None,
+                _ = self.ticks.tick() => self.tick(),
+            }
+        }
+    }
+
+    fn starting(&self) -> Starting {
+        let load = &self.engine.profile.load;
+        Starting {
+            room: Arc::clone(&self.engine.room),
+            most: load.instances.unwrap_or(u64::MAX),
+            until: load.duration.map(|duration| self.engine.start + duration),
+            pacer: self.engine.profile.arrivals().map(|arrivals| Pacer::start(arrivals, self.engine.start)),
+        }
+    }
+
+    fn tick(&mut self) {
+        let engine = &self.engine;
+        let in_flight = engine.in_flight.load(Ordering::Relaxed);
+        let taken = engine.shared.meter.take();
+        self.recorder.second(engine.start.elapsed(), &taken, engine.starts(), in_flight);
+        let bench = engine.bench.lock().expect("nobody panics while holding it");
+        (self.look)(&Progress {
+            recorder: &self.recorder,
+            judged: &bench.judged,
+            phase: engine.shared.meter.last_phase(),
+            whole: engine.profile.load.duration,
+        });
+    }
+
+    fn loaded(&mut self, counted: Duration, cut_short: Option<CutShort>) -> Loaded {
+        let Starts { planned, late, dropped } = self.engine.starts();
+        let began = self.recorder.began();
+        let bench = std::mem::take(&mut *self.engine.bench.lock().expect("nobody panics while holding it"));
+        let (judged, evidence) = bench.settle(&self.engine.shared.meter.over_quota());
+        Loaded {
+            recorder: std::mem::replace(&mut self.recorder, Recorder::new(began)).finished(),
+            counts: Counts { planned, late, dropped, ..Counts::default() },
+            window: (counted.as_secs_f64(), self.engine.shared.meter.counted()),
+            judged,
+            messages: self.engine.shared.meter.messages(),
+            evidence,
+            server: None,
+            began,
+            cut_short,
+        }
+    }
+}
+
+/// Which instance begins when.
+struct Starting {
+    room: Arc<Semaphore>,
+    most: u64,
+    until: Option<Instant>,
+    /// Of an open loop.
+    pacer: Option<Pacer>,
+}
+
+impl Starting {
+    /// The start of the instance with this number. May be dropped while it waits.
+    async fn next(&mut self, number: u64) -> Next {
+        if number >= self.most {
+            return Next::Enough;
+        }
+        if let Some(pacer) = &mut self.pacer {
+            let Some(planned) = pacer.next().await else { return Next::Enough };
+            return match Arc::clone(&self.room).try_acquire_owned() {
+                Ok(permit) => Next::Start(planned, permit),
+                Err(_) => Next::NoRoom(planned),
+            };
+        }
+        let permit = Arc::clone(&self.room).acquire_owned();
+        let permit = match self.until {
+            Some(until) => timeout_at(until, permit).await,
+            None => Ok(permit.await),
+        };
+        match permit {
+            Ok(Ok(permit)) if self.until.is_none_or(|until| Instant::now() < until) => {
+                Next::Start(Instant::now(), permit)
+            }
+            _ => Next::Enough,
+        }
+    }
+}
+
+impl Loaded {
+    /// What was measured, as numbers.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let (seconds, counted) = self.window;
+        Figures::of(&self.recorder.histograms, self.counts.clone(), seconds, counted)
+    }
+}

@@ -1,0 +1,39 @@
+//! What all connections of a load share.
+
+use std::time::Duration;
+
+use stickycas_client::Error;
+
+use crate::measure::{Ended, Fault, Meter};
+
+/// See the module.
+pub(super) struct Shared {
+    pub(super) meter: Meter,
+    pub(super) stall: Duration,
+}
+
+impl Shared {
+    /// What an error counts as; of each kind, the first is kept in its words.
+    pub(super) fn ended_by(&self, error: &Error) -> Ended {
+        let ended = fault_of(error);
+        // A refusal is its kind already.
+        let said = match error {
+            Error::Refused(refused) => refused.message.clone(),
+            _ => error.to_string(),
+        };
+        self.meter.said(ended, &said);
+        ended
+    }
+}
+
+/// What an error of the client counts as.
+fn fault_of(error: &Error) -> Ended {
+    match error {
+        Error::Refused(refused) => Ended::Refused(refused.reason),
+        Error::GaveUp { last, .. } => fault_of(last),
+        Error::Unreachable { .. } => Ended::Failed(Fault::Unreachable),
+        Error::Undecided(_) => Ended::Failed(Fault::GaveUp),
+        // `UnexpectedPeer`, `Protocol`, `InvalidArgument`, and what a later client may add.
+        _ => Ended::Failed(Fault::Protocol),
+    }
+}

@@ -1,0 +1,375 @@
+//! Plays one principal's processes on an Attach stream: any number of instances at a time, each on a channel of its
+//! own, and everything that follows from one message of the server in one message back.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use stickycas_client::raw::Connection;
+use stickycas_model::player::Step;
+use stickycas_model::process::{RawOp, SendTime};
+use stickycas_model::types::AccessNumber;
+use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1;
+use stickycas_proto::v1::server_frame::Frame;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::time::{Instant, timeout};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::Streaming;
+
+use super::super::attach_codec::{
+    self, DecodedResponse, EncodedRequest, ResponseFrame, encode_access, encode_decision, encode_hello,
+};
+use super::super::measure::{Ended, Fault, Histograms, Party};
+use super::part::{Part, Then};
+use super::shared::Shared;
+use super::sleep::until;
+use crate::principal::Principal;
+
+/// Frames of one message: within the server's limit.
+const FRAMES: usize = 512;
+/// After so many channels that no frame of the server has freed a stream takes no more instances.
+const LINGERING: usize = 1_024;
+
+/// What a stream is told to do.
+pub(super) enum Order {
+    /// Play this.
+    Begin(Box<Part>),
+    /// Some tables are over: leave them.
+    Clear,
+}
+
+/// A stream, as those see it who give it orders.
+#[derive(Clone)]
+pub(super) struct Handle {
+    orders: UnboundedSender<Order>,
+    /// Whether it takes nothing new: it broke, or has too many channels that will never be free.
+    retired: Arc<AtomicBool>,
+}
+
+impl Handle {
+    /// Opens a stream, in a task of its own, which also says once whether it is open.
+    pub(super) fn open(
+        connection: Connection,
+        shared: Arc<Shared>,
+        who: Principal,
+    ) -> (Self, tokio::sync::oneshot::Receiver<Result<(), String>>) {
+        let (orders, given) = mpsc::unbounded_channel();
+        let (opened, is_open) = tokio::sync::oneshot::channel();
+        let retired = Arc::new(AtomicBool::new(false));
+        let handle = Self { orders, retired: Arc::clone(&retired) };
+        tokio::spawn(async move {
+            let (outgoing, requests) = mpsc::unbounded_channel();
+            let mut stream = Stream::new(shared, who, retired, outgoing);
+            let stall = stream.shared.stall;
+            let requests = UnboundedReceiverStream::new(requests);
+            let error = match timeout(stall, attach_codec::attach(connection.identified(), requests)).await {
+                Ok(Ok(answers)) => {
+                    let _ = opened.send(Ok(()));
+                    stream.run(answers.into_inner(), given, &connection).await;
+                    return;
+                }
+                Ok(Err(status)) => connection.error(&status),
+                Err(_) => stickycas_client::Error::Protocol("no answer to Attach in time".to_owned()),
+            };
+            let _ = opened.send(Err(error.to_string()));
+            let fault = stream.shared.ended_by(&error);
+            stream.give_up(fault, given);
+        });
+        (handle, is_open)
+    }
+
+    /// Gives an order; the order back if this stream takes no more.
+    pub(super) fn give(&self, order: Order) -> Result<(), Order> {
+        if self.retired.load(Ordering::Acquire) && matches!(order, Order::Begin(_)) {
+            return Err(order);
+        }
+        self.orders.send(order).map_err(|refused| refused.0)
+    }
+}
+
+/// An access held back until its moment.
+struct Held {
+    channel: u32,
+    number: AccessNumber,
+    op: RawOp,
+}
+
+struct Stream {
+    shared: Arc<Shared>,
+    /// Whose it is.
+    who: Principal,
+    retired: Arc<AtomicBool>,
+    outgoing: UnboundedSender<EncodedRequest>,
+    /// By channel. None where a channel is free or lingers.
+    parts: Vec<Option<Box<Part>>>,
+    free: VecDeque<u32>,
+    /// Channels that no frame of the server has freed.
+    lingering: usize,
+    held: BTreeMap<(Instant, u64), Held>,
+    /// How many have been held, to tell those apart that fall on one moment.
+    holds: u64,
+    /// What is to be sent, and how many frames it has.
+    message: Vec<u8>,
+    frames: usize,
+}
+
+impl Stream {
+    fn new(
+        shared: Arc<Shared>,
+        who: Principal,
+        retired: Arc<AtomicBool>,
+        outgoing: UnboundedSender<EncodedRequest>,
+    ) -> Self {
+        Self {
+            shared,
+            who,
+            retired,
+            outgoing,
+            parts: Vec::new(),
+            free: VecDeque::new(),
+            lingering: 0,
+            held: BTreeMap::new(),
+            holds: 0,
+            message: Vec::new(),
+            frames: 0,
+        }
+    }
+
+    /// Plays until nobody can give orders any more, or the stream ends.
+    async fn run(
+        &mut self,
+        mut answers: Streaming<DecodedResponse>,
+        mut orders: UnboundedReceiver<Order>,
+        connection: &Connection,
+    ) {
+        let fault = loop {
+            let next = self.held.first_key_value().map(|((at, _), _)| *at);
+            tokio::select! {
+                order = orders.recv() => {
+                    let Some(order) = order else { return };
+                    self.take_order(order);
+                    while self.frames < FRAMES && let Ok(order) = orders.try_recv() {
+                        self.take_order(order);
+                    }
+                }
+                message = answers.message() => match message {
+                    Ok(Some(message)) => self.take(&message),
+                    Ok(None) => break Ended::Failed(Fault::Unreachable),
+                    Err(status) => break self.shared.ended_by(&connection.error(&status)),
+                },
+                () = until(next) => self.send_held(),
+            }
+            if !self.flush() {
+                break Ended::Failed(Fault::Unreachable);
+            }
+        };
+        self.give_up(fault, orders);
+    }
+
+    /// The stream is no more: so ends whoever plays on it, and whoever was to.
+    fn give_up(&mut self, fault: Ended, mut orders: UnboundedReceiver<Order>) {
+        self.retired.store(true, Ordering::Release);
+        orders.close();
+        let now = Instant::now();
+        let shared = Arc::clone(&self.shared);
+        let mut shard = shared.meter.shard(self.who.near());
+        let waiting = std::iter::from_fn(|| orders.try_recv().ok()).filter_map(|order| match order {
+            Order::Begin(part) => Some(part),
+            Order::Clear => None,
+        });
+        for mut part in self.parts.drain(..).flatten().chain(waiting) {
+            part.ended(fault, now, &mut shard);
+            part.end(fault);
+        }
+    }
+
+    fn take_order(&mut self, order: Order) {
+        match order {
+            Order::Begin(part) => self.begin(part),
+            Order::Clear => self.clear(),
+        }
+    }
+
+    fn begin(&mut self, part: Box<Part>) {
+        let channel = self.free.pop_front().unwrap_or_else(|| {
+            self.parts.push(None);
+            u32::try_from(self.parts.len() - 1).expect("there are fewer channels")
+        });
+        encode_hello(&mut self.message, channel, &part.table.id, part.table.number + 1);
+        self.frames += 1;
+        self.parts[channel as usize] = Some(part);
+        self.perform(channel, Instant::now());
+    }
+
+    /// Leaves the tables that are over. Their channels stay taken: nobody tells the server.
+    fn clear(&mut self) {
+        for channel in 0..self.parts.len() {
+            if self.parts[channel].as_ref().is_some_and(|part| part.table.is_over()) {
+                self.linger(channel);
+            }
+        }
+    }
+
+    /// The part on this channel is over, and the channel not free.
+    fn linger(&mut self, channel: usize) -> Option<Box<Part>> {
+        self.lingering += 1;
+        if self.lingering >= LINGERING {
+            self.retired.store(true, Ordering::Release);
+        }
+        self.parts[channel].take()
+    }
+
+    /// Sends what the process on this channel has to say.
+    fn perform(&mut self, channel: u32, now: Instant) {
+        let Some(part) = self.parts[channel as usize].as_mut() else { return };
+        loop {
+            match part.next(now) {
+                Step::Access { number, op, when: SendTime::Ready } => {
+                    part.sends(&op, now);
+                    encode_access(&mut self.message, channel, number.get(), &op);
+                    self.frames += 1;
+                }
+                Step::Access { number, op, when: SendTime::LastMoment } => {
+                    self.holds += 1;
+                    let at = now + part.last_moment();
+                    self.held.insert((at, self.holds), Held { channel, number, op });
+                }
+                Step::Decide(value) => {
+                    part.sends_decision(now);
+                    encode_decision(&mut self.message, channel, value.as_bytes());
+                    self.frames += 1;
+                }
+                Step::Wait => return,
+                Step::Stay if part.party == Party::Byzantine => return,
+                Step::Stay | Step::Leave => break,
+            }
+        }
+        if let Some(part) = self.linger(channel as usize) {
+            part.end(Ended::Done);
+        }
+    }
+
+    fn send_held(&mut self) {
+        let now = Instant::now();
+        while let Some(first) = self.held.first_entry() {
+            if first.key().0 > now {
+                return;
+            }
+            let Held { channel, number, op } = first.remove();
+            // No channel is used again while an access is held on it; but its part may be over.
+            if let Some(part) = self.parts[channel as usize].as_mut() {
+                part.sends(&op, now);
+                encode_access(&mut self.message, channel, number.get(), &op);
+                self.frames += 1;
+            }
+            if self.frames >= FRAMES {
+                self.flush();
+            }
+        }
+    }
+
+    fn take(&mut self, response: &DecodedResponse) {
+        let now = Instant::now();
+        let shared = Arc::clone(&self.shared);
+        let mut shard = shared.meter.shard(self.who.near());
+        let mut answered = 0;
+        for frame in response.frames() {
+            match frame {
+                ResponseFrame::Append { channel, phase, .. } | ResponseFrame::Read { channel, phase, .. } => {
+                    answered += 1;
+                    shared.meter.phase(*phase);
+                    self.answer(*channel, frame, response, now, &mut shard);
+                }
+                ResponseFrame::Decided { channel } => self.decided(*channel, now, &mut shard),
+                ResponseFrame::Other(Some(frame)) => self.rare_frame(frame, now, &mut shard),
+                ResponseFrame::Other(None) => {}
+            }
+            // A message of many answers may be answered by several.
+            if self.frames >= FRAMES {
+                self.flush();
+            }
+        }
+        shared.meter.accesses(answered);
+    }
+
+    /// A frame that comes once in an instance or never.
+    fn rare_frame(&mut self, frame: &Frame, now: Instant, into: &mut Histograms) {
+        match frame {
+            Frame::Refusal(refusal) => self.refusal(refusal, now, into),
+            Frame::Welcome(welcome) => self.welcome(welcome, now, into),
+            Frame::Replaced(v1::Replaced { channel, .. }) => {
+                let reason = v1::RefusalReason::SessionReplaced;
+                self.fail(*channel, Ended::Refused(reason), now, into);
+            }
+            Frame::Answer(_) | Frame::Decided(_) => {}
+        }
+    }
+
+    fn part(&mut self, channel: u32) -> Option<&mut Part> {
+        self.parts.get_mut(channel as usize)?.as_deref_mut()
+    }
+
+    fn answer(
+        &mut self,
+        channel: u32,
+        frame: &ResponseFrame,
+        response: &DecodedResponse,
+        now: Instant,
+        into: &mut Histograms,
+    ) {
+        let Some(part) = self.part(channel) else { return };
+        match response.answer(frame, &part.table.drawn.params) {
+            Ok((number, received)) => {
+                part.answered(number, received, now, into);
+                self.perform(channel, now);
+            }
+            Err(error) => {
+                self.shared.meter.said(Ended::Failed(Fault::Protocol), &error.to_string());
+                self.fail(channel, Ended::Failed(Fault::Protocol), now, into);
+            }
+        }
+    }
+
+    fn decided(&mut self, channel: u32, now: Instant, into: &mut Histograms) {
+        let Some(mut part) = self.parts.get_mut(channel as usize).and_then(Option::take) else { return };
+        part.taken(now, into);
+        part.end(Ended::Done);
+        self.free.push_back(channel);
+    }
+
+    fn refusal(&mut self, refusal: &v1::Refusal, now: Instant, into: &mut Histograms) {
+        let RpcRefusal { reason, message, .. } = RpcRefusal::from_frame(refusal);
+        self.shared.meter.refused(self.who, reason);
+        self.shared.meter.said(Ended::Refused(reason), &message);
+        let Some(part) = self.part(refusal.channel) else { return };
+        match part.refused(AccessNumber::new(refusal.access_number), reason, &message, now, into) {
+            Then::GoesOn => self.perform(refusal.channel, now),
+            Then::Ends(ended) => self.fail(refusal.channel, ended, now, into),
+        }
+    }
+
+    fn welcome(&mut self, welcome: &v1::Welcome, now: Instant, into: &mut Histograms) {
+        if self.part(welcome.channel).is_some_and(|part| !part.is_as_expected(welcome)) {
+            self.fail(welcome.channel, Ended::Failed(Fault::Protocol), now, into);
+        }
+    }
+
+    fn fail(&mut self, channel: u32, ended: Ended, now: Instant, into: &mut Histograms) {
+        if let Some(mut part) = self.linger(channel as usize) {
+            part.ended(ended, now, into);
+            part.end(ended);
+        }
+    }
+
+    /// Sends what is to be sent; false if the stream is gone.
+    fn flush(&mut self) -> bool {
+        if self.frames == 0 {
+            return true;
+        }
+        // The next one will be about as long.
+        let room = Vec::with_capacity(self.message.len());
+        self.frames = 0;
+        self.outgoing.send(EncodedRequest(std::mem::replace(&mut self.message, room))).is_ok()
+    }
+}

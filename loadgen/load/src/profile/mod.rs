@@ -1,0 +1,185 @@
+//! Profiles: what load to put on a server, as data.
+//!
+//! A profile says what instances there are, as scenarios do, who of their processes is Byzantine, and how many
+//! instances begin when. Flags of the command line take the place of single keys. Like a scenario it is read in two
+//! steps, as written and as checked, and written back with nothing left to defaults or draws, so that every result
+//! holds what it was made with.
+//!
+//! ```toml
+//! name = "steady"
+//! seed = 7                              # drawn if not given
+//! fail_if = ["instance_p99 > 50ms", "error_rate > 0.1%"]
+//!
+//! [instance]                            # as in scenarios
+//! processes = 32
+//! warp_size = 4
+//! read_size = 8
+//!
+//! [proposals]
+//! distinct = 3                          # different values that correct processes propose
+//! value_bytes = 8                       # each as long as this
+//!
+//! [byzantine]                           # leave out for none
+//! share = 0.1                           # or count = 3
+//! strategy = "collude(value=0)"
+//!
+//! [load]
+//! rate = 500                            # or in_flight, ramp, steps
+//! arrivals = "poisson"
+//! warm_up = "2s"
+//! duration = "30s"
+//! ```
+
+mod check;
+mod file;
+mod flags;
+mod read;
+mod write;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use stickycas_model::byzantine::Strategy;
+use stickycas_model::params::Params;
+
+pub use self::flags::Flags;
+pub use self::read::DEFAULT;
+use super::arrivals::{Arrivals, Piece, Spacing};
+use super::threshold::Threshold;
+use stickycas_harness::fault_plan::{FaultPlan, Placement};
+
+/// A load that can be put on a server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// Its name: letters, digits, `-` and `_`, at most 64. Result folders begin with it.
+    pub name: String,
+    /// What it is for, in one line; may be empty.
+    pub about: String,
+    /// From which everything is drawn: seeds of instances, proposals, arrivals.
+    pub seed: u64,
+    /// Parameters of every instance, but for its seed.
+    pub params: Arc<Params>,
+    /// Different values that correct processes of an instance propose.
+    pub distinct: u32,
+    /// Bytes of each value.
+    pub value_bytes: u32,
+    /// The processes that are not correct, if there are any.
+    pub byzantine: Option<Byzantine>,
+    /// How the load is put on.
+    pub load: Load,
+    /// What fails the run.
+    pub fail_if: Vec<Threshold>,
+    /// Which process of an instance is Byzantine: the same in each.
+    pub(super) faults: FaultPlan,
+}
+
+/// The processes of each instance that are not correct.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Byzantine {
+    /// How many.
+    pub count: u32,
+    /// What they do.
+    pub strategy: Strategy,
+    /// Where they sit.
+    pub placement: Placement,
+}
+
+/// How the load is put on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Load {
+    /// How processes speak to the server.
+    pub transport: Transport,
+    /// Crowds of n principals each. Instances take turns on them.
+    pub groups: u32,
+    /// How many principals share one connection.
+    pub principals_per_connection: u32,
+    /// What the names of principals begin with: process 3 of crowd 2 is `load-2-3`.
+    pub principal: String,
+    /// When instances begin.
+    pub pacing: Pacing,
+    /// What begins in this time from the start counts in no figure; it is judged all the same.
+    pub warm_up: Duration,
+    /// For how long instances begin, the warm-up included; `None`: until there are enough.
+    pub duration: Option<Duration>,
+    /// How many instances begin at most.
+    pub instances: Option<u64>,
+    /// How long instances that have begun have to end, once no more begin.
+    pub drain: Duration,
+    /// When everything ends, whatever is under way.
+    pub hard_stop: Option<Duration>,
+    /// An instance, connection or call without progress for so long is given up as stalled.
+    pub stall: Duration,
+    /// Of which share of instances the server's whole history is judged too.
+    pub watch_share: f64,
+    /// The largest share of instances that may fail or be refused; above it, the run has failed.
+    pub most_errors: f64,
+}
+
+/// When instances begin.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Pacing {
+    /// So many are under way at any time: the next begins when one has ended.
+    Closed {
+        /// How many.
+        in_flight: u32,
+    },
+    /// When the schedule says, whatever becomes of those before.
+    Open(Open),
+}
+
+/// An open loop.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Open {
+    /// The rate over time.
+    pub pieces: Vec<Piece>,
+    /// How regularly instances begin.
+    pub spacing: Spacing,
+    /// An instance that would be one more under way does not begin, and its start is missed: a bound on memory.
+    pub most_in_flight: u32,
+    /// A start so late after its planned moment is missed.
+    pub late_after: Duration,
+    /// The largest share of starts that may be missed; above it, the run has failed.
+    pub most_missed: f64,
+}
+
+/// How processes speak to the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Transport {
+    /// One Attach stream for each principal, with all its instances on it
+    #[default]
+    Attach,
+    /// A unary call for each access and each decision
+    Unary,
+}
+
+impl Profile {
+    /// How many connections its principals have.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        let of_a_group = self.params.processes().div_ceil(self.load.principals_per_connection);
+        u64::from(self.load.groups) * u64::from(of_a_group)
+    }
+
+    /// The starts of an open loop; `None` for a closed one.
+    #[must_use]
+    pub fn arrivals(&self) -> Option<Arrivals> {
+        match &self.load.pacing {
+            Pacing::Closed { .. } => None,
+            Pacing::Open(open) => Some(Arrivals::new(open.pieces.clone(), open.spacing, self.seed)),
+        }
+    }
+}
+
+impl Load {
+    /// For how long instances begin that count in figures; `None` if that depends on how many there are.
+    #[must_use]
+    pub fn measured(&self) -> Option<Duration> {
+        self.duration.map(|duration| duration.saturating_sub(self.warm_up))
+    }
+}
+
+#[cfg(test)]
+mod tests;

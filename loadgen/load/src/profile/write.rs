@@ -1,0 +1,156 @@
+//! A checked profile as the text of a file in which nothing is left to defaults or draws.
+
+use serde::Serialize;
+use stickycas_model::byzantine::Strategy;
+use stickycas_model::params::Arbiter;
+
+use super::{Open, Pacing, Profile, Transport};
+use crate::arrivals::{Piece, Spacing};
+use stickycas_harness::fault_plan::Placement;
+use stickycas_harness::files::instance::{WrittenInstance, written_duration as duration};
+
+#[derive(Serialize)]
+struct File<'a> {
+    name: &'a str,
+    about: &'a str,
+    seed: u64,
+    fail_if: Vec<String>,
+    instance: WrittenInstance<&'a Arbiter>,
+    proposals: Proposals,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    byzantine: Option<Byzantine<'a>>,
+    load: Load<'a>,
+}
+
+#[derive(Serialize)]
+struct Proposals {
+    distinct: u32,
+    value_bytes: u32,
+}
+
+#[derive(Serialize)]
+struct Byzantine<'a> {
+    count: u32,
+    strategy: &'a Strategy,
+    placement: Placement,
+}
+
+#[derive(Serialize)]
+struct Load<'a> {
+    transport: Transport,
+    groups: u32,
+    principals_per_connection: u32,
+    principal: &'a str,
+    #[serde(flatten)]
+    pacing: Paced,
+    warm_up: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instances: Option<u64>,
+    drain: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hard_stop: Option<String>,
+    stall: String,
+    watch_share: f64,
+    most_errors: f64,
+}
+
+#[derive(Default, Serialize)]
+struct Paced {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_flight: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ramp: Option<Ramp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    steps: Option<Vec<Step>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arrivals: Option<Spacing>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    most_in_flight: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    late_after: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    most_missed: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Ramp {
+    from: f64,
+    to: f64,
+}
+
+#[derive(Serialize)]
+struct Step {
+    rate: f64,
+    #[serde(rename = "for")]
+    lasts: String,
+}
+
+impl Profile {
+    /// The same profile as the text of a file in which nothing is left to defaults or draws.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        let profile = self;
+        let spec = profile.params.spec();
+        let file = File {
+            name: &profile.name,
+            about: &profile.about,
+            seed: profile.seed,
+            fail_if: profile.fail_if.iter().map(ToString::to_string).collect(),
+            instance: WrittenInstance::of(spec, &spec.arbiter),
+            proposals: Proposals { distinct: profile.distinct, value_bytes: profile.value_bytes },
+            byzantine: profile.byzantine.as_ref().map(|byzantine| Byzantine {
+                count: byzantine.count,
+                strategy: &byzantine.strategy,
+                placement: byzantine.placement,
+            }),
+            load: load(profile),
+        };
+        let text = toml::to_string(&file).expect("a checked profile has nothing that TOML cannot hold");
+        format!("# The profile as it was run: every default and draw filled in.\n\n{text}")
+    }
+}
+
+fn load(profile: &Profile) -> Load<'_> {
+    let load = &profile.load;
+    let in_steps = matches!(&load.pacing, Pacing::Open(open) if open.pieces.len() > 1);
+    Load {
+        transport: load.transport,
+        groups: load.groups,
+        principals_per_connection: load.principals_per_connection,
+        principal: &load.principal,
+        pacing: match &load.pacing {
+            Pacing::Closed { in_flight } => Paced { in_flight: Some(*in_flight), ..Paced::default() },
+            Pacing::Open(open) => paced(open),
+        },
+        warm_up: duration(load.warm_up),
+        duration: load.duration.filter(|_| !in_steps).map(duration),
+        instances: load.instances,
+        drain: duration(load.drain),
+        hard_stop: load.hard_stop.map(duration),
+        stall: duration(load.stall),
+        watch_share: load.watch_share,
+        most_errors: load.most_errors,
+    }
+}
+
+fn paced(open: &Open) -> Paced {
+    let paced = Paced {
+        arrivals: Some(open.spacing),
+        most_in_flight: Some(open.most_in_flight),
+        late_after: Some(duration(open.late_after)),
+        most_missed: Some(open.most_missed),
+        ..Paced::default()
+    };
+    match open.pieces.as_slice() {
+        [Piece { from, to, .. }] if from == to => Paced { rate: Some(*from), ..paced },
+        [Piece { from, to, .. }] => Paced { ramp: Some(Ramp { from: *from, to: *to }), ..paced },
+        pieces => {
+            let step = |piece: &Piece| Step { rate: piece.from, lasts: duration(piece.lasts) };
+            Paced { steps: Some(pieces.iter().map(step).collect()), ..paced }
+        }
+    }
+}

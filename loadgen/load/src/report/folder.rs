@@ -1,0 +1,90 @@
+//! The folder of a load: everything that is known of it.
+//!
+//! | file | content |
+//! | --- | --- |
+//! | `result.json` | the result: verdict, figures, conditions, hosts; `docs/schema/load-result.schema.json` |
+//! | `profile.toml` | the profile as it was run, nothing left to defaults or draws |
+//! | `seconds.csv` | second by second: starts, ends, rates, instance latency |
+//! | `latencies.hlog` | an HDR log, version 2: every histogram of every second, tagged `measure.party.end` |
+//! | `report.txt`, `report.html` | the same for people |
+//! | `instances/` | of some instances that were not valid, see below |
+//!
+//! Of an instance that was not valid, `NUMBER.seen.json` has what its correct processes were answered; where the
+//! history could be collected, the folder `NUMBER` is as `run` leaves it.
+//!
+//! It is written beside its place and then moved there, so a folder that exists is whole. Of several generators
+//! there is one folder each, which `report merge` makes into one.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::table;
+use crate::Measured;
+use crate::judged::{Evidence, Witnessed};
+use crate::recorder::Second;
+use crate::result::{LOG_FILE, RESULT_FILE, SECONDS_FILE};
+use stickycas_harness::atomic_files::write_folder;
+use stickycas_harness::environment::Environment;
+use stickycas_harness::record::How;
+use stickycas_harness::report::{folder, json};
+
+/// Writes the folder of a load. Without `to`, it is the first of `runs/NAME-SEED`, `runs/NAME-SEED-2`, ... that does
+/// not exist. Returns where it is.
+///
+/// # Errors
+/// `to` exists already, or it cannot be written.
+pub fn write(
+    measured: &Measured,
+    evidence: &[Evidence],
+    server: Option<&str>,
+    to: Option<&Path>,
+) -> io::Result<PathBuf> {
+    let result = &measured.result;
+    let default = Path::new(folder::DEFAULT_PARENT).join(format!("{}-{}", result.name, result.seed));
+    write_folder(to, &default, |folder| {
+        fs::write(folder.join(RESULT_FILE), json::text(result))?;
+        match result.profiles.as_slice() {
+            [profile] => fs::write(folder.join("profile.toml"), profile)?,
+            profiles => {
+                for (number, profile) in (1..).zip(profiles) {
+                    fs::write(folder.join(format!("profile-{number}.toml")), profile)?;
+                }
+            }
+        }
+        seconds(&folder.join(SECONDS_FILE), &measured.seconds)?;
+        fs::write(folder.join(LOG_FILE), &measured.log)?;
+        fs::write(folder.join("report.txt"), table::plain(result))?;
+        fs::write(folder.join("report.html"), super::html(measured))?;
+        let environment = Environment::here(How::Tasks, server.map(str::to_owned));
+        for Evidence { number, reasons, witnessed, record, .. } in evidence {
+            let instances = folder.join("instances");
+            fs::create_dir_all(&instances)?;
+            let seen = Seen { number: *number, reasons, witnessed };
+            fs::write(instances.join(format!("{number}.seen.json")), json::text(&seen))?;
+            if let Some(record) = record {
+                folder::write(record, &environment, Some(&instances.join(number.to_string())))?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// What the correct processes of an instance saw, and what is wrong with it.
+#[derive(Serialize)]
+struct Seen<'a> {
+    number: u64,
+    reasons: &'a [String],
+    #[serde(flatten)]
+    witnessed: &'a Witnessed,
+}
+
+fn seconds(path: &Path, seconds: &[Second]) -> io::Result<()> {
+    let mut file = csv::Writer::from_path(path).map_err(io::Error::other)?;
+    for second in seconds {
+        file.serialize(second).map_err(io::Error::other)?;
+    }
+    file.flush()
+}

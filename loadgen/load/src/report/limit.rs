@@ -1,0 +1,177 @@
+//! The result of a search for the limit: for people, and as a folder with `limit.json`, `probes.csv` and pages.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::table::time;
+use crate::limit::{Limit, Probe};
+use stickycas_harness::atomic_files;
+use stickycas_harness::report::{folder, json};
+
+/// An interval that is a larger share of the limit than this says little.
+const WIDE: f64 = 0.25;
+
+/// The result, the verdict first.
+#[must_use]
+pub fn text(limit: &Limit) -> String {
+    let mut text = String::new();
+    write(&mut text, limit).expect("writing to a string does not fail");
+    text
+}
+
+fn write(text: &mut String, limit: &Limit) -> std::fmt::Result {
+    let judged = &limit.judged;
+    writeln!(text, "verdict: {}: {}", limit.verdict, judged.line())?;
+    judged.reasons.iter().try_for_each(|reason| writeln!(text, "  - {reason}"))?;
+    for probe in &limit.probes {
+        writeln!(text, "  {}", line(probe))?;
+    }
+    if limit.interrupted {
+        writeln!(text, "interrupted before its time")?;
+    }
+    writeln!(text, "{}", found(limit))?;
+    doubts(limit).iter().try_for_each(|doubt| writeln!(text, "  - {doubt}"))
+}
+
+/// What was found, in one line.
+#[must_use]
+pub fn found(limit: &Limit) -> String {
+    let conditions = limit.conditions.join(" and ");
+    match (limit.rate, limit.between) {
+        (Some(rate), Some([low, high])) => format!(
+            "limit for {conditions}: {rate:.0} instances/s, between {low:.0} and {high:.0} ({:.1} % confidence, \
+             {} searches)",
+            100.0 * limit.confidence,
+            limit.searches.len()
+        ),
+        _ if limit.searches.is_empty() => format!("limit for {conditions}: none found"),
+        _ => {
+            let ended = limit.searches.len();
+            let rates: Vec<String> =
+                limit.searches.iter().map(|found| format!("{:.0}", found.held)).collect();
+            let why = if limit.interrupted { "it was interrupted" } else { "no rate held" };
+            format!(
+                "limit for {conditions}: not known: {why} in search {}; the {} before found {} instances/s",
+                ended + 1,
+                if ended == 1 { "one".to_owned() } else { ended.to_string() },
+                rates.join(", ")
+            )
+        }
+    }
+}
+
+/// What makes the result worth less than its confidence says, in words.
+#[must_use]
+pub fn doubts(limit: &Limit) -> Vec<String> {
+    let mut doubts = Vec::new();
+    if limit.unsettled() > 0 {
+        doubts.push(format!(
+            "{} of {} searches did not settle: the same rate now held and now did not; make probes longer or the \
+             machine quieter",
+            limit.unsettled(),
+            limit.searches.len()
+        ));
+    }
+    if let (Some(rate), Some([low, high])) = (limit.rate, limit.between)
+        && high - low > WIDE * rate
+    {
+        doubts.push(format!(
+            "the interval is {:.0} % of the limit: whatever else the machine did weighs more than the rate",
+            100.0 * (high - low) / rate
+        ));
+    }
+    doubts
+}
+
+/// One probe in one line.
+#[must_use]
+pub fn line(probe: &Probe) -> String {
+    let Probe { repeat, rate, done, held, broke, instance } = probe;
+    let latency = instance.map_or_else(String::new, |latency| {
+        format!("  p50 {}  p99 {}", time(latency.p50 as f64), time(latency.p99 as f64))
+    });
+    let says = if *held { "holds".to_owned() } else { format!("does not hold: {}", broke.join(", ")) };
+    format!("search {repeat}: {rate:.1}/s asked for, {done:.1}/s done{latency}  {says}")
+}
+
+/// Writes the folder. Without `to`, it is the first of `runs/NAME-limit`, `runs/NAME-limit-2`, ... that does not exist.
+///
+/// # Errors
+/// `to` exists already, or it cannot be written.
+pub fn write_folder(limit: &Limit, name: &str, to: Option<&Path>) -> io::Result<PathBuf> {
+    let default = Path::new(folder::DEFAULT_PARENT).join(format!("{name}-limit"));
+    atomic_files::write_folder(to, &default, |folder| {
+        fs::write(folder.join("limit.json"), json::text(limit))?;
+        fs::write(folder.join("profile.toml"), &limit.profile)?;
+        fs::write(folder.join("report.txt"), text(limit))?;
+        fs::write(folder.join("report.html"), super::limit_html(limit, name))?;
+        let mut file = csv::Writer::from_path(folder.join("probes.csv")).map_err(io::Error::other)?;
+        for probe in &limit.probes {
+            file.serialize(row(probe)).map_err(io::Error::other)?;
+        }
+        file.flush()
+    })
+}
+
+#[derive(Serialize)]
+struct Row {
+    repeat: u32,
+    rate: f64,
+    done: f64,
+    held: bool,
+    p50_ms: Option<f64>,
+    p99_ms: Option<f64>,
+    broke: String,
+}
+
+fn row(probe: &Probe) -> Row {
+    let millis = |nanos: u64| nanos as f64 / 1e6;
+    Row {
+        repeat: probe.repeat,
+        rate: probe.rate,
+        done: probe.done,
+        held: probe.held,
+        p50_ms: probe.instance.map(|latency| millis(latency.p50)),
+        p99_ms: probe.instance.map(|latency| millis(latency.p99)),
+        broke: probe.broke.join("; "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::Figures;
+    use crate::judged::Judged;
+    use crate::limit::{Probed, Wanted, find};
+    use crate::profile::{Flags, Profile};
+
+    #[tokio::test]
+    async fn an_interrupt_keeps_what_the_searches_before_found() {
+        let profile = Profile::load(None, &Flags { rate: Some(50.0), ..Flags::default() }).unwrap();
+        let wanted = Wanted { conditions: vec!["rate > 10".parse().unwrap()], repeats: 5, precision: 0.05 };
+        let after = async |probes: usize| {
+            let mut left = probes;
+            let probe = |_| {
+                let figures =
+                    Figures { rate: if left.is_multiple_of(3) { 5.0 } else { 20.0 }, ..Figures::default() };
+                let probed = Probed { figures, judged: Judged::default() };
+                left = left.saturating_sub(1);
+                std::future::ready(Ok((left > 0).then_some(probed)))
+            };
+            find(&profile, &wanted, probe, |_| {}).await.unwrap()
+        };
+        let none = after(2).await;
+        assert_eq!((none.interrupted, found(&none)), (true, "limit for rate > 10: none found".to_owned()));
+        let mut some = after(200).await;
+        some.interrupted = true;
+        some.searches.truncate(2);
+        some.rate = None;
+        let says = found(&some);
+        let expected = "limit for rate > 10: not known: it was interrupted in search 3; the 2 before found ";
+        assert!(says.starts_with(expected) && says.ends_with(" instances/s"), "{says}");
+    }
+}

@@ -1,0 +1,264 @@
+//! The result of a load: the one record that all formats start from, `result.json` in its folder. Its schema is
+//! `docs/schema/load-result.schema.json`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use stickycas_model::judge::Outcome;
+
+use super::baseline::{Compared, compare};
+use super::engine::{CutShort, Loaded};
+use super::figures::{Figure, Figures};
+use super::judged::Judged;
+use super::measure::{Histograms, Messages};
+use super::profile::{Pacing, Profile};
+use super::recorder::Second;
+use super::server::ServerSide;
+use super::threshold::{Failed, Passed, Threshold};
+use stickycas_harness::host::Host;
+use stickycas_harness::record::{HARNESS_FAILED, exit_code};
+
+/// Version of the form of a result. Raised when a field changes its meaning or goes away.
+pub const RESULT_VERSION: u32 = 1;
+
+/// Exit code when a condition under which the run has failed holds, and nothing worse happened.
+pub const CONDITION_FAILED: u8 = 4;
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadResult {
+    /// [`RESULT_VERSION`].
+    pub version: u32,
+    /// What the instances show, taken together.
+    pub verdict: Outcome,
+    /// How many of them show what.
+    pub judged: Judged,
+    /// Conditions that held and so failed the run.
+    pub failed: Vec<Failed>,
+    /// Conditions that did not hold, and so did not fail it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passed: Vec<Passed>,
+    /// Whether and how it ended before its time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut_short: Option<CutShort>,
+    /// Name of the profile.
+    pub name: String,
+    /// From which everything was drawn; of several generators, that of the first.
+    #[serde(with = "stickycas_model::seed_text")]
+    pub seed: u64,
+    /// When it began, in UTC, RFC 3339.
+    pub began: String,
+    /// Seconds from there to the beginning of the time in which rates count.
+    #[serde(default)]
+    pub measured_from: f64,
+    /// Everything that was measured.
+    pub figures: Figures,
+    /// Of each way to be refused or to fail, what was said of the first, in the warm-up or after it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub messages: Messages,
+    /// Why its figures may say less than they seem to, if results were merged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    /// Beside an earlier result, if one was given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub baseline: Vec<Compared>,
+    /// Where the load was put on from, one for each generator.
+    pub hosts: Vec<Host>,
+    /// What the server told of itself and of the load, to each generator that it told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<ServerSide>,
+    /// The profiles with nothing left to defaults or draws, one for each generator.
+    pub profiles: Vec<String>,
+}
+
+/// The file of a [`LoadResult`] in its folder.
+pub const RESULT_FILE: &str = "result.json";
+/// The file of the HDR log.
+pub const LOG_FILE: &str = "latencies.hlog";
+/// The file of what happened second by second.
+pub const SECONDS_FILE: &str = "seconds.csv";
+
+/// A result with what is too large for one file of JSON.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// The result.
+    pub result: LoadResult,
+    /// All latencies.
+    pub histograms: Histograms,
+    /// Second by second.
+    pub seconds: Vec<Second>,
+    /// The HDR log.
+    pub log: Vec<u8>,
+}
+
+impl Measured {
+    /// Of a load that was put on from here.
+    #[must_use]
+    pub fn of(profile: &Profile, loaded: Loaded, server: Option<String>) -> Self {
+        let figures = loaded.figures();
+        let Loaded { recorder, judged, messages, began, cut_short, server: side, .. } = loaded;
+        let result = LoadResult {
+            version: RESULT_VERSION,
+            verdict: judged.verdict(),
+            judged,
+            failed: failed(&conditions(profile), &figures),
+            passed: passed(&conditions(profile), &figures),
+            cut_short,
+            name: profile.name.clone(),
+            seed: profile.seed,
+            began: humantime::format_rfc3339_millis(began).to_string(),
+            measured_from: profile.load.warm_up.as_secs_f64(),
+            figures,
+            messages,
+            warnings: Vec::new(),
+            baseline: Vec::new(),
+            hosts: vec![Host::here(server)],
+            servers: side.into_iter().collect(),
+            profiles: vec![profile.to_toml()],
+        };
+        Self { result, histograms: recorder.histograms, seconds: recorder.seconds, log: recorder.log }
+    }
+}
+
+/// The conditions of a profile; that hardly any instance failed or was refused; and of an open loop, that it kept its
+/// schedule. Who allows all of them to fail has no such condition.
+pub(super) fn conditions(profile: &Profile) -> Vec<Threshold> {
+    let mut conditions = profile.fail_if.clone();
+    let mut at_most = |figure: Figure, share: f64| {
+        if share < 1.0 {
+            let condition = format!("{figure} > {share}");
+            conditions.push(condition.parse().expect("it names a figure and a number"));
+        }
+    };
+    at_most(Figure::ErrorRate, profile.load.most_errors);
+    if let Pacing::Open(open) = &profile.load.pacing {
+        at_most(Figure::MissedRate, open.most_missed);
+    }
+    conditions
+}
+
+/// Those of the conditions that fail a run with these figures.
+#[must_use]
+pub fn failed(conditions: &[Threshold], figures: &Figures) -> Vec<Failed> {
+    let failed = |condition: &Threshold| {
+        let value = figures.value(condition.figure);
+        // What could not be measured has not been shown to hold.
+        value
+            .is_none_or(|value| condition.holds(value))
+            .then(|| Failed { condition: condition.to_string(), value })
+    };
+    conditions.iter().filter_map(failed).collect()
+}
+
+/// Those that do not.
+#[must_use]
+pub fn passed(conditions: &[Threshold], figures: &Figures) -> Vec<Passed> {
+    let passed = |condition: &Threshold| {
+        let value = figures.value(condition.figure).filter(|value| !condition.holds(*value))?;
+        Some(Passed { condition: condition.to_string(), value })
+    };
+    conditions.iter().filter_map(passed).collect()
+}
+
+impl LoadResult {
+    /// Holds it against an earlier result: what is worse by more than this share of it fails the run.
+    pub fn compare(&mut self, baseline: &Self, noise: f64) {
+        self.baseline = compare(&baseline.figures, &self.figures, noise);
+        self.failed.extend(self.baseline.iter().filter_map(|compared| compared.failed(noise)));
+    }
+
+    /// Exit code: by the verdict as for a run; [`HARNESS_FAILED`] if it was interrupted, [`CONDITION_FAILED`] if a
+    /// condition failed it.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match exit_code(self.verdict, None) {
+            0 if self.cut_short == Some(CutShort::Interrupted) => HARNESS_FAILED,
+            0 if !self.failed.is_empty() => CONDITION_FAILED,
+            code => code,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::Counts;
+    use super::super::profile::Flags;
+    use super::*;
+
+    fn figures(planned: u64, late: u64) -> Figures {
+        Figures { rate: 90.0, counts: Counts { planned, late, ..Counts::default() }, ..Figures::default() }
+    }
+
+    #[test]
+    fn a_schedule_that_was_not_kept_fails_an_open_loop_without_being_asked() {
+        let flags = Flags { rate: Some(5.0), most_missed: Some(0.1), ..Flags::default() };
+        let conditions = conditions(&Profile::load(None, &flags).unwrap());
+        assert_eq!(failed(&conditions, &figures(100, 10)), []);
+        let both = ["error_rate > 0.01", "missed_rate > 0.1"];
+        let passed = passed(&conditions, &figures(100, 10)).into_iter().map(|it| it.condition);
+        assert_eq!(passed.collect::<Vec<_>>(), both, "each condition is in one of the lists");
+        let failed = failed(&conditions, &figures(100, 11));
+        assert_eq!(failed[0].condition, "missed_rate > 0.1");
+    }
+
+    #[test]
+    fn more_errors_than_a_few_fail_a_load_unless_it_says_itself_how_many_it_may_have() {
+        let with = |change: &dyn Fn(&mut Flags)| {
+            let mut flags = Flags::default();
+            change(&mut flags);
+            let conditions = conditions(&Profile::load(None, &flags).unwrap());
+            let counts = Counts { begun: 1_000, done: 989, refused: 11, ..Counts::default() };
+            let figures = Figures { rate: 90.0, counts, ..Figures::default() };
+            failed(&conditions, &figures).into_iter().map(|it| it.condition).collect::<Vec<_>>()
+        };
+        assert_eq!(with(&|_| ()), ["error_rate > 0.01"]);
+        assert_eq!(with(&|flags| flags.most_errors = Some(0.02)), [""; 0]);
+        assert_eq!(with(&|flags| flags.fail_if = vec!["errors > 11".to_owned()]), [""; 0]);
+        assert_eq!(with(&|flags| flags.fail_if = vec!["error_rate > 1%".to_owned()]), ["error_rate > 1%"]);
+        let both = |flags: &mut Flags| {
+            (flags.fail_if, flags.most_errors) = (vec!["errors > 11".to_owned()], Some(0.01));
+        };
+        assert_eq!(with(&both), ["error_rate > 0.01"], "who asks for both gets both");
+    }
+
+    #[test]
+    fn the_worst_that_happened_is_the_exit_code() {
+        let code = |verdict, cut_short, failed: &[Failed]| {
+            let result = LoadResult {
+                version: RESULT_VERSION,
+                verdict,
+                judged: Judged::default(),
+                failed: failed.to_vec(),
+                passed: Vec::new(),
+                cut_short,
+                name: "a".to_owned(),
+                seed: 1,
+                began: String::new(),
+                measured_from: 0.0,
+                figures: Figures::default(),
+                messages: Messages::new(),
+                warnings: Vec::new(),
+                baseline: Vec::new(),
+                hosts: Vec::new(),
+                servers: Vec::new(),
+                profiles: Vec::new(),
+            };
+            result.exit_code()
+        };
+        let failed = [Failed { condition: "errors > 0".to_owned(), value: Some(1.0) }];
+        let interrupted = Some(CutShort::Interrupted);
+        assert_eq!(code(Outcome::Violation, interrupted, &failed), 1);
+        assert_eq!(code(Outcome::Unknown, None, &failed), 2);
+        assert_eq!(code(Outcome::Valid, interrupted, &failed), 3);
+        assert_eq!(code(Outcome::Outside, Some(CutShort::HardStop), &failed), 4);
+        assert_eq!(code(Outcome::Valid, Some(CutShort::HardStop), &[]), 0);
+    }
+
+    #[test]
+    fn what_could_not_be_measured_has_not_been_shown_to_hold() {
+        let conditions = ["rate < 100", "instance_p99 > 5ms", "errors > 0"].map(|text| text.parse().unwrap());
+        let failed = failed(&conditions, &figures(1, 0));
+        assert_eq!(failed.len(), 2);
+        assert_eq!((failed[0].value, failed[1].value), (Some(90.0), None));
+    }
+}

@@ -1,0 +1,273 @@
+//! Loads on a real server, over the real network.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
+
+use stickycas_harness::run::{COORDINATOR, OwnServer, Site};
+use stickycas_load::engine::CutShort;
+use stickycas_load::figures::Figures;
+use stickycas_load::measure::{Ended, Fault, Measure, Party};
+use stickycas_load::profile::Flags;
+use stickycas_load::{Loaded, Profile};
+use stickycas_model::judge::Outcome;
+use stickycas_server::limits::Limits;
+
+const SMALL: &str = r#"
+name = "small"
+seed = 5
+[instance]
+processes = 6
+warp_size = 2
+read_size = 2
+patience = "none"
+[load]
+in_flight = 4
+instances = 40
+watch_share = 0.5
+"#;
+
+fn profile(text: &str) -> Profile {
+    Profile::parse("test.toml", text, &Flags::default()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+async fn on(limits: Limits, profile: &Profile) -> Loaded {
+    let server = OwnServer::start_with(limits).await.unwrap();
+    let site = Site::open(server.url(), COORDINATOR).await.unwrap();
+    stickycas_load::run(&site, profile, std::future::pending(), |_| {}).await.unwrap()
+}
+
+async fn loaded(text: &str) -> Loaded {
+    on(Limits::default(), &profile(text)).await
+}
+
+fn figures(loaded: &Loaded) -> Figures {
+    loaded.figures()
+}
+
+fn count(figures: &Figures, measure: Measure, party: Party) -> u64 {
+    let rows = figures.latencies.iter();
+    let wanted = rows.filter(|row| row.label.measure == measure && row.label.party == party);
+    wanted.filter(|row| row.label.ended.is_answer()).map(|row| row.latency.count).sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_instance_of_a_closed_loop_is_played_timed_and_judged() {
+    let loaded = loaded(SMALL).await;
+    let figures = figures(&loaded);
+    assert_eq!(loaded.judged.verdict(), Outcome::Valid, "{:?}", loaded.judged.reasons);
+    assert_eq!((loaded.judged.valid, figures.counts.done, figures.counts.errors()), (40, 40, 0));
+    assert!((1..40).contains(&loaded.judged.histories), "{}", loaded.judged.histories);
+    // W = 3, c = 2: each process appends once and reads twice.
+    assert_eq!(count(&figures, Measure::Append, Party::Correct), 6 * 40);
+    assert_eq!(count(&figures, Measure::Read, Party::Correct), 12 * 40);
+    assert_eq!(count(&figures, Measure::Decide, Party::Correct), 6 * 40);
+    let won = figures.latencies.iter().find(|row| row.label.ended == Ended::Won).unwrap();
+    assert_eq!(won.latency.count, 3 * 40, "one in each warp");
+    assert_eq!(count(&figures, Measure::Append, Party::Byzantine), 0);
+    let (instance, service) = (figures.latency(Measure::Instance), figures.latency(Measure::Service));
+    assert!(instance.unwrap().p50 >= service.unwrap().p50);
+    assert!(figures.latency(Measure::WatchLag).is_some_and(|lag| lag.count > 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unary_calls_come_to_the_same() {
+    let loaded = loaded(
+        &SMALL.replace("[load]", "[load]\ntransport = \"unary\"\nprincipals_per_connection = 4\ngroups = 2"),
+    )
+    .await;
+    let figures = figures(&loaded);
+    assert_eq!(loaded.judged.verdict(), Outcome::Valid, "{:?}", loaded.judged.reasons);
+    assert_eq!((loaded.judged.valid, figures.counts.done), (40, 40));
+    assert_eq!(count(&figures, Measure::Read, Party::Correct), 12 * 40);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn byzantine_processes_play_along_and_are_kept_apart() {
+    let text = SMALL.replace("[load]", "[byzantine]\ncount = 1\nstrategy = \"collude(value=0)\"\n[load]")
+        + "[proposals]\ndistinct = 1\n";
+    let loaded = loaded(&text).await;
+    let figures = figures(&loaded);
+    assert_eq!(loaded.judged.verdict(), Outcome::Valid, "{:?}", loaded.judged.reasons);
+    assert_eq!(count(&figures, Measure::Append, Party::Byzantine), 40);
+    assert_eq!(count(&figures, Measure::Append, Party::Correct), 5 * 40);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_that_never_leave_are_left_behind_and_streams_with_too_many_are_replaced() {
+    let text = SMALL
+        .replace("patience = \"none\"", "patience = \"0s\"\njoin_timeout = \"1ms\"")
+        .replace("instances = 40", "instances = 1100")
+        .replace("[load]", "[byzantine]\ncount = 1\nstrategy = \"crash(access=2)\"\n[load]")
+        .replace("in_flight = 4", "in_flight = 32")
+        .replace("watch_share = 0.5", "watch_share = 0.0")
+        + "[proposals]\ndistinct = 1\n";
+    let loaded = loaded(&text).await;
+    let figures = figures(&loaded);
+    assert_eq!((figures.counts.begun, figures.counts.errors()), (1100, 0), "{:?}", loaded.judged);
+    assert_eq!(loaded.judged.verdict(), Outcome::Valid, "{:?}", loaded.judged.reasons);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_loop_begins_what_its_schedule_says_and_counts_what_came_too_late() {
+    let open = SMALL.replace(
+        "in_flight = 4",
+        "rate = 400\narrivals = \"poisson\"\nlate_after = \"0s\"\nwarm_up = \"10ms\"",
+    );
+    let loaded = loaded(&open).await;
+    let figures = figures(&loaded);
+    assert_eq!(loaded.judged.instances(), 40);
+    let counts = &figures.counts;
+    assert!(counts.begun < 40 && counts.begun > 0, "the warm-up does not count: {counts:?}");
+    assert_eq!(
+        (counts.planned, counts.late),
+        (counts.begun, counts.begun),
+        "nothing begins at its very moment"
+    );
+    assert!(figures.latency(Measure::StartLag).is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn starts_without_room_are_dropped_and_counted() {
+    let crowded = SMALL.replace("in_flight = 4", "rate = 100000\nmost_in_flight = 2");
+    let figures = figures(&loaded(&crowded).await);
+    assert!(figures.counts.dropped > 0);
+    assert_eq!(figures.counts.planned + figures.counts.dropped, 40);
+    assert_eq!(figures.counts.missed(), figures.counts.late + figures.counts.dropped);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_is_a_result_with_its_reason() {
+    let limits = Limits { instances_per_creator: 10, ..Limits::default() };
+    let loaded = on(limits, &profile(SMALL)).await;
+    let figures = figures(&loaded);
+    assert_eq!((figures.counts.done, figures.counts.refused), (10, 30));
+    let (label, count) = figures.failures()[0];
+    assert_eq!(label.ended.to_string(), "TOO_MANY_INSTANCES");
+    assert_eq!(count, 30);
+    assert_eq!(loaded.judged.verdict(), Outcome::Valid, "what was played was right");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_in_which_nothing_happens_is_an_outcome_and_no_hang() {
+    // One process never comes, and everybody waits for it for ever.
+    let text = SMALL
+        .replace("instances = 40", "instances = 3\nstall = \"50ms\"")
+        .replace("watch_share = 0.5", "watch_share = 0.0")
+        .replace("[load]", "[byzantine]\ncount = 1\nstrategy = \"silent\"\n[load]")
+        + "[proposals]\ndistinct = 1\n";
+    for text in [text.clone(), text.replace("[load]", "[load]\ntransport = \"unary\"")] {
+        let loaded = loaded(&text).await;
+        let figures = figures(&loaded);
+        assert_eq!((figures.counts.begun, figures.counts.stalled), (3, 3), "{:?}", figures.counts);
+        assert_eq!(loaded.judged.verdict(), Outcome::Unknown);
+        assert_eq!(figures.failures()[0].0.ended, Ended::Failed(Fault::Stalled));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_stops_a_load_gets_what_there_is() {
+    let endless = SMALL.replace("instances = 40", "duration = \"1h\"");
+    let server = OwnServer::start().await.unwrap();
+    let site = Site::open(server.url(), COORDINATOR).await.unwrap();
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let mut stopped = stopped;
+    let asked = async move { drop(stopped.wait_for(|stop| *stop).await) };
+    let loaded = stickycas_load::run(&site, &profile(&endless), asked, |progress| {
+        if progress.judged.instances() > 10 {
+            stop.send_replace(true);
+        }
+    })
+    .await
+    .unwrap();
+    assert_eq!(loaded.cut_short, Some(CutShort::Interrupted));
+    assert!(figures(&loaded).counts.done > 10);
+    assert_eq!(loaded.judged.verdict(), Outcome::Valid);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hard_stop_ends_everything_and_what_was_under_way_is_cut_off() {
+    let text = SMALL
+        .replace("instances = 40", "duration = \"1h\"\nhard_stop = \"100ms\"")
+        .replace("patience = \"none\"", "pace = \"1h\"");
+    let loaded = loaded(&text).await;
+    let figures = figures(&loaded);
+    assert_eq!(loaded.cut_short, Some(CutShort::HardStop));
+    assert_eq!((figures.counts.cut_off, figures.counts.done), (4, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_goes_away_is_an_outcome_too() {
+    let server = OwnServer::start().await.unwrap();
+    let site = Site::open(server.url(), COORDINATOR).await.unwrap();
+    let text = SMALL
+        .replace("instances = 40", "duration = \"1h\"\nhard_stop = \"2s\"\nstall = \"500ms\"")
+        .replace("watch_share = 0.5", "watch_share = 0.0");
+    let (enough, played) = tokio::sync::oneshot::channel();
+    let mut enough = Some(enough);
+    let stopped = tokio::spawn(async move {
+        played.await.unwrap();
+        server.stop().await.unwrap();
+    });
+    let loaded = stickycas_load::run(&site, &profile(&text), std::future::pending(), |progress| {
+        if progress.judged.valid > 10 {
+            enough.take().map(|enough| enough.send(()));
+        }
+    })
+    .await
+    .unwrap();
+    stopped.await.unwrap();
+    let figures = figures(&loaded);
+    assert!(figures.counts.errors() > 0 && figures.counts.done > 10, "{:?}", figures.counts);
+    assert_eq!(loaded.judged.violation, 0, "{:?}", loaded.judged.reasons);
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_said_at_once() {
+    let server = OwnServer::start().await.unwrap();
+    let site = Site::open(server.url(), COORDINATOR).await.unwrap();
+    server.stop().await.unwrap();
+    let error =
+        stickycas_load::run(&site, &profile(SMALL), std::future::pending(), |_| {}).await.unwrap_err();
+    assert!(error.to_string().contains("cannot connect everybody"), "{error:#}");
+}
+
+#[test]
+fn every_delivered_profile_is_one_and_is_named_like_its_file() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../profiles");
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let profile = Profile::load(Some(&path), &Flags::default()).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(path.file_stem().unwrap(), profile.name.as_str());
+        assert!(!profile.about.is_empty());
+        names.push(profile.name);
+    }
+    names.sort();
+    assert_eq!(names, ["byzantine", "closed", "steady", "steps"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_history_that_the_server_has_let_go_is_lost_and_the_instance_judged_by_what_was_seen() {
+    let limits = Limits { events: 1, events_per_process: 0, ..Limits::default() };
+    let loaded = on(limits, &profile(&SMALL.replace("watch_share = 0.5", "watch_share = 1.0"))).await;
+    assert_eq!(loaded.judged.verdict(), Outcome::Valid, "{:?}", loaded.judged.reasons);
+    assert_eq!(loaded.judged.valid, 40);
+    assert_eq!(loaded.judged.histories + loaded.judged.histories_lost, 40);
+    assert!(loaded.judged.histories_lost > 0, "{:?}", loaded.judged);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn principals_that_are_too_fast_for_the_server_are_refused_and_nobody_is_to_blame_but_the_load() {
+    for transport in ["attach", "unary"] {
+        let limits = Limits { requests_per_second: 300, ..Limits::default() };
+        let text = SMALL
+            .replace("watch_share = 0.5", "watch_share = 1.0\nstall = \"500ms\"")
+            .replace("patience = \"none\"", "patience = \"0s\"\njoin_timeout = \"1ms\"")
+            .replace("instances = 40", "instances = 400")
+            .replace("[load]", &format!("[load]\ntransport = \"{transport}\""));
+        let loaded = on(limits, &profile(&text)).await;
+        let figures = figures(&loaded);
+        assert_eq!(figures.counts.begun, 400);
+        assert!(figures.counts.refused > 0, "{:?}", figures.counts);
+        assert_eq!(figures.failures()[0].0.ended.to_string(), "RATE_EXCEEDED");
+        assert_eq!(loaded.judged.violation, 0, "{:?}", loaded.judged.reasons);
+    }
+}

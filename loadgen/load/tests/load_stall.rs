@@ -1,0 +1,148 @@
+//! What a load makes of a server that stands still: for a moment, and for good. Between the two stands a proxy that can
+//! stop carrying bytes.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use stickycas_harness::run::{COORDINATOR, OwnServer, Site};
+use stickycas_load::measure::Measure;
+use stickycas_load::profile::Flags;
+use stickycas_load::{Loaded, Profile};
+use stickycas_model::judge::Outcome;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// Carries bytes while its gate is open.
+struct Proxy {
+    address: SocketAddr,
+    open: watch::Sender<bool>,
+}
+
+impl Proxy {
+    async fn before(server: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (open, gate) = watch::channel(true);
+        let server: SocketAddr = server.strip_prefix("http://").unwrap().parse().unwrap();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let (from_client, to_client) = client.into_split();
+                let (from_server, to_server) = TcpStream::connect(server).await.unwrap().into_split();
+                tokio::spawn(carry(from_client, to_server, gate.clone()));
+                tokio::spawn(carry(from_server, to_client, gate.clone()));
+            }
+        });
+        Self { address, open }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
+async fn carry(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut gate: watch::Receiver<bool>,
+) {
+    let mut bytes = [0; 4096];
+    while let Ok(count @ 1..) = from.read(&mut bytes).await {
+        if gate.wait_for(|open| *open).await.is_err() || to.write_all(&bytes[..count]).await.is_err() {
+            return;
+        }
+    }
+}
+
+const PROFILE: &str = r#"
+name = "stall"
+seed = 5
+[instance]
+processes = 4
+warp_size = 2
+read_size = 2
+patience = "none"
+[load]
+watch_share = 0.0
+"#;
+
+async fn loaded(keys: &str, look: impl FnMut(&stickycas_load::Progress<'_>, &Proxy)) -> Loaded {
+    let mut look = look;
+    let server = OwnServer::start().await.unwrap();
+    let proxy = Proxy::before(server.url()).await;
+    let site = Site::open(&proxy.url(), COORDINATOR).await.unwrap();
+    let profile = Profile::parse("stall.toml", &format!("{PROFILE}{keys}"), &Flags::default()).unwrap();
+    stickycas_load::run(&site, &profile, std::future::pending(), |progress| look(progress, &proxy))
+        .await
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everybody_who_was_to_begin_while_the_server_stood_still_has_waited_for_it() {
+    const STILL: Duration = Duration::from_millis(400);
+    let mut stood = false;
+    let open = "rate = 200\nduration = \"2s\"\nmost_missed = 1.0\n";
+    let loaded = loaded(open, |_, proxy| {
+        if std::mem::replace(&mut stood, true) {
+            return;
+        }
+        proxy.open.send_replace(false);
+        let gate = proxy.open.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(STILL).await;
+            gate.send_replace(true);
+        });
+    })
+    .await;
+    let figures = loaded.figures();
+    assert_eq!(loaded.judged.verdict(), Outcome::Valid, "{:?}", loaded.judged.reasons);
+    assert_eq!((figures.counts.done, figures.counts.errors()), (400, 0), "{:?}", figures.counts);
+    // 200 a second: 40 of them fall into the first half of the time, and each of those waited for the second half. A
+    // generator that waits for answers before it goes on would have begun four or so.
+    let instance = stickycas_load::figures::answered(loaded.recorder.histograms(), Measure::Instance);
+    let half = u64::try_from((STILL / 2).as_nanos()).unwrap();
+    let slow = instance.count_between(half, u64::MAX);
+    assert!(slow >= 38, "{slow} waited");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_that_the_generator_itself_delays_counts_from_its_plan() {
+    let open = "rate = 200\nduration = \"1300ms\"\nmost_missed = 1.0\n";
+    const BUSY: Duration = Duration::from_millis(250);
+    let mut slept = false;
+    let loaded = loaded(open, |_, _| {
+        if !std::mem::replace(&mut slept, true) {
+            // Nothing begins while the one who begins them is kept.
+            std::thread::sleep(BUSY);
+        }
+    })
+    .await;
+    let figures = loaded.figures();
+    let max = |measure| figures.latency(measure).unwrap().max;
+    let least = u64::try_from((BUSY / 2).as_nanos()).unwrap();
+    assert!(max(Measure::StartLag) >= least && max(Measure::Instance) >= max(Measure::StartLag));
+    assert!(figures.counts.late > 0, "and it is a missed start: {:?}", figures.counts);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_swallow_everything_are_an_outcome_and_no_hang() {
+    for transport in ["attach", "unary"] {
+        let closed = format!(
+            "in_flight = 4\nduration = \"3s\"\nstall = \"300ms\"\ndrain = \"2s\"\ntransport = \"{transport}\"\n"
+        );
+        let loaded = loaded(&closed, |progress, proxy| {
+            if progress.judged.valid > 0 {
+                proxy.open.send_replace(false);
+            }
+        })
+        .await;
+        let counts = loaded.figures().counts;
+        assert!(counts.done > 0 && counts.stalled >= 4, "{transport}: {counts:?}");
+        assert_eq!(
+            (counts.errors(), loaded.judged.violation),
+            (counts.stalled, 0),
+            "{transport}: {counts:?}"
+        );
+    }
+}
