@@ -105,7 +105,7 @@ fn the_result_is_what_its_schema_says_and_the_histograms_say_the_same() {
     assert_eq!(json_schema::faults(&schema, &schema, &wrong, ""), ["/figures/rate: type"]);
 
     let result: LoadResult = serde_json::from_value(json).unwrap();
-    assert_eq!((result.verdict, result.judged.valid, result.exit_code()), (Outcome::Valid, 60, 4));
+    assert_eq!((result.verdict, result.judged.valid, result.exit().code()), (Outcome::Valid, 60, 4));
     let log = fs::read(folder.join("here/latencies.hlog")).unwrap();
     let mut counted = 0;
     for entry in IntervalLogIterator::new(&log) {

@@ -1,7 +1,6 @@
 //! The machine, driven with whatever comes, keeps the rules; and the rules notice when its record is changed.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
-
 use std::sync::Arc;
 use std::time::Duration;
 

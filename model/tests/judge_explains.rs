@@ -2,7 +2,6 @@
 //! f, and the first event that shows each breach.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
-
 use std::sync::Arc;
 
 use stickycas_model::history::{Event, Offence, OffenceKind};

@@ -1,7 +1,6 @@
 //! What the judge says of a correct process that has not decided (SPEC V1).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
-
 use stickycas_model::bounds::Premise;
 use stickycas_model::history::Event;
 use stickycas_model::judge::{Observed, Outcome, Property};

@@ -1,7 +1,6 @@
 //! Verdicts on runs whose history keeps every rule (SPEC V1 to V5, B3, D1 to D3, section 9).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
-
 use std::time::Duration;
 
 use stickycas_model::access::Op;

@@ -1,6 +1,5 @@
 //! The schedule: pinned by the tables of `docs/schedule.md`, and its properties for any parameters.
 
-
 use proptest::prelude::*;
 use stickycas_model::params::{Order, Params, ParamsSpec};
 use stickycas_model::scheduler::{CachedSchedule, PhaseOrder, Schedule, arbiter_hash};

@@ -2,7 +2,6 @@
 //!
 //! What two and three threads can do to each other is explored exhaustively in `loom_sticky_cas.rs`.
 
-
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;

@@ -1,7 +1,6 @@
 //! `verdict.json` as the schema in `docs/schema` describes it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
-
 use serde_json::Value as Json;
 use stickycas_model::history::{Event, Offence, OffenceKind};
 use stickycas_model::judge::{VERDICT_VERSION, Verdict};

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -22,7 +22,7 @@ const MIB: usize = 1024 * 1024;
 
 /// The StickyCAS server: a write-once, totally ordered list guarded by a warp scheduler, over gRPC.
 #[derive(Debug, Parser)]
-#[command(name = "stickycas-server", version)]
+#[command(name = "stickycas-server", version, after_help = EXIT_CODES)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -32,11 +32,13 @@ pub struct Cli {
 enum Command {
     /// Serve until SIGTERM or SIGINT, then drain; a second signal ends it at once.
     ///
-    /// Exit code: 0 after a clean end, 1 if connections had to be cut off or it could not serve.
+    /// It has failed if connections had to be cut off.
+    #[command(after_help = EXIT_CODES)]
     Serve(Serve),
     /// Ask a server whether it serves; for probes.
     ///
-    /// Exit code: 0 if it serves, 1 if not.
+    /// It has failed if the server answers that it does not serve.
+    #[command(after_help = EXIT_CODES)]
     Health(Health),
 }
 
@@ -129,10 +131,31 @@ impl Cli {
         };
         outcome.unwrap_or_else(|error| {
             print_error(&format!("error: {error:#}"));
-            ExitCode::FAILURE
+            if error.is::<UsageError>() { USAGE } else { NOT_DONE }.into()
         })
     }
 }
+
+/// Exit code: flags are wrong.
+const USAGE: u8 = 2;
+/// Exit code: it was not possible.
+const NOT_DONE: u8 = 3;
+
+const EXIT_CODES: &str = "\
+Exit codes, the same in all three programs:
+  0  done; of a run: its verdict is valid or outside
+  1  failed: a promise broke, an expectation or a condition was not kept, an instance ended without a decision
+  2  wrong usage: flags or files
+  3  refused, or not possible: it did not happen
+  4  unknown: it may have happened; of a run: it proves nothing";
+
+/// Callers of other machines would be believed whatever they say.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{0} can be reached from other machines, and any caller can name any principal: \
+     listen on a loopback address, or add --insecure-allow-remote"
+)]
+struct UsageError(SocketAddr);
 
 /// A runtime of this number of threads, or of one for each processor.
 fn runtime(workers: Option<u16>) -> anyhow::Result<Runtime> {
@@ -146,11 +169,7 @@ fn runtime(workers: Option<u16>) -> anyhow::Result<Runtime> {
 impl Serve {
     async fn run(self) -> anyhow::Result<ExitCode> {
         if !self.listen.ip().is_loopback() && !self.insecure_allow_remote {
-            bail!(
-                "{} can be reached from other machines, and any caller can name any principal: \
-                 listen on a loopback address, or add --insecure-allow-remote",
-                self.listen
-            );
+            return Err(UsageError(self.listen).into());
         }
         telemetry::init(&self.log, self.log_json)?;
         let files = allow_all_files();

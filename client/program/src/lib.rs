@@ -33,12 +33,12 @@ use self::output::Output;
 pub use self::record::{ErrorRecord, PlayRecord};
 
 const AFTER_HELP: &str = "\
-Exit codes:
-  0  decided, or done
-  1  the instance has ended, or the process cannot decide
-  2  bad usage
-  3  refused by the server: it did not happen
-  4  unreachable, or gave up: it may have happened; the same again is safe";
+Exit codes, the same in all three programs:
+  0  done; of a run: its verdict is valid or outside
+  1  failed: a promise broke, an expectation or a condition was not kept, an instance ended without a decision
+  2  wrong usage: flags or files
+  3  refused, or not possible: it did not happen
+  4  unknown: it may have happened; of a run: it proves nothing";
 
 /// Play one process of a StickyCAS instance, or work on instances by hand.
 #[derive(Debug, Parser)]
@@ -168,7 +168,7 @@ mod tests {
     async fn help_documents_the_exit_codes_and_is_no_failure() {
         let (exit, out, err) = run_with(&["--help"]).await;
         assert_eq!(exit, Exit::Done);
-        assert!(out.contains("Exit codes:") && err.is_empty());
+        assert!(out.contains("Exit codes, the same") && err.is_empty());
     }
 
     #[tokio::test]

@@ -23,6 +23,7 @@
 pub mod atomic_files;
 pub mod command_line;
 pub mod environment;
+pub mod exit;
 pub mod explain;
 pub mod fault_plan;
 pub mod files;

@@ -145,31 +145,3 @@ fn with_case<T>(
         fired: detection.fired,
     })
 }
-
-/// Exit code of a run: 0 for `valid` and `outside`, 1 for `violation`, 2 for `unknown`. With an expectation: 0
-/// if it is met, else 1.
-#[must_use]
-pub fn exit_code(verdict: Outcome, expected: Option<Outcome>) -> u8 {
-    match (expected, verdict) {
-        (Some(expected), verdict) => u8::from(expected != verdict),
-        (None, Outcome::Valid | Outcome::Outside) => 0,
-        (None, Outcome::Violation) => 1,
-        (None, Outcome::Unknown) => 2,
-    }
-}
-
-/// Exit code when a run could not be set up or carried through.
-pub const HARNESS_FAILED: u8 = 3;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_verdict_is_an_exit_code_and_an_expectation_turns_every_other_into_one() {
-        let all = [Outcome::Valid, Outcome::Outside, Outcome::Violation, Outcome::Unknown];
-        assert_eq!(all.map(|verdict| exit_code(verdict, None)), [0, 0, 1, 2]);
-        assert_eq!(all.map(|verdict| exit_code(verdict, Some(Outcome::Outside))), [1, 0, 1, 1]);
-        assert_eq!(all.map(|verdict| exit_code(verdict, Some(Outcome::Unknown))), [1, 1, 1, 0]);
-    }
-}

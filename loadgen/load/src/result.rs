@@ -15,14 +15,11 @@ use super::profile::{Pacing, Profile};
 use super::recorder::Second;
 use super::server::ServerSide;
 use super::threshold::{Failed, Passed, Threshold};
+use stickycas_harness::exit::Exit;
 use stickycas_harness::host::Host;
-use stickycas_harness::record::{HARNESS_FAILED, exit_code};
 
 /// Version of the form of a result. Raised when a field changes its meaning or goes away.
 pub const RESULT_VERSION: u32 = 1;
-
-/// Exit code when a condition under which the run has failed holds, and nothing worse happened.
-pub const CONDITION_FAILED: u8 = 4;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -167,14 +164,13 @@ impl LoadResult {
         self.failed.extend(self.baseline.iter().filter_map(|compared| compared.failed(noise)));
     }
 
-    /// Exit code: by the verdict as for a run; [`HARNESS_FAILED`] if it was interrupted, [`CONDITION_FAILED`] if a
-    /// condition failed it.
+    /// By the verdict as for a run; not done if it was interrupted, failed if a condition was not kept.
     #[must_use]
-    pub fn exit_code(&self) -> u8 {
-        match exit_code(self.verdict, None) {
-            0 if self.cut_short == Some(CutShort::Interrupted) => HARNESS_FAILED,
-            0 if !self.failed.is_empty() => CONDITION_FAILED,
-            code => code,
+    pub fn exit(&self) -> Exit {
+        match Exit::of(self.verdict, None) {
+            Exit::Done if self.cut_short == Some(CutShort::Interrupted) => Exit::NotDone,
+            Exit::Done if !self.failed.is_empty() => Exit::Failed,
+            exit => exit,
         }
     }
 }
@@ -243,14 +239,14 @@ mod tests {
                 servers: Vec::new(),
                 profiles: Vec::new(),
             };
-            result.exit_code()
+            result.exit().code()
         };
         let failed = [Failed { condition: "errors > 0".to_owned(), value: Some(1.0) }];
         let interrupted = Some(CutShort::Interrupted);
         assert_eq!(code(Outcome::Violation, interrupted, &failed), 1);
-        assert_eq!(code(Outcome::Unknown, None, &failed), 2);
+        assert_eq!(code(Outcome::Unknown, None, &failed), 4);
         assert_eq!(code(Outcome::Valid, interrupted, &failed), 3);
-        assert_eq!(code(Outcome::Outside, Some(CutShort::HardStop), &failed), 4);
+        assert_eq!(code(Outcome::Outside, Some(CutShort::HardStop), &failed), 1);
         assert_eq!(code(Outcome::Valid, Some(CutShort::HardStop), &[]), 0);
     }
 

@@ -11,7 +11,7 @@ use super::output::{show, tell};
 use super::scenario::SettingArgs;
 use super::stop::stop_when_asked;
 use stickycas_harness::command_line::{self, word_of};
-use stickycas_harness::record::{HARNESS_FAILED, exit_code};
+use stickycas_harness::exit::Exit;
 use stickycas_harness::report::folder;
 use stickycas_harness::scenario::LARGEST_SEED;
 use stickycas_lab::campaign::cell::Results;
@@ -52,7 +52,7 @@ pub(super) struct CampaignArgs {
     json: bool,
 }
 
-pub(super) fn run(args: &CampaignArgs) -> anyhow::Result<u8> {
+pub(super) fn run(args: &CampaignArgs) -> anyhow::Result<Exit> {
     let (campaign, wishes) = Campaign::load(&args.file, args.seed, &args.settings.settings()?)?;
     tell(&format!("seed {}", campaign.seed));
     let campaign = campaign.only(&args.only).map_err(anyhow::Error::msg)?;
@@ -83,17 +83,17 @@ pub(super) fn run(args: &CampaignArgs) -> anyhow::Result<u8> {
             command_line::again(seed, &[]),
             word_of(&place)
         ));
-        return Ok(HARNESS_FAILED);
+        return Ok(Exit::NotDone);
     }
-    Ok(exit_code(results.worst(), None))
+    Ok(Exit::of(results.worst(), None))
 }
 
-fn print_cell(campaign: &Campaign, number: u64) -> anyhow::Result<u8> {
+fn print_cell(campaign: &Campaign, number: u64) -> anyhow::Result<Exit> {
     let cell = campaign.cells().find(|cell| cell.number == number);
     let last = campaign.cells().last().map_or(0, |cell| cell.number);
     let cell = cell.with_context(|| format!("there is no cell {number}: the last one is {last}"))?;
     show(&campaign.scenario(cell))?;
-    Ok(0)
+    Ok(Exit::Done)
 }
 
 fn default_out(campaign: &Campaign, only: &[String]) -> PathBuf {

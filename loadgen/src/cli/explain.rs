@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::output::{show, tell};
 use stickycas_harness::command_line::word_of;
+use stickycas_harness::exit::Exit;
 use stickycas_harness::explain::{ROWS, text};
 use stickycas_harness::replay::replay;
 use stickycas_harness::report::folder::Folder;
@@ -22,8 +23,8 @@ pub(super) struct ExplainArgs {
     json: bool,
 }
 
-/// Explains. Exit code 0 whatever the verdict: the run is not judged by whether it can be explained.
-pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<u8> {
+/// Explains. Done whatever the verdict: the run is not judged by whether it can be explained.
+pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
     let folder = Folder::read(&args.folder)?;
     let record = folder.judged_again();
     let explanation = record.explained();
@@ -40,5 +41,5 @@ pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<u8> {
              they stand; see stickycas-loadgen replay {place}"
         ));
     }
-    Ok(0)
+    Ok(Exit::Done)
 }

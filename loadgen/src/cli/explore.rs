@@ -4,15 +4,16 @@ use std::fs;
 use std::path::PathBuf;
 use std::thread;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Args;
 use stickycas_model::explore::Claim;
 
 use super::output::{show, tell};
+use super::scenario::taken;
 use super::stop::stop_when_asked;
 use stickycas_harness::command_line::word_of;
+use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::progress::WorkProgress;
-use stickycas_harness::record::HARNESS_FAILED;
 use stickycas_lab::explore::{self, Options};
 
 /// The arguments of `explore`.
@@ -44,19 +45,20 @@ values; docs/explore.md tells all limits):
   c  n <= 8  strong validity can be broken exactly where its bound is missed
   d  n <= 4  every rule holds in every state, whatever Byzantine processes do
 
-Exit codes: 0 every claim holds, 1 one does not, 3 the search could not be made or was interrupted.\nAn interrupt ends it early and shows what the searches that were made say.";
+An interrupt ends it early and shows what the searches that were made say.";
 
 fn claim(text: &str) -> Result<Claim, String> {
     let found = Claim::ALL.into_iter().find(|claim| claim.to_string() == text);
     found.ok_or_else(|| "give a, b, c or d".to_owned())
 }
 
-pub(super) fn run(args: &ExploreArgs) -> anyhow::Result<u8> {
+pub(super) fn run(args: &ExploreArgs) -> anyhow::Result<Exit> {
     if let Some(out) = args.out.as_ref().filter(|out| out.exists()) {
-        bail!("{} exists already: give another --out", out.display());
+        return Err(taken(out).into());
     }
     if args.out.is_some() && !args.claims.is_empty() && !args.claims.contains(&Claim::A) {
-        bail!("only claim a has a witness to write: leave --out away, or add --claim a");
+        let reason = "only claim a has a witness to write: leave --out away, or add --claim a";
+        return Err(UsageError(reason.to_owned()).into());
     }
     let all = thread::available_parallelism().map_or(1, usize::from);
     let options = Options {
@@ -88,8 +90,8 @@ pub(super) fn run(args: &ExploreArgs) -> anyhow::Result<u8> {
         (None, _) => {}
     }
     Ok(match report.holds() {
-        false => 1,
-        true if report.interrupted => HARNESS_FAILED,
-        true => 0,
+        false => Exit::Failed,
+        true if report.interrupted => Exit::NotDone,
+        true => Exit::Done,
     })
 }

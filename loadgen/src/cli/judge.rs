@@ -17,8 +17,9 @@ use super::scenario::{outcome, show_record};
 use super::stop::asked_to_stop;
 use stickycas_chaos::Plan;
 use stickycas_harness::environment::Environment;
+use stickycas_harness::exit::Exit;
 use stickycas_harness::judge::{Asked, Desk, Options, REPORT_GRACE, Series, Subject, conduct};
-use stickycas_harness::record::{HARNESS_FAILED, Record, exit_code};
+use stickycas_harness::record::Record;
 use stickycas_harness::report::folder;
 use stickycas_harness::run::Site;
 use stickycas_harness::scenario::{LARGEST_SEED, Settings};
@@ -110,7 +111,7 @@ pub(super) struct JudgeArgs {
     timeout: Duration,
 }
 
-pub(super) fn run(args: &JudgeArgs) -> anyhow::Result<u8> {
+pub(super) fn run(args: &JudgeArgs) -> anyhow::Result<Exit> {
     let (subject, plan, mut series) = args.prepare()?;
     let expected = args.expect.or(plan.as_ref().map(|plan| plan.expect));
     let gone = plan.as_ref().map(Plan::gone).unwrap_or_default();
@@ -128,7 +129,7 @@ pub(super) fn run(args: &JudgeArgs) -> anyhow::Result<u8> {
     let Some(done) = done else {
         tell(&format!("interrupted: {} instances judged", series.done()));
         series.interrupted()?;
-        return Ok(HARNESS_FAILED);
+        return Ok(Exit::NotDone);
     };
     done?;
     if series.asked() != Some(1) {
@@ -211,7 +212,7 @@ impl JudgeArgs {
         let id = instance.to_string();
         let name = format!("{}-{}-{}", record.scenario.name, record.scenario.seed, &id[..8]);
         let verdict = record.verdict.verdict;
-        let as_expected = exit_code(verdict, expected) == 0;
+        let as_expected = Exit::of(verdict, expected).is_done();
         // Without end, what is as expected would fill the disk.
         let written = (!self.endless || !as_expected).then(|| {
             let environment = Environment::here(record.how, Some(self.server.clone()));
@@ -261,13 +262,13 @@ fn line(record: &Record, instance: InstanceId, number: u64) -> String {
 }
 
 /// The exit code of several runs: that of the worst one.
-fn worst(outcomes: impl Iterator<Item = Outcome>, expected: Option<Outcome>) -> u8 {
-    let badness = |code: &u8| match code {
-        0 => 0,
-        2 => 1,
+fn worst(outcomes: impl Iterator<Item = Outcome>, expected: Option<Outcome>) -> Exit {
+    let badness = |exit: &Exit| match exit {
+        Exit::Done => 0,
+        Exit::Unknown => 1,
         _ => 2,
     };
-    outcomes.map(|outcome| exit_code(outcome, expected)).max_by_key(badness).unwrap_or(0)
+    outcomes.map(|outcome| Exit::of(outcome, expected)).max_by_key(badness).unwrap_or(Exit::Done)
 }
 
 #[cfg(test)]
@@ -276,13 +277,13 @@ mod tests {
 
     #[test]
     fn the_worst_verdict_is_the_exit_code() {
-        let code = |outcomes: &[Outcome]| worst(outcomes.iter().copied(), None);
+        let code = |outcomes: &[Outcome]| worst(outcomes.iter().copied(), None).code();
         assert_eq!(code(&[]), 0);
         assert_eq!(code(&[Outcome::Valid, Outcome::Outside]), 0);
-        assert_eq!(code(&[Outcome::Valid, Outcome::Unknown]), 2);
+        assert_eq!(code(&[Outcome::Valid, Outcome::Unknown]), 4);
         assert_eq!(code(&[Outcome::Unknown, Outcome::Violation, Outcome::Valid]), 1);
         let expected = Some(Outcome::Unknown);
-        assert_eq!(worst([Outcome::Unknown].into_iter(), expected), 0);
-        assert_eq!(worst([Outcome::Unknown, Outcome::Valid].into_iter(), expected), 1);
+        assert_eq!(worst([Outcome::Unknown].into_iter(), expected), Exit::Done);
+        assert_eq!(worst([Outcome::Unknown, Outcome::Valid].into_iter(), expected), Exit::Failed);
     }
 }

@@ -10,11 +10,12 @@ use stickycas_server::limits::Limits;
 use tokio::runtime::Runtime;
 
 use super::output::{log_to_stderr, show, tell};
+use super::scenario::taken;
 use super::stop::asked_to_stop;
 use stickycas_harness::atomic_files::is_taken;
 use stickycas_harness::command_line::quoted;
+use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::host::open_files;
-use stickycas_harness::record::{HARNESS_FAILED, exit_code};
 use stickycas_harness::report::json;
 use stickycas_harness::run::{COORDINATOR, OwnServer, Site};
 use stickycas_load::engine::CutShort;
@@ -23,7 +24,6 @@ use stickycas_load::merge::read_result;
 use stickycas_load::profile::Flags;
 use stickycas_load::report::live::Live;
 use stickycas_load::report::{self as report, folder, table};
-use stickycas_load::result::CONDITION_FAILED;
 use stickycas_load::threshold::Threshold;
 use stickycas_load::{LoadResult, Loaded, Measured, Profile};
 
@@ -76,32 +76,27 @@ pub(super) struct LoadArgs {
 }
 
 const AFTER_HELP: &str = "\
-Exit codes:
-  0  the verdict is valid or outside, and no condition failed
-  1  violation
-  2  unknown: no instance proves anything
-  3  the load could not be put on, or was interrupted
-  4  nothing is wrong but a condition failed the load, or there is no limit to be found
 A load fails if more than 1 % of its instances failed or were refused (--most-errors), and an open one if more than
 1 % of its starts were late or dropped (--most-missed). An interrupt ends it early and shows what there is.";
 
-pub(super) fn run(args: &LoadArgs) -> anyhow::Result<u8> {
+pub(super) fn run(args: &LoadArgs) -> anyhow::Result<Exit> {
     let mut flags = args.flags.clone();
     if args.is_search() && args.profile.is_none() && flags.rate.is_none() {
         flags.rate = Some(FIRST_RATE);
     }
     let profile = Profile::load(args.profile.as_deref(), &flags)?;
     if args.is_search() && profile.arrivals().is_none() {
-        bail!("--find-limit needs an open loop: give --rate, or rate = ... in the profile");
+        let reason = "--find-limit needs an open loop: give --rate, or rate = ... in the profile";
+        return Err(UsageError(reason.to_owned()).into());
     }
     if !(args.precision > 0.0 && args.precision < 1.0 && args.noise >= 0.0) {
-        bail!("--precision and --noise are shares: give more than 0");
+        return Err(UsageError("--precision and --noise are shares: give more than 0".to_owned()).into());
     }
     // Better now than when there is a result that has nowhere to go.
     if let Some(out) = &args.out
         && is_taken(out)
     {
-        bail!("{} exists already: give another --out", out.display());
+        return Err(taken(out).into());
     }
     check_open_files(&profile, args.server.is_none())?;
     let baseline = args.baseline.as_deref().map(read_result).transpose()?;
@@ -176,7 +171,7 @@ async fn put_on(site: &Site, profile: &Profile) -> anyhow::Result<Loaded> {
 }
 
 /// Searches for the limit.
-fn search(args: &LoadArgs, profile: &Profile, runtime: &Runtime) -> anyhow::Result<u8> {
+fn search(args: &LoadArgs, profile: &Profile, runtime: &Runtime) -> anyhow::Result<Exit> {
     let wanted =
         Wanted { conditions: args.find_limit.clone(), repeats: args.repeats, precision: args.precision };
     let found = runtime.block_on(on_some_server(args, async |site| {
@@ -203,10 +198,10 @@ fn search(args: &LoadArgs, profile: &Profile, runtime: &Runtime) -> anyhow::Resu
         show(&text)?;
     }
     tell(&format!("result folder: {}", written.context("cannot write the result folder")?.display()));
-    Ok(match exit_code(found.verdict, None) {
-        0 if found.interrupted => HARNESS_FAILED,
-        0 if found.rate.is_none() => CONDITION_FAILED,
-        code => code,
+    Ok(match Exit::of(found.verdict, None) {
+        Exit::Done if found.interrupted => Exit::NotDone,
+        Exit::Done if found.rate.is_none() => Exit::Failed,
+        exit => exit,
     })
 }
 
@@ -244,7 +239,7 @@ pub(super) fn finish(
     json: bool,
     written: io::Result<PathBuf>,
     kept: &[String],
-) -> anyhow::Result<u8> {
+) -> anyhow::Result<Exit> {
     let report = table::coloured(result);
     if json {
         tell(&report);
@@ -255,11 +250,11 @@ pub(super) fn finish(
     // After the report, so that a full disk does not hide it.
     let folder = written.context("cannot write the result folder")?;
     tell(&format!("result folder: {}", folder.display()));
-    let code = result.exit_code();
-    if code != 0 && result.hosts.len() == 1 {
+    let exit = result.exit();
+    if !exit.is_done() && result.hosts.len() == 1 {
         let profile = folder.join("profile.toml").display().to_string();
         let words = ["stickycas-loadgen", "load", "--profile", &profile].map(str::to_owned);
         tell(&format!("to repeat it: {}", quoted(words.iter().chain(kept))));
     }
-    Ok(code)
+    Ok(exit)
 }

@@ -1,11 +1,7 @@
 //! The command line: one file for each subcommand, with its arguments and what it does.
 //!
 //! `--json` puts `verdict.json`'s content on standard output and nothing else; everything for people goes to standard
-//! error. The exit code is 0 for `valid` and `outside`, 1 for `violation`, 2 for `unknown`, 3 if the run could
-//! not be set up or carried through, which includes a wrong command line. `replay` exits with 0 if everything came
-//! out the same and with 1 if not; `explain` with 0 whatever the verdict; both with 3 if they cannot read the folder.
-//! `perturb` exits with 0 if everything was as its plans have it, with 1 if something was not, with 3 if a plan could
-//! not be carried out.
+//! error. How a command ended is an [`Exit`].
 
 mod campaign;
 mod client;
@@ -25,26 +21,19 @@ mod stop;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use self::output::tell;
 use stickycas_harness::environment::VERSION;
-use stickycas_harness::record::HARNESS_FAILED;
+use stickycas_harness::exit::{EXIT_CODES, Exit};
 
 /// Runs whole scenarios of StickyCAS, judges them, and says why.
 #[derive(Debug, Parser)]
-#[command(name = "stickycas-loadgen", version = VERSION, after_help = AFTER_HELP)]
+#[command(name = "stickycas-loadgen", version = VERSION)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
-
-const AFTER_HELP: &str = "\
-Exit codes: 0 the verdict is valid or outside, 1 violation, 2 unknown, 3 the run could not be made.
-With --expect: 0 if the verdict is the expected one, else 1. Of several instances (judge) the worst counts.
-load: 4 if nothing is wrong but a condition failed it.
-replay: 0 the folder follows from its inputs, 1 it does not, 3 it cannot be read. explain: 0, or 3.
-perturb: 0 everything was as its plans have it, 1 something was not, 3 a plan could not be carried out.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -74,15 +63,22 @@ enum Command {
     Client(client::ClientArgs),
 }
 
+/// The command line, every help of which has the exit codes.
+fn command() -> clap::Command {
+    Cli::command().after_help(EXIT_CODES).mut_subcommands(|subcommand| {
+        let help = subcommand.get_after_help().map(|help| format!("{help}\n\n")).unwrap_or_default();
+        subcommand.after_help(help + EXIT_CODES)
+    })
+}
+
 /// Runs the program with these arguments, the first being its name.
 pub(crate) fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(arguments) {
+    let parsed = command().try_get_matches_from(arguments);
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
-            // clap would exit with 2, which here means `unknown`.
-            let code = if error.use_stderr() { HARNESS_FAILED } else { 0 };
-            let printed = error.print();
-            return ExitCode::from(if printed.is_ok() { code } else { HARNESS_FAILED });
+            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };
+            return if error.print().is_ok() { exit } else { Exit::NotDone }.into();
         }
     };
     let done = match cli.command {
@@ -100,20 +96,18 @@ pub(crate) fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     done.unwrap_or_else(|error| {
         tell(&format!("stickycas-loadgen: {error:#}"));
-        HARNESS_FAILED.into()
+        Exit::of_error(&error).into()
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
-    use super::Cli;
+    use super::command;
     use stickycas_harness::judge::REPORT_GRACE;
 
     #[test]
     fn judge_help_tells_how_long_a_report_is_waited_for() {
-        let mut cli = Cli::command();
+        let mut cli = command();
         let judge = cli.find_subcommand_mut("judge").unwrap();
         let help = judge.render_long_help().to_string();
         let words: Vec<&str> = help.split_whitespace().collect();

@@ -13,6 +13,7 @@ use super::output::{log_to_stderr, show, tell};
 use super::stop::asked_to_stop;
 use stickycas_chaos::docker::{Docker, project_name};
 use stickycas_chaos::{Perturbed, Plan, Stage, perturb, table};
+use stickycas_harness::exit::Exit;
 use stickycas_harness::report::folder::DEFAULT_PARENT;
 use stickycas_harness::report::json;
 
@@ -69,12 +70,9 @@ const AFTER_HELP: &str = "\
 The project must be up: docker compose up --detach. For each plan the judge's container
 is made anew. All others stay as they are, but for what the plan does to them, and are
 put back as they were, also on Ctrl-C. The judge is left as it was made for the last
-plan: ended, and stopped if the plan was interrupted.
+plan: ended, and stopped if the plan was interrupted.";
 
-Exit codes: 0 everything was as the plans have it, 1 something was not, 3 a plan could
-not be carried out.";
-
-pub(super) fn run(args: &PerturbArgs) -> anyhow::Result<u8> {
+pub(super) fn run(args: &PerturbArgs) -> anyhow::Result<Exit> {
     // Whatever is wrong with the last plan is told before the first one begins.
     let plans = args.plans.iter().map(|file| Plan::load(file).map(|plan| (file, plan)));
     let plans: Vec<(&PathBuf, Plan)> = plans.collect::<Result<_, _>>()?;
@@ -88,7 +86,7 @@ pub(super) fn run(args: &PerturbArgs) -> anyhow::Result<u8> {
         show(&table(&all))?;
     }
     carried_out?;
-    Ok(u8::from(!all.iter().all(|done| done.as_expected)))
+    Ok(if all.iter().all(|done| done.as_expected) { Exit::Done } else { Exit::Failed })
 }
 
 /// Carries out the plans; what came of them is put into `all`, also if one of them fails.

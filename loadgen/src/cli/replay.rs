@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::output::show;
+use stickycas_harness::exit::Exit;
 use stickycas_harness::replay::replay;
 use stickycas_harness::report::folder::Folder;
 use stickycas_harness::report::json;
@@ -20,11 +21,8 @@ pub(super) struct ReplayArgs {
     json: bool,
 }
 
-/// Exit code if a replay came out differently.
-const DIFFERENT: u8 = 1;
-
-pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<u8> {
+pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<Exit> {
     let replayed = replay(&Folder::read(&args.folder)?);
     show(&if args.json { json::text(&replayed) } else { replayed.to_string() })?;
-    Ok(if replayed.same { 0 } else { DIFFERENT })
+    Ok(if replayed.same { Exit::Done } else { Exit::Failed })
 }

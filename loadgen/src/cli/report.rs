@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::{Args, Subcommand};
 
 use super::campaign::finish;
 use super::load;
+use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_lab::campaign::report as campaign;
 use stickycas_lab::campaign::{journal, results};
 use stickycas_load::merge::merge;
@@ -45,16 +45,17 @@ struct MergeArgs {
     json: bool,
 }
 
-pub(super) fn run(args: &ReportArgs) -> anyhow::Result<u8> {
+pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Exit> {
     if let Some(ReportCommand::Merge(args)) = &args.command {
         let measured = merge(&args.folders)?;
         let written = folder::write(&measured, &[], None, args.out.as_deref());
         return load::finish(&measured.result, args.json, written, &[]);
     }
-    let folder = args.folder.as_ref().context("name the folder of the campaign")?;
+    let folder =
+        args.folder.as_ref().ok_or_else(|| UsageError("name the folder of the campaign".to_owned()))?;
     let (origin, past) = journal::read(folder)?;
     let results = results::results(&origin, &origin.campaign()?, &past);
     campaign::write(&results, folder)?;
     finish(&results, args.json, folder)?;
-    Ok(0)
+    Ok(Exit::Done)
 }

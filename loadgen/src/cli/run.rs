@@ -8,6 +8,7 @@ use clap::Args;
 use super::output::{log_to_stderr, tell};
 use super::scenario::{ScenarioArgs, repeat};
 use super::stop::asked_to_stop;
+use stickycas_harness::exit::Exit;
 use stickycas_harness::record::Record;
 use stickycas_harness::run::{self, COORDINATOR, Options, OwnServer, Site};
 use stickycas_harness::scenario::Scenario;
@@ -31,7 +32,7 @@ pub(super) struct RunArgs {
     timeout: Duration,
 }
 
-pub(super) fn run(args: &RunArgs) -> anyhow::Result<u8> {
+pub(super) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let scenario = args.scenario.load()?;
     log_to_stderr();
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;

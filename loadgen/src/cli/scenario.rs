@@ -1,8 +1,8 @@
 //! What every subcommand that makes one judged run of one scenario has in common: its arguments, and its end.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Args;
 use stickycas_model::judge::Outcome;
 
@@ -10,7 +10,8 @@ use super::output::{show, tell};
 use stickycas_harness::atomic_files::is_taken;
 use stickycas_harness::command_line;
 use stickycas_harness::environment::Environment;
-use stickycas_harness::record::{Record, exit_code};
+use stickycas_harness::exit::{Exit, UsageError};
+use stickycas_harness::record::Record;
 use stickycas_harness::report::{folder, json, table};
 use stickycas_harness::scenario::{LARGEST_SEED, Scenario, SettingError, Settings};
 
@@ -77,29 +78,34 @@ impl ScenarioArgs {
         if let Some(out) = &self.out
             && is_taken(out)
         {
-            bail!("{} exists already: give another --out", out.display());
+            return Err(taken(out).into());
         }
         tell(&format!("seed {}", scenario.seed));
         Ok(scenario)
     }
 
     /// Writes everything down, shows it, and makes an exit code of it.
-    pub(super) fn finish(&self, record: &Record, server: Option<String>) -> anyhow::Result<u8> {
+    pub(super) fn finish(&self, record: &Record, server: Option<String>) -> anyhow::Result<Exit> {
         let environment = Environment::here(record.how, server);
         let written = folder::write(record, &environment, self.out.as_deref());
         show_record(record, self.json)?;
         // After the report, so that a full disk does not hide it.
         let folder = written.context("cannot write the run folder")?;
         tell(&format!("run folder: {}", folder.display()));
-        let code = exit_code(record.verdict.verdict, self.expect);
-        if let Some(expected) = self.expect.filter(|_| code != 0) {
+        let exit = Exit::of(record.verdict.verdict, self.expect);
+        if let Some(expected) = self.expect.filter(|_| !exit.is_done()) {
             tell(&format!("expected {expected}, got {}", record.verdict.verdict));
         }
-        if code != 0 {
+        if !exit.is_done() {
             tell(&repeat(record.scenario.seed));
         }
-        Ok(code)
+        Ok(exit)
     }
+}
+
+/// The folder that a result was to go to is there already.
+pub(super) fn taken(out: &Path) -> UsageError {
+    UsageError(format!("{} exists already: give another --out", out.display()))
 }
 
 /// The one command that does the same again.

@@ -10,8 +10,8 @@ use clap::Args;
 use super::output::{show, tell};
 use super::scenario::ScenarioArgs;
 use super::stop::stop_when_asked;
+use stickycas_harness::exit::Exit;
 use stickycas_harness::progress::WorkProgress;
-use stickycas_harness::record::{HARNESS_FAILED, exit_code};
 use stickycas_harness::report::words::grouped;
 use stickycas_harness::scenario::{LARGEST_SEED, Template};
 use stickycas_harness::simulate;
@@ -35,7 +35,7 @@ pub(super) struct SimulateArgs {
     jobs: Option<NonZeroUsize>,
 }
 
-pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<u8> {
+pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<Exit> {
     match args.runs {
         Some(runs) => many(args, runs),
         None => once(&args.scenario),
@@ -53,7 +53,7 @@ fn many_times(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "give a number from 1, such as 1000, 1_000 or 1e3".to_owned())
 }
 
-fn once(args: &ScenarioArgs) -> anyhow::Result<u8> {
+fn once(args: &ScenarioArgs) -> anyhow::Result<Exit> {
     let scenario = args.load()?;
     scenario.check_simulable()?;
     let lengths = scenario.cast.parts().map(|(_, part)| part.proposal.as_bytes().len() as u64);
@@ -67,7 +67,7 @@ fn tell_need(need: Need) -> anyhow::Result<()> {
     need.check().map(|told| told.iter().for_each(|told| tell(told)))
 }
 
-fn many(args: &SimulateArgs, runs: u64) -> anyhow::Result<u8> {
+fn many(args: &SimulateArgs, runs: u64) -> anyhow::Result<Exit> {
     let ScenarioArgs { scenario: file, seed, settings, json, expect, .. } = &args.scenario;
     let template = Template::load(file, *seed, &settings.settings()?)?;
     template.scenario().check_simulable()?;
@@ -111,13 +111,13 @@ fn many(args: &SimulateArgs, runs: u64) -> anyhow::Result<u8> {
     show(&if *json { batch.json() } else { batch.text() })?;
     if counted.runs < runs {
         tell("interrupted: this is what was done so far");
-        return Ok(HARNESS_FAILED);
+        return Ok(Exit::NotDone);
     }
     let unmet = expect.filter(|expected| counted.verdicts.of(*expected).runs < runs);
     Ok(match unmet {
-        Some(_) => 1,
-        None if expect.is_some() => 0,
-        None => exit_code(counted.worst(), None),
+        Some(_) => Exit::Failed,
+        None if expect.is_some() => Exit::Done,
+        None => Exit::of(counted.worst(), None),
     })
 }
 

@@ -4,8 +4,8 @@ use stickycas_model::access::{Answer, Op, ReadAnswer};
 use stickycas_model::history::Event;
 use stickycas_model::types::{AccessNumber, Position, ProcessId, SessionId};
 
-use crate::story::{Story, id, phase, value};
 use super::{is_accepted, is_append_answer, six};
+use crate::story::{Story, id, phase, value};
 
 #[test]
 fn an_access_number_that_is_repeated_or_skipped_breaks_f8() {

@@ -5,8 +5,8 @@ use stickycas_model::history::Event;
 use stickycas_model::params::Arbiter;
 use stickycas_model::types::Position;
 
-use crate::story::{Story, id, phase, value};
 use super::{is_added, is_append_answer, is_read_answer, is_stepped, six};
+use crate::story::{Story, id, phase, value};
 
 /// Changes the first read's answer.
 fn with_read(change: impl Fn(&mut ReadAnswer)) -> Story {

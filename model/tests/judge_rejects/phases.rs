@@ -5,8 +5,8 @@ use std::time::Duration;
 use stickycas_model::history::Event;
 use stickycas_model::types::{Time, WarpId};
 
-use crate::story::{Story, id};
 use super::{is_append_answer, is_stepped, six};
+use crate::story::{Story, id};
 
 #[test]
 fn a_step_of_another_warp_breaks_w1() {

@@ -71,7 +71,7 @@ async fn every_lie_is_a_violation_of_the_rule_that_it_breaks_in_every_instance()
             assert!(told, "{lie:?} over {transport}: {:?}", judged.reasons);
             assert!(!loaded.evidence.is_empty());
             let result = Measured::of(&profile, loaded, None).result;
-            assert_eq!((result.verdict, result.exit_code()), (Outcome::Violation, 1));
+            assert_eq!((result.verdict, result.exit().code()), (Outcome::Violation, 1));
         }
     }
 }
