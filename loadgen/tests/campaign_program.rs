@@ -109,7 +109,7 @@ fn a_cell_is_printed_as_a_scenario_and_its_command_repeats_it() {
     let one = loadgen(folder, &["simulate", "cell.toml", "--seed", &seed, "--expect", "valid"]);
     assert_eq!(one.status.code(), Some(0), "{}", told(&one));
     let none = loadgen(folder, &["campaign", "program.toml", "--cell", "4"]);
-    assert_eq!(none.status.code(), Some(3));
+    assert_eq!(none.status.code(), Some(2));
     assert!(told(&none).contains("there is no cell 4: the last one is 3"), "{}", told(&none));
 }
 
@@ -134,7 +134,7 @@ fn the_results_are_made_again_from_the_journal_alone() {
 }
 
 #[test]
-fn what_cannot_be_run_exits_with_three_and_says_why() {
+fn what_cannot_be_run_is_wrong_usage_and_says_why() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
     campaign(folder, 3, 1_000_000);
@@ -146,7 +146,7 @@ fn what_cannot_be_run_exits_with_three_and_says_why() {
         (&["report", "runs"], "holds no campaign"),
     ] {
         let output = loadgen(folder, arguments);
-        assert_eq!(output.status.code(), Some(3), "{arguments:?}: {}", told(&output));
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", told(&output));
         assert!(told(&output).contains(why), "{arguments:?}: {}", told(&output));
         assert!(output.stdout.is_empty());
     }

@@ -5,8 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use clap::CommandFactory as _;
+use stickycas_harness::exit::EXIT_CODES;
 use stickycas_harness::run::OwnServer;
 use stickycas_model::judge::{Explanation, Outcome, Verdict};
+use stickycas_server::cli::Cli;
 
 fn scenario(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../scenarios/{name}.toml"))
@@ -111,7 +114,7 @@ fn what_cannot_be_run_exits_with_three_and_says_why() {
         (&["walk", "bad.toml"], "unrecognized subcommand"),
     ] {
         let output = loadgen(folder.path(), arguments);
-        assert_eq!(output.status.code(), Some(3), "{arguments:?}");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(told(&output).contains(why), "{arguments:?}: {}", told(&output));
         assert!(output.stdout.is_empty());
     }
@@ -120,7 +123,7 @@ fn what_cannot_be_run_exits_with_three_and_says_why() {
     fs::write(taken.join("mine"), "").unwrap();
     let file = scenario("one-warp");
     let output = loadgen(folder.path(), &["simulate", file.to_str().unwrap(), "--out", "out"]);
-    assert_eq!(output.status.code(), Some(3), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", told(&output));
     assert!(told(&output).contains("exists already"), "{}", told(&output));
     assert!(output.stdout.is_empty(), "it is said before the run, not after");
 }
@@ -156,8 +159,21 @@ fn a_run_folder_is_explained_and_replayed_and_one_that_was_changed_fails_the_she
     fs::remove_file(folder.path().join("run/history.ndjson")).unwrap();
     for command in ["explain", "replay"] {
         let refused = loadgen(folder.path(), &[command, "run"]);
-        assert_eq!(refused.status.code(), Some(3), "{}", told(&refused));
+        assert_eq!(refused.status.code(), Some(2), "{}", told(&refused));
         assert!(told(&refused).contains("run: history.ndjson is missing"), "{}", told(&refused));
+    }
+}
+
+#[test]
+fn every_help_tells_the_same_exit_codes() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Cli::command();
+    let serve = server.find_subcommand_mut("serve").unwrap().render_long_help().to_string();
+    assert!(serve.ends_with(&format!("{EXIT_CODES}\n")), "{serve}");
+    for command in [&["--help"][..], &["run", "--help"], &["load", "--help"], &["client", "--help"]] {
+        let output = loadgen(folder.path(), command);
+        let help = String::from_utf8(output.stdout).unwrap();
+        assert!(help.ends_with(&format!("{EXIT_CODES}\n")), "{command:?}: {help}");
     }
 }
 

@@ -83,7 +83,7 @@ async fn the_number_of_workers_is_configurable() {
 async fn a_remote_address_requires_insecure_allow_remote() {
     let arguments = ["serve", "--listen", "0.0.0.0:0", "--insecure-principals"];
     let refused = output(&arguments).await;
-    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--insecure-allow-remote"));
     assert!(refused.stdout.is_empty());
     let (mut server, _) = serve_on("0.0.0.0:0", &["--insecure-allow-remote"]).await;
@@ -95,7 +95,7 @@ async fn a_remote_address_requires_insecure_allow_remote() {
 async fn a_probe_without_a_server_fails() {
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let probe = output(&["health", "--server", &format!("http://{nobody}")]).await;
-    assert_eq!(probe.status.code(), Some(1));
+    assert_eq!(probe.status.code(), Some(3));
     assert!(probe.stdout.is_empty());
 }
 
@@ -104,6 +104,6 @@ async fn an_address_in_use_is_reported() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let refused = output(&["serve", "--listen", &address, "--insecure-principals"]).await;
-    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(refused.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&refused.stderr).contains(&address));
 }

@@ -32,7 +32,7 @@ Exit codes, the same in all three programs:
   3  refused, or not possible: it did not happen
   4  unknown: it may have happened; of a run: it proves nothing";
 
-/// What was asked for cannot be, whatever the state of the world: the flags contradict each other or themselves.
+/// Flags or files are wrong; also the context of the error that told so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UsageError(pub String);
@@ -64,13 +64,11 @@ impl Exit {
     /// Of an error that ended the program: about flags or files, or something that was not possible.
     #[must_use]
     pub fn of_error(error: &anyhow::Error) -> Self {
-        let is_usage = |cause: &(dyn std::error::Error + 'static)| {
-            cause.is::<UsageError>()
-                || cause.is::<FileError>()
-                || cause.is::<SettingError>()
-                || cause.is::<FolderError>()
-        };
-        if error.chain().any(is_usage) { Self::Usage } else { Self::NotDone }
+        let is_usage = error.is::<UsageError>()
+            || error.is::<FileError>()
+            || error.is::<SettingError>()
+            || error.is::<FolderError>();
+        if is_usage { Self::Usage } else { Self::NotDone }
     }
 
     /// Whether nothing failed.
@@ -104,6 +102,8 @@ mod tests {
     fn wrong_flags_and_files_are_told_from_what_was_not_possible() {
         let usage = Err::<(), _>(UsageError("give --rate".to_owned())).context("load").unwrap_err();
         assert_eq!(Exit::of_error(&usage), Exit::Usage);
+        let missing = std::fs::read("/nowhere").context(UsageError("cannot read it".to_owned())).unwrap_err();
+        assert_eq!(Exit::of_error(&missing), Exit::Usage);
         assert_eq!(Exit::of_error(&anyhow::anyhow!("the port is taken")), Exit::NotDone);
     }
 

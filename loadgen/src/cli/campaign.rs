@@ -11,7 +11,7 @@ use super::output::{show, tell};
 use super::scenario::SettingArgs;
 use super::stop::stop_when_asked;
 use stickycas_harness::command_line::{self, word_of};
-use stickycas_harness::exit::Exit;
+use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::report::folder;
 use stickycas_harness::scenario::LARGEST_SEED;
 use stickycas_lab::campaign::cell::Results;
@@ -59,7 +59,8 @@ pub(super) fn run(args: &CampaignArgs) -> anyhow::Result<Exit> {
     if let Some(number) = args.cell {
         return print_cell(&campaign, number);
     }
-    let text = std::fs::read_to_string(&args.file).with_context(|| args.file.display().to_string())?;
+    let text =
+        std::fs::read_to_string(&args.file).with_context(|| UsageError(args.file.display().to_string()))?;
     let origin = Origin::new(args.file.display().to_string(), text, campaign.seed, args.only.clone());
     let out = args.out.clone().unwrap_or_else(|| default_out(&campaign, &args.only));
     let all = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
@@ -91,7 +92,8 @@ pub(super) fn run(args: &CampaignArgs) -> anyhow::Result<Exit> {
 fn print_cell(campaign: &Campaign, number: u64) -> anyhow::Result<Exit> {
     let cell = campaign.cells().find(|cell| cell.number == number);
     let last = campaign.cells().last().map_or(0, |cell| cell.number);
-    let cell = cell.with_context(|| format!("there is no cell {number}: the last one is {last}"))?;
+    let cell =
+        cell.ok_or_else(|| UsageError(format!("there is no cell {number}: the last one is {last}")))?;
     show(&campaign.scenario(cell))?;
     Ok(Exit::Done)
 }

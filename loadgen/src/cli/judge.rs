@@ -17,7 +17,7 @@ use super::scenario::{outcome, show_record};
 use super::stop::asked_to_stop;
 use stickycas_chaos::Plan;
 use stickycas_harness::environment::Environment;
-use stickycas_harness::exit::Exit;
+use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::judge::{Asked, Desk, Options, REPORT_GRACE, Series, Subject, conduct};
 use stickycas_harness::record::Record;
 use stickycas_harness::report::folder;
@@ -245,7 +245,7 @@ impl JudgeArgs {
 /// A file as errors name it, and its text.
 fn read(path: &Path) -> anyhow::Result<(String, String)> {
     let file = path.display().to_string();
-    let text = std::fs::read_to_string(path).with_context(|| file.clone())?;
+    let text = std::fs::read_to_string(path).with_context(|| UsageError(file.clone()))?;
     Ok((file, text))
 }
 

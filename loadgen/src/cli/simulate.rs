@@ -4,13 +4,12 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use anyhow::Context;
 use clap::Args;
 
 use super::output::{show, tell};
 use super::scenario::ScenarioArgs;
 use super::stop::stop_when_asked;
-use stickycas_harness::exit::Exit;
+use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::progress::WorkProgress;
 use stickycas_harness::report::words::grouped;
 use stickycas_harness::scenario::{LARGEST_SEED, Template};
@@ -74,8 +73,9 @@ fn many(args: &SimulateArgs, runs: u64) -> anyhow::Result<Exit> {
     let first = template.scenario().seed;
     tell(&format!("seed {first}"));
     let end = first.checked_add(runs).filter(|end| *end - 1 <= LARGEST_SEED);
-    let end =
-        end.with_context(|| format!("no seed is above {LARGEST_SEED}: give fewer runs or a smaller seed"))?;
+    let end = end.ok_or_else(|| {
+        UsageError(format!("no seed is above {LARGEST_SEED}: give fewer runs or a smaller seed"))
+    })?;
     let all = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let jobs = args.jobs.unwrap_or(all);
     let in_full = end.div_ceil(IN_FULL) - first.div_ceil(IN_FULL);

@@ -58,7 +58,7 @@ impl Files {
 
     fn refused(&self, more: &[&str]) -> String {
         let Output { status, stderr, .. } = self.judge(more).output().unwrap();
-        assert_eq!(status.code(), Some(3), "{more:?}");
+        assert_eq!(status.code(), Some(2), "{more:?}");
         String::from_utf8(stderr).unwrap()
     }
 }

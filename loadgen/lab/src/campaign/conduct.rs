@@ -13,6 +13,7 @@ use super::journal::{self, Journal, Origin};
 use super::plan::{Campaign, CellPlan};
 use super::remaining::Remaining;
 use super::{cost, engine, network, results};
+use stickycas_harness::exit::UsageError;
 use stickycas_harness::progress::WorkProgress;
 
 /// How to run a campaign.
@@ -47,7 +48,7 @@ pub fn conduct(
     if let Some(budget) = options.budget
         && let Some(refusal) = cost::estimate(&campaign, &left, options.jobs)?.refusal(budget, options.jobs)
     {
-        bail!(refusal);
+        bail!(UsageError(refusal));
     }
     let mut journal = Journal::open(folder, origin)?;
     let complete = simulate(&campaign, &left.cells, options, stop, &mut journal)?

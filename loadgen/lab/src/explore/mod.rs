@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde::Serialize;
+use stickycas_harness::exit::UsageError;
 use stickycas_model::explore::{Claim, SearchResult, SetupError, Task, Witness, search, tasks};
 
 pub use self::report::{json, table};
@@ -95,7 +96,7 @@ pub fn explore(
     let started = Instant::now();
     let tasks = tasks_of(options);
     // Before anything is searched for minutes.
-    tasks.iter().try_for_each(|task| task.setup.check().with_context(|| described(task)))?;
+    tasks.iter().try_for_each(|task| task.setup.check().with_context(|| UsageError(described(task))))?;
     let (tasks, next) = (Arc::new(tasks), Arc::new(AtomicUsize::new(0)));
     let (send, receive) = mpsc::channel();
     let threads: Vec<_> = (0..options.jobs.clamp(1, tasks.len().max(1)))

@@ -10,6 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogHistogram, IntervalLogIterator, LogEntry};
+use stickycas_harness::exit::UsageError;
 
 use crate::measure::Label;
 use crate::recorder::Second;
@@ -39,14 +40,17 @@ impl Part {
 /// It cannot be read, or is of another version.
 pub fn read_result(path: &Path) -> anyhow::Result<LoadResult> {
     let file = if path.is_dir() { path.join(RESULT_FILE) } else { path.to_owned() };
-    let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-    let result: LoadResult =
-        serde_json::from_str(&text).with_context(|| format!("{} is no result of a load", file.display()))?;
+    let text =
+        fs::read_to_string(&file).with_context(|| UsageError(format!("cannot read {}", file.display())))?;
+    let result: LoadResult = serde_json::from_str(&text)
+        .with_context(|| UsageError(format!("{} is no result of a load", file.display())))?;
     ensure!(
         result.version == RESULT_VERSION,
-        "{} has version {}: this program reads version {RESULT_VERSION}",
-        file.display(),
-        result.version
+        UsageError(format!(
+            "{} has version {}: this program reads version {RESULT_VERSION}",
+            file.display(),
+            result.version
+        ))
     );
     Ok(result)
 }
@@ -57,12 +61,12 @@ pub(super) fn read(folder: &Path) -> anyhow::Result<Part> {
     let began = humantime::parse_rfc3339(&result.began)
         .with_context(|| format!("{}: when it began is no time", folder.display()))?;
     let file = folder.join(SECONDS_FILE);
-    let mut rows =
-        csv::Reader::from_path(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    let mut rows = csv::Reader::from_path(&file)
+        .with_context(|| UsageError(format!("cannot read {}", file.display())))?;
     let seconds = rows.deserialize().collect::<Result<_, _>>();
     let seconds = seconds.with_context(|| format!("{} is not what a load writes", file.display()))?;
     let file = folder.join(LOG_FILE);
-    let log = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    let log = fs::read(&file).with_context(|| UsageError(format!("cannot read {}", file.display())))?;
     let intervals =
         intervals(&log).with_context(|| format!("{} is not what a load writes", file.display()))?;
     Ok(Part { folder: folder.to_owned(), result, began, seconds, intervals })

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, ensure};
+use stickycas_harness::exit::UsageError;
 
 pub use self::folder::read_result;
 use self::folder::{Part, read};
@@ -39,17 +40,19 @@ pub fn merge(folders: &[PathBuf]) -> anyhow::Result<Measured> {
         };
         ensure!(
             !folders[..place].iter().any(same),
-            "{} is named twice: name each result once",
-            folder.display()
+            UsageError(format!("{} is named twice: name each result once", folder.display()))
         );
     }
     let parts = folders.iter().map(|folder| read(folder)).collect::<anyhow::Result<Vec<Part>>>()?;
-    let first = parts.iter().min_by_key(|part| part.began).context("name the folders to be merged")?;
+    let first = parts
+        .iter()
+        .min_by_key(|part| part.began)
+        .with_context(|| UsageError("name the folders to be merged".to_owned()))?;
     let last = parts.iter().map(|part| part.began).max().unwrap_or(first.began);
     let apart = last.duration_since(first.began).unwrap_or_default();
     ensure!(
         apart.as_secs_f64() < LONGEST,
-        "these results began {apart:.0?} apart: merge those of one load only"
+        UsageError(format!("these results began {apart:.0?} apart: merge those of one load only"))
     );
     let together = Together::of(&parts, first.began)?;
     let recorder = recorded(&parts, first.began);

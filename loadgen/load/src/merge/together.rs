@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use anyhow::{Context, bail};
+use stickycas_harness::exit::UsageError;
 use toml::Table;
 
 use super::folder::Part;
@@ -80,13 +81,13 @@ impl Together {
         let (from, to) = (last_to_begin.from, first_to_end.to);
         let seconds = to - from;
         if seconds <= 0.0 {
-            bail!(
+            bail!(UsageError(format!(
                 "{} began to measure {:.1} s after {} had ended: rates add up only if all measure at the same time; \
                  merge results of one load, and keep the clocks of its machines in step",
                 last_to_begin.part.folder.display(),
                 -seconds,
                 first_to_end.part.folder.display()
-            );
+            )));
         }
         let longest = windows.iter().map(|window| window.to - window.from).fold(0.0, f64::max);
         if seconds >= ENOUGH * longest {

@@ -17,6 +17,7 @@ use self::record::{Done, Line};
 pub use self::record::{Origin, Past, Sampled, Session};
 use super::cell::Counts;
 use stickycas_harness::atomic_files::is_taken;
+use stickycas_harness::exit::UsageError;
 
 /// The name of the journal in the folder of a campaign.
 pub const JOURNAL: &str = "journal.ndjson";
@@ -118,7 +119,8 @@ pub fn past(folder: &Path, origin: &Origin) -> anyhow::Result<Past> {
         return compatible(folder, origin).map(|read| read.past);
     }
     if is_taken(folder) {
-        bail!("{} exists already and holds no campaign: give another --out", folder.display());
+        let reason = format!("{} exists already and holds no campaign: give another --out", folder.display());
+        bail!(UsageError(reason));
     }
     Ok(Past::default())
 }
@@ -130,13 +132,14 @@ fn compatible(folder: &Path, origin: &Origin) -> anyhow::Result<Read> {
     let folder = folder.display();
     if before.program != origin.program {
         let (theirs, ours) = (&before.program, &origin.program);
-        bail!(
+        bail!(UsageError(format!(
             "{folder} was begun by version {theirs} of this program, and this is {ours}: give another --out"
-        );
+        )));
     }
     if before.campaign().ok() != Some(origin.campaign()?) {
         let Origin { file, seed, .. } = before;
-        bail!("{folder} holds another campaign ({file} with seed {seed}): give another --out");
+        let reason = format!("{folder} holds another campaign ({file} with seed {seed}): give another --out");
+        bail!(UsageError(reason));
     }
     Ok(read)
 }
@@ -148,7 +151,8 @@ fn compatible(folder: &Path, origin: &Origin) -> anyhow::Result<Read> {
 pub fn read(folder: &Path) -> anyhow::Result<(Origin, Past)> {
     let path = folder.join(JOURNAL);
     if !path.is_file() {
-        bail!("{} holds no campaign: there is no {JOURNAL} in it", folder.display());
+        let reason = format!("{} holds no campaign: there is no {JOURNAL} in it", folder.display());
+        bail!(UsageError(reason));
     }
     let Read { origin, past, .. } = read_lines(&path)?;
     let origin = origin.with_context(|| format!("{}: its first line is cut off", path.display()))?;
