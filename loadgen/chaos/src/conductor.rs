@@ -8,6 +8,7 @@ use anyhow::{Context, anyhow, bail};
 use stickycas_client::Client;
 use stickycas_client::info::InstanceInfo;
 use stickycas_client::watch::{Watch, WatchFrom, Watched};
+use stickycas_harness::report::folder::Folder;
 use stickycas_model::history::Event;
 use stickycas_model::judge::Verdict;
 use stickycas_model::types::Phase;
@@ -21,7 +22,6 @@ use super::docker::{Docker, Project};
 use super::evidence;
 use super::outcome::{self, Done, Perturbed};
 use super::plan::{Plan, Service, Step, When};
-use stickycas_harness::report::folder::Folder;
 
 /// How often to ask for an instance that is not there yet.
 const ASK_AGAIN: Duration = Duration::from_millis(50);

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use stickycas_harness::report::folder::Folder;
 use stickycas_model::access::Answer;
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::judge::Verdict;
 use stickycas_model::types::ProcessId;
 
 use super::plan::{Plan, Seen};
-use stickycas_harness::report::folder::Folder;
 
 /// What is not as the plan has it, in words; nothing if all is.
 pub(super) fn amiss(plan: &Plan, verdict: &Verdict, run: &Folder) -> Vec<String> {

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::ContentArrangement;
 use serde::Serialize;
+use stickycas_harness::report::table::grid;
 use stickycas_model::judge::{self, Property, Verdict};
 use stickycas_model::types::{Phase, ProcessId};
 
@@ -97,10 +98,9 @@ impl Perturbed {
 /// All of them for people: a row each.
 #[must_use]
 pub fn table(all: &[Perturbed]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
+    let mut table = grid(["plan", "verdict", "f", "late", "not promised", "as planned"]);
+    // A premise is a sentence: on a terminal it is broken.
     table.set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(["plan", "verdict", "f", "late", "not promised", "as planned"]);
     for done in all {
         let late: Vec<String> = done.late.iter().map(ToString::to_string).collect();
         let missing = done.missing.iter().map(|(property, premise)| format!("{property}: {premise}"));

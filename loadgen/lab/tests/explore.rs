@@ -1,6 +1,7 @@
 //! The exhaustive search: what it reports, and that its witness splits real processes too.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stickycas_harness::run::{self, OwnServer, Site};
@@ -10,7 +11,7 @@ use stickycas_model::explore::Claim;
 use stickycas_model::judge::{Observed, Outcome, Property};
 
 fn options(claims: &[Claim], largest: u32) -> Options {
-    Options { claims: claims.to_vec(), largest: Some(largest), jobs: 2 }
+    Options { claims: claims.to_vec(), largest: Some(largest), jobs: NonZeroUsize::new(2).unwrap() }
 }
 
 fn is_split(record: &Record) {

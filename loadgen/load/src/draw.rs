@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
+use stickycas_harness::proposals;
 use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::params::Params;
 use stickycas_model::random::SplitMix64;
 use stickycas_model::types::{ProcessId, Seed, Value};
 
 use super::profile::Profile;
-use stickycas_harness::proposals;
 
 /// The instance with this number, from 0, as it is to be played.
 #[derive(Clone, Debug)]

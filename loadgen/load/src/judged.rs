@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
+use stickycas_harness::record::Record;
 use stickycas_model::judge::Outcome;
 use stickycas_model::types::Value;
 
 use super::principal::Principal;
 use super::seen::{Finding, Seen};
-use stickycas_harness::record::Record;
 
 /// As many instances are kept as evidence, of those that are violations and of the others.
 pub const EVIDENCE: usize = 8;

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use stickycas_harness::host::Host;
+use stickycas_harness::record::{HARNESS_FAILED, exit_code};
 use stickycas_model::judge::Outcome;
 
 use super::baseline::{Compared, compare};
@@ -15,8 +17,6 @@ use super::profile::{Pacing, Profile};
 use super::recorder::Second;
 use super::server::ServerSide;
 use super::threshold::{Failed, Passed, Threshold};
-use stickycas_harness::host::Host;
-use stickycas_harness::record::{HARNESS_FAILED, exit_code};
 
 /// Version of the form of a result. Raised when a field changes its meaning or goes away.
 pub const RESULT_VERSION: u32 = 1;

@@ -6,10 +6,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-
-use super::output::{show, tell};
-use super::scenario::SettingArgs;
-use super::stop::stop_when_asked;
 use stickycas_harness::command_line::{self, word_of};
 use stickycas_harness::record::{HARNESS_FAILED, exit_code};
 use stickycas_harness::report::folder;
@@ -17,6 +13,10 @@ use stickycas_harness::scenario::LARGEST_SEED;
 use stickycas_lab::campaign::cell::Results;
 use stickycas_lab::campaign::report::{self as files};
 use stickycas_lab::campaign::{Campaign, Conducted, Options, Origin, conduct};
+
+use super::output::{show, tell};
+use super::scenario::SettingArgs;
+use super::stop::stop_when_asked;
 
 /// The arguments of `campaign`.
 #[derive(Debug, Args)]

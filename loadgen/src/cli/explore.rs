@@ -1,19 +1,20 @@
 //! `explore`: exhaustive search of small instances.
 
-use std::fs;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::thread;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use stickycas_model::explore::Claim;
-
-use super::output::{show, tell};
-use super::stop::stop_when_asked;
+use stickycas_harness::atomic_files::replace_file;
 use stickycas_harness::command_line::word_of;
 use stickycas_harness::progress::WorkProgress;
 use stickycas_harness::record::HARNESS_FAILED;
 use stickycas_lab::explore::{self, Options};
+use stickycas_model::explore::Claim;
+
+use super::output::{show, tell};
+use super::stop::stop_when_asked;
 
 /// The arguments of `explore`.
 #[derive(Debug, Args)]
@@ -26,8 +27,8 @@ pub(super) struct ExploreArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_n: Option<u32>,
     /// How many searches at a time [default: one for each processor]
-    #[arg(long, value_name = "J", value_parser = clap::value_parser!(u64).range(1..))]
-    jobs: Option<u64>,
+    #[arg(long, value_name = "J")]
+    jobs: Option<NonZeroUsize>,
     /// Print the report as JSON on standard output
     #[arg(long)]
     json: bool,
@@ -58,11 +59,11 @@ pub(super) fn run(args: &ExploreArgs) -> anyhow::Result<u8> {
     if args.out.is_some() && !args.claims.is_empty() && !args.claims.contains(&Claim::A) {
         bail!("only claim a has a witness to write: leave --out away, or add --claim a");
     }
-    let all = thread::available_parallelism().map_or(1, usize::from);
+    let all = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let options = Options {
         claims: if args.claims.is_empty() { Claim::ALL.to_vec() } else { args.claims.clone() },
         largest: args.max_n,
-        jobs: args.jobs.map_or(all, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX)),
+        jobs: args.jobs.unwrap_or(all),
     };
     let stop = stop_when_asked()?;
     let mut progress = None;
@@ -80,7 +81,8 @@ pub(super) fn run(args: &ExploreArgs) -> anyhow::Result<u8> {
     }
     match (&args.out, &report.witness) {
         (Some(out), Some(witness)) => {
-            fs::write(out, witness).with_context(|| format!("cannot write {}", out.display()))?;
+            replace_file(out, witness.as_bytes())
+                .with_context(|| format!("cannot write {}", out.display()))?;
             let place = out.display().to_string();
             tell(&format!("witness: {place}; to see it: stickycas-loadgen run {}", word_of(&place)));
         }

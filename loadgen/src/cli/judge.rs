@@ -7,7 +7,14 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use stickycas_chaos::Plan;
 use stickycas_client_program::DEFAULT_SERVER;
+use stickycas_harness::environment::Environment;
+use stickycas_harness::judge::{Asked, Desk, Options, REPORT_GRACE, Series, Subject, conduct};
+use stickycas_harness::record::{HARNESS_FAILED, Record, exit_code};
+use stickycas_harness::report::folder;
+use stickycas_harness::run::Site;
+use stickycas_harness::scenario::{LARGEST_SEED, Settings};
 use stickycas_model::judge::Outcome;
 use stickycas_model::types::ProcessId;
 use stickycas_proto::names::{InstanceId, InstanceName};
@@ -15,13 +22,6 @@ use stickycas_proto::names::{InstanceId, InstanceName};
 use super::output::{log_to_stderr, show, tell};
 use super::scenario::{outcome, show_record};
 use super::stop::asked_to_stop;
-use stickycas_chaos::Plan;
-use stickycas_harness::environment::Environment;
-use stickycas_harness::judge::{Asked, Desk, Options, REPORT_GRACE, Series, Subject, conduct};
-use stickycas_harness::record::{HARNESS_FAILED, Record, exit_code};
-use stickycas_harness::report::folder;
-use stickycas_harness::run::Site;
-use stickycas_harness::scenario::{LARGEST_SEED, Settings};
 
 /// What `judge --help` says first.
 pub(super) fn long_about() -> String {

@@ -6,11 +6,6 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use stickycas_server::limits::Limits;
-use tokio::runtime::Runtime;
-
-use super::output::{log_to_stderr, show, tell};
-use super::stop::asked_to_stop;
 use stickycas_harness::atomic_files::is_taken;
 use stickycas_harness::command_line::quoted;
 use stickycas_harness::host::open_files;
@@ -26,6 +21,11 @@ use stickycas_load::report::{self as report, folder, table};
 use stickycas_load::result::CONDITION_FAILED;
 use stickycas_load::threshold::Threshold;
 use stickycas_load::{LoadResult, Loaded, Measured, Profile};
+use stickycas_server::limits::Limits;
+use tokio::runtime::Runtime;
+
+use super::output::{log_to_stderr, show, tell};
+use super::stop::asked_to_stop;
 
 /// How long a server of our own keeps finished instances: as long as a history may take to be collected.
 const RETENTION: Duration = Duration::from_secs(2);

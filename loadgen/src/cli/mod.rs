@@ -26,10 +26,10 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-
-use self::output::tell;
 use stickycas_harness::environment::VERSION;
 use stickycas_harness::record::HARNESS_FAILED;
+
+use self::output::tell;
 
 /// Runs whole scenarios of StickyCAS, judges them, and says why.
 #[derive(Debug, Parser)]
@@ -107,9 +107,9 @@ pub(crate) fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
+    use stickycas_harness::judge::REPORT_GRACE;
 
     use super::Cli;
-    use stickycas_harness::judge::REPORT_GRACE;
 
     #[test]
     fn judge_help_tells_how_long_a_report_is_waited_for() {

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use stickycas_chaos::docker::{Docker, project_name};
+use stickycas_chaos::{Perturbed, Plan, Stage, perturb, table};
 use stickycas_client::{Client, RetryPolicy};
+use stickycas_harness::report::folder::DEFAULT_PARENT;
+use stickycas_harness::report::json;
 use stickycas_proto::names::InstanceName;
 use tokio::sync::watch;
 
 use super::output::{log_to_stderr, show, tell};
 use super::stop::asked_to_stop;
-use stickycas_chaos::docker::{Docker, project_name};
-use stickycas_chaos::{Perturbed, Plan, Stage, perturb, table};
-use stickycas_harness::report::folder::DEFAULT_PARENT;
-use stickycas_harness::report::json;
 
 /// How long to try to reach a server that does not answer.
 const GIVE_UP_CONNECTING: Duration = Duration::from_secs(5);

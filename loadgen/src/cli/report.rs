@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-
-use super::campaign::finish;
-use super::load;
 use stickycas_lab::campaign::report as campaign;
 use stickycas_lab::campaign::{journal, results};
 use stickycas_load::merge::merge;
 use stickycas_load::report::folder;
+
+use super::campaign::finish;
+use super::load;
 
 /// The arguments of `report`.
 #[derive(Debug, Args)]

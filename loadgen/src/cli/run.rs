@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
+use stickycas_harness::record::Record;
+use stickycas_harness::run::{self, COORDINATOR, Options, OwnServer, Site};
+use stickycas_harness::scenario::Scenario;
 
 use super::output::{log_to_stderr, tell};
 use super::scenario::{ScenarioArgs, repeat};
 use super::stop::asked_to_stop;
-use stickycas_harness::record::Record;
-use stickycas_harness::run::{self, COORDINATOR, Options, OwnServer, Site};
-use stickycas_harness::scenario::Scenario;
 
 /// The arguments of `run`.
 #[derive(Debug, Args)]

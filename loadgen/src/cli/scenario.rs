@@ -4,15 +4,15 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use stickycas_model::judge::Outcome;
-
-use super::output::{show, tell};
 use stickycas_harness::atomic_files::is_taken;
 use stickycas_harness::command_line;
 use stickycas_harness::environment::Environment;
 use stickycas_harness::record::{Record, exit_code};
 use stickycas_harness::report::{folder, json, table};
 use stickycas_harness::scenario::{LARGEST_SEED, Scenario, SettingError, Settings};
+use stickycas_model::judge::Outcome;
+
+use super::output::{show, tell};
 
 /// Which scenario, where its run folder goes, and which verdict is expected.
 #[derive(Debug, Args)]

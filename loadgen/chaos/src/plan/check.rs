@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use stickycas_harness::files::values::{duration, name};
+use stickycas_harness::files::{Fault, Problem, Settings};
 use stickycas_model::types::{AccessNumber, ProcessId};
 use toml::Spanned;
 
 use super::file::{self, File, WhenTable};
 use super::{Action, Moment, Plan, Seen, Service, Step, When};
-use stickycas_harness::files::values::{duration, name};
-use stickycas_harness::files::{Fault, Problem, Settings};
 
 /// `text` is that of the file, named `called` in errors.
 pub(super) fn check(file: File, called: &str, text: &str) -> Result<Plan, Fault> {
@@ -231,10 +231,10 @@ fn by_process(written: BTreeMap<Spanned<String>, u64>) -> Result<BTreeMap<Proces
 
 #[cfg(test)]
 mod tests {
+    use stickycas_harness::scenario::{FileError, Scenario};
     use stickycas_model::judge::{Outcome, Property};
 
     use super::*;
-    use stickycas_harness::scenario::{FileError, Scenario};
 
     const GOOD: &str = r#"name = "good"
 expect = "valid"

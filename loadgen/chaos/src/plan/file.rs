@@ -6,12 +6,12 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use stickycas_harness::files::instance::Instance;
 use stickycas_model::judge::{Outcome, Property};
 use stickycas_model::types::{AccessNumber, Phase, ProcessId};
 use toml::Spanned;
 
 use super::Action;
-use stickycas_harness::files::instance::Instance;
 
 /// The whole file.
 #[derive(Debug, Deserialize)]

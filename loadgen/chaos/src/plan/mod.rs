@@ -81,12 +81,12 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::Deserialize;
+use stickycas_harness::scenario::{Scenario, Settings};
 use stickycas_model::cast::Role;
 use stickycas_model::judge::{Outcome, Property};
 use stickycas_model::types::{AccessNumber, Phase, ProcessId};
 
 pub use self::service::{NoService, Service};
-use stickycas_harness::scenario::{Scenario, Settings};
 
 /// A plan that can be carried out. See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,6 +14,7 @@ use stickycas_model::judge::Outcome;
 use stickycas_proto::names::{InstanceId, InstanceName};
 
 use super::desk::LATELY;
+use crate::atomic_files::replace_file;
 use crate::scenario::LARGEST_SEED;
 
 /// Version of the form of the state. Raised when a field changes its meaning or goes away.
@@ -232,11 +233,7 @@ impl Series {
 
     fn save(&self) -> Result<(), SeriesError> {
         let text = serde_json::to_string_pretty(&self.state).expect("it has text keys and no failing parts");
-        let fresh = self.file.with_extension("json.new");
-        let parent = self.file.parent().unwrap_or(Path::new("."));
-        fs::create_dir_all(parent)
-            .and_then(|()| fs::write(&fresh, text + "\n"))
-            .and_then(|()| fs::rename(&fresh, &self.file))
+        replace_file(&self.file, (text + "\n").as_bytes())
             .map_err(|error| SeriesError::File { file: self.file.clone(), error })
     }
 }

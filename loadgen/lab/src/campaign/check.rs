@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use stickycas_harness::files::instance::{Arbiter, Instance, params};
+use stickycas_harness::files::values::{duration, name, seed_or};
+use stickycas_harness::files::{Fault, LARGEST_SEED, draw_seed};
 use stickycas_model::byzantine::Strategy;
 use stickycas_model::params::MAX_PROCESSES;
 use toml::Spanned;
@@ -11,9 +14,6 @@ use super::cell::NO_STRATEGY;
 use super::file::{Axes, File, Sweep};
 use super::plan::{Campaign, CellPlan, SweepPlan, Wishes};
 use super::points::Grid;
-use stickycas_harness::files::instance::{Arbiter, Instance, params};
-use stickycas_harness::files::values::{duration, name, seed_or};
-use stickycas_harness::files::{Fault, LARGEST_SEED, draw_seed};
 
 /// The most points of one sweep. Their results are kept in memory until the end.
 const MOST_POINTS: u64 = 100_000;

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::bail;
+use stickycas_harness::progress::WorkProgress;
 use stickycas_model::judge::Outcome;
 
 use super::cell::Results;
@@ -13,7 +14,6 @@ use super::journal::{self, Journal, Origin};
 use super::plan::{Campaign, CellPlan};
 use super::remaining::Remaining;
 use super::{cost, engine, network, results};
-use stickycas_harness::progress::WorkProgress;
 
 /// How to run a campaign.
 #[derive(Clone, Copy, Debug)]

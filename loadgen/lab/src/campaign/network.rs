@@ -14,6 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
+use stickycas_harness::record::Record;
+use stickycas_harness::run::{self, COORDINATOR, Options, OwnServer, Site};
+use stickycas_harness::scenario::Scenario;
+use stickycas_harness::simulate;
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::judge::{Outcome, Property, Verdict};
 use stickycas_model::params::Arbiter;
@@ -24,10 +28,6 @@ use tokio::task::JoinSet;
 
 use super::journal::Sampled;
 use super::plan::{Campaign, CellPlan};
-use stickycas_harness::record::Record;
-use stickycas_harness::run::{self, COORDINATOR, Options, OwnServer, Site};
-use stickycas_harness::scenario::Scenario;
-use stickycas_harness::simulate;
 
 /// Runs at a time, so that those that wait for somebody's patience do not hold up the others.
 pub(super) const AT_A_TIME: usize = 8;

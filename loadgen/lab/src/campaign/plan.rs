@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::time::Duration;
 
 use serde::Serialize;
-use stickycas_model::params::ParamsSpec;
-
-use super::cell::{ArbiterKind, Figure, Point};
 use stickycas_harness::fault_plan::Placement;
 use stickycas_harness::files::instance::WrittenInstance;
 use stickycas_harness::scenario::{FileError, Template};
+use stickycas_model::params::ParamsSpec;
+
+use super::cell::{ArbiterKind, Figure, Point};
 
 /// A campaign that can be run. Equal campaigns make the same runs and give the same results.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use stickycas_harness::files::{FileError, Settings, Source};
+
 use super::check::check;
 use super::file::File;
 use super::plan::{Campaign, Wishes};
-use stickycas_harness::files::{FileError, Settings, Source};
 
 impl Campaign {
     /// Reads and checks a campaign file with these settings. `seed` takes the place of the file's; if neither is given, one is drawn.

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use stickycas_harness::command_line::word_of;
+use stickycas_harness::environment::Platform;
+
 use super::cell::{Cell, Made, RESULTS_VERSION, Results, Sweep};
 use super::journal::{Origin, Past};
 use super::plan::{Campaign, CellPlan, SweepPlan};
-use stickycas_harness::command_line::word_of;
 
 /// The results of a campaign that began like this, as far as it has come.
 #[must_use]
@@ -68,7 +70,7 @@ fn network(past: &Past) -> BTreeMap<u64, (u64, u64)> {
 fn made(past: &Past) -> Made {
     let first = past.sessions.first();
     Made {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: Platform::here().version.to_owned(),
         commit: first.and_then(|session| session.commit.clone()),
         debug_assertions: first.is_some_and(|session| session.debug_assertions),
         os: first.map(|session| session.os.clone()).unwrap_or_default(),

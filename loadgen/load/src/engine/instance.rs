@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stickycas_client::watch::{Watch, WatchFrom, Watched};
+use stickycas_harness::Scenario;
+use stickycas_harness::record::{How, Record};
 use stickycas_model::cast::Role;
 use stickycas_model::counts::RunCounts;
 use stickycas_model::history::{Event, OffenceKind, Recorded};
@@ -23,8 +25,6 @@ use super::super::profile::Pacing;
 use super::super::seen;
 use super::state::Engine;
 use super::table::{Ending, Table};
-use stickycas_harness::Scenario;
-use stickycas_harness::record::{How, Record};
 
 /// When all correct processes have ended, Byzantine ones have so long to do what they still would.
 const LAST_WORDS: Duration = Duration::from_millis(500);

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
+use stickycas_harness::run::Site;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout_at};
 
@@ -22,7 +23,6 @@ use crate::measure::{Messages, Meter};
 use crate::profile::{Pacing, Profile};
 use crate::recorder::{Recorder, Starts};
 use crate::server::{Observer, ServerSide};
-use stickycas_harness::run::Site;
 
 /// Histories followed at a time: within what the server allows one principal.
 const WATCHERS: usize = 48;

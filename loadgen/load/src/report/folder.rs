@@ -20,16 +20,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use stickycas_harness::atomic_files::write_folder;
+use stickycas_harness::environment::Environment;
+use stickycas_harness::record::How;
+use stickycas_harness::report::{folder, json};
 
 use super::table;
 use crate::Measured;
 use crate::judged::{Evidence, Witnessed};
 use crate::recorder::Second;
 use crate::result::{LOG_FILE, RESULT_FILE, SECONDS_FILE};
-use stickycas_harness::atomic_files::write_folder;
-use stickycas_harness::environment::Environment;
-use stickycas_harness::record::How;
-use stickycas_harness::report::{folder, json};
 
 /// Writes the folder of a load. Without `to`, it is the first of `runs/NAME-SEED`, `runs/NAME-SEED-2`, ... that does
 /// not exist. Returns where it is.

@@ -6,11 +6,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use stickycas_harness::atomic_files;
+use stickycas_harness::report::{folder, json};
 
 use super::table::time;
 use crate::limit::{Limit, Probe};
-use stickycas_harness::atomic_files;
-use stickycas_harness::report::{folder, json};
 
 /// An interval that is a larger share of the limit than this says little.
 const WIDE: f64 = 0.25;

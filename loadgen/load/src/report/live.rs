@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
+use stickycas_harness::progress;
 
 use super::table::time;
 use crate::engine::Progress;
@@ -12,7 +13,6 @@ use crate::figures::{Latency, answered};
 use crate::measure::Measure;
 use crate::profile::Profile;
 use crate::recorder::Second;
-use stickycas_harness::progress;
 
 /// Reasons of errors that are shown.
 const REASONS: usize = 4;

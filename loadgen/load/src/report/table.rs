@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use stickycas_harness::report::table::{align_right, grid};
 use stickycas_model::judge::Outcome;
 use stickycas_proto::v1::RefusalReason;
 
@@ -91,10 +91,7 @@ fn latencies(text: &mut String, result: &LoadResult) -> std::fmt::Result {
     if rows.is_empty() {
         return writeln!(text, "nothing was measured");
     }
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["latency", "ended", "count", "p50", "p90", "p99", "p99.9", "p99.99", "max"]);
+    let mut table = grid(["latency", "ended", "count", "p50", "p90", "p99", "p99.9", "p99.99", "max"]);
     for Row { label, latency } in rows {
         let of = match label.party {
             Party::Correct => label.measure.name().to_owned(),
@@ -104,11 +101,7 @@ fn latencies(text: &mut String, result: &LoadResult) -> std::fmt::Result {
         let points = [p50, p90, p99, p999, p9999, max].map(|nanos| time(nanos as f64));
         table.add_row([of, label.ended.to_string(), count.to_string()].into_iter().chain(points));
     }
-    for number in 2..9 {
-        if let Some(column) = table.column_mut(number) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
+    align_right(&mut table, 2..9);
     writeln!(text, "{table}")
 }
 

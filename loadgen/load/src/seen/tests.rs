@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use stickycas_harness::Scenario;
 use stickycas_model::access::Answer;
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::process::Report;
 use stickycas_model::sim;
 
 use super::*;
-use stickycas_harness::Scenario;
 
 struct Case {
     params: Arc<Params>,

@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use stickycas_harness::atomic_files::is_taken;
 
 use self::record::{Done, Line};
 pub use self::record::{Origin, Past, Sampled, Session};
 use super::cell::Counts;
-use stickycas_harness::atomic_files::is_taken;
 
 /// The name of the journal in the folder of a campaign.
 pub const JOURNAL: &str = "journal.ndjson";

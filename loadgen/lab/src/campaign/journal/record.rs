@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use stickycas_harness::environment::Platform;
 
 use crate::campaign::cell::Counts;
 use crate::campaign::plan::Campaign;
@@ -43,7 +44,7 @@ impl Origin {
     /// For a campaign read from this file, with this seed and limited to these sweeps.
     #[must_use]
     pub fn new(file: String, text: String, seed: u64, only: Vec<String>) -> Self {
-        Self { version: VERSION, program: env!("CARGO_PKG_VERSION").to_owned(), file, text, seed, only }
+        Self { version: VERSION, program: Platform::here().version.to_owned(), file, text, seed, only }
     }
 
     /// The campaign.
@@ -75,13 +76,14 @@ pub struct Session {
 
 impl Session {
     pub(super) fn now() -> Self {
+        let Platform { commit, debug_assertions, os, architecture, cpus, .. } = Platform::here();
         Self {
             at: now(),
-            commit: stickycas_harness::environment::commit().map(str::to_owned),
-            debug_assertions: cfg!(debug_assertions),
-            os: std::env::consts::OS.to_owned(),
-            architecture: std::env::consts::ARCH.to_owned(),
-            cpus: std::thread::available_parallelism().map_or(1, |cpus| usize::from(cpus) as u64),
+            commit: commit.map(str::to_owned),
+            debug_assertions,
+            os: os.to_owned(),
+            architecture: architecture.to_owned(),
+            cpus: cpus as u64,
         }
     }
 }
