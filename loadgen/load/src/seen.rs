@@ -9,6 +9,9 @@
 //! - that it is refused nothing that a process which keeps to the protocol cannot be refused (B3);
 //! - the five properties, each where it is promised (V1 to V3, D2).
 //!
+//! The rules are asked of [`stickycas_model::predicates`], as those of a whole history are; what is done here is to find in the
+//! answers what to ask of them.
+//!
 //! What it cannot see is what the server did and told nobody: that an access was passed over, that somebody was accused
 //! wrongly. For that a share of the instances is judged from their whole history.
 
@@ -18,11 +21,12 @@ use serde::Serialize;
 use stickycas_model::access::{AppendAnswer, ReadAnswer};
 use stickycas_model::bounds;
 use stickycas_model::cast::Cast;
-use stickycas_model::judge::Outcome;
-use stickycas_model::params::{AppendWindow, Params};
+use stickycas_model::judge::{Outcome, Property};
+use stickycas_model::params::Params;
+use stickycas_model::predicates::{self, Decisions};
 use stickycas_model::process::mode;
 use stickycas_model::scheduler::Schedule;
-use stickycas_model::types::{Phase, Position, ProcessId, Round, Value};
+use stickycas_model::types::{Phase, Position, ProcessId, Value};
 use stickycas_proto::v1::RefusalReason;
 
 /// What one correct process saw.
@@ -167,13 +171,13 @@ impl<'a> Check<'a> {
         let phases: Vec<Phase> = seen.accesses.iter().filter_map(Answered::phase).collect();
         for phase in &phases {
             let of = self.schedule.warp_of(*phase);
-            if of != warp {
+            if !predicates::is_phase_of(of, warp) {
                 self.violated(format!(
                     "W1: process {me} of warp {warp} was answered in phase {phase} of warp {of}"
                 ));
             }
         }
-        if let Some(pair) = phases.windows(2).find(|pair| pair[0] >= pair[1]) {
+        if let Some(pair) = phases.windows(2).find(|pair| !predicates::comes_after(pair[1], pair[0])) {
             let (first, second) = (pair[0], pair[1]);
             self.violated(format!("F7: process {me} was answered in phase {first} and then in {second}"));
         }
@@ -197,13 +201,15 @@ impl<'a> Check<'a> {
         let (me, r) = (seen.process, self.params.read_size());
         for (answer, entries) in seen.accesses.iter().filter_map(read) {
             let ReadAnswer { start, count, length, .. } = *answer;
-            if count != r.min(length.saturating_sub(start.get())) || entries.len() != count as usize {
+            if count != predicates::entries_read(self.params, start, length)
+                || entries.len() != count as usize
+            {
                 self.violated(format!(
                     "R1: a read of process {me} from {start} returned {} of {length} entries; r = {r}",
                     entries.len()
                 ));
             }
-            if length > self.params.list_limit() {
+            if !predicates::has_room(self.params, length) {
                 self.violated(format!("A2: process {me} was told of {length} entries"));
             }
             for (value, number) in entries.iter().zip(start.get()..) {
@@ -241,15 +247,14 @@ impl<'a> Check<'a> {
             ));
         }
         let whole = sealed.unwrap_or(warps).min(warps);
-        let first_access = self.params.spec().append_window == AppendWindow::FirstAccess;
-        if first_access && counted.len() < whole as usize {
+        if !predicates::is_from_whole_list(self.params, counted.len(), whole as usize) {
             self.violated(format!("D1: process {me} decided from {} of {whole} entries", counted.len()));
         }
         let Some(last) = seen.accesses.iter().filter_map(Answered::phase).max() else { return };
         let rounds = self.schedule.round_of(last).get();
-        let missed = rounds.saturating_sub(seen.accesses.len() as u64);
+        let missed = predicates::missed_phases(rounds, seen.accesses.len() as u64);
         let bound = bounds::phase_bound(self.params, missed);
-        if last > bound {
+        if !predicates::is_in_time(last, bound) {
             self.violated(format!(
                 "D2: process {me} decided in phase {last}; having missed {missed} phases, it had to by phase {bound}"
             ));
@@ -299,7 +304,7 @@ impl<'a> Check<'a> {
             for access in accesses {
                 let Answered::Read { phase: Some(phase), answer, .. } = access else { continue };
                 let (stands, by) = *known.entry(*phase).or_insert((*answer, *me));
-                if (stands.length, stands.sealed) != (answer.length, answer.sealed) {
+                if !predicates::is_same_list(&stands, answer) {
                     self.violated(format!(
                         "F2: processes {by} and {me} saw different lists in phase {phase}"
                     ));
@@ -309,9 +314,7 @@ impl<'a> Check<'a> {
         let order: Vec<(&Phase, &(ReadAnswer, ProcessId))> = known.iter().collect();
         for pair in order.windows(2) {
             let ((first, (before, _)), (second, (after, _))) = (pair[0], pair[1]);
-            if before.length > after.length
-                || (before.sealed && (!after.sealed || before.length != after.length))
-            {
+            if !predicates::may_become(before, after) {
                 self.violated(format!(
                     "A3: the list had {} entries in phase {first} and {} in phase {second}",
                     before.length, after.length
@@ -322,8 +325,9 @@ impl<'a> Check<'a> {
             // What was read until then was added before; what is read from then on includes it.
             let early = known.range(..=*phase).next_back();
             let late = known.range(*phase..).find(|(read, _)| *read > phase);
-            if early.is_some_and(|(_, (read, _))| read.length > position.get() || read.sealed)
-                || late.is_some_and(|(_, (read, _))| read.length <= position.get())
+            if early
+                .is_some_and(|(_, (read, _))| predicates::has_entry(read.length, *position) || read.sealed)
+                || late.is_some_and(|(_, (read, _))| !predicates::has_entry(read.length, *position))
             {
                 self.violated(format!(
                     "F2: process {winner} won position {position} in phase {phase}, which reads before or after deny"
@@ -342,49 +346,55 @@ impl<'a> Check<'a> {
         }
         let punctual = |seen: &&Seen| {
             let first = seen.accesses.first().and_then(Answered::phase);
-            first.is_some_and(|phase| self.schedule.round_of(phase) == Round::FIRST)
+            first.is_some_and(|phase| predicates::is_first_of_warp(params, phase))
         };
         // Who saw nothing may have been late.
         let f = u64::from(params.processes()) - seen.iter().filter(punctual).count() as u64;
         let proposals = self.cast.correct_proposals();
-        let first_access = params.spec().append_window == AppendWindow::FirstAccess;
-
         let mut decided: BTreeMap<&Value, ProcessId> = BTreeMap::new();
         for Seen { process, decision, .. } in seen {
             decided.extend(decision.as_ref().map(|decision| (decision, *process)));
         }
-        if decided.len() > 1 {
-            let said: Vec<String> =
-                decided.iter().map(|(value, who)| format!("process {who} decided {value}")).collect();
-            self.broke(first_access, format!("agreement: {}", said.join(", ")));
-        }
         let everything = self.cast.parts().map(|(_, part)| &part.proposal);
         let proposed: BTreeSet<&Value> =
             everything.chain(self.entries.iter().flatten().map(|(value, _)| *value)).collect();
-        for (value, who) in decided {
-            if !proposed.contains(value) {
-                self.broke(
-                    true,
-                    format!("weak validity: process {who} decided {value}, which nobody proposed"),
-                );
+        let known = Decisions {
+            f,
+            values: proposals.len() as u64,
+            decided: decided.len(),
+            of_correct: decided.keys().all(|value| proposals.contains(*value)),
+            of_some: decided.keys().all(|value| proposed.contains(*value)),
+        };
+        for (property, held, promise) in known.properties(params) {
+            if held {
+                continue;
             }
-            if !proposals.contains(value) {
-                let strong = bounds::strong_validity(params, f, proposals.len() as u64).is_ok();
-                self.broke(
-                    strong,
-                    format!("strong validity: process {who} decided {value}, which no correct one proposed"),
-                );
-            }
-            if proposals.len() == 1 && !proposals.contains(value) {
-                let common = bounds::common_validity(params, f).is_ok();
-                self.broke(common, format!("common-value validity: process {who} decided {value}"));
-            }
+            let (broke, nobody) = match property {
+                Property::Agreement | Property::Termination => (decided.iter().collect(), ""),
+                Property::WeakValidity => {
+                    (strays(&decided, |value| proposed.contains(value)), ", which nobody proposed")
+                }
+                Property::CommonValidity | Property::StrongValidity => {
+                    (strays(&decided, |value| proposals.contains(value)), ", which no correct one proposed")
+                }
+            };
+            let said: Vec<String> =
+                broke.iter().map(|(value, process)| format!("process {process} decided {value}")).collect();
+            self.broke(promise.is_ok(), format!("{property}: {}{nobody}", said.join(", ")));
         }
     }
 
     fn broke(&mut self, promised: bool, why: String) {
         if promised { &mut self.violations } else { &mut self.outside }.push(why);
     }
+}
+
+/// The decisions that are not allowed, each with a process that decided so.
+fn strays<'a, 'b>(
+    decided: &'b BTreeMap<&'a Value, ProcessId>,
+    allowed: impl Fn(&Value) -> bool,
+) -> Vec<(&'b &'a Value, &'b ProcessId)> {
+    decided.iter().filter(|(value, _)| !allowed(value)).collect()
 }
 
 fn read(access: &Answered) -> Option<(&ReadAnswer, &Vec<Value>)> {
