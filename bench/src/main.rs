@@ -19,6 +19,7 @@ mod etcd;
 mod fixture;
 mod floor;
 mod latency;
+mod principal;
 mod results;
 mod rounds;
 mod scale;

@@ -43,7 +43,7 @@ use clap::Args;
 use self::candidate::Candidate::{Attach, Call, Calls, Message, Messages, Unary};
 use self::candidate::{CANDIDATES, Candidate, Timing};
 use self::report::{Results, Series};
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, roster};
 use crate::results;
 use crate::rounds::RoundOptions;
 use crate::serve::{self, Launch};
@@ -97,7 +97,7 @@ async fn instances(fixture: &Fixture, times: usize, player: &mut impl Player) ->
     let mut all = vec![Vec::new(); fixture.connections.len()];
     for instance in 0..times {
         let created = Instant::now();
-        let id = creator.create().await?;
+        let id = creator.create(roster(), None).await?;
         let create = created.elapsed();
         let (observations, decide) = player.play(&id, instance).await?;
         for (all, observation) in all.iter_mut().zip(observations) {

@@ -6,10 +6,11 @@ use std::time::Instant;
 use tokio::task::JoinSet;
 
 use super::Measurement;
-use super::fixture::{PROCESSES, Principal, ScaleFixture, connect, group, name};
+use super::fixture::{PROCESSES, ScaleFixture, connect, group, name};
 use super::process::{AttachStream, append, play};
 use super::server::{allow_files, memory};
 use super::verdict;
+use crate::principal::Principal;
 use crate::serve::{Launch, Layout, RunningServer, Service};
 
 /// Connections to a server that echoes: each has sent one access and received its answer.

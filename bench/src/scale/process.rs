@@ -14,7 +14,8 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
 
-use super::fixture::{Principal, WARPS};
+use super::fixture::WARPS;
+use crate::principal::Principal;
 
 /// An open Attach stream of one principal.
 pub(super) struct AttachStream {
