@@ -59,8 +59,8 @@ impl Fixture {
     }
 
     /// The floor, with ids that belong to no instance.
-    pub(crate) async fn start_floor(instances: usize, launch: &Launch) -> anyhow::Result<Self> {
-        let server = RunningServer::start(Service::Floor, launch).await?;
+    pub(crate) async fn start_baseline(instances: usize, launch: &Launch) -> anyhow::Result<Self> {
+        let server = RunningServer::start(Service::Baseline, launch).await?;
         let ids = (0..instances).map(|number| format!("{number:032x}")).collect();
         Ok(Self { connections: connections(&server.url).await?, ids, real: false, server })
     }

@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
-use crate::floor;
+use crate::baseline;
 
 /// The principal that creates instances.
 pub(crate) const COORDINATOR: &str = "coordinator";
@@ -28,7 +28,8 @@ const RETENTION: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Service {
     /// Answers at once, and does nothing else.
-    Floor,
+    #[value(name = "floor")]
+    Baseline,
     /// StickyCAS with all of its layers.
     Stickycas,
 }
@@ -218,9 +219,9 @@ pub(crate) fn run(service: Service) -> anyhow::Result<()> {
 
 async fn serve(service: Service, listener: TcpListener) -> anyhow::Result<()> {
     match service {
-        Service::Floor => {
+        Service::Baseline => {
             let connections = TcpIncoming::from(listener).with_nodelay(Some(true));
-            Server::builder().add_service(floor::service()).serve_with_incoming(connections).await?;
+            Server::builder().add_service(baseline::service()).serve_with_incoming(connections).await?;
         }
         Service::Stickycas => {
             // All instances of a turn are created before the first is played.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use super::candidate::Timing;
+use super::variant::Timing;
 use crate::fixture::Fixture;
 use crate::wire::unary::{Client, append, propose};
 use crate::workload::Observation;

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use super::candidate::Timing;
+use super::variant::Timing;
 use crate::fixture::{Fixture, ProcessConnection};
 use crate::workload::{Observation, proposal};
 

@@ -14,9 +14,9 @@ use crate::principal::Principal;
 use crate::serve::{Launch, Layout, RunningServer, Service};
 
 /// Connections to a server that echoes: each has sent one access and received its answer.
-pub(super) async fn floor(count: usize) -> anyhow::Result<Measurement> {
+pub(super) async fn baseline(count: usize) -> anyhow::Result<Measurement> {
     allow_files(count)?;
-    let server = RunningServer::start(Service::Floor, &Launch::own(Layout::TwoPrograms)).await?;
+    let server = RunningServer::start(Service::Baseline, &Launch::own(Layout::TwoPrograms)).await?;
     let pid = server.pid().expect("a program of its own has a process id");
     let warm = Principal::connect(&server.url, "warm").await?;
     let _warm = connect_and_use(&warm).await?;

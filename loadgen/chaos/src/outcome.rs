@@ -14,7 +14,7 @@ use super::plan::Step;
 
 /// What came of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Perturbed {
+pub struct PlanOutcome {
     /// The plan.
     pub plan: String,
     /// What it shows.
@@ -26,7 +26,8 @@ pub struct Perturbed {
     /// Whether everything was as the plan has it.
     pub as_expected: bool,
     /// What was not, in words.
-    pub amiss: Vec<String>,
+    #[serde(rename = "amiss")]
+    pub mismatches: Vec<String>,
     /// The judge's reasons.
     pub reasons: Vec<String>,
     /// f, with those whom the plan made faulty or late.
@@ -83,21 +84,21 @@ pub(super) fn missing(verdict: &Verdict) -> BTreeMap<Property, String> {
     Property::ALL.into_iter().filter_map(premise).collect()
 }
 
-impl Perturbed {
+impl PlanOutcome {
     /// In one line.
     #[must_use]
     pub fn line(&self) -> String {
-        let Self { plan, expect, verdict, amiss, .. } = self;
+        let Self { plan, expect, verdict, mismatches, .. } = self;
         if self.as_expected {
             return format!("{plan}: {verdict}, as expected");
         }
-        format!("{plan}: {verdict}, expected {expect}: not as planned: {}", amiss.join("; "))
+        format!("{plan}: {verdict}, expected {expect}: not as planned: {}", mismatches.join("; "))
     }
 }
 
 /// All of them for people: a row each.
 #[must_use]
-pub fn table(all: &[Perturbed]) -> String {
+pub fn table(all: &[PlanOutcome]) -> String {
     let mut table = grid(["plan", "verdict", "f", "late", "not promised", "as planned"]);
     // A premise is a sentence: on a terminal it is broken.
     table.set_content_arrangement(ContentArrangement::Dynamic);
@@ -115,8 +116,8 @@ pub fn table(all: &[Perturbed]) -> String {
     }
     let mut text = format!("{table}\n");
     for done in all.iter().filter(|done| !done.as_expected) {
-        for amiss in &done.amiss {
-            writeln!(text, "{}: {amiss}", done.plan).expect("writing to a string does not fail");
+        for mismatches in &done.mismatches {
+            writeln!(text, "{}: {mismatches}", done.plan).expect("writing to a string does not fail");
         }
     }
     text

@@ -44,7 +44,7 @@ fn every_plan_that_breaks_the_bound_names_the_premise_that_is_missing() {
         let byzantine = scenario.cast.byzantine().count();
         let f = u64::try_from(byzantine + plan.faulty.len() + plan.late.len()).unwrap();
         let promised = bounds::strong_validity(&scenario.params, f, 1);
-        let named = plan.seen.missing.get(&Property::StrongValidity);
+        let named = plan.expectations.missing.get(&Property::StrongValidity);
         match (promised, named) {
             (Ok(()), None) => {}
             (Err(premise), Some(words)) => assert!(premise.to_string().contains(words), "{}", plan.name),

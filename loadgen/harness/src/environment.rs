@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-use crate::record::How;
+use crate::record::ExecutionMode;
 
 /// The version of this program with its commit, as `environment.json` has them.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("STICKYCAS_COMMIT"), ")");
@@ -53,7 +53,7 @@ pub struct Environment {
     /// The command line, with the program first.
     pub arguments: Vec<String>,
     /// How the scenario was run.
-    pub how: How,
+    pub how: ExecutionMode,
     /// The server, if it was not started by the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
@@ -62,7 +62,7 @@ pub struct Environment {
 impl Environment {
     /// The environment of this process.
     #[must_use]
-    pub fn here(how: How, server: Option<String>) -> Self {
+    pub fn here(how: ExecutionMode, server: Option<String>) -> Self {
         Self {
             platform: Platform::here(),
             time: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),

@@ -4,7 +4,7 @@
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use stickycas_harness::run::{self, OwnServer, Site};
+use stickycas_harness::run::{self, OwnServer, ServerHandle};
 use stickycas_harness::{Record, Scenario, simulate};
 use stickycas_lab::explore::{Options, explore, table};
 use stickycas_model::explore::Claim;
@@ -38,9 +38,9 @@ async fn the_shortest_disagreement_is_a_scenario_that_splits_real_processes() {
     assert_eq!((scenario.params.processes(), scenario.params.read_size()), (4, 4));
     is_split(&simulate(&scenario));
     let server = OwnServer::start().await.unwrap();
-    let site = Site::open(server.url(), run::COORDINATOR).await.unwrap();
-    is_split(&run::run(&site, &scenario, &run::Options::in_process()).await.unwrap());
-    drop(site);
+    let handle = ServerHandle::open(server.url(), run::COORDINATOR).await.unwrap();
+    is_split(&run::run(&handle, &scenario, &run::Options::in_process()).await.unwrap());
+    drop(handle);
     server.stop().await.unwrap();
 }
 

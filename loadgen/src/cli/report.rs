@@ -52,8 +52,8 @@ pub(super) fn run(args: &ReportArgs) -> anyhow::Result<u8> {
         return load::finish(&measured.result, args.json, written, &[]);
     }
     let folder = args.folder.as_ref().context("name the folder of the campaign")?;
-    let (origin, past) = journal::read(folder)?;
-    let results = results::results(&origin, &origin.campaign()?, &past);
+    let (source, completed) = journal::read(folder)?;
+    let results = results::results(&source, &source.campaign()?, &completed);
     campaign::write(&results, folder)?;
     finish(&results, args.json, folder)?;
     Ok(0)

@@ -9,7 +9,7 @@ use stickycas_harness::report::json;
 use stickycas_harness::report::table::{align_right, grid};
 use stickycas_model::judge::{Outcome, Property};
 
-use super::{ALL_OUTCOMES, Extent, Seen, Tally};
+use super::{ALL_OUTCOMES, Extent, OutcomeCount, Tally};
 
 /// Many runs of one scenario, counted.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -74,7 +74,7 @@ impl Batch<'_> {
     fn verdicts(&self) -> Table {
         let mut table = grid(["verdict", "runs", "first seed"]);
         for outcome in ALL_OUTCOMES {
-            let Seen { runs, first_seed } = self.tally.verdicts.of(outcome);
+            let OutcomeCount { runs, first_seed } = self.tally.verdicts.of(outcome);
             table.add_row([outcome.to_string(), runs.to_string(), seed(*first_seed)]);
         }
         align_right(&mut table, 1..);

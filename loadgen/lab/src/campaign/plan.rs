@@ -28,7 +28,7 @@ pub struct Campaign {
 
 /// What a campaign file asks for besides its runs. The command line may say otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wishes {
+pub struct Limits {
     /// How long it may take.
     pub budget: Option<Duration>,
     /// How many of its runs are made over the network as well.

@@ -142,10 +142,10 @@ pub fn explore(
 }
 
 /// A search that is over: its index, what it found, and how long it took.
-type Ended = (usize, Result<SearchResult, SetupError>, Duration);
+type FinishedSearch = (usize, Result<SearchResult, SetupError>, Duration);
 
 /// Makes the search of this index.
-fn search_one(tasks: &[Task], index: usize) -> Ended {
+fn search_one(tasks: &[Task], index: usize) -> FinishedSearch {
     let task = &tasks[index];
     let started = Instant::now();
     let found = search(&task.setup, task.search_order);

@@ -9,8 +9,8 @@ use stickycas_model::judge::Outcome;
 use stickycas_proto::v1::RefusalReason;
 
 use crate::baseline::Compared;
-use crate::figures::{Counts, Figure, Latency, Row};
-use crate::measure::{Ended, Party};
+use crate::figures::{Counts, Latency, Metric, Row};
+use crate::measure::{OperationOutcome, Party};
 use crate::result::LoadResult;
 use crate::threshold::{Failed, Passed};
 
@@ -132,13 +132,13 @@ fn failures(text: &mut String, result: &LoadResult) -> std::fmt::Result {
 }
 
 /// What to do about a refusal that has more to do with the limits of the server than with its power.
-fn advice(ended: Ended) -> Option<&'static str> {
+fn advice(ended: OperationOutcome) -> Option<&'static str> {
     match ended {
-        Ended::Refused(RefusalReason::TooManyInstances) => Some(
+        OperationOutcome::Refused(RefusalReason::TooManyInstances) => Some(
             "either the server had no time to spare, and sheds what it cannot do; or too many live: finished \
              instances count until their retention ends, so start the server with a short --retention",
         ),
-        Ended::Refused(RefusalReason::RateExceeded) => Some(
+        OperationOutcome::Refused(RefusalReason::RateExceeded) => Some(
             "a principal may send only so much: give more groups, or start the server with more \
              --requests-per-second",
         ),
@@ -159,7 +159,7 @@ fn baseline(text: &mut String, result: &LoadResult) -> std::fmt::Result {
 
 /// The value of a figure for people.
 #[must_use]
-pub fn value_of(figure: Figure, value: f64) -> String {
+pub fn value_of(figure: Metric, value: f64) -> String {
     if figure.is_latency() { time(value) } else { number(value) }
 }
 

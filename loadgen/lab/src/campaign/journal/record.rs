@@ -16,7 +16,7 @@ const VERSION: u32 = 1;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Line {
-    Campaign(Origin),
+    Campaign(CampaignSource),
     Session(Session),
     Cell(Done),
     Network(Sampled),
@@ -24,7 +24,7 @@ pub(super) enum Line {
 
 /// From what a campaign was started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
+pub struct CampaignSource {
     /// [`VERSION`].
     version: u32,
     /// Version of the program: another one may count differently.
@@ -40,7 +40,7 @@ pub struct Origin {
     pub only: Vec<String>,
 }
 
-impl Origin {
+impl CampaignSource {
     /// For a campaign read from this file, with this seed and limited to these sweeps.
     #[must_use]
     pub fn new(file: String, text: String, seed: u64, only: Vec<String>) -> Self {
@@ -132,7 +132,7 @@ fn now() -> u64 {
 
 /// What a journal holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Past {
+pub struct Completed {
     /// The sessions, in order; the first one started the campaign.
     pub sessions: Vec<Session>,
     /// What was counted of each cell that is done.
@@ -145,7 +145,7 @@ pub struct Past {
     pub busy: u64,
 }
 
-impl Past {
+impl Completed {
     pub(super) fn take(&mut self, line: Line) {
         let at = match line {
             Line::Campaign(_) => return,

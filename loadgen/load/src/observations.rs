@@ -31,20 +31,20 @@ use stickycas_proto::v1::RefusalReason;
 
 /// What one correct process saw.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Seen {
+pub struct ProcessObservation {
     /// Who.
     pub process: ProcessId,
     /// Its accesses that were answered, in order.
-    pub accesses: Vec<Answered>,
+    pub accesses: Vec<AnsweredAccess>,
     /// What it decided, if it came to that.
     pub decision: Option<Value>,
     /// The first refusal that it met, if it met one.
-    pub refused: Option<Refused>,
+    pub refused: Option<ObservedRefusal>,
 }
 
 /// A refusal, of an access or of a decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Refused {
+pub struct ObservedRefusal {
     /// Its reason.
     #[serde(serialize_with = "name")]
     pub reason: RefusalReason,
@@ -79,7 +79,7 @@ const fn accuses(reason: RefusalReason) -> bool {
 /// An access that was answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
-pub enum Answered {
+pub enum AnsweredAccess {
     /// An append.
     Append {
         /// Its phase.
@@ -98,7 +98,7 @@ pub enum Answered {
     },
 }
 
-impl Answered {
+impl AnsweredAccess {
     fn phase(&self) -> Option<Phase> {
         match self {
             Self::Append { phase, .. } => Some(*phase),
@@ -119,7 +119,7 @@ pub struct Finding {
 /// Judges an instance by what its correct processes saw. One of which nothing is given saw nothing: it failed, and
 /// the instance proves no more than the others did.
 #[must_use]
-pub fn judge(params: &Params, cast: &Cast, seen: &[Seen]) -> Finding {
+pub fn judge(params: &Params, cast: &Cast, seen: &[ProcessObservation]) -> Finding {
     let mut check = Check::new(params, cast);
     for process in seen {
         check.process(process);
@@ -165,10 +165,10 @@ impl<'a> Check<'a> {
     }
 
     /// What can be said of one process alone.
-    fn process(&mut self, seen: &'a Seen) {
+    fn process(&mut self, seen: &'a ProcessObservation) {
         let me = seen.process;
         let warp = self.params.warp_of(me);
-        let phases: Vec<Phase> = seen.accesses.iter().filter_map(Answered::phase).collect();
+        let phases: Vec<Phase> = seen.accesses.iter().filter_map(AnsweredAccess::phase).collect();
         for phase in &phases {
             let of = self.schedule.warp_of(*phase);
             if !predicates::is_phase_of(of, warp) {
@@ -181,10 +181,10 @@ impl<'a> Check<'a> {
             let (first, second) = (pair[0], pair[1]);
             self.violated(format!("F7: process {me} was answered in phase {first} and then in {second}"));
         }
-        if !matches!(seen.accesses.first(), Some(Answered::Append { .. }) | None) {
+        if !matches!(seen.accesses.first(), Some(AnsweredAccess::Append { .. }) | None) {
             self.violated(format!("D1: the first answer to process {me} is none to an append"));
         }
-        if let Some(Refused { reason, why }) = seen.refused.as_ref().filter(|it| accuses(it.reason)) {
+        if let Some(ObservedRefusal { reason, why }) = seen.refused.as_ref().filter(|it| accuses(it.reason)) {
             self.violated(format!(
                 "B3: process {me}, which is correct, was refused {}: {why}",
                 reason.name()
@@ -197,7 +197,7 @@ impl<'a> Check<'a> {
     }
 
     /// The answers to its reads, each by itself.
-    fn reads(&mut self, seen: &'a Seen) {
+    fn reads(&mut self, seen: &'a ProcessObservation) {
         let (me, r) = (seen.process, self.params.read_size());
         for (answer, entries) in seen.accesses.iter().filter_map(read) {
             let ReadAnswer { start, count, length, .. } = *answer;
@@ -230,7 +230,7 @@ impl<'a> Check<'a> {
     }
 
     /// That it decided what Algorithm 1 decides, and in time.
-    fn decision(&mut self, seen: &Seen, decision: &Value) {
+    fn decision(&mut self, seen: &ProcessObservation, decision: &Value) {
         let me = seen.process;
         let warps = self.params.warps();
         let mut held: BTreeMap<u32, &Value> = BTreeMap::new();
@@ -250,7 +250,7 @@ impl<'a> Check<'a> {
         if !predicates::is_from_whole_list(self.params, counted.len(), whole as usize) {
             self.violated(format!("D1: process {me} decided from {} of {whole} entries", counted.len()));
         }
-        let Some(last) = seen.accesses.iter().filter_map(Answered::phase).max() else { return };
+        let Some(last) = seen.accesses.iter().filter_map(AnsweredAccess::phase).max() else { return };
         let rounds = self.schedule.round_of(last).get();
         let missed = predicates::missed_phases(rounds, seen.accesses.len() as u64);
         let bound = bounds::phase_bound(self.params, missed);
@@ -262,11 +262,12 @@ impl<'a> Check<'a> {
     }
 
     /// What all answers together say of the one list.
-    fn list(&mut self, seen: &'a [Seen]) {
+    fn list(&mut self, seen: &'a [ProcessObservation]) {
         let mut won: BTreeMap<Phase, (Position, ProcessId)> = BTreeMap::new();
         let mut positions: BTreeMap<Position, Phase> = BTreeMap::new();
-        for Seen { process: me, accesses, .. } in seen {
-            let Some(Answered::Append { phase, answer: AppendAnswer::Success(position) }) = accesses.first()
+        for ProcessObservation { process: me, accesses, .. } in seen {
+            let Some(AnsweredAccess::Append { phase, answer: AppendAnswer::Success(position) }) =
+                accesses.first()
             else {
                 continue;
             };
@@ -298,11 +299,11 @@ impl<'a> Check<'a> {
     }
 
     /// How long the list was in which phase, by everybody's reads: it grows, and stops when it is sealed.
-    fn lengths(&mut self, seen: &[Seen], won: &BTreeMap<Phase, (Position, ProcessId)>) {
+    fn lengths(&mut self, seen: &[ProcessObservation], won: &BTreeMap<Phase, (Position, ProcessId)>) {
         let mut known: BTreeMap<Phase, (ReadAnswer, ProcessId)> = BTreeMap::new();
-        for Seen { process: me, accesses, .. } in seen {
+        for ProcessObservation { process: me, accesses, .. } in seen {
             for access in accesses {
-                let Answered::Read { phase: Some(phase), answer, .. } = access else { continue };
+                let AnsweredAccess::Read { phase: Some(phase), answer, .. } = access else { continue };
                 let (stands, by) = *known.entry(*phase).or_insert((*answer, *me));
                 if !predicates::is_same_list(&stands, answer) {
                     self.violated(format!(
@@ -337,22 +338,22 @@ impl<'a> Check<'a> {
     }
 
     /// The five properties, each with what promises it.
-    fn properties(&mut self, seen: &[Seen]) {
+    fn properties(&mut self, seen: &[ProcessObservation]) {
         let params = self.params;
         let correct: BTreeSet<ProcessId> = self.cast.correct().collect();
         let missing = correct.len() - seen.iter().filter(|seen| seen.decision.is_some()).count();
         if missing > 0 {
             self.unknown.push(format!("{missing} correct processes have not decided"));
         }
-        let punctual = |seen: &&Seen| {
-            let first = seen.accesses.first().and_then(Answered::phase);
+        let punctual = |seen: &&ProcessObservation| {
+            let first = seen.accesses.first().and_then(AnsweredAccess::phase);
             first.is_some_and(|phase| predicates::is_first_of_warp(params, phase))
         };
         // Who saw nothing may have been late.
         let f = u64::from(params.processes()) - seen.iter().filter(punctual).count() as u64;
         let proposals = self.cast.correct_proposals();
         let mut decided: BTreeMap<&Value, ProcessId> = BTreeMap::new();
-        for Seen { process, decision, .. } in seen {
+        for ProcessObservation { process, decision, .. } in seen {
             decided.extend(decision.as_ref().map(|decision| (decision, *process)));
         }
         let everything = self.cast.parts().map(|(_, part)| &part.proposal);
@@ -397,10 +398,10 @@ fn strays<'a, 'b>(
     decided.iter().filter(|(value, _)| !allowed(value)).collect()
 }
 
-fn read(access: &Answered) -> Option<(&ReadAnswer, &Vec<Value>)> {
+fn read(access: &AnsweredAccess) -> Option<(&ReadAnswer, &Vec<Value>)> {
     match access {
-        Answered::Read { answer, entries, .. } => Some((answer, entries)),
-        Answered::Append { .. } => None,
+        AnsweredAccess::Read { answer, entries, .. } => Some((answer, entries)),
+        AnsweredAccess::Append { .. } => None,
     }
 }
 
