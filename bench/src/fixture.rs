@@ -1,15 +1,9 @@
 //! A server, its instances and 32 connections to it, one for each process.
 
-use anyhow::Context as _;
-use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
-use stickycas_proto::v1::parameters::PatienceChoice;
-use stickycas_proto::v1::{CreateRequest, EndlessPatience, Parameters};
-use stickycas_server::PRINCIPAL_KEY;
-use tonic::Request;
-use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 
-use crate::serve::{COORDINATOR, Launch, RunningServer, Service};
+use crate::principal::{Creator, InstanceSize, Principal};
+use crate::serve::{Launch, RunningServer, Service};
 use crate::stopwatch::Stopwatch;
 use crate::workload::{self, Observation, PROCESSES, READ_SIZE, WARP_SIZE};
 
@@ -28,19 +22,10 @@ pub(crate) struct Fixture {
 #[derive(Clone)]
 pub(crate) struct ProcessConnection {
     pub(crate) process: usize,
-    pub(crate) channel: Channel,
-    /// The name in its metadata. The floor does not read it, but receives the same bytes.
-    principal: MetadataValue<Ascii>,
+    pub(crate) principal: Principal,
 }
 
-impl ProcessConnection {
-    /// A request of this process.
-    pub(crate) fn request<T>(&self, message: T) -> Request<T> {
-        let mut request = Request::new(message);
-        request.metadata_mut().insert(PRINCIPAL_KEY, self.principal.clone());
-        request
-    }
-}
+const SIZE: InstanceSize = InstanceSize { processes: PROCESSES, warp_size: WARP_SIZE, read_size: READ_SIZE };
 
 /// One connection for each process.
 pub(crate) async fn connect(url: &str) -> anyhow::Result<Vec<Channel>> {
@@ -53,35 +38,36 @@ pub(crate) async fn connect(url: &str) -> anyhow::Result<Vec<Channel>> {
 
 /// One connection for each process, with the name of its principal.
 async fn connections(url: &str) -> anyhow::Result<Vec<ProcessConnection>> {
-    let channels = connect(url).await?.into_iter().enumerate();
-    let connection = |(process, channel)| {
-        Ok(ProcessConnection { process, channel, principal: principal(process).parse()? })
-    };
-    channels.map(connection).collect()
+    let mut connections = Vec::new();
+    for process in 0..PROCESSES as usize {
+        let principal = Principal::connect(url, &principal(process)).await?;
+        connections.push(ProcessConnection { process, principal });
+    }
+    Ok(connections)
 }
 
 impl Fixture {
     /// StickyCAS, with this many instances.
     pub(crate) async fn start(instances: usize, launch: &Launch) -> anyhow::Result<Self> {
         let server = RunningServer::start(Service::Stickycas, launch).await?;
-        let mut creator = Creator::connect(&server.url).await?;
+        let mut creator = Creator::connect(&server.url, SIZE).await?;
         let mut ids = Vec::with_capacity(instances);
         for _ in 0..instances {
-            ids.push(creator.create().await?);
+            ids.push(creator.create(roster(), None).await?);
         }
         Ok(Self { connections: connections(&server.url).await?, ids, real: true, server })
     }
 
     /// The floor, with ids that belong to no instance.
-    pub(crate) async fn start_floor(instances: usize, launch: &Launch) -> anyhow::Result<Self> {
-        let server = RunningServer::start(Service::Floor, launch).await?;
+    pub(crate) async fn start_baseline(instances: usize, launch: &Launch) -> anyhow::Result<Self> {
+        let server = RunningServer::start(Service::Baseline, launch).await?;
         let ids = (0..instances).map(|number| format!("{number:032x}")).collect();
         Ok(Self { connections: connections(&server.url).await?, ids, real: false, server })
     }
 
     /// Creates further instances.
     pub(crate) async fn creator(&self) -> anyhow::Result<Creator> {
-        Creator::connect(&self.server.url).await
+        Creator::connect(&self.server.url, SIZE).await
     }
 
     /// Starts a stopwatch that also counts the processor time of the server.
@@ -100,34 +86,7 @@ fn principal(process: usize) -> String {
     format!("process-{}", process + 1)
 }
 
-/// Creates instances, over a connection of its own.
-pub(crate) struct Creator {
-    client: InstanceServiceClient<Channel>,
-    roster: Vec<String>,
-}
-
-impl Creator {
-    pub(crate) async fn connect(url: &str) -> anyhow::Result<Self> {
-        let client = InstanceServiceClient::connect(url.to_owned()).await?;
-        Ok(Self { client, roster: (0..PROCESSES as usize).map(principal).collect() })
-    }
-
-    /// Creates one instance, and returns its id.
-    pub(crate) async fn create(&mut self) -> anyhow::Result<String> {
-        let parameters = Parameters {
-            processes: PROCESSES,
-            warp_size: WARP_SIZE,
-            read_size: READ_SIZE,
-            patience_choice: Some(PatienceChoice::EndlessPatience(EndlessPatience {})),
-            ..Parameters::default()
-        };
-        let mut request = Request::new(CreateRequest {
-            name: String::new(),
-            parameters: Some(parameters),
-            roster: self.roster.clone(),
-        });
-        request.metadata_mut().insert(PRINCIPAL_KEY, MetadataValue::from_static(COORDINATOR));
-        let created = self.client.create(request).await?.into_inner();
-        Ok(created.instance.context("no instance in the answer")?.instance_id)
-    }
+/// The roster of every instance.
+pub(crate) fn roster() -> Vec<String> {
+    (0..PROCESSES as usize).map(principal).collect()
 }

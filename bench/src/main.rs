@@ -14,11 +14,12 @@
 //! It is a program, and not a benchmark of `cargo bench`, because it starts other programs and writes raw results;
 //! and a package of its own, so that users of StickyCAS do not build it.
 
+mod baseline;
 mod cli;
 mod etcd;
 mod fixture;
-mod floor;
 mod latency;
+mod principal;
 mod results;
 mod rounds;
 mod scale;

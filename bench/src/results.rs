@@ -22,6 +22,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::{Formatter, PrettyFormatter};
+use stickycas_harness::atomic_files::replace_file;
 use stickycas_harness::host::Host;
 
 const FORMAT: &str = "stickycas-bench";
@@ -61,10 +62,7 @@ pub(crate) fn write<T: Serialize>(
     document
         .serialize(&mut Serializer::with_formatter(&mut text, ArraysOnOneLine(PrettyFormatter::new())))?;
     text.push(b'\n');
-    let unfinished = path.with_extension("unfinished");
-    fs::write(&unfinished, text)
-        .and_then(|()| fs::rename(&unfinished, path))
-        .with_context(|| path.display().to_string())
+    replace_file(path, &text).with_context(|| path.display().to_string())
 }
 
 /// A line for each key and one line for a whole array, so that thousands of samples stay readable and comparable by

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::ValueEnum;
 use stickycas_server::Config;
 use stickycas_server::limits::Limits;
@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
-use crate::floor;
+use crate::baseline;
 
 /// The principal that creates instances.
 pub(crate) const COORDINATOR: &str = "coordinator";
@@ -28,7 +28,8 @@ const RETENTION: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Service {
     /// Answers at once, and does nothing else.
-    Floor,
+    #[value(name = "floor")]
+    Baseline,
     /// StickyCAS with all of its layers.
     Stickycas,
 }
@@ -75,6 +76,45 @@ impl Launch {
     }
 }
 
+/// A server that is a program of its own; ends when this is dropped.
+pub(crate) struct ServerProcess {
+    pub(crate) url: String,
+    child: Child,
+}
+
+impl ServerProcess {
+    /// Starts it, and waits for its first line, in which `url_of` finds where it listens.
+    pub(crate) fn start(
+        mut command: Command,
+        url_of: impl Fn(&str) -> Option<String>,
+    ) -> anyhow::Result<Self> {
+        let program = PathBuf::from(command.get_program());
+        let mut child =
+            command.stdout(Stdio::piped()).spawn().with_context(|| program.display().to_string())?;
+        let output = child.stdout.take();
+        // Built before anything can fail, so that the process ends in any case.
+        let mut server = Self { url: String::new(), child };
+        let mut line = String::new();
+        BufReader::new(output.context("no standard output")?).read_line(&mut line)?;
+        let url = url_of(line.trim());
+        server.url = url.with_context(|| format!("{} does not say where it serves", program.display()))?;
+        Ok(server)
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        // Fails if it has ended by itself.
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
 /// A server; ends when this is dropped.
 pub(crate) struct RunningServer {
     pub(crate) url: String,
@@ -86,7 +126,7 @@ enum Host {
     Task(AbortHandle),
     /// A thread with a runtime of its own, which ends when the sender is dropped.
     Thread(Option<oneshot::Sender<()>>, Option<JoinHandle<anyhow::Result<()>>>),
-    Program(Child),
+    Program(ServerProcess),
 }
 
 impl RunningServer {
@@ -124,26 +164,18 @@ impl RunningServer {
     fn program(service: Service, program: Option<PathBuf>) -> anyhow::Result<Self> {
         let name = service.to_possible_value().context("a service without a name")?;
         let program = program.map_or_else(std::env::current_exe, Ok)?;
-        let mut child = Command::new(&program)
-            .args(["serve", name.get_name()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .with_context(|| program.display().to_string())?;
-        let mut url = String::new();
-        let output = child.stdout.take().context("no standard output")?;
-        let read = BufReader::new(output).read_line(&mut url);
-        let running = Self { url: url.trim().to_owned(), host: Host::Program(child) };
-        if read? == 0 {
-            bail!("{} ended at once: it does not serve", program.display());
-        }
-        Ok(running)
+        let mut command = Command::new(&program);
+        // It serves until its standard input ends.
+        command.args(["serve", name.get_name()]).stdin(Stdio::piped());
+        let server =
+            ServerProcess::start(command, |line| Some(line.to_owned()).filter(|url| !url.is_empty()))?;
+        Ok(Self { url: server.url.clone(), host: Host::Program(server) })
     }
 
     /// The process id of a server that is a program of its own.
     pub(crate) fn pid(&self) -> Option<u32> {
         match &self.host {
-            Host::Program(child) => Some(child.id()),
+            Host::Program(server) => Some(server.pid()),
             Host::Task(_) | Host::Thread(..) => None,
         }
     }
@@ -160,11 +192,8 @@ impl Drop for RunningServer {
                     let _ended = thread.join();
                 }
             }
-            Host::Program(child) => {
-                // Fails if the program has ended by itself.
-                let _ended = child.kill();
-                let _reaped = child.wait();
-            }
+            // It ends itself.
+            Host::Program(_) => {}
         }
     }
 }
@@ -190,9 +219,9 @@ pub(crate) fn run(service: Service) -> anyhow::Result<()> {
 
 async fn serve(service: Service, listener: TcpListener) -> anyhow::Result<()> {
     match service {
-        Service::Floor => {
+        Service::Baseline => {
             let connections = TcpIncoming::from(listener).with_nodelay(Some(true));
-            Server::builder().add_service(floor::service()).serve_with_incoming(connections).await?;
+            Server::builder().add_service(baseline::service()).serve_with_incoming(connections).await?;
         }
         Service::Stickycas => {
             // All instances of a turn are created before the first is played.

@@ -1,6 +1,7 @@
 //! Tables in Markdown.
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{Table, presets};
+use stickycas_harness::report::table::align_right;
 
 /// A table; all columns but the first hold numbers.
 pub(crate) fn table(header: Vec<String>, rows: impl IntoIterator<Item = Vec<String>>) -> Table {
@@ -10,8 +11,6 @@ pub(crate) fn table(header: Vec<String>, rows: impl IntoIterator<Item = Vec<Stri
     for row in rows {
         table.add_row(row);
     }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+    align_right(&mut table, 1..);
     table
 }

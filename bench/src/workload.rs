@@ -4,12 +4,12 @@
 //! accesses, and decides.
 //!
 //! Each process records its [`Observation`]s while the clock runs, in as few bytes as hold them. When the clock has
-//! stopped, the judge of loads ([`seen::judge`]) judges every instance: phases of the right warps, one winner in
+//! stopped, the judge of loads ([`observations::judge`]) judges every instance: phases of the right warps, one winner in
 //! each, one list, decisions that are its mode, agreement and validity.
 
 use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
-use stickycas_load::seen::{self, Answered, Seen};
+use stickycas_load::observations::{self, AnsweredAccess, ProcessObservation};
 use stickycas_model::access::{AppendAnswer, ReadAnswer};
 use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::judge::Outcome;
@@ -107,20 +107,20 @@ impl Observation {
     }
 
     /// In the types of the judge.
-    fn to_seen(self, process: ProcessId) -> anyhow::Result<Seen> {
+    fn to_seen(self, process: ProcessId) -> anyhow::Result<ProcessObservation> {
         let phase = |number| Phase::new(number).context("answered in no phase");
         let (read, entries) = &self.read;
         let answer =
             ReadAnswer { start: Position::new(0), count: READ_SIZE, length: READ_SIZE, sealed: true };
         let accesses = vec![
-            Answered::Append { phase: phase(self.append.0)?, answer: self.append.1 },
-            Answered::Read {
+            AnsweredAccess::Append { phase: phase(self.append.0)?, answer: self.append.1 },
+            AnsweredAccess::Read {
                 phase: Some(phase(*read)?),
                 answer,
                 entries: entries.iter().map(|entry| entry.value()).collect::<Result<_, _>>()?,
             },
         ];
-        Ok(Seen { process, accesses, decision: Some(self.decision.value()?), refused: None })
+        Ok(ProcessObservation { process, accesses, decision: Some(self.decision.value()?), refused: None })
     }
 }
 
@@ -172,7 +172,7 @@ pub(crate) fn judge(observations: &[Vec<Observation>], instances: usize) -> anyh
         let seen =
             ProcessId::all(PROCESSES).zip(observations).map(|(process, own)| own[instance].to_seen(process));
         let seen = seen.collect::<anyhow::Result<Vec<_>>>()?;
-        let finding = seen::judge(&params, &casts[instance % casts.len()], &seen);
+        let finding = observations::judge(&params, &casts[instance % casts.len()], &seen);
         if finding.outcome != Outcome::Valid {
             bail!("instance {instance} is not valid: {}", finding.reasons.join("; "));
         }

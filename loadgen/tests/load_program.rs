@@ -18,7 +18,7 @@ use serde_json::Value as Json;
 use stickycas_harness::run::OwnServer;
 use stickycas_load::LoadResult;
 use stickycas_load::limit::Limit;
-use stickycas_load::measure::{Ended, Label, Measure};
+use stickycas_load::measure::{Label, Measure, OperationOutcome};
 use stickycas_model::judge::Outcome;
 use stickycas_server::limits::Limits;
 
@@ -111,7 +111,7 @@ fn the_result_is_what_its_schema_says_and_the_histograms_say_the_same() {
     for entry in IntervalLogIterator::new(&log) {
         let LogEntry::Interval(interval) = entry.unwrap() else { continue };
         let label: Label = interval.tag().unwrap().as_str().parse().unwrap();
-        if label == Label::own(Measure::Instance, Ended::Done) {
+        if label == Label::own(Measure::Instance, OperationOutcome::Done) {
             let bytes = BASE64_STANDARD.decode(interval.encoded_histogram()).unwrap();
             let histogram: Histogram<u64> = Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap();
             counted += histogram.len();

@@ -17,7 +17,7 @@
 //! | the object (section 4, Algorithm 2) | [`sticky_cas`] |
 //! | one instance over time | [`machine`], [`access`], [`history`], [`counts`]; [`compact_codec`] |
 //! | Algorithm 1, and processes that do not follow it | [`process`], [`entries`], [`player`], [`byzantine`], [`cast`] |
-//! | the theorem and the verdict on a run | [`bounds`], [`invariants`], [`detection`], [`judge`] |
+//! | the theorem and the verdict on a run | [`bounds`], [`predicates`], [`invariants`], [`detection`], [`judge`] |
 //! | whole runs in one thread | [`sim`], [`random`] |
 //! | the theorem's question as a probability | [`chance`] |
 //!
@@ -43,6 +43,7 @@ pub mod judge;
 pub mod machine;
 pub mod params;
 pub mod player;
+pub mod predicates;
 pub mod process;
 pub mod random;
 pub mod scheduler;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use super::candidate::Timing;
+use super::variant::Timing;
 use crate::fixture::Fixture;
 use crate::wire::unary::{Client, append, propose};
 use crate::workload::Observation;
@@ -20,7 +20,7 @@ pub(super) async fn round_trips(fixture: &Fixture, times: usize, many: usize) ->
         let mut calls = JoinSet::new();
         for connection in fixture.connections.iter().take(many).cloned() {
             calls.spawn(async move {
-                let mut client = Client::new(connection.channel.clone());
+                let mut client = Client::new(connection.principal.channel.clone());
                 append(&mut client, &connection, NO_INSTANCE, number, &mut Observation::EMPTY.clone())
                     .await?;
                 anyhow::Ok(Instant::now())
@@ -46,7 +46,7 @@ impl super::Player for Player<'_> {
         for connection in connections.iter().cloned() {
             let id = id.to_owned();
             processes.spawn(async move {
-                let mut client = Client::new(connection.channel.clone());
+                let mut client = Client::new(connection.principal.channel.clone());
                 let observation = propose(&mut client, &connection, &id, instance).await?;
                 anyhow::Ok((connection.process, observation, Instant::now()))
             });

@@ -29,9 +29,9 @@
 //! `with_create_us`; `of`: by floor, the medians in units of the floor's in the same round.
 
 mod call;
-mod candidate;
 mod report;
 mod stream;
+mod variant;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -40,10 +40,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use clap::Args;
 
-use self::candidate::Candidate::{Attach, Call, Calls, Message, Messages, Unary};
-use self::candidate::{CANDIDATES, Candidate, Timing};
 use self::report::{Results, Series};
-use crate::fixture::Fixture;
+use self::variant::Variant::{Attach, Call, Calls, Message, Messages, Unary};
+use self::variant::{Timing, VARIANTS, Variant};
+use crate::fixture::{Fixture, roster};
 use crate::results;
 use crate::rounds::RoundOptions;
 use crate::serve::{self, Launch};
@@ -61,13 +61,13 @@ const INSTANCES: usize = 300;
 
 /// One turn of a candidate on a server of its own: this many instances or round trips, after a first one that does not
 /// count.
-async fn turn(candidate: Candidate, times: usize, launch: &Launch) -> anyhow::Result<Vec<Timing>> {
+async fn turn(variant: Variant, times: usize, launch: &Launch) -> anyhow::Result<Vec<Timing>> {
     let times = times + 1;
-    let timings = match candidate {
-        Message => stream::round_trips(&Fixture::start_floor(0, launch).await?, times, 1).await,
-        Messages => stream::round_trips(&Fixture::start_floor(0, launch).await?, times, usize::MAX).await,
-        Call => call::round_trips(&Fixture::start_floor(0, launch).await?, times, 1).await,
-        Calls => call::round_trips(&Fixture::start_floor(0, launch).await?, times, usize::MAX).await,
+    let timings = match variant {
+        Message => stream::round_trips(&Fixture::start_baseline(0, launch).await?, times, 1).await,
+        Messages => stream::round_trips(&Fixture::start_baseline(0, launch).await?, times, usize::MAX).await,
+        Call => call::round_trips(&Fixture::start_baseline(0, launch).await?, times, 1).await,
+        Calls => call::round_trips(&Fixture::start_baseline(0, launch).await?, times, usize::MAX).await,
         Attach { ahead } => {
             let fixture = Fixture::start(0, launch).await?;
             instances(&fixture, times, &mut stream::Player::new(&fixture, ahead)).await
@@ -97,7 +97,7 @@ async fn instances(fixture: &Fixture, times: usize, player: &mut impl Player) ->
     let mut all = vec![Vec::new(); fixture.connections.len()];
     for instance in 0..times {
         let created = Instant::now();
-        let id = creator.create().await?;
+        let id = creator.create(roster(), None).await?;
         let create = created.elapsed();
         let (observations, decide) = player.play(&id, instance).await?;
         for (all, observation) in all.iter_mut().zip(observations) {
@@ -111,18 +111,18 @@ async fn instances(fixture: &Fixture, times: usize, player: &mut impl Player) ->
 
 /// Measures, and prints the results.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
-    let names: Vec<String> = CANDIDATES.iter().map(|candidate| candidate.name().to_owned()).collect();
+    let names: Vec<String> = VARIANTS.iter().map(|variant| variant.name().to_owned()).collect();
     options.rounds.check(&names)?;
-    let wanted = CANDIDATES.into_iter().filter(|candidate| options.rounds.wants(candidate.name()));
+    let wanted = VARIANTS.into_iter().filter(|variant| options.rounds.wants(variant.name()));
     let mut series: Vec<Series> = wanted.map(Series::new).collect();
     let layout = options.rounds.layout;
     let runtime = serve::runtime(layout.workers())?;
     for round in 0..=options.rounds.rounds {
         for series in &mut series {
-            let (candidate, launch) = (series.candidate, Launch::own(layout));
+            let (variant, launch) = (series.variant, Launch::own(layout));
             let times = options.rounds.scaled(INSTANCES);
-            let turn = runtime.spawn(async move { turn(candidate, times, &launch).await });
-            let timings = runtime.block_on(turn)?.with_context(|| series.candidate.name())?;
+            let turn = runtime.spawn(async move { turn(variant, times, &launch).await });
+            let timings = runtime.block_on(turn)?.with_context(|| series.variant.name())?;
             if round > 0 {
                 series.rounds.push(timings);
             }

@@ -7,20 +7,20 @@ use std::time::Duration;
 use clap::ValueEnum as _;
 use serde::Serialize;
 
-use super::candidate::{Candidate, Timing};
+use super::variant::{Timing, Variant};
 use crate::serve::Layout;
 use crate::summary::Summary;
 use crate::table::table;
 
 /// The turns of one candidate.
 pub(super) struct Series {
-    pub(super) candidate: Candidate,
+    pub(super) variant: Variant,
     pub(super) rounds: Vec<Vec<Timing>>,
 }
 
 impl Series {
-    pub(super) fn new(candidate: Candidate) -> Self {
-        Self { candidate, rounds: Vec::new() }
+    pub(super) fn new(variant: Variant) -> Self {
+        Self { variant, rounds: Vec::new() }
     }
 
     /// A quantile of each round, in microseconds.
@@ -71,12 +71,14 @@ struct Row {
 
 impl Row {
     fn new(series: &Series, all: &[Series]) -> Self {
-        let floors = series.candidate.floors();
-        let ratio = |floor: &Series| {
-            Summary::of(series.medians().into_iter().zip(floor.medians()).map(|(ours, floor)| ours / floor))
+        let baselines = series.variant.baselines();
+        let ratio = |baseline: &Series| {
+            Summary::of(
+                series.medians().into_iter().zip(baseline.medians()).map(|(ours, baseline)| ours / baseline),
+            )
         };
-        let floors = all.iter().filter(|other| floors.contains(&other.candidate));
-        let of = floors.filter_map(|floor| Some((floor.candidate.name(), ratio(floor)?))).collect();
+        let baselines = all.iter().filter(|other| baselines.contains(&other.variant));
+        let of = baselines.filter_map(|baseline| Some((baseline.variant.name(), ratio(baseline)?))).collect();
         let each = |figure: fn(&Timing) -> Duration| {
             series
                 .rounds
@@ -84,10 +86,10 @@ impl Row {
                 .map(|round| round.iter().map(|timing| micros(figure(timing))).collect())
                 .collect()
         };
-        let is_floor = series.candidate.floors().is_empty();
+        let is_floor = series.variant.baselines().is_empty();
         let with_create = || Summary::of(series.quantile(0.5, |timing| timing.create + timing.decide));
         Self {
-            name: series.candidate.name(),
+            name: series.variant.name(),
             median_us: Summary::of(series.medians()),
             p99_us: Summary::of(series.quantile(0.99, |timing| timing.decide)),
             with_create_us: if is_floor { None } else { with_create() },
@@ -110,8 +112,8 @@ impl Row {
             number(self.median_us.map(|summary| summary.max)),
             number(self.p99_us.map(|summary| summary.median)),
             number(self.with_create_us.map(|summary| summary.median)),
-            of([Candidate::Message.name(), Candidate::Call.name()]),
-            of([Candidate::Messages.name(), Candidate::Calls.name()]),
+            of([Variant::Message.name(), Variant::Call.name()]),
+            of([Variant::Messages.name(), Variant::Calls.name()]),
         ]
     }
 }
@@ -148,27 +150,30 @@ impl Results {
 mod tests {
     use super::*;
 
-    fn series(candidate: Candidate, rounds: &[[u64; 3]]) -> Series {
+    fn series(variant: Variant, rounds: &[[u64; 3]]) -> Series {
         let timing = |micros: &u64| Timing {
             create: Duration::from_micros(10 * micros),
             decide: Duration::from_micros(*micros),
         };
-        Series { candidate, rounds: rounds.iter().map(|round| round.iter().map(timing).collect()).collect() }
+        Series { variant, rounds: rounds.iter().map(|round| round.iter().map(timing).collect()).collect() }
     }
 
     #[test]
     fn a_ratio_is_taken_within_its_round() {
         // In the second round the machine was ten times as slow, for all candidates.
-        let floor = series(Candidate::Message, &[[10, 10, 99], [100, 100, 999]]);
-        let ours = series(Candidate::Attach { ahead: false }, &[[30, 1, 30], [400, 1, 400]]);
-        let all = [floor, ours];
+        let baseline = series(Variant::Message, &[[10, 10, 99], [100, 100, 999]]);
+        let ours = series(Variant::Attach { ahead: false }, &[[30, 1, 30], [400, 1, 400]]);
+        let all = [baseline, ours];
         let row = Row::new(&all[1], &all);
         assert_eq!(row.of["message"], Summary { median: 3.5, min: 3.0, max: 4.0 });
         assert_eq!(row.median_us, Some(Summary { median: 215.0, min: 30.0, max: 400.0 }));
         assert_eq!(row.with_create_us.map(|summary| summary.max), Some(4_400.0));
         assert_eq!(row.samples_us, [[30.0, 1.0, 30.0], [400.0, 1.0, 400.0]]);
-        let floor = Row::new(&all[0], &all);
-        assert!(floor.of.is_empty() && floor.with_create_us.is_none(), "a floor is measured against nothing");
+        let baseline = Row::new(&all[0], &all);
+        assert!(
+            baseline.of.is_empty() && baseline.with_create_us.is_none(),
+            "a floor is measured against nothing"
+        );
     }
 
     #[test]

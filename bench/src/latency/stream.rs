@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use super::candidate::Timing;
+use super::variant::Timing;
 use crate::fixture::{Fixture, ProcessConnection};
 use crate::workload::{Observation, proposal};
 
@@ -96,8 +96,8 @@ async fn run_process(
     mode: Mode,
     departed: &UnboundedSender<anyhow::Result<Departure>>,
 ) -> anyhow::Result<()> {
-    let mut client = StickyCasServiceClient::new(connection.channel.clone());
-    let request = connection.request(UnboundedReceiverStream::new(outgoing));
+    let mut client = StickyCasServiceClient::new(connection.principal.channel.clone());
+    let request = connection.principal.request(UnboundedReceiverStream::new(outgoing));
     let mut answers = client.attach(request).await?.into_inner();
     let mut observation = Observation::EMPTY;
     let mut decided = Instant::now();

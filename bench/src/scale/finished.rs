@@ -15,10 +15,11 @@ use stickycas_proto::v1::{AppendRequest, Event, GetRequest, ReadRequest, State, 
 use tokio::task::JoinSet;
 
 use super::Measurement;
-use super::fixture::{PROCESSES, Principal, ScaleFixture, WARPS};
+use super::fixture::{PROCESSES, ScaleFixture, WARPS};
 use super::process::{AttachStream, hello, play, proposal};
 use super::server::memory;
 use super::verdict;
+use crate::principal::Principal;
 
 /// Instances that each principal plays at a time.
 const IN_FLIGHT: usize = 128;

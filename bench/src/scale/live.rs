@@ -9,9 +9,10 @@ use stickycas_proto::v1::server_frame::Frame;
 use tokio::task::JoinSet;
 
 use super::Measurement;
-use super::fixture::{PROCESSES, Principal, ScaleFixture, group};
+use super::fixture::{PROCESSES, ScaleFixture, group};
 use super::process::{AttachStream, append, hello, proposal, read};
 use super::server::memory;
+use crate::principal::Principal;
 
 /// Open instances of one stream: the default limit of the server.
 pub(super) const CHANNELS: usize = 4_096;

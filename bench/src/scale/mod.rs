@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The server is the program `stickycas-server` in a process of its own; the server that does nothing is
-//! `serve floor` of this program. The memory of each is the `Rss` of that process (`/proc/PID/smaps_rollup`; also
+//! `serve baseline` of this program. The memory of each is the `Rss` of that process (`/proc/PID/smaps_rollup`; also
 //! given as `Pss`, without what others share) after less before, divided by the count. It includes allocator, page
 //! size and fragmentation, but not what the kernel holds for a socket. Clients use TCP over loopback.
 //!
@@ -143,7 +143,7 @@ async fn measure(options: &Options) -> anyhow::Result<Findings> {
     let mut findings =
         Findings { server_arguments: server::arguments("N"), measurements: Vec::new(), costs: Vec::new() };
     if let Some(count) = *principals {
-        findings.measurements.push(principals::floor(count).await?);
+        findings.measurements.push(principals::baseline(count).await?);
         findings.measurements.push(principals::server(&program, count).await?);
     }
     if let Some(count) = *finished {

@@ -6,16 +6,17 @@ use std::time::Instant;
 use tokio::task::JoinSet;
 
 use super::Measurement;
-use super::fixture::{PROCESSES, Principal, ScaleFixture, connect, group, name};
+use super::fixture::{PROCESSES, ScaleFixture, connect, group, name};
 use super::process::{AttachStream, append, play};
 use super::server::{allow_files, memory};
 use super::verdict;
+use crate::principal::Principal;
 use crate::serve::{Launch, Layout, RunningServer, Service};
 
 /// Connections to a server that echoes: each has sent one access and received its answer.
-pub(super) async fn floor(count: usize) -> anyhow::Result<Measurement> {
+pub(super) async fn baseline(count: usize) -> anyhow::Result<Measurement> {
     allow_files(count)?;
-    let server = RunningServer::start(Service::Floor, &Launch::own(Layout::TwoPrograms)).await?;
+    let server = RunningServer::start(Service::Baseline, &Launch::own(Layout::TwoPrograms)).await?;
     let pid = server.pid().expect("a program of its own has a process id");
     let warm = Principal::connect(&server.url, "warm").await?;
     let _warm = connect_and_use(&warm).await?;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
-use stickycas_load::seen::Answered;
+use stickycas_load::observations::AnsweredAccess;
 use stickycas_model::access::{AppendAnswer, ReadAnswer};
 use stickycas_model::types::{Phase, Position, Value};
 use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
@@ -14,7 +14,8 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
 
-use super::fixture::{Principal, WARPS};
+use super::fixture::WARPS;
+use crate::principal::Principal;
 
 /// An open Attach stream of one principal.
 pub(super) struct AttachStream {
@@ -75,7 +76,7 @@ pub(super) fn proposal(principal: usize, instance: usize) -> Bytes {
 pub(super) struct PlayedInstance {
     /// The number of the instance among the ids.
     pub(super) instance: usize,
-    pub(super) accesses: Vec<Answered>,
+    pub(super) accesses: Vec<AnsweredAccess>,
     pub(super) decision: Bytes,
 }
 
@@ -98,7 +99,7 @@ pub(super) async fn play(
     let mut stream = AttachStream::open(principal, first).await?;
     // The index into `own` of each channel.
     let mut places: Vec<usize> = (0..in_flight).collect();
-    let mut appended: Vec<Option<Answered>> = vec![None; in_flight];
+    let mut appended: Vec<Option<AnsweredAccess>> = vec![None; in_flight];
     let (mut played, mut ended) = (Vec::with_capacity(own.len()), 0);
     while ended < own.len() {
         let mut frames = Vec::new();
@@ -111,7 +112,7 @@ pub(super) async fn play(
                     let result = match answer.result.context("an answer without a result")? {
                         answer::Result::Append(append) => {
                             let answer = AppendAnswer::try_from(&append)?;
-                            appended[channel] = Some(Answered::Append { phase, answer });
+                            appended[channel] = Some(AnsweredAccess::Append { phase, answer });
                             continue;
                         }
                         answer::Result::Read(read) => read,
@@ -140,12 +141,12 @@ pub(super) async fn play(
 }
 
 /// A read in the type of the judge.
-fn whole_list(phase: Phase, read: &ReadResult) -> anyhow::Result<Answered> {
+fn whole_list(phase: Phase, read: &ReadResult) -> anyhow::Result<AnsweredAccess> {
     let ReadResult { start, values, length, sealed } = read;
     let count = u32::try_from(values.len())?;
     let answer = ReadAnswer { start: Position::new(*start), count, length: *length, sealed: *sealed };
     let entries = values.iter().map(|value| Value::new(value).context("an empty value"));
-    Ok(Answered::Read { phase: Some(phase), answer, entries: entries.collect::<anyhow::Result<_>>()? })
+    Ok(AnsweredAccess::Read { phase: Some(phase), answer, entries: entries.collect::<anyhow::Result<_>>()? })
 }
 
 /// The most frequent value of a whole list; of several, the smallest.

@@ -1,14 +1,13 @@
 //! The server as a process of its own, and its memory.
 
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 
-use crate::serve::COORDINATOR;
+use crate::serve::{COORDINATOR, ServerProcess};
 
 /// The principal with the observer role.
 pub(super) const OBSERVER: &str = "observer";
@@ -41,42 +40,11 @@ pub(super) fn arguments(instances: &str) -> Vec<String> {
     arguments.concat().into_iter().map(str::to_owned).collect()
 }
 
-/// A server; ends when this is dropped.
-pub(super) struct ServerProcess {
-    pub(super) url: String,
-    child: Child,
-}
-
-impl ServerProcess {
-    /// Starts it on a free port, with room for this many instances.
-    pub(super) fn start(program: &Path, instances: usize) -> anyhow::Result<Self> {
-        let mut child = Command::new(program)
-            .args(arguments(&instances.to_string()))
-            .stdout(Stdio::piped())
-            .spawn()
-            .with_context(|| program.display().to_string())?;
-        let mut line = String::new();
-        let out = child.stdout.take().context("no standard output")?;
-        let read = BufReader::new(out).read_line(&mut line);
-        let url = line.trim().strip_prefix("listening on ").map(|address| format!("http://{address}"));
-        // Built before anything can fail, so that the process ends in any case.
-        let server = Self { url: url.unwrap_or_default(), child };
-        read?;
-        anyhow::ensure!(!server.url.is_empty(), "the server did not say where it listens");
-        Ok(server)
-    }
-
-    pub(super) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-}
-
-impl Drop for ServerProcess {
-    fn drop(&mut self) {
-        // Fails if it has ended by itself.
-        let _ended = self.child.kill();
-        let _reaped = self.child.wait();
-    }
+/// Starts it on a free port, with room for this many instances.
+pub(super) fn start(program: &Path, instances: usize) -> anyhow::Result<ServerProcess> {
+    let mut command = Command::new(program);
+    command.args(arguments(&instances.to_string()));
+    ServerProcess::start(command, |line| Some(format!("http://{}", line.strip_prefix("listening on ")?)))
 }
 
 /// The memory of a process.

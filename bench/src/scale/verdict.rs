@@ -1,7 +1,7 @@
 //! Has the judge of loads judge the instances.
 
 use anyhow::{Context as _, bail};
-use stickycas_load::seen::{self, Seen};
+use stickycas_load::observations::{self, ProcessObservation};
 use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::judge::Outcome;
 use stickycas_model::params::{Params, ParamsSpec, Patience};
@@ -18,13 +18,14 @@ pub(super) fn judge(
 ) -> anyhow::Result<Vec<Value>> {
     let spec = ParamsSpec { patience: Patience::Endless, ..ParamsSpec::new(PROCESSES, WARP_SIZE, PROCESSES) };
     let params = Params::try_new(spec)?;
-    let mut seen: Vec<Vec<Seen>> = rosters.iter().map(|_| Vec::with_capacity(PROCESSES as usize)).collect();
+    let mut seen: Vec<Vec<ProcessObservation>> =
+        rosters.iter().map(|_| Vec::with_capacity(PROCESSES as usize)).collect();
     for (principal, played) in played {
         for PlayedInstance { instance, accesses, decision } in played {
             let process = ProcessId::all(PROCESSES).zip(&rosters[instance]).find(|(_, it)| **it == principal);
             let (process, _) = process.context("a principal played that is not in the roster")?;
             let decision = Some(Value::new(&decision).context("an empty decision")?);
-            seen[instance].push(Seen { process, accesses, decision, refused: None });
+            seen[instance].push(ProcessObservation { process, accesses, decision, refused: None });
         }
     }
     let all = rosters.iter().zip(&seen).enumerate();
@@ -34,7 +35,7 @@ pub(super) fn judge(
             Ok(Part { role: Role::Correct, proposal })
         };
         let cast = Cast::new(roster.iter().map(part).collect::<anyhow::Result<_>>()?);
-        let finding = seen::judge(&params, &cast, seen);
+        let finding = observations::judge(&params, &cast, seen);
         if finding.outcome != Outcome::Valid {
             bail!("instance {instance} is not valid: {}", finding.reasons.join("; "));
         }
@@ -45,7 +46,7 @@ pub(super) fn judge(
 
 #[cfg(test)]
 mod tests {
-    use stickycas_load::seen::Answered;
+    use stickycas_load::observations::AnsweredAccess;
     use stickycas_model::access::{AppendAnswer, ReadAnswer};
     use stickycas_model::types::{Phase, Position};
 
@@ -63,8 +64,8 @@ mod tests {
             let (warp, member) = (place / WARP_SIZE, place % WARP_SIZE);
             let won = AppendAnswer::Success(Position::new(warp));
             let answer = if member == 0 { won } else { AppendAnswer::Failed };
-            let append = Answered::Append { phase: Phase::new(u64::from(warp) + 1).unwrap(), answer };
-            let read = Answered::Read {
+            let append = AnsweredAccess::Append { phase: Phase::new(u64::from(warp) + 1).unwrap(), answer };
+            let read = AnsweredAccess::Read {
                 phase: Phase::new(u64::from(WARPS + warp) + 1),
                 answer: ReadAnswer { start: Position::new(0), count: WARPS, length: WARPS, sealed: true },
                 entries: list.clone(),
@@ -95,7 +96,7 @@ mod tests {
         assert!(error.starts_with("instance 0 is not valid: "), "{error}");
         let error = judged(|played| {
             let append = &mut played[1].1[0].accesses[0];
-            if let Answered::Append { answer, .. } = append {
+            if let AnsweredAccess::Append { answer, .. } = append {
                 *answer = AppendAnswer::Success(Position::new(0));
             }
         })

@@ -11,9 +11,10 @@ use stickycas_proto::v1::{AppendRequest, GetRequest, ReadRequest, get_request};
 use tokio::task::JoinSet;
 
 use super::Measurement;
-use super::fixture::{PROCESSES, Principal, ScaleFixture, group};
+use super::fixture::{PROCESSES, ScaleFixture, group};
 use super::process::proposal;
 use super::server::memory;
+use crate::principal::Principal;
 
 /// Accesses that a process may have waiting in one instance.
 const PIPELINE: u32 = 16;
@@ -41,7 +42,8 @@ pub(super) async fn measure(program: &Path, count: usize) -> anyhow::Result<Meas
             }
         }
         for id in &ids {
-            while waiting(&fixture.creator, id).await? < (PROCESSES as usize - 1) * number as usize {
+            while waiting(&fixture.creator.principal, id).await? < (PROCESSES as usize - 1) * number as usize
+            {
                 if let Some(call) = calls.try_join_next() {
                     call??;
                     anyhow::bail!("a call was answered that should wait");

@@ -53,8 +53,8 @@ async fn play<T: FrameCodec>(
         process.open(slot)?;
     }
     process.flush()?;
-    let requests = connection.request(UnboundedReceiverStream::new(requests));
-    let mut answers = T::attach(connection.channel.clone(), requests).await?.into_inner();
+    let requests = connection.principal.request(UnboundedReceiverStream::new(requests));
+    let mut answers = T::attach(connection.principal.channel.clone(), requests).await?.into_inner();
     while process.open > 0 {
         let message = answers.message().await?.context("the stream ended")?;
         T::visit(message, &mut process)?;

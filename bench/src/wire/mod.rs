@@ -13,9 +13,9 @@
 //!
 //! | candidate | measured |
 //! | --- | --- |
-//! | `unary-floor` | the unary client against a service that answers each call at once with a message of the right size: no layers, no identity, no instance |
+//! | `unary-baseline` | the unary client against a service that answers each call at once with a message of the right size: no layers, no identity, no instance |
 //! | `unary` | the same client against StickyCAS with all of its layers |
-//! | `stream-floor/k` | the Attach client, with accesses only, against a stream that echoes: one message out for one message in, k accesses in flight |
+//! | `stream-baseline/k` | the Attach client, with accesses only, against a stream that echoes: one message out for one message in, k accesses in flight |
 //! | `attach/k` | one Attach stream per principal against StickyCAS, k instances in flight, one access in each message; the client encodes and decodes as the load generator does (`stickycas_load::attach_codec`) |
 //! | `attach-batch/k` | the same; all frames that follow from one message of the server leave as one message |
 //! | `etcd/k`, `etcd-no-fsync/k` | the same consensus on etcd, k instances in flight: see `etcd::workload`. Left out without etcd |
@@ -35,7 +35,7 @@
 //! rate does.
 //!
 //! In the raw results: `layout`, `rounds`, `disk` (the kind of file system with the data of etcd), and for each of
-//! `candidates` its `name`, the candidate that it is compared with (`floor`), `in_flight`, its `samples`, and medians
+//! `candidates` its `name`, the candidate that it is compared with (`baseline`), `in_flight`, its `samples`, and medians
 //! with their ranges: `rate` and `instance_rate`, `cost_us` (processor time per access), `server_cost_us` (the
 //! server's part of it), `of_floor` and `of_floor_by_cost`, and `of_etcd`: by candidate of etcd, `rate` (our
 //! instances per second in units of those of etcd) and `cost` (the processor time per access of etcd in units of
@@ -48,10 +48,10 @@
 //! `server_cost_us` in units of the first server's in the same round.
 
 mod attach;
-mod candidate;
 mod codec;
 mod report;
 pub(crate) mod unary;
+mod variant;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -61,8 +61,8 @@ use std::process::ExitCode;
 use anyhow::{Context as _, ensure};
 use clap::Args;
 
-use self::candidate::CANDIDATES;
 use self::report::{Conditions, Series};
+use self::variant::VARIANTS;
 use crate::etcd::Program;
 use crate::results;
 use crate::rounds::RoundOptions;
@@ -105,7 +105,7 @@ impl OtherServer {
 
 /// Measures, and prints the results.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
-    let names: Vec<String> = CANDIDATES.iter().map(|candidate| candidate.name()).collect();
+    let names: Vec<String> = VARIANTS.iter().map(|variant| variant.name()).collect();
     options.rounds.check(&names)?;
     let layout = options.rounds.layout;
     check_servers(&options.servers, layout)?;
@@ -117,11 +117,11 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     for round in 0..=options.rounds.rounds {
         for &turn in &order {
             let series = &mut series[turn];
-            let candidate = series.candidate;
-            let instances = options.rounds.scaled(candidate.instances());
+            let variant = series.variant;
+            let instances = options.rounds.scaled(variant.instances());
             let (launch, etcd) = (series.launch.clone(), etcd.clone());
             // Spawned, so that it runs on a worker and not on this thread.
-            let turn = runtime.spawn(async move { candidate.turn(instances, &launch, etcd).await });
+            let turn = runtime.spawn(async move { variant.turn(instances, &launch, etcd).await });
             let sample = runtime.block_on(turn)?.with_context(|| series.name())?;
             if round > 0 {
                 series.samples.push(sample);
@@ -156,15 +156,15 @@ fn check_servers(servers: &[OtherServer], layout: Layout) -> anyhow::Result<()> 
 fn candidates(options: &Options, etcd: Option<&Program>) -> anyhow::Result<Vec<Series>> {
     let mut series = Vec::new();
     let mut left_out: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for candidate in CANDIDATES.into_iter().filter(|candidate| options.rounds.wants(&candidate.name())) {
-        match candidate.lacks(etcd) {
-            None if candidate.is_etcd() || options.servers.is_empty() => {
-                series.push(Series::new(candidate, None, Launch::own(options.rounds.layout)));
+    for variant in VARIANTS.into_iter().filter(|variant| options.rounds.wants(&variant.name())) {
+        match variant.lacks(etcd) {
+            None if variant.is_etcd() || options.servers.is_empty() => {
+                series.push(Series::new(variant, None, Launch::own(options.rounds.layout)));
             }
             None => series.extend(options.servers.iter().map(|server| {
-                Series::new(candidate, Some(server.name.clone()), Launch::other(&server.program))
+                Series::new(variant, Some(server.name.clone()), Launch::other(&server.program))
             })),
-            Some(lack) => left_out.entry(lack).or_default().push(candidate.name()),
+            Some(lack) => left_out.entry(lack).or_default().push(variant.name()),
         }
     }
     for (lack, names) in left_out {

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use clap::ValueEnum as _;
 use serde::Serialize;
 
-use super::candidate::Candidate;
+use super::variant::Variant;
 use crate::serve::{Launch, Layout};
 use crate::stopwatch::Sample;
 use crate::summary::Summary;
@@ -14,7 +14,7 @@ use crate::table::table;
 
 /// The turns of one candidate with one server.
 pub(crate) struct Series {
-    pub(crate) candidate: Candidate,
+    pub(crate) variant: Variant,
     /// The name of the server, if it is that of another build.
     server: Option<String>,
     pub(crate) launch: Launch,
@@ -22,14 +22,14 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    pub(crate) fn new(candidate: Candidate, server: Option<String>, launch: Launch) -> Self {
-        Self { candidate, server, launch, samples: Vec::new() }
+    pub(crate) fn new(variant: Variant, server: Option<String>, launch: Launch) -> Self {
+        Self { variant, server, launch, samples: Vec::new() }
     }
 
     /// Candidate and server, for errors.
     pub(crate) fn name(&self) -> String {
         let server = self.server.as_ref().map(|server| format!(" with {server}"));
-        self.candidate.name() + &server.unwrap_or_default()
+        self.variant.name() + &server.unwrap_or_default()
     }
 
     /// This figure of each sample, by round.
@@ -71,8 +71,8 @@ struct Row<'a> {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     server: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    floor: Option<String>,
+    #[serde(rename = "floor", skip_serializing_if = "Option::is_none")]
+    baseline: Option<String>,
     in_flight: usize,
     /// Accesses per second.
     rate: Option<Summary>,
@@ -108,7 +108,7 @@ struct OfFirstServer {
 
 impl OfFirstServer {
     fn new(series: &Series, all: &[Series]) -> Option<Self> {
-        let first = all.iter().find(|other| other.candidate == series.candidate)?;
+        let first = all.iter().find(|other| other.variant == series.variant)?;
         if first.server == series.server {
             return None;
         }
@@ -145,23 +145,24 @@ fn over(ours: impl Iterator<Item = f64>, theirs: impl Iterator<Item = f64>) -> O
 
 impl<'a> Row<'a> {
     fn new(series: &'a Series, all: &[Series]) -> Self {
-        let candidate = series.candidate;
+        let variant = series.variant;
         let same_server = all.iter().filter(|other| other.server == series.server);
-        let floor = same_server.clone().find(|other| Some(other.candidate) == candidate.floor());
-        let etcd = all.iter().filter(|other| candidate.is_ours() && other.candidate.is_etcd());
-        let of_etcd = etcd.filter_map(|etcd| Some((etcd.candidate.name(), OfEtcd::new(series, etcd)?)));
+        let baseline = same_server.clone().find(|other| Some(other.variant) == variant.baseline());
+        let etcd = all.iter().filter(|other| variant.is_ours() && other.variant.is_etcd());
+        let of_etcd = etcd.filter_map(|etcd| Some((etcd.variant.name(), OfEtcd::new(series, etcd)?)));
         Self {
-            name: candidate.name(),
+            name: variant.name(),
             server: series.server.as_deref(),
-            floor: candidate.floor().map(Candidate::name),
-            in_flight: candidate.in_flight(),
+            baseline: variant.baseline().map(Variant::name),
+            in_flight: variant.in_flight(),
             rate: Summary::of(series.each(Sample::rate)),
             instance_rate: Summary::of(series.each(Sample::instance_rate)),
             cost_us: Summary::of(series.costs()),
             server_cost_us: Summary::of(series.server_costs()),
             of_first_server: OfFirstServer::new(series, all),
-            of_floor: floor.and_then(|floor| over(series.each(Sample::rate), floor.each(Sample::rate))),
-            of_floor_by_cost: floor.and_then(|floor| over(floor.costs(), series.costs())),
+            of_floor: baseline
+                .and_then(|baseline| over(series.each(Sample::rate), baseline.each(Sample::rate))),
+            of_floor_by_cost: baseline.and_then(|baseline| over(baseline.costs(), series.costs())),
             of_etcd: of_etcd.collect(),
             samples: &series.samples,
         }

@@ -42,7 +42,7 @@ async fn play(
     first: usize,
     stride: usize,
 ) -> anyhow::Result<TaskObservations> {
-    let mut client = Client::new(connection.channel.clone());
+    let mut client = Client::new(connection.principal.channel.clone());
     let mut observations = Vec::new();
     for instance in (first..ids.len()).step_by(stride) {
         observations.push((instance, propose(&mut client, &connection, &ids[instance], instance).await?));
@@ -60,7 +60,7 @@ pub(crate) async fn propose(
     let mut observed = Observation::EMPTY;
     append(client, connection, id, instance, &mut observed).await?;
     let read = ReadRequest { instance_id: id.to_owned(), access_number: 2, start: 0, no_wait: false };
-    let answer = client.read(connection.request(read)).await?.into_inner();
+    let answer = client.read(connection.principal.request(read)).await?.into_inner();
     observed.record_read_result(answer.phase, &answer.result.context("a read without a result")?)?;
     Ok(observed)
 }
@@ -75,6 +75,6 @@ pub(crate) async fn append(
 ) -> anyhow::Result<()> {
     let value = proposal(connection.process, instance);
     let append = AppendRequest { instance_id: id.to_owned(), access_number: 1, value, no_wait: false };
-    let answer = client.append(connection.request(append)).await?.into_inner();
+    let answer = client.append(connection.principal.request(append)).await?.into_inner();
     observed.record_append_result(answer.phase, &answer.result.context("an append without a result")?)
 }

@@ -6,13 +6,13 @@
 //! come, waits for the verdict, and puts everything back. What is judged is judged by the judge, which reads the same
 //! plan: it knows from it who is faulty, who is late, and for whom nobody need wait.
 
-mod agenda;
-mod conductor;
 pub mod docker;
-mod evidence;
+mod expectations;
 mod outcome;
 pub mod plan;
+mod runner;
+mod schedule;
 
-pub use self::conductor::{Stage, perturb};
-pub use self::outcome::{Done, Perturbed, table};
+pub use self::outcome::{Done, PlanOutcome, table};
 pub use self::plan::Plan;
+pub use self::runner::{Target, perturb};

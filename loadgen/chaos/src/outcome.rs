@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::ContentArrangement;
 use serde::Serialize;
+use stickycas_harness::report::table::grid;
 use stickycas_model::judge::{self, Property, Verdict};
 use stickycas_model::types::{Phase, ProcessId};
 
@@ -13,7 +14,7 @@ use super::plan::Step;
 
 /// What came of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Perturbed {
+pub struct PlanOutcome {
     /// The plan.
     pub plan: String,
     /// What it shows.
@@ -25,7 +26,8 @@ pub struct Perturbed {
     /// Whether everything was as the plan has it.
     pub as_expected: bool,
     /// What was not, in words.
-    pub amiss: Vec<String>,
+    #[serde(rename = "amiss")]
+    pub mismatches: Vec<String>,
     /// The judge's reasons.
     pub reasons: Vec<String>,
     /// f, with those whom the plan made faulty or late.
@@ -82,25 +84,24 @@ pub(super) fn missing(verdict: &Verdict) -> BTreeMap<Property, String> {
     Property::ALL.into_iter().filter_map(premise).collect()
 }
 
-impl Perturbed {
+impl PlanOutcome {
     /// In one line.
     #[must_use]
     pub fn line(&self) -> String {
-        let Self { plan, expect, verdict, amiss, .. } = self;
+        let Self { plan, expect, verdict, mismatches, .. } = self;
         if self.as_expected {
             return format!("{plan}: {verdict}, as expected");
         }
-        format!("{plan}: {verdict}, expected {expect}: not as planned: {}", amiss.join("; "))
+        format!("{plan}: {verdict}, expected {expect}: not as planned: {}", mismatches.join("; "))
     }
 }
 
 /// All of them for people: a row each.
 #[must_use]
-pub fn table(all: &[Perturbed]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
+pub fn table(all: &[PlanOutcome]) -> String {
+    let mut table = grid(["plan", "verdict", "f", "late", "not promised", "as planned"]);
+    // A premise is a sentence: on a terminal it is broken.
     table.set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(["plan", "verdict", "f", "late", "not promised", "as planned"]);
     for done in all {
         let late: Vec<String> = done.late.iter().map(ToString::to_string).collect();
         let missing = done.missing.iter().map(|(property, premise)| format!("{property}: {premise}"));
@@ -115,8 +116,8 @@ pub fn table(all: &[Perturbed]) -> String {
     }
     let mut text = format!("{table}\n");
     for done in all.iter().filter(|done| !done.as_expected) {
-        for amiss in &done.amiss {
-            writeln!(text, "{}: {amiss}", done.plan).expect("writing to a string does not fail");
+        for mismatches in &done.mismatches {
+            writeln!(text, "{}: {mismatches}", done.plan).expect("writing to a string does not fail");
         }
     }
     text

@@ -11,7 +11,7 @@ use stickycas_model::judge::Outcome;
 use stickycas_model::{bounds, judge::Property};
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 fn plans() -> Vec<(PathBuf, Plan)> {
@@ -44,7 +44,7 @@ fn every_plan_that_breaks_the_bound_names_the_premise_that_is_missing() {
         let byzantine = scenario.cast.byzantine().count();
         let f = u64::try_from(byzantine + plan.faulty.len() + plan.late.len()).unwrap();
         let promised = bounds::strong_validity(&scenario.params, f, 1);
-        let named = plan.seen.missing.get(&Property::StrongValidity);
+        let named = plan.expectations.missing.get(&Property::StrongValidity);
         match (promised, named) {
             (Ok(()), None) => {}
             (Err(premise), Some(words)) => assert!(premise.to_string().contains(words), "{}", plan.name),

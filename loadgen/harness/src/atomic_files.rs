@@ -1,42 +1,48 @@
 //! Files and folders that appear whole or not at all: written beside their place, and then moved there.
 
-use std::fs::{self, File};
+use std::ffi::OsString;
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Writes a file, in the place of an older one.
+use tempfile::{Builder, TempDir};
+
+/// Writes a file, in the place of an older one; its folder is made if there is none.
+///
+/// # Errors
+/// It cannot be written.
 pub fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let temporary = path.with_file_name(format!(".{name}.{}", std::process::id()));
-    let write = || {
-        let mut file = File::create(&temporary)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)
-    };
-    write().inspect_err(|_| {
-        // That what is left of it cannot be removed either is not the news.
-        let _ = fs::remove_file(&temporary);
-    })
+    let parent = made_parent(path)?;
+    let prefix = prefix(path);
+    let mut builder = Builder::new();
+    builder.prefix(&prefix);
+    // As files are that anybody may read; the process's mask takes from it what it takes from any file.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let mut file = builder.tempfile_in(parent)?;
+    file.write_all(content)?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    Ok(())
 }
 
 /// Writes a folder, which `fill` fills; without `to`, as the first of `default`, `default-2`, ...
 /// that does not exist.
+///
+/// # Errors
+/// `to` exists already, or it cannot be written.
 pub fn write_folder(
     to: Option<&Path>,
     default: &Path,
     fill: impl FnOnce(&Path) -> io::Result<()>,
 ) -> io::Result<PathBuf> {
+    // Removed with all that is in it, unless it comes to its place.
     let temporary = beside(to.unwrap_or(default))?;
-    let written = fill(&temporary).and_then(|()| match to {
+    fill(temporary.path())?;
+    match to {
         Some(to) => place(&temporary, to).map(|()| to.to_owned()),
         None => place_at_first_free(&temporary, default),
-    });
-    if written.is_err() {
-        // What is left of it is of no use; that it cannot be removed either is not the news.
-        let _ = fs::remove_dir_all(&temporary);
     }
-    written
 }
 
 /// Whether something is at this place that a run folder must not replace: anything but an empty folder.
@@ -49,27 +55,46 @@ pub fn is_taken(place: &Path) -> bool {
 }
 
 /// A new folder beside this path, on the same file system.
-fn beside(path: &Path) -> io::Result<PathBuf> {
+fn beside(path: &Path) -> io::Result<TempDir> {
+    let parent = made_parent(path)?;
+    let prefix = prefix(path);
+    let mut builder = Builder::new();
+    builder.prefix(&prefix);
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o777));
+    builder.tempdir_in(parent).map_err(|error| named(parent, &error))
+}
+
+/// The folder of this path, which is there afterwards.
+fn made_parent(path: &Path) -> io::Result<&Path> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", parent.display()));
-    fs::create_dir_all(parent).map_err(named)?;
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let temporary = parent.join(format!(".{name}.{}.{:08x}", std::process::id(), rand::random::<u32>()));
-    fs::create_dir(&temporary).map_err(named)?;
-    Ok(temporary)
+    fs::create_dir_all(parent).map_err(|error| named(parent, &error))?;
+    Ok(parent)
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// How the names of temporary files begin that take the place of this one: hidden, and after its name.
+fn prefix(path: &Path) -> OsString {
+    let mut prefix = OsString::from(".");
+    prefix.push(path.file_name().unwrap_or_default());
+    prefix.push(".");
+    prefix
 }
 
 /// Moves the finished folder to its place, where nothing may be yet.
-fn place(temporary: &Path, to: &Path) -> io::Result<()> {
+fn place(temporary: &TempDir, to: &Path) -> io::Result<()> {
     // A rename would take the place of an empty folder.
     if to.exists() {
         return Err(exists_already(to));
     }
-    fs::rename(temporary, to).map_err(|error| match error.kind() {
+    fs::rename(temporary.path(), to).map_err(|error| match error.kind() {
         io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
             exists_already(to)
         }
-        kind => io::Error::new(kind, format!("{}: {error}", to.display())),
+        _ => named(to, &error),
     })
 }
 
@@ -80,7 +105,7 @@ fn exists_already(path: &Path) -> io::Error {
     )
 }
 
-fn place_at_first_free(temporary: &Path, first: &Path) -> io::Result<PathBuf> {
+fn place_at_first_free(temporary: &TempDir, first: &Path) -> io::Result<PathBuf> {
     let mut place_here = first.to_owned();
     for number in 2_u32.. {
         match place(temporary, &place_here) {

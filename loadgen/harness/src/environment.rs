@@ -4,14 +4,14 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-use crate::record::How;
+use crate::record::ExecutionMode;
 
 /// The version of this program with its commit, as `environment.json` has them.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("STICKYCAS_COMMIT"), ")");
 
-/// The environment of a run.
+/// This program and the machine that it runs on: what every record of where something was made begins with.
 #[derive(Clone, Debug, Serialize)]
-pub struct Environment {
+pub struct Platform {
     /// Version of this package.
     pub version: &'static str,
     /// The commit it was built from, if that is known: see `build.rs`.
@@ -24,12 +24,36 @@ pub struct Environment {
     pub architecture: &'static str,
     /// Processors that this process may use.
     pub cpus: usize,
+}
+
+impl Platform {
+    /// This program, here.
+    #[must_use]
+    pub fn here() -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            // What `build.rs` writes if the build does not know.
+            commit: Some(env!("STICKYCAS_COMMIT")).filter(|commit| *commit != "unknown"),
+            debug_assertions: cfg!(debug_assertions),
+            os: std::env::consts::OS,
+            architecture: std::env::consts::ARCH,
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+}
+
+/// The environment of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Environment {
+    /// The program and the machine.
+    #[serde(flatten)]
+    pub platform: Platform,
     /// When the run ended, in UTC, RFC 3339.
     pub time: String,
     /// The command line, with the program first.
     pub arguments: Vec<String>,
     /// How the scenario was run.
-    pub how: How,
+    pub how: ExecutionMode,
     /// The server, if it was not started by the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
@@ -38,24 +62,13 @@ pub struct Environment {
 impl Environment {
     /// The environment of this process.
     #[must_use]
-    pub fn here(how: How, server: Option<String>) -> Self {
+    pub fn here(how: ExecutionMode, server: Option<String>) -> Self {
         Self {
-            version: env!("CARGO_PKG_VERSION"),
-            commit: commit(),
-            debug_assertions: cfg!(debug_assertions),
-            os: std::env::consts::OS,
-            architecture: std::env::consts::ARCH,
-            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            platform: Platform::here(),
             time: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             arguments: std::env::args().collect(),
             how,
             server,
         }
     }
-}
-
-/// The commit that this program was built from. `None` if the build did not know.
-#[must_use]
-pub fn commit() -> Option<&'static str> {
-    Some(env!("STICKYCAS_COMMIT")).filter(|commit| *commit != "unknown")
 }

@@ -4,7 +4,6 @@
 
 use std::fmt::{Result, Write};
 
-use comfy_table::{Table, presets};
 use stickycas_model::bounds;
 use stickycas_model::judge::{
     Breach, DecisionGroup, Explanation, FaultReason, Margin, Observed, Outcome, Property, ValueCounts,
@@ -14,6 +13,7 @@ use stickycas_model::params::{AppendWindow, Arbiter, Order, Params};
 use stickycas_model::types::{Value, WarpId};
 
 use crate::record::Record;
+use crate::report::table::grid;
 use crate::report::words;
 
 /// The most rows of a list that are shown.
@@ -82,9 +82,8 @@ What was run
         if entries.is_empty() {
             return writeln!(out, "  Nobody added any.");
         }
-        let mut table = Table::new();
-        table.load_style(presets::UTF8_FULL_CONDENSED);
-        table.set_header(["position", "value", "added by", "who is", "in phase", "of warp", "won against"]);
+        let mut table =
+            grid(["position", "value", "added by", "who is", "in phase", "of warp", "won against"]);
         for entry in entries.iter().take(self.rows) {
             table.add_row([
                 entry.position.to_string(),

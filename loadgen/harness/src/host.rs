@@ -4,8 +4,7 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-use crate::environment::Environment;
-use crate::record::How;
+use crate::environment::Platform;
 
 /// A machine and what ran on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,14 +42,12 @@ impl Host {
     /// This machine and this program.
     #[must_use]
     pub fn here(server: Option<String>) -> Self {
-        let Environment {
-            version, commit, debug_assertions, os, architecture, cpus, arguments, server, ..
-        } = Environment::here(How::Tasks, server);
+        let Platform { version, commit, debug_assertions, os, architecture, cpus } = Platform::here();
         Self {
             version: version.to_owned(),
             commit: commit.map(str::to_owned),
             debug_assertions,
-            arguments,
+            arguments: std::env::args().collect(),
             server,
             os: os.to_owned(),
             kernel: read("/proc/sys/kernel/osrelease").map(|text| text.trim().to_owned()),

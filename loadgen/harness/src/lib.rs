@@ -39,6 +39,6 @@ pub mod scenario;
 mod simulate;
 pub mod stats;
 
-pub use self::record::{How, Record};
+pub use self::record::{ExecutionMode, Record};
 pub use self::scenario::Scenario;
 pub use self::simulate::simulate;

@@ -15,7 +15,7 @@ use crate::scenario::Scenario;
 /// How a scenario was run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum How {
+pub enum ExecutionMode {
     /// In the simulator.
     Simulated,
     /// Over the network, each process a child process.
@@ -26,7 +26,7 @@ pub enum How {
     Judged,
 }
 
-impl fmt::Display for How {
+impl fmt::Display for ExecutionMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Simulated => "in the simulator",
@@ -43,7 +43,7 @@ pub struct Record {
     /// What was run.
     pub scenario: Scenario,
     /// How.
-    pub how: How,
+    pub how: ExecutionMode,
     /// What happened at the instance.
     pub history: Vec<Recorded>,
     /// Whether the history goes to the end of the run and lacks nothing.
@@ -53,11 +53,11 @@ pub struct Record {
     /// What processes said at their end, in order. Those of Byzantine processes prove nothing (V5).
     pub reports: Vec<Report>,
     /// What the harness saw happen that nobody planned.
-    pub unplanned: Vec<String>,
+    pub anomalies: Vec<String>,
     /// How many processes report that they were told that the instance is unknown (F11).
     pub told_unknown: usize,
     /// Which correct processes were seen to play another part than the scenario gives them.
-    pub miscast: Vec<String>,
+    pub role_mismatches: Vec<String>,
     /// What the run shows.
     pub verdict: Verdict,
 }
@@ -67,7 +67,7 @@ impl Record {
     #[must_use]
     pub fn judged(
         scenario: Scenario,
-        how: How,
+        how: ExecutionMode,
         history: Vec<Recorded>,
         complete: bool,
         counted: RunCounts,
@@ -82,9 +82,9 @@ impl Record {
             complete,
             counted,
             reports,
-            unplanned: Vec::new(),
+            anomalies: Vec::new(),
             told_unknown: 0,
-            miscast: Vec::new(),
+            role_mismatches: Vec::new(),
             verdict,
         }
     }
@@ -92,24 +92,24 @@ impl Record {
     /// The same run with what the harness saw happen that nobody planned: it proves nothing any more, unless
     /// it shows something worse.
     #[must_use]
-    pub fn with_unplanned(mut self, unplanned: Vec<String>) -> Self {
-        if !unplanned.is_empty() && self.verdict.verdict == Outcome::Valid {
+    pub fn with_anomalies(mut self, anomalies: Vec<String>) -> Self {
+        if !anomalies.is_empty() && self.verdict.verdict == Outcome::Valid {
             self.verdict.verdict = Outcome::Unknown;
         }
-        self.verdict.reasons.extend(unplanned.iter().cloned());
-        self.unplanned.extend(unplanned);
+        self.verdict.reasons.extend(anomalies.iter().cloned());
+        self.anomalies.extend(anomalies);
         self
     }
 
     /// The same run with the correct processes that played another part: it was not the scenario that was run, so
     /// the run proves nothing, whatever broke in it.
     #[must_use]
-    pub fn with_miscast(mut self, miscast: Vec<String>) -> Self {
-        if !miscast.is_empty() {
+    pub fn with_role_mismatches(mut self, role_mismatches: Vec<String>) -> Self {
+        if !role_mismatches.is_empty() {
             self.verdict.verdict = Outcome::Unknown;
         }
-        self.verdict.reasons.extend(miscast.iter().cloned());
-        self.miscast.extend(miscast);
+        self.verdict.reasons.extend(role_mismatches.iter().cloned());
+        self.role_mismatches.extend(role_mismatches);
         self
     }
 
@@ -130,12 +130,12 @@ fn with_case<T>(
     complete: bool,
     counted: &RunCounts,
     reports: &[Report],
-    conclude: impl FnOnce(&Case<'_>) -> T,
+    to_record: impl FnOnce(&Case<'_>) -> T,
 ) -> T {
     let Scenario { params, cast, seed, .. } = scenario;
     let detection = detect(params, cast, *seed, history, counted);
     let expected = Expectations::new(params, cast, *seed, &detection);
-    conclude(&Case {
+    to_record(&Case {
         params: Arc::clone(params),
         cast,
         expected: &expected,

@@ -3,7 +3,7 @@
 use stickycas_model::counts::RunCounts;
 use stickycas_model::sim;
 
-use crate::record::{How, Record};
+use crate::record::{ExecutionMode, Record};
 use crate::scenario::Scenario;
 
 /// Runs a scenario in this thread under a virtual clock, and judges it. The same scenario and seed give the same
@@ -16,5 +16,5 @@ pub fn simulate(scenario: &Scenario) -> Record {
     let outcome = sim::run(&scenario.plan());
     // Nothing is lost on the way from the machine to here, so the history is complete.
     let (history, reports) = (outcome.history, outcome.reports);
-    Record::judged(scenario.clone(), How::Simulated, history, true, RunCounts::default(), reports)
+    Record::judged(scenario.clone(), ExecutionMode::Simulated, history, true, RunCounts::default(), reports)
 }

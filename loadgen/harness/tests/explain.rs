@@ -99,7 +99,7 @@ fn of_a_violation_it_names_the_rule_and_the_line() {
 
 #[test]
 fn of_a_run_that_proves_nothing_it_says_what_happened_that_nobody_planned() {
-    let record = simulated("one-warp").with_unplanned(vec!["process 2 fell over".to_owned()]);
+    let record = simulated("one-warp").with_anomalies(vec!["process 2 fell over".to_owned()]);
     assert_eq!(record.verdict.verdict, Outcome::Unknown);
     says(&record, &["verdict: unknown. The run proves nothing", "  - process 2 fell over"]);
     assert_eq!(record.explained().verdict, record.verdict);

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test helper fails the test")]
 
 use stickycas_harness::Scenario;
-use stickycas_harness::run::{self, Options, OwnServer, Site};
+use stickycas_harness::run::{self, Options, OwnServer, ServerHandle};
 use stickycas_model::judge::Outcome;
 use stickycas_model::types::Phase;
 
@@ -30,12 +30,12 @@ async fn a_full_block_of_1024_processes_decides_in_time() {
     // The bound: f*(|Vc|+1)*p = 3*(2+1)*32 = 288 < 1024. W = 32, c = 4, so nobody decides after 32*5 = 160.
     let scenario = Scenario::parse("full-block.toml", FULL_BLOCK, Some(11)).unwrap();
     let server = OwnServer::start().await.unwrap();
-    let site = Site::open(server.url(), run::COORDINATOR).await.unwrap();
-    let verdict = run::run(&site, &scenario, &Options::in_process()).await.unwrap().verdict;
+    let handle = ServerHandle::open(server.url(), run::COORDINATOR).await.unwrap();
+    let verdict = run::run(&handle, &scenario, &Options::in_process()).await.unwrap().verdict;
     assert_eq!(verdict.verdict, Outcome::Valid, "{:?}", verdict.reasons);
     assert_eq!(verdict.decisions.len(), 1021);
     assert_eq!(verdict.last_decision_phase.map(Phase::get), Some(160));
     assert_eq!(verdict.fired["collude"], 3);
-    drop(site);
+    drop(handle);
     server.stop().await.unwrap();
 }

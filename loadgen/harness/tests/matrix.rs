@@ -5,7 +5,7 @@
 
 use std::num::NonZeroUsize;
 
-use stickycas_harness::run::{self, Options, OwnServer, Site};
+use stickycas_harness::run::{self, Options, OwnServer, ServerHandle};
 use stickycas_harness::{Record, Scenario};
 use stickycas_model::judge::Outcome;
 use stickycas_model::process::mode;
@@ -65,7 +65,7 @@ fn is_exact(record: &Record) {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_decision_falls_exactly_in_phase_w_times_1_plus_c_and_replays_identically() {
     let server = OwnServer::start().await.unwrap();
-    let site = std::sync::Arc::new(Site::open(server.url(), run::COORDINATOR).await.unwrap());
+    let handle = std::sync::Arc::new(ServerHandle::open(server.url(), run::COORDINATOR).await.unwrap());
     let orders = ["ascending", "descending", "shuffled"];
     // The largest first, so that none is left to run alone at the end.
     let shapes = shapes().into_iter().rev();
@@ -76,10 +76,10 @@ async fn the_last_decision_falls_exactly_in_phase_w_times_1_plus_c_and_replays_i
         while running.len() < AT_A_TIME
             && let Some((number, (shape, order))) = waiting.next()
         {
-            let site = site.clone();
+            let handle = handle.clone();
             running.spawn(async move {
                 let scenario = scenario(shape, order, number as u64);
-                run::run(&site, &scenario, &Options::in_process()).await.unwrap()
+                run::run(&handle, &scenario, &Options::in_process()).await.unwrap()
             });
         }
         let Some(record) = running.join_next().await else { break };
@@ -87,6 +87,6 @@ async fn the_last_decision_falls_exactly_in_phase_w_times_1_plus_c_and_replays_i
         judged += 1;
     }
     assert_eq!(NonZeroUsize::new(judged).unwrap().get(), 3 * self::shapes().len());
-    drop(site);
+    drop(handle);
     server.stop().await.unwrap();
 }

@@ -90,7 +90,7 @@ fn first(events: &[Json], kind: &str) -> usize {
 fn an_untouched_folder_follows_from_its_inputs_whatever_its_verdict() {
     let valid = simulated("quickstart");
     let outside = simulated("late-append-open");
-    let unknown = simulated("one-warp").with_unplanned(vec!["a child fell over".to_owned()]);
+    let unknown = simulated("one-warp").with_anomalies(vec!["a child fell over".to_owned()]);
     let mut reports = valid.reports.clone();
     reports[0].from.pop();
     let violation = Record::judged(

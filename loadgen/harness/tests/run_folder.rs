@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use stickycas_harness::environment::Environment;
 use stickycas_harness::report::folder;
-use stickycas_harness::run::{self, Options, OwnServer, Site};
+use stickycas_harness::run::{self, Options, OwnServer, ServerHandle};
 use stickycas_harness::{Record, Scenario, simulate};
 use stickycas_model::counts::RunCounts;
 use stickycas_model::history::Recorded;
@@ -79,14 +79,14 @@ fn a_simulated_run_can_be_read_back_replayed_and_judged_again() {
 async fn a_run_over_the_network_can_be_read_back_replayed_and_judged_again() {
     let temporary = tempfile::tempdir().unwrap();
     let server = OwnServer::start().await.unwrap();
-    let site = Site::open(server.url(), run::COORDINATOR).await.unwrap();
+    let handle = ServerHandle::open(server.url(), run::COORDINATOR).await.unwrap();
     for name in ["quickstart", "late-append-open"] {
-        let record = run::run(&site, &scenario(name), &Options::in_process()).await.unwrap();
+        let record = run::run(&handle, &scenario(name), &Options::in_process()).await.unwrap();
         let to = temporary.path().join(name);
         folder::write(&record, &Environment::here(record.how, None), Some(&to)).unwrap();
         is_enough(&to, &record);
     }
-    drop(site);
+    drop(handle);
     server.stop().await.unwrap();
 }
 

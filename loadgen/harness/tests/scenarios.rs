@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use stickycas_harness::run::{self, Options, OwnServer, Site};
+use stickycas_harness::run::{self, Options, OwnServer, ServerHandle};
 use stickycas_harness::{Record, Scenario, simulate};
 use stickycas_model::byzantine::{Strategy, WireAttack};
 use stickycas_model::cast::Role;
@@ -165,7 +165,7 @@ async fn every_scenario_keeps_its_promise_over_the_network() {
     // A client of which nothing is heard is given up sooner than usual, so that nobody waits for that.
     let limits = Limits { preface_timeout: Duration::from_millis(500), ..Limits::default() };
     let server = OwnServer::start_with(limits).await.unwrap();
-    let site = Arc::new(Site::open(server.url(), run::COORDINATOR).await.unwrap());
+    let handle = Arc::new(ServerHandle::open(server.url(), run::COORDINATOR).await.unwrap());
     let scenarios = delivered().into_iter().map(|path| Scenario::load(&path, Some(5)).unwrap());
     let attacked = |scenario: &Scenario| scenario.cast.attackers().next().is_some();
     let (attacked, others): (Vec<Scenario>, Vec<Scenario>) = scenarios.partition(attacked);
@@ -173,17 +173,17 @@ async fn every_scenario_keeps_its_promise_over_the_network() {
     let mut running = JoinSet::new();
     loop {
         for scenario in waiting.by_ref().take(AT_A_TIME - running.len()) {
-            let site = Arc::clone(&site);
-            running.spawn(async move { run::run(&site, &scenario, &Options::in_process()).await.unwrap() });
+            let handle = Arc::clone(&handle);
+            running.spawn(async move { run::run(&handle, &scenario, &Options::in_process()).await.unwrap() });
         }
         let Some(record) = running.join_next().await else { break };
         keeps_its_promise(&record.unwrap());
     }
     // What the server counts of an attack must be of one run.
     for scenario in attacked {
-        keeps_its_promise(&run::run(&site, &scenario, &Options::in_process()).await.unwrap());
+        keeps_its_promise(&run::run(&handle, &scenario, &Options::in_process()).await.unwrap());
     }
-    drop(site);
+    drop(handle);
     server.stop().await.unwrap();
 }
 
@@ -242,15 +242,15 @@ async fn a_run_in_which_nothing_happens_any_more_is_given_up_and_shows_what_was_
     let scenario = Scenario::parse("stuck.toml", endless, Some(1)).unwrap();
     assert_eq!(scenario.params.spec().patience, Patience::Endless);
     let server = OwnServer::start().await.unwrap();
-    let site = Site::open(server.url(), run::COORDINATOR).await.unwrap();
+    let handle = ServerHandle::open(server.url(), run::COORDINATOR).await.unwrap();
     let options = Options { stall: Duration::from_millis(300), ..Options::in_process() };
-    let record = run::run(&site, &scenario, &options).await.unwrap();
+    let record = run::run(&handle, &scenario, &options).await.unwrap();
     assert_eq!(record.verdict.verdict, Outcome::Outside, "{:?}", record.verdict.reasons);
     let (observed, missing) = record.verdict.finding(Property::Termination);
     assert_eq!(observed, Observed::Violated);
     assert!(missing.is_some_and(|premise| premise.contains("process 2 joined but neither acts nor left")));
     assert!(record.verdict.reasons.iter().any(|reason| reason.starts_with("nothing happened any more")));
     assert!(record.complete, "the history goes to the close");
-    drop(site);
+    drop(handle);
     server.stop().await.unwrap();
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use stickycas_harness::run::{self, Options, OwnServer, Site};
+use stickycas_harness::run::{self, Options, OwnServer, ServerHandle};
 use stickycas_harness::{Record, Scenario};
 use stickycas_model::byzantine::Strategy;
 use stickycas_model::cast::Role;
@@ -98,10 +98,10 @@ async fn each_strategy_is_seen_at_work_and_only_where_it_is() {
     for (seed, text) in (1..).zip(ALL) {
         let url = url.clone();
         running.spawn(async move {
-            let site = Site::open(&url, run::COORDINATOR).await.unwrap();
+            let handle = ServerHandle::open(&url, run::COORDINATOR).await.unwrap();
             let claimed = scenario(Some(text), seed);
-            let attacked = run::run(&site, &claimed, &Options::in_process()).await.unwrap();
-            let correct = run::run(&site, &scenario(None, seed), &Options::in_process()).await.unwrap();
+            let attacked = run::run(&handle, &claimed, &Options::in_process()).await.unwrap();
+            let correct = run::run(&handle, &scenario(None, seed), &Options::in_process()).await.unwrap();
             (text, check(&claimed, &attacked), check(&claimed, &correct))
         });
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use stickycas_attacks::AttackReport;
 use stickycas_client::Client;
-use stickycas_harness::run::{self, Options, OwnServer, Site};
+use stickycas_harness::run::{self, Options, OwnServer, ServerHandle};
 use stickycas_harness::{Record, Scenario};
 use stickycas_model::byzantine::WireAttack;
 use stickycas_model::history::Event;
@@ -108,25 +108,25 @@ fn unharmed(record: &Record) -> Result<(), String> {
 
 async fn fires(attack: &str) {
     let server = server().await;
-    let site = Site::open(server.url(), run::COORDINATOR).await.unwrap();
-    let record = run::run(&site, &scenario(Some(attack)), &Options::in_process()).await.unwrap();
+    let handle = ServerHandle::open(server.url(), run::COORDINATOR).await.unwrap();
+    let record = run::run(&handle, &scenario(Some(attack)), &Options::in_process()).await.unwrap();
     check(&record).unwrap_or_else(|missing| panic!("{attack}: {missing}"));
 
-    let off = switched_off(&site, attack).await;
+    let off = switched_off(&handle, attack).await;
     let found = check(&off).expect_err(attack);
     assert!(found.starts_with("fired: "), "{attack}, switched off: {found}");
     assert_eq!(off.verdict.verdict, Outcome::Unknown, "{attack}: {:?}", off.verdict.reasons);
     unharmed(&off).unwrap_or_else(|missing| panic!("{attack}, switched off: {missing}"));
-    drop(site);
+    drop(handle);
     server.stop().await.unwrap();
 }
 
 /// A run in which everybody is correct, judged as if the attack had been made in it.
-async fn switched_off(site: &Site, attack: &str) -> Record {
+async fn switched_off(handle: &ServerHandle, attack: &str) -> Record {
     let claimed = scenario(Some(attack));
-    let before = run::counted(site, &claimed).await.unwrap();
-    let record = run::run(site, &scenario(None), &Options::in_process()).await.unwrap();
-    let counted = run::counted(site, &claimed).await.unwrap().since(&before);
+    let before = run::counted(handle, &claimed).await.unwrap();
+    let record = run::run(handle, &scenario(None), &Options::in_process()).await.unwrap();
+    let counted = run::counted(handle, &claimed).await.unwrap().since(&before);
     assert_eq!(record.verdict.verdict, Outcome::Valid, "{:?}", record.verdict.reasons);
     Record::judged(claimed, record.how, record.history, record.complete, counted, record.reports)
 }

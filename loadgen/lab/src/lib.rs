@@ -11,5 +11,6 @@ pub mod batch;
 pub mod campaign;
 pub mod explore;
 pub mod need;
+mod workers;
 
 pub use self::batch::{Runs, Tally, tally};

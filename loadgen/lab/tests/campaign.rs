@@ -13,7 +13,7 @@ use stickycas_harness::{Scenario, simulate};
 use stickycas_lab::campaign::cell::{Made, Results};
 use stickycas_lab::campaign::journal::{self, JOURNAL, Journal};
 use stickycas_lab::campaign::report;
-use stickycas_lab::campaign::{self, Conducted, Options, Origin, engine};
+use stickycas_lab::campaign::{self, CampaignRun, CampaignSource, Options, engine};
 use stickycas_model::judge::{Observed, Outcome};
 use stickycas_model::types::Phase;
 
@@ -45,8 +45,8 @@ f = 2
 strategy = ["late-append(access=2, value=0)", "distinct"]
 "#;
 
-fn origin() -> Origin {
-    Origin::new("small.toml".into(), TEXT.into(), 40, Vec::new())
+fn source() -> CampaignSource {
+    CampaignSource::new("small.toml".into(), TEXT.into(), 40, Vec::new())
 }
 
 fn options(jobs: usize) -> Options {
@@ -54,20 +54,20 @@ fn options(jobs: usize) -> Options {
 }
 
 /// Runs what is left of the campaign, and writes its results.
-fn conduct(
-    origin: &Origin,
+fn run_campaign(
+    source: &CampaignSource,
     folder: &Path,
     options: &Options,
     stop: &AtomicBool,
     tell: impl FnMut(&str),
-) -> anyhow::Result<Conducted> {
-    let conducted = campaign::conduct(origin, folder, options, stop, tell)?;
-    report::write(&conducted.results, folder)?;
-    Ok(conducted)
+) -> anyhow::Result<CampaignRun> {
+    let campaign_run = campaign::run(source, folder, options, stop, tell)?;
+    report::write(&campaign_run.results, folder)?;
+    Ok(campaign_run)
 }
 
-fn run(folder: &Path, jobs: usize) -> Conducted {
-    conduct(&origin(), folder, &options(jobs), &AtomicBool::new(false), |_| {}).unwrap()
+fn run(folder: &Path, jobs: usize) -> CampaignRun {
+    run_campaign(&source(), folder, &options(jobs), &AtomicBool::new(false), |_| {}).unwrap()
 }
 
 /// The files that follow from the file and the seed, without where and when they were made.
@@ -102,8 +102,8 @@ fn a_campaign_that_is_killed_between_any_two_cells_goes_on_to_the_same_results()
         fs::write(killed.join(JOURNAL), lines[..kept].concat() + cut).unwrap();
         let before = if kept == 0 { 0 } else { cells_in(&killed) };
         assert_eq!(before, kept.saturating_sub(2));
-        let conducted = run(&killed, 1);
-        assert!(conducted.complete);
+        let campaign_run = run(&killed, 1);
+        assert!(campaign_run.complete);
         assert_eq!(files(&killed), expected, "{kept} lines were left");
         assert_eq!(fs::read_to_string(killed.join(JOURNAL)).unwrap().matches("\"cell\":{").count(), 42);
     }
@@ -112,10 +112,10 @@ fn a_campaign_that_is_killed_between_any_two_cells_goes_on_to_the_same_results()
 #[test]
 fn an_interrupt_keeps_what_is_done_and_the_number_of_threads_changes_nothing() {
     let temporary = tempfile::tempdir().unwrap();
-    let campaign = origin().campaign().unwrap();
+    let campaign = source().campaign().unwrap();
     let cells: Vec<_> = campaign.cells().collect();
     let folder = temporary.path().join("interrupted");
-    let mut journal = Journal::open(&folder, &origin()).unwrap();
+    let mut journal = Journal::open(&folder, &source()).unwrap();
     let (stop, done) = (AtomicBool::new(false), Counter::new(0));
     let complete = engine::run(&campaign, &cells, NonZeroUsize::MIN, &stop, |progress| {
         if let engine::Progress::Done(cell, counts) = progress {
@@ -133,7 +133,7 @@ fn an_interrupt_keeps_what_is_done_and_the_number_of_threads_changes_nothing() {
     let mut said = Vec::new();
     let never = AtomicBool::new(false);
     let resumed =
-        conduct(&origin(), &folder, &options(3), &never, |text| said.push(text.to_owned())).unwrap();
+        run_campaign(&source(), &folder, &options(3), &never, |text| said.push(text.to_owned())).unwrap();
     assert!(resumed.complete);
     assert!(
         said[0].starts_with(&format!("going on: {} of {} cells are done", done.get(), cells.len())),
@@ -150,18 +150,18 @@ fn an_interrupt_keeps_what_is_done_and_the_number_of_threads_changes_nothing() {
 #[test]
 fn told_to_stop_it_says_how_far_it_came() {
     let temporary = tempfile::tempdir().unwrap();
-    let conducted =
-        conduct(&origin(), temporary.path(), &options(1), &AtomicBool::new(true), |_| {}).unwrap();
-    assert!(!conducted.complete && !conducted.results.complete());
-    assert_eq!(conducted.results.cells().count(), 0);
-    assert_eq!(conducted.results.sweeps[1].planned, 2);
+    let campaign_run =
+        run_campaign(&source(), temporary.path(), &options(1), &AtomicBool::new(true), |_| {}).unwrap();
+    assert!(!campaign_run.complete && !campaign_run.results.complete());
+    assert_eq!(campaign_run.results.cells().count(), 0);
+    assert_eq!(campaign_run.results.sweeps[1].planned, 2);
 }
 
 #[test]
 fn counts_are_what_the_runs_show_one_by_one() {
     let temporary = tempfile::tempdir().unwrap();
     let results = run(temporary.path(), 2).results;
-    let campaign = origin().campaign().unwrap();
+    let campaign = source().campaign().unwrap();
     assert!(results.complete());
     let (mut broken, mut blamed) = (0, 0);
     for (cell, plan) in results.cells().zip(campaign.cells()) {
@@ -226,7 +226,7 @@ fn what_does_not_fit_its_budget_is_refused_before_it_begins() {
     let folder = temporary.path().join("never");
     let tight = Options { budget: Some(Duration::from_nanos(1)), ..options(1) };
     let refused =
-        conduct(&origin(), &folder, &tight, &AtomicBool::new(false), |_| {}).unwrap_err().to_string();
+        run_campaign(&source(), &folder, &tight, &AtomicBool::new(false), |_| {}).unwrap_err().to_string();
     for part in [
         "42 cells with 248 runs take about",
         "the budget is 1ns",
@@ -239,39 +239,40 @@ fn what_does_not_fit_its_budget_is_refused_before_it_begins() {
     }
     assert!(!folder.exists());
     let ample = Options { budget: Some(Duration::from_secs(3600)), ..options(1) };
-    assert!(conduct(&origin(), &folder, &ample, &AtomicBool::new(false), |_| {}).unwrap().complete);
+    assert!(run_campaign(&source(), &folder, &ample, &AtomicBool::new(false), |_| {}).unwrap().complete);
     // What is done costs nothing.
-    assert!(conduct(&origin(), &folder, &tight, &AtomicBool::new(false), |_| {}).unwrap().complete);
+    assert!(run_campaign(&source(), &folder, &tight, &AtomicBool::new(false), |_| {}).unwrap().complete);
 }
 
 #[test]
 fn a_folder_holds_one_campaign_and_nothing_else() {
     let temporary = tempfile::tempdir().unwrap();
-    let refused = |folder: &Path, origin: &Origin| {
+    let refused = |folder: &Path, source: &CampaignSource| {
         let never = AtomicBool::new(false);
-        let error = conduct(origin, folder, &options(1), &never, |_| {}).unwrap_err();
+        let error = run_campaign(source, folder, &options(1), &never, |_| {}).unwrap_err();
         format!("{error:#}")
     };
     let folder = temporary.path().join("small");
     run(&folder, 2);
-    let other_seed = Origin::new("small.toml".into(), TEXT.into(), 41, Vec::new());
+    let other_seed = CampaignSource::new("small.toml".into(), TEXT.into(), 41, Vec::new());
     assert!(refused(&folder, &other_seed).contains("holds another campaign (small.toml with seed 40)"));
-    let other_text = Origin::new("small.toml".into(), TEXT.replace("runs = 6", "runs = 7"), 40, Vec::new());
+    let other_text =
+        CampaignSource::new("small.toml".into(), TEXT.replace("runs = 6", "runs = 7"), 40, Vec::new());
     assert!(refused(&folder, &other_text).contains("holds another campaign"));
-    let part = Origin::new("small.toml".into(), TEXT.into(), 40, vec!["blamed".into()]);
+    let part = CampaignSource::new("small.toml".into(), TEXT.into(), 40, vec!["blamed".into()]);
     assert!(refused(&folder, &part).contains("holds another campaign"));
     // The same campaign with another comment is the same campaign.
-    let comment = Origin::new("copy.toml".into(), format!("# a copy\n{TEXT}"), 40, Vec::new());
-    assert!(conduct(&comment, &folder, &options(1), &AtomicBool::new(false), |_| {}).unwrap().complete);
+    let comment = CampaignSource::new("copy.toml".into(), format!("# a copy\n{TEXT}"), 40, Vec::new());
+    assert!(run_campaign(&comment, &folder, &options(1), &AtomicBool::new(false), |_| {}).unwrap().complete);
 
-    let held = Journal::open(&folder, &origin()).unwrap();
-    assert!(refused(&folder, &origin()).contains("is in use"));
+    let held = Journal::open(&folder, &source()).unwrap();
+    assert!(refused(&folder, &source()).contains("is in use"));
     drop(held);
 
     let foreign = temporary.path().join("foreign");
     fs::create_dir(&foreign).unwrap();
     fs::write(foreign.join("mine"), "keep me").unwrap();
-    assert!(refused(&foreign, &origin()).contains("holds no campaign: give another --out"));
+    assert!(refused(&foreign, &source()).contains("holds no campaign: give another --out"));
     assert_eq!(fs::read_dir(&foreign).unwrap().count(), 1);
 
     let path = folder.join(JOURNAL);
@@ -279,7 +280,7 @@ fn a_folder_holds_one_campaign_and_nothing_else() {
     // Runs are written down as they end, in whatever order.
     let line = 1 + whole.lines().position(|line| line.contains("\"number\":2,")).unwrap();
     fs::write(&path, whole.replacen("\"number\":2,", "\"number\":two,", 1)).unwrap();
-    let told = refused(&folder, &origin());
+    let told = refused(&folder, &source());
     assert!(told.contains(&format!("{JOURNAL}:{line}: this is no line of a journal")), "{told}");
 }
 
@@ -287,19 +288,22 @@ fn a_folder_holds_one_campaign_and_nothing_else() {
 fn a_sample_over_the_network_agrees_with_the_simulator() {
     let temporary = tempfile::tempdir().unwrap();
     let sampled = Options { network: 12, ..options(2) };
-    let conducted = conduct(&origin(), temporary.path(), &sampled, &AtomicBool::new(false), |_| {}).unwrap();
-    assert!(conducted.complete);
-    let sum = |count: fn(&campaign::cell::Cell) -> u64| conducted.results.cells().map(count).sum::<u64>();
-    let past = journal::read(temporary.path()).unwrap().1;
-    let differences: Vec<_> = past.network.values().filter(|sampled| sampled.difference.is_some()).collect();
+    let campaign_run =
+        run_campaign(&source(), temporary.path(), &sampled, &AtomicBool::new(false), |_| {}).unwrap();
+    assert!(campaign_run.complete);
+    let sum = |count: fn(&campaign::cell::Cell) -> u64| campaign_run.results.cells().map(count).sum::<u64>();
+    let completed = journal::read(temporary.path()).unwrap().1;
+    let differences: Vec<_> =
+        completed.network.values().filter(|sampled| sampled.difference.is_some()).collect();
     assert!(differences.is_empty(), "{differences:?}");
     assert_eq!((sum(|cell| cell.network_runs), sum(|cell| cell.network_differences)), (12, 0));
     // A larger sample holds the smaller one: only the rest is made.
     let more = Options { network: 14, ..sampled };
     let mut said = String::new();
-    conduct(&origin(), temporary.path(), &more, &AtomicBool::new(false), |text| said.push_str(text)).unwrap();
+    run_campaign(&source(), temporary.path(), &more, &AtomicBool::new(false), |text| said.push_str(text))
+        .unwrap();
     assert!(said.ends_with("0 runs are left, 2 over the network as well"), "{said}");
     let past_again = journal::read(temporary.path()).unwrap().1;
-    assert!(past.network.iter().all(|(seed, sampled)| past_again.network.get(seed) == Some(sampled)));
+    assert!(completed.network.iter().all(|(seed, sampled)| past_again.network.get(seed) == Some(sampled)));
     assert_eq!(past_again.network.len(), 14);
 }

@@ -61,8 +61,8 @@ fn refused(text: &str) -> String {
 
 #[test]
 fn every_combination_that_can_be_is_a_cell_once() {
-    let (campaign, wishes) = Campaign::parse("good.toml", GOOD, None).unwrap();
-    assert_eq!((wishes.budget, wishes.network), (Some(Duration::from_secs(90)), 5));
+    let (campaign, limits) = Campaign::parse("good.toml", GOOD, None).unwrap();
+    assert_eq!((limits.budget, limits.network), (Some(Duration::from_secs(90)), 5));
     let [first, second] = &campaign.sweeps[..] else { panic!("two sweeps") };
     // p = 7 cannot be: a third of 3 * 3 * 2 * 2 points. f = 0 is the same for both strategies: p and arbiter are left.
     assert_eq!((first.impossible, first.repeated, first.cells.len()), (12, 4, 20));
@@ -173,9 +173,9 @@ fn the_delivered_campaigns_are_named_like_their_files_and_say_what_they_show() {
     let mut names = BTreeSet::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        let (campaign, wishes) = Campaign::load(&path, None, &Settings::default()).unwrap();
+        let (campaign, limits) = Campaign::load(&path, None, &Settings::default()).unwrap();
         assert_eq!(path.file_stem().unwrap(), campaign.name.as_str());
-        assert!(!campaign.about.is_empty() && wishes.budget.is_some(), "{}", campaign.name);
+        assert!(!campaign.about.is_empty() && limits.budget.is_some(), "{}", campaign.name);
         assert!(campaign.sweeps.iter().all(|sweep| !sweep.about.is_empty()), "{}", campaign.name);
         names.insert(campaign.name);
     }

@@ -1,16 +1,17 @@
 //! The exhaustive search: what it reports, and that its witness splits real processes too.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use stickycas_harness::run::{self, OwnServer, Site};
+use stickycas_harness::run::{self, OwnServer, ServerHandle};
 use stickycas_harness::{Record, Scenario, simulate};
 use stickycas_lab::explore::{Options, explore, table};
 use stickycas_model::explore::Claim;
 use stickycas_model::judge::{Observed, Outcome, Property};
 
 fn options(claims: &[Claim], largest: u32) -> Options {
-    Options { claims: claims.to_vec(), largest: Some(largest), jobs: 2 }
+    Options { claims: claims.to_vec(), largest: Some(largest), jobs: NonZeroUsize::new(2).unwrap() }
 }
 
 fn is_split(record: &Record) {
@@ -37,9 +38,9 @@ async fn the_shortest_disagreement_is_a_scenario_that_splits_real_processes() {
     assert_eq!((scenario.params.processes(), scenario.params.read_size()), (4, 4));
     is_split(&simulate(&scenario));
     let server = OwnServer::start().await.unwrap();
-    let site = Site::open(server.url(), run::COORDINATOR).await.unwrap();
-    is_split(&run::run(&site, &scenario, &run::Options::in_process()).await.unwrap());
-    drop(site);
+    let handle = ServerHandle::open(server.url(), run::COORDINATOR).await.unwrap();
+    is_split(&run::run(&handle, &scenario, &run::Options::in_process()).await.unwrap());
+    drop(handle);
     server.stop().await.unwrap();
 }
 

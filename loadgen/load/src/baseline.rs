@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::figures::{Figure, Figures};
+use super::figures::{Figures, Metric};
 use super::threshold::Failed;
 
 /// The figures that are compared, where both results have them.
@@ -34,7 +34,7 @@ pub struct Compared {
 /// Compares figures with those of a baseline. What differs by no more than `noise`, a share, is taken for the same.
 #[must_use]
 pub fn compare(before: &Figures, now: &Figures, noise: f64) -> Vec<Compared> {
-    let figures = COMPARED.iter().map(|name| name.parse::<Figure>().expect("it is the name of a figure"));
+    let figures = COMPARED.iter().map(|name| name.parse::<Metric>().expect("it is the name of a figure"));
     let compared = figures.filter_map(|figure| {
         let (before, now) = (before.value(figure)?, now.value(figure)?);
         let worse =
@@ -80,7 +80,7 @@ mod tests {
             let mut histograms = super::super::measure::Histograms::new();
             let label = super::super::measure::Label::own(
                 super::super::measure::Measure::Instance,
-                super::super::measure::Ended::Done,
+                super::super::measure::OperationOutcome::Done,
             );
             super::super::measure::record(&mut histograms, label, std::time::Duration::from_nanos(nanos));
             Figures::of(&histograms, super::super::figures::Counts::default(), 1.0, (0, 0))

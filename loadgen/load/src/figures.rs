@@ -6,7 +6,7 @@ use std::str::FromStr;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use super::measure::{Ended, Fault, Histograms, Label, Measure, Party, empty};
+use super::measure::{Fault, Histograms, Label, Measure, OperationOutcome, Party, empty};
 
 /// Percentiles of a histogram, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -46,15 +46,15 @@ impl Latency {
         }
     }
 
-    fn at(&self, point: Point) -> f64 {
+    fn at(&self, point: Quantile) -> f64 {
         match point {
-            Point::Mean => self.mean,
-            Point::P50 => self.p50 as f64,
-            Point::P90 => self.p90 as f64,
-            Point::P99 => self.p99 as f64,
-            Point::P999 => self.p999 as f64,
-            Point::P9999 => self.p9999 as f64,
-            Point::Max => self.max as f64,
+            Quantile::Mean => self.mean,
+            Quantile::P50 => self.p50 as f64,
+            Quantile::P90 => self.p90 as f64,
+            Quantile::P99 => self.p99 as f64,
+            Quantile::P999 => self.p999 as f64,
+            Quantile::P9999 => self.p9999 as f64,
+            Quantile::Max => self.max as f64,
         }
     }
 }
@@ -181,16 +181,16 @@ impl Figures {
 
     /// The value of a figure; `None` of a latency of which there is none.
     #[must_use]
-    pub fn value(&self, figure: Figure) -> Option<f64> {
+    pub fn value(&self, figure: Metric) -> Option<f64> {
         Some(match figure {
-            Figure::Latency(measure, point) => self.latency(measure)?.at(point),
-            Figure::Rate => self.rate,
-            Figure::AccessRate => self.access_rate,
-            Figure::Errors => self.counts.errors() as f64,
-            Figure::ErrorRate => self.counts.error_rate(),
-            Figure::Stalled => self.counts.stalled as f64,
-            Figure::Missed => self.counts.missed() as f64,
-            Figure::MissedRate => self.counts.missed_rate(),
+            Metric::Latency(measure, point) => self.latency(measure)?.at(point),
+            Metric::Rate => self.rate,
+            Metric::AccessRate => self.access_rate,
+            Metric::Errors => self.counts.errors() as f64,
+            Metric::ErrorRate => self.counts.error_rate(),
+            Metric::Stalled => self.counts.stalled as f64,
+            Metric::Missed => self.counts.missed() as f64,
+            Metric::MissedRate => self.counts.missed_rate(),
         })
     }
 
@@ -222,11 +222,16 @@ fn with_ends(mut counts: Counts, histograms: &Histograms) -> Counts {
         let ended = histogram.len();
         counts.begun += ended;
         *match label.ended {
-            Ended::Done | Ended::Won | Ended::Lost | Ended::Limit => &mut counts.done,
-            Ended::Refused(_) => &mut counts.refused,
-            Ended::Failed(Fault::Stalled) => &mut counts.stalled,
-            Ended::Failed(Fault::CutOff) => &mut counts.cut_off,
-            Ended::Failed(Fault::Unreachable | Fault::Protocol | Fault::GaveUp) => &mut counts.failed,
+            OperationOutcome::Done
+            | OperationOutcome::Won
+            | OperationOutcome::Lost
+            | OperationOutcome::Limit => &mut counts.done,
+            OperationOutcome::Refused(_) => &mut counts.refused,
+            OperationOutcome::Failed(Fault::Stalled) => &mut counts.stalled,
+            OperationOutcome::Failed(Fault::CutOff) => &mut counts.cut_off,
+            OperationOutcome::Failed(Fault::Unreachable | Fault::Protocol | Fault::GaveUp) => {
+                &mut counts.failed
+            }
         } += ended;
     }
     counts
@@ -234,7 +239,7 @@ fn with_ends(mut counts: Counts, histograms: &Histograms) -> Counts {
 
 /// A point of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Point {
+pub enum Quantile {
     /// The mean.
     Mean,
     /// 50 %.
@@ -251,7 +256,7 @@ pub enum Point {
     Max,
 }
 
-impl Point {
+impl Quantile {
     const ALL: [Self; 7] = [Self::P50, Self::P90, Self::P99, Self::P999, Self::P9999, Self::Max, Self::Mean];
 
     const fn name(self) -> &'static str {
@@ -269,9 +274,9 @@ impl Point {
 
 /// A figure, by its name: `instance_p99`, `rate`, `error_rate`, ...
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Figure {
+pub enum Metric {
     /// A point of the latencies of what correct processes were answered.
-    Latency(Measure, Point),
+    Latency(Measure, Quantile),
     /// Instances that came to their end, per second.
     Rate,
     /// Accesses answered, per second.
@@ -288,7 +293,7 @@ pub enum Figure {
     MissedRate,
 }
 
-impl Figure {
+impl Metric {
     const PLAIN: [(Self, &'static str); 7] = [
         (Self::Rate, "rate"),
         (Self::AccessRate, "access_rate"),
@@ -322,12 +327,12 @@ impl Figure {
     pub fn all_names() -> String {
         let measures = Measure::ALL.map(Measure::name).map(|name| format!("{name}_p50"));
         let plain = Self::PLAIN.map(|(_, name)| name.to_owned());
-        let points = Point::ALL.map(Point::name).join(", ");
+        let points = Quantile::ALL.map(Quantile::name).join(", ");
         format!("{}, {}; a latency has {points}", measures.join(", "), plain.join(", "))
     }
 }
 
-impl fmt::Display for Figure {
+impl fmt::Display for Metric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Self::Latency(measure, point) = self {
             return f.pad(&format!("{}_{}", measure.name(), point.name()));
@@ -337,7 +342,7 @@ impl fmt::Display for Figure {
     }
 }
 
-impl FromStr for Figure {
+impl FromStr for Metric {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -346,7 +351,7 @@ impl FromStr for Figure {
         }
         let (measure, point) = text.rsplit_once('_').ok_or(())?;
         let measure = Measure::ALL.into_iter().find(|known| known.name() == measure).ok_or(())?;
-        let point = Point::ALL.into_iter().find(|known| known.name() == point).ok_or(())?;
+        let point = Quantile::ALL.into_iter().find(|known| known.name() == point).ok_or(())?;
         Ok(Self::Latency(measure, point))
     }
 }
@@ -361,12 +366,12 @@ mod tests {
     #[test]
     fn every_figure_reads_back_as_it_is_named() {
         let latencies =
-            Measure::ALL.into_iter().flat_map(|m| Point::ALL.map(|point| Figure::Latency(m, point)));
-        for figure in Figure::PLAIN.into_iter().map(|(figure, _)| figure).chain(latencies) {
+            Measure::ALL.into_iter().flat_map(|m| Quantile::ALL.map(|point| Metric::Latency(m, point)));
+        for figure in Metric::PLAIN.into_iter().map(|(figure, _)| figure).chain(latencies) {
             assert_eq!(figure.to_string().parse(), Ok(figure));
         }
-        assert!("watch_lag_p99.99".parse::<Figure>().is_ok());
-        assert!("instance_p98".parse::<Figure>().is_err());
+        assert!("watch_lag_p99.99".parse::<Metric>().is_ok());
+        assert!("instance_p98".parse::<Metric>().is_err());
     }
 
     #[test]
@@ -376,10 +381,10 @@ mod tests {
             let label = Label { measure: Measure::Append, party, ended };
             record(&mut histograms, label, Duration::from_millis(millis));
         };
-        add(Party::Correct, Ended::Won, 1);
-        add(Party::Correct, Ended::Lost, 3);
-        add(Party::Byzantine, Ended::Won, 500);
-        add(Party::Correct, Ended::Failed(Fault::Stalled), 900);
+        add(Party::Correct, OperationOutcome::Won, 1);
+        add(Party::Correct, OperationOutcome::Lost, 3);
+        add(Party::Byzantine, OperationOutcome::Won, 500);
+        add(Party::Correct, OperationOutcome::Failed(Fault::Stalled), 900);
         let figures = Figures::of(&histograms, Counts::default(), 1.0, (0, 2));
         let max = figures.value("append_max".parse().unwrap()).unwrap();
         assert!((max / 3e6 - 1.0).abs() < 1e-3, "{max}");
@@ -390,15 +395,20 @@ mod tests {
     #[test]
     fn instances_are_counted_by_how_they_ended() {
         let mut histograms = Histograms::new();
-        let ends = [Ended::Done, Ended::Done, Ended::Failed(Fault::Stalled), Ended::Failed(Fault::CutOff)];
+        let ends = [
+            OperationOutcome::Done,
+            OperationOutcome::Done,
+            OperationOutcome::Failed(Fault::Stalled),
+            OperationOutcome::Failed(Fault::CutOff),
+        ];
         for ended in ends {
             record(&mut histograms, Label::own(Measure::Instance, ended), Duration::from_millis(1));
         }
         let starts = Counts { planned: 9, late: 1, dropped: 1, ..Counts::default() };
         let figures = Figures::of(&histograms, starts, 2.0, (2, 0));
         assert_eq!((figures.counts.begun, figures.counts.done, figures.counts.errors()), (4, 2, 2));
-        assert_eq!(figures.value(Figure::ErrorRate), Some(0.5));
-        assert_eq!(figures.value(Figure::MissedRate), Some(0.2));
-        assert_eq!(figures.value(Figure::Rate), Some(1.0));
+        assert_eq!(figures.value(Metric::ErrorRate), Some(0.5));
+        assert_eq!(figures.value(Metric::MissedRate), Some(0.2));
+        assert_eq!(figures.value(Metric::Rate), Some(1.0));
     }
 }

@@ -26,21 +26,21 @@
 pub mod arrivals;
 pub mod attach_codec;
 pub mod baseline;
-mod draw;
 pub mod engine;
 pub mod figures;
-pub mod judged;
+mod instance_generator;
 pub mod limit;
 pub mod measure;
 pub mod merge;
+pub mod observations;
 mod principal;
 pub mod profile;
 pub mod recorder;
 pub mod report;
 pub mod result;
-pub mod seen;
 pub mod server;
 pub mod threshold;
+pub mod verdicts;
 
 pub use self::engine::{Loaded, Progress, run};
 pub use self::profile::Profile;

@@ -101,7 +101,7 @@ pub enum Fault {
 
 /// How it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Ended {
+pub enum OperationOutcome {
     /// As it should.
     Done,
     /// An append that won its phase.
@@ -116,7 +116,7 @@ pub enum Ended {
     Failed(Fault),
 }
 
-impl Ended {
+impl OperationOutcome {
     /// Whether the server answered it and did not refuse it.
     #[must_use]
     pub const fn is_answer(self) -> bool {
@@ -124,7 +124,7 @@ impl Ended {
     }
 }
 
-impl fmt::Display for Ended {
+impl fmt::Display for OperationOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Done => "done",
@@ -141,7 +141,7 @@ impl fmt::Display for Ended {
     }
 }
 
-impl FromStr for Ended {
+impl FromStr for OperationOutcome {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -152,13 +152,13 @@ impl FromStr for Ended {
     }
 }
 
-impl Serialize for Ended {
+impl Serialize for OperationOutcome {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Ended {
+impl<'de> Deserialize<'de> for OperationOutcome {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(|()| serde::de::Error::custom(format!("{text:?} is no end of a measurement")))
@@ -173,13 +173,13 @@ pub struct Label {
     /// By whom.
     pub party: Party,
     /// How it ended.
-    pub ended: Ended,
+    pub ended: OperationOutcome,
 }
 
 impl Label {
     /// What the load generator measures itself.
     #[must_use]
-    pub const fn own(measure: Measure, ended: Ended) -> Self {
+    pub const fn own(measure: Measure, ended: OperationOutcome) -> Self {
         Self { measure, party: Party::Correct, ended }
     }
 }
@@ -215,7 +215,7 @@ impl FromStr for Label {
 pub type Histograms = BTreeMap<Label, Histogram<u64>>;
 
 /// Of each way to be refused or to fail, what was said of the first.
-pub type Messages = BTreeMap<Ended, String>;
+pub type Messages = BTreeMap<OperationOutcome, String>;
 
 /// So many characters of a message are kept.
 const MESSAGE: usize = 300;
@@ -331,7 +331,7 @@ impl Meter {
     }
 
     /// Something ended so, with these words. Of each way to end, the first are kept.
-    pub(super) fn said(&self, ended: Ended, message: &str) {
+    pub(super) fn said(&self, ended: OperationOutcome, message: &str) {
         let mut messages = self.messages.lock().expect("nobody panics while holding it");
         messages.entry(ended).or_insert_with(|| printable(message));
     }
@@ -361,16 +361,23 @@ impl Meter {
 mod tests {
     use super::*;
 
-    const WON: Label = Label { measure: Measure::Append, party: Party::Byzantine, ended: Ended::Won };
+    const WON: Label =
+        Label { measure: Measure::Append, party: Party::Byzantine, ended: OperationOutcome::Won };
 
     #[test]
     fn every_label_reads_back_as_it_is_written() {
-        let refused = Ended::Refused(RefusalReason::RateExceeded);
+        let refused = OperationOutcome::Refused(RefusalReason::RateExceeded);
         let faults = [Fault::Unreachable, Fault::Protocol, Fault::GaveUp, Fault::Stalled, Fault::CutOff];
-        let ends = [Ended::Done, Ended::Won, Ended::Lost, Ended::Limit, refused];
+        let ends = [
+            OperationOutcome::Done,
+            OperationOutcome::Won,
+            OperationOutcome::Lost,
+            OperationOutcome::Limit,
+            refused,
+        ];
         for measure in Measure::ALL {
             for party in [Party::Correct, Party::Byzantine] {
-                for ended in ends.into_iter().chain(faults.map(Ended::Failed)) {
+                for ended in ends.into_iter().chain(faults.map(OperationOutcome::Failed)) {
                     let label = Label { measure, party, ended };
                     assert_eq!(label.to_string().parse(), Ok(label));
                 }
@@ -406,13 +413,13 @@ mod tests {
     #[test]
     fn of_each_end_the_first_words_are_kept_and_none_that_a_terminal_obeys() {
         let meter = Meter::new(1);
-        let refused = Ended::Refused(RefusalReason::RateExceeded);
+        let refused = OperationOutcome::Refused(RefusalReason::RateExceeded);
         meter.said(refused, "no more than 10\u{1b}[2J\n");
         meter.said(refused, "another");
-        meter.said(Ended::Failed(Fault::Unreachable), &"x".repeat(MESSAGE + 1));
+        meter.said(OperationOutcome::Failed(Fault::Unreachable), &"x".repeat(MESSAGE + 1));
         let messages = meter.messages();
         assert_eq!(messages[&refused], "no more than 10 [2J ");
-        let long = &messages[&Ended::Failed(Fault::Unreachable)];
+        let long = &messages[&OperationOutcome::Failed(Fault::Unreachable)];
         assert!(long.chars().count() == MESSAGE + 1 && long.ends_with('\u{2026}'), "{long}");
     }
 

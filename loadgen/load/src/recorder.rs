@@ -7,7 +7,7 @@ use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 use serde::{Deserialize, Serialize};
 
 use super::figures::answered;
-use super::measure::{Ended, Histograms, Measure, merge};
+use super::measure::{Histograms, Measure, OperationOutcome, merge};
 
 /// What happened in about a second: a row of `seconds.csv`. Latencies are in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -120,7 +120,7 @@ impl Recorder {
     pub(super) fn second(&mut self, now: Duration, taken: &Histograms, starts: Starts, in_flight: u64) {
         let length = now.saturating_sub(self.last);
         let instance = answered(taken, Measure::Instance);
-        let count = |wanted: &dyn Fn(Measure, Ended) -> bool| {
+        let count = |wanted: &dyn Fn(Measure, OperationOutcome) -> bool| {
             let found = taken.iter().filter(|(label, _)| wanted(label.measure, label.ended));
             found.map(|(_, histogram)| histogram.len()).sum::<u64>()
         };
@@ -188,7 +188,7 @@ mod tests {
         let seconds = 2_000;
         for second in 1..=seconds {
             let mut taken = Histograms::new();
-            let label = Label::own(Measure::Create, Ended::Done);
+            let label = Label::own(Measure::Create, OperationOutcome::Done);
             record(&mut taken, label, Duration::from_millis(second % 7 + 1));
             recorder.second(Duration::from_secs(second), &taken, Starts::default(), 0);
         }

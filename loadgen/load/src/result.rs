@@ -4,19 +4,19 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use stickycas_harness::exit::Exit;
+use stickycas_harness::host::Host;
 use stickycas_model::judge::Outcome;
 
 use super::baseline::{Compared, compare};
 use super::engine::{CutShort, Loaded};
-use super::figures::{Figure, Figures};
-use super::judged::Judged;
+use super::figures::{Figures, Metric};
 use super::measure::{Histograms, Messages};
 use super::profile::{Pacing, Profile};
 use super::recorder::Second;
 use super::server::ServerSide;
 use super::threshold::{Failed, Passed, Threshold};
-use stickycas_harness::exit::Exit;
-use stickycas_harness::host::Host;
+use super::verdicts::VerdictCounts;
 
 /// Version of the form of a result. Raised when a field changes its meaning or goes away.
 pub const RESULT_VERSION: u32 = 1;
@@ -29,7 +29,7 @@ pub struct LoadResult {
     /// What the instances show, taken together.
     pub verdict: Outcome,
     /// How many of them show what.
-    pub judged: Judged,
+    pub judged: VerdictCounts,
     /// Conditions that held and so failed the run.
     pub failed: Vec<Failed>,
     /// Conditions that did not hold, and so did not fail it.
@@ -121,15 +121,15 @@ impl Measured {
 /// schedule. Who allows all of them to fail has no such condition.
 pub(super) fn conditions(profile: &Profile) -> Vec<Threshold> {
     let mut conditions = profile.fail_if.clone();
-    let mut at_most = |figure: Figure, share: f64| {
+    let mut at_most = |metric: Metric, share: f64| {
         if share < 1.0 {
-            let condition = format!("{figure} > {share}");
+            let condition = format!("{metric} > {share}");
             conditions.push(condition.parse().expect("it names a figure and a number"));
         }
     };
-    at_most(Figure::ErrorRate, profile.load.most_errors);
+    at_most(Metric::ErrorRate, profile.load.most_errors);
     if let Pacing::Open(open) = &profile.load.pacing {
-        at_most(Figure::MissedRate, open.most_missed);
+        at_most(Metric::MissedRate, open.most_missed);
     }
     conditions
 }
@@ -223,7 +223,7 @@ mod tests {
             let result = LoadResult {
                 version: RESULT_VERSION,
                 verdict,
-                judged: Judged::default(),
+                judged: VerdictCounts::default(),
                 failed: failed.to_vec(),
                 passed: Vec::new(),
                 cut_short,

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::figures::Figure;
+use super::figures::Metric;
 
 /// A condition. Its text is `FIGURE > VALUE` or `FIGURE < VALUE`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Threshold {
     /// What is looked at.
-    pub figure: Figure,
+    pub figure: Metric,
     /// On which side it must be for the condition to hold.
     pub side: Side,
     /// The value: nanoseconds for a latency, else a number.
@@ -38,8 +38,8 @@ pub enum ThresholdError {
     #[error("{0}: give FIGURE > VALUE or FIGURE < VALUE, such as instance_p99 > 50ms")]
     Form(String),
     /// There is no such figure.
-    #[error("{text}: there is no figure {figure}: give {}", Figure::all_names())]
-    Figure {
+    #[error("{text}: there is no figure {figure}: give {}", Metric::all_names())]
+    Metric {
         /// The whole text.
         text: String,
         /// The figure.
@@ -97,9 +97,9 @@ impl FromStr for Threshold {
             _ => return Err(ThresholdError::Form(text.to_owned())),
         };
         let (name, given) = (text[..at].trim(), text[at + 1..].trim());
-        let figure: Figure = name
+        let figure: Metric = name
             .parse()
-            .map_err(|()| ThresholdError::Figure { text: text.to_owned(), figure: name.to_owned() })?;
+            .map_err(|()| ThresholdError::Metric { text: text.to_owned(), figure: name.to_owned() })?;
         let value = value(figure, given).ok_or_else(|| ThresholdError::Value {
             text: text.to_owned(),
             value: given.to_owned(),
@@ -113,7 +113,7 @@ impl FromStr for Threshold {
     }
 }
 
-fn value(figure: Figure, text: &str) -> Option<f64> {
+fn value(figure: Metric, text: &str) -> Option<f64> {
     if figure.is_latency() {
         return humantime::parse_duration(text).ok().map(|duration: Duration| duration.as_nanos() as f64);
     }

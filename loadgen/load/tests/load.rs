@@ -1,10 +1,10 @@
 //! Loads on a real server, over the real network.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
-use stickycas_harness::run::{COORDINATOR, OwnServer, Site};
+use stickycas_harness::run::{COORDINATOR, OwnServer, ServerHandle};
 use stickycas_load::engine::CutShort;
 use stickycas_load::figures::Figures;
-use stickycas_load::measure::{Ended, Fault, Measure, Party};
+use stickycas_load::measure::{Fault, Measure, OperationOutcome, Party};
 use stickycas_load::profile::Flags;
 use stickycas_load::{Loaded, Profile};
 use stickycas_model::judge::Outcome;
@@ -30,8 +30,8 @@ fn profile(text: &str) -> Profile {
 
 async fn on(limits: Limits, profile: &Profile) -> Loaded {
     let server = OwnServer::start_with(limits).await.unwrap();
-    let site = Site::open(server.url(), COORDINATOR).await.unwrap();
-    stickycas_load::run(&site, profile, std::future::pending(), |_| {}).await.unwrap()
+    let handle = ServerHandle::open(server.url(), COORDINATOR).await.unwrap();
+    stickycas_load::run(&handle, profile, std::future::pending(), |_| {}).await.unwrap()
 }
 
 async fn loaded(text: &str) -> Loaded {
@@ -59,7 +59,7 @@ async fn every_instance_of_a_closed_loop_is_played_timed_and_judged() {
     assert_eq!(count(&figures, Measure::Append, Party::Correct), 6 * 40);
     assert_eq!(count(&figures, Measure::Read, Party::Correct), 12 * 40);
     assert_eq!(count(&figures, Measure::Decide, Party::Correct), 6 * 40);
-    let won = figures.latencies.iter().find(|row| row.label.ended == Ended::Won).unwrap();
+    let won = figures.latencies.iter().find(|row| row.label.ended == OperationOutcome::Won).unwrap();
     assert_eq!(won.latency.count, 3 * 40, "one in each warp");
     assert_eq!(count(&figures, Measure::Append, Party::Byzantine), 0);
     let (instance, service) = (figures.latency(Measure::Instance), figures.latency(Measure::Service));
@@ -158,7 +158,7 @@ async fn an_instance_in_which_nothing_happens_is_an_outcome_and_no_hang() {
         let figures = figures(&loaded);
         assert_eq!((figures.counts.begun, figures.counts.stalled), (3, 3), "{:?}", figures.counts);
         assert_eq!(loaded.judged.verdict(), Outcome::Unknown);
-        assert_eq!(figures.failures()[0].0.ended, Ended::Failed(Fault::Stalled));
+        assert_eq!(figures.failures()[0].0.ended, OperationOutcome::Failed(Fault::Stalled));
     }
 }
 
@@ -166,11 +166,11 @@ async fn an_instance_in_which_nothing_happens_is_an_outcome_and_no_hang() {
 async fn who_stops_a_load_gets_what_there_is() {
     let endless = SMALL.replace("instances = 40", "duration = \"1h\"");
     let server = OwnServer::start().await.unwrap();
-    let site = Site::open(server.url(), COORDINATOR).await.unwrap();
+    let handle = ServerHandle::open(server.url(), COORDINATOR).await.unwrap();
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let mut stopped = stopped;
     let asked = async move { drop(stopped.wait_for(|stop| *stop).await) };
-    let loaded = stickycas_load::run(&site, &profile(&endless), asked, |progress| {
+    let loaded = stickycas_load::run(&handle, &profile(&endless), asked, |progress| {
         if progress.judged.instances() > 10 {
             stop.send_replace(true);
         }
@@ -196,7 +196,7 @@ async fn a_hard_stop_ends_everything_and_what_was_under_way_is_cut_off() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_goes_away_is_an_outcome_too() {
     let server = OwnServer::start().await.unwrap();
-    let site = Site::open(server.url(), COORDINATOR).await.unwrap();
+    let handle = ServerHandle::open(server.url(), COORDINATOR).await.unwrap();
     let text = SMALL
         .replace("instances = 40", "duration = \"1h\"\nhard_stop = \"2s\"\nstall = \"500ms\"")
         .replace("watch_share = 0.5", "watch_share = 0.0");
@@ -206,7 +206,7 @@ async fn a_server_that_goes_away_is_an_outcome_too() {
         played.await.unwrap();
         server.stop().await.unwrap();
     });
-    let loaded = stickycas_load::run(&site, &profile(&text), std::future::pending(), |progress| {
+    let loaded = stickycas_load::run(&handle, &profile(&text), std::future::pending(), |progress| {
         if progress.judged.valid > 10 {
             enough.take().map(|enough| enough.send(()));
         }
@@ -222,10 +222,10 @@ async fn a_server_that_goes_away_is_an_outcome_too() {
 #[tokio::test]
 async fn a_server_that_is_not_there_is_said_at_once() {
     let server = OwnServer::start().await.unwrap();
-    let site = Site::open(server.url(), COORDINATOR).await.unwrap();
+    let handle = ServerHandle::open(server.url(), COORDINATOR).await.unwrap();
     server.stop().await.unwrap();
     let error =
-        stickycas_load::run(&site, &profile(SMALL), std::future::pending(), |_| {}).await.unwrap_err();
+        stickycas_load::run(&handle, &profile(SMALL), std::future::pending(), |_| {}).await.unwrap_err();
     assert!(error.to_string().contains("cannot connect everybody"), "{error:#}");
 }
 

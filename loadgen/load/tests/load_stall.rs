@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use stickycas_harness::run::{COORDINATOR, OwnServer, Site};
+use stickycas_harness::run::{COORDINATOR, OwnServer, ServerHandle};
 use stickycas_load::measure::Measure;
 use stickycas_load::profile::Flags;
 use stickycas_load::{Loaded, Profile};
@@ -71,9 +71,9 @@ async fn loaded(keys: &str, look: impl FnMut(&stickycas_load::Progress<'_>, &Pro
     let mut look = look;
     let server = OwnServer::start().await.unwrap();
     let proxy = Proxy::before(server.url()).await;
-    let site = Site::open(&proxy.url(), COORDINATOR).await.unwrap();
+    let handle = ServerHandle::open(&proxy.url(), COORDINATOR).await.unwrap();
     let profile = Profile::parse("stall.toml", &format!("{PROFILE}{keys}"), &Flags::default()).unwrap();
-    stickycas_load::run(&site, &profile, std::future::pending(), |progress| look(progress, &proxy))
+    stickycas_load::run(&handle, &profile, std::future::pending(), |progress| look(progress, &proxy))
         .await
         .unwrap()
 }

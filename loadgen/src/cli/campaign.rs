@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-
-use super::output::{show, tell};
-use super::scenario::SettingArgs;
-use super::stop::stop_when_asked;
 use stickycas_harness::command_line::{self, word_of};
 use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::report::folder;
 use stickycas_harness::scenario::LARGEST_SEED;
 use stickycas_lab::campaign::cell::Results;
-use stickycas_lab::campaign::report::{self as files};
-use stickycas_lab::campaign::{Campaign, Conducted, Options, Origin, conduct};
+use stickycas_lab::campaign::report as files;
+use stickycas_lab::campaign::{self, Campaign, CampaignRun, CampaignSource, Options};
+
+use super::output::{show, tell};
+use super::scenario::SettingArgs;
+use super::stop::stop_when_asked;
 
 /// The arguments of `campaign`.
 #[derive(Debug, Args)]
@@ -53,25 +53,24 @@ pub(super) struct CampaignArgs {
 }
 
 pub(super) fn run(args: &CampaignArgs) -> anyhow::Result<Exit> {
-    let (campaign, wishes) = Campaign::load(&args.file, args.seed, &args.settings.settings()?)?;
+    let (campaign, limits) = Campaign::load(&args.file, args.seed, &args.settings.settings()?)?;
     tell(&format!("seed {}", campaign.seed));
     let campaign = campaign.only(&args.only).map_err(anyhow::Error::msg)?;
     if let Some(number) = args.cell {
         return print_cell(&campaign, number);
     }
-    let text =
-        std::fs::read_to_string(&args.file).with_context(|| UsageError(args.file.display().to_string()))?;
-    let origin = Origin::new(args.file.display().to_string(), text, campaign.seed, args.only.clone());
+    let text = std::fs::read_to_string(&args.file).with_context(|| args.file.display().to_string())?;
+    let source = CampaignSource::new(args.file.display().to_string(), text, campaign.seed, args.only.clone());
     let out = args.out.clone().unwrap_or_else(|| default_out(&campaign, &args.only));
     let all = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let options = Options {
         jobs: args.jobs.unwrap_or(all),
-        budget: args.budget.or(wishes.budget),
-        network: args.network.unwrap_or(wishes.network),
+        budget: args.budget.or(limits.budget),
+        network: args.network.unwrap_or(limits.network),
         quiet: false,
     };
     let stop = stop_when_asked()?;
-    let Conducted { results, complete } = conduct(&origin, &out, &options, &stop, tell)?;
+    let CampaignRun { results, complete } = campaign::run(&source, &out, &options, &stop, tell)?;
     files::write(&results, &out)?;
     finish(&results, args.json, &out)?;
     if !complete {

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use clap::Args;
-
-use super::output::{show, tell};
 use stickycas_harness::command_line::word_of;
 use stickycas_harness::exit::Exit;
 use stickycas_harness::explain::{ROWS, text};
 use stickycas_harness::replay::replay;
 use stickycas_harness::report::folder::Folder;
 use stickycas_harness::report::json;
+
+use super::output::{show, tell};
 
 /// The arguments of `explain`.
 #[derive(Debug, Args)]

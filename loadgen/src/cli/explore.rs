@@ -1,20 +1,21 @@
 //! `explore`: exhaustive search of small instances.
 
-use std::fs;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::thread;
 
 use anyhow::Context;
 use clap::Args;
+use stickycas_harness::atomic_files::replace_file;
+use stickycas_harness::command_line::word_of;
+use stickycas_harness::exit::{Exit, UsageError};
+use stickycas_harness::progress::WorkProgress;
+use stickycas_lab::explore::{self, Options};
 use stickycas_model::explore::Claim;
 
 use super::output::{show, tell};
 use super::scenario::taken;
 use super::stop::stop_when_asked;
-use stickycas_harness::command_line::word_of;
-use stickycas_harness::exit::{Exit, UsageError};
-use stickycas_harness::progress::WorkProgress;
-use stickycas_lab::explore::{self, Options};
 
 /// The arguments of `explore`.
 #[derive(Debug, Args)]
@@ -27,8 +28,8 @@ pub(super) struct ExploreArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_n: Option<u32>,
     /// How many searches at a time [default: one for each processor]
-    #[arg(long, value_name = "J", value_parser = clap::value_parser!(u64).range(1..))]
-    jobs: Option<u64>,
+    #[arg(long, value_name = "J")]
+    jobs: Option<NonZeroUsize>,
     /// Print the report as JSON on standard output
     #[arg(long)]
     json: bool,
@@ -60,11 +61,11 @@ pub(super) fn run(args: &ExploreArgs) -> anyhow::Result<Exit> {
         let reason = "only claim a has a witness to write: leave --out away, or add --claim a";
         return Err(UsageError(reason.to_owned()).into());
     }
-    let all = thread::available_parallelism().map_or(1, usize::from);
+    let all = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let options = Options {
         claims: if args.claims.is_empty() { Claim::ALL.to_vec() } else { args.claims.clone() },
         largest: args.max_n,
-        jobs: args.jobs.map_or(all, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX)),
+        jobs: args.jobs.unwrap_or(all),
     };
     let stop = stop_when_asked()?;
     let mut progress = None;
@@ -82,7 +83,8 @@ pub(super) fn run(args: &ExploreArgs) -> anyhow::Result<Exit> {
     }
     match (&args.out, &report.witness) {
         (Some(out), Some(witness)) => {
-            fs::write(out, witness).with_context(|| format!("cannot write {}", out.display()))?;
+            replace_file(out, witness.as_bytes())
+                .with_context(|| format!("cannot write {}", out.display()))?;
             let place = out.display().to_string();
             tell(&format!("witness: {place}; to see it: stickycas-loadgen run {}", word_of(&place)));
         }

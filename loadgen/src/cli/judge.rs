@@ -7,7 +7,17 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use stickycas_chaos::Plan;
 use stickycas_client_program::DEFAULT_SERVER;
+use stickycas_harness::environment::Environment;
+use stickycas_harness::exit::{Exit, UsageError};
+use stickycas_harness::judge::{
+    self, Options, REPORT_GRACE, ReportService, SeriesCheckpoint, SeriesRequest, Subject,
+};
+use stickycas_harness::record::Record;
+use stickycas_harness::report::folder;
+use stickycas_harness::run::ServerHandle;
+use stickycas_harness::scenario::{LARGEST_SEED, Settings};
 use stickycas_model::judge::Outcome;
 use stickycas_model::types::ProcessId;
 use stickycas_proto::names::{InstanceId, InstanceName};
@@ -15,14 +25,6 @@ use stickycas_proto::names::{InstanceId, InstanceName};
 use super::output::{log_to_stderr, show, tell};
 use super::scenario::{outcome, show_record};
 use super::stop::asked_to_stop;
-use stickycas_chaos::Plan;
-use stickycas_harness::environment::Environment;
-use stickycas_harness::exit::{Exit, UsageError};
-use stickycas_harness::judge::{Asked, Desk, Options, REPORT_GRACE, Series, Subject, conduct};
-use stickycas_harness::record::Record;
-use stickycas_harness::report::folder;
-use stickycas_harness::run::Site;
-use stickycas_harness::scenario::{LARGEST_SEED, Settings};
 
 /// What `judge --help` says first.
 pub(super) fn long_about() -> String {
@@ -122,7 +124,7 @@ pub(super) fn run(args: &JudgeArgs) -> anyhow::Result<Exit> {
             // First, so that it is heard from the beginning.
             biased;
             asked = asked_to_stop() => asked.err().map(|error| Err(error.into())),
-            done = args.conduct(&subject, gone, &mut series, expected) => Some(done),
+            done = args.judge_series(&subject, gone, &mut series, expected) => Some(done),
         }
     });
     runtime.shutdown_background();
@@ -142,7 +144,7 @@ pub(super) fn run(args: &JudgeArgs) -> anyhow::Result<Exit> {
 
 impl JudgeArgs {
     /// Everything that can be wrong is found here, before anything is done.
-    fn prepare(&self) -> anyhow::Result<(Subject, Option<Plan>, Series)> {
+    fn prepare(&self) -> anyhow::Result<(Subject, Option<Plan>, SeriesCheckpoint)> {
         let (file, text) = read(&self.scenario)?;
         let plan = match self.plan.as_deref().filter(|path| !path.is_empty()) {
             Some(path) => {
@@ -155,7 +157,7 @@ impl JudgeArgs {
         let (plan, plan_text) = plan.unzip();
         // What a plan needs in order to hit comes last.
         settings.extend(plan.as_ref().map(|plan| plan.settings.clone()).unwrap_or_default());
-        let asked = Asked {
+        let asked = SeriesRequest {
             scenario: text.clone(),
             set: self.set.clone(),
             plan: plan_text,
@@ -168,23 +170,24 @@ impl JudgeArgs {
         if let Some(plan) = &plan {
             plan.check_against(&scenario)?;
         }
-        let series = Series::open(&self.runs, &self.name, asked, || Ok::<_, anyhow::Error>(scenario.seed))?;
+        let series =
+            SeriesCheckpoint::open(&self.runs, &self.name, asked, || Ok::<_, anyhow::Error>(scenario.seed))?;
         tell(&format!("seed {}", series.first_seed()));
         Ok((subject, plan, series))
     }
 
-    async fn conduct(
+    async fn judge_series(
         &self,
         subject: &Subject,
         gone: BTreeSet<ProcessId>,
-        series: &mut Series,
+        series: &mut SeriesCheckpoint,
         expected: Option<Outcome>,
     ) -> anyhow::Result<()> {
         let scenario = subject.scenario(Some(series.first_seed()))?;
-        let desk = Desk::open(self.listen, &scenario.params).await?;
-        tell(&format!("hears reports at http://{}", desk.address()));
+        let reports_at = ReportService::open(self.listen, &scenario.params).await?;
+        tell(&format!("hears reports at http://{}", reports_at.address()));
         tell("believes the names that callers give");
-        let site = Site::open_within(&self.server, &self.principal, self.ready_within).await?;
+        let handle = ServerHandle::open_within(&self.server, &self.principal, self.ready_within).await?;
         let options = Options {
             stall: self.timeout,
             gone,
@@ -192,12 +195,12 @@ impl JudgeArgs {
             tell: if self.endless { |_| {} } else { tell },
         };
         let mut number = series.done();
-        conduct(&site, &desk, subject, series, &options, |record, instance| {
+        judge::run(&handle, &reports_at, subject, series, &options, |record, instance| {
             number += 1;
             self.publish(record, instance, number, expected)
         })
         .await?;
-        desk.close().await;
+        reports_at.close().await;
         Ok(())
     }
 

@@ -6,26 +6,26 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use stickycas_harness::atomic_files::is_taken;
+use stickycas_harness::command_line::quoted;
+use stickycas_harness::exit::{Exit, UsageError};
+use stickycas_harness::host::open_files;
+use stickycas_harness::report::json;
+use stickycas_harness::run::{COORDINATOR, OwnServer, ServerHandle};
+use stickycas_load::engine::CutShort;
+use stickycas_load::limit::{self, Probed, Wanted};
+use stickycas_load::merge::read_result;
+use stickycas_load::profile::Flags;
+use stickycas_load::report::progress_view::ProgressView;
+use stickycas_load::report::{self as report, folder, table};
+use stickycas_load::threshold::Threshold;
+use stickycas_load::{LoadResult, Loaded, Measured, Profile};
 use stickycas_server::limits::Limits;
 use tokio::runtime::Runtime;
 
 use super::output::{log_to_stderr, show, tell};
 use super::scenario::taken;
 use super::stop::asked_to_stop;
-use stickycas_harness::atomic_files::is_taken;
-use stickycas_harness::command_line::quoted;
-use stickycas_harness::exit::{Exit, UsageError};
-use stickycas_harness::host::open_files;
-use stickycas_harness::report::json;
-use stickycas_harness::run::{COORDINATOR, OwnServer, Site};
-use stickycas_load::engine::CutShort;
-use stickycas_load::limit::{self, Probed, Wanted};
-use stickycas_load::merge::read_result;
-use stickycas_load::profile::Flags;
-use stickycas_load::report::live::Live;
-use stickycas_load::report::{self as report, folder, table};
-use stickycas_load::threshold::Threshold;
-use stickycas_load::{LoadResult, Loaded, Measured, Profile};
 
 /// How long a server of our own keeps finished instances: as long as a history may take to be collected.
 const RETENTION: Duration = Duration::from_secs(2);
@@ -106,7 +106,7 @@ pub(super) fn run(args: &LoadArgs) -> anyhow::Result<Exit> {
     if args.is_search() {
         return search(args, &profile, &runtime);
     }
-    let mut loaded = runtime.block_on(on_some_server(args, async |site| put_on(site, &profile).await))?;
+    let mut loaded = runtime.block_on(on_some_server(args, async |handle| put_on(handle, &profile).await))?;
     drop(runtime);
     let evidence = std::mem::take(&mut loaded.evidence);
     let mut measured = Measured::of(&profile, loaded, args.server.clone());
@@ -136,17 +136,18 @@ fn check_open_files(profile: &Profile, own_server: bool) -> anyhow::Result<()> {
 /// Does something with the server that was named, or with one of our own.
 async fn on_some_server<T>(
     args: &LoadArgs,
-    act: impl AsyncFnOnce(&Site) -> anyhow::Result<T>,
+    act: impl AsyncFnOnce(&ServerHandle) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     if let Some(url) = &args.server {
-        let site = Site::open(url, &args.principal).await.with_context(|| nobody_there(&args.principal))?;
-        return act(&site).await;
+        let handle =
+            ServerHandle::open(url, &args.principal).await.with_context(|| nobody_there(&args.principal))?;
+        return act(&handle).await;
     }
     let limits = Limits { retention: RETENTION, instances_per_creator: usize::MAX, ..Limits::default() };
     let server = OwnServer::start_with(limits).await?;
-    let site = Site::open(server.url(), COORDINATOR).await?;
-    let done = act(&site).await;
-    drop(site);
+    let handle = ServerHandle::open(server.url(), COORDINATOR).await?;
+    let done = act(&handle).await;
+    drop(handle);
     server.stop().await?;
     done
 }
@@ -159,24 +160,24 @@ fn nobody_there(principal: &str) -> String {
     )
 }
 
-async fn put_on(site: &Site, profile: &Profile) -> anyhow::Result<Loaded> {
-    let live = Live::new(profile);
+async fn put_on(handle: &ServerHandle, profile: &Profile) -> anyhow::Result<Loaded> {
+    let live = ProgressView::new(profile);
     let stop = async {
         // A signal that cannot be heard is no reason to stop.
         if asked_to_stop().await.is_err() {
             std::future::pending::<()>().await;
         }
     };
-    stickycas_load::run(site, profile, stop, |progress| live.show(progress, tell)).await
+    stickycas_load::run(handle, profile, stop, |progress| live.show(progress, tell)).await
 }
 
 /// Searches for the limit.
 fn search(args: &LoadArgs, profile: &Profile, runtime: &Runtime) -> anyhow::Result<Exit> {
     let wanted =
         Wanted { conditions: args.find_limit.clone(), repeats: args.repeats, precision: args.precision };
-    let found = runtime.block_on(on_some_server(args, async |site| {
+    let found = runtime.block_on(on_some_server(args, async |handle| {
         let probe = async |profile: Profile| {
-            let mut loaded = put_on(site, &profile).await?;
+            let mut loaded = put_on(handle, &profile).await?;
             let evidence = std::mem::take(&mut loaded.evidence);
             let (figures, judged) = (loaded.figures(), loaded.judged.clone());
             let interrupted = loaded.cut_short == Some(CutShort::Interrupted);

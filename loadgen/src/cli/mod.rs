@@ -22,10 +22,10 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-
-use self::output::tell;
 use stickycas_harness::environment::VERSION;
 use stickycas_harness::exit::{EXIT_CODES, Exit};
+
+use self::output::tell;
 
 /// Runs whole scenarios of StickyCAS, judges them, and says why.
 #[derive(Debug, Parser)]
@@ -102,8 +102,9 @@ pub(crate) fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use super::command;
     use stickycas_harness::judge::REPORT_GRACE;
+
+    use super::command;
 
     #[test]
     fn judge_help_tells_how_long_a_report_is_waited_for() {

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use stickycas_chaos::docker::{Docker, project_name};
+use stickycas_chaos::{Plan, PlanOutcome, Target, perturb, table};
 use stickycas_client::{Client, RetryPolicy};
+use stickycas_harness::exit::Exit;
+use stickycas_harness::report::folder::DEFAULT_PARENT;
+use stickycas_harness::report::json;
 use stickycas_proto::names::InstanceName;
 use tokio::sync::watch;
 
 use super::output::{log_to_stderr, show, tell};
 use super::stop::asked_to_stop;
-use stickycas_chaos::docker::{Docker, project_name};
-use stickycas_chaos::{Perturbed, Plan, Stage, perturb, table};
-use stickycas_harness::exit::Exit;
-use stickycas_harness::report::folder::DEFAULT_PARENT;
-use stickycas_harness::report::json;
 
 /// How long to try to reach a server that does not answer.
 const GIVE_UP_CONNECTING: Duration = Duration::from_secs(5);
@@ -93,10 +93,10 @@ pub(super) fn run(args: &PerturbArgs) -> anyhow::Result<Exit> {
 async fn carry_out(
     args: &PerturbArgs,
     plans: &[(&PathBuf, Plan)],
-    all: &mut Vec<Perturbed>,
+    all: &mut Vec<PlanOutcome>,
 ) -> anyhow::Result<()> {
     let mut stop = stop();
-    let stage = stage(args).await?;
+    let target = target(args).await?;
     for (file, plan) in plans {
         tell(&format!("{}: {}", plan.name, plan.about));
         let asked = async {
@@ -105,7 +105,7 @@ async fn carry_out(
                 std::future::pending::<()>().await;
             }
         };
-        let done = perturb(&stage, file, plan, &|line| tell(&format!("  {line}")), asked).await;
+        let done = perturb(&target, file, plan, &|line| tell(&format!("  {line}")), asked).await;
         let done = done.with_context(|| format!("plan {}", plan.name))?;
         tell(&done.line());
         all.push(done);
@@ -113,7 +113,7 @@ async fn carry_out(
     Ok(())
 }
 
-async fn stage(args: &PerturbArgs) -> anyhow::Result<Stage> {
+async fn target(args: &PerturbArgs) -> anyhow::Result<Target> {
     let folder = std::env::current_dir().context("cannot find this folder")?;
     let named = std::env::var("COMPOSE_PROJECT_NAME").ok();
     let policy = RetryPolicy { give_up_after: GIVE_UP_CONNECTING, ..RetryPolicy::default() };
@@ -124,7 +124,7 @@ async fn stage(args: &PerturbArgs) -> anyhow::Result<Stage> {
             "cannot reach the server at {server}: start it with docker compose up --detach, or give --server"
         )
     })?;
-    Ok(Stage {
+    Ok(Target {
         docker: Docker::new(&args.docker),
         compose: args.compose.split_whitespace().map(str::to_owned).collect(),
         project: args.project.clone().unwrap_or_else(|| project_name(named.as_deref(), &folder)),

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
-
-use super::output::show;
 use stickycas_harness::exit::Exit;
 use stickycas_harness::replay::replay;
 use stickycas_harness::report::folder::Folder;
 use stickycas_harness::report::json;
+
+use super::output::show;
 
 /// The arguments of `replay`.
 #[derive(Debug, Args)]

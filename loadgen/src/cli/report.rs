@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-
-use super::campaign::finish;
-use super::load;
 use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_lab::campaign::report as campaign;
 use stickycas_lab::campaign::{journal, results};
 use stickycas_load::merge::merge;
 use stickycas_load::report::folder;
+
+use super::campaign::finish;
+use super::load;
 
 /// The arguments of `report`.
 #[derive(Debug, Args)]
@@ -53,8 +53,8 @@ pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Exit> {
     }
     let folder =
         args.folder.as_ref().ok_or_else(|| UsageError("name the folder of the campaign".to_owned()))?;
-    let (origin, past) = journal::read(folder)?;
-    let results = results::results(&origin, &origin.campaign()?, &past);
+    let (source, completed) = journal::read(folder)?;
+    let results = results::results(&source, &source.campaign()?, &completed);
     campaign::write(&results, folder)?;
     finish(&results, args.json, folder)?;
     Ok(Exit::Done)

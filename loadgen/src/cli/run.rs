@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
+use stickycas_harness::exit::Exit;
+use stickycas_harness::record::Record;
+use stickycas_harness::run::{self, COORDINATOR, Options, OwnServer, ServerHandle};
+use stickycas_harness::scenario::Scenario;
 
 use super::output::{log_to_stderr, tell};
 use super::scenario::{ScenarioArgs, repeat};
 use super::stop::asked_to_stop;
-use stickycas_harness::exit::Exit;
-use stickycas_harness::record::Record;
-use stickycas_harness::run::{self, COORDINATOR, Options, OwnServer, Site};
-use stickycas_harness::scenario::Scenario;
 
 /// The arguments of `run`.
 #[derive(Debug, Args)]
@@ -54,12 +54,12 @@ async fn run_on_some_server(args: &RunArgs, scenario: &Scenario) -> anyhow::Resu
     let options = Options { program, stall: args.timeout, quiet: false };
     let Some(url) = &args.server else {
         let server = OwnServer::start().await?;
-        let site = Site::open(server.url(), COORDINATOR).await?;
-        let record = run::run(&site, scenario, &options).await;
-        drop(site);
+        let handle = ServerHandle::open(server.url(), COORDINATOR).await?;
+        let record = run::run(&handle, scenario, &options).await;
+        drop(handle);
         server.stop().await?;
         return record;
     };
-    let site = Site::open(url, &args.principal).await?;
-    run::run(&site, scenario, &options).await
+    let handle = ServerHandle::open(url, &args.principal).await?;
+    run::run(&handle, scenario, &options).await
 }

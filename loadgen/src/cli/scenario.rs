@@ -4,9 +4,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use stickycas_model::judge::Outcome;
-
-use super::output::{show, tell};
 use stickycas_harness::atomic_files::is_taken;
 use stickycas_harness::command_line;
 use stickycas_harness::environment::Environment;
@@ -14,6 +11,9 @@ use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::record::Record;
 use stickycas_harness::report::{folder, json, table};
 use stickycas_harness::scenario::{LARGEST_SEED, Scenario, SettingError, Settings};
+use stickycas_model::judge::Outcome;
+
+use super::output::{show, tell};
 
 /// Which scenario, where its run folder goes, and which verdict is expected.
 #[derive(Debug, Args)]

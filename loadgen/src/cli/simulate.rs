@@ -1,14 +1,9 @@
 //! `simulate`: a scenario in the simulator, once with everything written down, or many times and counted.
 
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::Args;
-
-use super::output::{show, tell};
-use super::scenario::ScenarioArgs;
-use super::stop::stop_when_asked;
 use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::progress::WorkProgress;
 use stickycas_harness::report::words::grouped;
@@ -17,6 +12,10 @@ use stickycas_harness::simulate;
 use stickycas_lab::batch::report::Batch;
 use stickycas_lab::batch::{IN_FULL, tally};
 use stickycas_lab::need::Need;
+
+use super::output::{show, tell};
+use super::scenario::ScenarioArgs;
+use super::stop::stop_when_asked;
 
 /// The arguments of `simulate`.
 #[derive(Debug, Args)]
@@ -81,9 +80,9 @@ fn many(args: &SimulateArgs, runs: u64) -> anyhow::Result<Exit> {
     let in_full = end.div_ceil(IN_FULL) - first.div_ceil(IN_FULL);
     tell_need(Need::of_many(&template.scenario().params, (jobs.get() as u64).min(runs), in_full))?;
     let (stop, begin) = (stop_when_asked()?, Instant::now());
-    let (progress, done) = (WorkProgress::even(runs, false), AtomicU64::new(0));
+    let (progress, mut done) = (WorkProgress::even(runs, false), 0);
     let counted = tally(&template, first..end, jobs, &stop, |ran| {
-        let done = done.fetch_add(ran, Ordering::Relaxed) + ran;
+        done += ran;
         let text = || {
             format!(
                 "{}/{} runs  {} a second",

@@ -4,7 +4,7 @@ use stickycas_model::history::Event;
 use stickycas_model::judge::Outcome;
 use stickycas_model::process::ProcessEnd;
 
-use super::crowd::{Meeting, SCENARIO, assert_says, assert_verdict};
+use super::external_run::{ExternalRun, SCENARIO, assert_says, assert_verdict};
 
 #[tokio::test]
 async fn a_judge_that_is_dropped_midway_goes_on_with_the_same_instance() {
@@ -12,7 +12,7 @@ async fn a_judge_that_is_dropped_midway_goes_on_with_the_same_instance() {
     let late = SCENARIO
         .replace("name =", "late = [5]\nname =")
         .replace("[instance]", "[instance]\njoin_timeout = \"300ms\"");
-    let mut meeting = Meeting::new(&late).await;
+    let mut meeting = ExternalRun::new(&late).await;
     let _server = meeting.start_server().await;
     let judge = meeting.start_judge(1).await;
     for process in 1..=4 {
@@ -38,7 +38,7 @@ async fn a_judge_that_is_dropped_midway_goes_on_with_the_same_instance() {
 #[tokio::test]
 async fn a_server_that_loses_its_memory_ends_the_instance_and_every_process_is_told() {
     let standing = SCENARIO.replace("[instance]", "[instance]\npace = \"1h\"");
-    let mut meeting = Meeting::new(&standing).await;
+    let mut meeting = ExternalRun::new(&standing).await;
     let server = meeting.start_server().await;
     let mut judge = meeting.start_judge(1).await;
     let printed = meeting.start_all();
@@ -65,7 +65,7 @@ async fn a_server_that_loses_its_memory_ends_the_instance_and_every_process_is_t
 #[tokio::test]
 async fn a_series_goes_on_after_the_server_has_lost_its_memory() {
     let slow = SCENARIO.replace("[instance]", "[instance]\npace = \"40ms\"");
-    let mut meeting = Meeting::new(&slow).await;
+    let mut meeting = ExternalRun::new(&slow).await;
     let server = meeting.start_server().await;
     let mut judge = meeting.start_judge(2).await;
     let _printed = meeting.start_all();
@@ -82,7 +82,7 @@ async fn a_series_goes_on_after_the_server_has_lost_its_memory() {
 #[tokio::test]
 async fn a_judge_that_comes_back_to_a_server_without_memory_says_so() {
     let standing = SCENARIO.replace("[instance]", "[instance]\npace = \"1h\"");
-    let mut meeting = Meeting::new(&standing).await;
+    let mut meeting = ExternalRun::new(&standing).await;
     let server = meeting.start_server().await;
     let judge = meeting.start_judge(1).await;
     let _printed = meeting.start_all();
@@ -106,7 +106,7 @@ async fn a_judge_that_comes_back_to_a_server_without_memory_says_so() {
 #[tokio::test]
 async fn a_judge_that_is_asked_for_something_else_closes_what_the_earlier_one_left() {
     let standing = SCENARIO.replace("[instance]", "[instance]\npace = \"1h\"");
-    let mut meeting = Meeting::new(&standing).await;
+    let mut meeting = ExternalRun::new(&standing).await;
     let _server = meeting.start_server().await;
     let judge = meeting.start_judge(1).await;
     let printed = meeting.start_all();

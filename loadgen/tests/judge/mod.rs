@@ -7,7 +7,7 @@
 #[allow(dead_code, reason = "the tests of the client use the rest")]
 #[path = "../../../client/tests/network/support.rs"]
 mod client_support;
-mod crowd;
+mod external_run;
 mod losses;
 mod program;
 mod reports;

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use stickycas_harness::run::OwnServer;
 
-use super::crowd::{Meeting, SCENARIO};
+use super::external_run::{ExternalRun, SCENARIO};
 
 fn program(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stickycas-loadgen"));
@@ -42,7 +42,7 @@ struct Files(tempfile::TempDir);
 impl Files {
     fn new() -> Self {
         let files = Self(tempfile::tempdir().unwrap());
-        std::fs::write(files.path("crowd.toml"), SCENARIO).unwrap();
+        std::fs::write(files.path("external.toml"), SCENARIO).unwrap();
         files
     }
 
@@ -51,7 +51,7 @@ impl Files {
     }
 
     fn judge(&self, more: &[&str]) -> Command {
-        let mut command = program(&["judge", &self.path("crowd.toml"), "--runs", &self.path("runs")]);
+        let mut command = program(&["judge", &self.path("external.toml"), "--runs", &self.path("runs")]);
         command.args(["--listen", "127.0.0.1:0"]).args(more);
         command
     }
@@ -105,7 +105,7 @@ fn a_judge_that_is_told_to_end_ends_with_a_line() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_everything_was_told_to_end_the_next_start_begins_anew() {
-    let (files, mut meeting) = (Files::new(), Meeting::new(SCENARIO).await);
+    let (files, mut meeting) = (Files::new(), ExternalRun::new(SCENARIO).await);
     let url = format!("http://{}", meeting.server.address);
     let args = ["--server", &url, "--principal", "loadgen"];
     let server = meeting.start_server().await;
@@ -145,7 +145,7 @@ async fn a_client_that_plays_on_ends_well_when_it_is_told_to() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_plays_on_waits_where_the_instance_is_not_for_it() {
-    let meeting = Meeting::new(SCENARIO).await;
+    let meeting = ExternalRun::new(SCENARIO).await;
     let server = meeting.start_server().await;
     let judge = meeting.start_judge(1).await;
     meeting.instance().await;
@@ -162,7 +162,7 @@ async fn a_client_that_plays_on_waits_where_the_instance_is_not_for_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_end_only_what_is_not_as_expected_leaves_a_run_folder() {
     for (expected, folders) in [("valid", false), ("outside", true)] {
-        let (files, mut meeting) = (Files::new(), Meeting::new(SCENARIO).await);
+        let (files, mut meeting) = (Files::new(), ExternalRun::new(SCENARIO).await);
         let _server = meeting.start_server().await;
         let url = format!("http://{}", meeting.server.address);
         let args = ["--server", &url, "--principal", "loadgen", "--endless", "--expect", expected];
@@ -215,7 +215,7 @@ async fn the_programs_play_and_judge_together_and_the_folder_can_be_replayed() {
     server.stop().await.unwrap();
 
     let folder = said.iter().find_map(|line| line.strip_prefix("run folder: ")).unwrap();
-    assert!(folder.contains("crowd-3-"), "{folder}");
+    assert!(folder.contains("external-3-"), "{folder}");
     for command in ["replay", "explain"] {
         let Output { status, stderr, .. } = program(&[command, folder]).output().unwrap();
         assert_eq!(status.code(), Some(0), "{command}: {}", String::from_utf8_lossy(&stderr));

@@ -9,7 +9,7 @@ use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1::RefusalReason;
 
 use super::client_support::value;
-use super::crowd::{JudgeAtWork, Meeting, SCENARIO, assert_verdict};
+use super::external_run::{ExternalRun, JudgeAtWork, SCENARIO, assert_verdict};
 
 fn coffee() -> ProcessReport {
     ProcessReport {
@@ -25,12 +25,12 @@ fn coffee() -> ProcessReport {
 }
 
 /// A judge that waits for everybody.
-async fn waiting() -> (Meeting, impl Drop, JudgeAtWork, InstanceId) {
+async fn waiting() -> (ExternalRun, impl Drop, JudgeAtWork, InstanceId) {
     struct Kept<T>(#[allow(dead_code)] T);
     impl<T> Drop for Kept<T> {
         fn drop(&mut self) {}
     }
-    let meeting = Meeting::new(SCENARIO).await;
+    let meeting = ExternalRun::new(SCENARIO).await;
     let server = meeting.start_server().await;
     let judge = meeting.start_judge(1).await;
     let instance = meeting.instance().await;
@@ -100,7 +100,7 @@ async fn a_newer_report_takes_the_place_of_the_older_one() {
 
 #[tokio::test]
 async fn a_newer_report_takes_the_place_of_the_older_one_also_while_no_instance_is_there() {
-    let meeting = Meeting::new(SCENARIO).await;
+    let meeting = ExternalRun::new(SCENARIO).await;
     let _judge = meeting.start_judge(1).await;
     let process = meeting.at_the_desk("process-1");
     let calls: [_; 2] = std::array::from_fn(|_| {

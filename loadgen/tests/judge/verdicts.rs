@@ -7,11 +7,11 @@ use stickycas_model::judge::{Observed, Outcome};
 use stickycas_model::process::ProcessEnd;
 use stickycas_model::types::AccessNumber;
 
-use super::crowd::{Meeting, SCENARIO, assert_says, assert_verdict};
+use super::external_run::{ExternalRun, SCENARIO, assert_says, assert_verdict};
 
 #[tokio::test]
 async fn processes_server_and_judge_start_in_any_order_and_go_on_with_the_next_instance() {
-    let mut meeting = Meeting::new(SCENARIO).await;
+    let mut meeting = ExternalRun::new(SCENARIO).await;
     let mut printed = vec![meeting.start(1, "--value tea"), meeting.start(6, "--strategy silent")];
     let _server = meeting.start_server().await;
     printed.push(meeting.start(2, "--value tea"));
@@ -31,7 +31,7 @@ async fn processes_server_and_judge_start_in_any_order_and_go_on_with_the_next_i
     assert_eq!(record.scenario.seed, 8);
     judge.end().await;
 
-    let instances = |printed: &super::crowd::Printed| -> Vec<String> {
+    let instances = |printed: &super::external_run::Printed| -> Vec<String> {
         printed.records().into_iter().map(|record| record.instance).collect()
     };
     for correct in printed.iter().filter(|printed| printed.records()[0].strategy == "correct") {
@@ -45,7 +45,7 @@ async fn processes_server_and_judge_start_in_any_order_and_go_on_with_the_next_i
 
 #[tokio::test]
 async fn who_decides_and_never_reports_is_taken_by_its_decision() {
-    let mut meeting = Meeting::new(SCENARIO).await;
+    let mut meeting = ExternalRun::new(SCENARIO).await;
     let _server = meeting.start_server().await;
     let mut judge = meeting.start_judge(1).await;
     for process in [1, 3, 4, 5] {
@@ -67,7 +67,7 @@ async fn who_decides_and_never_reports_is_taken_by_its_decision() {
 
 #[tokio::test]
 async fn a_correct_process_that_proposes_otherwise_makes_the_run_prove_nothing() {
-    let mut meeting = Meeting::new(SCENARIO).await;
+    let mut meeting = ExternalRun::new(SCENARIO).await;
     let _server = meeting.start_server().await;
     let mut judge = meeting.start_judge(1).await;
     for process in [1, 2, 4, 5] {
@@ -82,7 +82,7 @@ async fn a_correct_process_that_proposes_otherwise_makes_the_run_prove_nothing()
 
 #[tokio::test]
 async fn when_all_correct_processes_propose_otherwise_what_breaks_is_no_violation() {
-    let mut meeting = Meeting::new(SCENARIO).await;
+    let mut meeting = ExternalRun::new(SCENARIO).await;
     let _server = meeting.start_server().await;
     let mut judge = meeting.start_judge(1).await;
     for process in 1..=5 {
@@ -98,7 +98,7 @@ async fn when_all_correct_processes_propose_otherwise_what_breaks_is_no_violatio
 #[tokio::test]
 async fn an_attack_on_the_wire_is_awaited_and_seen_to_fire() {
     let scenario = SCENARIO.replace("strategy = \"silent\"", "attack = \"flood(frames=400)\"");
-    let mut meeting = Meeting::new(&scenario).await;
+    let mut meeting = ExternalRun::new(&scenario).await;
     let _server = meeting.start_server().await;
     let mut judge = meeting.start_judge(2).await;
     for process in 1..=5 {
@@ -127,7 +127,7 @@ async fn whom_a_plan_kills_for_good_is_not_waited_for_and_counts_as_faulty() {
         services = ["process-5"]
     "#;
     let plan = Plan::parse("killed.toml", plan).unwrap();
-    let mut meeting = Meeting::new(SCENARIO).await;
+    let mut meeting = ExternalRun::new(SCENARIO).await;
     let _server = meeting.start_server().await;
     let mut judge = meeting.start_judge_with(1, Some(plan)).await;
     for process in 1..=4 {
@@ -144,7 +144,7 @@ async fn whom_a_plan_kills_for_good_is_not_waited_for_and_counts_as_faulty() {
 #[tokio::test]
 async fn an_access_that_is_never_answered_breaks_termination() {
     let scenario = SCENARIO.replace("patience = \"100ms\"", "patience = \"none\"\njoin_timeout = \"100ms\"");
-    let mut meeting = Meeting::new(&scenario).await;
+    let mut meeting = ExternalRun::new(&scenario).await;
     meeting.stall = Duration::from_secs(2);
     let _server = meeting.start_server().await;
     let mut judge = meeting.start_judge(1).await;

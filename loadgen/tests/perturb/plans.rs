@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use stickycas_chaos::{Perturbed, Plan, Stage, perturb};
+use stickycas_chaos::{Plan, PlanOutcome, Target, perturb};
 use stickycas_client::Client;
 use stickycas_client_program::run_from;
 use stickycas_harness::run::{COORDINATOR, OwnServer};
@@ -91,10 +91,10 @@ impl Demo {
         Self { engine, server, clients }
     }
 
-    fn stage(&self) -> Stage {
+    fn target(&self) -> Target {
         let client = Client::builder(self.server.url()).principal(COORDINATOR).connect_lazy();
         let folder = |name: &str| self.engine.path(name).to_str().unwrap().to_owned();
-        Stage {
+        Target {
             docker: self.engine.docker(),
             compose: Vec::new(),
             project: "demo".to_owned(),
@@ -114,14 +114,14 @@ impl Demo {
         plan: &str,
         tell: &dyn Fn(&str),
         stop: impl Future<Output = ()>,
-    ) -> anyhow::Result<Perturbed> {
+    ) -> anyhow::Result<PlanOutcome> {
         let file: PathBuf = self.engine.path("plans/twice.toml");
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(&file, plan).unwrap();
-        perturb(&self.stage(), &file, &Plan::load(&file).unwrap(), tell, stop).await
+        perturb(&self.target(), &file, &Plan::load(&file).unwrap(), tell, stop).await
     }
 
-    async fn whole(&self, plan: &str) -> Perturbed {
+    async fn whole(&self, plan: &str) -> PlanOutcome {
         self.perturb(plan, &|_| {}, std::future::pending()).await.unwrap()
     }
 }
@@ -138,7 +138,7 @@ async fn a_plan_is_carried_out_step_by_step_judged_and_undone_and_the_next_one_t
     let mut instances = Vec::new();
     for first in [0, 9] {
         let done = demo.whole(PLAN).await;
-        assert_eq!(done.amiss, Vec::<String>::new(), "{:?}", done.reasons);
+        assert_eq!(done.mismatches, Vec::<String>::new(), "{:?}", done.reasons);
         assert!(done.as_expected);
         assert_eq!((done.verdict, done.f, done.judge_exit), (Outcome::Valid, 0, 0));
         assert!(done.folder.join("verdict.json").is_file());
@@ -210,12 +210,12 @@ async fn what_was_not_seen_or_came_too_late_is_told() {
     .enumerate()
     {
         assert!(
-            done.amiss.get(index).is_some_and(|amiss| amiss.starts_with(wanted)),
+            done.mismatches.get(index).is_some_and(|mismatches| mismatches.starts_with(wanted)),
             "{wanted}: {:#?}",
-            done.amiss
+            done.mismatches
         );
     }
-    assert_eq!(done.amiss.len(), 11, "{:#?}", done.amiss);
+    assert_eq!(done.mismatches.len(), 11, "{:#?}", done.mismatches);
     assert!(done.line().contains("not as planned"), "{}", done.line());
 }
 
@@ -251,7 +251,7 @@ async fn a_judge_that_ends_badly_is_told_whatever_its_verdict() {
     fs::write(demo.engine.path("judge"), judge.replace("echo $?", "echo 3")).unwrap();
     let done = demo.whole(PLAN).await;
     assert!(!done.as_expected);
-    assert_eq!(done.amiss, ["the judge ended with exit code 3: see docker logs of the judge"]);
+    assert_eq!(done.mismatches, ["the judge ended with exit code 3: see docker logs of the judge"]);
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use crate::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use crate::params::{AppendWindow, Arbiter};
+use crate::predicates;
 use crate::scheduler::{PhaseOrder, arbiter_hash};
 use crate::types::{AccessNumber, Phase, Position, ProcessId, Time, Value, WarpId};
 
@@ -17,10 +18,12 @@ impl<S: PhaseOrder> Invariants<S> {
             format!("phase {phase} opened, and processes that had not joined have patience left")
         })?;
         if let Some((last, _)) = self.last_step {
-            ensure(phase > last, "W1", || format!("phase {phase} came after phase {last}"))?;
+            ensure(predicates::comes_after(phase, last), "W1", || {
+                format!("phase {phase} came after phase {last}")
+            })?;
         }
         let scheduled = self.oracle.warp_of(phase);
-        ensure(warp == scheduled, "W1", || {
+        ensure(predicates::is_phase_of(scheduled, warp), "W1", || {
             format!("phase {phase} was given to warp {warp}; it belongs to warp {scheduled}")
         })?;
         self.check_reached(phase, warp)?;
@@ -91,7 +94,7 @@ impl<S: PhaseOrder> Invariants<S> {
 
     /// Whether a phase may append (A1, A2).
     fn window_is_open(&self, phase: Phase, length: u32) -> bool {
-        length < self.params.list_limit()
+        predicates::has_room(&self.params, length + 1)
             && match self.params.spec().append_window {
                 AppendWindow::FirstAccess => self.oracle.schedule().is_first(phase),
                 AppendWindow::Open => true,
@@ -102,7 +105,7 @@ impl<S: PhaseOrder> Invariants<S> {
     fn is_sealed_in(&self, phase: Phase) -> bool {
         match self.params.spec().append_window {
             AppendWindow::FirstAccess => self.oracle.schedule().all_began_before(phase),
-            AppendWindow::Open => self.length >= self.params.list_limit(),
+            AppendWindow::Open => !predicates::has_room(&self.params, self.length + 1),
         }
     }
 
@@ -137,9 +140,11 @@ impl<S: PhaseOrder> Invariants<S> {
                 what: format!("an entry was added outside the step of phase {phase}"),
             });
         };
-        ensure(position.get() >= length, "A3", || format!("position {position} was written again"))?;
+        ensure(!predicates::has_entry(length, position), "A3", || {
+            format!("position {position} was written again")
+        })?;
         ensure(!step.added, "A5", || format!("a second entry was added in phase {phase}"))?;
-        ensure(position.get() == length, "A3", || {
+        ensure(predicates::has_entry(length + 1, position), "A3", || {
             format!("position {position} was written, which leaves a hole at {length}")
         })?;
         ensure(step.window, "A2", || {
@@ -240,13 +245,13 @@ impl<S: PhaseOrder> Invariants<S> {
         ensure(answer.length == length, "F2", || {
             format!("{} saw a stale list of {}; {length} stood when it began", read(), answer.length)
         })?;
-        let count = length.saturating_sub(start.get()).min(self.params.read_size());
+        let count = predicates::entries_read(&self.params, start, length);
         ensure(answer.count == count, "R1", || {
             format!("{} returned {} entries from {start}, not {count}", read(), answer.count)
         })?;
         let sealed = match self.params.spec().append_window {
             AppendWindow::FirstAccess => self.is_sealed_in(phase),
-            AppendWindow::Open => length >= self.params.list_limit(),
+            AppendWindow::Open => !predicates::has_room(&self.params, length + 1),
         };
         ensure(answer.sealed == sealed, "A2", || {
             format!("{} was told sealed = {}; it was {sealed}", read(), answer.sealed)

@@ -8,6 +8,7 @@ use crate::access::Answer;
 use crate::history::{Event, Offence, OffenceKind};
 use crate::invariants::{BrokenRule, Invariants};
 use crate::params::Params;
+use crate::predicates::{is_first_of_warp, missed_phases};
 use crate::scheduler::{CachedSchedule, PhaseOrder, Schedule};
 use crate::types::{AccessNumber, Phase, ProcessId, Value};
 
@@ -164,7 +165,7 @@ impl Evidence {
     /// earlier life (D2).
     pub(super) fn missed(&self, process: ProcessId, decided: Option<Phase>) -> u64 {
         let seen = self.of(process);
-        self.own_phases(process, decided).saturating_sub(seen.executed) + seen.reads_lost
+        missed_phases(self.own_phases(process, decided), seen.executed) + seen.reads_lost
     }
 
     /// Every order has each warp once in W phases.
@@ -197,7 +198,7 @@ impl Evidence {
                 self.last = self.last.max(Some(*phase));
                 // A broken history may name a warp that does not exist.
                 let exists = warp.get() <= self.params.warps();
-                if exists && self.round(*phase) == 1 {
+                if exists && is_first_of_warp(&self.params, *phase) {
                     for process in self.params.members(*warp) {
                         self.change(process, |seen| {
                             seen.in_time = seen.in_time.or(seen.waits().then_some(index));
@@ -209,7 +210,7 @@ impl Evidence {
                 self.list.push(AppendedValue { value: value.clone(), process: *process });
             }
             Event::Answered { process, phase, answer, .. } => {
-                let first_round = self.round(*phase) == 1;
+                let first_round = is_first_of_warp(&self.params, *phase);
                 self.change(*process, |seen| {
                     seen.answered += 1;
                     seen.executed += u64::from(seen.until.is_none_or(|until| *phase <= until));

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use crate::bounds::{self, Premise};
-use crate::params::{AppendWindow, Patience};
+use crate::bounds::Premise;
+use crate::params::Patience;
+use crate::predicates::{self, Decisions};
 use crate::process::ProcessEnd;
 use crate::types::{AccessNumber, Phase, ProcessId, Value};
 
@@ -46,21 +47,13 @@ pub(super) fn observe(case: &Case<'_>, run: &Analysis<'_>) -> [(Property, Observ
         decided.iter().all(|value| proposed.contains(value))
     };
     let ends = termination_promised(case, run);
-    let found = |property, held, promised: Result<(), Premise>| {
-        (property, if held { Observed::Held } else { Observed::Violated }, promised.err())
-    };
-    [
-        found(Property::Agreement, decided.len() <= 1, agreement_promised(case)),
-        (Property::Termination, terminated(case, run, ends.is_ok()), ends.err()),
-        // The mode of entries is an entry, and some process appended it.
-        found(Property::WeakValidity, of_some, Ok(())),
-        found(
-            Property::CommonValidity,
-            values != 1 || of_correct,
-            bounds::common_validity(&case.params, run.f),
-        ),
-        found(Property::StrongValidity, of_correct, bounds::strong_validity(&case.params, run.f, values)),
-    ]
+    let known = Decisions { f: run.f, values, decided: decided.len(), of_correct, of_some };
+    let [agreement, weak, common, strong] =
+        known.properties(&case.params).map(|(property, held, promised)| {
+            (property, if held { Observed::Held } else { Observed::Violated }, promised.err())
+        });
+    let termination = (Property::Termination, terminated(case, run, ends.is_ok()), ends.err());
+    [agreement, termination, weak, common, strong]
 }
 
 /// The sentences that show how a property broke.
@@ -72,13 +65,6 @@ fn witness(case: &Case<'_>, run: &Analysis<'_>, property: Property) -> Vec<Strin
         Property::CommonValidity | Property::StrongValidity => {
             outside_of(run, &run.proposals, "no correct process")
         }
-    }
-}
-
-fn agreement_promised(case: &Case<'_>) -> Result<(), Premise> {
-    match case.params.spec().append_window {
-        AppendWindow::FirstAccess => Ok(()),
-        AppendWindow::Open => Err(Premise::FirstAccess),
     }
 }
 
@@ -130,7 +116,10 @@ enum Overdue {
 
 fn overdue(case: &Case<'_>, run: &Analysis<'_>, process: ProcessId) -> Option<Overdue> {
     if let Some(decision) = run.decisions.get(process) {
-        return decision.phase.filter(|&phase| phase > decision.bound).map(Overdue::Late);
+        return decision
+            .phase
+            .filter(|&phase| !predicates::is_in_time(phase, decision.bound))
+            .map(Overdue::Late);
     }
     if let Some(ProcessEnd::NothingToDecide) = run.ended(process) {
         return Some(Overdue::Nothing);

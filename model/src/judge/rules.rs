@@ -1,6 +1,7 @@
 //! The rules whose breach makes a run a violation, apart from the five properties (SPEC V4, B3, D1, D3).
 
 use crate::params::AppendWindow;
+use crate::predicates;
 use crate::process::{ProcessEnd, Report, mode};
 use crate::types::{ProcessId, Value};
 
@@ -130,7 +131,7 @@ fn not_from_sealed_list(
     }
     if run.evidence.sealed {
         let stand = run.evidence.list.len();
-        return (from.len() < stand)
+        return (!predicates::is_from_whole_list(&case.params, from.len(), stand))
             .then(|| format!("D1: process {process} decided from {} of {stand} entries", from.len()));
     }
     case.complete.then(|| format!("D1: process {process} decided, and the list was never sealed"))

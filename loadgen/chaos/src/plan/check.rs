@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use stickycas_harness::files::values::{duration, name};
+use stickycas_harness::files::{Fault, Problem, Settings};
 use stickycas_model::types::{AccessNumber, ProcessId};
 use toml::Spanned;
 
 use super::file::{self, File, WhenTable};
-use super::{Action, Moment, Plan, Seen, Service, Step, When};
-use stickycas_harness::files::values::{duration, name};
-use stickycas_harness::files::{Fault, Problem, Settings};
+use super::{Action, Expectations, Moment, Plan, Service, Step, When};
 
 /// `text` is that of the file, named `called` in errors.
 pub(super) fn check(file: File, called: &str, text: &str) -> Result<Plan, Fault> {
@@ -22,8 +22,8 @@ pub(super) fn check(file: File, called: &str, text: &str) -> Result<Plan, Fault>
         let line = Problem::new(called, text, Fault::new(span, "")).line;
         format!("{called}:{line}")
     });
-    let seen = seen(file.seen)?;
-    Ok(Plan { name, about: file.about, expect: file.expect, faulty, late, settings, steps, seen })
+    let expectations = expectations(file.seen)?;
+    Ok(Plan { name, about: file.about, expect: file.expect, faulty, late, settings, steps, expectations })
 }
 
 fn settings(file: &File, origin: impl Fn(Range<usize>) -> String) -> Settings {
@@ -164,7 +164,7 @@ fn when(written: &Spanned<file::When>) -> Result<When, Fault> {
     let wanted = || Fault::new(written.span(), format!("when: give \"before\", or {MOMENTS}, after"));
     match written.get_ref() {
         file::When::Word(word) if word == "before" => Ok(When::Before),
-        file::When::Table(WhenTable { after: None, .. }) => moment(written, wanted).map(When::Seen),
+        file::When::Table(WhenTable { after: None, .. }) => moment(written, wanted).map(When::Observed),
         file::When::Table(WhenTable {
             after: Some(after),
             gathered: None,
@@ -204,8 +204,8 @@ fn moment(written: &Spanned<file::When>, wanted: impl Fn() -> Fault) -> Result<M
     Ok(moment)
 }
 
-fn seen(written: file::Seen) -> Result<Seen, Fault> {
-    Ok(Seen {
+fn expectations(written: file::Expectations) -> Result<Expectations, Fault> {
+    Ok(Expectations {
         never_joined: written.never_joined.into_iter().collect(),
         decided: written.decided.into_iter().collect(),
         never_decided: written.never_decided.into_iter().collect(),
@@ -231,10 +231,10 @@ fn by_process(written: BTreeMap<Spanned<String>, u64>) -> Result<BTreeMap<Proces
 
 #[cfg(test)]
 mod tests {
+    use stickycas_harness::scenario::{FileError, Scenario};
     use stickycas_model::judge::{Outcome, Property};
 
     use super::*;
-    use stickycas_harness::scenario::{FileError, Scenario};
 
     const GOOD: &str = r#"name = "good"
 expect = "valid"
@@ -300,8 +300,8 @@ missing = { strong_validity = "f = 4" }
         assert_eq!(plan.steps[1].services, [Service::Process(process(5)), Service::Server]);
         assert_eq!(plan.steps[1].by.map(|by| by.to_string()).as_deref(), Some("phase 4 has come"));
         assert_eq!(plan.gone(), [process(5)].into());
-        assert_eq!(plan.seen.sessions, [(process(7), 2)].into());
-        assert_eq!(plan.seen.missing, [(Property::StrongValidity, "f = 4".to_owned())].into());
+        assert_eq!(plan.expectations.sessions, [(process(7), 2)].into());
+        assert_eq!(plan.expectations.missing, [(Property::StrongValidity, "f = 4".to_owned())].into());
     }
 
     #[test]

@@ -6,12 +6,12 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use stickycas_harness::files::instance::Instance;
 use stickycas_model::judge::{Outcome, Property};
 use stickycas_model::types::{AccessNumber, Phase, ProcessId};
 use toml::Spanned;
 
 use super::Action;
-use stickycas_harness::files::instance::Instance;
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -31,7 +31,7 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) steps: Vec<Step>,
     #[serde(default)]
-    pub(super) seen: Seen,
+    pub(super) seen: Expectations,
 }
 
 /// The `[instance]` of a plan, whatever else the plan has.
@@ -76,7 +76,7 @@ pub(super) struct WhenTable {
 /// `[seen]`. Processes are keys of tables here, and so texts.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Seen {
+pub(super) struct Expectations {
     #[serde(default)]
     pub(super) never_joined: Vec<ProcessId>,
     #[serde(default)]

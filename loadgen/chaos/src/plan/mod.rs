@@ -81,12 +81,12 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::Deserialize;
+use stickycas_harness::scenario::{Scenario, Settings};
 use stickycas_model::cast::Role;
 use stickycas_model::judge::{Outcome, Property};
 use stickycas_model::types::{AccessNumber, Phase, ProcessId};
 
 pub use self::service::{NoService, Service};
-use stickycas_harness::scenario::{Scenario, Settings};
 
 /// A plan that can be carried out. See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ pub struct Plan {
     /// What is done, in order. Those [`When::Before`] come first.
     pub steps: Vec<Step>,
     /// What shows that it hit.
-    pub seen: Seen,
+    pub expectations: Expectations,
 }
 
 /// One step.
@@ -128,7 +128,7 @@ pub enum When {
     /// Before there is an instance.
     Before,
     /// When this is seen at the instance.
-    Seen(Moment),
+    Observed(Moment),
     /// So long after the step before.
     After(Duration),
 }
@@ -172,7 +172,7 @@ pub enum Action {
 
 /// What of the record of a run shows that the plan hit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct Expectations {
     /// They have not joined.
     pub never_joined: BTreeSet<ProcessId>,
     /// They have reported a decision.
@@ -217,7 +217,7 @@ impl Plan {
     pub fn check_against(&self, scenario: &Scenario) -> Result<(), Mismatch> {
         let n = scenario.params.processes();
         let named = self.steps.iter().flat_map(|step| &step.services).filter_map(|service| service.process());
-        if let Some(process) = named.chain(self.seen.processes()).find(|process| process.get() > n) {
+        if let Some(process) = named.chain(self.expectations.processes()).find(|process| process.get() > n) {
             return Err(Mismatch::NoProcess { plan: self.name.clone(), process, n });
         }
         let is_correct =
@@ -258,7 +258,7 @@ pub enum Mismatch {
     },
 }
 
-impl Seen {
+impl Expectations {
     /// All processes of which it says something.
     fn processes(&self) -> impl Iterator<Item = ProcessId> {
         let listed = self.never_joined.iter().chain(&self.decided).chain(&self.never_decided);
@@ -271,7 +271,7 @@ impl fmt::Display for When {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Before => f.write_str("before the instance"),
-            Self::Seen(moment) => moment.fmt(f),
+            Self::Observed(moment) => moment.fmt(f),
             Self::After(time) => write!(f, "{} after the step before", humantime::format_duration(*time)),
         }
     }

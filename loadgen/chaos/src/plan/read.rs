@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use stickycas_harness::files::{FileError, Settings, Source};
+
 use super::Plan;
 use super::check::check;
 use super::file::{File, InstanceOf};
-use stickycas_harness::files::{FileError, Settings, Source};
 
 impl Plan {
     /// Reads and checks a plan.

@@ -11,16 +11,16 @@ use stickycas_model::types::ProcessId;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1::RefusalReason;
 
-use super::attendance::Attendance;
-use super::desk::Desk;
+use super::completion::Completion;
 use super::options::Options;
-use super::parts::Parts;
+use super::report_service::ReportService;
+use super::role_check::RoleCheck;
 use crate::progress::RunProgress;
-use crate::record::{How, Record};
+use crate::record::{ExecutionMode, Record};
 use crate::run::collect::Collector;
-use crate::run::conclude::conclude;
-use crate::run::ends::{Waiting, await_byzantine, await_correct, await_ended};
-use crate::run::{Site, TIME_TO_REPORT, counted};
+use crate::run::completion::{Waiting, await_byzantine, await_correct, await_ended};
+use crate::run::result::to_record;
+use crate::run::{ServerHandle, TIME_TO_REPORT, counted};
 use crate::scenario::Scenario;
 
 /// When the server has lost an instance, processes have so long to say that they were told.
@@ -33,56 +33,56 @@ const TIME_TO_COMPLAIN: Duration = Duration::from_secs(5);
 /// If the server is there and does not do what it is asked. Whatever processes do or fail to do is in the record, and
 /// so is a server that is lost.
 pub async fn judge(
-    site: &Site,
-    desk: &Desk,
+    handle: &ServerHandle,
+    reports_at: &ReportService,
     scenario: &Scenario,
     instance: InstanceId,
     before: &RunCounts,
     options: &Options,
 ) -> anyhow::Result<Record> {
-    desk.expect(instance, &scenario.params);
+    reports_at.expect(instance, &scenario.params);
     let everybody = || scenario.cast.parts().map(|(process, _)| process);
     let awaited: BTreeSet<ProcessId> =
         everybody().filter(|process| !options.gone.contains(process)).collect();
     let progress = RunProgress::new(scenario.cast.correct().collect(), options.quiet);
-    let mut collector = Collector::start(site.client().watch(instance, WatchFrom::Start), progress);
-    let mut attendance = Attendance::new(scenario, desk, options.tell);
+    let mut collector = Collector::start(handle.client().watch(instance, WatchFrom::Start), progress);
+    let mut completion = Completion::new(scenario, reports_at, options.tell);
     let mut waiting = Waiting { scenario, awaited, stall: options.stall, endings: Vec::new() };
 
-    let stalled = await_correct(&mut attendance, &mut collector, &mut waiting).await?;
-    await_byzantine(&mut attendance, &mut collector, &mut waiting, stalled).await?;
+    let stalled = await_correct(&mut completion, &mut collector, &mut waiting).await?;
+    await_byzantine(&mut completion, &mut collector, &mut waiting, stalled).await?;
     let mut lost = collector.happened().lost.clone();
     let mut counts = RunCounts::default();
     if lost.is_none() {
-        match known(counted(site, scenario).await)? {
+        match known(counted(handle, scenario).await)? {
             Ok(now) => counts = now.since(before),
             Err(error) => lost = Some(error),
         }
     }
     if lost.is_none() {
-        let closed = site.client().close(instance).await;
+        let closed = handle.client().close(instance).await;
         lost = known(closed.context("cannot close the instance"))?.err();
     }
     if lost.is_none() && stalled {
         // The close tells the processes that still wait; each says in its report for which answer (V1).
         let playing = waiting.still(scenario.cast.correct());
-        await_ended(playing, TIME_TO_REPORT, &mut attendance, &mut collector, &mut waiting).await?;
+        await_ended(playing, TIME_TO_REPORT, &mut completion, &mut collector, &mut waiting).await?;
     }
     if lost.is_some() {
-        attendance.go_on_without_the_instance();
+        completion.go_on_without_the_instance();
         let playing = waiting.still(everybody());
-        await_ended(playing, TIME_TO_COMPLAIN, &mut attendance, &mut collector, &mut waiting).await?;
+        await_ended(playing, TIME_TO_COMPLAIN, &mut completion, &mut collector, &mut waiting).await?;
     }
-    let mut unplanned: Vec<String> =
-        lost.iter().flat_map(|error| lost_server(scenario, instance, error, &mut attendance)).collect();
-    let endings = attendance.endings();
+    let mut anomalies: Vec<String> =
+        lost.iter().flat_map(|error| lost_server(scenario, instance, error, &mut completion)).collect();
+    let endings = completion.endings();
     let collected = collector.finish(options.stall).await;
-    let parts = Parts::seen(scenario, &collected.history);
-    let miscast = parts.miscast(&attendance.proposals());
-    unplanned.extend(parts.unplanned(collected.complete));
-    let record = conclude(scenario, How::Judged, collected, counts, endings, stalled);
-    let record = record.with_unplanned(unplanned).with_miscast(miscast);
-    Ok(Record { told_unknown: attendance.told_unknown(), ..record })
+    let parts = RoleCheck::seen(scenario, &collected.history);
+    let role_mismatches = parts.role_mismatches(&completion.proposals());
+    anomalies.extend(parts.anomalies(collected.complete));
+    let record = to_record(scenario, ExecutionMode::Judged, collected, counts, endings, stalled);
+    let record = record.with_anomalies(anomalies).with_role_mismatches(role_mismatches);
+    Ok(Record { told_unknown: completion.told_unknown(), ..record })
 }
 
 /// Sorts out the errors by which the instance turns out to be lost, or the server with it.
@@ -101,9 +101,9 @@ fn lost_server(
     scenario: &Scenario,
     instance: InstanceId,
     error: &Error,
-    attendance: &mut Attendance<'_>,
+    completion: &mut Completion<'_>,
 ) -> [String; 2] {
-    let (told, n) = (attendance.told_unknown(), scenario.params.processes());
+    let (told, n) = (completion.told_unknown(), scenario.params.processes());
     let what = if error.reason() == Some(RefusalReason::InstanceUnknown) {
         format!("the server does not know instance {instance} any more: it was lost, or it has expired (F11)")
     } else {

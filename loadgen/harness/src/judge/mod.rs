@@ -5,25 +5,25 @@
 //! What ties them together is the name of the instance and the roster, in which process i is `process-i`.
 //!
 //! [`judge`] follows one instance from its first event on. A process has ended when it has reported to the
-//! [`Desk`], or a moment after it has left without a report. A [`Series`] is one instance after another, and
+//! [`ReportService`], or a moment after it has left without a report. A [`SeriesCheckpoint`] is one instance after another, and
 //! remembers on disk where it stands, so that a judge that is restarted goes on with the same instance.
 //!
 //! What a judge cannot know, it does not judge: a server that lost its memory, or a correct process that was started
 //! again without a plan, makes the run prove nothing, and the verdict says so. A correct process that plays another
 //! part than the scenario gives it makes the scenario no ground truth, and what breaks then is nobody's bug.
 
-mod attendance;
-mod conduct;
-mod desk;
-mod door;
+mod checkpoint;
+mod completion;
+mod connection_limit;
 mod instance;
 mod options;
-mod parts;
-mod series;
+mod report_service;
+mod role_check;
+mod run;
 
-pub use self::attendance::REPORT_GRACE;
-pub use self::conduct::{Subject, conduct};
-pub use self::desk::Desk;
+pub use self::checkpoint::{CheckpointError, JudgedInstance, SeriesCheckpoint, SeriesRequest};
+pub use self::completion::REPORT_GRACE;
 pub use self::instance::judge;
 pub use self::options::Options;
-pub use self::series::{Asked, Judged, Series, SeriesError};
+pub use self::report_service::ReportService;
+pub use self::run::{Subject, run};

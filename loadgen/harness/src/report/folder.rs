@@ -25,7 +25,7 @@ pub use self::read::{Folder, FolderError};
 use super::{json, table};
 use crate::atomic_files::write_folder;
 use crate::environment::Environment;
-use crate::record::{How, Record};
+use crate::record::{ExecutionMode, Record};
 
 /// Where run folders go if nobody says otherwise.
 pub const DEFAULT_PARENT: &str = "runs";
@@ -39,7 +39,7 @@ pub struct Harness {
     /// [`FOLDER_VERSION`].
     pub version: u32,
     /// How the scenario was run.
-    pub how: How,
+    pub how: ExecutionMode,
     /// Lines of `history.ndjson`.
     pub events: usize,
     /// Lines of `reports.ndjson`.
@@ -47,13 +47,14 @@ pub struct Harness {
     /// Whether the history goes to the end of the run and lacks nothing.
     pub complete: bool,
     /// What happened that nobody planned.
-    pub unplanned: Vec<String>,
+    #[serde(rename = "unplanned")]
+    pub anomalies: Vec<String>,
     /// How many processes report that they were told that the instance is unknown (F11).
     #[serde(default)]
     pub told_unknown: usize,
     /// Which correct processes were seen to play another part than the scenario gives them.
-    #[serde(default)]
-    pub miscast: Vec<String>,
+    #[serde(default, rename = "miscast")]
+    pub role_mismatches: Vec<String>,
 }
 
 impl Harness {
@@ -64,9 +65,9 @@ impl Harness {
             events: record.history.len(),
             reports: record.reports.len(),
             complete: record.complete,
-            unplanned: record.unplanned.clone(),
+            anomalies: record.anomalies.clone(),
             told_unknown: record.told_unknown,
-            miscast: record.miscast.clone(),
+            role_mismatches: record.role_mismatches.clone(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::ops::RangeBounds;
 
 use anstyle::{AnsiColor, Style};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
@@ -74,12 +75,29 @@ fn shown(record: &Record) -> BTreeMap<ProcessId, Shown> {
     shown
 }
 
-fn processes(text: &mut String, record: &Record, rows: usize) -> std::fmt::Result {
-    let shown = shown(record);
+/// An empty table for a terminal, as wide as its content.
+#[must_use]
+pub fn grid<const N: usize>(header: [&str; N]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["process", "warp", "role", "proposal", "append", "answer", "decided in", "decision"]);
+    table.set_header(header);
+    table
+}
+
+/// Aligns these columns as numbers are aligned, from 0. The table has its rows.
+pub fn align_right(table: &mut Table, columns: impl RangeBounds<usize>) {
+    for (number, column) in table.column_iter_mut().enumerate() {
+        if columns.contains(&number) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+}
+
+fn processes(text: &mut String, record: &Record, rows: usize) -> std::fmt::Result {
+    let shown = shown(record);
+    let mut table =
+        grid(["process", "warp", "role", "proposal", "append", "answer", "decided in", "decision"]);
     for (process, part) in record.scenario.cast.parts().take(rows) {
         let append = shown.get(&process).and_then(|shown| shown.append);
         let decision = record.verdict.decisions.get(&process);
@@ -95,11 +113,7 @@ fn processes(text: &mut String, record: &Record, rows: usize) -> std::fmt::Resul
             decision.map_or_else(dash, |decision| short(&decision.value)),
         ]);
     }
-    for number in [0, 1] {
-        if let Some(column) = table.column_mut(number) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
+    align_right(&mut table, 0..2);
     writeln!(text, "{table}")?;
     left_out(text, record.scenario.params.processes() as usize, rows, "processes")
 }

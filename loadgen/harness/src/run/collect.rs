@@ -18,12 +18,12 @@ use crate::progress::RunProgress;
 pub(crate) struct Collector {
     task: JoinHandle<Collected>,
     /// Sent again with each event.
-    happened: watch::Receiver<Happened>,
+    happened: watch::Receiver<InstanceProgress>,
 }
 
 /// What has happened so far, as far as somebody acts on it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Happened {
+pub(crate) struct InstanceProgress {
     /// The last phase that is known to have come.
     pub(crate) reached: Option<Phase>,
     /// How many processes have joined.
@@ -34,7 +34,7 @@ pub(crate) struct Happened {
     pub(crate) lost: Option<Error>,
 }
 
-impl Happened {
+impl InstanceProgress {
     fn take_in(&mut self, event: &Event) {
         self.reached = event.reached().or(self.reached);
         match event {
@@ -58,7 +58,7 @@ pub(crate) struct Collected {
 impl Collector {
     /// Starts to follow a watch from the first event of an instance on.
     pub(crate) fn start(watch: Watch, progress: RunProgress) -> Self {
-        let (tell, happened) = watch::channel(Happened::default());
+        let (tell, happened) = watch::channel(InstanceProgress::default());
         let task = tokio::spawn(follow(watch, progress, tell));
         Self { task, happened }
     }
@@ -71,7 +71,7 @@ impl Collector {
     }
 
     /// What has happened so far.
-    pub(crate) fn happened(&self) -> watch::Ref<'_, Happened> {
+    pub(crate) fn happened(&self) -> watch::Ref<'_, InstanceProgress> {
         self.happened.borrow()
     }
 
@@ -89,7 +89,11 @@ impl Collector {
     }
 }
 
-async fn follow(mut watch: Watch, mut progress: RunProgress, tell: watch::Sender<Happened>) -> Collected {
+async fn follow(
+    mut watch: Watch,
+    mut progress: RunProgress,
+    tell: watch::Sender<InstanceProgress>,
+) -> Collected {
     let mut collected = Collected::default();
     loop {
         match watch.try_next().await {

@@ -10,7 +10,7 @@ use stickycas_client::counts;
 use stickycas_model::counts::{Counts, RunCounts};
 use stickycas_model::types::ProcessId;
 
-use super::site::{self, Site};
+use super::server_handle::{self, ServerHandle};
 use crate::scenario::Scenario;
 
 /// What the server has counted so far of the attackers of a scenario, and of everybody. Without attackers nobody
@@ -18,15 +18,15 @@ use crate::scenario::Scenario;
 ///
 /// # Errors
 /// The server cannot be reached, or does not tell.
-pub async fn counted(site: &Site, scenario: &Scenario) -> anyhow::Result<RunCounts> {
+pub async fn counted(handle: &ServerHandle, scenario: &Scenario) -> anyhow::Result<RunCounts> {
     let processes: BTreeMap<String, ProcessId> =
-        scenario.cast.attackers().map(|(process, _)| (site::principal(process), process)).collect();
+        scenario.cast.attackers().map(|(process, _)| (server_handle::principal(process), process)).collect();
     if processes.is_empty() {
         return Ok(RunCounts::default());
     }
     let principals: Vec<String> = processes.keys().cloned().collect();
-    let counted = site.client().counts(&principals).await.with_context(|| {
-        format!("cannot ask {} what it has counted, and so whether attacks fire", site.url())
+    let counted = handle.client().counts(&principals).await.with_context(|| {
+        format!("cannot ask {} what it has counted, and so whether attacks fire", handle.url())
     })?;
     let of = |(principal, counts)| Some((*processes.get(principal)?, named(counts)));
     Ok(RunCounts { all: named(&counted.all), processes: counted.principals.iter().filter_map(of).collect() })

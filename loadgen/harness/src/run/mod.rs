@@ -1,6 +1,6 @@
 //! A scenario over the network.
 //!
-//! A [`Site`] is a server and the connections to it. On it, a run goes
+//! A [`ServerHandle`] is a server and the connections to it. On it, a run goes
 //!
 //! 1. create the instance, and watch it from its first event on, before anybody joins;
 //! 2. start all processes, those that come late once their first phase has passed, and wait until every correct one
@@ -15,14 +15,14 @@
 //! verdict says so.
 
 pub(crate) mod collect;
-pub(crate) mod conclude;
+pub(crate) mod completion;
 mod counts;
-pub(crate) mod ends;
+mod launcher;
 mod options;
 mod processes;
+pub(crate) mod result;
 mod server;
-mod site;
-mod starter;
+mod server_handle;
 mod supervisor;
 mod task;
 
@@ -34,15 +34,15 @@ use stickycas_model::types::ProcessId;
 use stickycas_proto::names::{InstanceId, InstanceName};
 
 use self::collect::Collector;
-use self::conclude::conclude;
+use self::completion::{Waiting, await_byzantine, await_correct, await_ended};
 pub use self::counts::counted;
-use self::ends::{Waiting, await_byzantine, await_correct, await_ended};
+use self::launcher::Launcher;
 pub use self::options::{DEFAULT_STALL, Options};
+use self::result::to_record;
 pub use self::server::OwnServer;
-pub use self::site::{COORDINATOR, Site, principal};
-use self::starter::Starter;
+pub use self::server_handle::{COORDINATOR, ServerHandle, principal};
 use crate::progress::RunProgress;
-use crate::record::{How, Record};
+use crate::record::{ExecutionMode, Record};
 use crate::scenario::Scenario;
 
 /// When a run is given up, correct processes have so long to report.
@@ -52,47 +52,47 @@ pub(crate) const TIME_TO_REPORT: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// If it cannot be set up, or the server is lost. Whatever processes do or fail to do is in the record.
-pub async fn run(site: &Site, scenario: &Scenario, options: &Options) -> anyhow::Result<Record> {
-    let before = counted(site, scenario).await?;
-    let instance = create(site, None, scenario).await?;
+pub async fn run(handle: &ServerHandle, scenario: &Scenario, options: &Options) -> anyhow::Result<Record> {
+    let before = counted(handle, scenario).await?;
+    let instance = create(handle, None, scenario).await?;
     let progress = RunProgress::new(scenario.cast.correct().collect(), options.quiet);
-    let mut collector = Collector::start(site.client().watch(instance, WatchFrom::Start), progress);
-    let mut starter = Starter::start(site, scenario, instance, options)?;
+    let mut collector = Collector::start(handle.client().watch(instance, WatchFrom::Start), progress);
+    let mut launcher = Launcher::start(handle, scenario, instance, options)?;
 
     let everybody = scenario.cast.parts().map(|(process, _)| process).collect();
     let mut waiting = Waiting { scenario, awaited: everybody, stall: options.stall, endings: Vec::new() };
-    let stalled = await_correct(&mut starter, &mut collector, &mut waiting).await?;
-    await_byzantine(&mut starter, &mut collector, &mut waiting, stalled).await?;
-    let counted = counted(site, scenario).await?.since(&before);
-    site.client().close(instance).await.context("cannot close the instance")?;
+    let stalled = await_correct(&mut launcher, &mut collector, &mut waiting).await?;
+    await_byzantine(&mut launcher, &mut collector, &mut waiting, stalled).await?;
+    let counted = counted(handle, scenario).await?.since(&before);
+    handle.client().close(instance).await.context("cannot close the instance")?;
     if stalled {
         // The close tells them; a child that is stopped first could not report what it waited for.
         let playing = waiting.still(scenario.cast.correct());
-        await_ended(playing, TIME_TO_REPORT, &mut starter, &mut collector, &mut waiting).await?;
+        await_ended(playing, TIME_TO_REPORT, &mut launcher, &mut collector, &mut waiting).await?;
     }
     let collected = collector.finish(options.stall).await;
     let mut endings = waiting.endings;
-    endings.extend(starter.stop().await);
+    endings.extend(launcher.stop().await);
 
-    let how = if options.program.is_some() { How::ChildProcesses } else { How::Tasks };
-    Ok(conclude(scenario, how, collected, counted, endings, stalled))
+    let how = if options.program.is_some() { ExecutionMode::ChildProcesses } else { ExecutionMode::Tasks };
+    Ok(to_record(scenario, how, collected, counted, endings, stalled))
 }
 
 /// Creates the instance of a scenario, with exactly its parameters.
 pub(crate) async fn create(
-    site: &Site,
+    handle: &ServerHandle,
     name: Option<&InstanceName>,
     scenario: &Scenario,
 ) -> anyhow::Result<InstanceId> {
     let roster = ProcessId::all(scenario.params.processes()).map(principal);
-    let mut create = site.client().create_instance().params(&scenario.params).roster(roster);
+    let mut create = handle.client().create_instance().params(&scenario.params).roster(roster);
     if let Some(name) = name {
         create = create.name(name.as_str());
     }
     let created = create
         .send()
         .await
-        .with_context(|| format!("cannot create the instance at {}", site.url()))?
+        .with_context(|| format!("cannot create the instance at {}", handle.url()))?
         .instance;
     if created.parameters != *scenario.params {
         bail!("the server changed the parameters to {:?}", created.parameters.spec());

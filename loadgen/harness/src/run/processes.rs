@@ -5,7 +5,7 @@ use stickycas_model::types::ProcessId;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::ends::Ending;
+use super::completion::ProcessEnding;
 
 /// Everybody is told to stop through this.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ impl From<watch::Receiver<bool>> for Stop {
 /// The processes of a run. Dropping it ends them all.
 #[derive(Debug)]
 pub(super) struct Processes {
-    playing: JoinSet<Ending>,
+    playing: JoinSet<ProcessEnding>,
     stop: watch::Sender<bool>,
 }
 
@@ -49,7 +49,7 @@ impl Processes {
         let playing = start(Stop(self.stop.subscribe()))?;
         self.playing.spawn(async move {
             let (report, trouble) = playing.await;
-            Ending { process, report, trouble }
+            ProcessEnding { process, report, trouble }
         });
         Ok(())
     }
@@ -60,7 +60,7 @@ impl Processes {
     }
 
     /// The next one that ends; `None` if none is left.
-    pub(super) async fn next(&mut self) -> Option<Ending> {
+    pub(super) async fn next(&mut self) -> Option<ProcessEnding> {
         match self.playing.join_next().await? {
             Ok(ending) => Some(ending),
             // Nobody cancels a single one.
@@ -69,7 +69,7 @@ impl Processes {
     }
 
     /// Stops those that are left.
-    pub(super) async fn stop(mut self) -> Vec<Ending> {
+    pub(super) async fn stop(mut self) -> Vec<ProcessEnding> {
         self.stop.send_replace(true);
         let mut endings = Vec::new();
         while let Some(ending) = self.next().await {

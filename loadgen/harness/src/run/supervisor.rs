@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
 use super::processes::Stop;
-use super::site;
+use super::server_handle;
 
 /// The most bytes that are taken from a child. A report holds at most W values.
 const MOST_OUTPUT: u64 = 64 * 1024 * 1024;
@@ -41,7 +41,7 @@ impl Child<'_> {
         command
             .args(["client", "propose", "--json"])
             .arg(format!("--server={}", self.server))
-            .arg(format!("--principal={}", site::principal(self.process)))
+            .arg(format!("--principal={}", server_handle::principal(self.process)))
             .arg(format!("--instance={}", self.instance));
         let proposal = format!("--value={}", self.part.proposal);
         let seed = format!("--seed={}", seed_of(self.process, self.run_seed));

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use stickycas_harness::environment::Environment;
 use stickycas_harness::replay::replay;
 use stickycas_harness::report::folder::{self, Folder};
-use stickycas_harness::run::{self, Options, OwnServer, Site};
+use stickycas_harness::run::{self, Options, OwnServer, ServerHandle};
 use stickycas_harness::{Record, Scenario, simulate};
 use stickycas_model::cast::Role;
 use stickycas_model::judge::{Outcome, Property, Verdict};
@@ -59,7 +59,7 @@ fn order_matters(scenario: &Scenario) -> bool {
 /// late or miss a phase.
 fn undisturbed(record: &Record) -> bool {
     let verdict = &record.verdict;
-    record.unplanned.is_empty()
+    record.anomalies.is_empty()
         && verdict.late.is_empty()
         && verdict.decisions.values().all(|decision| decision.missed == 0)
 }
@@ -109,7 +109,7 @@ async fn fifty_random_scenarios_replay_event_by_event_and_agree_with_their_simul
     println!("random scenarios {first} to {}", first + runs - 1);
     let folders = tempfile::tempdir().unwrap();
     let server = OwnServer::start().await.unwrap();
-    let site = Arc::new(Site::open(server.url(), run::COORDINATOR).await.unwrap());
+    let handle = Arc::new(ServerHandle::open(server.url(), run::COORDINATOR).await.unwrap());
     let mut waiting = first..first + runs;
     let mut running = JoinSet::new();
     let (mut replayed, mut compared, mut in_full) = (0, 0, 0);
@@ -117,10 +117,10 @@ async fn fifty_random_scenarios_replay_event_by_event_and_agree_with_their_simul
         while running.len() < AT_A_TIME
             && let Some(seed) = waiting.next()
         {
-            let site = Arc::clone(&site);
+            let handle = Arc::clone(&handle);
             running.spawn(async move {
                 let scenario = drawn(seed);
-                let record = run::run(&site, &scenario, &Options::in_process()).await;
+                let record = run::run(&handle, &scenario, &Options::in_process()).await;
                 (seed, record.unwrap_or_else(|error| panic!("{error:#}{}", told(seed))))
             });
         }
@@ -142,7 +142,7 @@ async fn fifty_random_scenarios_replay_event_by_event_and_agree_with_their_simul
     assert_eq!(replayed, runs);
     // A machine may be slow once; if it always is, nothing was shown.
     assert!(runs < 50 || (compared >= 25 && in_full >= 10), "compared {compared}, in full {in_full}");
-    drop(site);
+    drop(handle);
     server.stop().await.unwrap();
 }
 

@@ -12,15 +12,15 @@ mod tally;
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use stickycas_harness::scenario::{FileError, Template};
+use stickycas_harness::simulate;
 use stickycas_model::judge::VerdictSummary;
 use stickycas_model::sim::{self, Simulator};
 
-pub use self::tally::{ALL_OUTCOMES, Extent, Properties, PropertyTally, Seen, Tally, Verdicts};
-use stickycas_harness::scenario::{FileError, Template};
-use stickycas_harness::simulate;
+pub use self::tally::{ALL_OUTCOMES, Extent, OutcomeCount, Properties, PropertyTally, Tally, Verdicts};
+use crate::workers;
 
 /// Of so many runs one is judged with its whole history: those whose seeds it divides.
 pub const IN_FULL: u64 = 1_000;
@@ -62,39 +62,45 @@ impl<'a> Runs<'a> {
 /// runs `ran` is told how many they were; once `stop` is set, what has been counted so far is returned.
 ///
 /// # Errors
-/// If the scenario cannot be had with one of the seeds.
+/// If the scenario cannot be had with one of the seeds, or the threads cannot be started.
 pub fn tally(
     template: &Template,
     seeds: Range<u64>,
     jobs: NonZeroUsize,
     stop: &AtomicBool,
-    ran: impl Fn(u64) + Sync,
-) -> Result<Tally, FileError> {
-    let next = AtomicU64::new(seeds.start);
-    let work = || {
-        let (mut runs, mut tally) = (Runs::of(template), Tally::default());
-        while !stop.load(Ordering::Relaxed) {
-            let first = next.fetch_add(PIECE, Ordering::Relaxed);
-            let piece = first..first.saturating_add(PIECE).min(seeds.end);
-            if piece.is_empty() {
-                break;
-            }
-            for seed in piece.clone() {
-                // The others need not go on either.
-                tally.add(
-                    seed,
-                    &runs.summary(seed).inspect_err(|_| next.store(seeds.end, Ordering::Relaxed))?,
-                );
-            }
-            ran(piece.end - piece.start);
-        }
-        Ok(tally)
-    };
-    thread::scope(|scope| {
-        let threads: Vec<_> = (0..jobs.get()).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().try_fold(Tally::default(), |sum, thread| {
-            let counted = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            Ok(sum.and(&counted?))
-        })
-    })
+    mut ran: impl FnMut(u64),
+) -> anyhow::Result<Tally> {
+    let mut sum = Tally::default();
+    let unless_stopped = pieces(seeds, PIECE).take_while(|_| !stop.load(Ordering::Relaxed));
+    workers::for_each(
+        jobs,
+        unless_stopped,
+        |seeds| count(template, seeds, stop),
+        |counted| {
+            let counted = counted?;
+            ran(counted.runs);
+            sum = std::mem::take(&mut sum).and(&counted);
+            Ok(())
+        },
+    )?;
+    Ok(sum)
+}
+
+/// These seeds in pieces of so many.
+pub(crate) fn pieces(seeds: Range<u64>, runs: u64) -> impl Iterator<Item = Range<u64>> + Send {
+    let Range { start, end } = seeds;
+    let step = usize::try_from(runs).unwrap_or(usize::MAX);
+    (start..end).step_by(step).map(move |first| first..first.saturating_add(runs).min(end))
+}
+
+/// Runs a scenario once with each of these seeds, in this thread, until `stop` is set.
+///
+/// # Errors
+/// If the scenario cannot be had with one of the seeds.
+pub(crate) fn count(template: &Template, seeds: Range<u64>, stop: &AtomicBool) -> Result<Tally, FileError> {
+    let (mut runs, mut tally) = (Runs::of(template), Tally::default());
+    for seed in seeds.take_while(|_| !stop.load(Ordering::Relaxed)) {
+        tally.add(seed, &runs.summary(seed)?);
+    }
+    Ok(tally)
 }

@@ -2,13 +2,14 @@
 
 use std::fmt::{self, Write as _};
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::Table;
 use serde::Serialize;
-use stickycas_model::judge::{Outcome, Property};
-
-use super::{ALL_OUTCOMES, Extent, Seen, Tally};
 use stickycas_harness::command_line::{self, OF_MANY_RUNS};
 use stickycas_harness::report::json;
+use stickycas_harness::report::table::{align_right, grid};
+use stickycas_model::judge::{Outcome, Property};
+
+use super::{ALL_OUTCOMES, Extent, OutcomeCount, Tally};
 
 /// Many runs of one scenario, counted.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -71,17 +72,18 @@ impl Batch<'_> {
     }
 
     fn verdicts(&self) -> Table {
-        let mut table = table(["verdict", "runs", "first seed"]);
+        let mut table = grid(["verdict", "runs", "first seed"]);
         for outcome in ALL_OUTCOMES {
-            let Seen { runs, first_seed } = self.tally.verdicts.of(outcome);
+            let OutcomeCount { runs, first_seed } = self.tally.verdicts.of(outcome);
             table.add_row([outcome.to_string(), runs.to_string(), seed(*first_seed)]);
         }
+        align_right(&mut table, 1..);
         table
     }
 
     fn properties(&self) -> Table {
         let mut table =
-            table(["property", "held", "broke", "unknown", "promised", "first seed that broke it"]);
+            grid(["property", "held", "broke", "unknown", "promised", "first seed that broke it"]);
         for property in Property::ALL {
             let found = self.tally.properties.of(property);
             table.add_row([
@@ -93,6 +95,7 @@ impl Batch<'_> {
                 seed(found.broken.first_seed),
             ]);
         }
+        align_right(&mut table, 1..);
         table
     }
 
@@ -107,17 +110,6 @@ impl Batch<'_> {
         }
         Ok(())
     }
-}
-
-fn table<const N: usize>(header: [&str; N]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header);
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
 }
 
 fn seed(seed: Option<u64>) -> String {

@@ -20,7 +20,7 @@ pub struct Tally {
     /// Length of the list.
     pub entries: Option<Extent>,
     /// Runs with late correct processes (F6).
-    pub late: Seen,
+    pub late: OutcomeCount,
     /// Processes seen to commit an offence by their part in the plan, over all runs.
     pub culprits: u64,
     /// Those of them with each of these offences on record.
@@ -33,7 +33,7 @@ pub struct Tally {
 
 /// In how many runs something was seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Seen {
+pub struct OutcomeCount {
     /// So many.
     pub runs: u64,
     /// The least seed of these.
@@ -45,13 +45,13 @@ pub struct Seen {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verdicts {
     /// [`Outcome::Valid`].
-    pub valid: Seen,
+    pub valid: OutcomeCount,
     /// [`Outcome::Outside`].
-    pub outside: Seen,
+    pub outside: OutcomeCount,
     /// [`Outcome::Unknown`].
-    pub unknown: Seen,
+    pub unknown: OutcomeCount,
     /// [`Outcome::Violation`].
-    pub violation: Seen,
+    pub violation: OutcomeCount,
 }
 
 /// What was found of each property.
@@ -75,7 +75,7 @@ pub struct PropertyTally {
     /// Runs in which it held.
     pub held: u64,
     /// Runs in which it broke.
-    pub broken: Seen,
+    pub broken: OutcomeCount,
     /// Runs that do not show whether it held. With `held` and `broken`, all runs.
     pub unknown: u64,
     /// Runs in which it was promised.
@@ -146,7 +146,7 @@ pub const ALL_OUTCOMES: [Outcome; 4] =
 impl Verdicts {
     /// Runs with this verdict.
     #[must_use]
-    pub const fn of(&self, outcome: Outcome) -> &Seen {
+    pub const fn of(&self, outcome: Outcome) -> &OutcomeCount {
         match outcome {
             Outcome::Valid => &self.valid,
             Outcome::Outside => &self.outside,
@@ -155,7 +155,7 @@ impl Verdicts {
         }
     }
 
-    fn of_mut(&mut self, outcome: Outcome) -> &mut Seen {
+    fn of_mut(&mut self, outcome: Outcome) -> &mut OutcomeCount {
         match outcome {
             Outcome::Valid => &mut self.valid,
             Outcome::Outside => &mut self.outside,
@@ -207,7 +207,7 @@ impl PropertyTally {
     }
 }
 
-impl Seen {
+impl OutcomeCount {
     fn add(&mut self, seed: u64, seen: bool) {
         if seen {
             self.merge(&Self { runs: 1, first_seed: Some(seed) });
@@ -247,7 +247,10 @@ mod tests {
             tally.add(seed, Finding { observed, promised: true });
         }
         let PropertyTally { held, broken, unknown, promised } = tally;
-        assert_eq!((held, broken, unknown, promised), (2, Seen { runs: 1, first_seed: Some(2) }, 1, 4));
+        assert_eq!(
+            (held, broken, unknown, promised),
+            (2, OutcomeCount { runs: 1, first_seed: Some(2) }, 1, 4)
+        );
         tally.merge(&tally.clone());
         assert_eq!((tally.held, tally.broken.runs, tally.unknown, tally.promised), (4, 2, 2, 8));
     }

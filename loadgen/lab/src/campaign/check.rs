@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use stickycas_harness::files::instance::{Arbiter, Instance, params};
+use stickycas_harness::files::values::{duration, name, seed_or};
+use stickycas_harness::files::{Fault, LARGEST_SEED, draw_seed};
 use stickycas_model::byzantine::Strategy;
 use stickycas_model::params::MAX_PROCESSES;
 use toml::Spanned;
@@ -9,21 +12,18 @@ use toml::Spanned;
 use super::axis::{Numbers, Texts};
 use super::cell::NO_STRATEGY;
 use super::file::{Axes, File, Sweep};
-use super::plan::{Campaign, CellPlan, SweepPlan, Wishes};
+use super::plan::{Campaign, CellPlan, Limits, SweepPlan};
 use super::points::Grid;
-use stickycas_harness::files::instance::{Arbiter, Instance, params};
-use stickycas_harness::files::values::{duration, name, seed_or};
-use stickycas_harness::files::{Fault, LARGEST_SEED, draw_seed};
 
 /// The most points of one sweep. Their results are kept in memory until the end.
 const MOST_POINTS: u64 = 100_000;
 /// The most runs of one cell.
 const MOST_RUNS: u64 = 1_000_000_000;
 
-pub(super) fn check(file: File, seed: Option<u64>) -> Result<(Campaign, Wishes), Fault> {
+pub(super) fn check(file: File, seed: Option<u64>) -> Result<(Campaign, Limits), Fault> {
     let name = name(&file.name)?;
     let budget = file.budget.as_ref().map(|text| duration("budget", text)).transpose()?;
-    let wishes = Wishes { budget, network: file.network };
+    let limits = Limits { budget, network: file.network };
     let seed = match seed {
         Some(given) => given,
         None => seed_or(file.seed.as_ref(), draw_seed)?,
@@ -58,7 +58,7 @@ pub(super) fn check(file: File, seed: Option<u64>) -> Result<(Campaign, Wishes),
         }
         sweeps.push(sweep);
     }
-    Ok((Campaign { name, about: file.about, seed, sweeps, instance }, wishes))
+    Ok((Campaign { name, about: file.about, seed, sweeps, instance }, limits))
 }
 
 /// The parameters that are no axis, in an instance of one process, to be checked as such.

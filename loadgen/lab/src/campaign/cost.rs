@@ -9,14 +9,14 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use stickycas_harness::scenario::FileError;
 use stickycas_model::sim;
 use stickycas_model::types::Time;
 
-use super::engine::count;
 use super::network::AT_A_TIME;
 use super::plan::{Campaign, CellPlan};
 use super::remaining::Remaining;
-use stickycas_harness::scenario::FileError;
+use crate::batch::count;
 
 /// Cells that are measured.
 const SAMPLES: usize = 24;

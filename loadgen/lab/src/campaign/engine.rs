@@ -7,14 +7,14 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, SyncSender};
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use stickycas_harness::scenario::{FileError, Template};
 
 use super::cell::Counts;
 use super::plan::{Campaign, CellPlan};
-use crate::batch::{Runs, Tally};
-use stickycas_harness::scenario::{FileError, Template};
+use crate::batch::{Tally, count, pieces};
+use crate::workers;
 
 /// Messages of a piece, if its cell has as many: a small part of a second.
 const PIECE: u64 = 200_000;
@@ -25,6 +25,14 @@ struct Piece<'a> {
     cell: &'a CellPlan,
     template: &'a Template,
     seeds: Range<u64>,
+}
+
+impl<'a> Piece<'a> {
+    /// Runs it, and counts. A piece that was stopped in its middle is not counted: its cell is run again from the start.
+    fn count(&self, stop: &AtomicBool) -> Result<(&'a CellPlan, Option<Tally>), FileError> {
+        let tally = count(self.template, self.seeds.clone(), stop)?;
+        Ok((self.cell, (tally.runs == self.seeds.end - self.seeds.start).then_some(tally)))
+    }
 }
 
 /// What the engine tells while it runs.
@@ -50,74 +58,29 @@ pub fn run(
 ) -> anyhow::Result<bool> {
     let templates = cells.iter().map(|cell| campaign.template(cell)).collect::<Result<Vec<_>, _>>()?;
     let pieces: Vec<Piece<'_>> =
-        cells.iter().zip(&templates).flat_map(|(cell, template)| pieces(cell, template)).collect();
+        cells.iter().zip(&templates).flat_map(|(cell, template)| pieces_of(cell, template)).collect();
     let mut pending = Pending::of(&pieces);
-    let next = AtomicUsize::new(0);
-    // No queue: who works is never far ahead of what is written down.
-    let (send, receive) = mpsc::sync_channel(jobs.get());
-    let (pieces, next) = (&pieces, &next);
-    thread::scope(|scope| {
-        for _ in 0..jobs.get().min(pieces.len()) {
-            let send = send.clone();
-            scope.spawn(move || work(pieces, next, stop, &send));
-        }
-        drop(send);
-        receive.into_iter().try_for_each(|(piece, counted): Counted| {
-            let (Piece { cell, .. }, tally) = (&pieces[piece], counted?);
+    let unless_stopped = pieces.iter().take_while(|_| !stop.load(Ordering::Relaxed));
+    workers::for_each(
+        jobs,
+        unless_stopped,
+        |piece| piece.count(stop),
+        |counted| {
+            let (cell, Some(tally)) = counted? else { return Ok(()) };
             tell(Progress::Ran(cell, tally.runs))?;
             match pending.add(cell, &tally) {
                 Some(whole) => tell(Progress::Done(cell, Counts::from(&whole))),
                 None => Ok(()),
             }
-        })
-    })?;
+        },
+    )?;
     Ok(pending.is_empty())
 }
 
-/// What was counted of a piece, with its index.
-type Counted = (usize, Result<Tally, FileError>);
-
-/// Takes one piece after the other until there is none left, or it is told to stop, or nobody listens any more.
-fn work(pieces: &[Piece<'_>], next: &AtomicUsize, stop: &AtomicBool, send: &SyncSender<Counted>) {
-    loop {
-        let index = next.fetch_add(1, Ordering::Relaxed);
-        let Some(Piece { template, seeds, .. }) = pieces.get(index) else { return };
-        let Some(counted) = count(template, seeds.clone(), stop).transpose() else { return };
-        if send.send((index, counted)).is_err() {
-            return;
-        }
-    }
-}
-
-/// Runs a scenario once with each of these seeds. `None` if it was told to stop before the last.
-///
-/// # Errors
-/// If the scenario cannot be had with one of the seeds.
-pub(super) fn count(
-    template: &Template,
-    seeds: Range<u64>,
-    stop: &AtomicBool,
-) -> Result<Option<Tally>, FileError> {
-    let (mut runs, mut tally) = (Runs::of(template), Tally::default());
-    for seed in seeds {
-        if stop.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
-        tally.add(seed, &runs.summary(seed)?);
-    }
-    Ok(Some(tally))
-}
-
 /// A cell, cut up.
-fn pieces<'a>(cell: &'a CellPlan, template: &'a Template) -> impl Iterator<Item = Piece<'a>> {
+fn pieces_of<'a>(cell: &'a CellPlan, template: &'a Template) -> impl Iterator<Item = Piece<'a>> {
     let runs = (PIECE / cell.messages()).max(1);
-    let Range { start, end } = cell.seeds;
-    let step = usize::try_from(runs).unwrap_or(usize::MAX);
-    (start..end).step_by(step).map(move |first| Piece {
-        cell,
-        template,
-        seeds: first..(first + runs).min(end),
-    })
+    pieces(cell.seeds.clone(), runs).map(move |seeds| Piece { cell, template, seeds })
 }
 
 /// Cells of which some pieces are still to come: how many, and what has been counted so far.

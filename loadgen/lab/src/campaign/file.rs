@@ -1,13 +1,13 @@
 //! A campaign file as it is written: every key that there is, and where in the text each value stands.
 
 use serde::Deserialize;
+use stickycas_harness::fault_plan::Placement;
+use stickycas_harness::files::instance::{Arbiter, Instance};
 use stickycas_model::params::{AppendWindow, Order};
 use toml::Spanned;
 
 use super::axis::{Numbers, Texts};
 use super::cell::{ArbiterKind, Figure};
-use stickycas_harness::fault_plan::Placement;
-use stickycas_harness::files::instance::{Arbiter, Instance};
 
 /// The whole file.
 #[derive(Debug, Deserialize)]

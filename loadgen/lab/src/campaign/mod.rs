@@ -15,7 +15,6 @@
 mod axis;
 pub mod cell;
 mod check;
-pub mod conduct;
 pub mod cost;
 pub mod engine;
 mod file;
@@ -27,7 +26,8 @@ mod read;
 pub mod remaining;
 pub mod report;
 pub mod results;
+pub mod run;
 
-pub use self::conduct::{Conducted, Options, conduct};
-pub use self::journal::Origin;
-pub use self::plan::{Campaign, CellPlan, SweepPlan, Wishes};
+pub use self::journal::CampaignSource;
+pub use self::plan::{Campaign, CellPlan, Limits, SweepPlan};
+pub use self::run::{CampaignRun, Options, run};

@@ -14,6 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
+use stickycas_harness::record::Record;
+use stickycas_harness::run::{self, COORDINATOR, Options, OwnServer, ServerHandle};
+use stickycas_harness::scenario::Scenario;
+use stickycas_harness::simulate;
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::judge::{Outcome, Property, Verdict};
 use stickycas_model::params::Arbiter;
@@ -24,10 +28,6 @@ use tokio::task::JoinSet;
 
 use super::journal::Sampled;
 use super::plan::{Campaign, CellPlan};
-use stickycas_harness::record::Record;
-use stickycas_harness::run::{self, COORDINATOR, Options, OwnServer, Site};
-use stickycas_harness::scenario::Scenario;
-use stickycas_harness::simulate;
 
 /// Runs at a time, so that those that wait for somebody's patience do not hold up the others.
 pub(super) const AT_A_TIME: usize = 8;
@@ -67,7 +67,7 @@ pub fn run(
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     runtime.block_on(async {
         let server = OwnServer::start().await?;
-        let site = Arc::new(Site::open(server.url(), COORDINATOR).await?);
+        let handle = Arc::new(ServerHandle::open(server.url(), COORDINATOR).await?);
         let mut waiting = runs.iter();
         let mut running = JoinSet::new();
         let mut done = 0;
@@ -77,21 +77,21 @@ pub fn run(
                 && let Some((cell, seed)) = waiting.next()
             {
                 let scenario = campaign.template(cell)?.with_seed(*seed)?;
-                running.spawn(compared(Arc::clone(&site), cell.number, scenario));
+                running.spawn(compared(Arc::clone(&handle), cell.number, scenario));
             }
             let Some(sampled) = running.join_next().await else { break };
             tell(sampled.context("a run panicked")??)?;
             done += 1;
         }
-        drop(site);
+        drop(handle);
         server.stop().await?;
         Ok(done == runs.len())
     })
 }
 
 /// Makes one run over the network and compares it.
-async fn compared(site: Arc<Site>, cell: u64, scenario: Scenario) -> anyhow::Result<Sampled> {
-    let record = run::run(&site, &scenario, &Options::in_process()).await?;
+async fn compared(handle: Arc<ServerHandle>, cell: u64, scenario: Scenario) -> anyhow::Result<Sampled> {
+    let record = run::run(&handle, &scenario, &Options::in_process()).await?;
     Ok(Sampled::now(cell, scenario.seed, difference(&record, &simulate(&scenario))))
 }
 

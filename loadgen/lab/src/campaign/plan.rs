@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::time::Duration;
 
 use serde::Serialize;
-use stickycas_model::params::ParamsSpec;
-
-use super::cell::{ArbiterKind, Figure, Point};
 use stickycas_harness::fault_plan::Placement;
 use stickycas_harness::files::instance::WrittenInstance;
 use stickycas_harness::scenario::{FileError, Template};
+use stickycas_model::params::ParamsSpec;
+
+use super::cell::{ArbiterKind, Figure, Point};
 
 /// A campaign that can be run. Equal campaigns make the same runs and give the same results.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct Campaign {
 
 /// What a campaign file asks for besides its runs. The command line may say otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wishes {
+pub struct Limits {
     /// How long it may take.
     pub budget: Option<Duration>,
     /// How many of its runs are made over the network as well.

@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
+use stickycas_harness::fault_plan::Placement;
 use stickycas_model::params::{AppendWindow, Order};
 
 use super::cell::{ArbiterKind, NO_STRATEGY, Point};
-use stickycas_harness::fault_plan::Placement;
 
 /// The values of all axes, at least one on each.
 #[derive(Debug)]

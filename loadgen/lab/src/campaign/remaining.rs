@@ -1,6 +1,6 @@
 //! What an interrupted campaign has left to do.
 
-use super::journal::Past;
+use super::journal::Completed;
 use super::network;
 use super::plan::{Campaign, CellPlan};
 
@@ -18,9 +18,9 @@ pub struct Remaining<'a> {
 impl<'a> Remaining<'a> {
     /// Of a campaign with so many runs over the network, after this past.
     #[must_use]
-    pub fn of(campaign: &'a Campaign, past: &Past, network: u64) -> Self {
-        let done = |cell: &&CellPlan| !past.cells.contains_key(&cell.number);
-        let made = |run: &(&CellPlan, u64)| !past.network.contains_key(&run.1);
+    pub fn of(campaign: &'a Campaign, completed: &Completed, network: u64) -> Self {
+        let done = |cell: &&CellPlan| !completed.cells.contains_key(&cell.number);
+        let made = |run: &(&CellPlan, u64)| !completed.network.contains_key(&run.1);
         Self {
             cells: campaign.cells().filter(done).collect(),
             network: network::draw(campaign, network).into_iter().filter(made).collect(),

@@ -2,20 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use super::cell::{Cell, Made, RESULTS_VERSION, Results, Sweep};
-use super::journal::{Origin, Past};
-use super::plan::{Campaign, CellPlan, SweepPlan};
 use stickycas_harness::command_line::word_of;
+use stickycas_harness::environment::Platform;
+
+use super::cell::{Cell, Made, RESULTS_VERSION, Results, Sweep};
+use super::journal::{CampaignSource, Completed};
+use super::plan::{Campaign, CellPlan, SweepPlan};
 
 /// The results of a campaign that began like this, as far as it has come.
 #[must_use]
-pub fn results(origin: &Origin, campaign: &Campaign, past: &Past) -> Results {
-    let file = word_of(&origin.file);
-    let all = format!("stickycas-loadgen campaign {file} --seed {}", origin.seed);
-    let only: String = origin.only.iter().map(|name| format!(" --only {}", word_of(name))).collect();
-    let network = network(past);
+pub fn results(source: &CampaignSource, campaign: &Campaign, completed: &Completed) -> Results {
+    let file = word_of(&source.file);
+    let all = format!("stickycas-loadgen campaign {file} --seed {}", source.seed);
+    let only: String = source.only.iter().map(|name| format!(" --only {}", word_of(name))).collect();
+    let network = network(completed);
     let cell = |plan: &CellPlan| {
-        let counts = past.cells.get(&plan.number)?.clone();
+        let counts = completed.cells.get(&plan.number)?.clone();
         let (number, first_seed, runs) = (plan.number, plan.seeds.start, plan.runs());
         let (network_runs, network_differences) = network.get(&number).copied().unwrap_or_default();
         Some(Cell {
@@ -50,14 +52,14 @@ pub fn results(origin: &Origin, campaign: &Campaign, past: &Past) -> Results {
         command: format!("{all}{only}"),
         seed: campaign.seed,
         sweeps: campaign.sweeps.iter().map(sweep).collect(),
-        made: made(past),
+        made: made(completed),
     }
 }
 
 /// Runs over the network and how many of them differ, by cell.
-fn network(past: &Past) -> BTreeMap<u64, (u64, u64)> {
+fn network(completed: &Completed) -> BTreeMap<u64, (u64, u64)> {
     let mut cells = BTreeMap::<u64, (u64, u64)>::new();
-    for sampled in past.network.values() {
+    for sampled in completed.network.values() {
         let (runs, differences) = cells.entry(sampled.cell).or_default();
         *runs += 1;
         *differences += u64::from(sampled.difference.is_some());
@@ -65,17 +67,17 @@ fn network(past: &Past) -> BTreeMap<u64, (u64, u64)> {
     cells
 }
 
-fn made(past: &Past) -> Made {
-    let first = past.sessions.first();
+fn made(completed: &Completed) -> Made {
+    let first = completed.sessions.first();
     Made {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: Platform::here().version.to_owned(),
         commit: first.and_then(|session| session.commit.clone()),
         debug_assertions: first.is_some_and(|session| session.debug_assertions),
         os: first.map(|session| session.os.clone()).unwrap_or_default(),
         architecture: first.map(|session| session.architecture.clone()).unwrap_or_default(),
         cpus: first.map_or(0, |session| session.cpus),
         started: first.map_or(0, |session| session.at / 1000),
-        finished: past.last / 1000,
-        busy_millis: past.busy,
+        finished: completed.last / 1000,
+        busy_millis: completed.busy,
     }
 }

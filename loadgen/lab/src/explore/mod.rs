@@ -4,10 +4,10 @@ mod report;
 mod witness;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -16,6 +16,7 @@ use stickycas_harness::exit::UsageError;
 use stickycas_model::explore::{Claim, SearchResult, SetupError, Task, Witness, search, tasks};
 
 pub use self::report::{json, table};
+use crate::workers::detached;
 
 /// How often it is looked whether somebody wants an end.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -28,7 +29,7 @@ pub struct Options {
     /// The largest n, if not that of the claim.
     pub largest: Option<u32>,
     /// How many searches at a time.
-    pub jobs: usize,
+    pub jobs: NonZeroUsize,
 }
 
 /// The searches of one part of a claim with one n, taken together.
@@ -97,33 +98,24 @@ pub fn explore(
     let tasks = tasks_of(options);
     // Before anything is searched for minutes.
     tasks.iter().try_for_each(|task| task.setup.check().with_context(|| UsageError(described(task))))?;
-    let (tasks, next) = (Arc::new(tasks), Arc::new(AtomicUsize::new(0)));
-    let (send, receive) = mpsc::channel();
-    let threads: Vec<_> = (0..options.jobs.clamp(1, tasks.len().max(1)))
-        .map(|_| {
-            let (tasks, next, send) = (Arc::clone(&tasks), Arc::clone(&next), send.clone());
-            thread::spawn(move || work(&tasks, &next, &send))
-        })
-        .collect();
-    drop(send);
+    let tasks = Arc::new(tasks);
+    let results_of = detached(options.jobs, 0..tasks.len(), {
+        let tasks = Arc::clone(&tasks);
+        move |index| search_one(&tasks, index)
+    })?;
     let mut results = Vec::new();
     let interrupted = loop {
-        match receive.recv_timeout(LOOK_EVERY) {
+        match results_of.recv_timeout(LOOK_EVERY) {
             Ok(result) => results.push(result),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break false,
         }
         done(results.len(), tasks.len());
         if stop.load(Ordering::Relaxed) && results.len() < tasks.len() {
-            next.store(tasks.len(), Ordering::Relaxed);
             break true;
         }
     };
-    if !interrupted {
-        threads.into_iter().for_each(|thread| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        });
-    }
+    anyhow::ensure!(interrupted || results.len() == tasks.len(), "a search panicked");
     let mut rows = BTreeMap::new();
     let mut shortest: Option<(&Task, Witness)> = None;
     for task in tasks.iter() {
@@ -144,26 +136,21 @@ pub fn explore(
         rows: rows.into_values().collect(),
         witness: shortest.map(|(task, witness)| witness::scenario(&task.setup, &witness)).transpose()?,
         seconds: started.elapsed().as_secs_f64(),
-        jobs: options.jobs,
+        jobs: options.jobs.get(),
         planned: tasks.len() as u64,
         interrupted,
     })
 }
 
 /// A search that is over: its index, what it found, and how long it took.
-type Ended = (usize, Result<SearchResult, SetupError>, Duration);
+type FinishedSearch = (usize, Result<SearchResult, SetupError>, Duration);
 
-/// Makes one search after the other until there is none left, or nobody listens any more.
-fn work(tasks: &[Task], next: &AtomicUsize, send: &Sender<Ended>) {
-    loop {
-        let index = next.fetch_add(1, Ordering::Relaxed);
-        let Some(task) = tasks.get(index) else { return };
-        let started = Instant::now();
-        let found = search(&task.setup, task.search_order);
-        if send.send((index, found, started.elapsed())).is_err() {
-            return;
-        }
-    }
+/// Makes the search of this index.
+fn search_one(tasks: &[Task], index: usize) -> FinishedSearch {
+    let task = &tasks[index];
+    let started = Instant::now();
+    let found = search(&task.setup, task.search_order);
+    (index, found, started.elapsed())
 }
 
 /// Where a search is counted: in the order of the claims' lists, whichever search ends first.

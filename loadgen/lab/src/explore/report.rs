@@ -2,18 +2,16 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use stickycas_harness::report::table::{align_right, grid};
+use stickycas_harness::report::words::grouped;
 
 use super::Report;
-use stickycas_harness::report::words::grouped;
 
 /// The report as a table, with what speaks against a claim below it.
 #[must_use]
 pub fn table(report: &Report) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["claim", "what", "n", "searches", "states", "transitions", "phases", "time", "result"]);
+    let mut table =
+        grid(["claim", "what", "n", "searches", "states", "transitions", "phases", "time", "result"]);
     for row in &report.rows {
         table.add_row([
             row.claim.clone(),
@@ -33,11 +31,7 @@ pub fn table(report: &Report) -> String {
             },
         ]);
     }
-    for number in 2..8 {
-        if let Some(column) = table.column_mut(number) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
+    align_right(&mut table, 2..8);
     let mut text = format!("{table}\n");
     write_rest(&mut text, report).expect("writing to a string does not fail");
     text

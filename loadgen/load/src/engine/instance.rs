@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stickycas_client::watch::{Watch, WatchFrom, Watched};
+use stickycas_harness::Scenario;
+use stickycas_harness::record::{ExecutionMode, Record};
 use stickycas_model::cast::Role;
 use stickycas_model::counts::RunCounts;
 use stickycas_model::history::{Event, OffenceKind, Recorded};
@@ -16,15 +18,13 @@ use stickycas_proto::v1;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::super::draw::Drawn;
-use super::super::judged::{Excused, Judgement, Witnessed};
-use super::super::measure::{Ended, Fault, Label, Measure, Party, record};
+use super::super::instance_generator::GeneratedInstance;
+use super::super::measure::{Fault, Label, Measure, OperationOutcome, Party, record};
+use super::super::observations;
 use super::super::profile::Pacing;
-use super::super::seen;
+use super::super::verdicts::{Excuse, InstanceObservations, InstanceVerdict};
+use super::instance_state::{InstanceState, ProcessEnding};
 use super::state::Engine;
-use super::table::{Ending, Table};
-use stickycas_harness::Scenario;
-use stickycas_harness::record::{How, Record};
 
 /// When all correct processes have ended, Byzantine ones have so long to do what they still would.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -38,12 +38,12 @@ pub(super) async fn run(engine: &Arc<Engine>, number: u64, planned: Instant) {
     let measured = engine.is_measured(planned);
     let late = begun.duration_since(planned);
     engine.started(measured, late);
-    let drawn = Drawn::instance(&engine.profile, number);
+    let drawn = GeneratedInstance::instance(&engine.profile, number);
     let created = create(engine, number, &drawn, measured).await;
     match created {
         Ok(instance) => {
-            let table = Table::new(number, instance, drawn, measured);
-            play(engine, table, Start { planned, begun }).await;
+            let state = InstanceState::new(number, instance, drawn, measured);
+            play(engine, state, Start { planned, begun }).await;
         }
         Err(ended) => {
             engine.not_created();
@@ -55,9 +55,9 @@ pub(super) async fn run(engine: &Arc<Engine>, number: u64, planned: Instant) {
 
 /// In a closed loop, a place that was refused stays empty for a moment, as it would if somebody waited to try again:
 /// else the loop would spin on refusals. An open loop goes by its schedule.
-async fn hold_back(engine: &Engine, ended: Ended) {
+async fn hold_back(engine: &Engine, ended: OperationOutcome) {
     let closed = matches!(engine.profile.load.pacing, Pacing::Closed { .. });
-    if closed && matches!(ended, Ended::Refused(_)) {
+    if closed && matches!(ended, OperationOutcome::Refused(_)) {
         tokio::select! {
             () = sleep(HOLD_BACK) => {}
             () = engine.cut_off() => {}
@@ -74,8 +74,8 @@ struct Start {
 
 impl Start {
     /// The instance ended so, then.
-    fn ended(self, engine: &Engine, number: u64, measured: bool, ended: Ended, at: Instant) {
-        if ended == Ended::Done {
+    fn ended(self, engine: &Engine, number: u64, measured: bool, ended: OperationOutcome, at: Instant) {
+        if ended == OperationOutcome::Done {
             engine.shared.meter.instance();
         }
         if !measured {
@@ -83,7 +83,7 @@ impl Start {
         }
         let mut shard = engine.shared.meter.shard(near(number));
         record(&mut shard, Label::own(Measure::Instance, ended), at.duration_since(self.planned));
-        if ended == Ended::Done {
+        if ended == OperationOutcome::Done {
             record(&mut shard, Label::own(Measure::Service, ended), at.duration_since(self.begun));
         }
     }
@@ -93,29 +93,34 @@ fn near(number: u64) -> usize {
     usize::try_from(number % 1024).unwrap_or_default()
 }
 
-async fn create(engine: &Engine, number: u64, drawn: &Drawn, measured: bool) -> Result<InstanceId, Ended> {
+async fn create(
+    engine: &Engine,
+    number: u64,
+    drawn: &GeneratedInstance,
+    measured: bool,
+) -> Result<InstanceId, OperationOutcome> {
     let sent = Instant::now();
     let request = v1::CreateRequest {
         name: String::new(),
         parameters: Some(v1::Parameters::from(&*drawn.params)),
-        roster: engine.crowd.roster(number),
+        roster: engine.client_pool.roster(number),
     };
     let connection = engine.client.connection();
     let mut instances = connection.instances();
     let answer = tokio::select! {
         answer = timeout(engine.shared.stall, instances.create(request)) => answer,
-        () = engine.cut_off() => return Err(Ended::Failed(Fault::CutOff)),
+        () = engine.cut_off() => return Err(OperationOutcome::Failed(Fault::CutOff)),
     };
     let created = match answer {
         Ok(Ok(response)) => {
             let id = response.into_inner().instance.and_then(|instance| instance.instance_id.parse().ok());
-            id.ok_or(Ended::Failed(Fault::Protocol))
+            id.ok_or(OperationOutcome::Failed(Fault::Protocol))
         }
         Ok(Err(status)) => Err(engine.shared.ended_by(&connection.error(&status))),
-        Err(_) => Err(Ended::Failed(Fault::Stalled)),
+        Err(_) => Err(OperationOutcome::Failed(Fault::Stalled)),
     };
     if measured {
-        let ended = created.err().unwrap_or(Ended::Done);
+        let ended = created.err().unwrap_or(OperationOutcome::Done);
         record(
             &mut engine.shared.meter.shard(near(number)),
             Label::own(Measure::Create, ended),
@@ -126,69 +131,69 @@ async fn create(engine: &Engine, number: u64, drawn: &Drawn, measured: bool) -> 
 }
 
 /// Plays the instance that was created, and judges it.
-async fn play(engine: &Arc<Engine>, table: Table, start: Start) {
-    let table = Arc::new(table);
-    let watching = watch_along(engine, &table);
-    engine.crowd.play(&table);
-    let stopped = wait(engine, &table).await;
+async fn play(engine: &Arc<Engine>, state: InstanceState, start: Start) {
+    let state = Arc::new(state);
+    let watching = watch_along(engine, &state);
+    engine.client_pool.play(&state);
+    let stopped = wait(engine, &state).await;
     let over = Instant::now();
-    let endings = table.clear();
-    let ended = stopped.unwrap_or_else(|| how_it_ended(&table, &endings));
-    let decided = endings.iter().filter(|ending| is_correct(&table, ending));
+    let endings = state.clear();
+    let ended = stopped.unwrap_or_else(|| how_it_ended(&state, &endings));
+    let decided = endings.iter().filter(|ending| is_correct(&state, ending));
     let last_decision = decided.filter_map(|ending| ending.decided).max();
-    let at = if ended == Ended::Done { last_decision.unwrap_or(over) } else { over };
-    start.ended(engine, table.number, table.measured, ended, at);
+    let at = if ended == OperationOutcome::Done { last_decision.unwrap_or(over) } else { over };
+    start.ended(engine, state.number, state.measured, ended, at);
     let everybody_left =
-        endings.iter().filter(|ending| ending.left).count() == table.drawn.params.processes() as usize;
+        endings.iter().filter(|ending| ending.left).count() == state.drawn.params.processes() as usize;
     if !everybody_left {
-        engine.crowd.clear(&table);
-        close(engine, table.instance).await;
+        engine.client_pool.clear(&state);
+        close(engine, state.instance).await;
     }
     // Where we ourselves had processes give up, the history says that they did, and nothing of the server.
     let watching = match ended {
-        Ended::Done | Ended::Failed(Fault::Stalled) => watching,
+        OperationOutcome::Done | OperationOutcome::Failed(Fault::Stalled) => watching,
         _ => Watching::No,
     };
-    judge(engine, &table, endings, watching).await;
+    judge(engine, &state, endings, watching).await;
 }
 
 /// Waits until everybody has ended who ends by himself. What stopped it, if anything did before.
-async fn wait(engine: &Engine, table: &Table) -> Option<Ended> {
+async fn wait(engine: &Engine, state: &InstanceState) -> Option<OperationOutcome> {
     let stall = engine.shared.stall;
     let mut grace = None;
     let mut look = Instant::now() + stall;
     loop {
         tokio::select! {
-            () = table.changed() => {}
+            () = state.changed() => {}
             () = sleep_until(grace.unwrap_or(look)) => {
                 if grace.is_some() {
                     return None;
                 }
-                let idle = table.idle();
+                let idle = state.idle();
                 if idle >= stall {
-                    return Some(Ended::Failed(Fault::Stalled));
+                    return Some(OperationOutcome::Failed(Fault::Stalled));
                 }
                 look = Instant::now() + (stall - idle);
             }
-            () = engine.cut_off() => return Some(Ended::Failed(Fault::CutOff)),
+            () = engine.cut_off() => return Some(OperationOutcome::Failed(Fault::CutOff)),
         }
-        if table.all_ended() {
+        if state.all_ended() {
             return None;
         }
-        if table.correct_ended() && grace.is_none() {
+        if state.correct_ended() && grace.is_none() {
             grace = Some(Instant::now() + LAST_WORDS);
         }
     }
 }
 
-fn is_correct(table: &Table, ending: &Ending) -> bool {
-    table.party(ending.report.process) == Party::Correct
+fn is_correct(state: &InstanceState, ending: &ProcessEnding) -> bool {
+    state.party(ending.report.process) == Party::Correct
 }
 
 /// The first failure of a correct process, if there is one.
-fn how_it_ended(table: &Table, endings: &[Ending]) -> Ended {
-    let correct = endings.iter().filter(|ending| is_correct(table, ending));
-    correct.map(|ending| ending.ended).find(|ended| !ended.is_answer()).unwrap_or(Ended::Done)
+fn how_it_ended(state: &InstanceState, endings: &[ProcessEnding]) -> OperationOutcome {
+    let correct = endings.iter().filter(|ending| is_correct(state, ending));
+    correct.map(|ending| ending.ended).find(|ended| !ended.is_answer()).unwrap_or(OperationOutcome::Done)
 }
 
 /// Not everybody has left, so the instance does not come to its end by itself.
@@ -226,12 +231,12 @@ impl<T> Drop for AbortOnDrop<T> {
 }
 
 /// Watches the instance from the start, if it is to be watched and there is a place among those that watch.
-fn watch_along(engine: &Arc<Engine>, table: &Table) -> Watching {
-    if !table.drawn.watched {
+fn watch_along(engine: &Arc<Engine>, state: &InstanceState) -> Watching {
+    if !state.drawn.watched {
         return Watching::No;
     }
     let Ok(place) = Arc::clone(&engine.watchers).try_acquire_owned() else { return Watching::Later };
-    let watch = engine.client.watch(table.instance, WatchFrom::Start);
+    let watch = engine.client.watch(state.instance, WatchFrom::Start);
     Watching::Along(AbortOnDrop(tokio::spawn(async move {
         let _place = place;
         follow(watch).await
@@ -261,16 +266,16 @@ async fn history(engine: &Engine, instance: InstanceId) -> Option<Collected> {
 }
 
 /// Judges what everybody saw, and if it is watched the whole history.
-async fn judge(engine: &Engine, table: &Table, mut endings: Vec<Ending>, watching: Watching) {
-    let drawn = &table.drawn;
-    let seen: Vec<seen::Seen> = endings
+async fn judge(engine: &Engine, state: &InstanceState, mut endings: Vec<ProcessEnding>, watching: Watching) {
+    let drawn = &state.drawn;
+    let seen: Vec<observations::ProcessObservation> = endings
         .iter_mut()
-        .filter_map(|ending| is_correct(table, ending).then(|| ending.seen.take())?)
+        .filter_map(|ending| is_correct(state, ending).then(|| ending.seen.take())?)
         .collect();
-    let correct: Vec<&Ending> = endings.iter().filter(|ending| is_correct(table, ending)).collect();
-    let finding = seen::judge(&drawn.params, &drawn.cast, &seen);
-    let mut judgement = Judgement {
-        number: table.number,
+    let correct: Vec<&ProcessEnding> = endings.iter().filter(|ending| is_correct(state, ending)).collect();
+    let finding = observations::judge(&drawn.params, &drawn.cast, &seen);
+    let mut judgement = InstanceVerdict {
+        number: state.number,
         seed: drawn.seed,
         finding,
         record: None,
@@ -282,25 +287,28 @@ async fn judge(engine: &Engine, table: &Table, mut endings: Vec<Ending>, watchin
     let collected = match watching {
         Watching::Along(mut task) => {
             let collected = timeout(engine.shared.stall, &mut task.0).await.ok().and_then(Result::ok);
-            if let (true, Some(collected)) = (table.measured, &collected) {
-                watch_lags(engine, table, &correct, &collected.told);
+            if let (true, Some(collected)) = (state.measured, &collected) {
+                watch_lags(engine, state, &correct, &collected.told);
             }
             collected
         }
-        Watching::Later => history(engine, table.instance).await,
+        Watching::Later => history(engine, state.instance).await,
         // Evidence is collected of what should not be, whether it was to be watched or not.
         Watching::No if judgement.finding.outcome == Outcome::Violation => {
-            history(engine, table.instance).await
+            history(engine, state.instance).await
         }
         Watching::No => None,
     };
     match collected {
         Some(Collected { history, complete: true, .. }) => {
             let reports = endings.into_iter().map(|ending| ending.report).collect();
-            let record = recorded(engine, drawn, table.number, history, reports);
-            judgement.excused = excused(&record).map(|(outcome, accused)| Excused {
+            let record = recorded(engine, drawn, state.number, history, reports);
+            judgement.excused = excused(&record).map(|(outcome, accused)| Excuse {
                 outcome,
-                accused: accused.into_iter().map(|it| engine.crowd.principal(table.number, it)).collect(),
+                accused: accused
+                    .into_iter()
+                    .map(|it| engine.client_pool.principal(state.number, it))
+                    .collect(),
             });
             judgement.record = Some(record);
         }
@@ -308,8 +316,8 @@ async fn judge(engine: &Engine, table: &Table, mut endings: Vec<Ending>, watchin
         None => judgement.lost = wanted,
     }
     if judgement.outcome() != Outcome::Valid {
-        judgement.witnessed = Some(Box::new(Witnessed {
-            instance: table.instance.to_string(),
+        judgement.witnessed = Some(Box::new(InstanceObservations {
+            instance: state.instance.to_string(),
             seed: drawn.seed,
             proposals: drawn.cast.parts().map(|(_, part)| part.proposal.clone()).collect(),
             seen,
@@ -321,7 +329,7 @@ async fn judge(engine: &Engine, table: &Table, mut endings: Vec<Ending>, watchin
 /// The whole run of an instance, judged.
 fn recorded(
     engine: &Engine,
-    drawn: &Drawn,
+    drawn: &GeneratedInstance,
     number: u64,
     history: Vec<Recorded>,
     reports: Vec<Report>,
@@ -334,7 +342,7 @@ fn recorded(
         cast: drawn.cast.clone(),
         seed: drawn.seed,
     };
-    Box::new(Record::judged(scenario, How::Tasks, history, true, RunCounts::default(), reports))
+    Box::new(Record::judged(scenario, ExecutionMode::Tasks, history, true, RunCounts::default(), reports))
 }
 
 /// What a history shows without the offences of correct processes that exceeded what they may send, and whom it
@@ -354,25 +362,26 @@ fn excused(record: &Record) -> Option<(Outcome, BTreeSet<ProcessId>)> {
     }
     let history = record.history.iter().filter(|recorded| accused(recorded).is_none()).cloned().collect();
     let (scenario, reports) = (record.scenario.clone(), record.reports.clone());
-    let excused = Record::judged(scenario, How::Tasks, history, true, RunCounts::default(), reports);
+    let excused =
+        Record::judged(scenario, ExecutionMode::Tasks, history, true, RunCounts::default(), reports);
     Some((excused.verdict.verdict, all))
 }
 
 /// How long after the processes the watcher was told the same.
 fn watch_lags(
     engine: &Engine,
-    table: &Table,
-    correct: &[&Ending],
+    state: &InstanceState,
+    correct: &[&ProcessEnding],
     told: &[(ProcessId, AccessNumber, Instant)],
 ) {
     let answered: HashMap<ProcessId, &[Instant]> =
         correct.iter().map(|ending| (ending.report.process, ending.told.as_slice())).collect();
-    let mut shard = engine.shared.meter.shard(near(table.number));
+    let mut shard = engine.shared.meter.shard(near(state.number));
     for (process, number, watched) in told {
         let place = usize::try_from(number.get() - 1).unwrap_or(usize::MAX);
         if let Some(answered) = answered.get(process).and_then(|told| told.get(place)) {
             let lag = watched.saturating_duration_since(*answered);
-            record(&mut shard, Label::own(Measure::WatchLag, Ended::Done), lag);
+            record(&mut shard, Label::own(Measure::WatchLag, OperationOutcome::Done), lag);
         }
     }
 }

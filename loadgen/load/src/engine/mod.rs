@@ -5,22 +5,22 @@
 //! | `run`, `state` | the course of a load; what its instances share |
 //! | `pacer` | a thread that says when instances begin in an open loop |
 //! | `instance` | one instance from its planned start to its verdict |
-//! | `table`, `part` | its processes: how they ended; one of them at play |
-//! | `crowd`, `stream`, `unary` | the principals, and how they carry accesses to the server; `shared`: what these share |
+//! | `state`, `part` | its processes: how they ended; one of them at play |
+//! | `client_pool`, `stream`, `unary` | the principals, and how they carry accesses to the server; `shared`: what these share |
 //!
 //! Nothing waits for ever: connections, calls and instances without progress are given up after the profile's
 //! `stall`, and an end of the load cuts off what is left after `drain`.
 
-mod crowd;
+mod client_pool;
 mod instance;
+mod instance_state;
 mod pacer;
-mod part;
+mod process_task;
 mod run;
 mod shared;
 mod sleep;
 mod state;
 mod stream;
-mod table;
 mod unary;
 
 pub use self::run::{CutShort, Loaded, Progress, run};

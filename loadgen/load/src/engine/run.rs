@@ -7,22 +7,22 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
+use stickycas_harness::run::ServerHandle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout_at};
 
-use super::crowd::Crowd;
+use super::client_pool::ClientPool;
 use super::instance;
 use super::pacer::Pacer;
 use super::shared::Shared;
 use super::sleep::until;
 use super::state::Engine;
 use crate::figures::{Counts, Figures};
-use crate::judged::{Evidence, Judged};
 use crate::measure::{Messages, Meter};
 use crate::profile::{Pacing, Profile};
 use crate::recorder::{Recorder, Starts};
 use crate::server::{Observer, ServerSide};
-use stickycas_harness::run::Site;
+use crate::verdicts::{Evidence, VerdictCounts};
 
 /// Histories followed at a time: within what the server allows one principal.
 const WATCHERS: usize = 48;
@@ -58,7 +58,7 @@ pub struct Loaded {
     /// Seconds between warm-up and drain, and the instances and accesses that ended in them.
     pub window: (f64, (u64, u64)),
     /// What was found of the instances.
-    pub judged: Judged,
+    pub judged: VerdictCounts,
     /// Of each way to be refused or to fail, the first in the words of whoever told.
     pub messages: Messages,
     /// Some of those that were not valid.
@@ -96,7 +96,7 @@ pub struct Progress<'a> {
     /// Everything until now.
     pub recorder: &'a Recorder,
     /// What was found until now.
-    pub judged: &'a Judged,
+    pub judged: &'a VerdictCounts,
     /// The phase of the last answer that came.
     pub phase: u64,
     /// Of how long it takes; `None` if that depends on the number of instances.
@@ -109,14 +109,14 @@ pub struct Progress<'a> {
 /// # Errors
 /// If not everybody can connect. Whatever happens afterwards is a result.
 pub async fn run(
-    site: &Site,
+    handle: &ServerHandle,
     profile: &Profile,
     stop: impl Future<Output = ()>,
     mut look: impl FnMut(&Progress<'_>),
 ) -> anyhow::Result<Loaded> {
     let shards = std::thread::available_parallelism().map_or(1, usize::from);
     let shared = Arc::new(Shared { meter: Meter::new(shards), stall: profile.load.stall });
-    let crowd = Crowd::gather(site.url(), profile, &shared).await?;
+    let client_pool = ClientPool::gather(handle.url(), profile, &shared).await?;
     let most = match &profile.load.pacing {
         Pacing::Closed { in_flight } => *in_flight,
         Pacing::Open(open) => open.most_in_flight,
@@ -124,8 +124,8 @@ pub async fn run(
     let engine = Arc::new(Engine {
         profile: profile.clone(),
         shared,
-        client: site.client().clone(),
-        crowd,
+        client: handle.client().clone(),
+        client_pool,
         watchers: Arc::new(Semaphore::new(WATCHERS)),
         start: Instant::now(),
         planned: AtomicU64::new(0),
@@ -139,14 +139,14 @@ pub async fn run(
     let mut ticks = interval(Duration::from_secs(1));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let recorder = Recorder::new(SystemTime::now());
-    let observer = Observer::begin(site.client().clone()).await;
-    let mut conduct = Conduct { engine, most, recorder, ticks, look: &mut look };
-    let loaded = conduct.run(stop).await?;
+    let observer = Observer::begin(handle.client().clone()).await;
+    let mut load_run = LoadRun { engine, most, recorder, ticks, look: &mut look };
+    let loaded = load_run.run(stop).await?;
     Ok(Loaded { server: observer.end().await, ..loaded })
 }
 
 /// The course of a load.
-struct Conduct<'a, L: FnMut(&Progress<'_>)> {
+struct LoadRun<'a, L: FnMut(&Progress<'_>)> {
     engine: Arc<Engine>,
     /// Permits there are in all.
     most: u32,
@@ -181,7 +181,7 @@ impl<S: Future<Output = ()>> Ends<S> {
     }
 }
 
-impl<L: FnMut(&Progress<'_>)> Conduct<'_, L> {
+impl<L: FnMut(&Progress<'_>)> LoadRun<'_, L> {
     async fn run(&mut self, stop: impl Future<Output = ()>) -> anyhow::Result<Loaded> {
         let hard_stop = self.engine.profile.load.hard_stop.map(|after| self.engine.start + after);
         let mut ends = Ends { stop: Box::pin(stop), hard_stop };

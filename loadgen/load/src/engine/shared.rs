@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use stickycas_client::Error;
 
-use crate::measure::{Ended, Fault, Meter};
+use crate::measure::{Fault, Meter, OperationOutcome};
 
 /// See the module.
 pub(super) struct Shared {
@@ -14,7 +14,7 @@ pub(super) struct Shared {
 
 impl Shared {
     /// What an error counts as; of each kind, the first is kept in its words.
-    pub(super) fn ended_by(&self, error: &Error) -> Ended {
+    pub(super) fn ended_by(&self, error: &Error) -> OperationOutcome {
         let ended = fault_of(error);
         // A refusal is its kind already.
         let said = match error {
@@ -27,13 +27,13 @@ impl Shared {
 }
 
 /// What an error of the client counts as.
-fn fault_of(error: &Error) -> Ended {
+fn fault_of(error: &Error) -> OperationOutcome {
     match error {
-        Error::Refused(refused) => Ended::Refused(refused.reason),
+        Error::Refused(refused) => OperationOutcome::Refused(refused.reason),
         Error::GaveUp { last, .. } => fault_of(last),
-        Error::Unreachable { .. } => Ended::Failed(Fault::Unreachable),
-        Error::Undecided(_) => Ended::Failed(Fault::GaveUp),
+        Error::Unreachable { .. } => OperationOutcome::Failed(Fault::Unreachable),
+        Error::Undecided(_) => OperationOutcome::Failed(Fault::GaveUp),
         // `UnexpectedPeer`, `Protocol`, `InvalidArgument`, and what a later client may add.
-        _ => Ended::Failed(Fault::Protocol),
+        _ => OperationOutcome::Failed(Fault::Protocol),
     }
 }

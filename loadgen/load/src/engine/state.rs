@@ -8,12 +8,12 @@ use stickycas_client::Client;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
-use super::crowd::Crowd;
+use super::client_pool::ClientPool;
 use super::shared::Shared;
-use crate::judged::{Bench, Judgement};
-use crate::measure::{Ended, Label, Measure, record};
+use crate::measure::{Label, Measure, OperationOutcome, record};
 use crate::profile::{Open, Pacing, Profile};
 use crate::recorder::Starts;
+use crate::verdicts::{InstanceVerdict, VerdictTally};
 
 /// See the module.
 pub(super) struct Engine {
@@ -21,14 +21,14 @@ pub(super) struct Engine {
     pub(super) shared: Arc<Shared>,
     /// Of the coordinator.
     pub(super) client: Client,
-    pub(super) crowd: Crowd,
+    pub(super) client_pool: ClientPool,
     /// A permit for each history that may be followed.
     pub(super) watchers: Arc<Semaphore>,
     pub(super) start: Instant,
     pub(super) planned: AtomicU64,
     pub(super) late: AtomicU64,
     pub(super) dropped: AtomicU64,
-    pub(super) bench: Mutex<Bench>,
+    pub(super) bench: Mutex<VerdictTally>,
     /// Whether everything is to end now.
     pub(super) cut: watch::Sender<bool>,
     /// A permit for each instance that may be under way.
@@ -50,7 +50,11 @@ impl Engine {
         self.planned.fetch_add(1, Ordering::Relaxed);
         if let Pacing::Open(Open { late_after, .. }) = &self.profile.load.pacing {
             self.late.fetch_add(u64::from(lag > *late_after), Ordering::Relaxed);
-            record(&mut self.shared.meter.shard(0), Label::own(Measure::StartLag, Ended::Done), lag);
+            record(
+                &mut self.shared.meter.shard(0),
+                Label::own(Measure::StartLag, OperationOutcome::Done),
+                lag,
+            );
         }
     }
 
@@ -59,7 +63,7 @@ impl Engine {
         self.bench.lock().expect("nobody panics while holding it").judged.not_created += 1;
     }
 
-    pub(super) fn judged(&self, judgement: Judgement) {
+    pub(super) fn judged(&self, judgement: InstanceVerdict) {
         self.bench.lock().expect("nobody panics while holding it").take(judgement);
     }
 

@@ -20,8 +20,8 @@ use tonic::Streaming;
 use super::super::attach_codec::{
     self, DecodedResponse, EncodedRequest, ResponseFrame, encode_access, encode_decision, encode_hello,
 };
-use super::super::measure::{Ended, Fault, Histograms, Party};
-use super::part::{Part, Then};
+use super::super::measure::{Fault, Histograms, OperationOutcome, Party};
+use super::process_task::{ProcessTask, Then};
 use super::shared::Shared;
 use super::sleep::until;
 use crate::principal::Principal;
@@ -34,7 +34,7 @@ const LINGERING: usize = 1_024;
 /// What a stream is told to do.
 pub(super) enum Order {
     /// Play this.
-    Begin(Box<Part>),
+    Begin(Box<ProcessTask>),
     /// Some tables are over: leave them.
     Clear,
 }
@@ -102,7 +102,7 @@ struct Stream {
     retired: Arc<AtomicBool>,
     outgoing: UnboundedSender<EncodedRequest>,
     /// By channel. None where a channel is free or lingers.
-    parts: Vec<Option<Box<Part>>>,
+    parts: Vec<Option<Box<ProcessTask>>>,
     free: VecDeque<u32>,
     /// Channels that no frame of the server has freed.
     lingering: usize,
@@ -155,20 +155,20 @@ impl Stream {
                 }
                 message = answers.message() => match message {
                     Ok(Some(message)) => self.take(&message),
-                    Ok(None) => break Ended::Failed(Fault::Unreachable),
+                    Ok(None) => break OperationOutcome::Failed(Fault::Unreachable),
                     Err(status) => break self.shared.ended_by(&connection.error(&status)),
                 },
                 () = until(next) => self.send_held(),
             }
             if !self.flush() {
-                break Ended::Failed(Fault::Unreachable);
+                break OperationOutcome::Failed(Fault::Unreachable);
             }
         };
         self.give_up(fault, orders);
     }
 
     /// The stream is no more: so ends whoever plays on it, and whoever was to.
-    fn give_up(&mut self, fault: Ended, mut orders: UnboundedReceiver<Order>) {
+    fn give_up(&mut self, fault: OperationOutcome, mut orders: UnboundedReceiver<Order>) {
         self.retired.store(true, Ordering::Release);
         orders.close();
         let now = Instant::now();
@@ -191,12 +191,12 @@ impl Stream {
         }
     }
 
-    fn begin(&mut self, part: Box<Part>) {
+    fn begin(&mut self, part: Box<ProcessTask>) {
         let channel = self.free.pop_front().unwrap_or_else(|| {
             self.parts.push(None);
             u32::try_from(self.parts.len() - 1).expect("there are fewer channels")
         });
-        encode_hello(&mut self.message, channel, &part.table.id, part.table.number + 1);
+        encode_hello(&mut self.message, channel, &part.state.id, part.state.number + 1);
         self.frames += 1;
         self.parts[channel as usize] = Some(part);
         self.perform(channel, Instant::now());
@@ -205,14 +205,14 @@ impl Stream {
     /// Leaves the tables that are over. Their channels stay taken: nobody tells the server.
     fn clear(&mut self) {
         for channel in 0..self.parts.len() {
-            if self.parts[channel].as_ref().is_some_and(|part| part.table.is_over()) {
+            if self.parts[channel].as_ref().is_some_and(|part| part.state.is_over()) {
                 self.linger(channel);
             }
         }
     }
 
     /// The part on this channel is over, and the channel not free.
-    fn linger(&mut self, channel: usize) -> Option<Box<Part>> {
+    fn linger(&mut self, channel: usize) -> Option<Box<ProcessTask>> {
         self.lingering += 1;
         if self.lingering >= LINGERING {
             self.retired.store(true, Ordering::Release);
@@ -246,7 +246,7 @@ impl Stream {
             }
         }
         if let Some(part) = self.linger(channel as usize) {
-            part.end(Ended::Done);
+            part.end(OperationOutcome::Done);
         }
     }
 
@@ -300,13 +300,13 @@ impl Stream {
             Frame::Welcome(welcome) => self.welcome(welcome, now, into),
             Frame::Replaced(v1::Replaced { channel, .. }) => {
                 let reason = v1::RefusalReason::SessionReplaced;
-                self.fail(*channel, Ended::Refused(reason), now, into);
+                self.fail(*channel, OperationOutcome::Refused(reason), now, into);
             }
             Frame::Answer(_) | Frame::Decided(_) => {}
         }
     }
 
-    fn part(&mut self, channel: u32) -> Option<&mut Part> {
+    fn part(&mut self, channel: u32) -> Option<&mut ProcessTask> {
         self.parts.get_mut(channel as usize)?.as_deref_mut()
     }
 
@@ -319,14 +319,14 @@ impl Stream {
         into: &mut Histograms,
     ) {
         let Some(part) = self.part(channel) else { return };
-        match response.answer(frame, &part.table.drawn.params) {
+        match response.answer(frame, &part.state.drawn.params) {
             Ok((number, received)) => {
                 part.answered(number, received, now, into);
                 self.perform(channel, now);
             }
             Err(error) => {
-                self.shared.meter.said(Ended::Failed(Fault::Protocol), &error.to_string());
-                self.fail(channel, Ended::Failed(Fault::Protocol), now, into);
+                self.shared.meter.said(OperationOutcome::Failed(Fault::Protocol), &error.to_string());
+                self.fail(channel, OperationOutcome::Failed(Fault::Protocol), now, into);
             }
         }
     }
@@ -334,14 +334,14 @@ impl Stream {
     fn decided(&mut self, channel: u32, now: Instant, into: &mut Histograms) {
         let Some(mut part) = self.parts.get_mut(channel as usize).and_then(Option::take) else { return };
         part.taken(now, into);
-        part.end(Ended::Done);
+        part.end(OperationOutcome::Done);
         self.free.push_back(channel);
     }
 
     fn refusal(&mut self, refusal: &v1::Refusal, now: Instant, into: &mut Histograms) {
         let RpcRefusal { reason, message, .. } = RpcRefusal::from_frame(refusal);
         self.shared.meter.refused(self.who, reason);
-        self.shared.meter.said(Ended::Refused(reason), &message);
+        self.shared.meter.said(OperationOutcome::Refused(reason), &message);
         let Some(part) = self.part(refusal.channel) else { return };
         match part.refused(AccessNumber::new(refusal.access_number), reason, &message, now, into) {
             Then::GoesOn => self.perform(refusal.channel, now),
@@ -351,11 +351,11 @@ impl Stream {
 
     fn welcome(&mut self, welcome: &v1::Welcome, now: Instant, into: &mut Histograms) {
         if self.part(welcome.channel).is_some_and(|part| !part.is_as_expected(welcome)) {
-            self.fail(welcome.channel, Ended::Failed(Fault::Protocol), now, into);
+            self.fail(welcome.channel, OperationOutcome::Failed(Fault::Protocol), now, into);
         }
     }
 
-    fn fail(&mut self, channel: u32, ended: Ended, now: Instant, into: &mut Histograms) {
+    fn fail(&mut self, channel: u32, ended: OperationOutcome, now: Instant, into: &mut Histograms) {
         if let Some(mut part) = self.linger(channel as usize) {
             part.ended(ended, now, into);
             part.end(ended);

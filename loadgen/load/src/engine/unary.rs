@@ -10,23 +10,28 @@ use stickycas_proto::convert::answer::AnswerData;
 use stickycas_proto::v1;
 use tokio::time::{Instant, sleep};
 
-use super::super::measure::{Ended, Fault, Party};
-use super::part::{Part, Then};
+use super::super::measure::{Fault, OperationOutcome, Party};
+use super::process_task::{ProcessTask, Then};
 use super::shared::Shared;
 use crate::principal::Principal;
 
 /// Plays until the process has ended or the table is over.
-pub(super) async fn play(mut part: Part, connection: Connection, shared: Arc<Shared>, who: Principal) {
-    let table = Arc::clone(&part.table);
+pub(super) async fn play(mut part: ProcessTask, connection: Connection, shared: Arc<Shared>, who: Principal) {
+    let state = Arc::clone(&part.state);
     let ended = tokio::select! {
         ended = drive(&mut part, &connection, &shared, who) => ended,
-        () = table.over() => return,
+        () = state.over() => return,
     };
     part.ended(ended, Instant::now(), &mut shared.meter.shard(who.near()));
     part.end(ended);
 }
 
-async fn drive(part: &mut Part, connection: &Connection, shared: &Shared, who: Principal) -> Ended {
+async fn drive(
+    part: &mut ProcessTask,
+    connection: &Connection,
+    shared: &Shared,
+    who: Principal,
+) -> OperationOutcome {
     loop {
         match part.next(Instant::now()) {
             Step::Access { number, op, when } => {
@@ -39,7 +44,7 @@ async fn drive(part: &mut Part, connection: &Connection, shared: &Shared, who: P
             }
             Step::Decide(value) => {
                 part.sends_decision(Instant::now());
-                let instance_id = part.table.id.clone();
+                let instance_id = part.state.id.clone();
                 let request = v1::DecideRequest { instance_id, value: value.to_bytes() };
                 let answer = connection.list().decide(request).await;
                 let now = Instant::now();
@@ -60,13 +65,13 @@ async fn drive(part: &mut Part, connection: &Connection, shared: &Shared, who: P
             }
             // It is asked for the next step only when it has its answer, so it never waits.
             Step::Stay if part.party == Party::Byzantine => std::future::pending().await,
-            Step::Wait | Step::Stay | Step::Leave => return Ended::Done,
+            Step::Wait | Step::Stay | Step::Leave => return OperationOutcome::Done,
         }
     }
 }
 
 async fn access(
-    part: &mut Part,
+    part: &mut ProcessTask,
     number: AccessNumber,
     op: &RawOp,
     connection: &Connection,
@@ -74,9 +79,9 @@ async fn access(
     who: Principal,
 ) -> Then {
     part.sends(op, Instant::now());
-    let instance_id = part.table.id.clone();
+    let instance_id = part.state.id.clone();
     let access_number = number.get();
-    let params = &part.table.drawn.params;
+    let params = &part.state.drawn.params;
     let answer = match op {
         RawOp::Append(value) => {
             let value = value.to_bytes();
@@ -100,7 +105,7 @@ async fn access(
             Then::GoesOn
         }
         Ok(Err(error)) => {
-            let ended = Ended::Failed(Fault::Protocol);
+            let ended = OperationOutcome::Failed(Fault::Protocol);
             shared.meter.said(ended, &error.to_string());
             Then::Ends(ended)
         }

@@ -21,11 +21,11 @@ use serde::{Deserialize, Serialize};
 use stickycas_model::judge::Outcome;
 
 use super::figures::{Figures, Latency};
-use super::judged::Judged;
 use super::measure::Measure;
 use super::profile::{Open, Pacing, Profile};
 use super::result::failed;
 use super::threshold::Threshold;
+use super::verdicts::VerdictCounts;
 
 pub use self::search::Search;
 
@@ -76,7 +76,7 @@ pub struct Limit {
     /// What the instances of all probes show, taken together.
     pub verdict: Outcome,
     /// How many of them show what.
-    pub judged: Judged,
+    pub judged: VerdictCounts,
     /// What had to hold.
     pub conditions: Vec<String>,
     /// The median of the rates that held; `None` if in some search none did, or it was not finished.
@@ -123,7 +123,7 @@ pub struct Probed {
     /// What was measured.
     pub figures: Figures,
     /// What was found of the instances.
-    pub judged: Judged,
+    pub judged: VerdictCounts,
 }
 
 /// Searches with this profile, whose rate is where it begins. `probe` puts the load of a profile on the server;
@@ -140,7 +140,7 @@ pub async fn find<P>(
 where
     P: Future<Output = anyhow::Result<Option<Probed>>>,
 {
-    let mut judged = Judged::default();
+    let mut judged = VerdictCounts::default();
     let (mut searches, mut probes) = (Vec::new(), Vec::new());
     let mut start = rate_of(profile);
     let (mut factor, mut interrupted) = (FIRST_FACTOR, false);
@@ -287,7 +287,7 @@ mod tests {
             let figures = Figures { rate, counts, ..Figures::default() };
             std::future::ready(Ok(Some(Probed {
                 figures,
-                judged: Judged { valid: 10, ..Judged::default() },
+                judged: VerdictCounts { valid: 10, ..VerdictCounts::default() },
             })))
         };
         let limit = find(&profile, &wanted, probe, |_| {}).await.unwrap();
@@ -318,7 +318,7 @@ mod tests {
                 let chance = 1.0 / (1.0 + (rate_of(&profile) / 1_000.0).powf(1.0 / 0.06));
                 let holds = (random.index(1_000_000) as f64) < 1e6 * chance;
                 let figures = Figures { rate: if holds { 20.0 } else { 1.0 }, ..Figures::default() };
-                std::future::ready(Ok(Some(Probed { figures, judged: Judged::default() })))
+                std::future::ready(Ok(Some(Probed { figures, judged: VerdictCounts::default() })))
             };
             let limit = find(&profile, &wanted, probe, |_| {}).await.unwrap();
             let [low, high] = limit.between.unwrap();
@@ -338,7 +338,7 @@ mod tests {
             let counts =
                 Counts { planned: 50, late: 1, begun: 100, done: 97, refused: 3, ..Counts::default() };
             let figures = Figures { rate: 40.0, counts, ..Figures::default() };
-            judge(&profile, &wanted, 1, 50.0, &Probed { figures, judged: Judged::default() }).broke
+            judge(&profile, &wanted, 1, 50.0, &Probed { figures, judged: VerdictCounts::default() }).broke
         };
         assert_eq!(broke("rate > 10"), ["missed > 0", "missed_rate > 0.01", "3 errors"]);
         assert_eq!(broke("error_rate < 5%"), ["missed > 0", "missed_rate > 0.01"]);
@@ -351,7 +351,7 @@ mod tests {
         let profile = Profile::load(None, &flags).unwrap();
         let wanted =
             Wanted { conditions: vec!["instance_p99 < 5ms".parse().unwrap()], repeats: 2, precision: 0.05 };
-        let nothing = || Probed { figures: Figures::default(), judged: Judged::default() };
+        let nothing = || Probed { figures: Figures::default(), judged: VerdictCounts::default() };
         let limit =
             find(&profile, &wanted, |_| std::future::ready(Ok(Some(nothing()))), |_| {}).await.unwrap();
         assert_eq!((limit.rate, limit.searches.len()), (None, 0));

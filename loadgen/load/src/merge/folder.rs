@@ -18,7 +18,7 @@ use crate::result::{LOG_FILE, LoadResult, RESULT_FILE, RESULT_VERSION, SECONDS_F
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct GeneratorResult {
     pub(super) folder: PathBuf,
     pub(super) result: LoadResult,
     pub(super) began: SystemTime,
@@ -27,7 +27,7 @@ pub(super) struct Part {
     pub(super) intervals: Vec<(f64, Label, Histogram<u64>)>,
 }
 
-impl Part {
+impl GeneratorResult {
     /// How many seconds after this moment it began.
     pub(super) fn offset(&self, began: SystemTime) -> f64 {
         self.began.duration_since(began).unwrap_or_default().as_secs_f64()
@@ -56,7 +56,7 @@ pub fn read_result(path: &Path) -> anyhow::Result<LoadResult> {
 }
 
 /// The result of one generator.
-pub(super) fn read(folder: &Path) -> anyhow::Result<Part> {
+pub(super) fn read(folder: &Path) -> anyhow::Result<GeneratorResult> {
     let result = read_result(folder)?;
     let began = humantime::parse_rfc3339(&result.began)
         .with_context(|| format!("{}: when it began is no time", folder.display()))?;
@@ -69,7 +69,7 @@ pub(super) fn read(folder: &Path) -> anyhow::Result<Part> {
     let log = fs::read(&file).with_context(|| UsageError(format!("cannot read {}", file.display())))?;
     let intervals =
         intervals(&log).with_context(|| format!("{} is not what a load writes", file.display()))?;
-    Ok(Part { folder: folder.to_owned(), result, began, seconds, intervals })
+    Ok(GeneratorResult { folder: folder.to_owned(), result, began, seconds, intervals })
 }
 
 fn intervals(log: &[u8]) -> anyhow::Result<Vec<(f64, Label, Histogram<u64>)>> {

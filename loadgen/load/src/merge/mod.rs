@@ -5,11 +5,11 @@
 //! clocks, second by second, and recorded again as if one generator had measured all of it. Percentiles are those of
 //! the merged histograms: nothing is averaged.
 //!
-//! Rates add up only where everybody measured at the same time: `together` finds that time, and says what makes the sum
+//! Rates add up only where everybody measured at the same time: `overlap` finds that time, and says what makes the sum
 //! mean less than it seems.
 
 mod folder;
-mod together;
+mod overlap;
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -18,8 +18,8 @@ use anyhow::{Context, ensure};
 use stickycas_harness::exit::UsageError;
 
 pub use self::folder::read_result;
-use self::folder::{Part, read};
-use self::together::Together;
+use self::folder::{GeneratorResult, read};
+use self::overlap::Overlap;
 use super::figures::{Counts, Figures};
 use super::measure::{Histograms, empty};
 use super::profile::{Flags, Profile};
@@ -43,7 +43,8 @@ pub fn merge(folders: &[PathBuf]) -> anyhow::Result<Measured> {
             UsageError(format!("{} is named twice: name each result once", folder.display()))
         );
     }
-    let parts = folders.iter().map(|folder| read(folder)).collect::<anyhow::Result<Vec<Part>>>()?;
+    let parts =
+        folders.iter().map(|folder| read(folder)).collect::<anyhow::Result<Vec<GeneratorResult>>>()?;
     let first = parts
         .iter()
         .min_by_key(|part| part.began)
@@ -54,7 +55,7 @@ pub fn merge(folders: &[PathBuf]) -> anyhow::Result<Measured> {
         apart.as_secs_f64() < LONGEST,
         UsageError(format!("these results began {apart:.0?} apart: merge those of one load only"))
     );
-    let together = Together::of(&parts, first.began)?;
+    let overlap = Overlap::of(&parts, first.began)?;
     let recorder = recorded(&parts, first.began);
 
     let mut judged = first.result.judged.clone();
@@ -73,9 +74,9 @@ pub fn merge(folders: &[PathBuf]) -> anyhow::Result<Measured> {
     }
     let all = || std::iter::once(&first.result).chain(others());
     let figures = Figures {
-        rate: together.rate,
-        access_rate: together.access_rate,
-        ..Figures::of(&recorder.histograms, counts, together.seconds, (0, 0))
+        rate: overlap.rate,
+        access_rate: overlap.access_rate,
+        ..Figures::of(&recorder.histograms, counts, overlap.seconds, (0, 0))
     };
     let profiles: Vec<String> = all().flat_map(|result| result.profiles.clone()).collect();
     let conditions = conditions_of(&profiles)?;
@@ -89,10 +90,10 @@ pub fn merge(folders: &[PathBuf]) -> anyhow::Result<Measured> {
         name: first.result.name.clone(),
         seed: first.result.seed,
         began: first.result.began.clone(),
-        measured_from: together.from,
+        measured_from: overlap.from,
         figures,
         messages,
-        warnings: together.warnings,
+        warnings: overlap.warnings,
         baseline: Vec::new(),
         hosts: all().flat_map(|result| result.hosts.clone()).collect(),
         servers: all().flat_map(|result| result.servers.clone()).collect(),
@@ -129,7 +130,7 @@ struct Slot {
 }
 
 /// All of it, side by side by the clock, as if one had recorded it from `began` on.
-fn recorded(parts: &[Part], began: SystemTime) -> Recorder {
+fn recorded(parts: &[GeneratorResult], began: SystemTime) -> Recorder {
     let mut slots: Vec<Slot> = Vec::new();
     let zero = began.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     for part in parts {

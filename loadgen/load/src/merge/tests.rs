@@ -4,12 +4,12 @@ use hdrhistogram::Histogram;
 
 use super::super::engine::Loaded;
 use super::super::figures::Latency;
-use super::super::judged::Judged;
-use super::super::measure::{Ended, Fault, Label, Measure, Messages, record};
+use super::super::measure::{Fault, Label, Measure, Messages, OperationOutcome, record};
+use super::super::verdicts::VerdictCounts;
 use super::*;
 use crate::report::folder;
 
-const DONE: Label = Label::own(Measure::Instance, Ended::Done);
+const DONE: Label = Label::own(Measure::Instance, OperationOutcome::Done);
 
 /// A generator that began so many seconds after 1970, warmed up for two seconds, and then measured: in each second the
 /// latencies, in milliseconds, of the instances that ended in it.
@@ -46,8 +46,8 @@ impl Generator {
             recorder: recorder.finished(),
             counts: Counts { planned: done, ..Counts::default() },
             window: (self.ended.len() as f64, (done, 0)),
-            judged: Judged { valid: done, ..Judged::default() },
-            messages: Messages::from([(Ended::Failed(Fault::Stalled), said)]),
+            judged: VerdictCounts { valid: done, ..VerdictCounts::default() },
+            messages: Messages::from([(OperationOutcome::Failed(Fault::Stalled), said)]),
             evidence: Vec::new(),
             server: None,
             began,
@@ -107,7 +107,11 @@ fn rates_of_those_that_measured_at_the_same_time_add_up() {
     assert!((result.figures.rate - 42.0).abs() < 1e-9, "{}", result.figures.rate);
     assert_eq!((result.figures.seconds, result.measured_from), (29.0, 3.0));
     assert_eq!(result.warnings, [""; 0]);
-    assert_eq!(result.messages[&Ended::Failed(Fault::Stalled)], "of 1000", "the first is the first");
+    assert_eq!(
+        result.messages[&OperationOutcome::Failed(Fault::Stalled)],
+        "of 1000",
+        "the first is the first"
+    );
 }
 
 #[test]

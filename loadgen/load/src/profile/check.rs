@@ -4,6 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use stickycas_harness::fault_plan::FaultPlan;
+use stickycas_harness::files::instance::{params, with_arbiter};
+use stickycas_harness::files::values::{duration, name, seed_or};
+use stickycas_harness::files::{Fault, draw_seed};
+use stickycas_harness::proposals::{self, value_bytes};
 use stickycas_model::byzantine::Strategy;
 use stickycas_model::cast::Role;
 use stickycas_model::params::Params;
@@ -13,11 +18,6 @@ use super::file::{self, File, Step};
 use super::{Byzantine, Load, Open, Pacing, Profile};
 use crate::arrivals::Piece;
 use crate::threshold::Threshold;
-use stickycas_harness::fault_plan::FaultPlan;
-use stickycas_harness::files::instance::{params, with_arbiter};
-use stickycas_harness::files::values::{duration, name, seed_or};
-use stickycas_harness::files::{Fault, draw_seed};
-use stickycas_harness::proposals::{self, value_bytes};
 
 const DEFAULT_DISTINCT: u32 = 3;
 const DEFAULT_VALUE_BYTES: u32 = 8;

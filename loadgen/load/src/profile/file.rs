@@ -1,12 +1,12 @@
 //! A profile as it is written: every key that there is, and where in the text each value stands.
 
 use serde::Deserialize;
+use stickycas_harness::fault_plan::Placement;
+use stickycas_harness::files::instance::Instance;
 use toml::Spanned;
 
 use super::Transport;
 use crate::arrivals::Spacing;
-use stickycas_harness::fault_plan::Placement;
-use stickycas_harness::files::instance::Instance;
 
 /// The whole file.
 #[derive(Clone, Debug, Deserialize)]

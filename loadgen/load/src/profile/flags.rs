@@ -3,11 +3,11 @@
 use std::fmt::Display;
 
 use clap::{Args, ValueEnum};
+use stickycas_harness::files::{SettingError, Settings};
 use toml::{Table, Value};
 
 use super::Transport;
 use crate::arrivals::Spacing;
-use stickycas_harness::files::{SettingError, Settings};
 
 /// What takes the place of single keys; everything else is the profile's.
 #[derive(Args, Clone, Debug, Default)]

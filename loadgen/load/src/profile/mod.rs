@@ -41,6 +41,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+use stickycas_harness::fault_plan::{FaultPlan, Placement};
 use stickycas_model::byzantine::Strategy;
 use stickycas_model::params::Params;
 
@@ -48,7 +49,6 @@ pub use self::flags::Flags;
 pub use self::read::DEFAULT;
 use super::arrivals::{Arrivals, Piece, Spacing};
 use super::threshold::Threshold;
-use stickycas_harness::fault_plan::{FaultPlan, Placement};
 
 /// A load that can be put on a server.
 #[derive(Clone, Debug, PartialEq)]

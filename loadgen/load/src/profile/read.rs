@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
+use stickycas_harness::files::{FileError, Source};
+
 use super::Profile;
 use super::check::check;
 use super::file::File;
 use super::flags::Flags;
-use stickycas_harness::files::{FileError, Source};
 
 /// The load without a file: small instances, for ten seconds.
 pub const DEFAULT: &str = r#"name = "load"

@@ -1,13 +1,13 @@
 //! A checked profile as the text of a file in which nothing is left to defaults or draws.
 
 use serde::Serialize;
+use stickycas_harness::fault_plan::Placement;
+use stickycas_harness::files::instance::{WrittenInstance, written_duration as duration};
 use stickycas_model::byzantine::Strategy;
 use stickycas_model::params::Arbiter;
 
 use super::{Open, Pacing, Profile, Transport};
 use crate::arrivals::{Piece, Spacing};
-use stickycas_harness::fault_plan::Placement;
-use stickycas_harness::files::instance::{WrittenInstance, written_duration as duration};
 
 #[derive(Serialize)]
 struct File<'a> {

@@ -20,16 +20,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use stickycas_harness::atomic_files::write_folder;
+use stickycas_harness::environment::Environment;
+use stickycas_harness::record::ExecutionMode;
+use stickycas_harness::report::{folder, json};
 
 use super::table;
 use crate::Measured;
-use crate::judged::{Evidence, Witnessed};
 use crate::recorder::Second;
 use crate::result::{LOG_FILE, RESULT_FILE, SECONDS_FILE};
-use stickycas_harness::atomic_files::write_folder;
-use stickycas_harness::environment::Environment;
-use stickycas_harness::record::How;
-use stickycas_harness::report::{folder, json};
+use crate::verdicts::{Evidence, InstanceObservations};
 
 /// Writes the folder of a load. Without `to`, it is the first of `runs/NAME-SEED`, `runs/NAME-SEED-2`, ... that does
 /// not exist. Returns where it is.
@@ -58,11 +58,11 @@ pub fn write(
         fs::write(folder.join(LOG_FILE), &measured.log)?;
         fs::write(folder.join("report.txt"), table::plain(result))?;
         fs::write(folder.join("report.html"), super::html(measured))?;
-        let environment = Environment::here(How::Tasks, server.map(str::to_owned));
+        let environment = Environment::here(ExecutionMode::Tasks, server.map(str::to_owned));
         for Evidence { number, reasons, witnessed, record, .. } in evidence {
             let instances = folder.join("instances");
             fs::create_dir_all(&instances)?;
-            let seen = Seen { number: *number, reasons, witnessed };
+            let seen = ObservationsFile { number: *number, reasons, witnessed };
             fs::write(instances.join(format!("{number}.seen.json")), json::text(&seen))?;
             if let Some(record) = record {
                 folder::write(record, &environment, Some(&instances.join(number.to_string())))?;
@@ -74,11 +74,11 @@ pub fn write(
 
 /// What the correct processes of an instance saw, and what is wrong with it.
 #[derive(Serialize)]
-struct Seen<'a> {
+struct ObservationsFile<'a> {
     number: u64,
     reasons: &'a [String],
     #[serde(flatten)]
-    witnessed: &'a Witnessed,
+    witnessed: &'a InstanceObservations,
 }
 
 fn seconds(path: &Path, seconds: &[Second]) -> io::Result<()> {

@@ -6,11 +6,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use stickycas_harness::atomic_files;
+use stickycas_harness::report::{folder, json};
 
 use super::table::time;
 use crate::limit::{Limit, Probe};
-use stickycas_harness::atomic_files;
-use stickycas_harness::report::{folder, json};
 
 /// An interval that is a larger share of the limit than this says little.
 const WIDE: f64 = 0.25;
@@ -145,9 +145,9 @@ fn row(probe: &Probe) -> Row {
 mod tests {
     use super::*;
     use crate::figures::Figures;
-    use crate::judged::Judged;
     use crate::limit::{Probed, Wanted, find};
     use crate::profile::{Flags, Profile};
+    use crate::verdicts::VerdictCounts;
 
     #[tokio::test]
     async fn an_interrupt_keeps_what_the_searches_before_found() {
@@ -158,7 +158,7 @@ mod tests {
             let probe = |_| {
                 let figures =
                     Figures { rate: if left.is_multiple_of(3) { 5.0 } else { 20.0 }, ..Figures::default() };
-                let probed = Probed { figures, judged: Judged::default() };
+                let probed = Probed { figures, judged: VerdictCounts::default() };
                 left = left.saturating_sub(1);
                 std::future::ready(Ok((left > 0).then_some(probed)))
             };

@@ -1,18 +1,18 @@
 //! A search for the limit: one page with what was found, how latency grows with the rate, and every probe.
 
 use maud::{Markup, html};
-use stickycas_model::judge::Outcome;
-
-use super::limit::{doubts, found, line as told};
-use super::page::profiles;
-use super::table::time;
-use crate::limit::{Limit, Probe};
 use stickycas_harness::report::html::chart::{
     Drawing, Frame, Scale, Series, bottom_axis, left_axis, line, point,
 };
 use stickycas_harness::report::html::document::Document;
 use stickycas_harness::report::html::figure::{Figure, Panel, Table};
 use stickycas_harness::report::html::words::{counted, grouped};
+use stickycas_model::judge::Outcome;
+
+use super::limit::{doubts, found, line as told};
+use super::page::profiles;
+use super::table::time;
+use crate::limit::{Limit, Probe};
 
 const WIDTH: f64 = 420.0;
 const HEIGHT: f64 = 240.0;

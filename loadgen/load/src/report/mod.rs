@@ -11,8 +11,8 @@
 pub mod folder;
 pub mod limit;
 mod limit_page;
-pub mod live;
 mod page;
+pub mod progress_view;
 pub mod table;
 
 use crate::Measured;

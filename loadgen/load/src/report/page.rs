@@ -1,6 +1,13 @@
 //! The result of a load: one page with the verdict, rates and latencies over time, and the latency curve.
 
 use maud::{Markup, html};
+use stickycas_harness::command_line::quoted;
+use stickycas_harness::report::html::chart::{
+    Drawing, Frame, Scale, Series, Tick, bottom_axis, left_axis, line, mark,
+};
+use stickycas_harness::report::html::document::Document;
+use stickycas_harness::report::html::figure::{Figure, Panel, Table};
+use stickycas_harness::report::html::words::{counted, grouped};
 use stickycas_model::judge::Outcome;
 
 use super::table::{shown_for, time};
@@ -9,13 +16,6 @@ use crate::figures::{Answered, Row, answered};
 use crate::measure::{Measure, Party};
 use crate::recorder::Second;
 use crate::result::LoadResult;
-use stickycas_harness::command_line::quoted;
-use stickycas_harness::report::html::chart::{
-    Drawing, Frame, Scale, Series, Tick, bottom_axis, left_axis, line, mark,
-};
-use stickycas_harness::report::html::document::Document;
-use stickycas_harness::report::html::figure::{Figure, Panel, Table};
-use stickycas_harness::report::html::words::{counted, grouped};
 
 const WIDTH: f64 = 420.0;
 const HEIGHT: f64 = 240.0;

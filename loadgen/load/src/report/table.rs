@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use stickycas_harness::report::table::{align_right, grid};
 use stickycas_model::judge::Outcome;
 use stickycas_proto::v1::RefusalReason;
 
 use crate::baseline::Compared;
-use crate::figures::{Counts, Figure, Latency, Row};
-use crate::measure::{Ended, Party};
+use crate::figures::{Counts, Latency, Metric, Row};
+use crate::measure::{OperationOutcome, Party};
 use crate::result::LoadResult;
 use crate::threshold::{Failed, Passed};
 
@@ -91,10 +91,7 @@ fn latencies(text: &mut String, result: &LoadResult) -> std::fmt::Result {
     if rows.is_empty() {
         return writeln!(text, "nothing was measured");
     }
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["latency", "ended", "count", "p50", "p90", "p99", "p99.9", "p99.99", "max"]);
+    let mut table = grid(["latency", "ended", "count", "p50", "p90", "p99", "p99.9", "p99.99", "max"]);
     for Row { label, latency } in rows {
         let of = match label.party {
             Party::Correct => label.measure.name().to_owned(),
@@ -104,11 +101,7 @@ fn latencies(text: &mut String, result: &LoadResult) -> std::fmt::Result {
         let points = [p50, p90, p99, p999, p9999, max].map(|nanos| time(nanos as f64));
         table.add_row([of, label.ended.to_string(), count.to_string()].into_iter().chain(points));
     }
-    for number in 2..9 {
-        if let Some(column) = table.column_mut(number) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
+    align_right(&mut table, 2..9);
     writeln!(text, "{table}")
 }
 
@@ -139,13 +132,13 @@ fn failures(text: &mut String, result: &LoadResult) -> std::fmt::Result {
 }
 
 /// What to do about a refusal that has more to do with the limits of the server than with its power.
-fn advice(ended: Ended) -> Option<&'static str> {
+fn advice(ended: OperationOutcome) -> Option<&'static str> {
     match ended {
-        Ended::Refused(RefusalReason::TooManyInstances) => Some(
+        OperationOutcome::Refused(RefusalReason::TooManyInstances) => Some(
             "either the server had no time to spare, and sheds what it cannot do; or too many live: finished \
              instances count until their retention ends, so start the server with a short --retention",
         ),
-        Ended::Refused(RefusalReason::RateExceeded) => Some(
+        OperationOutcome::Refused(RefusalReason::RateExceeded) => Some(
             "a principal may send only so much: give more groups, or start the server with more \
              --requests-per-second",
         ),
@@ -166,7 +159,7 @@ fn baseline(text: &mut String, result: &LoadResult) -> std::fmt::Result {
 
 /// The value of a figure for people.
 #[must_use]
-pub fn value_of(figure: Figure, value: f64) -> String {
+pub fn value_of(figure: Metric, value: f64) -> String {
     if figure.is_latency() { time(value) } else { number(value) }
 }
 

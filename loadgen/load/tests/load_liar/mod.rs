@@ -4,7 +4,7 @@
 
 mod server;
 
-use stickycas_harness::run::{COORDINATOR, Site};
+use stickycas_harness::run::{COORDINATOR, ServerHandle};
 use stickycas_load::profile::Flags;
 use stickycas_load::report::folder;
 use stickycas_load::{Loaded, Measured, Profile};
@@ -31,8 +31,8 @@ hard_stop = "60s"
 async fn under_load(lie: Lie, transport: &str) -> (Profile, Loaded) {
     let text = PROFILE.replace("WARP_SIZE", &lie.warp_size().to_string()).replace("TRANSPORT", transport);
     let profile = Profile::parse("liar.toml", &text, &Flags::default()).unwrap();
-    let site = Site::open(&server::start(lie).await, COORDINATOR).await.unwrap();
-    let loaded = stickycas_load::run(&site, &profile, std::future::pending(), |_| {}).await.unwrap();
+    let handle = ServerHandle::open(&server::start(lie).await, COORDINATOR).await.unwrap();
+    let loaded = stickycas_load::run(&handle, &profile, std::future::pending(), |_| {}).await.unwrap();
     (profile, loaded)
 }
 

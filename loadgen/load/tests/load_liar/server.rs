@@ -184,37 +184,37 @@ impl StickyCasService for Liar {
         request: Request<Streaming<v1::AttachRequest>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
         let (out, answers) = unbounded_channel();
-        let seat = Seat { lists: Arc::clone(&self.0), process: process(&request), out };
-        tokio::spawn(seat.serve(request.into_inner()));
+        let member = MemberStream { lists: Arc::clone(&self.0), process: process(&request), out };
+        tokio::spawn(member.serve(request.into_inner()));
         Ok(Response::new(UnboundedReceiverStream::new(answers)))
     }
 }
 
 /// One Attach stream.
-struct Seat {
+struct MemberStream {
     lists: Arc<Lists>,
     process: u64,
     out: UnboundedSender<Result<v1::AttachResponse, Status>>,
 }
 
-impl Seat {
+impl MemberStream {
     async fn serve(self, mut requests: Streaming<v1::AttachRequest>) {
-        let seat = Arc::new(self);
+        let member = Arc::new(self);
         let mut instances = HashMap::new();
         while let Some(Ok(request)) = requests.next().await {
             for frame in request.frames {
                 match frame.frame.unwrap() {
                     Frame::Hello(hello) => {
                         instances.insert(hello.channel, hello.instance_id);
-                        seat.welcome(hello.channel);
+                        member.welcome(hello.channel);
                     }
                     Frame::Access(access) => {
-                        let (seat, instance) = (Arc::clone(&seat), instances[&access.channel].clone());
-                        tokio::spawn(async move { seat.access(&instance, access).await });
+                        let (member, instance) = (Arc::clone(&member), instances[&access.channel].clone());
+                        tokio::spawn(async move { member.access(&instance, access).await });
                     }
-                    Frame::Decision(decision) => match seat.lists.decide(seat.process) {
-                        Ok(()) => seat.send(v1::Decided { channel: decision.channel }),
-                        Err(refused) => seat.send(refused.to_frame(decision.channel, None)),
+                    Frame::Decision(decision) => match member.lists.decide(member.process) {
+                        Ok(()) => member.send(v1::Decided { channel: decision.channel }),
+                        Err(refused) => member.send(refused.to_frame(decision.channel, None)),
                     },
                 }
             }

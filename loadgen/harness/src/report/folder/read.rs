@@ -135,8 +135,8 @@ impl Folder {
     pub fn judged_again(&self) -> Record {
         let Self { scenario, harness, history, counted, reports, .. } = self.clone();
         let record = Record::judged(scenario, harness.how, history, harness.complete, counted, reports)
-            .with_unplanned(harness.unplanned)
-            .with_miscast(harness.miscast);
+            .with_anomalies(harness.anomalies)
+            .with_role_mismatches(harness.role_mismatches);
         Record { told_unknown: harness.told_unknown, ..record }
     }
 }

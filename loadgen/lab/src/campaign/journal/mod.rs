@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-
-use self::record::{Done, Line};
-pub use self::record::{Origin, Past, Sampled, Session};
-use super::cell::Counts;
 use stickycas_harness::atomic_files::is_taken;
 use stickycas_harness::exit::UsageError;
+
+pub use self::record::{CampaignSource, Completed, Sampled, Session};
+use self::record::{Done, Line};
+use super::cell::Counts;
 
 /// The name of the journal in the folder of a campaign.
 pub const JOURNAL: &str = "journal.ndjson";
@@ -30,7 +30,7 @@ pub struct Journal {
     file: File,
     path: PathBuf,
     flushed: Instant,
-    past: Past,
+    completed: Completed,
 }
 
 impl Journal {
@@ -38,8 +38,8 @@ impl Journal {
     ///
     /// # Errors
     /// If the folder holds anything else, is in use, or cannot be written.
-    pub fn open(folder: &Path, origin: &Origin) -> anyhow::Result<Self> {
-        past(folder, origin)?;
+    pub fn open(folder: &Path, source: &CampaignSource) -> anyhow::Result<Self> {
+        completed(folder, source)?;
         let path = folder.join(JOURNAL);
         fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let open = OpenOptions::new().read(true).append(true).create(true).open(&path);
@@ -54,11 +54,11 @@ impl Journal {
             }
         }
         // Once more, now that nobody else writes.
-        let Read { origin: before, past, whole } = compatible(folder, origin)?;
+        let Read { source: before, completed, whole } = compatible(folder, source)?;
         file.set_len(whole).with_context(|| format!("cannot write {}", path.display()))?;
-        let mut journal = Self { file, path, flushed: Instant::now(), past };
+        let mut journal = Self { file, path, flushed: Instant::now(), completed };
         if before.is_none() {
-            journal.write(Line::Campaign(origin.clone()))?;
+            journal.write(Line::Campaign(source.clone()))?;
         }
         journal.write(Line::Session(Session::now()))?;
         Ok(journal)
@@ -66,8 +66,8 @@ impl Journal {
 
     /// What has been done.
     #[must_use]
-    pub fn past(&self) -> &Past {
-        &self.past
+    pub fn completed(&self) -> &Completed {
+        &self.completed
     }
 
     /// Writes down that a cell is done.
@@ -97,7 +97,7 @@ impl Journal {
             self.file.sync_data()
         });
         written.with_context(|| format!("cannot write {}", self.path.display()))?;
-        self.past.take(line);
+        self.completed.take(line);
         Ok(())
     }
 
@@ -114,30 +114,30 @@ impl Journal {
 ///
 /// # Errors
 /// If the folder holds anything else.
-pub fn past(folder: &Path, origin: &Origin) -> anyhow::Result<Past> {
+pub fn completed(folder: &Path, source: &CampaignSource) -> anyhow::Result<Completed> {
     if folder.join(JOURNAL).is_file() {
-        return compatible(folder, origin).map(|read| read.past);
+        return compatible(folder, source).map(|read| read.completed);
     }
     if is_taken(folder) {
         let reason = format!("{} exists already and holds no campaign: give another --out", folder.display());
         bail!(UsageError(reason));
     }
-    Ok(Past::default())
+    Ok(Completed::default())
 }
 
 /// Reads a journal that must be of this campaign, if it says of which.
-fn compatible(folder: &Path, origin: &Origin) -> anyhow::Result<Read> {
+fn compatible(folder: &Path, source: &CampaignSource) -> anyhow::Result<Read> {
     let read = read_lines(&folder.join(JOURNAL))?;
-    let Some(before) = &read.origin else { return Ok(read) };
+    let Some(before) = &read.source else { return Ok(read) };
     let folder = folder.display();
-    if before.program != origin.program {
-        let (theirs, ours) = (&before.program, &origin.program);
+    if before.program != source.program {
+        let (theirs, ours) = (&before.program, &source.program);
         bail!(UsageError(format!(
             "{folder} was begun by version {theirs} of this program, and this is {ours}: give another --out"
         )));
     }
-    if before.campaign().ok() != Some(origin.campaign()?) {
-        let Origin { file, seed, .. } = before;
+    if before.campaign().ok() != Some(source.campaign()?) {
+        let CampaignSource { file, seed, .. } = before;
         let reason = format!("{folder} holds another campaign ({file} with seed {seed}): give another --out");
         bail!(UsageError(reason));
     }
@@ -148,22 +148,22 @@ fn compatible(folder: &Path, origin: &Origin) -> anyhow::Result<Read> {
 ///
 /// # Errors
 /// If there is none, or it is broken, with the line.
-pub fn read(folder: &Path) -> anyhow::Result<(Origin, Past)> {
+pub fn read(folder: &Path) -> anyhow::Result<(CampaignSource, Completed)> {
     let path = folder.join(JOURNAL);
     if !path.is_file() {
         let reason = format!("{} holds no campaign: there is no {JOURNAL} in it", folder.display());
         bail!(UsageError(reason));
     }
-    let Read { origin, past, .. } = read_lines(&path)?;
-    let origin = origin.with_context(|| format!("{}: its first line is cut off", path.display()))?;
-    Ok((origin, past))
+    let Read { source, completed, .. } = read_lines(&path)?;
+    let source = source.with_context(|| format!("{}: its first line is cut off", path.display()))?;
+    Ok((source, completed))
 }
 
 /// What stands in a journal.
 struct Read {
     /// `None` if not even the first line is whole.
-    origin: Option<Origin>,
-    past: Past,
+    source: Option<CampaignSource>,
+    completed: Completed,
     /// Bytes up to the end of the last whole line.
     whole: u64,
 }
@@ -171,7 +171,7 @@ struct Read {
 fn read_lines(path: &Path) -> anyhow::Result<Read> {
     let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
-    let (mut origin, mut past) = (None, Past::default());
+    let (mut source, mut completed) = (None, Completed::default());
     for (index, line) in text[..whole].split_inclusive(|&byte| byte == b'\n').enumerate() {
         let broken = || {
             format!(
@@ -182,10 +182,10 @@ fn read_lines(path: &Path) -> anyhow::Result<Read> {
         };
         let line: Line = serde_json::from_slice(line).with_context(broken)?;
         match (index, line) {
-            (0, Line::Campaign(first)) => origin = Some(first),
+            (0, Line::Campaign(first)) => source = Some(first),
             (0, _) | (_, Line::Campaign(_)) => bail!(broken()),
-            (_, line) => past.take(line),
+            (_, line) => completed.take(line),
         }
     }
-    Ok(Read { origin, past, whole: whole as u64 })
+    Ok(Read { source, completed, whole: whole as u64 })
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use stickycas_harness::environment::Platform;
 
 use crate::campaign::cell::Counts;
 use crate::campaign::plan::Campaign;
@@ -15,7 +16,7 @@ const VERSION: u32 = 1;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Line {
-    Campaign(Origin),
+    Campaign(CampaignSource),
     Session(Session),
     Cell(Done),
     Network(Sampled),
@@ -23,7 +24,7 @@ pub(super) enum Line {
 
 /// From what a campaign was started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
+pub struct CampaignSource {
     /// [`VERSION`].
     version: u32,
     /// Version of the program: another one may count differently.
@@ -39,11 +40,11 @@ pub struct Origin {
     pub only: Vec<String>,
 }
 
-impl Origin {
+impl CampaignSource {
     /// For a campaign read from this file, with this seed and limited to these sweeps.
     #[must_use]
     pub fn new(file: String, text: String, seed: u64, only: Vec<String>) -> Self {
-        Self { version: VERSION, program: env!("CARGO_PKG_VERSION").to_owned(), file, text, seed, only }
+        Self { version: VERSION, program: Platform::here().version.to_owned(), file, text, seed, only }
     }
 
     /// The campaign.
@@ -75,13 +76,14 @@ pub struct Session {
 
 impl Session {
     pub(super) fn now() -> Self {
+        let Platform { commit, debug_assertions, os, architecture, cpus, .. } = Platform::here();
         Self {
             at: now(),
-            commit: stickycas_harness::environment::commit().map(str::to_owned),
-            debug_assertions: cfg!(debug_assertions),
-            os: std::env::consts::OS.to_owned(),
-            architecture: std::env::consts::ARCH.to_owned(),
-            cpus: std::thread::available_parallelism().map_or(1, |cpus| usize::from(cpus) as u64),
+            commit: commit.map(str::to_owned),
+            debug_assertions,
+            os: os.to_owned(),
+            architecture: architecture.to_owned(),
+            cpus: cpus as u64,
         }
     }
 }
@@ -130,7 +132,7 @@ fn now() -> u64 {
 
 /// What a journal holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Past {
+pub struct Completed {
     /// The sessions, in order; the first one started the campaign.
     pub sessions: Vec<Session>,
     /// What was counted of each cell that is done.
@@ -143,7 +145,7 @@ pub struct Past {
     pub busy: u64,
 }
 
-impl Past {
+impl Completed {
     pub(super) fn take(&mut self, line: Line) {
         let at = match line {
             Line::Campaign(_) => return,

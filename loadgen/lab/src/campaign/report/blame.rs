@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use maud::{Markup, html};
-
-use super::facets::in_common;
-use crate::campaign::cell::{Cell, NO_STRATEGY, Sweep};
 use stickycas_harness::report::html::chart::{Drawing, Series, bar, px};
 use stickycas_harness::report::html::figure::{Figure, Panel, Table};
 use stickycas_harness::report::html::words::{counted, grouped, percent};
+
+use super::facets::in_common;
+use crate::campaign::cell::{Cell, NO_STRATEGY, Sweep};
 
 const WIDTH: f64 = 380.0;
 const TOP: f64 = 26.0;

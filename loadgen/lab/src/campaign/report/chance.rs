@@ -2,6 +2,14 @@
 //! counted with its 99 % intervals.
 
 use maud::{Markup, html};
+use stickycas_harness::fault_plan::{FaultPlan, Placement};
+use stickycas_harness::proposals;
+use stickycas_harness::report::html::chart::{
+    Drawing, Frame, Scale, Series, bottom_axis, left_axis, line, mark, point, px, whisker,
+};
+use stickycas_harness::report::html::figure::{Figure, Panel, Table};
+use stickycas_harness::report::html::words::counted;
+use stickycas_harness::stats::{Interval, Z_99};
 use stickycas_model::byzantine::{Collude, Silent, Strategy};
 use stickycas_model::cast::Role;
 use stickycas_model::chance::{Rank, byzantine_entries, byzantine_entries_if_drawn, drawn_proposals};
@@ -11,14 +19,6 @@ use stickycas_model::types::ProcessId;
 use super::facets::{Axis, Facet, facets, in_common, placement};
 use super::resilience::{distinct, largest_f};
 use crate::campaign::cell::{ArbiterKind, Cell, NO_STRATEGY, Point, Sweep};
-use stickycas_harness::fault_plan::{FaultPlan, Placement};
-use stickycas_harness::proposals;
-use stickycas_harness::report::html::chart::{
-    Drawing, Frame, Scale, Series, bottom_axis, left_axis, line, mark, point, px, whisker,
-};
-use stickycas_harness::report::html::figure::{Figure, Panel, Table};
-use stickycas_harness::report::html::words::counted;
-use stickycas_harness::stats::{Interval, Z_99};
 
 /// Axes within a panel.
 const WITHIN: [Axis; 2] = [Axis::F, Axis::Distinct];

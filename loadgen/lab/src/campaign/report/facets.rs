@@ -1,9 +1,9 @@
 //! Which axes of a sweep differ: they tell its panels apart; what is the same everywhere is said once.
 
+use stickycas_harness::fault_plan::Placement;
 use stickycas_model::params::{AppendWindow, Order};
 
 use crate::campaign::cell::{Cell, NO_STRATEGY, Point};
-use stickycas_harness::fault_plan::Placement;
 
 /// An axis of a campaign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

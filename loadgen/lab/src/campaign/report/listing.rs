@@ -1,11 +1,11 @@
 //! A sweep without a drawing: its cells as a table.
 
 use maud::html;
+use stickycas_harness::report::html::figure::{Figure, Table};
+use stickycas_harness::report::html::words::counted;
 
 use super::facets::{in_common, order, placement, window};
 use crate::campaign::cell::{Cell, Sweep};
-use stickycas_harness::report::html::figure::{Figure, Table};
-use stickycas_harness::report::html::words::counted;
 
 pub(super) fn figures(sweep: &Sweep, id: &str) -> Vec<Figure> {
     // What broke most comes first.

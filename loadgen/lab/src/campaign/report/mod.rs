@@ -30,11 +30,11 @@ use std::path::Path;
 use anyhow::Context;
 use serde::Serialize;
 use serde_json::Value;
+use stickycas_harness::atomic_files::replace_file;
+use stickycas_harness::report::json::text;
 
 pub use self::table::table;
 use crate::campaign::cell::{Cell, Results, Sweep};
-use stickycas_harness::atomic_files::replace_file;
-use stickycas_harness::report::json::text;
 
 /// Writes the results into a folder, each file in the place of an older one.
 ///

@@ -1,12 +1,12 @@
 //! The page: what was run, what came of it, then the figures, sweep by sweep.
 
 use maud::{Markup, html};
-
-use super::{blame, chance, listing, phases, resilience};
-use crate::campaign::cell::{self, Counts, Results, Sweep};
 use stickycas_harness::report::html::document::Document;
 use stickycas_harness::report::html::figure::{Figure, again};
 use stickycas_harness::report::html::words::{counted, grouped, moment, percent, spent};
+
+use super::{blame, chance, listing, phases, resilience};
+use crate::campaign::cell::{self, Counts, Results, Sweep};
 
 pub(super) fn page(results: &Results) -> Markup {
     let totals = Totals::of(results);

@@ -2,17 +2,17 @@
 //! D2).
 
 use maud::{Markup, html};
+use stickycas_harness::report::html::chart::{
+    Drawing, Frame, Scale, Series, Tick, bottom_axis, left_axis, line, point, whisker,
+};
+use stickycas_harness::report::html::figure::{Figure, Panel, Table};
+use stickycas_harness::report::html::words::counted;
 use stickycas_model::bounds;
 use stickycas_model::params::{Params, ParamsSpec};
 
 use super::facets::{Axis, Facet, facets, in_common};
 use super::resilience::distinct;
 use crate::campaign::cell::{Cell, Point, Sweep};
-use stickycas_harness::report::html::chart::{
-    Drawing, Frame, Scale, Series, Tick, bottom_axis, left_axis, line, point, whisker,
-};
-use stickycas_harness::report::html::figure::{Figure, Panel, Table};
-use stickycas_harness::report::html::words::counted;
 
 /// Axes within a panel.
 const WITHIN: [Axis; 2] = [Axis::N, Axis::P];

@@ -7,15 +7,15 @@
 use std::collections::BTreeSet;
 
 use maud::{Markup, html};
+use stickycas_harness::report::html::chart::{Drawing, Frame, Shade, cell, px, ramp};
+use stickycas_harness::report::html::figure::{Figure, Panel, Table};
+use stickycas_harness::report::html::words::{counted, grouped, percent};
 use stickycas_model::bounds;
 use stickycas_model::byzantine::Strategy;
 use stickycas_model::params::{Params, ParamsSpec};
 
 use super::facets::{Axis, Facet, facets, in_common, order, placement, window};
 use crate::campaign::cell::{Cell, NO_STRATEGY, Point, Sweep};
-use stickycas_harness::report::html::chart::{Drawing, Frame, Shade, cell, px, ramp};
-use stickycas_harness::report::html::figure::{Figure, Panel, Table};
-use stickycas_harness::report::html::words::{counted, grouped, percent};
 
 /// Axes within a panel.
 const WITHIN: [Axis; 3] = [Axis::P, Axis::Distinct, Axis::F];

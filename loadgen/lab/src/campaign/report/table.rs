@@ -1,16 +1,13 @@
 //! The results of a campaign for the terminal: a line for each sweep.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use stickycas_harness::report::table::{align_right, grid};
 
 use crate::campaign::cell::{Cell, Results, Sweep};
 
 /// A line for each sweep, and what people should know besides.
 #[must_use]
 pub fn table(results: &Results) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header([
+    let mut table = grid([
         "sweep",
         "cells",
         "runs",
@@ -25,9 +22,7 @@ pub fn table(results: &Results) -> String {
     for sweep in &results.sweeps {
         table.add_row(row(sweep));
     }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+    align_right(&mut table, 1..);
     let left_out = |count: fn(&Sweep) -> u64| results.sweeps.iter().map(count).sum::<u64>();
     let (impossible, repeated) = (left_out(|sweep| sweep.impossible), left_out(|sweep| sweep.repeated));
     let seconds = results.made.busy_millis as f64 / 1000.0;

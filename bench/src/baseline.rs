@@ -16,10 +16,10 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::workload::{READ_SIZE, proposal};
 
 /// See the module.
-pub(crate) struct Floor;
+pub(crate) struct Baseline;
 
-pub(crate) fn service() -> StickyCasServiceServer<Floor> {
-    StickyCasServiceServer::new(Floor)
+pub(crate) fn service() -> StickyCasServiceServer<Baseline> {
+    StickyCasServiceServer::new(Baseline)
 }
 
 /// Phases of appends and reads in the middle of their rounds.
@@ -36,7 +36,7 @@ fn read_result() -> ReadResult {
 }
 
 #[tonic::async_trait]
-impl StickyCasService for Floor {
+impl StickyCasService for Baseline {
     async fn append(&self, _: Request<AppendRequest>) -> Result<Response<AppendResponse>, Status> {
         Ok(Response::new(AppendResponse { phase: APPEND_PHASE, result: Some(append_result()) }))
     }

@@ -22,12 +22,12 @@ struct Played<'a> {
 
 /// Correct processes that play otherwise than the scenario has it.
 #[derive(Debug)]
-pub(super) struct Parts<'a> {
+pub(super) struct RoleCheck<'a> {
     scenario: &'a Scenario,
     played: BTreeMap<ProcessId, Played<'a>>,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> RoleCheck<'a> {
     /// What each process is seen to do in a history.
     pub(super) fn seen(scenario: &'a Scenario, history: &'a [Recorded]) -> Self {
         let mut played: BTreeMap<ProcessId, Played<'a>> = BTreeMap::new();
@@ -44,7 +44,7 @@ impl<'a> Parts<'a> {
     }
 
     /// Who demonstrably plays another part; `said`: what processes say that they proposed.
-    pub(super) fn miscast(&self, said: &BTreeMap<ProcessId, Value>) -> Vec<String> {
+    pub(super) fn role_mismatches(&self, said: &BTreeMap<ProcessId, Value>) -> Vec<String> {
         self.correct().filter_map(|process| self.other_part(process, said)).collect()
     }
 
@@ -67,7 +67,7 @@ impl<'a> Parts<'a> {
     }
 
     /// Who was started again, and in a complete history who never acted.
-    pub(super) fn unplanned(&self, complete: bool) -> Vec<String> {
+    pub(super) fn anomalies(&self, complete: bool) -> Vec<String> {
         let acted =
             |process: &ProcessId| self.played.get(process).is_some_and(|played| played.first.is_some());
         let idle = self.correct().filter(|process| complete && !acted(process)).map(did_not_append);
@@ -145,8 +145,8 @@ mod tests {
         let all = (1..=3).map(|process| append(process, 1, "tea"));
         let events = before.into_iter().chain(all).chain(after);
         let history: Vec<Recorded> = events.map(|event| Recorded { at: Time::ZERO, event }).collect();
-        let parts = Parts::seen(scenario, &history);
-        (parts.miscast(&BTreeMap::new()), parts.unplanned(true))
+        let parts = RoleCheck::seen(scenario, &history);
+        (parts.role_mismatches(&BTreeMap::new()), parts.anomalies(true))
     }
 
     #[test]
@@ -157,31 +157,31 @@ mod tests {
 
     #[test]
     fn who_reads_first_plays_another_part() {
-        let (miscast, _) =
+        let (role_mismatches, _) =
             told(&scenario(""), vec![accepted(3, 1, Op::Read { start: Position::new(0) })], Vec::new());
-        assert_eq!(miscast, ["process 3 is correct and did not append in its first access (D1)"]);
+        assert_eq!(role_mismatches, ["process 3 is correct and did not append in its first access (D1)"]);
     }
 
     #[test]
     fn who_appends_again_plays_another_part() {
-        let (miscast, _) = told(&scenario(""), Vec::new(), vec![append(2, 2, "tea")]);
-        assert_eq!(miscast, ["process 2 is correct and appended after its first access (D1)"]);
+        let (role_mismatches, _) = told(&scenario(""), Vec::new(), vec![append(2, 2, "tea")]);
+        assert_eq!(role_mismatches, ["process 2 is correct and appended after its first access (D1)"]);
     }
 
     #[test]
     fn a_second_life_must_be_planned() {
         let restarted = || vec![session(2, 1, 7), session(2, 2, 8)];
-        let (_, unplanned) = told(&scenario(""), restarted(), Vec::new());
-        assert_eq!(unplanned, ["process 2 was started again, which the plan does not name (V4)"]);
-        let (_, unplanned) = told(&scenario("faulty = [2]"), restarted(), Vec::new());
-        assert!(unplanned.is_empty(), "{unplanned:?}");
+        let (_, anomalies) = told(&scenario(""), restarted(), Vec::new());
+        assert_eq!(anomalies, ["process 2 was started again, which the plan does not name (V4)"]);
+        let (_, anomalies) = told(&scenario("faulty = [2]"), restarted(), Vec::new());
+        assert!(anomalies.is_empty(), "{anomalies:?}");
     }
 
     #[test]
     fn who_never_acts_is_named_once_the_history_is_whole() {
         let scenario = scenario("");
-        let parts = Parts::seen(&scenario, &[]);
-        assert!(parts.unplanned(false).is_empty());
-        assert_eq!(parts.unplanned(true).len(), 3);
+        let parts = RoleCheck::seen(&scenario, &[]);
+        assert!(parts.anomalies(false).is_empty());
+        assert_eq!(parts.anomalies(true).len(), 3);
     }
 }

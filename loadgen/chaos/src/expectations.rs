@@ -2,83 +2,88 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use stickycas_harness::report::folder::Folder;
 use stickycas_model::access::Answer;
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::judge::Verdict;
 use stickycas_model::types::ProcessId;
 
-use super::plan::{Plan, Seen};
-use stickycas_harness::report::folder::Folder;
+use super::plan::{Expectations, Plan};
 
 /// What is not as the plan has it, in words; nothing if all is.
-pub(super) fn amiss(plan: &Plan, verdict: &Verdict, run: &Folder) -> Vec<String> {
+pub(super) fn mismatches(plan: &Plan, verdict: &Verdict, run: &Folder) -> Vec<String> {
     let history = &run.history;
-    let mut amiss = Vec::new();
+    let mut mismatches = Vec::new();
     if verdict.verdict != plan.expect {
-        amiss.push(format!("the verdict is {}, and {} was expected", verdict.verdict, plan.expect));
+        mismatches.push(format!("the verdict is {}, and {} was expected", verdict.verdict, plan.expect));
     }
-    amiss.extend(at_processes(&plan.seen, &Shown::of(history)));
-    if let Some(still) = plan.seen.still {
+    mismatches.extend(at_processes(&plan.expectations, &RunEvidence::of(history)));
+    if let Some(still) = plan.expectations.still {
         let longest = history.windows(2).map(|pair| pair[1].at.since(pair[0].at)).max().unwrap_or_default();
         if longest < still {
             let wanted = humantime::format_duration(still);
-            amiss.push(format!("nothing happened for {longest:.1?} at the longest, and not for {wanted}"));
+            mismatches
+                .push(format!("nothing happened for {longest:.1?} at the longest, and not for {wanted}"));
         }
     }
-    if let Some(wanted) = plan.seen.told_unknown {
+    if let Some(wanted) = plan.expectations.told_unknown {
         let told = run.harness.told_unknown;
         if told < wanted as usize {
-            amiss.push(format!(
+            mismatches.push(format!(
                 "{told} processes say that they were told that the instance is unknown, and not {wanted}"
             ));
         }
     }
-    for (property, words) in &plan.seen.missing {
+    for (property, words) in &plan.expectations.missing {
         match verdict.finding(*property).1 {
-            None => amiss.push(format!("{property} was promised, and \"{words}\" was to be missing")),
+            None => mismatches.push(format!("{property} was promised, and \"{words}\" was to be missing")),
             Some(premise) if !premise.contains(words) => {
-                amiss.push(format!("what {property} lacks is \"{premise}\", which does not say \"{words}\""));
+                mismatches
+                    .push(format!("what {property} lacks is \"{premise}\", which does not say \"{words}\""));
             }
             Some(_) => {}
         }
     }
-    amiss
+    mismatches
 }
 
 /// What the history does not show of processes, or should not.
-fn at_processes(seen: &Seen, shown: &Shown) -> Vec<String> {
-    let mut amiss = Vec::new();
+fn at_processes(seen: &Expectations, shown: &RunEvidence) -> Vec<String> {
+    let mut mismatches = Vec::new();
     let joined = seen.never_joined.intersection(&shown.joined);
-    amiss.extend(joined.map(|process| format!("process {process} has joined")));
+    mismatches.extend(joined.map(|process| format!("process {process} has joined")));
     let decided = seen.never_decided.intersection(&shown.decided);
-    amiss.extend(decided.map(|process| format!("process {process} has decided")));
+    mismatches.extend(decided.map(|process| format!("process {process} has decided")));
     let undecided = seen.decided.difference(&shown.decided);
-    amiss.extend(undecided.map(|process| format!("process {process} has not decided")));
+    mismatches.extend(undecided.map(|process| format!("process {process} has not decided")));
     for (process, &wanted) in &seen.sessions {
         let opened = shown.lives.get(process).map_or(0, |lives| lives.len() as u64);
         if opened < wanted {
-            amiss.push(format!("process {process} has opened {opened} sessions, and not {wanted} or more"));
+            mismatches
+                .push(format!("process {process} has opened {opened} sessions, and not {wanted} or more"));
         }
     }
     for (process, &wanted) in &seen.lives {
         let lives: BTreeSet<u64> = shown.lives.get(process).into_iter().flatten().copied().collect();
         let lived = lives.len() as u64;
         if lived != wanted {
-            amiss.push(format!("the client of process {process} has had {lived} lives, and not {wanted}"));
+            mismatches
+                .push(format!("the client of process {process} has had {lived} lives, and not {wanted}"));
         }
     }
     for (process, &wanted) in &seen.appends {
         let executed = shown.appends.get(process).copied().unwrap_or(0);
         if executed != wanted {
-            amiss.push(format!("{executed} appends of process {process} were executed, and not {wanted}"));
+            mismatches
+                .push(format!("{executed} appends of process {process} were executed, and not {wanted}"));
         }
     }
-    amiss
+    mismatches
 }
 
 /// What a history shows of processes.
 #[derive(Debug, Default)]
-struct Shown {
+struct RunEvidence {
     joined: BTreeSet<ProcessId>,
     decided: BTreeSet<ProcessId>,
     /// Of each session, which life of the client opened it.
@@ -87,7 +92,7 @@ struct Shown {
     appends: BTreeMap<ProcessId, u64>,
 }
 
-impl Shown {
+impl RunEvidence {
     fn of(history: &[Recorded]) -> Self {
         let mut shown = Self::default();
         for recorded in history {

@@ -10,9 +10,9 @@ use stickycas_proto::convert::report::ProcessReport;
 use stickycas_proto::v1::RefusalReason;
 use tokio::time::{Instant, sleep_until};
 
-use super::desk::{Desk, Reports};
-use crate::run::collect::Happened;
-use crate::run::ends::{Ending, Ends};
+use super::report_service::{ReportService, Reports};
+use crate::run::collect::InstanceProgress;
+use crate::run::completion::{CompletionSource, ProcessEnding};
 use crate::scenario::Scenario;
 
 /// So long after its decision was seen a process is expected to report; then the decision stands for a report. A
@@ -22,7 +22,7 @@ pub const REPORT_GRACE: Duration = Duration::from_secs(6);
 const TELL_AGAIN: Duration = Duration::from_secs(1);
 
 /// The processes of an instance, as the judge knows of them.
-pub(super) struct Attendance<'a> {
+pub(super) struct Completion<'a> {
     scenario: &'a Scenario,
     reports: Reports,
     /// Who has left, by which decision, and until when a report may be expected.
@@ -39,11 +39,11 @@ pub(super) struct Attendance<'a> {
     tell: fn(&str),
 }
 
-impl<'a> Attendance<'a> {
-    pub(super) fn new(scenario: &'a Scenario, desk: &Desk, tell: fn(&str)) -> Self {
+impl<'a> Completion<'a> {
+    pub(super) fn new(scenario: &'a Scenario, reports_at: &ReportService, tell: fn(&str)) -> Self {
         Self {
             scenario,
-            reports: desk.listen(),
+            reports: reports_at.listen(),
             decided: BTreeMap::new(),
             ended: BTreeSet::new(),
             lost: false,
@@ -55,7 +55,7 @@ impl<'a> Attendance<'a> {
     }
 
     /// The next process whose end has not been told.
-    fn fresh(&mut self) -> Option<Ending> {
+    fn fresh(&mut self) -> Option<ProcessEnding> {
         let ended = &self.ended;
         let reported = self.reports.look(|said| {
             let fresh = said.iter().find(|(process, _)| !ended.contains(process));
@@ -85,8 +85,8 @@ impl<'a> Attendance<'a> {
     }
 
     /// How all ended that did, by the last that they said.
-    pub(super) fn endings(&mut self) -> Vec<Ending> {
-        let mut endings: BTreeMap<ProcessId, Ending> = self
+    pub(super) fn endings(&mut self) -> Vec<ProcessEnding> {
+        let mut endings: BTreeMap<ProcessId, ProcessEnding> = self
             .decided
             .iter()
             .map(|(process, (value, _))| (*process, stand_in(self.scenario, *process, value)))
@@ -116,8 +116,8 @@ impl<'a> Attendance<'a> {
     }
 }
 
-impl Ends for Attendance<'_> {
-    async fn next(&mut self) -> Option<Ending> {
+impl CompletionSource for Completion<'_> {
+    async fn next(&mut self) -> Option<ProcessEnding> {
         loop {
             if self.lost && !self.alone {
                 return None;
@@ -134,7 +134,7 @@ impl Ends for Attendance<'_> {
         }
     }
 
-    fn happened(&mut self, happened: &Happened) -> anyhow::Result<()> {
+    fn happened(&mut self, happened: &InstanceProgress) -> anyhow::Result<()> {
         self.lost |= happened.lost.is_some();
         // An attack goes on when its process has left.
         let attacks = |process| {
@@ -163,12 +163,12 @@ async fn at(moment: Option<Instant>) {
     }
 }
 
-fn ending(process: ProcessId, said: &ProcessReport) -> Ending {
-    Ending { process, report: Some(said.clone().into_report(process)), trouble: None }
+fn ending(process: ProcessId, said: &ProcessReport) -> ProcessEnding {
+    ProcessEnding { process, report: Some(said.clone().into_report(process)), trouble: None }
 }
 
 /// What is known of a process that has left and says nothing. Of a Byzantine one that is no report.
-fn stand_in(scenario: &Scenario, process: ProcessId, decided: &Value) -> Ending {
+fn stand_in(scenario: &Scenario, process: ProcessId, decided: &Value) -> ProcessEnding {
     let report = || Report {
         process,
         decision: Some(decided.clone()),
@@ -178,5 +178,5 @@ fn stand_in(scenario: &Scenario, process: ProcessId, decided: &Value) -> Ending 
         unanswered: None,
     };
     let correct = scenario.cast.part(process).is_some_and(|part| part.role == Role::Correct);
-    Ending { process, report: correct.then(report), trouble: None }
+    ProcessEnding { process, report: correct.then(report), trouble: None }
 }

@@ -11,30 +11,30 @@ use crate::stopwatch::Sample;
 
 /// A client, and the server that it is played against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Candidate {
-    UnaryFloor,
+pub(crate) enum Variant {
+    UnaryBaseline,
     Unary,
-    StreamFloor { in_flight: usize },
+    StreamBaseline { in_flight: usize },
     Attach { in_flight: usize, batch: bool },
     Etcd { in_flight: usize, fsync: bool },
 }
 
-use Candidate::{Attach, Etcd, StreamFloor, Unary, UnaryFloor};
+use Variant::{Attach, Etcd, StreamBaseline, Unary, UnaryBaseline};
 
 /// In the order of their turns: each next to its floor. etcd has none with 256 instances in flight: it refuses
 /// requests while more than 5,000 are not applied yet.
-pub(crate) const CANDIDATES: [Candidate; 17] = [
-    UnaryFloor,
+pub(crate) const VARIANTS: [Variant; 17] = [
+    UnaryBaseline,
     Unary,
-    StreamFloor { in_flight: 1 },
+    StreamBaseline { in_flight: 1 },
     Attach { in_flight: 1, batch: false },
-    StreamFloor { in_flight: 16 },
+    StreamBaseline { in_flight: 16 },
     Attach { in_flight: 16, batch: false },
     Attach { in_flight: 16, batch: true },
-    StreamFloor { in_flight: 64 },
+    StreamBaseline { in_flight: 64 },
     Attach { in_flight: 64, batch: false },
     Attach { in_flight: 64, batch: true },
-    StreamFloor { in_flight: 256 },
+    StreamBaseline { in_flight: 256 },
     Attach { in_flight: 256, batch: false },
     Attach { in_flight: 256, batch: true },
     Etcd { in_flight: 16, fsync: true },
@@ -46,12 +46,12 @@ pub(crate) const CANDIDATES: [Candidate; 17] = [
 /// Instances in flight over unary calls: so many that some keep the connection busy while others wait for a phase.
 const UNARY_IN_FLIGHT: usize = 16;
 
-impl Candidate {
+impl Variant {
     pub(crate) fn name(self) -> String {
         match self {
-            UnaryFloor => "unary-floor".to_owned(),
+            UnaryBaseline => "unary-floor".to_owned(),
             Unary => "unary".to_owned(),
-            StreamFloor { in_flight } => format!("stream-floor/{in_flight}"),
+            StreamBaseline { in_flight } => format!("stream-floor/{in_flight}"),
             Attach { in_flight, batch: false } => format!("attach/{in_flight}"),
             Attach { in_flight, batch: true } => format!("attach-batch/{in_flight}"),
             Etcd { in_flight, fsync: true } => format!("etcd/{in_flight}"),
@@ -60,19 +60,19 @@ impl Candidate {
     }
 
     /// The candidate that it is compared with.
-    pub(crate) fn floor(self) -> Option<Self> {
+    pub(crate) fn baseline(self) -> Option<Self> {
         match self {
-            UnaryFloor | StreamFloor { .. } | Etcd { .. } => None,
-            Unary => Some(UnaryFloor),
-            Attach { in_flight, .. } => Some(StreamFloor { in_flight }),
+            UnaryBaseline | StreamBaseline { .. } | Etcd { .. } => None,
+            Unary => Some(UnaryBaseline),
+            Attach { in_flight, .. } => Some(StreamBaseline { in_flight }),
         }
     }
 
     /// Instances that are played at the same time.
     pub(crate) fn in_flight(self) -> usize {
         match self {
-            UnaryFloor | Unary => UNARY_IN_FLIGHT,
-            StreamFloor { in_flight } | Attach { in_flight, .. } | Etcd { in_flight, .. } => in_flight,
+            UnaryBaseline | Unary => UNARY_IN_FLIGHT,
+            StreamBaseline { in_flight } | Attach { in_flight, .. } | Etcd { in_flight, .. } => in_flight,
         }
     }
 
@@ -88,10 +88,10 @@ impl Candidate {
     /// Instances in one turn, for about a second of work on two slow cores.
     pub(crate) fn instances(self) -> usize {
         match self {
-            UnaryFloor | Unary => 800,
-            StreamFloor { in_flight: 1 } => 3_000,
+            UnaryBaseline | Unary => 800,
+            StreamBaseline { in_flight: 1 } => 3_000,
             Attach { in_flight: 1, .. } => 1_000,
-            StreamFloor { .. } => 8_000,
+            StreamBaseline { .. } => 8_000,
             Attach { .. } => 4_000,
             Etcd { in_flight, .. } => in_flight.max(64) * 4,
         }
@@ -120,10 +120,12 @@ impl Candidate {
         etcd: Option<Program>,
     ) -> anyhow::Result<Sample> {
         match self {
-            UnaryFloor => unary::run(&Fixture::start_floor(instances, launch).await?, self.in_flight()).await,
+            UnaryBaseline => {
+                unary::run(&Fixture::start_baseline(instances, launch).await?, self.in_flight()).await
+            }
             Unary => unary::run(&Fixture::start(instances, launch).await?, self.in_flight()).await,
-            StreamFloor { in_flight } => {
-                attach::run::<Generated>(&Fixture::start_floor(instances, launch).await?, in_flight, false)
+            StreamBaseline { in_flight } => {
+                attach::run::<Generated>(&Fixture::start_baseline(instances, launch).await?, in_flight, false)
                     .await
             }
             Attach { in_flight, batch } => {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Candidate {
+pub(super) enum Variant {
     Message,
     Messages,
     Call,
@@ -13,10 +13,10 @@ pub(super) enum Candidate {
     Unary,
 }
 
-use Candidate::{Attach, Call, Calls, Message, Messages, Unary};
+use Variant::{Attach, Call, Calls, Message, Messages, Unary};
 
 /// All candidates, in the order of the results.
-pub(super) const CANDIDATES: [Candidate; 7] =
+pub(super) const VARIANTS: [Variant; 7] =
     [Message, Messages, Attach { ahead: false }, Attach { ahead: true }, Call, Calls, Unary];
 
 /// The times of one instance, or of one round trip.
@@ -28,7 +28,7 @@ pub(super) struct Timing {
     pub(super) decide: Duration,
 }
 
-impl Candidate {
+impl Variant {
     pub(super) fn name(self) -> &'static str {
         match self {
             Message => "message",
@@ -42,7 +42,7 @@ impl Candidate {
     }
 
     /// The candidates that it is compared with.
-    pub(super) fn floors(self) -> &'static [Self] {
+    pub(super) fn baselines(self) -> &'static [Self] {
         match self {
             Message | Messages | Call | Calls => &[],
             Attach { .. } => &[Message, Messages],

@@ -8,10 +8,10 @@ use stickycas_model::types::ProcessId;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::part::Part;
+use super::instance_state::InstanceState;
+use super::process_task::ProcessTask;
 use super::shared::Shared;
 use super::stream::{Handle, Order};
-use super::table::Table;
 use super::unary;
 use crate::principal::Principal;
 use crate::profile::{Profile, Transport};
@@ -20,7 +20,7 @@ use crate::profile::{Profile, Transport};
 const AT_A_TIME: usize = 64;
 
 /// See the module.
-pub(super) struct Crowd {
+pub(super) struct ClientPool {
     groups: Vec<Group>,
     shared: Arc<Shared>,
 }
@@ -28,17 +28,17 @@ pub(super) struct Crowd {
 /// The principals of one roster.
 struct Group {
     roster: Vec<String>,
-    seats: Vec<Seat>,
+    clients: Vec<PooledClient>,
 }
 
 /// One principal.
-struct Seat {
+struct PooledClient {
     connection: Connection,
     /// Its stream, if it has one.
     stream: Option<Mutex<Handle>>,
 }
 
-impl Crowd {
+impl ClientPool {
     /// Connects everybody.
     pub(super) async fn gather(url: &str, profile: &Profile, shared: &Arc<Shared>) -> anyhow::Result<Self> {
         let mut groups = Vec::new();
@@ -47,8 +47,8 @@ impl Crowd {
                 .map(|process| format!("{}-{group}-{process}", profile.load.principal))
                 .collect();
             let connections = connect(url, &roster, profile, shared).await?;
-            let seats = seats(connections, group - 1, profile.load.transport, shared).await?;
-            groups.push(Group { roster, seats });
+            let clients = clients(connections, group - 1, profile.load.transport, shared).await?;
+            groups.push(Group { roster, clients });
         }
         Ok(Self { groups, shared: Arc::clone(shared) })
     }
@@ -69,34 +69,34 @@ impl Crowd {
     }
 
     /// Everybody who joins begins to play at this table.
-    pub(super) fn play(&self, table: &Arc<Table>) {
-        let group = self.group(table.number);
-        let seats = &self.groups[group].seats;
-        for (process, seat) in ProcessId::all(table.drawn.params.processes()).zip(seats) {
-            if let Some(part) = Part::begin(table, process) {
-                self.seat(seat, part, Principal { group, process });
+    pub(super) fn play(&self, state: &Arc<InstanceState>) {
+        let group = self.group(state.number);
+        let clients = &self.groups[group].clients;
+        for (process, client) in ProcessId::all(state.drawn.params.processes()).zip(clients) {
+            if let Some(part) = ProcessTask::begin(state, process) {
+                self.client(client, part, Principal { group, process });
             }
         }
     }
 
-    fn seat(&self, seat: &Seat, part: Part, who: Principal) {
-        let Some(stream) = &seat.stream else {
-            tokio::spawn(unary::play(part, seat.connection.clone(), Arc::clone(&self.shared), who));
+    fn client(&self, client: &PooledClient, part: ProcessTask, who: Principal) {
+        let Some(stream) = &client.stream else {
+            tokio::spawn(unary::play(part, client.connection.clone(), Arc::clone(&self.shared), who));
             return;
         };
         let mut stream = stream.lock().expect("nobody panics while holding it");
         let mut order = Order::Begin(Box::new(part));
         while let Err(refused) = stream.give(order) {
             // It broke, or has too many channels that never come free: a new one takes what is new.
-            *stream = Handle::open(seat.connection.clone(), Arc::clone(&self.shared), who).0;
+            *stream = Handle::open(client.connection.clone(), Arc::clone(&self.shared), who).0;
             order = refused;
         }
     }
 
     /// Whoever still plays at this table, which is over, leaves it.
-    pub(super) fn clear(&self, table: &Table) {
-        for seat in &self.groups[self.group(table.number)].seats {
-            if let Some(stream) = &seat.stream {
+    pub(super) fn clear(&self, state: &InstanceState) {
+        for client in &self.groups[self.group(state.number)].clients {
+            if let Some(stream) = &client.stream {
                 // A stream that is gone has left already.
                 let _ = stream.lock().expect("nobody panics while holding it").give(Order::Clear);
             }
@@ -148,22 +148,25 @@ fn place(
     Ok(())
 }
 
-async fn seats(
+async fn clients(
     connections: Vec<Connection>,
     group: usize,
     transport: Transport,
     shared: &Arc<Shared>,
-) -> anyhow::Result<Vec<Seat>> {
+) -> anyhow::Result<Vec<PooledClient>> {
     if transport == Transport::Unary {
-        return Ok(connections.into_iter().map(|connection| Seat { connection, stream: None }).collect());
+        return Ok(connections
+            .into_iter()
+            .map(|connection| PooledClient { connection, stream: None })
+            .collect());
     }
-    let mut seats = Vec::with_capacity(connections.len());
+    let mut clients = Vec::with_capacity(connections.len());
     let mut opening = Vec::new();
     let processes = ProcessId::all(u32::try_from(connections.len()).unwrap_or(u32::MAX));
     for (process, connection) in processes.zip(connections) {
         let who = Principal { group, process };
         let (handle, is_open) = Handle::open(connection.clone(), Arc::clone(shared), who);
-        seats.push(Seat { connection, stream: Some(Mutex::new(handle)) });
+        clients.push(PooledClient { connection, stream: Some(Mutex::new(handle)) });
         opening.push(is_open);
     }
     for is_open in opening {
@@ -171,5 +174,5 @@ async fn seats(
             bail!("cannot open everybody's Attach stream: {why}");
         }
     }
-    Ok(seats)
+    Ok(clients)
 }

@@ -9,6 +9,9 @@
 //! - that it is refused nothing that a process which keeps to the protocol cannot be refused (B3);
 //! - the five properties, each where it is promised (V1 to V3, D2).
 //!
+//! The rules are asked of [`stickycas_model::predicates`], as those of a whole history are; what is done here is to find in the
+//! answers what to ask of them.
+//!
 //! What it cannot see is what the server did and told nobody: that an access was passed over, that somebody was accused
 //! wrongly. For that a share of the instances is judged from their whole history.
 
@@ -18,29 +21,30 @@ use serde::Serialize;
 use stickycas_model::access::{AppendAnswer, ReadAnswer};
 use stickycas_model::bounds;
 use stickycas_model::cast::Cast;
-use stickycas_model::judge::Outcome;
-use stickycas_model::params::{AppendWindow, Params};
+use stickycas_model::judge::{Outcome, Property};
+use stickycas_model::params::Params;
+use stickycas_model::predicates::{self, Decisions};
 use stickycas_model::process::mode;
 use stickycas_model::scheduler::Schedule;
-use stickycas_model::types::{Phase, Position, ProcessId, Round, Value};
+use stickycas_model::types::{Phase, Position, ProcessId, Value};
 use stickycas_proto::v1::RefusalReason;
 
 /// What one correct process saw.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Seen {
+pub struct ProcessObservation {
     /// Who.
     pub process: ProcessId,
     /// Its accesses that were answered, in order.
-    pub accesses: Vec<Answered>,
+    pub accesses: Vec<AnsweredAccess>,
     /// What it decided, if it came to that.
     pub decision: Option<Value>,
     /// The first refusal that it met, if it met one.
-    pub refused: Option<Refused>,
+    pub refused: Option<ObservedRefusal>,
 }
 
 /// A refusal, of an access or of a decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Refused {
+pub struct ObservedRefusal {
     /// Its reason.
     #[serde(serialize_with = "name")]
     pub reason: RefusalReason,
@@ -75,7 +79,7 @@ const fn accuses(reason: RefusalReason) -> bool {
 /// An access that was answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
-pub enum Answered {
+pub enum AnsweredAccess {
     /// An append.
     Append {
         /// Its phase.
@@ -94,7 +98,7 @@ pub enum Answered {
     },
 }
 
-impl Answered {
+impl AnsweredAccess {
     fn phase(&self) -> Option<Phase> {
         match self {
             Self::Append { phase, .. } => Some(*phase),
@@ -115,7 +119,7 @@ pub struct Finding {
 /// Judges an instance by what its correct processes saw. One of which nothing is given saw nothing: it failed, and
 /// the instance proves no more than the others did.
 #[must_use]
-pub fn judge(params: &Params, cast: &Cast, seen: &[Seen]) -> Finding {
+pub fn judge(params: &Params, cast: &Cast, seen: &[ProcessObservation]) -> Finding {
     let mut check = Check::new(params, cast);
     for process in seen {
         check.process(process);
@@ -161,26 +165,26 @@ impl<'a> Check<'a> {
     }
 
     /// What can be said of one process alone.
-    fn process(&mut self, seen: &'a Seen) {
+    fn process(&mut self, seen: &'a ProcessObservation) {
         let me = seen.process;
         let warp = self.params.warp_of(me);
-        let phases: Vec<Phase> = seen.accesses.iter().filter_map(Answered::phase).collect();
+        let phases: Vec<Phase> = seen.accesses.iter().filter_map(AnsweredAccess::phase).collect();
         for phase in &phases {
             let of = self.schedule.warp_of(*phase);
-            if of != warp {
+            if !predicates::is_phase_of(of, warp) {
                 self.violated(format!(
                     "W1: process {me} of warp {warp} was answered in phase {phase} of warp {of}"
                 ));
             }
         }
-        if let Some(pair) = phases.windows(2).find(|pair| pair[0] >= pair[1]) {
+        if let Some(pair) = phases.windows(2).find(|pair| !predicates::comes_after(pair[1], pair[0])) {
             let (first, second) = (pair[0], pair[1]);
             self.violated(format!("F7: process {me} was answered in phase {first} and then in {second}"));
         }
-        if !matches!(seen.accesses.first(), Some(Answered::Append { .. }) | None) {
+        if !matches!(seen.accesses.first(), Some(AnsweredAccess::Append { .. }) | None) {
             self.violated(format!("D1: the first answer to process {me} is none to an append"));
         }
-        if let Some(Refused { reason, why }) = seen.refused.as_ref().filter(|it| accuses(it.reason)) {
+        if let Some(ObservedRefusal { reason, why }) = seen.refused.as_ref().filter(|it| accuses(it.reason)) {
             self.violated(format!(
                 "B3: process {me}, which is correct, was refused {}: {why}",
                 reason.name()
@@ -193,17 +197,19 @@ impl<'a> Check<'a> {
     }
 
     /// The answers to its reads, each by itself.
-    fn reads(&mut self, seen: &'a Seen) {
+    fn reads(&mut self, seen: &'a ProcessObservation) {
         let (me, r) = (seen.process, self.params.read_size());
         for (answer, entries) in seen.accesses.iter().filter_map(read) {
             let ReadAnswer { start, count, length, .. } = *answer;
-            if count != r.min(length.saturating_sub(start.get())) || entries.len() != count as usize {
+            if count != predicates::entries_read(self.params, start, length)
+                || entries.len() != count as usize
+            {
                 self.violated(format!(
                     "R1: a read of process {me} from {start} returned {} of {length} entries; r = {r}",
                     entries.len()
                 ));
             }
-            if length > self.params.list_limit() {
+            if !predicates::has_room(self.params, length) {
                 self.violated(format!("A2: process {me} was told of {length} entries"));
             }
             for (value, number) in entries.iter().zip(start.get()..) {
@@ -224,7 +230,7 @@ impl<'a> Check<'a> {
     }
 
     /// That it decided what Algorithm 1 decides, and in time.
-    fn decision(&mut self, seen: &Seen, decision: &Value) {
+    fn decision(&mut self, seen: &ProcessObservation, decision: &Value) {
         let me = seen.process;
         let warps = self.params.warps();
         let mut held: BTreeMap<u32, &Value> = BTreeMap::new();
@@ -241,15 +247,14 @@ impl<'a> Check<'a> {
             ));
         }
         let whole = sealed.unwrap_or(warps).min(warps);
-        let first_access = self.params.spec().append_window == AppendWindow::FirstAccess;
-        if first_access && counted.len() < whole as usize {
+        if !predicates::is_from_whole_list(self.params, counted.len(), whole as usize) {
             self.violated(format!("D1: process {me} decided from {} of {whole} entries", counted.len()));
         }
-        let Some(last) = seen.accesses.iter().filter_map(Answered::phase).max() else { return };
+        let Some(last) = seen.accesses.iter().filter_map(AnsweredAccess::phase).max() else { return };
         let rounds = self.schedule.round_of(last).get();
-        let missed = rounds.saturating_sub(seen.accesses.len() as u64);
+        let missed = predicates::missed_phases(rounds, seen.accesses.len() as u64);
         let bound = bounds::phase_bound(self.params, missed);
-        if last > bound {
+        if !predicates::is_in_time(last, bound) {
             self.violated(format!(
                 "D2: process {me} decided in phase {last}; having missed {missed} phases, it had to by phase {bound}"
             ));
@@ -257,11 +262,12 @@ impl<'a> Check<'a> {
     }
 
     /// What all answers together say of the one list.
-    fn list(&mut self, seen: &'a [Seen]) {
+    fn list(&mut self, seen: &'a [ProcessObservation]) {
         let mut won: BTreeMap<Phase, (Position, ProcessId)> = BTreeMap::new();
         let mut positions: BTreeMap<Position, Phase> = BTreeMap::new();
-        for Seen { process: me, accesses, .. } in seen {
-            let Some(Answered::Append { phase, answer: AppendAnswer::Success(position) }) = accesses.first()
+        for ProcessObservation { process: me, accesses, .. } in seen {
+            let Some(AnsweredAccess::Append { phase, answer: AppendAnswer::Success(position) }) =
+                accesses.first()
             else {
                 continue;
             };
@@ -293,13 +299,13 @@ impl<'a> Check<'a> {
     }
 
     /// How long the list was in which phase, by everybody's reads: it grows, and stops when it is sealed.
-    fn lengths(&mut self, seen: &[Seen], won: &BTreeMap<Phase, (Position, ProcessId)>) {
+    fn lengths(&mut self, seen: &[ProcessObservation], won: &BTreeMap<Phase, (Position, ProcessId)>) {
         let mut known: BTreeMap<Phase, (ReadAnswer, ProcessId)> = BTreeMap::new();
-        for Seen { process: me, accesses, .. } in seen {
+        for ProcessObservation { process: me, accesses, .. } in seen {
             for access in accesses {
-                let Answered::Read { phase: Some(phase), answer, .. } = access else { continue };
+                let AnsweredAccess::Read { phase: Some(phase), answer, .. } = access else { continue };
                 let (stands, by) = *known.entry(*phase).or_insert((*answer, *me));
-                if (stands.length, stands.sealed) != (answer.length, answer.sealed) {
+                if !predicates::is_same_list(&stands, answer) {
                     self.violated(format!(
                         "F2: processes {by} and {me} saw different lists in phase {phase}"
                     ));
@@ -309,9 +315,7 @@ impl<'a> Check<'a> {
         let order: Vec<(&Phase, &(ReadAnswer, ProcessId))> = known.iter().collect();
         for pair in order.windows(2) {
             let ((first, (before, _)), (second, (after, _))) = (pair[0], pair[1]);
-            if before.length > after.length
-                || (before.sealed && (!after.sealed || before.length != after.length))
-            {
+            if !predicates::may_become(before, after) {
                 self.violated(format!(
                     "A3: the list had {} entries in phase {first} and {} in phase {second}",
                     before.length, after.length
@@ -322,8 +326,9 @@ impl<'a> Check<'a> {
             // What was read until then was added before; what is read from then on includes it.
             let early = known.range(..=*phase).next_back();
             let late = known.range(*phase..).find(|(read, _)| *read > phase);
-            if early.is_some_and(|(_, (read, _))| read.length > position.get() || read.sealed)
-                || late.is_some_and(|(_, (read, _))| read.length <= position.get())
+            if early
+                .is_some_and(|(_, (read, _))| predicates::has_entry(read.length, *position) || read.sealed)
+                || late.is_some_and(|(_, (read, _))| !predicates::has_entry(read.length, *position))
             {
                 self.violated(format!(
                     "F2: process {winner} won position {position} in phase {phase}, which reads before or after deny"
@@ -333,52 +338,50 @@ impl<'a> Check<'a> {
     }
 
     /// The five properties, each with what promises it.
-    fn properties(&mut self, seen: &[Seen]) {
+    fn properties(&mut self, seen: &[ProcessObservation]) {
         let params = self.params;
         let correct: BTreeSet<ProcessId> = self.cast.correct().collect();
         let missing = correct.len() - seen.iter().filter(|seen| seen.decision.is_some()).count();
         if missing > 0 {
             self.unknown.push(format!("{missing} correct processes have not decided"));
         }
-        let punctual = |seen: &&Seen| {
-            let first = seen.accesses.first().and_then(Answered::phase);
-            first.is_some_and(|phase| self.schedule.round_of(phase) == Round::FIRST)
+        let punctual = |seen: &&ProcessObservation| {
+            let first = seen.accesses.first().and_then(AnsweredAccess::phase);
+            first.is_some_and(|phase| predicates::is_first_of_warp(params, phase))
         };
         // Who saw nothing may have been late.
         let f = u64::from(params.processes()) - seen.iter().filter(punctual).count() as u64;
         let proposals = self.cast.correct_proposals();
-        let first_access = params.spec().append_window == AppendWindow::FirstAccess;
-
         let mut decided: BTreeMap<&Value, ProcessId> = BTreeMap::new();
-        for Seen { process, decision, .. } in seen {
+        for ProcessObservation { process, decision, .. } in seen {
             decided.extend(decision.as_ref().map(|decision| (decision, *process)));
-        }
-        if decided.len() > 1 {
-            let said: Vec<String> =
-                decided.iter().map(|(value, who)| format!("process {who} decided {value}")).collect();
-            self.broke(first_access, format!("agreement: {}", said.join(", ")));
         }
         let everything = self.cast.parts().map(|(_, part)| &part.proposal);
         let proposed: BTreeSet<&Value> =
             everything.chain(self.entries.iter().flatten().map(|(value, _)| *value)).collect();
-        for (value, who) in decided {
-            if !proposed.contains(value) {
-                self.broke(
-                    true,
-                    format!("weak validity: process {who} decided {value}, which nobody proposed"),
-                );
+        let known = Decisions {
+            f,
+            values: proposals.len() as u64,
+            decided: decided.len(),
+            of_correct: decided.keys().all(|value| proposals.contains(*value)),
+            of_some: decided.keys().all(|value| proposed.contains(*value)),
+        };
+        for (property, held, promise) in known.properties(params) {
+            if held {
+                continue;
             }
-            if !proposals.contains(value) {
-                let strong = bounds::strong_validity(params, f, proposals.len() as u64).is_ok();
-                self.broke(
-                    strong,
-                    format!("strong validity: process {who} decided {value}, which no correct one proposed"),
-                );
-            }
-            if proposals.len() == 1 && !proposals.contains(value) {
-                let common = bounds::common_validity(params, f).is_ok();
-                self.broke(common, format!("common-value validity: process {who} decided {value}"));
-            }
+            let (broke, nobody) = match property {
+                Property::Agreement | Property::Termination => (decided.iter().collect(), ""),
+                Property::WeakValidity => {
+                    (strays(&decided, |value| proposed.contains(value)), ", which nobody proposed")
+                }
+                Property::CommonValidity | Property::StrongValidity => {
+                    (strays(&decided, |value| proposals.contains(value)), ", which no correct one proposed")
+                }
+            };
+            let said: Vec<String> =
+                broke.iter().map(|(value, process)| format!("process {process} decided {value}")).collect();
+            self.broke(promise.is_ok(), format!("{property}: {}{nobody}", said.join(", ")));
         }
     }
 
@@ -387,10 +390,18 @@ impl<'a> Check<'a> {
     }
 }
 
-fn read(access: &Answered) -> Option<(&ReadAnswer, &Vec<Value>)> {
+/// The decisions that are not allowed, each with a process that decided so.
+fn strays<'a, 'b>(
+    decided: &'b BTreeMap<&'a Value, ProcessId>,
+    allowed: impl Fn(&Value) -> bool,
+) -> Vec<(&'b &'a Value, &'b ProcessId)> {
+    decided.iter().filter(|(value, _)| !allowed(value)).collect()
+}
+
+fn read(access: &AnsweredAccess) -> Option<(&ReadAnswer, &Vec<Value>)> {
     match access {
-        Answered::Read { answer, entries, .. } => Some((answer, entries)),
-        Answered::Append { .. } => None,
+        AnsweredAccess::Read { answer, entries, .. } => Some((answer, entries)),
+        AnsweredAccess::Append { .. } => None,
     }
 }
 

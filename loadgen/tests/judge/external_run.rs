@@ -10,8 +10,8 @@ use stickycas_client::Client;
 use stickycas_client::watch::{WatchFrom, Watched};
 use stickycas_client_program::{PlayRecord, run_from};
 use stickycas_harness::Record;
-use stickycas_harness::judge::{Asked, Desk, Options, Series, Subject, conduct};
-use stickycas_harness::run::{COORDINATOR, OwnServer, Site};
+use stickycas_harness::judge::{Options, ReportService, SeriesCheckpoint, SeriesRequest, Subject, run};
+use stickycas_harness::run::{COORDINATOR, OwnServer, ServerHandle};
 use stickycas_model::history::Event;
 use stickycas_model::judge::Outcome;
 use stickycas_proto::names::{InstanceId, InstanceRef};
@@ -24,7 +24,7 @@ use super::client_support::{Proxy, client};
 
 /// Six processes that propose tea, two to a warp, of which the last is Byzantine and stays silent.
 pub(crate) const SCENARIO: &str = r#"
-name = "crowd"
+name = "external"
 [instance]
 processes = 6
 warp_size = 2
@@ -41,7 +41,7 @@ strategy = "silent"
 pub(crate) type Judged = (InstanceId, Record);
 
 /// Where everybody meets.
-pub(crate) struct Meeting {
+pub(crate) struct ExternalRun {
     pub(crate) server: Proxy,
     pub(crate) judge: Proxy,
     pub(crate) runs: TempDir,
@@ -105,7 +105,7 @@ impl Printed {
     }
 }
 
-impl Meeting {
+impl ExternalRun {
     /// Nobody is there.
     pub(crate) async fn new(scenario: &str) -> Self {
         let nobody = async || {
@@ -144,12 +144,12 @@ impl Meeting {
     pub(crate) async fn start_judge_with(&self, instances: u64, plan: Option<Plan>) -> JudgeAtWork {
         let gone = plan.as_ref().map(Plan::gone).unwrap_or_default();
         let subject = Subject {
-            file: "crowd.toml".to_owned(),
+            file: "external.toml".to_owned(),
             text: self.scenario.clone(),
             settings: plan.map(|plan| plan.settings).unwrap_or_default(),
             name: "demo".parse().unwrap(),
         };
-        let asked = Asked {
+        let asked = SeriesRequest {
             scenario: self.scenario.clone(),
             set: Vec::new(),
             plan: None,
@@ -158,21 +158,22 @@ impl Meeting {
             series: String::new(),
         };
         let mut series =
-            Series::open(self.runs.path(), &subject.name, asked, || Ok::<_, anyhow::Error>(7)).unwrap();
+            SeriesCheckpoint::open(self.runs.path(), &subject.name, asked, || Ok::<_, anyhow::Error>(7))
+                .unwrap();
         let params = subject.scenario(Some(7)).unwrap().params;
-        let desk = Desk::open(SocketAddr::from(([127, 0, 0, 1], 0)), &params).await.unwrap();
-        self.judge.redirect(Some(&desk.address().to_string()));
+        let reports_at = ReportService::open(SocketAddr::from(([127, 0, 0, 1], 0)), &params).await.unwrap();
+        self.judge.redirect(Some(&reports_at.address().to_string()));
         let (url, stall) = (format!("http://{}", self.server.address), self.stall);
         let (tell, verdicts) = mpsc::unbounded_channel();
         let task = tokio::spawn(async move {
-            let site = Site::open_within(&url, COORDINATOR, Duration::from_secs(3600)).await?;
+            let handle = ServerHandle::open_within(&url, COORDINATOR, Duration::from_secs(3600)).await?;
             let options = Options { stall, gone, quiet: true, tell: |_| {} };
-            conduct(&site, &desk, &subject, &mut series, &options, |record, instance| {
+            run(&handle, &reports_at, &subject, &mut series, &options, |record, instance| {
                 tell.send((instance, record.clone()))?;
                 Ok(())
             })
             .await?;
-            desk.close().await;
+            reports_at.close().await;
             Ok(())
         });
         JudgeAtWork { task, verdicts }

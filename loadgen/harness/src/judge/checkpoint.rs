@@ -13,7 +13,8 @@ use stickycas_model::counts::RunCounts;
 use stickycas_model::judge::Outcome;
 use stickycas_proto::names::{InstanceId, InstanceName};
 
-use super::desk::LATELY;
+use super::report_service::RECENT;
+use crate::atomic_files::replace_file;
 use crate::scenario::LARGEST_SEED;
 
 /// Version of the form of the state. Raised when a field changes its meaning or goes away.
@@ -21,7 +22,7 @@ const VERSION: u32 = 1;
 
 /// What a series was asked for. Another judge goes on with it only if it is asked for exactly the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct SeriesRequest {
     /// The text of the scenario.
     pub scenario: String,
     /// The values that take the place of the scenario's, as given.
@@ -39,7 +40,7 @@ pub struct Asked {
 
 /// A series and its file.
 #[derive(Debug)]
-pub struct Series {
+pub struct SeriesCheckpoint {
     file: PathBuf,
     state: State,
     /// The instance of a series that nobody goes on with.
@@ -49,7 +50,7 @@ pub struct Series {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct State {
     version: u32,
-    asked: Asked,
+    asked: SeriesRequest,
     /// The seed of the first instance; the next has the next one.
     #[serde(with = "stickycas_model::seed_text")]
     first_seed: u64,
@@ -58,13 +59,14 @@ struct State {
     /// With which verdict how many.
     verdicts: BTreeMap<String, u64>,
     /// The last of them.
-    lately: Vec<Judged>,
-    current: Option<Underway>,
+    #[serde(rename = "lately")]
+    recent: Vec<JudgedInstance>,
+    current: Option<CurrentInstance>,
 }
 
 /// An instance that was judged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Judged {
+pub struct JudgedInstance {
     /// 32 hex digits.
     instance: String,
     verdict: Outcome,
@@ -72,7 +74,7 @@ pub struct Judged {
 
 /// The instance that is being judged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Underway {
+pub(super) struct CurrentInstance {
     /// 32 hex digits. `None`: perhaps it was not created.
     pub(super) instance: Option<String>,
     /// What the server had counted before.
@@ -84,7 +86,7 @@ pub(super) struct Underway {
 
 /// Why the state of a series cannot be kept.
 #[derive(Debug, thiserror::Error)]
-pub enum SeriesError {
+pub enum CheckpointError {
     /// The file cannot be read or written.
     #[error("{}: {error}", file.display())]
     File {
@@ -106,7 +108,7 @@ pub enum SeriesError {
     NoSeed,
 }
 
-impl Series {
+impl SeriesCheckpoint {
     /// The series that is under way here if it is the one that is asked for, or a new one, whose first seed is drawn
     /// or given by `first_seed`.
     ///
@@ -115,11 +117,11 @@ impl Series {
     pub fn open<E>(
         runs: &Path,
         name: &InstanceName,
-        asked: Asked,
+        asked: SeriesRequest,
         first_seed: impl FnOnce() -> Result<u64, E>,
     ) -> Result<Self, E>
     where
-        E: From<SeriesError>,
+        E: From<CheckpointError>,
     {
         let file = runs.join(format!("{name}.series.json"));
         let abandoned = match read(&file)? {
@@ -134,7 +136,7 @@ impl Series {
             first_seed: first_seed()?,
             done: 0,
             verdicts: BTreeMap::new(),
-            lately: Vec::new(),
+            recent: Vec::new(),
             current: None,
         };
         Ok(Self { file, state, abandoned })
@@ -168,23 +170,23 @@ impl Series {
     ///
     /// # Errors
     /// There are no more seeds.
-    pub(super) fn next_seed(&self) -> Result<Option<u64>, SeriesError> {
+    pub(super) fn next_seed(&self) -> Result<Option<u64>, CheckpointError> {
         if self.state.is_done() {
             return Ok(None);
         }
         let seed = self.state.first_seed.checked_add(self.state.done).filter(|seed| *seed <= LARGEST_SEED);
-        seed.map(Some).ok_or(SeriesError::NoSeed)
+        seed.map(Some).ok_or(CheckpointError::NoSeed)
     }
 
     /// The instance under way.
-    pub(super) fn current(&self) -> Option<&Underway> {
+    pub(super) fn current(&self) -> Option<&CurrentInstance> {
         self.state.current.as_ref()
     }
 
     /// The instances that were judged last, the latest first.
-    pub(super) fn lately(&self) -> impl DoubleEndedIterator<Item = (InstanceId, Outcome)> {
-        let judged = |judged: &Judged| Some((judged.instance.parse().ok()?, judged.verdict));
-        self.state.lately.iter().filter_map(judged)
+    pub(super) fn recent(&self) -> impl DoubleEndedIterator<Item = (InstanceId, Outcome)> {
+        let judged = |judged: &JudgedInstance| Some((judged.instance.parse().ok()?, judged.verdict));
+        self.state.recent.iter().filter_map(judged)
     }
 
     /// The instance of an earlier series that nobody goes on with. Told once.
@@ -193,13 +195,13 @@ impl Series {
     }
 
     /// The next instance is about to be created.
-    pub(super) fn begin(&mut self, before: RunCounts) -> Result<(), SeriesError> {
-        self.state.current = Some(Underway { instance: None, before, interrupted: false });
+    pub(super) fn begin(&mut self, before: RunCounts) -> Result<(), CheckpointError> {
+        self.state.current = Some(CurrentInstance { instance: None, before, interrupted: false });
         self.save()
     }
 
     /// It has this id, or it is gone on with.
-    pub(super) fn goes_on(&mut self, instance: InstanceId) -> Result<(), SeriesError> {
+    pub(super) fn goes_on(&mut self, instance: InstanceId) -> Result<(), CheckpointError> {
         if let Some(current) = &mut self.state.current {
             current.instance = Some(instance.to_string());
             current.interrupted = false;
@@ -208,13 +210,13 @@ impl Series {
     }
 
     /// It is judged.
-    pub(super) fn judged(&mut self, instance: InstanceId, verdict: Outcome) -> Result<(), SeriesError> {
+    pub(super) fn judged(&mut self, instance: InstanceId, verdict: Outcome) -> Result<(), CheckpointError> {
         let state = &mut self.state;
         state.current = None;
         state.done += 1;
         *state.verdicts.entry(verdict.to_string()).or_default() += 1;
-        state.lately.truncate(LATELY - 1);
-        state.lately.insert(0, Judged { instance: instance.to_string(), verdict });
+        state.recent.truncate(RECENT - 1);
+        state.recent.insert(0, JudgedInstance { instance: instance.to_string(), verdict });
         self.save()
     }
 
@@ -222,7 +224,7 @@ impl Series {
     ///
     /// # Errors
     /// The state cannot be written.
-    pub fn interrupted(&mut self) -> Result<(), SeriesError> {
+    pub fn interrupted(&mut self) -> Result<(), CheckpointError> {
         match &mut self.state.current {
             Some(current) => current.interrupted = true,
             None => return Ok(()),
@@ -230,14 +232,10 @@ impl Series {
         self.save()
     }
 
-    fn save(&self) -> Result<(), SeriesError> {
+    fn save(&self) -> Result<(), CheckpointError> {
         let text = serde_json::to_string_pretty(&self.state).expect("it has text keys and no failing parts");
-        let fresh = self.file.with_extension("json.new");
-        let parent = self.file.parent().unwrap_or(Path::new("."));
-        fs::create_dir_all(parent)
-            .and_then(|()| fs::write(&fresh, text + "\n"))
-            .and_then(|()| fs::rename(&fresh, &self.file))
-            .map_err(|error| SeriesError::File { file: self.file.clone(), error })
+        replace_file(&self.file, (text + "\n").as_bytes())
+            .map_err(|error| CheckpointError::File { file: self.file.clone(), error })
     }
 }
 
@@ -247,12 +245,12 @@ impl State {
     }
 }
 
-fn read(file: &Path) -> Result<Option<State>, SeriesError> {
-    let broken = |reason: String| SeriesError::Broken { file: file.to_owned(), reason };
+fn read(file: &Path) -> Result<Option<State>, CheckpointError> {
+    let broken = |reason: String| CheckpointError::Broken { file: file.to_owned(), reason };
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(SeriesError::File { file: file.to_owned(), error }),
+        Err(error) => return Err(CheckpointError::File { file: file.to_owned(), error }),
     };
     let state: State =
         serde_json::from_str(&text).map_err(|error| broken(format!("no state of a series: {error}")))?;
@@ -266,14 +264,14 @@ fn read(file: &Path) -> Result<Option<State>, SeriesError> {
 mod tests {
     use super::*;
 
-    fn asked(instances: Option<u64>) -> Asked {
+    fn asked(instances: Option<u64>) -> SeriesRequest {
         let (scenario, series) = ("name = ...".to_owned(), String::new());
-        Asked { scenario, set: Vec::new(), plan: None, seed: None, instances, series }
+        SeriesRequest { scenario, set: Vec::new(), plan: None, seed: None, instances, series }
     }
 
-    fn open(runs: &Path, instances: Option<u64>, seed: u64) -> Series {
+    fn open(runs: &Path, instances: Option<u64>, seed: u64) -> SeriesCheckpoint {
         let name = "demo".parse().unwrap();
-        Series::open(runs, &name, asked(instances), || Ok::<_, SeriesError>(seed)).unwrap()
+        SeriesCheckpoint::open(runs, &name, asked(instances), || Ok::<_, CheckpointError>(seed)).unwrap()
     }
 
     #[test]
@@ -296,7 +294,7 @@ mod tests {
 
         let mut again = open(runs.path(), Some(2), 99);
         assert_eq!(again.current(), None);
-        assert_eq!(again.lately().collect::<Vec<_>>(), [(instance, Outcome::Unknown)]);
+        assert_eq!(again.recent().collect::<Vec<_>>(), [(instance, Outcome::Unknown)]);
         again.judged(InstanceId::new(8), Outcome::Valid).unwrap();
         assert_eq!(again.next_seed().unwrap(), None);
         assert_eq!(again.verdicts().collect::<Vec<_>>(), [(Outcome::Valid, 1), (Outcome::Unknown, 1)]);
@@ -323,7 +321,8 @@ mod tests {
         let refused = |text: &str| {
             fs::write(runs.path().join("demo.series.json"), text).unwrap();
             let name = "demo".parse().unwrap();
-            let opened = Series::open(runs.path(), &name, asked(None), || Ok::<_, SeriesError>(1));
+            let opened =
+                SeriesCheckpoint::open(runs.path(), &name, asked(None), || Ok::<_, CheckpointError>(1));
             opened.unwrap_err().to_string()
         };
         let told = refused("{}");
@@ -336,6 +335,6 @@ mod tests {
         let runs = tempfile::tempdir().unwrap();
         let mut series = open(runs.path(), None, LARGEST_SEED);
         series.judged(InstanceId::new(1), Outcome::Valid).unwrap();
-        assert!(matches!(series.next_seed(), Err(SeriesError::NoSeed)));
+        assert!(matches!(series.next_seed(), Err(CheckpointError::NoSeed)));
     }
 }

@@ -12,17 +12,17 @@ use stickycas_proto::names::InstanceId;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::super::draw::Drawn;
-use super::super::measure::{Ended, Party};
-use super::super::seen::Seen;
+use super::super::instance_generator::GeneratedInstance;
+use super::super::measure::{OperationOutcome, Party};
+use super::super::observations::ProcessObservation;
 
 /// How one process ended.
 #[derive(Debug)]
-pub(super) struct Ending {
+pub(super) struct ProcessEnding {
     /// Until it is judged.
-    pub(super) seen: Option<Seen>,
+    pub(super) seen: Option<ProcessObservation>,
     pub(super) report: Report,
-    pub(super) ended: Ended,
+    pub(super) ended: OperationOutcome,
     /// When it had its decision.
     pub(super) decided: Option<Instant>,
     /// Whether the server has taken its decision: it has left.
@@ -33,13 +33,13 @@ pub(super) struct Ending {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct InstanceState {
     /// The instance's number in this load.
     pub(super) number: u64,
     pub(super) instance: InstanceId,
     /// The same as text.
     pub(super) id: String,
-    pub(super) drawn: Drawn,
+    pub(super) drawn: GeneratedInstance,
     /// Whether it counts in figures: it did not begin in the warm-up.
     pub(super) measured: bool,
     opened: Instant,
@@ -49,14 +49,14 @@ pub(super) struct Table {
     correct: AtomicUsize,
     /// Processes that have not ended and will by themselves.
     ending: AtomicUsize,
-    endings: Mutex<Vec<Ending>>,
+    endings: Mutex<Vec<ProcessEnding>>,
     changed: Notify,
     /// Whether whoever still plays is to stop.
     over: watch::Sender<bool>,
 }
 
-impl Table {
-    pub(super) fn new(number: u64, instance: InstanceId, drawn: Drawn, measured: bool) -> Self {
+impl InstanceState {
+    pub(super) fn new(number: u64, instance: InstanceId, drawn: GeneratedInstance, measured: bool) -> Self {
         let (correct, ending) = (drawn.cast.correct().count(), drawn.cast.ending().count());
         Self {
             number,
@@ -93,7 +93,7 @@ impl Table {
     }
 
     /// A process has ended.
-    pub(super) fn end(&self, ending: Ending) {
+    pub(super) fn end(&self, ending: ProcessEnding) {
         let process = ending.report.process;
         let ends = self.drawn.cast.part(process).is_some_and(stickycas_model::cast::Part::ends);
         let correct = self.party(process) == Party::Correct;
@@ -122,7 +122,7 @@ impl Table {
     }
 
     /// Nobody is to play on. What has ended until now.
-    pub(super) fn clear(&self) -> Vec<Ending> {
+    pub(super) fn clear(&self) -> Vec<ProcessEnding> {
         self.over.send_replace(true);
         std::mem::take(&mut *self.endings.lock().expect("nobody panics while holding it"))
     }

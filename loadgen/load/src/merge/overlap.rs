@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use stickycas_harness::exit::UsageError;
 use toml::Table;
 
-use super::folder::Part;
+use super::folder::GeneratorResult;
 use crate::recorder::Second;
 
 /// Who measures at the same time for this share of the longest time measures at the same time.
@@ -21,7 +21,7 @@ const WORK: [&str; 3] = ["instance", "proposals", "byzantine"];
 
 /// The time in which all generators measured, and what they did in it.
 #[derive(Debug)]
-pub(super) struct Together {
+pub(super) struct Overlap {
     /// Its beginning, in seconds from when the first of them began.
     pub(super) from: f64,
     /// Its length.
@@ -36,13 +36,13 @@ pub(super) struct Together {
 
 /// When a generator measured, in seconds from when the first of them began.
 struct Window<'a> {
-    part: &'a Part,
+    part: &'a GeneratorResult,
     from: f64,
     to: f64,
 }
 
 impl<'a> Window<'a> {
-    fn of(part: &'a Part, began: SystemTime) -> Self {
+    fn of(part: &'a GeneratorResult, began: SystemTime) -> Self {
         let from = part.offset(began) + part.result.measured_from;
         Self { part, from, to: from + part.result.figures.seconds }
     }
@@ -62,12 +62,12 @@ impl<'a> Window<'a> {
     }
 }
 
-impl Together {
+impl Overlap {
     /// Of these results, of which the first began then.
     ///
     /// # Errors
     /// They did not measure at the same time, or a profile cannot be read.
-    pub(super) fn of(parts: &[Part], began: SystemTime) -> anyhow::Result<Self> {
+    pub(super) fn of(parts: &[GeneratorResult], began: SystemTime) -> anyhow::Result<Self> {
         let mut warnings = differences(parts)?;
         // Who measured for no time at all adds nothing.
         let windows =
@@ -114,7 +114,7 @@ impl Together {
 
 /// In what the work of these results differs, in words. Generators may put on different loads of the same work: other
 /// rates, other seeds, other principals.
-fn differences(parts: &[Part]) -> anyhow::Result<Vec<String>> {
+fn differences(parts: &[GeneratorResult]) -> anyhow::Result<Vec<String>> {
     let mut values: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let profiles: Vec<&String> = parts.iter().flat_map(|part| &part.result.profiles).collect();
     for text in &profiles {

@@ -6,15 +6,15 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::bail;
+use stickycas_harness::exit::UsageError;
+use stickycas_harness::progress::WorkProgress;
 use stickycas_model::judge::Outcome;
 
 use super::cell::Results;
-use super::journal::{self, Journal, Origin};
+use super::journal::{self, CampaignSource, Journal};
 use super::plan::{Campaign, CellPlan};
 use super::remaining::Remaining;
 use super::{cost, engine, network, results};
-use stickycas_harness::exit::UsageError;
-use stickycas_harness::progress::WorkProgress;
 
 /// How to run a campaign.
 #[derive(Clone, Copy, Debug)]
@@ -34,28 +34,28 @@ pub struct Options {
 ///
 /// # Errors
 /// If it does not fit its budget, the folder cannot be used, or a run cannot be made.
-pub fn conduct(
-    origin: &Origin,
+pub fn run(
+    source: &CampaignSource,
     folder: &Path,
     options: &Options,
     stop: &AtomicBool,
     mut tell: impl FnMut(&str),
-) -> anyhow::Result<Conducted> {
-    let campaign = origin.campaign()?;
-    let past = journal::past(folder, origin)?;
-    let left = Remaining::of(&campaign, &past, options.network);
+) -> anyhow::Result<CampaignRun> {
+    let campaign = source.campaign()?;
+    let completed = journal::completed(folder, source)?;
+    let left = Remaining::of(&campaign, &completed, options.network);
     tell(&left.to_string());
     if let Some(budget) = options.budget
         && let Some(refusal) = cost::estimate(&campaign, &left, options.jobs)?.refusal(budget, options.jobs)
     {
         bail!(UsageError(refusal));
     }
-    let mut journal = Journal::open(folder, origin)?;
+    let mut journal = Journal::open(folder, source)?;
     let complete = simulate(&campaign, &left.cells, options, stop, &mut journal)?
         && network::run(&campaign, &left.network, stop, |sampled| journal.network(sampled))?;
     journal.flush()?;
-    let results = results::results(origin, &campaign, journal.past());
-    Ok(Conducted { results, complete })
+    let results = results::results(source, &campaign, journal.completed());
+    Ok(CampaignRun { results, complete })
 }
 
 fn simulate(
@@ -86,7 +86,7 @@ fn simulate(
 
 /// What came of a campaign.
 #[derive(Clone, Debug)]
-pub struct Conducted {
+pub struct CampaignRun {
     /// What it found so far.
     pub results: Results,
     /// Whether all of it is done.

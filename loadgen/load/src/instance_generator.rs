@@ -3,17 +3,17 @@
 
 use std::sync::Arc;
 
+use stickycas_harness::proposals;
 use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::params::Params;
 use stickycas_model::random::SplitMix64;
 use stickycas_model::types::{ProcessId, Seed, Value};
 
 use super::profile::Profile;
-use stickycas_harness::proposals;
 
 /// The instance with this number, from 0, as it is to be played.
 #[derive(Clone, Debug)]
-pub(super) struct Drawn {
+pub(super) struct GeneratedInstance {
     /// Of the instance, and of what its Byzantine processes draw.
     pub(super) seed: u64,
     pub(super) params: Arc<Params>,
@@ -22,7 +22,7 @@ pub(super) struct Drawn {
     pub(super) watched: bool,
 }
 
-impl Drawn {
+impl GeneratedInstance {
     /// See the type.
     pub(super) fn instance(profile: &Profile, number: u64) -> Self {
         let mut random = SplitMix64::new(profile.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -64,9 +64,11 @@ mod tests {
     #[test]
     fn instances_differ_and_a_seed_repeats_them() {
         let profile = profile(|flags| (flags.distinct, flags.value_bytes) = (Some(3), Some(8)));
-        let seeds: BTreeSet<u64> = (0..100).map(|number| Drawn::instance(&profile, number).seed).collect();
+        let seeds: BTreeSet<u64> =
+            (0..100).map(|number| GeneratedInstance::instance(&profile, number).seed).collect();
         assert_eq!(seeds.len(), 100);
-        let (one, again) = (Drawn::instance(&profile, 5), Drawn::instance(&profile, 5));
+        let (one, again) =
+            (GeneratedInstance::instance(&profile, 5), GeneratedInstance::instance(&profile, 5));
         assert_eq!((one.seed, &one.cast), (again.seed, &again.cast));
         assert_eq!(one.cast.correct_proposals().len(), 3);
         assert!(one.cast.parts().all(|(_, part)| part.proposal.as_bytes().len() == 8));
@@ -76,7 +78,7 @@ mod tests {
     fn the_share_of_watched_instances_is_what_was_asked_for() {
         let watched = |share| {
             let profile = profile(|flags| flags.watch_share = Some(share));
-            (0..4_000).filter(|number| Drawn::instance(&profile, *number).watched).count()
+            (0..4_000).filter(|number| GeneratedInstance::instance(&profile, *number).watched).count()
         };
         assert_eq!((watched(0.0), watched(1.0)), (0, 4_000));
         assert!((300..500).contains(&watched(0.1)));

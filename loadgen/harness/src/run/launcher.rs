@@ -4,62 +4,62 @@ use stickycas_model::cast::{Latecomers, Part, Role};
 use stickycas_model::types::ProcessId;
 use stickycas_proto::names::InstanceId;
 
-use super::collect::Happened;
-use super::ends::{Ending, Ends};
+use super::collect::InstanceProgress;
+use super::completion::{CompletionSource, ProcessEnding};
 use super::options::Options;
 use super::processes::Processes;
-use super::site::Site;
+use super::server_handle::ServerHandle;
 use super::{supervisor, task};
 use crate::scenario::Scenario;
 
 /// Starts processes: all at first, save those that come late.
 #[derive(Debug)]
-pub(super) struct Starter<'a> {
+pub(super) struct Launcher<'a> {
     scenario: &'a Scenario,
     options: &'a Options,
-    site: &'a Site,
+    handle: &'a ServerHandle,
     instance: InstanceId,
     /// Who has not been started.
     late: Latecomers,
     processes: Processes,
 }
 
-impl<'a> Starter<'a> {
+impl<'a> Launcher<'a> {
     /// Starts all that are not late.
     pub(super) fn start(
-        site: &'a Site,
+        handle: &'a ServerHandle,
         scenario: &'a Scenario,
         instance: InstanceId,
         options: &'a Options,
     ) -> anyhow::Result<Self> {
         let late = scenario.cast.latecomers(&scenario.params);
-        let mut starter = Self { scenario, options, site, instance, late, processes: Processes::new() };
+        let mut launcher = Self { scenario, options, handle, instance, late, processes: Processes::new() };
         for (process, part) in scenario.cast.parts() {
-            if !starter.late.contains(process) {
-                starter.start_one(process, part)?;
+            if !launcher.late.contains(process) {
+                launcher.start_one(process, part)?;
             }
         }
-        Ok(starter)
+        Ok(launcher)
     }
 
     /// Stops those that are left.
-    pub(super) async fn stop(self) -> Vec<Ending> {
+    pub(super) async fn stop(self) -> Vec<ProcessEnding> {
         self.processes.stop().await
     }
 
     fn start_one(&mut self, process: ProcessId, part: &Part) -> anyhow::Result<()> {
         let processes = &mut self.processes;
-        let (site, instance, run_seed) = (self.site, self.instance, self.scenario.seed);
+        let (handle, instance, run_seed) = (self.handle, self.instance, self.scenario.seed);
         match &self.options.program {
             Some(program) => {
-                let server = site.url();
+                let server = handle.url();
                 let child = supervisor::Child { program, server, instance, process, part, run_seed };
                 processes.start(process, |stop| child.start(stop))
             }
             None => {
                 let client = match part.role {
-                    Role::Attacker(_) => site.client_apart(process)?,
-                    Role::Correct | Role::Byzantine(_) => site.client_of(process)?,
+                    Role::Attacker(_) => handle.client_apart(process)?,
+                    Role::Correct | Role::Byzantine(_) => handle.client_of(process)?,
                 };
                 let part = part.clone();
                 processes
@@ -69,8 +69,8 @@ impl<'a> Starter<'a> {
     }
 }
 
-impl Ends for Starter<'_> {
-    async fn next(&mut self) -> Option<Ending> {
+impl CompletionSource for Launcher<'_> {
+    async fn next(&mut self) -> Option<ProcessEnding> {
         if self.processes.is_empty() && !self.late.is_empty() {
             return std::future::pending().await;
         }
@@ -78,7 +78,7 @@ impl Ends for Starter<'_> {
     }
 
     /// Starts those that come late and are due.
-    fn happened(&mut self, happened: &Happened) -> anyhow::Result<()> {
+    fn happened(&mut self, happened: &InstanceProgress) -> anyhow::Result<()> {
         let Some(phase) = happened.reached.filter(|_| !self.late.is_empty()) else { return Ok(()) };
         for process in self.late.come(phase) {
             if let Some(part) = self.scenario.cast.part(process) {

@@ -4,31 +4,31 @@ use stickycas_model::counts::RunCounts;
 use stickycas_model::process::{ProcessEnd, Report};
 
 use super::collect::Collected;
-use super::ends::{Ending, attackers};
-use crate::record::{How, Record};
+use super::completion::{ProcessEnding, attackers};
+use crate::record::{ExecutionMode, Record};
 use crate::scenario::Scenario;
 
 /// Judges what was collected, and what every process says or cannot say.
-pub(crate) fn conclude(
+pub(crate) fn to_record(
     scenario: &Scenario,
-    how: How,
+    how: ExecutionMode,
     collected: Collected,
     counted: RunCounts,
-    endings: Vec<Ending>,
+    endings: Vec<ProcessEnding>,
     stalled: bool,
 ) -> Record {
     let Collected { history, complete, trouble } = collected;
-    let mut unplanned: Vec<String> = trouble.into_iter().collect();
+    let mut anomalies: Vec<String> = trouble.into_iter().collect();
     if stalled {
-        unplanned.push("nothing happened any more, and correct processes had not ended".to_owned());
+        anomalies.push("nothing happened any more, and correct processes had not ended".to_owned());
     }
     let attackers = attackers(scenario);
     let mut reports = Vec::new();
-    for Ending { process, report, trouble } in endings {
+    for ProcessEnding { process, report, trouble } in endings {
         let correct = scenario.cast.correct().any(|correct| correct == process);
         match (report, trouble) {
             (Some(report), _) if report.process != process => {
-                unplanned.push(format!("process {process} says that it is process {}", report.process));
+                anomalies.push(format!("process {process} says that it is process {}", report.process));
             }
             (Some(report), _) => reports.push(report),
             // What a correct process cannot say itself is said for it, and the judge draws its conclusions.
@@ -46,13 +46,13 @@ pub(crate) fn conclude(
             // A server that defends itself may well spoil it; what counts is whether the attack has fired.
             (None, Some(_)) if attackers.contains(&process) => {}
             (None, Some(trouble)) => {
-                unplanned.push(format!("process {process} did not play its part to the end: {trouble}"));
+                anomalies.push(format!("process {process} did not play its part to the end: {trouble}"));
             }
             // It never joined, as its strategy has it.
             (None, None) => {}
         }
     }
-    Record::judged(scenario.clone(), how, history, complete, counted, reports).with_unplanned(unplanned)
+    Record::judged(scenario.clone(), how, history, complete, counted, reports).with_anomalies(anomalies)
 }
 
 #[cfg(test)]
@@ -84,11 +84,11 @@ mod tests {
             let process = report.process;
             let (report, trouble) =
                 if process.get() == number { ended(report) } else { (Some(report), None) };
-            Ending { process, report, trouble }
+            ProcessEnding { process, report, trouble }
         };
         let endings = outcome.reports.into_iter().map(ending).collect();
         let collected = Collected { history: outcome.history, complete: true, trouble: None };
-        conclude(&scenario, How::Tasks, collected, RunCounts::default(), endings, false)
+        to_record(&scenario, ExecutionMode::Tasks, collected, RunCounts::default(), endings, false)
     }
 
     fn says(record: &Record, what: &str) -> bool {

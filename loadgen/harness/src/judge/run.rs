@@ -5,12 +5,12 @@ use stickycas_model::types::ProcessId;
 use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
 use stickycas_proto::v1::RefusalReason;
 
-use super::desk::Desk;
+use super::checkpoint::{CurrentInstance, SeriesCheckpoint};
 use super::instance::judge;
 use super::options::Options;
-use super::series::{Series, Underway};
+use super::report_service::ReportService;
 use crate::record::Record;
-use crate::run::{Site, counted, create};
+use crate::run::{ServerHandle, counted, create};
 use crate::scenario::{FileError, Scenario, Settings};
 
 /// What is judged again and again, with one seed after another.
@@ -41,42 +41,42 @@ impl Subject {
 ///
 /// # Errors
 /// As for [`judge`], or the state of the series cannot be kept.
-pub async fn conduct(
-    site: &Site,
-    desk: &Desk,
+pub async fn run(
+    handle: &ServerHandle,
+    reports_at: &ReportService,
     subject: &Subject,
-    series: &mut Series,
+    series: &mut SeriesCheckpoint,
     options: &Options,
     mut each: impl FnMut(&Record, InstanceId) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    for (instance, verdict) in series.lately().rev() {
-        desk.judged(instance, verdict);
+    for (instance, verdict) in series.recent().rev() {
+        reports_at.judged(instance, verdict);
     }
     while let Some(seed) = series.next_seed()? {
         let scenario = subject.scenario(Some(seed))?;
-        let instance = enter(site, &subject.name, &scenario, series, options).await?;
+        let instance = enter(handle, &subject.name, &scenario, series, options).await?;
         let before = series.current().map(|current| current.before.clone()).unwrap_or_default();
-        let record = judge(site, desk, &scenario, instance, &before, options).await?;
+        let record = judge(handle, reports_at, &scenario, instance, &before, options).await?;
         each(&record, instance)?;
         series.judged(instance, record.verdict.verdict)?;
-        desk.judged(instance, record.verdict.verdict);
+        reports_at.judged(instance, record.verdict.verdict);
     }
     Ok(())
 }
 
 /// The instance to judge next: the one that an earlier life of this judge left, or a new one.
 async fn enter(
-    site: &Site,
+    handle: &ServerHandle,
     name: &InstanceName,
     scenario: &Scenario,
-    series: &mut Series,
+    series: &mut SeriesCheckpoint,
     options: &Options,
 ) -> anyhow::Result<InstanceId> {
     if let Some(abandoned) = series.take_abandoned() {
-        close_abandoned(site, abandoned, options).await?;
+        close_abandoned(handle, abandoned, options).await?;
     }
     if let Some(current) = series.current().cloned()
-        && let Some(instance) = left(site, &current, options).await?
+        && let Some(instance) = left(handle, &current, options).await?
     {
         (options.tell)(&format!("goes on with instance {instance}"));
         series.goes_on(instance)?;
@@ -84,12 +84,12 @@ async fn enter(
     }
     // Had it been created already, what was counted before that is what counts.
     if series.current().is_none_or(|current| current.instance.is_some()) {
-        series.begin(counted(site, scenario).await?)?;
+        series.begin(counted(handle, scenario).await?)?;
     }
-    let instance = match create(site, Some(name), scenario).await {
+    let instance = match create(handle, Some(name), scenario).await {
         Err(error) if is_name_taken(&error) => {
-            close_leftover(site, name, options).await?;
-            create(site, Some(name), scenario).await?
+            close_leftover(handle, name, options).await?;
+            create(handle, Some(name), scenario).await?
         }
         created => created?,
     };
@@ -109,12 +109,16 @@ fn who(scenario: &Scenario) -> String {
 
 /// The instance that an earlier life of this judge left. One that the server has lost meanwhile is gone on with all
 /// the same, so that this is said and judged; unless that judge was told to end, since then everything may have been.
-async fn left(site: &Site, current: &Underway, options: &Options) -> anyhow::Result<Option<InstanceId>> {
+async fn left(
+    handle: &ServerHandle,
+    current: &CurrentInstance,
+    options: &Options,
+) -> anyhow::Result<Option<InstanceId>> {
     let Some(instance) = current.instance.as_ref().and_then(|id| id.parse().ok()) else { return Ok(None) };
     if !current.interrupted {
         return Ok(Some(instance));
     }
-    match site.client().get(&InstanceRef::Id(instance)).await {
+    match handle.client().get(&InstanceRef::Id(instance)).await {
         Ok(_) => Ok(Some(instance)),
         Err(error) if error.reason() == Some(RefusalReason::InstanceUnknown) => {
             (options.tell)(&format!("instance {instance} was interrupted and is gone: beginning anew"));
@@ -130,22 +134,26 @@ fn is_name_taken(error: &anyhow::Error) -> bool {
 }
 
 /// Closes the instance of this name, if it is one of ours that nobody judges any more.
-async fn close_leftover(site: &Site, name: &InstanceName, options: &Options) -> anyhow::Result<()> {
-    let looked = site.client().get(&InstanceRef::Name(name.clone())).await;
+async fn close_leftover(handle: &ServerHandle, name: &InstanceName, options: &Options) -> anyhow::Result<()> {
+    let looked = handle.client().get(&InstanceRef::Name(name.clone())).await;
     let found = looked.with_context(|| format!("{name} is the name of another instance"))?.instance;
-    let me = site.client().principal();
+    let me = handle.client().principal();
     anyhow::ensure!(
         found.creator == me,
         "{name} is the name of instance {}, which {} created: give another --name, or close it",
         found.id,
         found.creator
     );
-    close_abandoned(site, found.id, options).await
+    close_abandoned(handle, found.id, options).await
 }
 
 /// Closes an instance that an earlier judge left, so that its processes go on to the next.
-async fn close_abandoned(site: &Site, instance: InstanceId, options: &Options) -> anyhow::Result<()> {
-    match site.client().close(instance).await {
+async fn close_abandoned(
+    handle: &ServerHandle,
+    instance: InstanceId,
+    options: &Options,
+) -> anyhow::Result<()> {
+    match handle.client().close(instance).await {
         Ok(()) => {
             (options.tell)(&format!("closed instance {instance}, which an earlier judge left"));
             Ok(())

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
+use stickycas_harness::progress;
 
 use super::table::time;
 use crate::engine::Progress;
@@ -12,7 +13,6 @@ use crate::figures::{Latency, answered};
 use crate::measure::Measure;
 use crate::profile::Profile;
 use crate::recorder::Second;
-use stickycas_harness::progress;
 
 /// Reasons of errors that are shown.
 const REASONS: usize = 4;
@@ -21,7 +21,7 @@ const LEAST_OF_A_SECOND: f64 = 0.5;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Live {
+pub struct ProgressView {
     /// `None` if standard error is no terminal.
     bar: Option<ProgressBar>,
     warm_up: Duration,
@@ -29,7 +29,7 @@ pub struct Live {
     phases: u64,
 }
 
-impl Live {
+impl ProgressView {
     /// Of a load with this profile.
     #[must_use]
     pub fn new(profile: &Profile) -> Self {
@@ -121,7 +121,7 @@ fn now(second: &Second) -> String {
     points.map(|(name, millis)| format!("{name} {}", time(millis * 1e6))).join("  ")
 }
 
-impl Drop for Live {
+impl Drop for ProgressView {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

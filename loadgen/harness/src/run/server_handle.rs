@@ -20,12 +20,12 @@ const PROCESSES_PER_CONNECTION: usize = 64;
 
 /// A server and the connections to it, which any number of runs may share, also at the same time.
 #[derive(Debug)]
-pub struct Site {
+pub struct ServerHandle {
     client: Client,
     shared: Mutex<BTreeMap<usize, Client>>,
 }
 
-impl Site {
+impl ServerHandle {
     /// Connects to the server at this address as a coordinator.
     ///
     /// # Errors

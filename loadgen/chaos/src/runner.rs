@@ -8,6 +8,7 @@ use anyhow::{Context, anyhow, bail};
 use stickycas_client::Client;
 use stickycas_client::info::InstanceInfo;
 use stickycas_client::watch::{Watch, WatchFrom, Watched};
+use stickycas_harness::report::folder::Folder;
 use stickycas_model::history::Event;
 use stickycas_model::judge::Verdict;
 use stickycas_model::types::Phase;
@@ -16,12 +17,11 @@ use stickycas_proto::v1::RefusalReason;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, sleep_until, timeout};
 
-use super::agenda::{Agenda, Due, TooLate};
 use super::docker::{Docker, Project};
-use super::evidence;
-use super::outcome::{self, Done, Perturbed};
+use super::expectations;
+use super::outcome::{self, Done, PlanOutcome};
 use super::plan::{Plan, Service, Step, When};
-use stickycas_harness::report::folder::Folder;
+use super::schedule::{Due, Schedule, TooLate};
 
 /// How often to ask for an instance that is not there yet.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
@@ -32,7 +32,7 @@ const EVENTS_KEPT: usize = 65_536;
 
 /// Where plans are carried out.
 #[derive(Clone, Debug)]
-pub struct Stage {
+pub struct Target {
     /// The program `docker`.
     pub docker: Docker,
     /// The words by which Compose is called; none: as it is found.
@@ -62,21 +62,21 @@ pub struct Stage {
 /// # Errors
 /// It could not be carried out or its outcome not be seen, or not everything could be put back.
 pub async fn perturb(
-    stage: &Stage,
+    target: &Target,
     file: &Path,
     plan: &Plan,
     tell: &dyn Fn(&str),
     stop: impl Future<Output = ()>,
-) -> anyhow::Result<Perturbed> {
-    let mut project = Project::open(stage.docker.clone(), stage.compose.clone(), &stage.project).await?;
+) -> anyhow::Result<PlanOutcome> {
+    let mut project = Project::open(target.docker.clone(), target.compose.clone(), &target.project).await?;
     let carried_out = {
-        let conductor = Conductor { stage, plan, tell };
-        let whole = timeout(stage.timeout, conductor.carry_out(file, &mut project));
+        let runner = Runner { target, plan, tell };
+        let whole = timeout(target.timeout, runner.carry_out(file, &mut project));
         tokio::select! {
             biased;
             () = stop => Err(anyhow!("interrupted")),
             done = whole => done.unwrap_or_else(|_| {
-                let time = humantime::format_duration(stage.timeout);
+                let time = humantime::format_duration(target.timeout);
                 let what = "see docker logs of the judge, or give more --timeout";
                 Err(anyhow!("it has not come to its end in {time}: {what}"))
             }),
@@ -93,14 +93,14 @@ pub async fn perturb(
     }
 }
 
-struct Conductor<'a> {
-    stage: &'a Stage,
+struct Runner<'a> {
+    target: &'a Target,
     plan: &'a Plan,
     tell: &'a dyn Fn(&str),
 }
 
-impl Conductor<'_> {
-    async fn carry_out(&self, file: &Path, project: &mut Project) -> anyhow::Result<Perturbed> {
+impl Runner<'_> {
+    async fn carry_out(&self, file: &Path, project: &mut Project) -> anyhow::Result<PlanOutcome> {
         if project.judge_runs().await? {
             (self.tell)("the judge is still at work: waiting for its end");
             project.judge_ended().await?;
@@ -120,27 +120,28 @@ impl Conductor<'_> {
         project.recreate_judge(&self.plan_of_judge(file)?).await?;
         project.expect_running(judge).await?;
         let instance = self.instance_after(old, project).await?;
-        let mut events = events(self.stage.client.watch(instance.id, WatchFrom::Start));
-        let mut agenda = Agenda::new(later);
-        self.play(&mut agenda, &mut events, project, &mut done).await?;
+        let mut events = events(self.target.client.watch(instance.id, WatchFrom::Start));
+        let mut schedule = Schedule::new(later);
+        self.play(&mut schedule, &mut events, project, &mut done).await?;
         let judge_exit = project.judge_ended().await?;
 
         let folder = self.fetch(&instance, project).await?;
         let read = Folder::read(&folder)?;
         let verdict: Verdict = serde_json::from_value(read.verdict.clone().into())
             .with_context(|| format!("{}: verdict.json is no verdict", folder.display()))?;
-        let mut amiss = unperformed(&agenda);
+        let mut mismatches = unperformed(&schedule);
         if verdict.verdict == self.plan.expect && judge_exit != 0 {
-            amiss.push(format!("the judge ended with exit code {judge_exit}: see docker logs of the judge"));
+            mismatches
+                .push(format!("the judge ended with exit code {judge_exit}: see docker logs of the judge"));
         }
-        amiss.extend(evidence::amiss(self.plan, &verdict, &read));
-        Ok(Perturbed {
+        mismatches.extend(expectations::mismatches(self.plan, &verdict, &read));
+        Ok(PlanOutcome {
             plan: self.plan.name.clone(),
             about: self.plan.about.clone(),
             expect: self.plan.expect,
             verdict: verdict.verdict,
-            as_expected: amiss.is_empty(),
-            amiss,
+            as_expected: mismatches.is_empty(),
+            mismatches,
             missing: outcome::missing(&verdict),
             reasons: verdict.reasons,
             f: verdict.f,
@@ -155,7 +156,7 @@ impl Conductor<'_> {
     /// Does the steps as their moments come, and follows the instance to its end.
     async fn play(
         &self,
-        agenda: &mut Agenda<'_>,
+        schedule: &mut Schedule<'_>,
         events: &mut mpsc::Receiver<(Instant, Event)>,
         project: &Project,
         done: &mut Vec<Done>,
@@ -163,15 +164,15 @@ impl Conductor<'_> {
         let begun = Instant::now();
         let mut over = false;
         loop {
-            let at = match agenda.due(begun, Instant::now()) {
+            let at = match schedule.due(begun, Instant::now()) {
                 Due::Now(step) => {
-                    done.push(self.perform(step, agenda.reached(), project).await?);
-                    agenda.done(Instant::now());
+                    done.push(self.perform(step, schedule.reached(), project).await?);
+                    schedule.done(Instant::now());
                     continue;
                 }
                 Due::At(at) => Some(at),
-                Due::WhenSeen(_) | Due::Nothing if over => return Ok(()),
-                Due::WhenSeen(_) | Due::Nothing => None,
+                Due::WhenObserved(_) | Due::Nothing if over => return Ok(()),
+                Due::WhenObserved(_) | Due::Nothing => None,
             };
             let timer = async {
                 match at {
@@ -181,12 +182,12 @@ impl Conductor<'_> {
             };
             tokio::select! {
                 event = events.recv(), if !over => match event {
-                    Some((at, event)) => agenda.observe(at, &event),
+                    Some((at, event)) => schedule.observe(at, &event),
                     None => over = true,
                 },
                 () = timer => {}
                 () = sleep(LOOK_FOR_JUDGE), if !over => {
-                    let comes_back = agenda.left().iter().any(|step| step.services.contains(&Service::Judge));
+                    let comes_back = schedule.left().iter().any(|step| step.services.contains(&Service::Judge));
                     over = !comes_back && !project.judge_runs().await?;
                 }
             }
@@ -206,16 +207,16 @@ impl Conductor<'_> {
     fn plan_of_judge(&self, file: &Path) -> anyhow::Result<String> {
         let name = file.file_name().and_then(|name| name.to_str());
         let name = name.with_context(|| format!("{}: the judge cannot be told this name", file.display()))?;
-        Ok(format!("{}/{name}", self.stage.plans_of_judge))
+        Ok(format!("{}/{name}", self.target.plans_of_judge))
     }
 
     /// The instance of that name, if there is one.
     async fn find(&self) -> anyhow::Result<Option<InstanceInfo>> {
-        match self.stage.client.get(&InstanceRef::Name(self.stage.instance.clone())).await {
+        match self.target.client.get(&InstanceRef::Name(self.target.instance.clone())).await {
             Ok(looked) => Ok(Some(looked.instance)),
             Err(error) if error.reason() == Some(RefusalReason::InstanceUnknown) => Ok(None),
             Err(error) => {
-                Err(error).with_context(|| format!("cannot look for the instance {}", self.stage.instance))
+                Err(error).with_context(|| format!("cannot look for the instance {}", self.target.instance))
             }
         }
     }
@@ -233,7 +234,7 @@ impl Conductor<'_> {
                 return Ok(instance);
             }
             if !project.judge_runs().await? {
-                let name = &self.stage.instance;
+                let name = &self.target.instance;
                 bail!(
                     "the judge has ended, and there is no new instance {name}: see docker logs of the judge"
                 );
@@ -245,10 +246,10 @@ impl Conductor<'_> {
     /// Copies the run folder of this instance out of the judge's container, in the place of an older copy.
     async fn fetch(&self, instance: &InstanceInfo, project: &Project) -> anyhow::Result<PathBuf> {
         let (id, seed) = (instance.id.to_string(), instance.parameters.spec().seed);
-        let name = format!("{}-{seed}-{}", self.stage.scenario, &id[..8]);
-        let (from, to) = (format!("{}/{name}", self.stage.runs_of_judge), self.stage.runs.join(&name));
-        std::fs::create_dir_all(&self.stage.runs)
-            .with_context(|| format!("cannot make {}", self.stage.runs.display()))?;
+        let name = format!("{}-{seed}-{}", self.target.scenario, &id[..8]);
+        let (from, to) = (format!("{}/{name}", self.target.runs_of_judge), self.target.runs.join(&name));
+        std::fs::create_dir_all(&self.target.runs)
+            .with_context(|| format!("cannot make {}", self.target.runs.display()))?;
         project.copy_from_judge(&from, &to).await.context("the judge has left no run folder")?;
         Ok(to)
     }
@@ -271,12 +272,12 @@ fn events(mut watch: Watch) -> mpsc::Receiver<(Instant, Event)> {
 }
 
 /// What of the steps did not go as planned.
-fn unperformed(agenda: &Agenda<'_>) -> Vec<String> {
-    let left = agenda.left().iter().map(|step| {
+fn unperformed(schedule: &Schedule<'_>) -> Vec<String> {
+    let left = schedule.left().iter().map(|step| {
         let services: Vec<String> = step.services.iter().map(ToString::to_string).collect();
         format!("{} {} was never due: {} was not seen", step.action, services.join(", "), step.when)
     });
-    let late = agenda.too_late().map(|TooLate { step, by, before }| {
+    let late = schedule.too_late().map(|TooLate { step, by, before }| {
         let services: Vec<String> = step.services.iter().map(ToString::to_string).collect();
         format!("{} {} came {before:.1?} too late: {by} by then", step.action, services.join(", "))
     });

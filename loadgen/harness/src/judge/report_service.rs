@@ -1,6 +1,6 @@
 //! Where processes report: the judge's end of `JudgeService`.
 //!
-//! A [`Desk`] knows which instance is being judged and which were lately. It keeps one report of each process of the
+//! A [`ReportService`] knows which instance is being judged and which were lately. It keeps one report of each process of the
 //! current one, the newest, and holds the call until there is a verdict. Between two instances, and before a judge
 //! that was restarted knows which one it goes on with, calls wait: that an instance is unknown is a final answer. A
 //! process has one call that waits, the newest: so many processes, so many calls.
@@ -30,11 +30,11 @@ use tokio::time::timeout;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-use super::door;
+use super::connection_limit;
 use crate::run::principal;
 
 /// Instances whose verdict is still told.
-pub(super) const LATELY: usize = 16;
+pub(super) const RECENT: usize = 16;
 /// The most bytes of a principal.
 const LONGEST_PRINCIPAL: usize = 256;
 /// Of a report, beyond its values.
@@ -50,8 +50,8 @@ const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
 /// A place where processes report. Serves as long as it is not dropped.
 #[derive(Debug)]
-pub struct Desk {
-    board: watch::Sender<Board>,
+pub struct ReportService {
+    state: watch::Sender<ReportState>,
     address: SocketAddr,
     close: oneshot::Sender<()>,
     serving: JoinSet<()>,
@@ -59,7 +59,7 @@ pub struct Desk {
 
 /// What is known at the desk.
 #[derive(Debug, Default)]
-struct Board {
+struct ReportState {
     current: Option<Current>,
     /// The newest call of each process that has waited for something: all older ones are replaced.
     newest: BTreeMap<ProcessId, Call>,
@@ -76,7 +76,7 @@ struct Current {
     said: BTreeMap<ProcessId, ProcessReport>,
 }
 
-impl Desk {
+impl ReportService {
     /// Listens at this address for processes of instances with these parameters.
     ///
     /// # Errors
@@ -86,10 +86,10 @@ impl Desk {
         let listener =
             listener.with_context(|| format!("cannot listen at {listen}: give another --listen"))?;
         let address = listener.local_addr()?;
-        let (board, roster) = (watch::Sender::new(Board::default()), roster(params));
-        let connections = door::open(listener, roster.len() + SPARE_CONNECTIONS);
-        let clerk = Clerk { board: board.clone(), roster, calls: AtomicU64::new(0) };
-        let service = JudgeServiceServer::new(clerk).max_decoding_message_size(longest_report(params));
+        let (state, roster) = (watch::Sender::new(ReportState::default()), roster(params));
+        let connections = connection_limit::accept(listener, roster.len() + SPARE_CONNECTIONS);
+        let handler = ReportHandler { state: state.clone(), roster, calls: AtomicU64::new(0) };
+        let service = JudgeServiceServer::new(handler).max_decoding_message_size(longest_report(params));
         let (close, closed) = oneshot::channel::<()>();
         let mut serving = JoinSet::new();
         serving.spawn(async move {
@@ -106,7 +106,7 @@ impl Desk {
                 tracing::error!(%error, "no more reports are heard");
             }
         });
-        Ok(Self { board, address, close, serving })
+        Ok(Self { state, address, close, serving })
     }
 
     /// Where it listens.
@@ -118,23 +118,23 @@ impl Desk {
     /// Takes reports of this instance from now on.
     pub(super) fn expect(&self, instance: InstanceId, params: &Arc<Params>) {
         let params = Arc::clone(params);
-        self.board.send_modify(|board| {
-            board.current = Some(Current { instance, params, said: BTreeMap::new() });
+        self.state.send_modify(|state| {
+            state.current = Some(Current { instance, params, said: BTreeMap::new() });
         });
     }
 
     /// Answers everybody who asks for this instance, now and for a while.
     pub(super) fn judged(&self, instance: InstanceId, verdict: Outcome) {
-        self.board.send_modify(|board| {
-            board.current.take_if(|current| current.instance == instance);
-            board.judged.truncate(LATELY - 1);
-            board.judged.push_front((instance, verdict));
+        self.state.send_modify(|state| {
+            state.current.take_if(|current| current.instance == instance);
+            state.judged.truncate(RECENT - 1);
+            state.judged.push_front((instance, verdict));
         });
     }
 
     /// Hears when something is said.
     pub(super) fn listen(&self) -> Reports {
-        Reports(self.board.subscribe())
+        Reports(self.state.subscribe())
     }
 
     /// Gives the last answers a moment to arrive, and listens no more.
@@ -146,7 +146,7 @@ impl Desk {
 
 /// What has been reported of the current instance.
 #[derive(Debug)]
-pub(super) struct Reports(watch::Receiver<Board>);
+pub(super) struct Reports(watch::Receiver<ReportState>);
 
 impl Reports {
     /// Returns when something was said since the last look.
@@ -163,7 +163,7 @@ impl Reports {
     }
 }
 
-impl Board {
+impl ReportState {
     fn verdict(&self, instance: InstanceId) -> Option<Outcome> {
         self.judged.iter().find(|(judged, _)| *judged == instance).map(|(_, verdict)| *verdict)
     }
@@ -196,15 +196,15 @@ impl Board {
 
 /// Who takes the reports.
 #[derive(Debug)]
-struct Clerk {
-    board: watch::Sender<Board>,
+struct ReportHandler {
+    state: watch::Sender<ReportState>,
     roster: BTreeMap<String, ProcessId>,
     /// How many calls there were.
     calls: AtomicU64,
 }
 
 #[tonic::async_trait]
-impl JudgeService for Clerk {
+impl JudgeService for ReportHandler {
     async fn report(
         &self,
         request: Request<v1::ReportRequest>,
@@ -214,18 +214,19 @@ impl JudgeService for Clerk {
         let request = request.into_inner();
         let instance: InstanceId =
             request.instance_id.parse().map_err(|error: WireError| RpcRefusal::from(&error))?;
-        let mut board = self.board.subscribe();
-        self.until_one_can_tell(&mut board, instance, process, call).await?;
+        let mut state = self.state.subscribe();
+        self.until_one_can_tell(&mut state, instance, process, call).await?;
         let verdict = match self.take(instance, process, call, request)? {
-            Taken::Judged(verdict) => verdict,
-            Taken::Waits => {
-                let answered =
-                    |board: &Board| board.current(instance).is_none() || board.stands(process, call).is_err();
-                let board = board.wait_for(answered).await.map_err(gone)?;
-                match board.verdict(instance) {
+            Receipt::JudgedInstance(verdict) => verdict,
+            Receipt::Waits => {
+                let answered = |state: &ReportState| {
+                    state.current(instance).is_none() || state.stands(process, call).is_err()
+                };
+                let state = state.wait_for(answered).await.map_err(gone)?;
+                match state.verdict(instance) {
                     Some(verdict) => verdict,
                     None => {
-                        board.stands(process, call)?;
+                        state.stands(process, call)?;
                         return Err(unknown(instance).into());
                     }
                 }
@@ -236,12 +237,12 @@ impl JudgeService for Clerk {
 }
 
 /// What has become of a report.
-enum Taken {
-    Judged(Outcome),
+enum Receipt {
+    JudgedInstance(Outcome),
     Waits,
 }
 
-impl Clerk {
+impl ReportHandler {
     /// Which process calls.
     fn process<T>(&self, request: &Request<T>) -> Result<ProcessId, RpcRefusal> {
         let given = request.metadata().get_all(PRINCIPAL_KEY).iter().map(|name| name.to_str().ok());
@@ -256,22 +257,22 @@ impl Clerk {
     /// Waits until it can be said if this instance is known.
     async fn until_one_can_tell(
         &self,
-        board: &mut watch::Receiver<Board>,
+        state: &mut watch::Receiver<ReportState>,
         instance: InstanceId,
         process: ProcessId,
         call: Call,
     ) -> Result<(), RpcRefusal> {
         let mut admitted = Ok(());
-        self.board.send_if_modified(|board| {
-            let waits = !board.can_tell(instance);
+        self.state.send_if_modified(|state| {
+            let waits = !state.can_tell(instance);
             if waits {
-                admitted = board.admit(process, call);
+                admitted = state.admit(process, call);
             }
             waits
         });
         admitted?;
-        let over = |board: &Board| board.can_tell(instance) || board.stands(process, call).is_err();
-        let told = board.wait_for(over).await.map_err(gone)?;
+        let over = |state: &ReportState| state.can_tell(instance) || state.stands(process, call).is_err();
+        let told = state.wait_for(over).await.map_err(gone)?;
         if told.can_tell(instance) { Ok(()) } else { told.stands(process, call) }
     }
 
@@ -282,22 +283,22 @@ impl Clerk {
         process: ProcessId,
         call: Call,
         request: v1::ReportRequest,
-    ) -> Result<Taken, RpcRefusal> {
-        let params = self.board.borrow().current(instance).map(|current| Arc::clone(&current.params));
+    ) -> Result<Receipt, RpcRefusal> {
+        let params = self.state.borrow().current(instance).map(|current| Arc::clone(&current.params));
         // Not under the lock: it may be long.
         let said = params.map(|params| ProcessReport::from_wire(&request, &params));
         drop(request);
         let mut taken = Err(unknown(instance));
-        self.board.send_if_modified(|board| {
-            if let Some(verdict) = board.verdict(instance) {
-                taken = Ok(Taken::Judged(verdict));
+        self.state.send_if_modified(|state| {
+            if let Some(verdict) = state.verdict(instance) {
+                taken = Ok(Receipt::JudgedInstance(verdict));
                 return false;
             }
-            let Some(said) = said.filter(|_| board.current(instance).is_some()) else { return false };
+            let Some(said) = said.filter(|_| state.current(instance).is_some()) else { return false };
             taken = said.map_err(|error| RpcRefusal::from(&error)).and_then(|said| {
-                board.admit(process, call)?;
-                board.current.as_mut().map(|current| current.said.insert(process, said));
-                Ok(Taken::Waits)
+                state.admit(process, call)?;
+                state.current.as_mut().map(|current| current.said.insert(process, said));
+                Ok(Receipt::Waits)
             });
             taken.is_ok()
         });

@@ -19,23 +19,23 @@ use stickycas_proto::convert::answer::AnswerData;
 use stickycas_proto::v1::{self, RefusalReason};
 use tokio::time::Instant;
 
-use super::super::measure::{Ended, Fault, Histograms, Label, Measure, Party, record};
-use super::super::seen::{Answered, Refused, Seen};
-use super::table::{Ending, Table};
+use super::super::measure::{Fault, Histograms, Label, Measure, OperationOutcome, Party, record};
+use super::super::observations::{AnsweredAccess, ObservedRefusal, ProcessObservation};
+use super::instance_state::{InstanceState, ProcessEnding};
 
 /// See the module.
-pub(super) struct Part {
-    pub(super) table: Arc<Table>,
+pub(super) struct ProcessTask {
+    pub(super) state: Arc<InstanceState>,
     pub(super) me: ProcessId,
     pub(super) party: Party,
     player: Player,
-    accesses: Vec<Answered>,
+    accesses: Vec<AnsweredAccess>,
     told: Vec<Instant>,
     /// What was sent and is not answered, and when.
     under_way: Option<(Measure, Instant)>,
     decided: Option<Instant>,
     /// The first refusal that it met.
-    refused: Option<Refused>,
+    refused: Option<ObservedRefusal>,
     /// What may still be held back of its patience.
     patience: Duration,
 }
@@ -45,13 +45,13 @@ pub(super) enum Then {
     /// The process thinks again.
     GoesOn,
     /// It has come to its end.
-    Ends(Ended),
+    Ends(OperationOutcome),
 }
 
-impl Part {
+impl ProcessTask {
     /// A process that begins; `None` if it never joins.
-    pub(super) fn begin(table: &Arc<Table>, me: ProcessId) -> Option<Self> {
-        let drawn = &table.drawn;
+    pub(super) fn begin(state: &Arc<InstanceState>, me: ProcessId) -> Option<Self> {
+        let drawn = &state.drawn;
         let behaviour = drawn.cast.part(me).filter(|part| part.joins())?.behaviour(me, drawn.seed)?;
         let mut player = Player::new(me, Arc::clone(&drawn.params), behaviour);
         player.welcome(&Welcome {
@@ -66,9 +66,9 @@ impl Part {
             Patience::Endless => Duration::ZERO,
         };
         Some(Self {
-            table: Arc::clone(table),
+            state: Arc::clone(state),
             me,
-            party: table.party(me),
+            party: state.party(me),
             player,
             accesses: Vec::with_capacity(2),
             told: Vec::new(),
@@ -132,16 +132,16 @@ impl Part {
     ) {
         let AnswerData { phase, answer, entries } = received;
         let ended = match answer {
-            Answer::Append(AppendAnswer::Success(_)) => Ended::Won,
-            Answer::Append(AppendAnswer::Failed) => Ended::Lost,
-            Answer::Append(AppendAnswer::LimitReached) => Ended::Limit,
-            Answer::Read(_) => Ended::Done,
+            Answer::Append(AppendAnswer::Success(_)) => OperationOutcome::Won,
+            Answer::Append(AppendAnswer::Failed) => OperationOutcome::Lost,
+            Answer::Append(AppendAnswer::LimitReached) => OperationOutcome::Limit,
+            Answer::Read(_) => OperationOutcome::Done,
         };
         self.ended(ended, now, into);
-        if self.table.drawn.watched {
+        if self.state.drawn.watched {
             self.told.push(now);
         }
-        self.table.progress(now);
+        self.state.progress(now);
         self.player.answered(number, phase, answer, entries.iter().cloned());
         if self.party == Party::Correct {
             self.accesses.extend(seen(phase, answer, entries));
@@ -150,8 +150,8 @@ impl Part {
 
     /// The server has taken its decision.
     pub(super) fn taken(&mut self, now: Instant, into: &mut Histograms) {
-        self.ended(Ended::Done, now, into);
-        self.table.progress(now);
+        self.ended(OperationOutcome::Done, now, into);
+        self.state.progress(now);
         self.player.decided();
     }
 
@@ -164,9 +164,9 @@ impl Part {
         now: Instant,
         into: &mut Histograms,
     ) -> Then {
-        self.ended(Ended::Refused(reason), now, into);
-        self.table.progress(now);
-        self.refused.get_or_insert_with(|| Refused { reason, why: why.to_owned() });
+        self.ended(OperationOutcome::Refused(reason), now, into);
+        self.state.progress(now);
+        self.refused.get_or_insert_with(|| ObservedRefusal { reason, why: why.to_owned() });
         match (number, reason) {
             // The border did not take its content: the process thinks again.
             (
@@ -177,21 +177,21 @@ impl Part {
                 Then::GoesOn
             }
             // Nothing is tried again: under load, a refusal is a result.
-            _ => Then::Ends(Ended::Refused(reason)),
+            _ => Then::Ends(OperationOutcome::Refused(reason)),
         }
     }
 
     /// What was under way has ended so.
-    pub(super) fn ended(&mut self, ended: Ended, now: Instant, into: &mut Histograms) {
+    pub(super) fn ended(&mut self, ended: OperationOutcome, now: Instant, into: &mut Histograms) {
         if let Some((measure, sent)) = self.under_way.take()
-            && self.table.measured
+            && self.state.measured
         {
             record(into, Label { measure, party: self.party, ended }, now.duration_since(sent));
         }
     }
 
     /// It has come to its end, and tells the table.
-    pub(super) fn end(mut self, ended: Ended) {
+    pub(super) fn end(mut self, ended: OperationOutcome) {
         if !ended.is_answer() {
             self.player.fail(format!("ended by the load generator: {ended}"));
         }
@@ -200,10 +200,15 @@ impl Part {
         // By itself it ends with a decision, or because there is nothing to decide or its part has it so.
         let failed = self.party == Party::Correct
             && matches!(report.ended, stickycas_model::process::ProcessEnd::Failed(_));
-        let ended = if ended.is_answer() && failed { Ended::Failed(Fault::GaveUp) } else { ended };
+        let ended = if ended.is_answer() && failed { OperationOutcome::Failed(Fault::GaveUp) } else { ended };
         let decision = self.decided.and(report.decision.clone());
-        self.table.end(Ending {
-            seen: Some(Seen { process: self.me, accesses: self.accesses, decision, refused: self.refused }),
+        self.state.end(ProcessEnding {
+            seen: Some(ProcessObservation {
+                process: self.me,
+                accesses: self.accesses,
+                decision,
+                refused: self.refused,
+            }),
             report,
             ended,
             decided: self.decided,
@@ -217,9 +222,9 @@ fn seen(
     phase: Option<Phase>,
     answer: Answer,
     entries: Vec<stickycas_model::types::Value>,
-) -> Option<Answered> {
+) -> Option<AnsweredAccess> {
     match answer {
-        Answer::Append(answer) => phase.map(|phase| Answered::Append { phase, answer }),
-        Answer::Read(answer) => Some(Answered::Read { phase, answer, entries }),
+        Answer::Append(answer) => phase.map(|phase| AnsweredAccess::Append { phase, answer }),
+        Answer::Read(answer) => Some(AnsweredAccess::Read { phase, answer, entries }),
     }
 }

@@ -1,4 +1,4 @@
-//! Who gets in to the [`Desk`](super::Desk): no more connections at a time than may be.
+//! Who gets in to the [`ReportService`](super::ReportService): no more connections at a time than may be.
 
 use std::io;
 use std::pin::Pin;
@@ -17,8 +17,8 @@ const BACK_OFF: Duration = Duration::from_millis(50);
 
 /// Accepted connections, at most `limit` open at a time; one more is closed at once. Nobody is let in any more when
 /// the stream is dropped.
-pub(super) fn open(listener: TcpListener, limit: usize) -> ReceiverStream<io::Result<Visit>> {
-    let (accepted, visits) = mpsc::channel(1);
+pub(super) fn accept(listener: TcpListener, limit: usize) -> ReceiverStream<io::Result<LimitedConnection>> {
+    let (accepted, connections) = mpsc::channel(1);
     tokio::spawn(async move {
         let permits = Arc::new(Semaphore::new(limit));
         loop {
@@ -38,28 +38,28 @@ pub(super) fn open(listener: TcpListener, limit: usize) -> ReceiverStream<io::Re
                 tracing::warn!(%peer, limit, "connection closed: as many are open as may be");
                 continue;
             };
-            if accepted.send(Ok(Visit { stream, _permit: permit })).await.is_err() {
+            if accepted.send(Ok(LimitedConnection { stream, _permit: permit })).await.is_err() {
                 return;
             }
         }
     });
-    ReceiverStream::new(visits)
+    ReceiverStream::new(connections)
 }
 
 /// An open connection, counted as long as it lives.
 #[derive(Debug)]
-pub(super) struct Visit {
+pub(super) struct LimitedConnection {
     stream: TcpStream,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Connected for Visit {
+impl Connected for LimitedConnection {
     type ConnectInfo = ();
 
     fn connect_info(&self) {}
 }
 
-impl AsyncRead for Visit {
+impl AsyncRead for LimitedConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -69,7 +69,7 @@ impl AsyncRead for Visit {
     }
 }
 
-impl AsyncWrite for Visit {
+impl AsyncWrite for LimitedConnection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }

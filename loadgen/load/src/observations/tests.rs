@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
+use stickycas_harness::Scenario;
 use stickycas_model::access::Answer;
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::process::Report;
 use stickycas_model::sim;
 
 use super::*;
-use stickycas_harness::Scenario;
 
 struct Case {
     params: Arc<Params>,
     cast: Cast,
-    seen: Vec<Seen>,
+    seen: Vec<ProcessObservation>,
 }
 
 impl Case {
@@ -22,7 +22,7 @@ impl Case {
     }
 
     /// The same with something changed.
-    fn changed(mut self, change: impl FnOnce(&mut Vec<Seen>)) -> Finding {
+    fn changed(mut self, change: impl FnOnce(&mut Vec<ProcessObservation>)) -> Finding {
         change(&mut self.seen);
         self.judged()
     }
@@ -33,7 +33,7 @@ fn simulated(scenario: &str, seed: u64) -> Case {
     let scenario = Scenario::parse("a.toml", scenario, Some(seed)).unwrap();
     let sim::SimOutcome { history, reports, list } = sim::run(&scenario.plan());
     let list: Vec<Value> = list.iter().map(|entry| entry.value.clone()).collect();
-    let seen = |report: &Report| Seen {
+    let seen = |report: &Report| ProcessObservation {
         process: report.process,
         accesses: history.iter().filter_map(|recorded| answered(recorded, report.process, &list)).collect(),
         decision: report.decision.clone(),
@@ -44,15 +44,15 @@ fn simulated(scenario: &str, seed: u64) -> Case {
     Case { params: scenario.params, cast: scenario.cast, seen }
 }
 
-fn answered(recorded: &Recorded, me: ProcessId, list: &[Value]) -> Option<Answered> {
+fn answered(recorded: &Recorded, me: ProcessId, list: &[Value]) -> Option<AnsweredAccess> {
     match recorded.event {
         Event::Answered { process, phase, answer: Answer::Append(answer), .. } if process == me => {
-            Some(Answered::Append { phase, answer })
+            Some(AnsweredAccess::Append { phase, answer })
         }
         Event::Answered { process, phase, answer: Answer::Read(answer), .. } if process == me => {
             let entries =
                 list.iter().skip(answer.start.index()).take(answer.count as usize).cloned().collect();
-            Some(Answered::Read { phase: Some(phase), answer, entries })
+            Some(AnsweredAccess::Read { phase: Some(phase), answer, entries })
         }
         _ => None,
     }
@@ -71,19 +71,21 @@ fn value(text: &str) -> Value {
 }
 
 /// The reads of a process, to be changed.
-fn reads(seen: &mut Seen) -> impl Iterator<Item = (&mut Option<Phase>, &mut ReadAnswer, &mut Vec<Value>)> {
+fn reads(
+    seen: &mut ProcessObservation,
+) -> impl Iterator<Item = (&mut Option<Phase>, &mut ReadAnswer, &mut Vec<Value>)> {
     seen.accesses.iter_mut().filter_map(|access| match access {
-        Answered::Read { phase, answer, entries } => Some((phase, answer, entries)),
-        Answered::Append { .. } => None,
+        AnsweredAccess::Read { phase, answer, entries } => Some((phase, answer, entries)),
+        AnsweredAccess::Append { .. } => None,
     })
 }
 
 /// The winners, in the order of their phases.
-fn winners(seen: &mut [Seen]) -> Vec<(&mut Phase, &mut Position)> {
+fn winners(seen: &mut [ProcessObservation]) -> Vec<(&mut Phase, &mut Position)> {
     let mut winners: Vec<_> = seen
         .iter_mut()
         .filter_map(|seen| match seen.accesses.first_mut() {
-            Some(Answered::Append { phase, answer: AppendAnswer::Success(position) }) => {
+            Some(AnsweredAccess::Append { phase, answer: AppendAnswer::Success(position) }) => {
                 Some((phase, position))
             }
             _ => None,
@@ -146,7 +148,7 @@ fn two_values_at_one_position_are_caught() {
 
 #[test]
 fn a_value_that_its_winner_did_not_propose_is_caught() {
-    let everywhere = |seen: &mut Vec<Seen>| {
+    let everywhere = |seen: &mut Vec<ProcessObservation>| {
         for seen in seen {
             for (_, answer, entries) in reads(seen) {
                 if answer.start.get() == 0 && !entries.is_empty() {
@@ -160,16 +162,16 @@ fn a_value_that_its_winner_did_not_propose_is_caught() {
 
 #[test]
 fn two_winners_of_a_phase_and_a_position_won_twice_are_caught() {
-    let second_winner = |seen: &mut Vec<Seen>| {
+    let second_winner = |seen: &mut Vec<ProcessObservation>| {
         let lost = seen[..3].iter_mut().find_map(|seen| match seen.accesses.first_mut() {
-            Some(Answered::Append { answer: answer @ AppendAnswer::Failed, .. }) => Some(answer),
+            Some(AnsweredAccess::Append { answer: answer @ AppendAnswer::Failed, .. }) => Some(answer),
             _ => None,
         });
         *lost.unwrap() = AppendAnswer::Success(Position::new(7));
     };
     violates("A1", &plain().changed(second_winner));
     violates("A1", &plain().changed(|seen| *winners(seen)[1].1 = Position::new(0)));
-    let swapped = |seen: &mut Vec<Seen>| {
+    let swapped = |seen: &mut Vec<ProcessObservation>| {
         let mut winners = winners(seen);
         (*winners[0].1, *winners[1].1) = (Position::new(1), Position::new(0));
     };
@@ -178,18 +180,18 @@ fn two_winners_of_a_phase_and_a_position_won_twice_are_caught() {
 
 #[test]
 fn a_phase_of_another_warp_and_phases_out_of_order_are_caught() {
-    let earlier = |seen: &mut Vec<Seen>| *reads(&mut seen[0]).next().unwrap().0 = Phase::new(2);
+    let earlier = |seen: &mut Vec<ProcessObservation>| *reads(&mut seen[0]).next().unwrap().0 = Phase::new(2);
     violates("W1", &plain().changed(earlier));
-    let again = |seen: &mut Vec<Seen>| *reads(&mut seen[0]).next().unwrap().0 = Phase::new(1);
+    let again = |seen: &mut Vec<ProcessObservation>| *reads(&mut seen[0]).next().unwrap().0 = Phase::new(1);
     violates("F7", &plain().changed(again));
 }
 
 #[test]
 fn a_read_that_returns_too_few_or_hides_what_was_added_is_caught() {
-    let fewer = |seen: &mut Vec<Seen>| drop(reads(&mut seen[2]).next().unwrap().2.pop());
+    let fewer = |seen: &mut Vec<ProcessObservation>| drop(reads(&mut seen[2]).next().unwrap().2.pop());
     violates("R1", &plain().changed(fewer));
     // In the whole of its phase the list is said to be shorter, and so a reader of the next phase contradicts.
-    let shorter = |seen: &mut Vec<Seen>| {
+    let shorter = |seen: &mut Vec<ProcessObservation>| {
         for seen in &mut seen[9..12] {
             let (_, answer, _) = reads(seen).next().unwrap();
             answer.length = 3;
@@ -211,7 +213,7 @@ fn an_entry_that_reads_deny_is_caught() {
 
 #[test]
 fn a_decision_that_is_not_the_mode_is_caught_and_so_is_the_disagreement() {
-    let other = |seen: &mut Vec<Seen>| {
+    let other = |seen: &mut Vec<ProcessObservation>| {
         let decision = seen[6].decision.as_mut().unwrap();
         *decision = if *decision == value("v1") { value("v2") } else { value("v1") };
     };
@@ -229,7 +231,7 @@ fn a_decision_that_nobody_proposed_is_caught() {
 
 #[test]
 fn a_decision_from_a_part_of_the_list_is_caught() {
-    let hasty = |seen: &mut Vec<Seen>| {
+    let hasty = |seen: &mut Vec<ProcessObservation>| {
         let seen = &mut seen[0];
         seen.accesses.truncate(2);
         let first = reads(seen).next().unwrap().2.clone();
@@ -240,12 +242,12 @@ fn a_decision_from_a_part_of_the_list_is_caught() {
 
 #[test]
 fn a_decision_that_took_more_accesses_than_the_algorithm_has_is_caught() {
-    let slow = |seen: &mut Vec<Seen>| {
+    let slow = |seen: &mut Vec<ProcessObservation>| {
         let last = seen[0].accesses.last().unwrap().clone();
-        let Answered::Read { answer, entries, .. } = last else { panic!("it reads last") };
+        let AnsweredAccess::Read { answer, entries, .. } = last else { panic!("it reads last") };
         for round in 3..=4 {
             let (answer, entries) = (answer, entries.clone());
-            seen[0].accesses.push(Answered::Read { phase: Phase::new(round * 4 + 1), answer, entries });
+            seen[0].accesses.push(AnsweredAccess::Read { phase: Phase::new(round * 4 + 1), answer, entries });
         }
     };
     violates("D2", &plain().changed(slow));
@@ -260,7 +262,7 @@ fn a_correct_process_that_is_refused_as_if_it_were_not_is_a_violation_and_one_th
         (RefusalReason::InstanceClosed, Outcome::Valid),
     ] {
         let mut case = plain();
-        case.seen[3].refused = Some(Refused { reason, why: "so it says".to_owned() });
+        case.seen[3].refused = Some(ObservedRefusal { reason, why: "so it says".to_owned() });
         let finding = judge(&case.params, &case.cast, &case.seen);
         assert_eq!(finding.outcome, outcome, "{finding:?}");
     }

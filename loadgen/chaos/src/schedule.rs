@@ -10,11 +10,11 @@ use super::plan::{Moment, Step, When};
 
 /// The steps of a plan that are due in the course of the instance, one after the other.
 #[derive(Debug)]
-pub(super) struct Agenda<'a> {
+pub(super) struct Schedule<'a> {
     steps: &'a [Step],
     /// When the steps so far were done.
     done: Vec<Instant>,
-    seen: Sightings,
+    seen: ObservedMoments,
     /// When the events were first seen by which a step must be done; one place for each step.
     deadlines: Vec<Option<Instant>>,
 }
@@ -27,7 +27,7 @@ pub(super) enum Due<'a> {
     /// The next step at this moment, whatever happens until then.
     At(Instant),
     /// Nothing before another event comes.
-    WhenSeen(Moment),
+    WhenObserved(Moment),
     /// Nothing any more.
     Nothing,
 }
@@ -42,10 +42,10 @@ pub(super) struct TooLate<'a> {
     pub(super) before: Duration,
 }
 
-impl<'a> Agenda<'a> {
+impl<'a> Schedule<'a> {
     /// Of these steps, all of which are later than before the instance.
     pub(super) fn new(steps: &'a [Step]) -> Self {
-        Self { steps, done: Vec::new(), seen: Sightings::default(), deadlines: vec![None; steps.len()] }
+        Self { steps, done: Vec::new(), seen: ObservedMoments::default(), deadlines: vec![None; steps.len()] }
     }
 
     /// Takes in an event that is seen now.
@@ -63,8 +63,8 @@ impl<'a> Agenda<'a> {
         let Some(step) = self.steps.get(self.done.len()) else { return Due::Nothing };
         match step.when {
             When::Before => Due::Now(step),
-            When::Seen(moment) if self.seen.has(moment) => Due::Now(step),
-            When::Seen(moment) => Due::WhenSeen(moment),
+            When::Observed(moment) if self.seen.has(moment) => Due::Now(step),
+            When::Observed(moment) => Due::WhenObserved(moment),
             When::After(time) => {
                 let at = self.done.last().copied().unwrap_or(begun) + time;
                 if at <= now { Due::Now(step) } else { Due::At(at) }
@@ -99,14 +99,14 @@ impl<'a> Agenda<'a> {
 
 /// What has been seen to happen.
 #[derive(Debug, Default)]
-struct Sightings {
+struct ObservedMoments {
     /// The last phase that is known to have come.
     reached: Option<Phase>,
     /// All others.
     moments: BTreeSet<Moment>,
 }
 
-impl Sightings {
+impl ObservedMoments {
     fn observe(&mut self, event: &Event) {
         self.reached = event.reached().max(self.reached);
         let moment = match *event {
@@ -173,13 +173,13 @@ mod tests {
 
     /// An agenda of the plan's steps, and what is done of it and when, in seconds from its beginning.
     struct Played<'a> {
-        agenda: Agenda<'a>,
+        schedule: Schedule<'a>,
         begun: Instant,
     }
 
     impl<'a> Played<'a> {
         fn new(plan: &'a Plan) -> Self {
-            Self { agenda: Agenda::new(&plan.steps), begun: Instant::now() }
+            Self { schedule: Schedule::new(&plan.steps), begun: Instant::now() }
         }
 
         fn at(&self, seconds: u64) -> Instant {
@@ -187,15 +187,15 @@ mod tests {
         }
 
         fn see(&mut self, seconds: u64, event: &Event) {
-            self.agenda.observe(self.at(seconds), event);
+            self.schedule.observe(self.at(seconds), event);
         }
 
         fn done(&mut self, seconds: u64) {
-            self.agenda.done(self.at(seconds));
+            self.schedule.done(self.at(seconds));
         }
 
         fn due(&self, seconds: u64) -> Due<'a> {
-            self.agenda.due(self.begun, self.at(seconds))
+            self.schedule.due(self.begun, self.at(seconds))
         }
     }
 
@@ -203,24 +203,24 @@ mod tests {
     fn steps_are_due_one_after_the_other_each_when_its_moment_has_come() {
         let plan = plan();
         let mut played = Played::new(&plan);
-        assert!(matches!(played.due(0), Due::WhenSeen(Moment::Accepted(..))));
+        assert!(matches!(played.due(0), Due::WhenObserved(Moment::Accepted(..))));
         for other in [accepted(7, 1), accepted(6, 2), stepped(2)] {
             played.see(1, &other);
-            assert!(matches!(played.due(1), Due::WhenSeen(Moment::Accepted(..))), "{other:?}");
+            assert!(matches!(played.due(1), Due::WhenObserved(Moment::Accepted(..))), "{other:?}");
         }
         played.see(2, &accepted(7, 2));
         assert_eq!(played.due(2), Due::Now(&plan.steps[0]));
         played.done(3);
-        assert!(matches!(played.due(3), Due::WhenSeen(Moment::Phase(_))));
+        assert!(matches!(played.due(3), Due::WhenObserved(Moment::Phase(_))));
         played.see(4, &stepped(10));
         assert_eq!(played.due(4), Due::Now(&plan.steps[1]));
         played.done(5);
         assert_eq!(played.due(7), Due::At(played.at(8)));
         assert_eq!(played.due(8), Due::Now(&plan.steps[2]));
-        assert_eq!(played.agenda.left().len(), 1);
+        assert_eq!(played.schedule.left().len(), 1);
         played.done(9);
         assert_eq!(played.due(9), Due::Nothing);
-        assert_eq!(played.agenda.too_late().count(), 0);
+        assert_eq!(played.schedule.too_late().count(), 0);
     }
 
     #[test]
@@ -228,7 +228,7 @@ mod tests {
         let plan = plan();
         let mut played = Played::new(&plan);
         played.see(1, &stepped(9));
-        assert!(matches!(played.due(1), Due::WhenSeen(Moment::Accepted(..))));
+        assert!(matches!(played.due(1), Due::WhenObserved(Moment::Accepted(..))));
         played.see(2, &accepted(7, 2));
         played.done(3);
         assert_eq!(played.due(3), Due::Now(&plan.steps[1]));
@@ -242,7 +242,7 @@ mod tests {
             played.see(1, &accepted(7, 2));
             played.see(seen, &stepped(phase));
             played.done(5);
-            let too_late: Vec<Duration> = played.agenda.too_late().map(|late| late.before).collect();
+            let too_late: Vec<Duration> = played.schedule.too_late().map(|late| late.before).collect();
             assert_eq!(
                 too_late,
                 if late { vec![Duration::from_secs(1)] } else { Vec::new() },

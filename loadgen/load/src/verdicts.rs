@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
+use stickycas_harness::record::Record;
 use stickycas_model::judge::Outcome;
 use stickycas_model::types::Value;
 
+use super::observations::{Finding, ProcessObservation};
 use super::principal::Principal;
-use super::seen::{Finding, Seen};
-use stickycas_harness::record::Record;
 
 /// As many instances are kept as evidence, of those that are violations and of the others.
 pub const EVIDENCE: usize = 8;
@@ -17,7 +17,7 @@ const REASONS: usize = 16;
 
 /// What was found of one instance.
 #[derive(Debug)]
-pub(super) struct Judgement {
+pub(super) struct InstanceVerdict {
     pub(super) number: u64,
     pub(super) seed: u64,
     /// By what its processes saw.
@@ -25,16 +25,16 @@ pub(super) struct Judgement {
     /// By its whole history, if that was collected.
     pub(super) record: Option<Box<Record>>,
     /// If the history accuses correct processes of having sent more than they may.
-    pub(super) excused: Option<Excused>,
+    pub(super) excused: Option<Excuse>,
     /// What its correct processes saw, unless it is valid.
-    pub(super) witnessed: Option<Box<Witnessed>>,
+    pub(super) witnessed: Option<Box<InstanceObservations>>,
     /// Whether it was to be collected and could not be, or not to its end.
     pub(super) lost: bool,
 }
 
 /// An accusation that is right if all of these were refused for having sent too much.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Excused {
+pub(super) struct Excuse {
     /// What the history shows without it.
     pub(super) outcome: Outcome,
     pub(super) accused: Vec<Principal>,
@@ -43,7 +43,7 @@ pub(super) struct Excused {
 /// What the correct processes of an instance saw: the evidence if there is no history, for instance because who
 /// answers wrongly tells none.
 #[derive(Clone, Debug, Serialize)]
-pub struct Witnessed {
+pub struct InstanceObservations {
     /// Its id.
     pub instance: String,
     /// Its seed; its parameters are otherwise those of the profile.
@@ -52,7 +52,7 @@ pub struct Witnessed {
     /// Who proposed what, from process 1 on.
     pub proposals: Vec<Value>,
     /// Which correct process saw what.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<ProcessObservation>,
 }
 
 /// An instance that was not valid.
@@ -63,14 +63,14 @@ pub struct Evidence {
     /// What broke by what its processes saw.
     pub reasons: Vec<String>,
     /// What they saw.
-    pub witnessed: Box<Witnessed>,
+    pub witnessed: Box<InstanceObservations>,
     /// Its whole history, if that was collected.
     pub record: Option<Box<Record>>,
     /// Whether something broke that was promised.
     violation: bool,
 }
 
-impl Judgement {
+impl InstanceVerdict {
     /// The worse of the two.
     pub(super) fn outcome(&self) -> Outcome {
         let history = self.record.as_ref().map_or(Outcome::Valid, |record| record.verdict.verdict);
@@ -88,7 +88,7 @@ impl Judgement {
 
 /// How many instances were found what, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Judged {
+pub struct VerdictCounts {
     /// Instances in which everything held.
     pub valid: u64,
     /// In which something broke that nobody promised.
@@ -108,7 +108,7 @@ pub struct Judged {
     pub reasons: Vec<String>,
 }
 
-impl Judged {
+impl VerdictCounts {
     /// The verdict as a whole. Instances that prove nothing make the whole prove nothing only if there are no others:
     /// how many there may be is a question of errors, not of correctness.
     #[must_use]
@@ -172,22 +172,22 @@ impl Judged {
 
 /// What was found until now, and the evidence.
 #[derive(Debug, Default)]
-pub(super) struct Bench {
-    pub(super) judged: Judged,
+pub(super) struct VerdictTally {
+    pub(super) judged: VerdictCounts,
     /// Instances that were not valid.
     evidence: Vec<Evidence>,
     /// Instances whose histories accuse correct processes of having sent too much. Whether that is true is known at
     /// the end: a refusal may come later than the history that tells of it.
-    accusing: Vec<Judgement>,
+    accusing: Vec<InstanceVerdict>,
     /// How many more there are, of which nothing else is kept but what they are if it is true, and whom they accuse.
     more_accusing: HashMap<(Outcome, Vec<Principal>), u64>,
 }
 
-impl Bench {
-    pub(super) fn take(&mut self, judgement: Judgement) {
+impl VerdictTally {
+    pub(super) fn take(&mut self, judgement: InstanceVerdict) {
         let (outcome, if_excused) = (judgement.outcome(), judgement.if_excused());
         match judgement.excused {
-            Some(Excused { accused, .. }) if outcome != if_excused && self.accusing.len() >= EVIDENCE => {
+            Some(Excuse { accused, .. }) if outcome != if_excused && self.accusing.len() >= EVIDENCE => {
                 *self.more_accusing.entry((if_excused, accused)).or_default() += 1;
             }
             Some(_) if outcome != if_excused => self.accusing.push(judgement),
@@ -196,7 +196,7 @@ impl Bench {
     }
 
     /// Everything and the evidence, now that it is known who was refused for having sent too much.
-    pub(super) fn settle(mut self, over_quota: &HashSet<Principal>) -> (Judged, Vec<Evidence>) {
+    pub(super) fn settle(mut self, over_quota: &HashSet<Principal>) -> (VerdictCounts, Vec<Evidence>) {
         let rightly = |accused: &[Principal]| accused.iter().all(|who| over_quota.contains(who));
         let mut right = 0;
         for mut judgement in std::mem::take(&mut self.accusing) {
@@ -225,8 +225,8 @@ impl Bench {
         (self.judged, self.evidence)
     }
 
-    fn count(&mut self, judgement: Judgement, outcome: Outcome) {
-        let Judgement { number, seed, finding, record, lost, witnessed, .. } = judgement;
+    fn count(&mut self, judgement: InstanceVerdict, outcome: Outcome) {
+        let InstanceVerdict { number, seed, finding, record, lost, witnessed, .. } = judgement;
         let judged = &mut self.judged;
         *judged.count(outcome) += 1;
         judged.histories += u64::from(record.is_some());
@@ -264,9 +264,9 @@ mod tests {
 
     use super::*;
 
-    fn found(outcome: Outcome) -> Judgement {
+    fn found(outcome: Outcome) -> InstanceVerdict {
         let reasons = vec!["why".to_owned()];
-        Judgement {
+        InstanceVerdict {
             number: 3,
             seed: 7,
             finding: Finding { outcome, reasons },
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn the_worst_instance_is_the_verdict_but_for_those_that_prove_nothing() {
-        let mut bench = Bench::default();
+        let mut bench = VerdictTally::default();
         assert_eq!(bench.judged.verdict(), Outcome::Unknown);
         for (next, verdict) in [
             (Outcome::Unknown, Outcome::Unknown),
@@ -299,7 +299,7 @@ mod tests {
     fn who_is_accused_of_having_sent_too_much_is_excused_only_if_it_was_refused_for_it() {
         let who = |process| Principal { group: 0, process: ProcessId::new(process).unwrap() };
         let accusing = || {
-            let mut bench = Bench::default();
+            let mut bench = VerdictTally::default();
             bench.take(found(Outcome::Valid));
             for (excused, accused) in
                 [(Outcome::Valid, vec![who(1)]), (Outcome::Outside, vec![who(1), who(2)])]
@@ -321,8 +321,14 @@ mod tests {
 
     #[test]
     fn results_of_several_generators_add_up() {
-        let mut one = Judged { valid: 5, unknown: 1, not_created: 2, ..Judged::default() };
-        one.merge(&Judged { valid: 2, violation: 1, histories: 3, not_created: 4, ..Judged::default() });
+        let mut one = VerdictCounts { valid: 5, unknown: 1, not_created: 2, ..VerdictCounts::default() };
+        one.merge(&VerdictCounts {
+            valid: 2,
+            violation: 1,
+            histories: 3,
+            not_created: 4,
+            ..VerdictCounts::default()
+        });
         assert_eq!((one.valid, one.violation, one.histories), (7, 1, 3));
         assert_eq!(one.line(), "9 of 15 started instances judged, 1 violations, 1 prove nothing");
         assert_eq!(one.verdict(), Outcome::Violation);

@@ -8,7 +8,7 @@ use stickycas_model::process::Report;
 use stickycas_model::types::ProcessId;
 use tokio::time::{Instant, sleep_until};
 
-use super::collect::{Collector, Happened};
+use super::collect::{Collector, InstanceProgress};
 use crate::scenario::Scenario;
 
 /// When all correct processes have ended, Byzantine ones have so long to leave, beyond what the instance itself
@@ -19,7 +19,7 @@ const BEYOND_AN_ATTACK: Duration = Duration::from_secs(5);
 
 /// How a process ended.
 #[derive(Clone, Debug)]
-pub(crate) struct Ending {
+pub(crate) struct ProcessEnding {
     pub(crate) process: ProcessId,
     /// What it says. `None`: it never opened a session, or could not tell.
     pub(crate) report: Option<Report>,
@@ -28,15 +28,15 @@ pub(crate) struct Ending {
 }
 
 /// Where it is learnt from that processes have ended.
-pub(crate) trait Ends {
+pub(crate) trait CompletionSource {
     /// The next process that has ended; `None` if nobody else will. Dropped and called again, it loses nothing.
-    async fn next(&mut self) -> Option<Ending>;
+    async fn next(&mut self) -> Option<ProcessEnding>;
 
     /// Something has happened at the instance.
     ///
     /// # Errors
     /// What was to be done about it cannot be done.
-    fn happened(&mut self, happened: &Happened) -> anyhow::Result<()>;
+    fn happened(&mut self, happened: &InstanceProgress) -> anyhow::Result<()>;
 }
 
 /// For whom one waits, and who has ended.
@@ -47,7 +47,7 @@ pub(crate) struct Waiting<'a> {
     pub(crate) awaited: BTreeSet<ProcessId>,
     /// Give up after so long without any event, beyond what the instance itself may wait.
     pub(crate) stall: Duration,
-    pub(crate) endings: Vec<Ending>,
+    pub(crate) endings: Vec<ProcessEnding>,
 }
 
 impl Waiting<'_> {
@@ -64,7 +64,7 @@ impl Waiting<'_> {
 
 /// Waits until every correct process has ended, as long as something happens. True if it does not any more.
 pub(crate) async fn await_correct(
-    ends: &mut impl Ends,
+    ends: &mut impl CompletionSource,
     collector: &mut Collector,
     waiting: &mut Waiting<'_>,
 ) -> anyhow::Result<bool> {
@@ -91,7 +91,7 @@ pub(crate) async fn await_correct(
 /// Waits until those Byzantine processes have ended that do, so that what they do is on record: for a moment for
 /// those that leave by themselves, unless nothing happens any more, and for attacks as long as they may take.
 pub(crate) async fn await_byzantine(
-    ends: &mut impl Ends,
+    ends: &mut impl CompletionSource,
     collector: &mut Collector,
     waiting: &mut Waiting<'_>,
     stalled: bool,
@@ -109,7 +109,7 @@ pub(crate) async fn await_byzantine(
 pub(crate) async fn await_ended(
     mut playing: BTreeSet<ProcessId>,
     within: Duration,
-    ends: &mut impl Ends,
+    ends: &mut impl CompletionSource,
     collector: &mut Collector,
     waiting: &mut Waiting<'_>,
 ) -> anyhow::Result<()> {

@@ -1,0 +1,80 @@
+//! Principals with a connection of their own, and the one that creates instances.
+
+use anyhow::Context as _;
+use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
+use stickycas_proto::v1::parameters::PatienceChoice;
+use stickycas_proto::v1::{CreateRequest, EndlessPatience, Parameters};
+use stickycas_server::PRINCIPAL_KEY;
+use tonic::Request;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Channel, Endpoint};
+
+use crate::serve::COORDINATOR;
+
+/// A connected principal.
+#[derive(Clone)]
+pub(crate) struct Principal {
+    pub(crate) channel: Channel,
+    /// The name in its metadata. A server that does nothing does not read it, but receives the same bytes.
+    name: MetadataValue<Ascii>,
+}
+
+impl Principal {
+    pub(crate) async fn connect(url: &str, name: &str) -> anyhow::Result<Self> {
+        let channel = Endpoint::from_shared(url.to_owned())?.connect().await?;
+        Ok(Self { channel, name: name.parse()? })
+    }
+
+    /// A request of this principal.
+    pub(crate) fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        request.metadata_mut().insert(PRINCIPAL_KEY, self.name.clone());
+        request
+    }
+}
+
+/// n, p and r of the instances of a measurement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InstanceSize {
+    pub(crate) processes: u32,
+    pub(crate) warp_size: u32,
+    pub(crate) read_size: u32,
+}
+
+/// The coordinator, which creates instances of one size, with endless patience.
+#[derive(Clone)]
+pub(crate) struct Creator {
+    pub(crate) principal: Principal,
+    client: InstanceServiceClient<Channel>,
+    size: InstanceSize,
+}
+
+impl Creator {
+    /// Over a connection of its own.
+    pub(crate) async fn connect(url: &str, size: InstanceSize) -> anyhow::Result<Self> {
+        let principal = Principal::connect(url, COORDINATOR).await?;
+        let client = InstanceServiceClient::new(principal.channel.clone());
+        Ok(Self { principal, client, size })
+    }
+
+    /// Creates an instance whose processes are these principals, and returns its id. `pipeline`: how many accesses of a
+    /// process may wait; `None`: as many as by default.
+    pub(crate) async fn create(
+        &mut self,
+        roster: Vec<String>,
+        pipeline: Option<u32>,
+    ) -> anyhow::Result<String> {
+        let InstanceSize { processes, warp_size, read_size } = self.size;
+        let parameters = Parameters {
+            processes,
+            warp_size,
+            read_size,
+            patience_choice: Some(PatienceChoice::EndlessPatience(EndlessPatience {})),
+            pipeline: pipeline.unwrap_or_default(),
+            ..Parameters::default()
+        };
+        let request = CreateRequest { name: String::new(), parameters: Some(parameters), roster };
+        let created = self.client.create(self.principal.request(request)).await?.into_inner();
+        Ok(created.instance.context("no instance in the answer")?.instance_id)
+    }
+}

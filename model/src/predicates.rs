@@ -1,0 +1,119 @@
+//! The predicates by which evidence of a run is checked, each once, under the ids of SPEC.
+//!
+//! [`crate::invariants`] asks them of a history, [`crate::judge`] of reports and decisions, and the load generator of
+//! what the processes of an instance were answered. The machine does not use them: see [`crate::invariants`]. The mode (D1)
+//! is [`crate::process::mode`], and the bounds are in [`crate::bounds`].
+
+use crate::access::ReadAnswer;
+use crate::bounds::{self, Premise};
+use crate::judge::Property;
+use crate::params::{AppendWindow, Params};
+use crate::types::{Phase, Position, WarpId};
+
+/// W1: a process acts in phases of its own warp.
+#[must_use]
+pub fn is_phase_of(scheduled: WarpId, warp: WarpId) -> bool {
+    scheduled == warp
+}
+
+/// W1, F1, F7: phases come one after the other, and with them the accesses of a process.
+#[must_use]
+pub fn comes_after(later: Phase, earlier: Phase) -> bool {
+    later > earlier
+}
+
+/// V4, F6: whether this is the first phase of its warp. A process is punctual if it had an access executed in that one.
+#[must_use]
+pub fn is_first_of_warp(params: &Params, phase: Phase) -> bool {
+    // Every order has each warp once in W phases.
+    phase.get() <= u64::from(params.warps())
+}
+
+/// R1: how many entries a read from `start` returns of a list of this length.
+#[must_use]
+pub fn entries_read(params: &Params, start: Position, length: u32) -> u32 {
+    length.saturating_sub(start.get()).min(params.read_size())
+}
+
+/// A2: the list has room for so many entries.
+#[must_use]
+pub fn has_room(params: &Params, length: u32) -> bool {
+    length <= params.list_limit()
+}
+
+/// A1, A3: a list of this length has an entry at this position. An entry is added behind every list from before its
+/// phase, and every later list has it.
+#[must_use]
+pub fn has_entry(length: u32, position: Position) -> bool {
+    position.get() < length
+}
+
+/// F2, R2: two reads of one phase show the list as it stood when the phase began.
+#[must_use]
+pub fn is_same_list(one: &ReadAnswer, other: &ReadAnswer) -> bool {
+    one.length == other.length && one.sealed == other.sealed
+}
+
+/// A2, A3: a list may become another one in a later phase: it grows, unless it is sealed.
+#[must_use]
+pub fn may_become(earlier: &ReadAnswer, later: &ReadAnswer) -> bool {
+    if earlier.sealed { is_same_list(earlier, later) } else { earlier.length <= later.length }
+}
+
+/// D1: under `first_access` a process decides from all entries of the sealed list, of which there are so many.
+#[must_use]
+pub fn is_from_whole_list(params: &Params, from: usize, entries: usize) -> bool {
+    params.spec().append_window == AppendWindow::Open || from >= entries
+}
+
+/// D2: how many of its own phases a process has missed that had so many accesses executed in them.
+#[must_use]
+pub fn missed_phases(own_phases: u64, executed: u64) -> u64 {
+    own_phases.saturating_sub(executed)
+}
+
+/// D2: a process decides by the phase that is bound to it.
+#[must_use]
+pub fn is_in_time(decided: Phase, bound: Phase) -> bool {
+    decided <= bound
+}
+
+/// What is known of the decisions of correct processes: all that agreement and the three validities ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decisions {
+    /// f: processes that are Byzantine, made faulty, or late.
+    pub f: u64,
+    /// |Vc|: different values that correct processes propose.
+    pub values: u64,
+    /// Different values that were decided.
+    pub decided: usize,
+    /// Each of them was proposed by a correct process.
+    pub of_correct: bool,
+    /// Each of them was proposed or appended by some process.
+    pub of_some: bool,
+}
+
+/// A property other than termination, whether it held, and the premise that is missing where it was not promised.
+pub type DecisionProperty = (Property, bool, Result<(), Premise>);
+
+impl Decisions {
+    /// V2, V3: each property, in the order of [`Property::ALL`] without termination.
+    #[must_use]
+    pub fn properties(&self, params: &Params) -> [DecisionProperty; 4] {
+        let Self { f, values, decided, of_correct, of_some } = *self;
+        [
+            (Property::Agreement, decided <= 1, agreement_promised(params)),
+            // The mode of entries is an entry, and some process appended it.
+            (Property::WeakValidity, of_some, Ok(())),
+            (Property::CommonValidity, values != 1 || of_correct, bounds::common_validity(params, f)),
+            (Property::StrongValidity, of_correct, bounds::strong_validity(params, f, values)),
+        ]
+    }
+}
+
+fn agreement_promised(params: &Params) -> Result<(), Premise> {
+    match params.spec().append_window {
+        AppendWindow::FirstAccess => Ok(()),
+        AppendWindow::Open => Err(Premise::FirstAccess),
+    }
+}
