@@ -46,7 +46,7 @@ fn schema() -> Json {
 fn a_load_leaves_a_folder_and_its_first_line_is_the_verdict() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
-    let output = loadgen(folder, &QUICK, &["--seed", "7", "--watch-share", "1"]);
+    let output = loadgen(folder, &QUICK, &["--seed", "7", "--history-sample", "1"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let shown = text(&output.stdout);
     assert!(
@@ -213,7 +213,7 @@ async fn a_load_that_was_mostly_refused_has_failed_and_says_so_on_its_first_line
         assert!(page.contains(&message.replace('"', "&quot;")), "{message}");
         // Who expects refusals says so.
         assert_eq!(
-            out(&["--most-errors", "1", "--out", "expected"]).status.code(),
+            out(&["--max-errors", "1", "--out", "expected"]).status.code(),
             Some(2),
             "nothing is left"
         );
@@ -315,7 +315,7 @@ fn a_search_for_the_limit_tells_what_it_tried_and_leaves_a_folder() {
     let folder = temporary.path();
     // With room for one instance only, starts are soon dropped.
     let arguments =
-        ["load", "--rate", "20", "--duration", "200ms", "--warm-up", "0s", "--most-in-flight", "1"];
+        ["load", "--rate", "20", "--duration", "200ms", "--warm-up", "0s", "--max-in-flight", "1"];
     let search = ["--find-limit", "instance_p99 < 1h", "--repeats", "2", "--precision", "0.5", "--json"];
     let output = loadgen(folder, &arguments, &search);
     let json: Json = serde_json::from_slice(&output.stdout).unwrap();
@@ -346,7 +346,7 @@ fn instances_that_are_not_valid_are_kept_as_run_folders() {
     let folder = temporary.path();
     let profile = "name = \"over\"\nseed = 4\n[instance]\nprocesses = 8\nwarp_size = 2\nread_size = 4\n\
                    arbiter = \"byzantine_first\"\n[byzantine]\ncount = 4\nstrategy = \"collude(value=0)\"\n\
-                   [load]\nin_flight = 4\ninstances = 20\nwatch_share = 1\n";
+                   [load]\nin_flight = 4\ninstances = 20\nhistory_sample = 1\n";
     fs::write(folder.join("over.toml"), profile).unwrap();
     let output = loadgen(folder, &["load", "--profile", "over.toml"], &[]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -365,7 +365,7 @@ fn instances_that_are_not_valid_are_kept_as_run_folders() {
 fn too_many_connections_for_this_process_are_refused_at_once() {
     let temporary = tempfile::tempdir().unwrap();
     let program = env!("CARGO_BIN_EXE_stickycas-loadgen");
-    let limited = format!("ulimit -n 256 && exec {program} load --groups 20");
+    let limited = format!("ulimit -n 256 && exec {program} load --rosters 20");
     let mut shell = Command::new("sh");
     shell.args(["-c", &limited]).current_dir(temporary.path()).env_remove("STICKYCAS_SERVER");
     let output = shell.output().unwrap();

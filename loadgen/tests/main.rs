@@ -6,3 +6,4 @@ mod judge;
 mod load_program;
 mod perturb;
 mod program;
+mod schemas;

@@ -42,6 +42,11 @@ pub enum Order {
     Shuffled,
 }
 
+impl Order {
+    /// All three.
+    pub const ALL: [Self; 3] = [Self::Ascending, Self::Descending, Self::Shuffled];
+}
+
 /// Which append of a phase wins (A4).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -64,6 +69,11 @@ pub enum AppendWindow {
     FirstAccess,
     /// Any phase may append until n entries stand: the paper as printed.
     Open,
+}
+
+impl AppendWindow {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::FirstAccess, Self::Open];
 }
 
 /// The total time for which phases may be held open because of one process (F3).

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stickycas_model::byzantine::StrategyError;
 use stickycas_model::cast::Role;
@@ -11,7 +12,7 @@ use stickycas_model::random::SplitMix64;
 use stickycas_model::types::ProcessId;
 
 /// Where a number of Byzantine processes sit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
     /// Over as many warps as possible: the first process of each warp, then the second, and so on. What serves
@@ -65,6 +66,11 @@ impl FaultPlan {
     #[must_use]
     pub fn role(&self, process: ProcessId) -> Option<&Role> {
         self.0.get(&process)
+    }
+
+    /// Each process that is not correct, by number, with its role.
+    pub fn roles(&self) -> impl Iterator<Item = (ProcessId, &Role)> {
+        self.0.iter().map(|(process, role)| (*process, role))
     }
 
     /// The processes that have one, by number.

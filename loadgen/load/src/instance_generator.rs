@@ -37,7 +37,7 @@ impl GeneratedInstance {
             proposal: padded(&proposal, profile.value_bytes as usize),
         };
         let parts = ProcessId::all(params.processes()).zip(proposals).map(part).collect();
-        Self { seed, params, cast: Cast::new(parts), watched: chance < profile.load.watch_share }
+        Self { seed, params, cast: Cast::new(parts), watched: chance < profile.load.history_sample }
     }
 }
 
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn the_share_of_watched_instances_is_what_was_asked_for() {
         let watched = |share| {
-            let profile = profile(|flags| flags.watch_share = Some(share));
+            let profile = profile(|flags| flags.history_sample = Some(share));
             (0..4_000).filter(|number| GeneratedInstance::instance(&profile, *number).watched).count()
         };
         assert_eq!((watched(0.0), watched(1.0)), (0, 4_000));

@@ -127,9 +127,9 @@ pub(super) fn conditions(profile: &Profile) -> Vec<Threshold> {
             conditions.push(condition.parse().expect("it names a figure and a number"));
         }
     };
-    at_most(Metric::ErrorRate, profile.load.most_errors);
+    at_most(Metric::ErrorRate, profile.load.max_errors);
     if let Pacing::Open(open) = &profile.load.pacing {
-        at_most(Metric::MissedRate, open.most_missed);
+        at_most(Metric::MissedRate, open.max_missed);
     }
     conditions
 }
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_schedule_that_was_not_kept_fails_an_open_loop_without_being_asked() {
-        let flags = Flags { rate: Some(5.0), most_missed: Some(0.1), ..Flags::default() };
+        let flags = Flags { rate: Some(5.0), max_missed: Some(0.1), ..Flags::default() };
         let conditions = conditions(&Profile::load(None, &flags).unwrap());
         assert_eq!(failed(&conditions, &figures(100, 10)), []);
         let both = ["error_rate > 0.01", "missed_rate > 0.1"];
@@ -208,11 +208,11 @@ mod tests {
             failed(&conditions, &figures).into_iter().map(|it| it.condition).collect::<Vec<_>>()
         };
         assert_eq!(with(&|_| ()), ["error_rate > 0.01"]);
-        assert_eq!(with(&|flags| flags.most_errors = Some(0.02)), [""; 0]);
+        assert_eq!(with(&|flags| flags.max_errors = Some(0.02)), [""; 0]);
         assert_eq!(with(&|flags| flags.fail_if = vec!["errors > 11".to_owned()]), [""; 0]);
         assert_eq!(with(&|flags| flags.fail_if = vec!["error_rate > 1%".to_owned()]), ["error_rate > 1%"]);
         let both = |flags: &mut Flags| {
-            (flags.fail_if, flags.most_errors) = (vec!["errors > 11".to_owned()], Some(0.01));
+            (flags.fail_if, flags.max_errors) = (vec!["errors > 11".to_owned()], Some(0.01));
         };
         assert_eq!(with(&both), ["error_rate > 0.01"], "who asks for both gets both");
     }

@@ -21,7 +21,7 @@ patience = "none"
 [load]
 in_flight = 4
 instances = 40
-watch_share = 0.5
+history_sample = 0.5
 "#;
 
 fn profile(text: &str) -> Profile {
@@ -70,7 +70,7 @@ async fn every_instance_of_a_closed_loop_is_played_timed_and_judged() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unary_calls_come_to_the_same() {
     let loaded = loaded(
-        &SMALL.replace("[load]", "[load]\ntransport = \"unary\"\nprincipals_per_connection = 4\ngroups = 2"),
+        &SMALL.replace("[load]", "[load]\ntransport = \"unary\"\nprincipals_per_connection = 4\nrosters = 2"),
     )
     .await;
     let figures = figures(&loaded);
@@ -97,7 +97,7 @@ async fn processes_that_never_leave_are_left_behind_and_streams_with_too_many_ar
         .replace("instances = 40", "instances = 1100")
         .replace("[load]", "[byzantine]\ncount = 1\nstrategy = \"crash(access=2)\"\n[load]")
         .replace("in_flight = 4", "in_flight = 32")
-        .replace("watch_share = 0.5", "watch_share = 0.0")
+        .replace("history_sample = 0.5", "history_sample = 0.0")
         + "[proposals]\ndistinct = 1\n";
     let loaded = loaded(&text).await;
     let figures = figures(&loaded);
@@ -126,7 +126,7 @@ async fn an_open_loop_begins_what_its_schedule_says_and_counts_what_came_too_lat
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn starts_without_room_are_dropped_and_counted() {
-    let crowded = SMALL.replace("in_flight = 4", "rate = 100000\nmost_in_flight = 2");
+    let crowded = SMALL.replace("in_flight = 4", "rate = 100000\nmax_in_flight = 2");
     let figures = figures(&loaded(&crowded).await);
     assert!(figures.counts.dropped > 0);
     assert_eq!(figures.counts.planned + figures.counts.dropped, 40);
@@ -150,7 +150,7 @@ async fn an_instance_in_which_nothing_happens_is_an_outcome_and_no_hang() {
     // One process never comes, and everybody waits for it for ever.
     let text = SMALL
         .replace("instances = 40", "instances = 3\nstall = \"50ms\"")
-        .replace("watch_share = 0.5", "watch_share = 0.0")
+        .replace("history_sample = 0.5", "history_sample = 0.0")
         .replace("[load]", "[byzantine]\ncount = 1\nstrategy = \"silent\"\n[load]")
         + "[proposals]\ndistinct = 1\n";
     for text in [text.clone(), text.replace("[load]", "[load]\ntransport = \"unary\"")] {
@@ -199,7 +199,7 @@ async fn a_server_that_goes_away_is_an_outcome_too() {
     let handle = ServerHandle::open(server.url(), COORDINATOR).await.unwrap();
     let text = SMALL
         .replace("instances = 40", "duration = \"1h\"\nhard_stop = \"2s\"\nstall = \"500ms\"")
-        .replace("watch_share = 0.5", "watch_share = 0.0");
+        .replace("history_sample = 0.5", "history_sample = 0.0");
     let (enough, played) = tokio::sync::oneshot::channel();
     let mut enough = Some(enough);
     let stopped = tokio::spawn(async move {
@@ -247,7 +247,7 @@ fn every_delivered_profile_is_one_and_is_named_like_its_file() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_history_that_the_server_has_let_go_is_lost_and_the_instance_judged_by_what_was_seen() {
     let limits = Limits { events: 1, events_per_process: 0, ..Limits::default() };
-    let loaded = on(limits, &profile(&SMALL.replace("watch_share = 0.5", "watch_share = 1.0"))).await;
+    let loaded = on(limits, &profile(&SMALL.replace("history_sample = 0.5", "history_sample = 1.0"))).await;
     assert_eq!(loaded.judged.verdict(), Outcome::Valid, "{:?}", loaded.judged.reasons);
     assert_eq!(loaded.judged.valid, 40);
     assert_eq!(loaded.judged.histories + loaded.judged.histories_lost, 40);
@@ -259,7 +259,7 @@ async fn principals_that_are_too_fast_for_the_server_are_refused_and_nobody_is_t
     for transport in ["attach", "unary"] {
         let limits = Limits { requests_per_second: 300, ..Limits::default() };
         let text = SMALL
-            .replace("watch_share = 0.5", "watch_share = 1.0\nstall = \"500ms\"")
+            .replace("history_sample = 0.5", "history_sample = 1.0\nstall = \"500ms\"")
             .replace("patience = \"none\"", "patience = \"0s\"\njoin_timeout = \"1ms\"")
             .replace("instances = 40", "instances = 400")
             .replace("[load]", &format!("[load]\ntransport = \"{transport}\""));

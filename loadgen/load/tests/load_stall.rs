@@ -64,7 +64,7 @@ warp_size = 2
 read_size = 2
 patience = "none"
 [load]
-watch_share = 0.0
+history_sample = 0.0
 "#;
 
 async fn loaded(keys: &str, look: impl FnMut(&stickycas_load::Progress<'_>, &Proxy)) -> Loaded {
@@ -82,7 +82,7 @@ async fn loaded(keys: &str, look: impl FnMut(&stickycas_load::Progress<'_>, &Pro
 async fn everybody_who_was_to_begin_while_the_server_stood_still_has_waited_for_it() {
     const STILL: Duration = Duration::from_millis(400);
     let mut stood = false;
-    let open = "rate = 200\nduration = \"2s\"\nmost_missed = 1.0\n";
+    let open = "rate = 200\nduration = \"2s\"\nmax_missed = 1.0\n";
     let loaded = loaded(open, |_, proxy| {
         if std::mem::replace(&mut stood, true) {
             return;
@@ -108,7 +108,7 @@ async fn everybody_who_was_to_begin_while_the_server_stood_still_has_waited_for_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_that_the_generator_itself_delays_counts_from_its_plan() {
-    let open = "rate = 200\nduration = \"1300ms\"\nmost_missed = 1.0\n";
+    let open = "rate = 200\nduration = \"1300ms\"\nmax_missed = 1.0\n";
     const BUSY: Duration = Duration::from_millis(250);
     let mut slept = false;
     let loaded = loaded(open, |_, _| {

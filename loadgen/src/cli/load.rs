@@ -48,7 +48,7 @@ pub(super) struct LoadArgs {
     server: Option<String>,
     /// With --server: create instances as this principal
     #[arg(long, value_name = "NAME", default_value = COORDINATOR)]
-    principal: String,
+    coordinator: String,
     /// Print the result as JSON on standard output
     #[arg(long)]
     json: bool,
@@ -76,8 +76,8 @@ pub(super) struct LoadArgs {
 }
 
 const AFTER_HELP: &str = "\
-A load fails if more than 1 % of its instances failed or were refused (--most-errors), and an open one if more than
-1 % of its starts were late or dropped (--most-missed). An interrupt ends it early and shows what there is.";
+A load fails if more than 1 % of its instances failed or were refused (--max-errors), and an open one if more than
+1 % of its starts were late or dropped (--max-missed). An interrupt ends it early and shows what there is.";
 
 pub(super) fn run(args: &LoadArgs) -> anyhow::Result<Exit> {
     let mut flags = args.flags.clone();
@@ -140,7 +140,7 @@ async fn on_some_server<T>(
 ) -> anyhow::Result<T> {
     if let Some(url) = &args.server {
         let handle =
-            ServerHandle::open(url, &args.principal).await.with_context(|| nobody_there(&args.principal))?;
+            ServerHandle::open(url, &args.coordinator).await.with_context(|| nobody_there(&args.coordinator))?;
         return act(&handle).await;
     }
     let limits = Limits { retention: RETENTION, instances_per_creator: usize::MAX, ..Limits::default() };
@@ -217,8 +217,8 @@ impl LoadArgs {
         let mut keep = |name: &str, value: String| words.extend([name.to_owned(), value]);
         if let Some(server) = &self.server {
             keep("--server", server.clone());
-            if self.principal != COORDINATOR {
-                keep("--principal", self.principal.clone());
+            if self.coordinator != COORDINATOR {
+                keep("--coordinator", self.coordinator.clone());
             }
         }
         if let Some(baseline) = &self.baseline {

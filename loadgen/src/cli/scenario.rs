@@ -65,8 +65,7 @@ pub(super) fn show_record(record: &Record, json: bool) -> anyhow::Result<()> {
 
 /// A verdict by its name.
 pub(super) fn outcome(text: &str) -> Result<Outcome, String> {
-    let all = [Outcome::Valid, Outcome::Outside, Outcome::Unknown, Outcome::Violation];
-    let found = all.into_iter().find(|outcome| outcome.to_string() == text);
+    let found = Outcome::ALL.into_iter().find(|outcome| outcome.to_string() == text);
     found.ok_or_else(|| "give valid, outside, unknown or violation".to_owned())
 }
 

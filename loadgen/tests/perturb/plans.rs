@@ -47,7 +47,7 @@ services = ["process-3"]
 when = { after = "1ms" }
 do = "restart"
 services = ["server"]
-[seen]
+[expectations]
 decided = [1, 2, 3, 4]
 sessions = { 4 = 1 }
 lives = { 4 = 1 }
@@ -188,8 +188,8 @@ async fn what_was_not_seen_or_came_too_late_is_told() {
         .replace("lives = { 4 = 1 }", "lives = { 4 = 3 }\nnever_decided = [3]")
         .replace("expect = \"valid\"", "expect = \"outside\"");
     let plan = plan.replace(
-        "[seen]",
-        "[[steps]]\nwhen = { phase = 99 }\ndo = \"pause\"\nservices = [\"process-4\"]\n[seen]",
+        "[expectations]",
+        "[[steps]]\nwhen = { phase = 99 }\ndo = \"pause\"\nservices = [\"process-4\"]\n[expectations]",
     );
     let done = demo.whole(&plan).await;
     assert!(!done.as_expected);

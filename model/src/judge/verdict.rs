@@ -31,6 +31,9 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// All four.
+    pub const ALL: [Self; 4] = [Self::Valid, Self::Outside, Self::Unknown, Self::Violation];
+
     /// The outcome of a run in which these kinds of reasons were found: the first that applies (V4).
     pub(super) const fn of(violation: bool, outside: bool, unknown: bool) -> Self {
         match (violation, outside, unknown) {

@@ -5,9 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use stickycas_harness::files::values::{duration, name};
-use stickycas_harness::files::{Fault, Problem, Settings};
+use stickycas_harness::files::{Fault, Problem, Settings, Spanned};
 use stickycas_model::types::{AccessNumber, ProcessId};
-use toml::Spanned;
 
 use super::file::{self, File, WhenTable};
 use super::{Action, Expectations, Moment, Plan, Service, Step, When};
@@ -22,7 +21,7 @@ pub(super) fn check(file: File, called: &str, text: &str) -> Result<Plan, Fault>
         let line = Problem::new(called, text, Fault::new(span, "")).line;
         format!("{called}:{line}")
     });
-    let expectations = expectations(file.seen)?;
+    let expectations = expectations(file.expectations)?;
     Ok(Plan { name, about: file.about, expect: file.expect, faulty, late, settings, steps, expectations })
 }
 
@@ -262,7 +261,7 @@ when = { after = "2s" }
 do = "start"
 services = ["server"]
 
-[seen]
+[expectations]
 never_joined = [6]
 sessions = { 7 = 2 }
 still = "2s"
@@ -306,8 +305,8 @@ missing = { strong_validity = "f = 4" }
 
     #[test]
     fn who_is_started_again_is_not_gone() {
-        let again = "[[steps]]\nwhen = { phase = 12 }\ndo = \"start\"\nservices = [\"process-5\"]\n[seen]";
-        assert_eq!(parse(&GOOD.replacen("[seen]", again, 1)).unwrap().gone(), BTreeSet::new());
+        let again = "[[steps]]\nwhen = { phase = 12 }\ndo = \"start\"\nservices = [\"process-5\"]\n[expectations]";
+        assert_eq!(parse(&GOOD.replacen("[expectations]", again, 1)).unwrap().gone(), BTreeSet::new());
     }
 
     #[test]

@@ -3,35 +3,47 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use stickycas_harness::files::instance::Instance;
+use stickycas_harness::files::{Spanned, schema};
 use stickycas_model::judge::{Outcome, Property};
 use stickycas_model::types::{AccessNumber, Phase, ProcessId};
-use toml::Spanned;
 
 use super::Action;
 
-/// The whole file.
-#[derive(Debug, Deserialize)]
+/// A plan: what is done to which containers of the demo and when, and what shows that it hit. See docs/demo.md.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct File {
+#[schemars(title = "StickyCAS perturbation plan")]
+pub(crate) struct File {
+    /// Letters, digits, '-' and '_', at most 64.
     pub(super) name: Spanned<String>,
+    /// What it shows, in one line.
     #[serde(default)]
     pub(super) about: String,
+    /// The verdict that it expects.
+    #[schemars(schema_with = "schema::outcome")]
     pub(super) expect: Outcome,
+    /// Correct processes that are killed or the like: they count in f and are not judged.
     #[serde(default)]
+    #[schemars(schema_with = "schema::processes")]
     pub(super) faulty: Vec<Spanned<ProcessId>>,
+    /// Correct processes that are made to miss their first phase: they count in f.
     #[serde(default)]
+    #[schemars(schema_with = "schema::processes")]
     pub(super) late: Vec<Spanned<ProcessId>>,
-    /// As in scenarios: takes the place of the scenario's keys.
+    /// As in scenarios: these keys take the place of the scenario's.
     #[serde(default)]
+    #[schemars(with = "Instance")]
     pub(super) instance: BTreeMap<Spanned<String>, Spanned<toml::Value>>,
+    /// What is done, in this order.
     #[serde(default)]
     pub(super) steps: Vec<Step>,
     #[serde(default)]
-    pub(super) seen: Expectations,
+    pub(super) expectations: Expectations,
 }
 
 /// The `[instance]` of a plan, whatever else the plan has.
@@ -41,57 +53,95 @@ pub(super) struct InstanceOf {
     pub(super) instance: Option<Instance>,
 }
 
-/// `[[steps]]`.
-#[derive(Debug, Deserialize)]
+/// `[[steps]]`: a step is due when its moment has come and all steps before it are done.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Step {
+    /// The moment: "before" the instance is created, or a table such as { phase = 9 }.
     pub(super) when: Spanned<When>,
+    /// What is done to the containers.
     #[serde(rename = "do")]
     pub(super) action: Action,
+    /// The containers: server, judge, process-1, process-2, ...
     pub(super) services: Spanned<Vec<Spanned<String>>>,
+    /// The plan has failed if this moment comes before the step is done.
     pub(super) by: Option<Spanned<When>>,
 }
 
 /// `when` and `by`: a word, or a table with the one key that says what is waited for.
-#[derive(Debug)]
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
 pub(super) enum When {
+    /// "before".
     Word(String),
+    /// An event of the instance, or a time.
     Table(WhenTable),
 }
 
-#[derive(Debug, Default, Deserialize)]
+/// A moment: one of these keys, access aside.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WhenTable {
+    /// Gathering has ended.
     pub(super) gathered: Option<bool>,
+    /// This phase has come.
+    #[schemars(with = "Option<u64>")]
     pub(super) phase: Option<Phase>,
+    /// This process has joined.
+    #[schemars(with = "Option<u32>")]
     pub(super) joined: Option<ProcessId>,
+    /// An access of this process was accepted.
+    #[schemars(with = "Option<u32>")]
     pub(super) accepted: Option<ProcessId>,
+    /// An access of this process was executed.
+    #[schemars(with = "Option<u32>")]
     pub(super) answered: Option<ProcessId>,
-    /// With `accepted` and `answered`.
+    /// With accepted and answered: which access [default: 1].
+    #[schemars(with = "Option<u64>")]
     pub(super) access: Option<AccessNumber>,
+    /// This process has reported its decision.
+    #[schemars(with = "Option<u32>")]
     pub(super) decided: Option<ProcessId>,
+    /// This time after the step before has passed: a duration.
     pub(super) after: Option<String>,
 }
 
-/// `[seen]`. Processes are keys of tables here, and so texts.
-#[derive(Debug, Default, Deserialize)]
+/// `[expectations]`: what the record of the run must show; without it the run proves nothing.
+// Processes are keys of tables here, and so texts.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Expectations {
+    /// These processes have not joined.
     #[serde(default)]
+    #[schemars(schema_with = "schema::processes")]
     pub(super) never_joined: Vec<ProcessId>,
+    /// These processes have reported a decision.
     #[serde(default)]
+    #[schemars(schema_with = "schema::processes")]
     pub(super) decided: Vec<ProcessId>,
+    /// These processes have not reported a decision.
     #[serde(default)]
+    #[schemars(schema_with = "schema::processes")]
     pub(super) never_decided: Vec<ProcessId>,
+    /// The process has opened this number of sessions, or more.
     #[serde(default)]
+    #[schemars(with = "BTreeMap<String, u64>")]
     pub(super) sessions: BTreeMap<Spanned<String>, u64>,
+    /// The sessions of the process were those of exactly this number of lives of its client.
     #[serde(default)]
+    #[schemars(with = "BTreeMap<String, u64>")]
     pub(super) lives: BTreeMap<Spanned<String>, u64>,
+    /// Exactly this number of appends of the process were executed.
     #[serde(default)]
+    #[schemars(with = "BTreeMap<String, u64>")]
     pub(super) appends: BTreeMap<Spanned<String>, u64>,
+    /// Between two neighbouring events nothing happened for this duration, or longer.
     pub(super) still: Option<Spanned<String>>,
+    /// The number of processes that were told that the instance is unknown.
     pub(super) told_unknown: Option<u32>,
+    /// The property was not promised, for a premise that the verdict names so.
     #[serde(default)]
+    #[schemars(with = "BTreeMap<String, String>")]
     pub(super) missing: BTreeMap<Property, String>,
 }
 

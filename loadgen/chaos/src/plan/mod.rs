@@ -24,7 +24,7 @@
 //! services = ["process-6"]
 //! by = { phase = 17 }
 //!
-//! [seen]
+//! [expectations]
 //! never_joined = [5]
 //! ```
 //!
@@ -55,9 +55,9 @@
 //! `services` are `server`, `judge`, `process-1`, `process-2` and so on. The judge is made anew for each plan, so
 //! no step `before` names it. At the end of a plan everything is put back as it was.
 //!
-//! `[seen]` is what shows in the record of the run that the plan hit; without it the run proves nothing (B3):
+//! `[expectations]` is what shows in the record of the run that the plan hit; without it the run proves nothing (B3):
 //!
-//! | key | what must be seen |
+//! | key | what the record must show |
 //! | --- | --- |
 //! | `never_joined = [5]` | these have not joined |
 //! | `decided = [6]` | these have reported a decision |
@@ -80,7 +80,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
+use stickycas_harness::files::schema_of;
 use stickycas_harness::scenario::{Scenario, Settings};
 use stickycas_model::cast::Role;
 use stickycas_model::judge::{Outcome, Property};
@@ -151,7 +153,7 @@ pub enum Moment {
 }
 
 /// What is done to a container.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// It is killed, and stays down.
@@ -302,4 +304,10 @@ impl fmt::Display for Action {
             Self::Reconnect => "reconnect",
         })
     }
+}
+
+/// The JSON Schema of a plan file.
+#[must_use]
+pub fn schema() -> schemars::Schema {
+    schema_of::<file::File>()
 }

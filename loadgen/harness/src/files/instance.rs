@@ -3,55 +3,62 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use stickycas_model::params::{self, AppendWindow, Order, Params, ParamsError, ParamsSpec, Patience};
+use stickycas_model::params::{self, AppendWindow, MAX_PROCESSES, Order, Params, ParamsError, ParamsSpec, Patience};
 use stickycas_model::types::{ProcessId, Seed};
-use toml::Spanned;
 
 use super::error::Fault;
 use super::values::duration;
+use super::{Spanned, schema};
 use crate::fault_plan::FaultPlan;
 
-/// `[instance]`. Durations are texts such as `1s` and `250ms`.
-#[derive(Clone, Debug, Default, Deserialize)]
+/// `[instance]`: the parameters of an instance. Durations are texts such as "1s" and "250ms".
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Instance {
-    /// n.
+    /// n, the number of processes.
+    #[schemars(range(min = 1, max = MAX_PROCESSES))]
     pub processes: Option<Spanned<u32>>,
-    /// p.
+    /// p, the processes of a warp: 1 to n.
+    #[schemars(range(min = 1))]
     pub warp_size: Option<Spanned<u32>>,
-    /// r.
+    /// r, the most entries that one read returns: 1 to n.
+    #[schemars(range(min = 1))]
     pub read_size: Option<Spanned<u32>>,
-    /// In which order the warps take their phases.
+    /// The order of the warps in a round.
+    #[schemars(schema_with = "schema::order")]
     pub order: Option<Spanned<Order>>,
-    /// Who wins a phase.
+    /// Which append of a phase wins.
     pub arbiter: Option<Spanned<Arbiter>>,
-    /// How long a process may append.
+    /// When a process may append.
+    #[schemars(schema_with = "schema::append_window")]
     pub append_window: Option<Spanned<AppendWindow>>,
-    /// A duration, or `none`.
+    /// For how long phases wait for one process, in all: a duration, or "none" for ever.
     pub patience: Option<Spanned<String>>,
-    /// A duration.
+    /// For how long phase 1 waits for processes that have not joined: a duration.
     pub join_timeout: Option<Spanned<String>>,
-    /// A duration.
+    /// The shortest time from one phase to the next: a duration.
     pub pace: Option<Spanned<String>>,
-    /// How many accesses of a process may wait.
+    /// How many accesses of a process may wait at the server.
     pub pipeline: Option<Spanned<u32>>,
-    /// The most bytes of a value.
+    /// The longest value, in bytes.
     pub max_value_bytes: Option<Spanned<u32>>,
     /// Of scenarios of before: the seed stands at the top of the file now.
+    #[schemars(skip)]
     pub seed: Option<Spanned<u64>>,
 }
 
 /// `arbiter`: as instances know it, or by who is Byzantine.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Arbiter {
-    /// The append that came first.
+    /// The append that was accepted first.
     FirstCome,
-    /// Each with the same chance.
+    /// Each append of the phase with the same chance.
     Uniform,
-    /// The process that stands first in this order.
-    Priority(Vec<ProcessId>),
+    /// The append of the process that is named first.
+    Priority(#[schemars(schema_with = "schema::processes")] Vec<ProcessId>),
     /// The paper's worst case: the Byzantine processes by number, then the correct ones.
     ByzantineFirst,
 }

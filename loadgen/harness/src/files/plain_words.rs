@@ -3,6 +3,18 @@
 /// The longest distance between a key and what was meant by it, in characters that differ.
 const LIKELY: f64 = 0.7;
 
+/// Keys of before, and what is written in their place.
+const RENAMED: [(&str, &str); 8] = [
+    ("byzantine", "write a group [[faults]], with share or count, strategy and placement"),
+    ("groups", "it is called rosters now"),
+    ("most_errors", "it is called max_errors now"),
+    ("most_in_flight", "it is called max_in_flight now"),
+    ("most_missed", "it is called max_missed now"),
+    ("principal", "it is called principal_prefix now"),
+    ("seen", "it is called expectations now"),
+    ("watch_share", "it is called history_sample now"),
+];
+
 /// A message of the deserialiser, in plain words and with what to do.
 pub(super) fn plain(message: &str) -> String {
     unknown_name(message, "unknown field", "there is no key")
@@ -19,6 +31,9 @@ fn unknown_name(message: &str, what: &str, plain: &str) -> Option<String> {
     let mut names = rest.split('`').skip(1).step_by(2);
     let given = names.next()?;
     let known: Vec<&str> = names.collect();
+    if let Some((_, now)) = RENAMED.iter().find(|(before, _)| *before == given) {
+        return Some(format!("{plain} {given}: {now}"));
+    }
     let nearest = known.iter().max_by(|a, b| likeness(given, a).total_cmp(&likeness(given, b)));
     Some(match nearest {
         None => format!("{plain} {given}: leave it out"),

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use toml::Spanned;
-
-use super::LARGEST_SEED;
 use super::error::Fault;
+use super::{LARGEST_SEED, Spanned};
 
 /// The most bytes of a name.
 const LONGEST_NAME: usize = 64;

@@ -1,21 +1,19 @@
 //! From a file as written to a scenario that can be run: every value checked, every default and draw made.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::Arc;
 
-use stickycas_model::byzantine::{Strategy, WireAttack};
 use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::params::Params;
 use stickycas_model::types::{ProcessId, Value};
-use toml::Spanned;
 
 use super::Scenario;
-use super::file::{Faults, File, Proposals};
-use crate::fault_plan::{FaultPlan, Placement};
+use super::file::{File, Proposals};
+use crate::fault_plan::FaultPlan;
+use crate::files::faults::{fault_plan, process};
 use crate::files::instance::{params, with_arbiter};
 use crate::files::values::{name, seed_or};
-use crate::files::{Fault, draw_seed};
+use crate::files::{Fault, Spanned, draw_seed};
 use crate::proposals;
 
 pub(super) fn check(file: &File, seed: Option<u64>) -> Result<Scenario, Fault> {
@@ -46,37 +44,6 @@ pub(super) fn check(file: &File, seed: Option<u64>) -> Result<Scenario, Fault> {
     Ok(Scenario { name, about: file.about.clone(), expect: file.expect, params, cast, seed })
 }
 
-pub(super) fn fault_plan(groups: &[Spanned<Faults>], params: &Params, seed: u64) -> Result<FaultPlan, Fault> {
-    let mut plan = FaultPlan::default();
-    for group in groups {
-        let (span, group) = (group.span(), group.get_ref());
-        let role = role(group, &span)?;
-        let seed = seed_or(group.seed.as_ref(), || seed)?;
-        let placed = match (&group.processes, &group.count) {
-            (Some(processes), None) => {
-                if let Some(misplaced) = misplaced(group) {
-                    return Err(Fault::new(misplaced, "goes with count, not with processes: leave it out"));
-                }
-                name_each(&mut plan, processes, &role, params)?
-            }
-            (None, Some(count)) => {
-                let placement = group.placement.as_ref().map_or(Placement::Spread, |given| *given.get_ref());
-                plan.place(placement, *count.get_ref(), &role, params, seed)
-                    .map_err(|error| Fault::new(count.span(), error))?
-            }
-            (Some(_), Some(count)) => {
-                return Err(Fault::new(count.span(), "processes and count: give one of them"));
-            }
-            (None, None) => return Err(Fault::new(span, "give processes = [...] or count = f")),
-        };
-        if let Some(phases) = &group.corrupted_in {
-            plan.corrupt(&placed, *phases.get_ref(), seed)
-                .map_err(|error| Fault::new(phases.span(), error))?;
-        }
-    }
-    Ok(plan)
-}
-
 /// Correct processes of which a key says something.
 fn correct(
     key: &str,
@@ -97,57 +64,6 @@ fn correct(
         }
     }
     Ok(named)
-}
-
-fn process(number: &Spanned<u32>, params: &Params) -> Result<ProcessId, Fault> {
-    let process = ProcessId::new(*number.get_ref()).filter(|process| params.contains(*process));
-    let n = params.processes();
-    process.ok_or_else(|| {
-        Fault::new(number.span(), format!("there is no process {}: give 1 to n = {n}", number.get_ref()))
-    })
-}
-
-/// What a group does: a strategy or a wire attack.
-fn role(group: &Faults, span: &Range<usize>) -> Result<Role, Fault> {
-    match (&group.strategy, &group.attack) {
-        (Some(text), None) => {
-            let strategy: Result<Strategy, _> = text.get_ref().parse();
-            strategy.map(Role::Byzantine).map_err(|error| Fault::new(text.span(), error))
-        }
-        (None, Some(text)) => {
-            let attack: Result<WireAttack, _> = text.get_ref().parse();
-            attack.map(Role::Attacker).map_err(|error| Fault::new(text.span(), error))
-        }
-        (Some(_), Some(attack)) => Err(Fault::new(
-            attack.span(),
-            "strategy and attack: give one of them, and the other in a group of its own",
-        )),
-        (None, None) => Err(Fault::new(span.clone(), "give strategy = \"...\" or attack = \"...\"")),
-    }
-}
-
-/// A key that has no meaning beside an explicit list.
-fn misplaced(group: &Faults) -> Option<Range<usize>> {
-    let placement = group.placement.as_ref().map(Spanned::span);
-    let seed = group.seed.as_ref().filter(|_| group.corrupted_in.is_none()).map(Spanned::span);
-    placement.or(seed)
-}
-
-fn name_each(
-    plan: &mut FaultPlan,
-    processes: &Spanned<Vec<Spanned<u32>>>,
-    role: &Role,
-    params: &Params,
-) -> Result<Vec<ProcessId>, Fault> {
-    if processes.get_ref().is_empty() {
-        return Err(Fault::new(processes.span(), "names no process: name one, or leave the group out"));
-    }
-    let name = |number| {
-        let process = process(number, params)?;
-        plan.name(process, role).map_err(|error| Fault::new(number.span(), error))?;
-        Ok(process)
-    };
-    processes.get_ref().iter().map(name).collect()
 }
 
 pub(super) fn proposals(

@@ -1,26 +1,34 @@
 //! A scenario file as it is written: every key that there is, and where in the text each value stands.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use stickycas_model::judge::Outcome;
-use toml::Spanned;
 
-use crate::fault_plan::Placement;
+use crate::files::Spanned;
+use crate::files::faults::Faults;
 use crate::files::instance::Instance;
+use crate::files::schema;
 
-/// The whole file.
-#[derive(Clone, Debug, Deserialize)]
+/// A scenario: one instance, who plays which part in it, and what is expected. See docs/scenarios.md.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct File {
+#[schemars(title = "StickyCAS scenario")]
+pub(crate) struct File {
+    /// Letters, digits, '-' and '_', at most 64. The run folder is called by it.
     pub(super) name: Spanned<String>,
+    /// What it shows, in one line.
     #[serde(default)]
     pub(super) about: String,
+    /// The verdict that it promises.
+    #[schemars(schema_with = "schema::outcome")]
     pub(super) expect: Option<Outcome>,
-    /// From which everything is drawn. Files of before have it in `[instance]`.
+    /// From which everything is drawn; without it, a seed is drawn and told.
+    // Files of before have it in `[instance]`.
     pub(super) seed: Option<Spanned<u64>>,
     /// Correct processes that come when their first phase has passed.
     #[serde(default)]
     pub(super) late: Vec<Spanned<u32>>,
-    /// Correct processes that somebody kills, restarts without memory or the like in the course of the run.
+    /// Correct processes that are killed, restarted without memory or the like in the course of the run.
     #[serde(default)]
     pub(super) faulty: Vec<Spanned<u32>>,
     pub(super) instance: Spanned<Instance>,
@@ -29,26 +37,15 @@ pub(super) struct File {
     pub(super) faults: Vec<Spanned<Faults>>,
 }
 
-/// `[proposals]`: one value for each process, or so many values to draw from.
-#[derive(Clone, Debug, Deserialize)]
+/// `[proposals]`: what each process proposes. Give values or distinct.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Proposals {
+    /// The proposal of each process, in their order: a text, or 0x and hex digits.
     pub(super) values: Option<Spanned<Vec<Spanned<String>>>>,
+    /// Correct processes propose this number of different values, drawn.
     pub(super) distinct: Option<Spanned<u32>>,
-    pub(super) seed: Option<Spanned<u64>>,
-}
-
-/// `[[faults]]`: these processes, or so many of them, play this strategy or carry out this wire attack.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Faults {
-    pub(super) strategy: Option<Spanned<String>>,
-    pub(super) attack: Option<Spanned<String>>,
-    pub(super) processes: Option<Spanned<Vec<Spanned<u32>>>>,
-    pub(super) count: Option<Spanned<u32>>,
-    pub(super) placement: Option<Spanned<Placement>>,
-    /// Each is correct at first, and corrupted in a phase that is drawn from these: the first and the last.
-    pub(super) corrupted_in: Option<Spanned<[u64; 2]>>,
+    /// With distinct: from which they are drawn; without it, from the file's seed.
     pub(super) seed: Option<Spanned<u64>>,
 }
 
@@ -62,14 +59,5 @@ impl File {
     pub(super) fn draws_proposals(&self) -> bool {
         let proposals = self.proposals.get_ref();
         proposals.distinct.is_some() && proposals.seed.is_none()
-    }
-}
-
-impl Faults {
-    /// Whether it is the same under every seed of the scenario.
-    fn is_settled(&self) -> bool {
-        let placement = self.placement.as_ref().map_or_else(Placement::default, |given| *given.get_ref());
-        let is_placed = self.processes.is_some() || placement != Placement::Random;
-        self.seed.is_some() || (is_placed && self.corrupted_in.is_none())
     }
 }

@@ -20,6 +20,7 @@ use stickycas_model::params::Params;
 use stickycas_model::sim;
 
 pub use self::template::Template;
+use crate::files::schema_of;
 pub use crate::files::{FileError, LARGEST_SEED, Problem, SettingError, Settings, draw_seed};
 
 /// Why the simulator has nothing to show of a scenario.
@@ -58,4 +59,10 @@ impl Scenario {
     pub fn plan(&self) -> sim::SimPlan {
         sim::SimPlan { params: Arc::clone(&self.params), cast: self.cast.clone(), seed: self.seed }
     }
+}
+
+/// The JSON Schema of a scenario file.
+#[must_use]
+pub fn schema() -> schemars::Schema {
+    schema_of::<file::File>()
 }

@@ -12,6 +12,7 @@ use stickycas_model::types::Seed;
 use super::file::File;
 use super::{Scenario, check};
 use crate::fault_plan::FaultPlan;
+use crate::files::faults::fault_plan;
 use crate::files::{FileError, Settings, Source};
 
 /// A scenario to be run with many seeds. See the module.
@@ -43,7 +44,7 @@ impl Template {
     fn read(source: Source, seed: Option<u64>) -> Result<Self, FileError> {
         let (written, scenario, faults) = source.check(|written: File| {
             let scenario = check::check(&written, seed)?;
-            let faults = check::fault_plan(&written.faults, &scenario.params, scenario.seed)?;
+            let faults = fault_plan(&written.faults, &scenario.params, scenario.seed)?;
             Ok((written, scenario, faults))
         })?;
         Ok(Self { source, written, scenario, faults })

@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use stickycas_model::byzantine::{Strategy, WireAttack};
-use stickycas_model::cast::Role;
 use stickycas_model::judge::Outcome;
 use stickycas_model::params::Arbiter;
 use stickycas_model::types::{ProcessId, Value};
 
 use super::Scenario;
+use crate::files::faults::{WrittenFaults, written_faults};
 use crate::files::instance::WrittenInstance;
 
 #[derive(Serialize)]
@@ -25,26 +24,12 @@ struct File<'a> {
     seed: u64,
     instance: WrittenInstance<&'a Arbiter>,
     proposals: Proposals<'a>,
-    faults: Vec<Faults<'a>>,
+    faults: Vec<WrittenFaults<'a>>,
 }
 
 #[derive(Serialize)]
 struct Proposals<'a> {
     values: Vec<&'a Value>,
-}
-
-#[derive(Serialize)]
-struct Faults<'a> {
-    processes: Vec<ProcessId>,
-    #[serde(flatten)]
-    does: Does<'a>,
-}
-
-#[derive(PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Does<'a> {
-    Strategy(&'a Strategy),
-    Attack(WireAttack),
 }
 
 impl Scenario {
@@ -62,26 +47,9 @@ impl Scenario {
             seed: scenario.seed,
             instance: WrittenInstance::of(spec, &spec.arbiter),
             proposals: Proposals { values: scenario.cast.parts().map(|(_, part)| &part.proposal).collect() },
-            faults: faults(scenario),
+            faults: written_faults(scenario.cast.parts().map(|(process, part)| (process, &part.role))),
         };
         let text = toml::to_string(&file).expect("a checked scenario has nothing that TOML cannot hold");
         format!("# The scenario as it was run: every default, draw and seed filled in.\n\n{text}")
     }
-}
-
-/// One group for each strategy and attack, in the order of its first process.
-fn faults(scenario: &Scenario) -> Vec<Faults<'_>> {
-    let mut groups: Vec<Faults<'_>> = Vec::new();
-    for (process, part) in scenario.cast.parts() {
-        let does = match &part.role {
-            Role::Correct => continue,
-            Role::Byzantine(strategy) => Does::Strategy(strategy),
-            Role::Attacker(attack) => Does::Attack(*attack),
-        };
-        match groups.iter_mut().find(|group| group.does == does) {
-            Some(group) => group.processes.push(process),
-            None => groups.push(Faults { processes: vec![process], does }),
-        }
-    }
-    groups
 }

@@ -1,8 +1,10 @@
 //! One axis as written: one value, a list of values, or for numbers a range, `{ from = 0, to = 12, step = 2 }`.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
@@ -17,11 +19,15 @@ pub(super) struct Numbers(pub(super) Vec<u32>);
 #[derive(Clone, Debug)]
 pub(super) struct Texts<T>(pub(super) Vec<T>);
 
-#[derive(serde::Deserialize)]
+/// Numbers with the same step between neighbours.
+#[derive(serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Range {
+    /// The first.
     from: u32,
+    /// The last, if the steps meet it.
     to: u32,
+    /// From one to the next.
     #[serde(default = "one")]
     step: u32,
 }
@@ -117,6 +123,24 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Texts<T> {
 
         deserializer.deserialize_any(Given(PhantomData)).map(Self)
     }
+}
+
+impl JsonSchema for Numbers {
+    fn schema_name() -> Cow<'static, str> {
+        "Numbers".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let number = json_schema!({ "type": "integer", "minimum": 0, "maximum": u32::MAX });
+        let several = json_schema!({ "type": "array", "items": number, "minItems": 1, "maxItems": LONGEST_AXIS });
+        let range = generator.subschema_for::<Range>();
+        json_schema!({ "anyOf": [number, several, range] })
+    }
+}
+
+/// The schema of one text like this, or several.
+pub(super) fn texts(text: &Schema) -> Schema {
+    json_schema!({ "anyOf": [text, { "type": "array", "items": text, "minItems": 1, "maxItems": LONGEST_AXIS }] })
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stickycas_model::params::{AppendWindow, Order};
 
@@ -94,7 +95,7 @@ pub struct Sweep {
 }
 
 /// How the report draws a sweep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
     /// The fraction of runs whose strong validity broke against f, for each (p, |Vc|), with the proven frontier (V3).

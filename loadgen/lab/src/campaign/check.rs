@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 
 use stickycas_harness::files::instance::{Arbiter, Instance, params};
 use stickycas_harness::files::values::{duration, name, seed_or};
-use stickycas_harness::files::{Fault, LARGEST_SEED, draw_seed};
+use stickycas_harness::files::{Fault, LARGEST_SEED, Spanned, draw_seed};
 use stickycas_model::byzantine::Strategy;
 use stickycas_model::params::MAX_PROCESSES;
-use toml::Spanned;
 
 use super::axis::{Numbers, Texts};
 use super::cell::NO_STRATEGY;

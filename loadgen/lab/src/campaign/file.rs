@@ -1,23 +1,31 @@
 //! A campaign file as it is written: every key that there is, and where in the text each value stands.
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use stickycas_harness::fault_plan::Placement;
+use stickycas_harness::files::Spanned;
 use stickycas_harness::files::instance::{Arbiter, Instance};
+use stickycas_harness::files::schema::words;
 use stickycas_model::params::{AppendWindow, Order};
-use toml::Spanned;
 
-use super::axis::{Numbers, Texts};
+use super::axis::{Numbers, Texts, texts};
 use super::cell::{ArbiterKind, Figure};
 
-/// The whole file.
-#[derive(Debug, Deserialize)]
+/// A campaign: sweeps over the axes of a scenario, each point run many times. See docs/campaigns.md.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct File {
+#[schemars(title = "StickyCAS campaign")]
+pub(crate) struct File {
+    /// Letters, digits, '-' and '_', at most 64. The folder of the results is called by it.
     pub(super) name: Spanned<String>,
+    /// What it is for, in one line.
     #[serde(default)]
     pub(super) about: String,
+    /// The seed of the first run; each run has the next one. Without it, a seed is drawn and told.
     pub(super) seed: Option<Spanned<u64>>,
+    /// A campaign that is estimated to take longer is refused: a duration.
     pub(super) budget: Option<Spanned<String>>,
+    /// The number of runs that are repeated over the network and compared.
     #[serde(default)]
     pub(super) network: u64,
     /// As in scenarios. What is an axis too holds for every sweep without that axis.
@@ -30,38 +38,76 @@ pub(super) struct File {
 }
 
 /// `[[sweep]]`: every combination of the values of its axes.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Sweep {
+    /// Letters, digits, '-' and '_', at most 64.
     pub(super) name: Spanned<String>,
+    /// What it shows, in one line.
     #[serde(default)]
     pub(super) about: String,
+    /// How the report draws it.
     pub(super) figure: Option<Figure>,
+    /// The runs of each point.
     pub(super) runs: Spanned<u64>,
     #[serde(default)]
     pub(super) axes: Axes,
 }
 
-/// `[axes]` and `[sweep.axes]`.
-#[derive(Clone, Debug, Default, Deserialize)]
+/// `[axes]` and `[sweep.axes]`: a value, a list of values, or for numbers a range, { from = 0, to = 12, step = 2 }.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Axes {
+    /// n, the number of processes.
     #[serde(alias = "n")]
     pub(super) processes: Option<Spanned<Numbers>>,
+    /// p, the processes of a warp.
     #[serde(alias = "p")]
     pub(super) warp_size: Option<Spanned<Numbers>>,
+    /// r, the most entries that one read returns.
     #[serde(alias = "r")]
     pub(super) read_size: Option<Spanned<Numbers>>,
-    /// f, how many processes are Byzantine.
+    /// f, the number of Byzantine processes.
     #[serde(alias = "f")]
     pub(super) byzantine: Option<Spanned<Numbers>>,
+    /// The number of different values that correct processes propose.
     pub(super) distinct: Option<Spanned<Numbers>>,
+    /// What Byzantine processes do.
+    #[schemars(schema_with = "strategies")]
     pub(super) strategy: Option<Spanned<Texts<String>>>,
+    /// Where Byzantine processes are.
+    #[schemars(schema_with = "placements")]
     pub(super) placement: Option<Spanned<Texts<Placement>>>,
+    /// Which append of a phase wins.
+    #[schemars(schema_with = "arbiters")]
     pub(super) arbiter: Option<Spanned<Texts<ArbiterKind>>>,
+    /// The order of the warps in a round.
+    #[schemars(schema_with = "orders")]
     pub(super) order: Option<Spanned<Texts<Order>>>,
+    /// When a process may append.
+    #[schemars(schema_with = "append_windows")]
     #[serde(alias = "window")]
     pub(super) append_window: Option<Spanned<Texts<AppendWindow>>>,
+}
+
+fn strategies(generator: &mut SchemaGenerator) -> Schema {
+    texts(&generator.subschema_for::<String>())
+}
+
+fn placements(generator: &mut SchemaGenerator) -> Schema {
+    texts(&generator.subschema_for::<Placement>())
+}
+
+fn arbiters(_: &mut SchemaGenerator) -> Schema {
+    texts(&words(&[ArbiterKind::FirstCome, ArbiterKind::Uniform, ArbiterKind::ByzantineFirst]))
+}
+
+fn orders(_: &mut SchemaGenerator) -> Schema {
+    texts(&words(&Order::ALL))
+}
+
+fn append_windows(_: &mut SchemaGenerator) -> Schema {
+    texts(&words(&AppendWindow::ALL))
 }
 
 impl Axes {

@@ -28,6 +28,14 @@ pub mod report;
 pub mod results;
 pub mod run;
 
+use stickycas_harness::files::schema_of;
+
 pub use self::journal::CampaignSource;
 pub use self::plan::{Campaign, CellPlan, Limits, SweepPlan};
 pub use self::run::{CampaignRun, Options, run};
+
+/// The JSON Schema of a campaign file.
+#[must_use]
+pub fn schema() -> schemars::Schema {
+    schema_of::<file::File>()
+}

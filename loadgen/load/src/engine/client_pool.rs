@@ -42,9 +42,9 @@ impl ClientPool {
     /// Connects everybody.
     pub(super) async fn gather(url: &str, profile: &Profile, shared: &Arc<Shared>) -> anyhow::Result<Self> {
         let mut groups = Vec::new();
-        for group in 1..=profile.load.groups as usize {
+        for group in 1..=profile.load.rosters as usize {
             let roster: Vec<String> = ProcessId::all(profile.params.processes())
-                .map(|process| format!("{}-{group}-{process}", profile.load.principal))
+                .map(|process| format!("{}-{group}-{process}", profile.load.principal_prefix))
                 .collect();
             let connections = connect(url, &roster, profile, shared).await?;
             let clients = clients(connections, group - 1, profile.load.transport, shared).await?;

@@ -119,7 +119,7 @@ pub async fn run(
     let client_pool = ClientPool::gather(handle.url(), profile, &shared).await?;
     let most = match &profile.load.pacing {
         Pacing::Closed { in_flight } => *in_flight,
-        Pacing::Open(open) => open.most_in_flight,
+        Pacing::Open(open) => open.max_in_flight,
     };
     let engine = Arc::new(Engine {
         profile: profile.clone(),

@@ -190,7 +190,7 @@ fn judge(profile: &Profile, wanted: &Wanted, repeat: u32, rate: f64, probed: &Pr
     // None may fail, unless the search has a condition of its own for that.
     let may_err = wanted.conditions.iter().any(|condition| condition.figure.is_of_errors());
     let mut profile = profile.clone();
-    profile.load.most_errors = 1.0;
+    profile.load.max_errors = 1.0;
     broke.extend(
         failed(&super::result::conditions(&profile), figures).into_iter().map(|failed| failed.condition),
     );

@@ -5,17 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stickycas_harness::fault_plan::FaultPlan;
+use stickycas_harness::files::faults::fault_plan;
 use stickycas_harness::files::instance::{params, with_arbiter};
 use stickycas_harness::files::values::{duration, name, seed_or};
-use stickycas_harness::files::{Fault, draw_seed};
+use stickycas_harness::files::{Fault, Spanned, draw_seed};
 use stickycas_harness::proposals::{self, value_bytes};
-use stickycas_model::byzantine::Strategy;
 use stickycas_model::cast::Role;
 use stickycas_model::params::Params;
-use toml::Spanned;
 
 use super::file::{self, File, Step};
-use super::{Byzantine, Load, Open, Pacing, Profile};
+use super::{Load, Open, Pacing, Profile};
 use crate::arrivals::Piece;
 use crate::threshold::Threshold;
 
@@ -46,18 +45,18 @@ pub(super) fn check(file: &File, warm_up: Duration) -> Result<Profile, Fault> {
         return Err(Fault::new(given.span(), reason));
     }
     let params = params(&file.instance, seed)?;
-    let (byzantine, faults) = byzantine(file.byzantine.as_ref(), &params, seed)?;
+    let faults = faults(file, &params, seed)?;
     let params = with_arbiter(params, &file.instance, &faults)?;
     let (distinct, value_bytes) = proposed(&file.proposals, &params, &faults, seed)?;
     let fail_if = file.fail_if.iter().map(threshold).collect::<Result<Vec<_>, _>>()?;
     let mut load = load(&file.load, warm_up)?;
-    if file.load.get_ref().most_errors.is_none() && fail_if.iter().any(|it| it.figure.is_of_errors()) {
+    if file.load.get_ref().max_errors.is_none() && fail_if.iter().any(|it| it.figure.is_of_errors()) {
         // The profile says itself how many are too many.
-        load.most_errors = 1.0;
+        load.max_errors = 1.0;
     }
-    let principals = u64::from(load.groups) * u64::from(params.processes());
+    let principals = u64::from(load.rosters) * u64::from(params.processes());
     if principals > MOST_PRINCIPALS {
-        let reason = format!("{principals} principals in all groups: at most {MOST_PRINCIPALS} may be");
+        let reason = format!("{principals} principals in all rosters: at most {MOST_PRINCIPALS} may be");
         return Err(Fault::new(file.load.span(), reason));
     }
     Ok(Profile {
@@ -67,7 +66,6 @@ pub(super) fn check(file: &File, warm_up: Duration) -> Result<Profile, Fault> {
         params: Arc::new(params),
         distinct,
         value_bytes,
-        byzantine,
         load,
         fail_if,
         faults,
@@ -78,46 +76,19 @@ fn threshold(text: &Spanned<String>) -> Result<Threshold, Fault> {
     text.get_ref().parse().map_err(|error| Fault::new(text.span(), error))
 }
 
-fn byzantine(
-    given: Option<&file::Byzantine>,
-    params: &Params,
-    seed: u64,
-) -> Result<(Option<Byzantine>, FaultPlan), Fault> {
-    let mut faults = FaultPlan::default();
-    let Some(given) = given else { return Ok((None, faults)) };
-    let n = params.processes();
-    let (count, span) = match (&given.share, &given.count) {
-        (Some(share), None) => (share_of(n, share)?, share.span()),
-        (None, Some(count)) => (*count.get_ref(), count.span()),
-        (Some(_), Some(count)) => return Err(Fault::new(count.span(), "share and count: give one of them")),
-        (None, None) => return Err(Fault::new(given.strategy.span(), "give share = x or count = f as well")),
-    };
-    let strategy: Strategy =
-        given.strategy.get_ref().parse().map_err(|error| Fault::new(given.strategy.span(), error))?;
-    if count == 0 {
-        return Ok((None, faults));
+/// Who is Byzantine in each instance.
+fn faults(file: &File, params: &Params, seed: u64) -> Result<FaultPlan, Fault> {
+    let faults = fault_plan(&file.faults, params, seed)?;
+    let span = || file.faults.first().map_or(0..0, Spanned::span);
+    if faults.roles().any(|(_, role)| matches!(role, Role::Attacker(_))) {
+        return Err(Fault::new(span(), "a load carries out no wire attack: give strategy in place of attack"));
     }
-    let role = Role::Byzantine(strategy.clone());
-    faults
-        .place(given.placement, count, &role, params, seed)
-        .map_err(|error| Fault::new(span.clone(), error))?;
-    if count == n {
-        return Err(Fault::new(
-            span,
-            format!("all n = {n} processes would be Byzantine: leave a correct one"),
-        ));
+    if faults.processes().count() == params.processes() as usize {
+        let reason =
+            format!("all n = {} processes would be Byzantine: leave a correct one", params.processes());
+        return Err(Fault::new(span(), reason));
     }
-    Ok((Some(Byzantine { count, strategy, placement: given.placement }), faults))
-}
-
-/// A share of the processes, rounded down: so many or a few less.
-fn share_of(n: u32, share: &Spanned<f64>) -> Result<u32, Fault> {
-    let given = *share.get_ref();
-    if !(0.0..1.0).contains(&given) {
-        return Err(Fault::new(share.span(), format!("share = {given}: give 0 or more, and less than 1")));
-    }
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is below n")]
-    Ok((given * f64::from(n)) as u32)
+    Ok(faults)
 }
 
 fn proposed(
@@ -144,8 +115,8 @@ fn proposed(
 
 fn load(written: &Spanned<file::Load>, most_warm_up: Duration) -> Result<Load, Fault> {
     let given = written.get_ref();
-    let groups = at_least_one("groups", given.groups.as_ref(), 1)?;
-    let (pacing, duration) = pacing(written, groups)?;
+    let rosters = at_least_one("rosters", given.rosters.as_ref(), 1)?;
+    let (pacing, duration) = pacing(written, rosters)?;
     let warm_up = optional_duration("warm_up", given.warm_up.as_ref())?.unwrap_or_else(|| {
         duration.map_or(Duration::ZERO, |whole| (whole / SHARE_OF_WARM_UP).min(most_warm_up))
     });
@@ -162,13 +133,13 @@ fn load(written: &Spanned<file::Load>, most_warm_up: Duration) -> Result<Load, F
     let stall = optional_duration("stall", given.stall.as_ref())?.unwrap_or(DEFAULT_STALL);
     Ok(Load {
         transport: given.transport,
-        groups,
+        rosters,
         principals_per_connection: at_least_one(
             "principals_per_connection",
             given.principals_per_connection.as_ref(),
             1,
         )?,
-        principal: principal(given.principal.as_ref())?,
+        principal_prefix: principal_prefix(given.principal_prefix.as_ref())?,
         pacing,
         warm_up,
         duration,
@@ -176,16 +147,16 @@ fn load(written: &Spanned<file::Load>, most_warm_up: Duration) -> Result<Load, F
         drain: optional_duration("drain", given.drain.as_ref())?.unwrap_or(DEFAULT_DRAIN),
         hard_stop: optional_duration("hard_stop", given.hard_stop.as_ref())?,
         stall,
-        watch_share: share("watch_share", given.watch_share.as_ref(), DEFAULT_WATCH_SHARE)?,
-        most_errors: share("most_errors", given.most_errors.as_ref(), DEFAULT_MOST_ERRORS)?,
+        history_sample: share("history_sample", given.history_sample.as_ref(), DEFAULT_WATCH_SHARE)?,
+        max_errors: share("max_errors", given.max_errors.as_ref(), DEFAULT_MOST_ERRORS)?,
     })
 }
 
 /// When instances begin, and for how long.
-fn pacing(written: &Spanned<file::Load>, groups: u32) -> Result<(Pacing, Option<Duration>), Fault> {
+fn pacing(written: &Spanned<file::Load>, rosters: u32) -> Result<(Pacing, Option<Duration>), Fault> {
     let given = written.get_ref();
     let duration = optional_duration("duration", given.duration.as_ref())?;
-    let most = MOST_IN_FLIGHT.saturating_mul(groups);
+    let most = MOST_IN_FLIGHT.saturating_mul(rosters);
     let pieces = match (&given.in_flight, &given.rate, &given.ramp, &given.steps) {
         (Some(in_flight), None, None, None) => {
             if let Some(span) = of_open_loops(given) {
@@ -222,12 +193,12 @@ fn pacing(written: &Spanned<file::Load>, groups: u32) -> Result<(Pacing, Option<
     let open = Open {
         pieces,
         spacing: given.arrivals.as_ref().map(Spanned::get_ref).copied().unwrap_or_default(),
-        most_in_flight: match &given.most_in_flight {
-            Some(given) => within("most_in_flight", given, most)?,
+        max_in_flight: match &given.max_in_flight {
+            Some(given) => within("max_in_flight", given, most)?,
             None => most,
         },
         late_after: optional_duration("late_after", given.late_after.as_ref())?.unwrap_or(DEFAULT_LATE_AFTER),
-        most_missed: share("most_missed", given.most_missed.as_ref(), DEFAULT_MOST_MISSED)?,
+        max_missed: share("max_missed", given.max_missed.as_ref(), DEFAULT_MOST_MISSED)?,
     };
     Ok((Pacing::Open(open), duration))
 }
@@ -235,9 +206,9 @@ fn pacing(written: &Spanned<file::Load>, groups: u32) -> Result<(Pacing, Option<
 /// A key that has no meaning in a closed loop.
 fn of_open_loops(given: &file::Load) -> Option<Range<usize>> {
     let arrivals = given.arrivals.as_ref().map(Spanned::span);
-    let most_in_flight = given.most_in_flight.as_ref().map(Spanned::span);
+    let max_in_flight = given.max_in_flight.as_ref().map(Spanned::span);
     let late_after = given.late_after.as_ref().map(Spanned::span);
-    arrivals.or(most_in_flight).or(late_after).or(given.most_missed.as_ref().map(Spanned::span))
+    arrivals.or(max_in_flight).or(late_after).or(given.max_missed.as_ref().map(Spanned::span))
 }
 
 fn step(step: &Step) -> Result<Piece, Fault> {
@@ -262,7 +233,7 @@ fn within(name: &str, given: &Spanned<u32>, most: u32) -> Result<u32, Fault> {
     if (1..=most).contains(&number) {
         return Ok(number);
     }
-    let reason = format!("{name} = {number}: give 1 to {most}, or more groups: {MOST_IN_FLIGHT} fit in each");
+    let reason = format!("{name} = {number}: give 1 to {most}, or more rosters: {MOST_IN_FLIGHT} fit in each");
     Err(Fault::new(given.span(), reason))
 }
 
@@ -286,12 +257,12 @@ fn optional_duration(name: &str, text: Option<&Spanned<String>>) -> Result<Optio
     text.map(|text| duration(name, text)).transpose()
 }
 
-fn principal(given: Option<&Spanned<String>>) -> Result<String, Fault> {
+fn principal_prefix(given: Option<&Spanned<String>>) -> Result<String, Fault> {
     let Some(text) = given else { return Ok("load".to_owned()) };
     let visible = |byte: u8| byte.is_ascii_graphic();
     if (1..=64).contains(&text.get_ref().len()) && text.get_ref().bytes().all(visible) {
         return Ok(text.get_ref().clone());
     }
-    let reason = format!("principal = {:?}: give 1 to 64 visible ASCII characters", text.get_ref());
+    let reason = format!("principal_prefix = {:?}: give 1 to 64 visible ASCII characters", text.get_ref());
     Err(Fault::new(text.span(), reason))
 }

@@ -37,15 +37,15 @@ pub struct Flags {
     /// The share of Byzantine processes, with --strategy
     #[arg(long, value_name = "SHARE", requires = "strategy")]
     pub byzantine: Option<f64>,
-    /// What Byzantine processes do, as in scenarios: 'collude(value=0)'
-    #[arg(long, value_name = "STRATEGY")]
+    /// What Byzantine processes do, as in scenarios: 'collude(value=0)'; with --byzantine
+    #[arg(long, value_name = "STRATEGY", requires = "byzantine")]
     pub strategy: Option<String>,
     /// How processes speak to the server
     #[arg(long, value_name = "TRANSPORT", value_enum)]
     pub transport: Option<Transport>,
-    /// Crowds of n principals each
+    /// Rosters of n principals each, on which instances take turns
     #[arg(long, value_name = "N")]
-    pub groups: Option<u32>,
+    pub rosters: Option<u32>,
     /// How many principals share one connection
     #[arg(long, value_name = "N")]
     pub principals_per_connection: Option<u32>,
@@ -66,13 +66,13 @@ pub struct Flags {
     pub arrivals: Option<Spacing>,
     /// Open loop: starts that would be one more under way are missed
     #[arg(long, value_name = "N")]
-    pub most_in_flight: Option<u32>,
+    pub max_in_flight: Option<u32>,
     /// Open loop: a start so late after its plan is missed
     #[arg(long, value_name = "DURATION")]
     pub late_after: Option<String>,
     /// Open loop: a larger share of missed starts fails the run
     #[arg(long, value_name = "SHARE")]
-    pub most_missed: Option<f64>,
+    pub max_missed: Option<f64>,
     /// What begins in this time counts in no figure
     #[arg(long, value_name = "DURATION")]
     pub warm_up: Option<String>,
@@ -93,12 +93,12 @@ pub struct Flags {
     pub stall: Option<String>,
     /// The share of instances of which the server's whole history is judged too
     #[arg(long, value_name = "SHARE")]
-    pub watch_share: Option<f64>,
+    pub history_sample: Option<f64>,
     /// A larger share of instances that fail or are refused fails the run [default: 0.01, or what the profile's own
     /// conditions say of errors]
     #[arg(long, value_name = "SHARE")]
-    pub most_errors: Option<f64>,
-    /// Any key of the profile, such as order=descending or load.principal=a; repeat for several
+    pub max_errors: Option<f64>,
+    /// Any key of the profile, such as order=descending or load.principal_prefix=a; repeat for several
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Fail the run if this holds, such as 'instance_p99 > 50ms'; repeat for several
@@ -132,7 +132,7 @@ fn word(value: &impl ValueEnum) -> String {
 /// The keys of which a file gives one, to say when instances begin.
 const PACING: [&str; 4] = ["load.in_flight", "load.rate", "load.ramp", "load.steps"];
 /// The keys of an open loop.
-const OPEN_LOOP: [&str; 4] = ["load.arrivals", "load.most_in_flight", "load.late_after", "load.most_missed"];
+const OPEN_LOOP: [&str; 4] = ["load.arrivals", "load.max_in_flight", "load.late_after", "load.max_missed"];
 
 /// Collects flags as settings.
 struct Given(Settings);
@@ -183,10 +183,11 @@ impl Flags {
         given.text("patience", "instance.patience", self.patience.as_ref());
         given.number("distinct", "proposals.distinct", self.distinct);
         given.number("value-bytes", "proposals.value_bytes", self.value_bytes);
-        given.text("strategy", "byzantine.strategy", self.strategy.as_ref());
-        if self.byzantine.is_some() {
-            given.remove(&["byzantine.count"]);
-            given.share("byzantine", "byzantine.share", self.byzantine);
+        if let (Some(share), Some(strategy)) = (self.byzantine, &self.strategy) {
+            let keys = [("share".to_owned(), share.into()), ("strategy".to_owned(), strategy.clone().into())];
+            let group = Value::Table(Table::from_iter(keys));
+            let origin = format!("--byzantine {share} --strategy {strategy}");
+            given.0.put(&origin, "faults", &Value::Array(vec![group]));
         }
         self.put_pacing(&mut given);
         self.put_load(&mut given);
@@ -222,14 +223,14 @@ impl Flags {
             given.0.put(&format!("--steps {}", shown.join(",")), "load.steps", &steps);
         }
         given.text("arrivals", "load.arrivals", self.arrivals.as_ref().map(word).as_ref());
-        given.number("most-in-flight", "load.most_in_flight", self.most_in_flight);
+        given.number("max-in-flight", "load.max_in_flight", self.max_in_flight);
         given.text("late-after", "load.late_after", self.late_after.as_ref());
-        given.share("most-missed", "load.most_missed", self.most_missed);
+        given.share("max-missed", "load.max_missed", self.max_missed);
     }
 
     fn put_load(&self, given: &mut Given) {
         given.text("transport", "load.transport", self.transport.as_ref().map(word).as_ref());
-        given.number("groups", "load.groups", self.groups);
+        given.number("rosters", "load.rosters", self.rosters);
         let per_connection = self.principals_per_connection;
         given.number("principals-per-connection", "load.principals_per_connection", per_connection);
         given.text("warm-up", "load.warm_up", self.warm_up.as_ref());
@@ -238,7 +239,7 @@ impl Flags {
         given.text("drain", "load.drain", self.drain.as_ref());
         given.text("hard-stop", "load.hard_stop", self.hard_stop.as_ref());
         given.text("stall", "load.stall", self.stall.as_ref());
-        given.share("watch-share", "load.watch_share", self.watch_share);
-        given.share("most-errors", "load.most_errors", self.most_errors);
+        given.share("history-sample", "load.history_sample", self.history_sample);
+        given.share("max-errors", "load.max_errors", self.max_errors);
     }
 }

@@ -19,8 +19,8 @@
 //! distinct = 3                          # different values that correct processes propose
 //! value_bytes = 8                       # each as long as this
 //!
-//! [byzantine]                           # leave out for none
-//! share = 0.1                           # or count = 3
+//! [[faults]]                            # as in scenarios
+//! share = 0.1                           # or count = 3, or processes = [1, 5, 9]
 //! strategy = "collude(value=0)"
 //!
 //! [load]
@@ -40,9 +40,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use stickycas_harness::fault_plan::{FaultPlan, Placement};
-use stickycas_model::byzantine::Strategy;
+use stickycas_harness::fault_plan::FaultPlan;
+use stickycas_harness::files::schema_of;
 use stickycas_model::params::Params;
 
 pub use self::flags::Flags;
@@ -65,8 +66,6 @@ pub struct Profile {
     pub distinct: u32,
     /// Bytes of each value.
     pub value_bytes: u32,
-    /// The processes that are not correct, if there are any.
-    pub byzantine: Option<Byzantine>,
     /// How the load is put on.
     pub load: Load,
     /// What fails the run.
@@ -75,28 +74,17 @@ pub struct Profile {
     pub(super) faults: FaultPlan,
 }
 
-/// The processes of each instance that are not correct.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Byzantine {
-    /// How many.
-    pub count: u32,
-    /// What they do.
-    pub strategy: Strategy,
-    /// Where they sit.
-    pub placement: Placement,
-}
-
 /// How the load is put on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
     /// How processes speak to the server.
     pub transport: Transport,
-    /// Crowds of n principals each. Instances take turns on them.
-    pub groups: u32,
+    /// Rosters of n principals each. Instances take turns on them.
+    pub rosters: u32,
     /// How many principals share one connection.
     pub principals_per_connection: u32,
-    /// What the names of principals begin with: process 3 of crowd 2 is `load-2-3`.
-    pub principal: String,
+    /// What the names of principals begin with: process 3 of roster 2 is `load-2-3`.
+    pub principal_prefix: String,
     /// When instances begin.
     pub pacing: Pacing,
     /// What begins in this time from the start counts in no figure; it is judged all the same.
@@ -112,9 +100,9 @@ pub struct Load {
     /// An instance, connection or call without progress for so long is given up as stalled.
     pub stall: Duration,
     /// Of which share of instances the server's whole history is judged too.
-    pub watch_share: f64,
+    pub history_sample: f64,
     /// The largest share of instances that may fail or be refused; above it, the run has failed.
-    pub most_errors: f64,
+    pub max_errors: f64,
 }
 
 /// When instances begin.
@@ -137,15 +125,15 @@ pub struct Open {
     /// How regularly instances begin.
     pub spacing: Spacing,
     /// An instance that would be one more under way does not begin, and its start is missed: a bound on memory.
-    pub most_in_flight: u32,
+    pub max_in_flight: u32,
     /// A start so late after its planned moment is missed.
     pub late_after: Duration,
     /// The largest share of starts that may be missed; above it, the run has failed.
-    pub most_missed: f64,
+    pub max_missed: f64,
 }
 
 /// How processes speak to the server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
     /// One Attach stream for each principal, with all its instances on it
@@ -160,7 +148,7 @@ impl Profile {
     #[must_use]
     pub fn connections(&self) -> u64 {
         let of_a_group = self.params.processes().div_ceil(self.load.principals_per_connection);
-        u64::from(self.load.groups) * u64::from(of_a_group)
+        u64::from(self.load.rosters) * u64::from(of_a_group)
     }
 
     /// The starts of an open loop; `None` for a closed one.
@@ -179,6 +167,12 @@ impl Load {
     pub fn measured(&self) -> Option<Duration> {
         self.duration.map(|duration| duration.saturating_sub(self.warm_up))
     }
+}
+
+/// The JSON Schema of a load profile file.
+#[must_use]
+pub fn schema() -> schemars::Schema {
+    schema_of::<file::File>()
 }
 
 #[cfg(test)]

@@ -22,12 +22,12 @@ strategy = "collude(value=0)"
 
 [load]
 transport = "unary"
-groups = 2
+rosters = 2
 ramp = { from = 0, to = 300 }
 arrivals = "poisson"
 warm_up = "2s"
 duration = "30s"
-watch_share = 0.5
+history_sample = 0.5
 "#;
 
 fn parse(text: &str) -> Result<Profile, String> {
@@ -83,9 +83,9 @@ fn what_is_wrong_is_named_with_its_line_and_what_to_do() {
     assert!(
         wrong("value_bytes = 12", "value_bytes = 1").contains("value_bytes = 1: give 2 to max_value_bytes")
     );
-    assert!(wrong("groups = 2", "groups = 0").contains("groups = 0: give 1 or more"));
-    assert!(wrong("groups = 2", "gruops = 2").contains("there is no key gruops: did you mean groups?"));
-    assert!(wrong("groups = 2", "in_flight = 4").contains("give one of them"));
+    assert!(wrong("rosters = 2", "rosters = 0").contains("rosters = 0: give 1 or more"));
+    assert!(wrong("rosters = 2", "rotsers = 2").contains("there is no key rotsers: did you mean rosters?"));
+    assert!(wrong("rosters = 2", "in_flight = 4").contains("give one of them"));
     assert!(wrong("\nread_size = 8", "\nread_size = 8\nseed = 4").contains("at the top of the file"));
     assert!(wrong("50ms", "fifty").contains("a.toml:4: instance_p99 > fifty"));
     assert!(wrong("duration = \"30s\"", "duration = \"2s\"").contains("give less than the whole"));
@@ -98,7 +98,7 @@ fn a_flag_takes_the_place_of_a_key_and_an_error_in_it_names_the_flag() {
     let profile = with(|flags| (flags.rate, flags.seed) = (Some(5.0), Some(1))).unwrap();
     assert_eq!(profile.seed, 1);
     assert!(matches!(profile.load.pacing, Pacing::Open(open) if open.pieces[0].to == 5.0));
-    let error = with(|flags| (flags.rate, flags.groups) = (Some(-5.0), Some(3))).unwrap_err();
+    let error = with(|flags| (flags.rate, flags.rosters) = (Some(-5.0), Some(3))).unwrap_err();
     assert!(error.starts_with("--rate -5: rate = -5: give instances per second"), "{error}");
     let error = with(|flags| flags.fail_if = vec!["speed > 4".to_owned()]).unwrap_err();
     assert!(error.starts_with("--fail-if speed > 4: "), "{error}");

@@ -1,9 +1,8 @@
 //! A checked profile as the text of a file in which nothing is left to defaults or draws.
 
 use serde::Serialize;
-use stickycas_harness::fault_plan::Placement;
+use stickycas_harness::files::faults::{WrittenFaults, written_faults};
 use stickycas_harness::files::instance::{WrittenInstance, written_duration as duration};
-use stickycas_model::byzantine::Strategy;
 use stickycas_model::params::Arbiter;
 
 use super::{Open, Pacing, Profile, Transport};
@@ -17,8 +16,7 @@ struct File<'a> {
     fail_if: Vec<String>,
     instance: WrittenInstance<&'a Arbiter>,
     proposals: Proposals,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    byzantine: Option<Byzantine<'a>>,
+    faults: Vec<WrittenFaults<'a>>,
     load: Load<'a>,
 }
 
@@ -29,18 +27,11 @@ struct Proposals {
 }
 
 #[derive(Serialize)]
-struct Byzantine<'a> {
-    count: u32,
-    strategy: &'a Strategy,
-    placement: Placement,
-}
-
-#[derive(Serialize)]
 struct Load<'a> {
     transport: Transport,
-    groups: u32,
+    rosters: u32,
     principals_per_connection: u32,
-    principal: &'a str,
+    principal_prefix: &'a str,
     #[serde(flatten)]
     pacing: Paced,
     warm_up: String,
@@ -52,8 +43,8 @@ struct Load<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     hard_stop: Option<String>,
     stall: String,
-    watch_share: f64,
-    most_errors: f64,
+    history_sample: f64,
+    max_errors: f64,
 }
 
 #[derive(Default, Serialize)]
@@ -69,11 +60,11 @@ struct Paced {
     #[serde(skip_serializing_if = "Option::is_none")]
     arrivals: Option<Spacing>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    most_in_flight: Option<u32>,
+    max_in_flight: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     late_after: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    most_missed: Option<f64>,
+    max_missed: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -102,11 +93,7 @@ impl Profile {
             fail_if: profile.fail_if.iter().map(ToString::to_string).collect(),
             instance: WrittenInstance::of(spec, &spec.arbiter),
             proposals: Proposals { distinct: profile.distinct, value_bytes: profile.value_bytes },
-            byzantine: profile.byzantine.as_ref().map(|byzantine| Byzantine {
-                count: byzantine.count,
-                strategy: &byzantine.strategy,
-                placement: byzantine.placement,
-            }),
+            faults: written_faults(profile.faults.roles()),
             load: load(profile),
         };
         let text = toml::to_string(&file).expect("a checked profile has nothing that TOML cannot hold");
@@ -119,9 +106,9 @@ fn load(profile: &Profile) -> Load<'_> {
     let in_steps = matches!(&load.pacing, Pacing::Open(open) if open.pieces.len() > 1);
     Load {
         transport: load.transport,
-        groups: load.groups,
+        rosters: load.rosters,
         principals_per_connection: load.principals_per_connection,
-        principal: &load.principal,
+        principal_prefix: &load.principal_prefix,
         pacing: match &load.pacing {
             Pacing::Closed { in_flight } => Paced { in_flight: Some(*in_flight), ..Paced::default() },
             Pacing::Open(open) => paced(open),
@@ -132,17 +119,17 @@ fn load(profile: &Profile) -> Load<'_> {
         drain: duration(load.drain),
         hard_stop: load.hard_stop.map(duration),
         stall: duration(load.stall),
-        watch_share: load.watch_share,
-        most_errors: load.most_errors,
+        history_sample: load.history_sample,
+        max_errors: load.max_errors,
     }
 }
 
 fn paced(open: &Open) -> Paced {
     let paced = Paced {
         arrivals: Some(open.spacing),
-        most_in_flight: Some(open.most_in_flight),
+        max_in_flight: Some(open.max_in_flight),
         late_after: Some(duration(open.late_after)),
-        most_missed: Some(open.most_missed),
+        max_missed: Some(open.max_missed),
         ..Paced::default()
     };
     match open.pieces.as_slice() {

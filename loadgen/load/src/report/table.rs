@@ -139,7 +139,7 @@ fn advice(ended: OperationOutcome) -> Option<&'static str> {
              instances count until their retention ends, so start the server with a short --retention",
         ),
         OperationOutcome::Refused(RefusalReason::RateExceeded) => Some(
-            "a principal may send only so much: give more groups, or start the server with more \
+            "a principal may send only so much: give more rosters, or start the server with more \
              --requests-per-second",
         ),
         _ => None,

@@ -23,7 +23,7 @@ read_size = 2
 transport = "TRANSPORT"
 in_flight = 4
 instances = 20
-watch_share = 0.0
+history_sample = 0.0
 stall = "5s"
 hard_stop = "60s"
 "#;
