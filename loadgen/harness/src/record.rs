@@ -1,4 +1,4 @@
-//! What came of a run.
+//! The record of a run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl fmt::Display for ExecutionMode {
     }
 }
 
-/// What came of a run, in the simulator or over the network: everything that the report formats need.
+/// The record of a run, in the simulator or over the network: everything that the report formats need.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// What was run.
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verdict_is_an_exit_code_and_an_expectation_turns_every_other_into_one() {
+    fn an_expected_verdict_decides_the_exit_code() {
         let all = [Outcome::Valid, Outcome::Outside, Outcome::Violation, Outcome::Unknown];
         assert_eq!(all.map(|verdict| exit_code(verdict, None)), [0, 0, 1, 2]);
         assert_eq!(all.map(|verdict| exit_code(verdict, Some(Outcome::Outside))), [1, 0, 1, 1]);

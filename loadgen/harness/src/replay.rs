@@ -8,7 +8,7 @@
 //!   verdict of version 1 judges termination in another way where a correct process has not decided
 //!   ([`VERDICT_VERSION`](stickycas_model::judge::VERDICT_VERSION)): in such a run the fields that follow from termination are not compared.
 //!
-//! So whoever doubts a run needs to trust none of its server, its harness and its verdict: what they claim
+//! So a reader who doubts a run need not trust its server, its harness or its verdict: what they claim
 //! follows from the inputs, or it does not. That the inputs are the ones that were sent shows in nothing but the
 //! processes' own reports.
 

@@ -63,7 +63,7 @@ fn is_exact(record: &Record) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_last_decision_falls_exactly_in_phase_w_times_1_plus_c_and_replays_identically() {
+async fn the_last_decision_falls_in_phase_w_times_1_plus_c() {
     let server = OwnServer::start().await.unwrap();
     let handle = std::sync::Arc::new(ServerHandle::open(server.url(), run::COORDINATOR).await.unwrap());
     let orders = ["ascending", "descending", "shuffled"];

@@ -76,7 +76,7 @@ fn a_simulated_run_can_be_read_back_replayed_and_judged_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_over_the_network_can_be_read_back_replayed_and_judged_again() {
+async fn a_network_run_can_be_read_replayed_and_judged_again() {
     let temporary = tempfile::tempdir().unwrap();
     let server = OwnServer::start().await.unwrap();
     let handle = ServerHandle::open(server.url(), run::COORDINATOR).await.unwrap();
@@ -91,7 +91,7 @@ async fn a_run_over_the_network_can_be_read_back_replayed_and_judged_again() {
 }
 
 #[test]
-fn what_exists_is_never_overwritten_and_nothing_half_written_is_left() {
+fn nothing_is_overwritten_or_left_half_written() {
     let temporary = tempfile::tempdir().unwrap();
     let record = simulate(&scenario("one-warp"));
     let environment = Environment::here(record.how, None);

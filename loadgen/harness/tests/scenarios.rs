@@ -102,7 +102,7 @@ fn every_strategy_has_a_scenario() {
 }
 
 #[test]
-fn on_the_instance_of_the_proof_only_the_case_of_the_weakest_value_turns_the_decision() {
+fn only_the_weakest_value_turns_the_decision_of_the_proof() {
     for (name, decision) in
         [("case-a-empty", "a"), ("case-b-distinct", "a"), ("case-c-collude", "a"), ("case-d-mimic", "b")]
     {
@@ -139,7 +139,7 @@ fn keeps_its_promise(record: &Record) {
 }
 
 #[test]
-fn every_scenario_keeps_its_promise_in_the_simulator_whatever_the_seed() {
+fn every_scenario_keeps_its_promise_with_any_seed() {
     for path in delivered() {
         for seed in 0..50 {
             let scenario = Scenario::load(&path, Some(seed)).unwrap();
@@ -188,7 +188,7 @@ async fn every_scenario_keeps_its_promise_over_the_network() {
 }
 
 #[test]
-fn every_wire_attack_has_its_scenario_and_the_simulator_says_that_it_cannot_show_it() {
+fn every_wire_attack_has_a_scenario_for_the_network_only() {
     for name in WireAttack::ALL_NAMES {
         let scenario = load(&format!("wire-{name}"), 1);
         let refused = scenario.check_simulable().unwrap_err().to_string();
@@ -198,7 +198,7 @@ fn every_wire_attack_has_its_scenario_and_the_simulator_says_that_it_cannot_show
 }
 
 #[test]
-fn the_late_append_splits_the_algorithm_as_printed_and_the_witness_shows_it() {
+fn the_late_append_splits_the_algorithm_as_printed() {
     let verdict = simulate(&load("late-append-open", 0)).verdict;
     assert_eq!(verdict.finding(Property::Agreement).0, Observed::Violated);
     assert!(
@@ -224,7 +224,7 @@ fn over_the_bound_breaks_strong_validity_and_nothing_else() {
 
 /// Only the liveness of the harness itself rests on this timeout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_in_which_nothing_happens_any_more_is_given_up_and_shows_what_was_missing() {
+async fn a_stalled_run_is_given_up_and_shows_what_was_missing() {
     let endless = r#"
         name = "stuck"
         [instance]

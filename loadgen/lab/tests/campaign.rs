@@ -87,7 +87,7 @@ fn cells_in(folder: &Path) -> usize {
 }
 
 #[test]
-fn a_campaign_that_is_killed_between_any_two_cells_goes_on_to_the_same_results() {
+fn a_campaign_killed_between_cells_resumes_to_equal_results() {
     let temporary = tempfile::tempdir().unwrap();
     let whole = temporary.path().join("whole");
     assert!(run(&whole, 2).complete);
@@ -110,7 +110,7 @@ fn a_campaign_that_is_killed_between_any_two_cells_goes_on_to_the_same_results()
 }
 
 #[test]
-fn an_interrupt_keeps_what_is_done_and_the_number_of_threads_changes_nothing() {
+fn an_interrupt_keeps_the_cells_that_are_done() {
     let temporary = tempfile::tempdir().unwrap();
     let campaign = source().campaign().unwrap();
     let cells: Vec<_> = campaign.cells().collect();
@@ -194,7 +194,7 @@ fn counts_are_what_the_runs_show_one_by_one() {
 }
 
 #[test]
-fn the_table_has_a_line_for_each_cell_under_the_names_of_its_columns() {
+fn the_csv_file_has_a_line_for_each_cell() {
     let temporary = tempfile::tempdir().unwrap();
     let results = run(temporary.path(), 2).results;
     let mut table = csv::Reader::from_path(temporary.path().join("results.csv")).unwrap();

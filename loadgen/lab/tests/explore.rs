@@ -29,7 +29,7 @@ fn is_split(record: &Record) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_shortest_disagreement_is_a_scenario_that_splits_real_processes() {
+async fn the_shortest_disagreement_splits_real_processes() {
     let report = explore(&options(&[Claim::A], 4), &AtomicBool::new(false), |_, _| {}).unwrap();
     assert!(report.holds());
     let text = report.witness.unwrap();

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_within_the_noise_is_the_same_and_better_is_never_worse() {
+    fn differences_within_the_noise_are_none() {
         let worse = |now: f64| {
             let compared = compare(&figures(100.0), &figures(now), 0.1);
             assert_eq!(compared.len(), 2, "what nobody measured is not compared");

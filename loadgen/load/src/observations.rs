@@ -298,7 +298,7 @@ impl<'a> Check<'a> {
         self.lengths(seen, &won);
     }
 
-    /// How long the list was in which phase, by everybody's reads: it grows, and stops when it is sealed.
+    /// How long the list was in which phase, by all reads: it grows, and stops when it is sealed.
     fn lengths(&mut self, seen: &[ProcessObservation], won: &BTreeMap<Phase, (Position, ProcessId)>) {
         let mut known: BTreeMap<Phase, (ReadAnswer, ProcessId)> = BTreeMap::new();
         for ProcessObservation { process: me, accesses, .. } in seen {

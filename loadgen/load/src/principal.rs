@@ -12,7 +12,7 @@ pub(super) struct Principal {
 }
 
 impl Principal {
-    /// For whoever writes to one of several places: the same principal writes to the same.
+    /// The shard that this principal writes to: always the same one.
     pub(super) fn near(self) -> usize {
         self.process.index()
     }

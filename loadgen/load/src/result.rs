@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_that_was_not_kept_fails_an_open_loop_without_being_asked() {
+    fn a_schedule_that_was_not_kept_fails_an_open_loop() {
         let flags = Flags { rate: Some(5.0), most_missed: Some(0.1), ..Flags::default() };
         let conditions = conditions(&Profile::load(None, &flags).unwrap());
         assert_eq!(failed(&conditions, &figures(100, 10)), []);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn more_errors_than_a_few_fail_a_load_unless_it_says_itself_how_many_it_may_have() {
+    fn errors_fail_a_load_above_its_own_limit_or_the_default() {
         let with = |change: &dyn Fn(&mut Flags)| {
             let mut flags = Flags::default();
             change(&mut flags);

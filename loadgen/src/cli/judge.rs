@@ -87,7 +87,7 @@ pub(super) struct JudgeArgs {
     /// Where run folders go, DIR/SCENARIO-SEED-ID each, and the state of the series
     #[arg(long, value_name = "DIR", default_value = folder::DEFAULT_PARENT)]
     runs: PathBuf,
-    /// A word of one's own for this series: a judge goes on with what an earlier one left only if it was asked for the
+    /// A label of this series: a judge goes on with what an earlier one left only if it was asked for the
     /// same, this word included
     #[arg(
         long,
@@ -203,7 +203,7 @@ impl JudgeArgs {
         Ok(())
     }
 
-    /// Writes down what came of an instance, and shows it.
+    /// Writes down the record of an instance, and shows it.
     fn publish(
         &self,
         record: &Record,

@@ -60,7 +60,7 @@ pub(super) struct PerturbArgs {
     /// How long a plan may take
     #[arg(long, value_name = "DURATION", default_value = "3m", value_parser = humantime::parse_duration)]
     timeout: Duration,
-    /// Print what came of the plans as JSON on standard output
+    /// Print the outcomes of the plans as JSON on standard output
     #[arg(long)]
     json: bool,
 }
@@ -91,7 +91,7 @@ pub(super) fn run(args: &PerturbArgs) -> anyhow::Result<u8> {
     Ok(u8::from(!all.iter().all(|done| done.as_expected)))
 }
 
-/// Carries out the plans; what came of them is put into `all`, also if one of them fails.
+/// Carries out the plans; their outcomes are put into `all`, also if one of them fails.
 async fn carry_out(
     args: &PerturbArgs,
     plans: &[(&PathBuf, Plan)],

@@ -36,7 +36,7 @@ impl Subject {
     }
 }
 
-/// Judges instance after instance until the series is done. `each` is given what came of every one, before the
+/// Judges instance after instance until the series is done. `each` is given the record of every one, before the
 /// processes are told.
 ///
 /// # Errors

@@ -53,7 +53,7 @@ pub fn draw(campaign: &Campaign, count: u64) -> Vec<(&CellPlan, u64)> {
     drawn
 }
 
-/// Makes these runs over the network, on a server of its own, and tells what came of each. False if it was told to
+/// Makes these runs over the network, on a server of its own, and tells the result of each. False if it was told to
 /// stop before the last.
 ///
 /// # Errors
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_larger_sample_holds_the_smaller_one_and_none_has_a_run_twice() {
+    fn a_larger_sample_holds_the_smaller_without_repeats() {
         let campaign = campaign();
         let all = draw(&campaign, 100);
         assert_eq!(all.len(), 9, "there are no more runs");
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_its_own_replay_and_simulation_differs_in_nothing() {
+    fn a_run_does_not_differ_from_itself() {
         assert_eq!(told(|_| {}), None);
     }
 

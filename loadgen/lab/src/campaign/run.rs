@@ -83,7 +83,7 @@ fn simulate(
     })
 }
 
-/// What came of a campaign.
+/// A campaign that was run.
 #[derive(Clone, Debug)]
 pub struct CampaignRun {
     /// What it found so far.

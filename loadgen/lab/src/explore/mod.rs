@@ -58,7 +58,7 @@ pub struct Row {
     pub against: Vec<String>,
 }
 
-/// What came of it all.
+/// The results of all searches.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// By claim, part and n.

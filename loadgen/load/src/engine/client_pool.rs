@@ -1,4 +1,4 @@
-//! Everybody who plays: for each group, n principals, each with its connection and, over Attach, its stream.
+//! The clients of a load: for each roster, n principals, each with its connection and, over Attach, its stream.
 
 use std::sync::{Arc, Mutex};
 
@@ -39,7 +39,7 @@ struct PooledClient {
 }
 
 impl ClientPool {
-    /// Connects everybody.
+    /// Connects all principals.
     pub(super) async fn gather(url: &str, profile: &Profile, shared: &Arc<Shared>) -> anyhow::Result<Self> {
         let mut groups = Vec::new();
         for group in 1..=profile.load.groups as usize {
@@ -68,7 +68,7 @@ impl ClientPool {
         usize::try_from(instance % self.groups.len() as u64).expect("it is below a length")
     }
 
-    /// Everybody who joins begins to play at this table.
+    /// Starts a task for each process of this instance that joins.
     pub(super) fn play(&self, state: &Arc<InstanceState>) {
         let group = self.group(state.number);
         let clients = &self.groups[group].clients;
@@ -93,7 +93,7 @@ impl ClientPool {
         }
     }
 
-    /// Whoever still plays at this table, which is over, leaves it.
+    /// Ends the tasks of an instance that is over.
     pub(super) fn clear(&self, state: &InstanceState) {
         for client in &self.groups[self.group(state.number)].clients {
             if let Some(stream) = &client.stream {

@@ -157,7 +157,7 @@ async fn play(engine: &Arc<Engine>, state: InstanceState, start: Start) {
     judge(engine, &state, endings, watching).await;
 }
 
-/// Waits until everybody has ended who ends by himself. What stopped it, if anything did before.
+/// Waits until all processes have ended that end by themselves. Returns what stopped it before, if anything did.
 async fn wait(engine: &Engine, state: &InstanceState) -> Option<OperationOutcome> {
     let stall = engine.shared.stall;
     let mut grace = None;
@@ -196,7 +196,7 @@ fn how_it_ended(state: &InstanceState, endings: &[ProcessEnding]) -> OperationOu
     correct.map(|ending| ending.ended).find(|ended| !ended.is_answer()).unwrap_or(OperationOutcome::Done)
 }
 
-/// Not everybody has left, so the instance does not come to its end by itself.
+/// Not every process has left, so the instance does not end by itself.
 async fn close(engine: &Engine, instance: InstanceId) {
     let mut instances = engine.client.connection().instances();
     let request = v1::CloseRequest { instance_id: instance.to_string() };
@@ -265,7 +265,7 @@ async fn history(engine: &Engine, instance: InstanceId) -> Option<Collected> {
     timeout(engine.shared.stall, follow(engine.client.watch(instance, WatchFrom::Start))).await.ok()
 }
 
-/// Judges what everybody saw, and if it is watched the whole history.
+/// Judges the observations of all processes, and of a watched instance the whole history.
 async fn judge(engine: &Engine, state: &InstanceState, mut endings: Vec<ProcessEnding>, watching: Watching) {
     let drawn = &state.drawn;
     let seen: Vec<observations::ProcessObservation> = endings

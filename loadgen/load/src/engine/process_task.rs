@@ -40,7 +40,7 @@ pub(super) struct ProcessTask {
     patience: Duration,
 }
 
-/// What comes of a refusal.
+/// What a process does after a refusal.
 pub(super) enum Then {
     /// The process thinks again.
     GoesOn,
@@ -79,7 +79,7 @@ impl ProcessTask {
         })
     }
 
-    /// What it does next. Whoever drives it does it now, or at the [last moment](Self::last_moment).
+    /// What it does next. The stream or the call that carries its accesses does it now, or at the [last moment](Self::last_moment).
     pub(super) fn next(&mut self, now: Instant) -> Step {
         let step = self.player.next_step();
         if let Step::Decide(_) = &step {
@@ -190,14 +190,14 @@ impl ProcessTask {
         }
     }
 
-    /// It has come to its end, and tells the table.
+    /// The process has ended: its end is recorded in the state of the instance.
     pub(super) fn end(mut self, ended: OperationOutcome) {
         if !ended.is_answer() {
             self.player.fail(format!("ended by the load generator: {ended}"));
         }
         let report = self.player.report();
         let left = report.ended == stickycas_model::process::ProcessEnd::Decided;
-        // By itself it ends with a decision, or because there is nothing to decide or its part has it so.
+        // By itself it ends with a decision, because there is nothing to decide, or because its strategy ends.
         let failed = self.party == Party::Correct
             && matches!(report.ended, stickycas_model::process::ProcessEnd::Failed(_));
         let ended = if ended.is_answer() && failed { OperationOutcome::Failed(Fault::GaveUp) } else { ended };

@@ -48,7 +48,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// What came of a load.
+/// The outcome of a load.
 #[derive(Debug)]
 pub struct Loaded {
     /// Everything that was measured.
@@ -59,7 +59,7 @@ pub struct Loaded {
     pub window: (f64, (u64, u64)),
     /// What was found of the instances.
     pub judged: VerdictCounts,
-    /// Of each way to be refused or to fail, the first in the words of whoever told.
+    /// Of each way to be refused or to fail, the first message.
     pub messages: Messages,
     /// Some of those that were not valid.
     pub evidence: Vec<Evidence>,
@@ -90,7 +90,7 @@ impl fmt::Display for CutShort {
     }
 }
 
-/// How far a load is, for whoever looks on.
+/// The progress of a load.
 #[derive(Debug)]
 pub struct Progress<'a> {
     /// Everything until now.
@@ -107,7 +107,7 @@ pub struct Progress<'a> {
 /// how far it is.
 ///
 /// # Errors
-/// If not everybody can connect. Whatever happens afterwards is a result.
+/// If not all principals can connect. Whatever happens afterwards is a result.
 pub async fn run(
     handle: &ServerHandle,
     profile: &Profile,
@@ -192,7 +192,7 @@ impl<L: FnMut(&Progress<'_>)> LoadRun<'_, L> {
             cut_short = self.drain(&mut ends).await;
         }
         self.engine.cut.send_replace(true);
-        // Those that are cut off record so; whoever takes too long for that is not waited for.
+        // Those that are cut off record so; a task that takes too long for that is not waited for.
         let everybody = self.engine.room.acquire_many(self.most);
         let _ = timeout_at(Instant::now() + LAST_ACTS, everybody).await;
         self.tick();

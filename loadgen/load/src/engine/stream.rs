@@ -167,7 +167,7 @@ impl Stream {
         self.give_up(fault, orders);
     }
 
-    /// The stream is no more: so ends whoever plays on it, and whoever was to.
+    /// The stream has ended: so the processes on it end, and those that were to begin on it.
     fn give_up(&mut self, fault: OperationOutcome, mut orders: UnboundedReceiver<Order>) {
         self.retired.store(true, Ordering::Release);
         orders.close();
@@ -211,7 +211,7 @@ impl Stream {
         }
     }
 
-    /// The part on this channel is over, and the channel not free.
+    /// The process on this channel has ended, and the channel is not free yet.
     fn linger(&mut self, channel: usize) -> Option<Box<ProcessTask>> {
         self.lingering += 1;
         if self.lingering >= LINGERING {
@@ -257,7 +257,7 @@ impl Stream {
                 return;
             }
             let Held { channel, number, op } = first.remove();
-            // No channel is used again while an access is held on it; but its part may be over.
+            // No channel is used again while an access is held on it; but its process may have ended.
             if let Some(part) = self.parts[channel as usize].as_mut() {
                 part.sends(&op, now);
                 encode_access(&mut self.message, channel, number.get(), &op);

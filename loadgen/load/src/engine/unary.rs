@@ -15,7 +15,7 @@ use super::process_task::{ProcessTask, Then};
 use super::shared::Shared;
 use crate::principal::Principal;
 
-/// Plays until the process has ended or the table is over.
+/// Plays until the process has ended or the instance is over.
 pub(super) async fn play(mut part: ProcessTask, connection: Connection, shared: Arc<Shared>, who: Principal) {
     let state = Arc::clone(&part.state);
     let ended = tokio::select! {

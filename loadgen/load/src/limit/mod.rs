@@ -68,7 +68,7 @@ pub struct Probe {
     pub instance: Option<Latency>,
 }
 
-/// What came of it.
+/// Its result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
     /// [`LIMIT_VERSION`].
@@ -117,7 +117,7 @@ impl Limit {
     }
 }
 
-/// What came of one probe.
+/// The result of one probe.
 #[derive(Debug)]
 pub struct Probed {
     /// What was measured.
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_interval_holds_what_is_looked_for_about_as_often_as_its_confidence_says() {
+    async fn the_interval_holds_the_limit_as_often_as_its_confidence() {
         let wanted = Wanted { conditions: vec!["rate > 10".parse().unwrap()], repeats: 5, precision: 0.05 };
         let (mut held, loads) = (0, 200);
         for seed in 0..loads {

@@ -5,7 +5,7 @@
 //! clocks, second by second, and recorded again as if one generator had measured all of it. Percentiles are those of
 //! the merged histograms: nothing is averaged.
 //!
-//! Rates add up only where everybody measured at the same time: `overlap` finds that time, and says what makes the sum
+//! Rates add up only where all generators measured at the same time: `overlap` finds that time, and says what makes the sum
 //! mean less than it seems.
 
 mod folder;
@@ -118,7 +118,7 @@ fn conditions_of(profiles: &[String]) -> anyhow::Result<Vec<super::threshold::Th
     Ok(all)
 }
 
-/// What happened in one second, whoever measured it.
+/// What happened in one second, in all generators.
 #[derive(Default)]
 struct Slot {
     histograms: Histograms,

@@ -115,7 +115,7 @@ fn rates_of_those_that_measured_at_the_same_time_add_up() {
 }
 
 #[test]
-fn rates_of_those_that_shared_some_of_the_time_are_those_of_that_time() {
+fn merged_rates_are_those_of_the_overlap() {
     // Alone the first did 100 a second, beside the other 40.
     let mut first = steady(1_000, 30, 100);
     first.ended[10..].iter_mut().for_each(|second| second.truncate(40));

@@ -29,7 +29,7 @@ const DEFAULT_STALL: Duration = Duration::from_secs(10);
 const DEFAULT_WATCH_SHARE: f64 = 0.01;
 /// As many principals may there be: each has a stream and a task.
 const MOST_PRINCIPALS: u64 = 100_000;
-/// Instances under way for each crowd: an Attach stream holds 4,096 open, and some of those linger.
+/// Instances under way for each roster: an Attach stream holds 4,096 open, and some of those linger.
 const MOST_IN_FLIGHT: u32 = 2_048;
 /// The highest rate, in instances per second.
 const HIGHEST_RATE: f64 = 1e6;

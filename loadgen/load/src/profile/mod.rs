@@ -95,7 +95,7 @@ pub struct Load {
     pub groups: u32,
     /// How many principals share one connection.
     pub principals_per_connection: u32,
-    /// What the names of principals begin with: process 3 of crowd 2 is `load-2-3`.
+    /// What the names of principals begin with: process 3 of roster 2 is `load-2-3`.
     pub principal: String,
     /// When instances begin.
     pub pacing: Pacing,
@@ -125,7 +125,7 @@ pub enum Pacing {
         /// How many.
         in_flight: u32,
     },
-    /// When the schedule says, whatever becomes of those before.
+    /// When the schedule says, whether or not earlier ones have ended.
     Open(Open),
 }
 

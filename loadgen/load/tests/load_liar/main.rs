@@ -47,7 +47,7 @@ async fn an_honest_server_is_not_accused() {
 }
 
 #[tokio::test]
-async fn every_lie_is_a_violation_of_the_rule_that_it_breaks_in_every_instance() {
+async fn every_false_answer_violates_its_rule_in_every_instance() {
     for (lie, rule) in [
         (Lie::TwoWinners, "violation: A1: processes"),
         (Lie::SamePosition, "violation: A1: position 0 was won in phase 1 and in phase 2"),
@@ -77,7 +77,7 @@ async fn every_lie_is_a_violation_of_the_rule_that_it_breaks_in_every_instance()
 }
 
 #[tokio::test]
-async fn what_was_seen_of_a_liar_that_tells_no_history_is_kept_as_evidence() {
+async fn observations_are_evidence_where_there_is_no_history() {
     let (profile, mut loaded) = under_load(Lie::TwoLists, "attach").await;
     let evidence = std::mem::take(&mut loaded.evidence);
     let temporary = tempfile::tempdir().unwrap();
