@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value as Json, json};
 use stickycas_harness::environment::Environment;
-use stickycas_harness::replay::{Replayed, replay};
+use stickycas_harness::replay::{ReplayResult, replay};
 use stickycas_harness::report::folder::{self, Folder, FolderError};
 use stickycas_harness::{Record, Scenario, simulate};
 use stickycas_model::counts::RunCounts;
@@ -56,7 +56,7 @@ impl Tampered {
         self.put(file, &json.to_string());
     }
 
-    fn replayed(&self) -> Replayed {
+    fn replayed(&self) -> ReplayResult {
         replay(&self.read().unwrap())
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use stickycas_harness::environment::Environment;
 use stickycas_harness::report::folder;
-use stickycas_harness::run::{self, Options, OwnServer, ServerHandle};
+use stickycas_harness::run::{self, OwnServer, RunOptions, ServerHandle};
 use stickycas_harness::{Record, Scenario, simulate};
 use stickycas_model::counts::RunCounts;
 use stickycas_model::history::Recorded;
@@ -81,7 +81,7 @@ async fn a_network_run_can_be_read_replayed_and_judged_again() {
     let server = OwnServer::start().await.unwrap();
     let handle = ServerHandle::open(server.url(), run::COORDINATOR).await.unwrap();
     for name in ["quickstart", "late-append-open"] {
-        let record = run::run(&handle, &scenario(name), &Options::in_process()).await.unwrap();
+        let record = run::run(&handle, &scenario(name), &RunOptions::in_process()).await.unwrap();
         let to = temporary.path().join(name);
         folder::write(&record, &Environment::here(record.how, None), Some(&to)).unwrap();
         is_enough(&to, &record);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use stickycas_harness::run::{self, Options, OwnServer, ServerHandle};
+use stickycas_harness::run::{self, OwnServer, RunOptions, ServerHandle};
 use stickycas_harness::{Record, Scenario, simulate};
 use stickycas_model::byzantine::{Strategy, WireAttack};
 use stickycas_model::cast::Role;
@@ -174,14 +174,15 @@ async fn every_scenario_keeps_its_promise_over_the_network() {
     loop {
         for scenario in waiting.by_ref().take(AT_A_TIME - running.len()) {
             let handle = Arc::clone(&handle);
-            running.spawn(async move { run::run(&handle, &scenario, &Options::in_process()).await.unwrap() });
+            running
+                .spawn(async move { run::run(&handle, &scenario, &RunOptions::in_process()).await.unwrap() });
         }
         let Some(record) = running.join_next().await else { break };
         keeps_its_promise(&record.unwrap());
     }
     // What the server counts of an attack must be of one run.
     for scenario in attacked {
-        keeps_its_promise(&run::run(&handle, &scenario, &Options::in_process()).await.unwrap());
+        keeps_its_promise(&run::run(&handle, &scenario, &RunOptions::in_process()).await.unwrap());
     }
     drop(handle);
     server.stop().await.unwrap();
@@ -243,7 +244,7 @@ async fn a_stalled_run_is_given_up_and_shows_what_was_missing() {
     assert_eq!(scenario.params.spec().patience, Patience::Endless);
     let server = OwnServer::start().await.unwrap();
     let handle = ServerHandle::open(server.url(), run::COORDINATOR).await.unwrap();
-    let options = Options { stall: Duration::from_millis(300), ..Options::in_process() };
+    let options = RunOptions { stall: Duration::from_millis(300), ..RunOptions::in_process() };
     let record = run::run(&handle, &scenario, &options).await.unwrap();
     assert_eq!(record.verdict.verdict, Outcome::Outside, "{:?}", record.verdict.reasons);
     let (observed, missing) = record.verdict.finding(Property::Termination);

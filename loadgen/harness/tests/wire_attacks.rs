@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use stickycas_attacks::AttackReport;
 use stickycas_client::Client;
-use stickycas_harness::run::{self, Options, OwnServer, ServerHandle};
+use stickycas_harness::run::{self, OwnServer, RunOptions, ServerHandle};
 use stickycas_harness::{Record, Scenario};
 use stickycas_model::byzantine::WireAttack;
 use stickycas_model::history::Event;
@@ -109,7 +109,7 @@ fn unharmed(record: &Record) -> Result<(), String> {
 async fn fires(attack: &str) {
     let server = server().await;
     let handle = ServerHandle::open(server.url(), run::COORDINATOR).await.unwrap();
-    let record = run::run(&handle, &scenario(Some(attack)), &Options::in_process()).await.unwrap();
+    let record = run::run(&handle, &scenario(Some(attack)), &RunOptions::in_process()).await.unwrap();
     check(&record).unwrap_or_else(|missing| panic!("{attack}: {missing}"));
 
     let off = switched_off(&handle, attack).await;
@@ -125,7 +125,7 @@ async fn fires(attack: &str) {
 async fn switched_off(handle: &ServerHandle, attack: &str) -> Record {
     let claimed = scenario(Some(attack));
     let before = run::counted(handle, &claimed).await.unwrap();
-    let record = run::run(handle, &scenario(None), &Options::in_process()).await.unwrap();
+    let record = run::run(handle, &scenario(None), &RunOptions::in_process()).await.unwrap();
     let counted = run::counted(handle, &claimed).await.unwrap().since(&before);
     assert_eq!(record.verdict.verdict, Outcome::Valid, "{:?}", record.verdict.reasons);
     Record::judged(claimed, record.how, record.history, record.complete, counted, record.reports)

@@ -13,7 +13,7 @@ use stickycas_harness::{Scenario, simulate};
 use stickycas_lab::campaign::cell::{Made, Results};
 use stickycas_lab::campaign::journal::{self, JOURNAL, Journal};
 use stickycas_lab::campaign::report;
-use stickycas_lab::campaign::{self, CampaignRun, CampaignSource, Options, engine};
+use stickycas_lab::campaign::{self, CampaignOptions, CampaignRun, CampaignSource, engine};
 use stickycas_model::judge::{Observed, Outcome};
 use stickycas_model::types::Phase;
 
@@ -49,15 +49,15 @@ fn source() -> CampaignSource {
     CampaignSource::new("small.toml".into(), TEXT.into(), 40, Vec::new())
 }
 
-fn options(jobs: usize) -> Options {
-    Options { jobs: NonZeroUsize::new(jobs).unwrap(), budget: None, network: 0, quiet: true }
+fn options(jobs: usize) -> CampaignOptions {
+    CampaignOptions { jobs: NonZeroUsize::new(jobs).unwrap(), budget: None, network: 0, quiet: true }
 }
 
 /// Runs what is left of the campaign, and writes its results.
 fn run_campaign(
     source: &CampaignSource,
     folder: &Path,
-    options: &Options,
+    options: &CampaignOptions,
     stop: &AtomicBool,
     tell: impl FnMut(&str),
 ) -> anyhow::Result<CampaignRun> {
@@ -118,7 +118,7 @@ fn an_interrupt_keeps_the_cells_that_are_done() {
     let mut journal = Journal::open(&folder, &source()).unwrap();
     let (stop, done) = (AtomicBool::new(false), Counter::new(0));
     let complete = engine::run(&campaign, &cells, NonZeroUsize::MIN, &stop, |progress| {
-        if let engine::Progress::Done(cell, counts) = progress {
+        if let engine::CellProgress::Done(cell, counts) = progress {
             journal.cell(cell.number, counts)?;
             done.set(done.get() + 1);
             stop.store(done.get() >= 5, Ordering::Relaxed);
@@ -224,7 +224,7 @@ fn the_csv_file_has_a_line_for_each_cell() {
 fn what_does_not_fit_its_budget_is_refused_before_it_begins() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path().join("never");
-    let tight = Options { budget: Some(Duration::from_nanos(1)), ..options(1) };
+    let tight = CampaignOptions { budget: Some(Duration::from_nanos(1)), ..options(1) };
     let refused =
         run_campaign(&source(), &folder, &tight, &AtomicBool::new(false), |_| {}).unwrap_err().to_string();
     for part in [
@@ -238,7 +238,7 @@ fn what_does_not_fit_its_budget_is_refused_before_it_begins() {
         assert!(refused.contains(part), "{part}: {refused}");
     }
     assert!(!folder.exists());
-    let ample = Options { budget: Some(Duration::from_secs(3600)), ..options(1) };
+    let ample = CampaignOptions { budget: Some(Duration::from_secs(3600)), ..options(1) };
     assert!(run_campaign(&source(), &folder, &ample, &AtomicBool::new(false), |_| {}).unwrap().complete);
     // What is done costs nothing.
     assert!(run_campaign(&source(), &folder, &tight, &AtomicBool::new(false), |_| {}).unwrap().complete);
@@ -287,7 +287,7 @@ fn a_folder_holds_one_campaign_and_nothing_else() {
 #[test]
 fn a_sample_over_the_network_agrees_with_the_simulator() {
     let temporary = tempfile::tempdir().unwrap();
-    let sampled = Options { network: 12, ..options(2) };
+    let sampled = CampaignOptions { network: 12, ..options(2) };
     let campaign_run =
         run_campaign(&source(), temporary.path(), &sampled, &AtomicBool::new(false), |_| {}).unwrap();
     assert!(campaign_run.complete);
@@ -298,7 +298,7 @@ fn a_sample_over_the_network_agrees_with_the_simulator() {
     assert!(differences.is_empty(), "{differences:?}");
     assert_eq!((sum(|cell| cell.network_runs), sum(|cell| cell.network_differences)), (12, 0));
     // A larger sample holds the smaller one: only the rest is made.
-    let more = Options { network: 14, ..sampled };
+    let more = CampaignOptions { network: 14, ..sampled };
     let mut said = String::new();
     run_campaign(&source(), temporary.path(), &more, &AtomicBool::new(false), |text| said.push_str(text))
         .unwrap();

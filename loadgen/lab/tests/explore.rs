@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stickycas_harness::run::{self, OwnServer, ServerHandle};
 use stickycas_harness::{Record, Scenario, simulate};
-use stickycas_lab::explore::{Options, explore, table};
+use stickycas_lab::explore::{ExploreOptions, explore, table};
 use stickycas_model::explore::Claim;
 use stickycas_model::judge::{Observed, Outcome, Property};
 
-fn options(claims: &[Claim], largest: u32) -> Options {
-    Options { claims: claims.to_vec(), largest: Some(largest), jobs: NonZeroUsize::new(2).unwrap() }
+fn options(claims: &[Claim], largest: u32) -> ExploreOptions {
+    ExploreOptions { claims: claims.to_vec(), largest: Some(largest), jobs: NonZeroUsize::new(2).unwrap() }
 }
 
 fn is_split(record: &Record) {
@@ -39,7 +39,7 @@ async fn the_shortest_disagreement_splits_real_processes() {
     is_split(&simulate(&scenario));
     let server = OwnServer::start().await.unwrap();
     let handle = ServerHandle::open(server.url(), run::COORDINATOR).await.unwrap();
-    is_split(&run::run(&handle, &scenario, &run::Options::in_process()).await.unwrap());
+    is_split(&run::run(&handle, &scenario, &run::RunOptions::in_process()).await.unwrap());
     drop(handle);
     server.stop().await.unwrap();
 }

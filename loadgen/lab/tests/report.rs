@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 use roxmltree::Document;
 use stickycas_lab::campaign::cell::Results;
 use stickycas_lab::campaign::report::html;
-use stickycas_lab::campaign::{CampaignSource, Options, run};
+use stickycas_lab::campaign::{CampaignOptions, CampaignSource, run};
 
 /// Every kind of figure, in small.
 const CAMPAIGN: &str = r#"
@@ -83,7 +83,7 @@ strategy = "late-append(access=2, value=b)"
 
 static SMALL: LazyLock<Results> = LazyLock::new(|| {
     let source = CampaignSource::new("campaign.toml".to_owned(), CAMPAIGN.to_owned(), 1, Vec::new());
-    let options = Options { jobs: NonZeroUsize::MIN, budget: None, network: 0, quiet: true };
+    let options = CampaignOptions { jobs: NonZeroUsize::MIN, budget: None, network: 0, quiet: true };
     let folder = tempfile::tempdir().unwrap();
     run(&source, folder.path(), &options, &AtomicBool::new(false), |_| {}).unwrap().results
 });

@@ -42,6 +42,6 @@ pub mod server;
 pub mod threshold;
 pub mod verdicts;
 
-pub use self::engine::{Loaded, Progress, run};
+pub use self::engine::{LoadOutcome, LoadProgress, run};
 pub use self::profile::Profile;
-pub use self::result::{LoadResult, Measured};
+pub use self::result::{LoadResult, Measurement};

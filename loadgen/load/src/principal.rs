@@ -13,7 +13,7 @@ pub(super) struct Principal {
 
 impl Principal {
     /// The shard that this principal writes to: always the same one.
-    pub(super) fn near(self) -> usize {
+    pub(super) fn shard(self) -> usize {
         self.process.index()
     }
 }

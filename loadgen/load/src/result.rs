@@ -8,8 +8,8 @@ use stickycas_harness::host::Host;
 use stickycas_harness::record::{HARNESS_FAILED, exit_code};
 use stickycas_model::judge::Outcome;
 
-use super::baseline::{Compared, compare};
-use super::engine::{CutShort, Loaded};
+use super::baseline::{Comparison, compare};
+use super::engine::{CutShort, LoadOutcome};
 use super::figures::{Figures, Metric};
 use super::measure::{Histograms, Messages};
 use super::profile::{Pacing, Profile};
@@ -61,7 +61,7 @@ pub struct LoadResult {
     pub warnings: Vec<String>,
     /// Beside an earlier result, if one was given.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub baseline: Vec<Compared>,
+    pub baseline: Vec<Comparison>,
     /// Where the load was put on from, one for each generator.
     pub hosts: Vec<Host>,
     /// What the server told of itself and of the load, to each generator that it told.
@@ -80,7 +80,7 @@ pub const SECONDS_FILE: &str = "seconds.csv";
 
 /// A result with what is too large for one file of JSON.
 #[derive(Clone, Debug)]
-pub struct Measured {
+pub struct Measurement {
     /// The result.
     pub result: LoadResult,
     /// All latencies.
@@ -91,12 +91,12 @@ pub struct Measured {
     pub log: Vec<u8>,
 }
 
-impl Measured {
+impl Measurement {
     /// Of a load that was put on from here.
     #[must_use]
-    pub fn of(profile: &Profile, loaded: Loaded, server: Option<String>) -> Self {
+    pub fn of(profile: &Profile, loaded: LoadOutcome, server: Option<String>) -> Self {
         let figures = loaded.figures();
-        let Loaded { recorder, judged, messages, began, cut_short, server: side, .. } = loaded;
+        let LoadOutcome { recorder, judged, messages, began, cut_short, server: side, .. } = loaded;
         let result = LoadResult {
             version: RESULT_VERSION,
             verdict: judged.verdict(),

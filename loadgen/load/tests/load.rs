@@ -6,7 +6,7 @@ use stickycas_load::engine::CutShort;
 use stickycas_load::figures::Figures;
 use stickycas_load::measure::{Fault, Measure, OperationOutcome, Party};
 use stickycas_load::profile::Flags;
-use stickycas_load::{Loaded, Profile};
+use stickycas_load::{LoadOutcome, Profile};
 use stickycas_model::judge::Outcome;
 use stickycas_server::limits::Limits;
 
@@ -28,17 +28,17 @@ fn profile(text: &str) -> Profile {
     Profile::parse("test.toml", text, &Flags::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-async fn on(limits: Limits, profile: &Profile) -> Loaded {
+async fn on(limits: Limits, profile: &Profile) -> LoadOutcome {
     let server = OwnServer::start_with(limits).await.unwrap();
     let handle = ServerHandle::open(server.url(), COORDINATOR).await.unwrap();
     stickycas_load::run(&handle, profile, std::future::pending(), |_| {}).await.unwrap()
 }
 
-async fn loaded(text: &str) -> Loaded {
+async fn loaded(text: &str) -> LoadOutcome {
     on(Limits::default(), &profile(text)).await
 }
 
-fn figures(loaded: &Loaded) -> Figures {
+fn figures(loaded: &LoadOutcome) -> Figures {
     loaded.figures()
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use stickycas_harness::run::{COORDINATOR, OwnServer, ServerHandle};
 use stickycas_load::measure::Measure;
 use stickycas_load::profile::Flags;
-use stickycas_load::{Loaded, Profile};
+use stickycas_load::{LoadOutcome, Profile};
 use stickycas_model::judge::Outcome;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -67,7 +67,7 @@ patience = "none"
 watch_share = 0.0
 "#;
 
-async fn loaded(keys: &str, look: impl FnMut(&stickycas_load::Progress<'_>, &Proxy)) -> Loaded {
+async fn loaded(keys: &str, look: impl FnMut(&stickycas_load::LoadProgress<'_>, &Proxy)) -> LoadOutcome {
     let mut look = look;
     let server = OwnServer::start().await.unwrap();
     let proxy = Proxy::before(server.url()).await;

@@ -10,7 +10,7 @@ use stickycas_harness::atomic_files::replace_file;
 use stickycas_harness::command_line::word_of;
 use stickycas_harness::progress::WorkProgress;
 use stickycas_harness::record::HARNESS_FAILED;
-use stickycas_lab::explore::{self, Options};
+use stickycas_lab::explore::{self, ExploreOptions};
 use stickycas_model::explore::Claim;
 
 use super::output::{show, tell};
@@ -60,7 +60,7 @@ pub(super) fn run(args: &ExploreArgs) -> anyhow::Result<u8> {
         bail!("only claim a has a witness to write: leave --out away, or add --claim a");
     }
     let all = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let options = Options {
+    let options = ExploreOptions {
         claims: if args.claims.is_empty() { Claim::ALL.to_vec() } else { args.claims.clone() },
         largest: args.max_n,
         jobs: args.jobs.unwrap_or(all),

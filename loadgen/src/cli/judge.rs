@@ -11,7 +11,7 @@ use stickycas_chaos::Plan;
 use stickycas_client_program::DEFAULT_SERVER;
 use stickycas_harness::environment::Environment;
 use stickycas_harness::judge::{
-    self, Options, REPORT_GRACE, ReportService, SeriesCheckpoint, SeriesRequest, Subject,
+    self, JudgeOptions, REPORT_GRACE, ReportService, SeriesCheckpoint, SeriesRequest, Subject,
 };
 use stickycas_harness::record::{HARNESS_FAILED, Record, exit_code};
 use stickycas_harness::report::folder;
@@ -187,7 +187,7 @@ impl JudgeArgs {
         tell(&format!("hears reports at http://{}", reports_at.address()));
         tell("believes the names that callers give");
         let handle = ServerHandle::open_within(&self.server, &self.principal, self.ready_within).await?;
-        let options = Options {
+        let options = JudgeOptions {
             stall: self.timeout,
             gone,
             quiet: self.endless,

@@ -19,7 +19,7 @@ use std::time::Duration;
 use stickycas_harness::environment::Environment;
 use stickycas_harness::replay::replay;
 use stickycas_harness::report::folder::{self, Folder};
-use stickycas_harness::run::{self, Options, OwnServer, ServerHandle};
+use stickycas_harness::run::{self, OwnServer, RunOptions, ServerHandle};
 use stickycas_harness::{Record, Scenario, simulate};
 use stickycas_model::cast::Role;
 use stickycas_model::judge::{Outcome, Property, Verdict};
@@ -129,7 +129,7 @@ async fn fifty_random_scenarios_replay_and_agree_with_simulation() {
             let handle = Arc::clone(&handle);
             running.spawn(async move {
                 let scenario = drawn(seed);
-                let record = run::run(&handle, &scenario, &Options::in_process()).await;
+                let record = run::run(&handle, &scenario, &RunOptions::in_process()).await;
                 (seed, record.unwrap_or_else(|error| panic!("{error:#}{}", told(seed))))
             });
         }

@@ -30,4 +30,4 @@ pub mod run;
 
 pub use self::journal::CampaignSource;
 pub use self::plan::{Campaign, CellPlan, Limits, SweepPlan};
-pub use self::run::{CampaignRun, Options, run};
+pub use self::run::{CampaignOptions, CampaignRun, run};

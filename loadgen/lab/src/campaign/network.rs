@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use stickycas_harness::record::Record;
-use stickycas_harness::run::{self, COORDINATOR, Options, OwnServer, ServerHandle};
+use stickycas_harness::run::{self, COORDINATOR, OwnServer, RunOptions, ServerHandle};
 use stickycas_harness::scenario::Scenario;
 use stickycas_harness::simulate;
 use stickycas_model::history::{Event, Recorded};
@@ -91,7 +91,7 @@ pub fn run(
 
 /// Makes one run over the network and compares it.
 async fn compared(handle: Arc<ServerHandle>, cell: u64, scenario: Scenario) -> anyhow::Result<Sampled> {
-    let record = run::run(&handle, &scenario, &Options::in_process()).await?;
+    let record = run::run(&handle, &scenario, &RunOptions::in_process()).await?;
     Ok(Sampled::now(cell, scenario.seed, difference(&record, &simulate(&scenario))))
 }
 

@@ -81,7 +81,7 @@ impl Start {
         if !measured {
             return;
         }
-        let mut shard = engine.shared.meter.shard(near(number));
+        let mut shard = engine.shared.meter.shard(shard(number));
         record(&mut shard, Label::own(Measure::Instance, ended), at.duration_since(self.planned));
         if ended == OperationOutcome::Done {
             record(&mut shard, Label::own(Measure::Service, ended), at.duration_since(self.begun));
@@ -89,7 +89,7 @@ impl Start {
     }
 }
 
-fn near(number: u64) -> usize {
+fn shard(number: u64) -> usize {
     usize::try_from(number % 1024).unwrap_or_default()
 }
 
@@ -122,7 +122,7 @@ async fn create(
     if measured {
         let ended = created.err().unwrap_or(OperationOutcome::Done);
         record(
-            &mut engine.shared.meter.shard(near(number)),
+            &mut engine.shared.meter.shard(shard(number)),
             Label::own(Measure::Create, ended),
             sent.elapsed(),
         );
@@ -376,7 +376,7 @@ fn watch_lags(
 ) {
     let answered: HashMap<ProcessId, &[Instant]> =
         correct.iter().map(|ending| (ending.report.process, ending.told.as_slice())).collect();
-    let mut shard = engine.shared.meter.shard(near(state.number));
+    let mut shard = engine.shared.meter.shard(shard(state.number));
     for (process, number, watched) in told {
         let place = usize::try_from(number.get() - 1).unwrap_or(usize::MAX);
         if let Some(answered) = answered.get(process).and_then(|told| told.get(place)) {

@@ -23,4 +23,4 @@ mod state;
 mod stream;
 mod unary;
 
-pub use self::run::{CutShort, Loaded, Progress, run};
+pub use self::run::{CutShort, LoadOutcome, LoadProgress, run};

@@ -41,11 +41,11 @@ pub(super) struct ProcessTask {
 }
 
 /// What a process does after a refusal.
-pub(super) enum Then {
+pub(super) enum AfterRefusal {
     /// The process thinks again.
     GoesOn,
     /// It has come to its end.
-    Ends(OperationOutcome),
+    EarlyEnd(OperationOutcome),
 }
 
 impl ProcessTask {
@@ -163,7 +163,7 @@ impl ProcessTask {
         why: &str,
         now: Instant,
         into: &mut Histograms,
-    ) -> Then {
+    ) -> AfterRefusal {
         self.ended(OperationOutcome::Refused(reason), now, into);
         self.state.progress(now);
         self.refused.get_or_insert_with(|| ObservedRefusal { reason, why: why.to_owned() });
@@ -174,10 +174,10 @@ impl ProcessTask {
                 RefusalReason::ValueEmpty | RefusalReason::ValueTooLarge | RefusalReason::Malformed,
             ) => {
                 self.player.rejected(number, why);
-                Then::GoesOn
+                AfterRefusal::GoesOn
             }
             // Nothing is tried again: under load, a refusal is a result.
-            _ => Then::Ends(OperationOutcome::Refused(reason)),
+            _ => AfterRefusal::EarlyEnd(OperationOutcome::Refused(reason)),
         }
     }
 

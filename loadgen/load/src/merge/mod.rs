@@ -23,7 +23,7 @@ use super::figures::{Counts, Figures};
 use super::measure::{Histograms, empty};
 use super::profile::{Flags, Profile};
 use super::recorder::{Recorder, Starts};
-use super::result::{LoadResult, Measured, RESULT_VERSION, conditions, failed, passed};
+use super::result::{LoadResult, Measurement, RESULT_VERSION, conditions, failed, passed};
 
 /// The most seconds that merged results may span: clocks that differ by more are not those of one load.
 const LONGEST: f64 = 7.0 * 24.0 * 3600.0;
@@ -32,7 +32,7 @@ const LONGEST: f64 = 7.0 * 24.0 * 3600.0;
 ///
 /// # Errors
 /// One cannot be read or is named twice, there is none, or they did not measure at the same time.
-pub fn merge(folders: &[PathBuf]) -> anyhow::Result<Measured> {
+pub fn merge(folders: &[PathBuf]) -> anyhow::Result<Measurement> {
     for (place, folder) in folders.iter().enumerate() {
         let same = |other: &PathBuf| {
             folder.canonicalize().ok().is_some_and(|it| other.canonicalize().ok() == Some(it))
@@ -97,7 +97,7 @@ pub fn merge(folders: &[PathBuf]) -> anyhow::Result<Measured> {
         profiles,
     };
     let Recorder { histograms, seconds, log, .. } = recorder;
-    Ok(Measured { result, histograms, seconds, log })
+    Ok(Measurement { result, histograms, seconds, log })
 }
 
 fn starts(result: &LoadResult) -> Counts {

@@ -15,12 +15,12 @@ mod page;
 pub mod progress_view;
 pub mod table;
 
-use crate::Measured;
+use crate::Measurement;
 use crate::limit::Limit;
 
 /// The page of a load.
 #[must_use]
-pub fn html(measured: &Measured) -> String {
+pub fn html(measured: &Measurement) -> String {
     page::page(measured).into_string()
 }
 

@@ -7,7 +7,7 @@ mod server;
 use stickycas_harness::run::{COORDINATOR, ServerHandle};
 use stickycas_load::profile::Flags;
 use stickycas_load::report::folder;
-use stickycas_load::{Loaded, Measured, Profile};
+use stickycas_load::{LoadOutcome, Measurement, Profile};
 use stickycas_model::judge::Outcome;
 
 use self::server::Lie;
@@ -28,7 +28,7 @@ stall = "5s"
 hard_stop = "60s"
 "#;
 
-async fn under_load(lie: Lie, transport: &str) -> (Profile, Loaded) {
+async fn under_load(lie: Lie, transport: &str) -> (Profile, LoadOutcome) {
     let text = PROFILE.replace("WARP_SIZE", &lie.warp_size().to_string()).replace("TRANSPORT", transport);
     let profile = Profile::parse("liar.toml", &text, &Flags::default()).unwrap();
     let handle = ServerHandle::open(&server::start(lie).await, COORDINATOR).await.unwrap();
@@ -70,7 +70,7 @@ async fn every_false_answer_violates_its_rule_in_every_instance() {
             let told = judged.reasons.iter().any(|reason| reason.contains(rule));
             assert!(told, "{lie:?} over {transport}: {:?}", judged.reasons);
             assert!(!loaded.evidence.is_empty());
-            let result = Measured::of(&profile, loaded, None).result;
+            let result = Measurement::of(&profile, loaded, None).result;
             assert_eq!((result.verdict, result.exit_code()), (Outcome::Violation, 1));
         }
     }
@@ -82,7 +82,7 @@ async fn observations_are_evidence_where_there_is_no_history() {
     let evidence = std::mem::take(&mut loaded.evidence);
     let temporary = tempfile::tempdir().unwrap();
     let place = temporary.path().join("result");
-    folder::write(&Measured::of(&profile, loaded, None), &evidence, None, Some(&place)).unwrap();
+    folder::write(&Measurement::of(&profile, loaded, None), &evidence, None, Some(&place)).unwrap();
     let mut files: Vec<_> = std::fs::read_dir(place.join("instances")).unwrap().map(Result::unwrap).collect();
     assert_eq!(files.len(), 8, "as many as are kept of one kind");
     let text = std::fs::read_to_string(files.remove(0).path()).unwrap();
