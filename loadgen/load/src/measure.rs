@@ -1,8 +1,8 @@
 //! What is measured: latencies, in histograms, each under a [`Label`] that says of what, by whom and how it ended.
 //!
 //! Correct and Byzantine processes never share a histogram, and neither do answers and refusals.
-//! A task that measures writes into one of several shards, so that tasks do not wait for each other; once a second they are
-//! emptied.
+//! A task that measures writes into one of several shards, so that tasks do not wait for each other; once a second
+//! they are emptied.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;

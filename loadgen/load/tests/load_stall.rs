@@ -122,7 +122,8 @@ async fn a_start_that_the_generator_delays_counts_from_its_plan() {
     .await;
     let figures = loaded.figures();
     let max = |measure| Duration::from_nanos(figures.latency(measure).unwrap().max);
-    // Of 200 a second one was planned in the first half of that time. A bound from below holds on a machine of any speed.
+    // Of 200 a second one was planned in the first half of that time. A bound from below holds on a machine of any
+    // speed.
     assert!(
         max(Measure::StartLag) >= kept_for.unwrap() / 2 && max(Measure::Instance) >= max(Measure::StartLag)
     );

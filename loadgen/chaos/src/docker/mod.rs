@@ -1,8 +1,8 @@
 //! Containers, through the program `docker`.
 //!
 //! Everything goes through the program and nothing through a shell. What is done to a container is done whole, also
-//! if nobody waits for it any more: the code that restores the containers then knows their state. Ctrl-C at a terminal is
-//! for this program alone, not for those that it has started.
+//! if nobody waits for it any more: the code that restores the containers then knows their state. Ctrl-C at a terminal
+//! is for this program alone, not for those that it has started.
 
 mod error;
 mod project;

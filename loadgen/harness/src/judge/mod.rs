@@ -5,8 +5,8 @@
 //! What ties them together is the name of the instance and the roster, in which process i is `process-i`.
 //!
 //! [`judge`] follows one instance from its first event on. A process has ended when it has reported to the
-//! [`ReportService`], or a moment after it has left without a report. A [`SeriesCheckpoint`] is one instance after another,
-//! and the state on disk from which a judge that is restarted goes on with the same instance.
+//! [`ReportService`], or a moment after it has left without a report. A [`SeriesCheckpoint`] is one instance after
+//! another, and the state on disk from which a judge that is restarted goes on with the same instance.
 //!
 //! What a judge cannot know, it does not judge: a server that lost its memory, or a correct process that was started
 //! again without a plan, makes the run prove nothing, and the verdict says so. A correct process that plays another

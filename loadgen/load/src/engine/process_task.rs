@@ -79,7 +79,8 @@ impl ProcessTask {
         })
     }
 
-    /// What it does next. The stream or the call that carries its accesses does it now, or at the [last moment](Self::last_moment).
+    /// What it does next. The stream or the call that carries its accesses does it now, or at the [last
+    /// moment](Self::last_moment).
     pub(super) fn next(&mut self, now: Instant) -> Step {
         let step = self.player.next_step();
         if let Step::Decide(_) = &step {

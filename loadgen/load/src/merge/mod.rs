@@ -5,8 +5,8 @@
 //! clocks, second by second, and recorded again as if one generator had measured all of it. Percentiles are those of
 //! the merged histograms: nothing is averaged.
 //!
-//! Rates add up only where all generators measured at the same time: `overlap` finds that time, and says what makes the sum
-//! mean less than it seems.
+//! Rates add up only where all generators measured at the same time: `overlap` finds that time, and says what makes
+//! the sum mean less than it seems.
 
 mod folder;
 mod overlap;
