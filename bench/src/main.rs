@@ -14,6 +14,7 @@
 //! It is a program, and not a benchmark of `cargo bench`, because it starts other programs and writes raw results;
 //! and a package of its own, so that users of StickyCAS do not build it.
 
+mod attach_stream;
 mod baseline;
 mod cli;
 mod etcd;

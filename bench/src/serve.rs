@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 use stickycas_server::Config;
 use stickycas_server::limits::Limits;
@@ -95,7 +95,9 @@ impl ServerProcess {
         // Built before anything can fail, so that the process ends in any case.
         let mut server = Self { url: String::new(), child };
         let mut line = String::new();
-        BufReader::new(output.context("no standard output")?).read_line(&mut line)?;
+        if BufReader::new(output.context("no standard output")?).read_line(&mut line)? == 0 {
+            bail!("{} ended at once: it does not serve", program.display());
+        }
         let url = url_of(line.trim());
         server.url = url.with_context(|| format!("{} does not say where it serves", program.display()))?;
         Ok(server)

@@ -4,8 +4,8 @@
 //! accesses, and decides.
 //!
 //! Each process records its [`Observation`]s while the clock runs, in as few bytes as hold them. When the clock has
-//! stopped, the judge of loads ([`observations::judge`]) judges every instance: phases of the right warps, one winner in
-//! each, one list, decisions that are its mode, agreement and validity.
+//! stopped, the judge of loads ([`observations::judge`]) judges every instance: phases of the right warps, one winner
+//! in each, one list, decisions that are its mode, agreement and validity.
 
 use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;

@@ -22,7 +22,7 @@ fn written(folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn the_program_counts_and_names_the_command_that_repeats_the_first_unexpected_run() {
+fn simulate_names_the_command_for_the_first_unexpected_run() {
     let folder = tempfile::tempdir().unwrap();
     let file = written(folder.path());
     let file = file.to_str().unwrap();
@@ -50,7 +50,7 @@ fn the_program_counts_and_names_the_command_that_repeats_the_first_unexpected_ru
 }
 
 #[test]
-fn many_runs_fail_where_one_of_them_is_not_as_expected_or_a_seed_does_not_exist() {
+fn many_runs_fail_if_one_is_not_as_expected() {
     let folder = tempfile::tempdir().unwrap();
     let file = written(folder.path());
     let code = |more: &[&str]| {
@@ -63,7 +63,7 @@ fn many_runs_fail_where_one_of_them_is_not_as_expected_or_a_seed_does_not_exist(
 }
 
 #[test]
-fn the_program_writes_the_witness_and_says_by_its_exit_code_whether_the_claims_hold() {
+fn explore_writes_the_witness_and_its_exit_code_is_the_result() {
     let folder = tempfile::tempdir().unwrap();
     let loadgen = |arguments: &[&str]| loadgen(folder.path(), arguments);
     let arguments = ["explore", "--claim", "a", "--max-n", "4", "--json", "--out", "witness.toml"];

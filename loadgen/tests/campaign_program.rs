@@ -79,7 +79,7 @@ fn a_kill_loses_no_cell_that_is_done() {
 }
 
 #[test]
-fn an_interrupt_is_heard_at_once_and_leaves_results_of_what_is_done() {
+fn an_interrupted_campaign_leaves_results() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
     campaign(folder, 1, 500_000_000);

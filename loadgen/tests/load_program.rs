@@ -83,7 +83,7 @@ fn a_load_leaves_a_folder_and_its_first_line_is_the_verdict() {
 }
 
 #[test]
-fn the_result_is_what_its_schema_says_and_the_histograms_say_the_same() {
+fn the_result_has_its_schema_and_agrees_with_histograms() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
     let output = loadgen(folder, &QUICK, &["--json", "--out", "here", "--fail-if", "read_p50 > 0ns"]);
@@ -121,7 +121,7 @@ fn the_result_is_what_its_schema_says_and_the_histograms_say_the_same() {
 }
 
 #[test]
-fn what_is_wrong_with_a_profile_or_a_flag_is_said_with_its_place() {
+fn a_wrong_profile_or_flag_is_reported_with_its_place() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
     let wrong = |arguments: &[&str]| {
@@ -187,7 +187,7 @@ async fn a_server_elsewhere_is_loaded_by_its_address() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_load_that_was_mostly_refused_has_failed_and_says_so_on_its_first_line() {
+async fn a_mostly_refused_load_fails_and_says_so_first() {
     let server =
         OwnServer::start_with(Limits { instances_per_creator: 3, ..Limits::default() }).await.unwrap();
     let url = server.url().to_owned();
@@ -310,7 +310,7 @@ fn what_is_worse_than_the_baseline_fails_the_run() {
 }
 
 #[test]
-fn a_search_for_the_limit_tells_what_it_tried_and_leaves_a_folder() {
+fn a_search_for_the_limit_leaves_a_folder_with_its_probes() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
     // With room for one instance only, starts are soon dropped.

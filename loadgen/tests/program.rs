@@ -26,7 +26,7 @@ fn told(output: &Output) -> String {
 }
 
 #[test]
-fn child_processes_keep_the_promise_and_the_verdict_alone_is_on_standard_output() {
+fn standard_output_of_a_run_is_the_verdict_alone() {
     let folder = tempfile::tempdir().unwrap();
     let file = scenario("quickstart");
     let arguments = ["run", file.to_str().unwrap(), "--seed", "21", "--json", "--expect", "valid"];
@@ -44,7 +44,7 @@ fn child_processes_keep_the_promise_and_the_verdict_alone_is_on_standard_output(
 }
 
 #[test]
-fn a_child_that_never_says_a_word_is_ended_and_that_is_no_failure() {
+fn a_silent_child_is_ended_without_failure() {
     let folder = tempfile::tempdir().unwrap();
     let text = r#"
         name = "absent"
@@ -83,7 +83,7 @@ fn a_second_run_gets_a_folder_of_its_own() {
 }
 
 #[test]
-fn an_unexpected_verdict_fails_the_shell_and_says_how_to_repeat_it() {
+fn an_unexpected_verdict_fails_and_names_the_command() {
     let folder = tempfile::tempdir().unwrap();
     let file = scenario("late-append-open");
     let path = file.to_str().unwrap();
@@ -129,7 +129,7 @@ fn what_cannot_be_run_exits_with_three_and_says_why() {
 }
 
 #[test]
-fn a_run_folder_is_explained_and_replayed_and_one_that_was_changed_fails_the_shell() {
+fn a_changed_run_folder_fails_explain_and_replay() {
     let folder = tempfile::tempdir().unwrap();
     let file = scenario("late-append-open");
     let done = loadgen(folder.path(), &["simulate", file.to_str().unwrap(), "--seed", "8", "--out", "run"]);

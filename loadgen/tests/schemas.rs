@@ -96,7 +96,11 @@ fn rows(text: &mut String, schema: &Json, table: &Json) {
         table["required"].as_array().into_iter().flatten().map(|name| name.as_str().unwrap()).collect();
     for (name, key) in table["properties"].as_object().unwrap() {
         let key_schema = resolved(schema, key);
-        let what = if key["description"].is_null() { line(&key_schema["description"]) } else { line(&key["description"]) };
+        let what = if key["description"].is_null() {
+            line(&key_schema["description"])
+        } else {
+            line(&key["description"])
+        };
         let needed = if required.contains(&name.as_str()) { "; required" } else { "" };
         let value = value(schema, key);
         writeln!(text, "| `{name}` | {value}{needed} | {what} |").unwrap();

@@ -98,7 +98,6 @@ pub type DecisionProperty = (Property, bool, Result<(), Premise>);
 
 impl Decisions {
     /// V2, V3: each property, in the order of [`Property::ALL`] without termination.
-    #[must_use]
     pub fn properties(&self, params: &Params) -> [DecisionProperty; 4] {
         let Self { f, values, decided, of_correct, of_some } = *self;
         [

@@ -2,17 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
-use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
-use stickycas_proto::v1::{
-    Access, Append, AttachRequest, ClientFrame, Decision, Hello, Read, access, answer, server_frame,
-};
+use anyhow::Context as _;
+use stickycas_proto::v1::server_frame::Frame;
+use stickycas_proto::v1::{ClientFrame, answer};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
-use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::variant::Timing;
-use crate::fixture::{Fixture, ProcessConnection};
+use crate::attach_stream::{AttachStream, FrameSender, append, decide, hello, read};
+use crate::fixture::Fixture;
 use crate::workload::{Observation, proposal};
 
 /// The channel of every instance: free again before the next instance begins.
@@ -27,7 +25,7 @@ struct Departure {
 
 /// The open streams, one for each process.
 struct Streams {
-    requests: Vec<UnboundedSender<AttachRequest>>,
+    requests: Vec<FrameSender>,
     departures: UnboundedReceiver<anyhow::Result<Departure>>,
     // Aborted when this is dropped.
     _processes: JoinSet<()>,
@@ -40,11 +38,11 @@ impl Streams {
         let mut processes = JoinSet::new();
         let mut requests = Vec::new();
         for connection in fixture.connections.iter().cloned() {
-            let (out, outgoing) = unbounded_channel();
-            requests.push(out.clone());
+            let (sender, opening) = AttachStream::begin(connection.principal);
+            requests.push(sender);
             let departed = departed.clone();
             processes.spawn(async move {
-                if let Err(error) = run_process(connection, outgoing, out, mode, &departed).await {
+                if let Err(error) = run_process(connection.process, opening, mode, &departed).await {
                     // Without a receiver the measurement has failed already.
                     let _sent = departed.send(Err(error));
                 }
@@ -58,13 +56,13 @@ impl Streams {
     async fn once(
         &mut self,
         many: usize,
-        message: impl Fn(usize) -> AttachRequest,
+        message: impl Fn(usize) -> Vec<ClientFrame>,
     ) -> anyhow::Result<(Vec<Observation>, Duration)> {
         let many = many.min(self.requests.len());
         let messages: Vec<_> = (0..many).map(message).collect();
         let started = Instant::now();
         for (out, message) in self.requests.iter().zip(messages) {
-            out.send(message).context("the stream is gone")?;
+            out.send(message)?;
         }
         let (mut observations, mut last) = (vec![Observation::EMPTY; many], started);
         for _ in 0..many {
@@ -88,64 +86,45 @@ enum Mode {
     Ahead,
 }
 
-/// One process: opens its stream, and plays instance after instance in this mode.
+/// One process: waits for its stream, and plays instance after instance in this mode.
 async fn run_process(
-    connection: ProcessConnection,
-    outgoing: UnboundedReceiver<AttachRequest>,
-    out: UnboundedSender<AttachRequest>,
+    process: usize,
+    opening: impl Future<Output = anyhow::Result<AttachStream>>,
     mode: Mode,
     departed: &UnboundedSender<anyhow::Result<Departure>>,
 ) -> anyhow::Result<()> {
-    let mut client = StickyCasServiceClient::new(connection.principal.channel.clone());
-    let request = connection.principal.request(UnboundedReceiverStream::new(outgoing));
-    let mut answers = client.attach(request).await?.into_inner();
+    let mut stream = opening.await?;
     let mut observation = Observation::EMPTY;
     let mut decided = Instant::now();
-    let send =
-        |frame: ClientFrame| out.send(AttachRequest { frames: vec![frame] }).context("the stream is gone");
-    while let Some(response) = answers.message().await? {
-        for frame in response.frames {
-            match frame.frame.context("an empty frame")? {
-                server_frame::Frame::Answer(answer) => match answer.result.context("no result")? {
+    loop {
+        for frame in stream.receive().await? {
+            match frame {
+                Frame::Answer(answer) => match answer.result.context("no result")? {
                     answer::Result::Append(append) => {
                         observation.record_append_result(answer.phase, &append)?;
                         match mode {
                             Mode::Echo => {
                                 let decided = Instant::now();
-                                let process = connection.process;
                                 let _sent = departed.send(Ok(Departure { process, observation, decided }));
                             }
-                            Mode::Wait => send(read().into())?,
+                            Mode::Wait => stream.send(vec![read(CHANNEL, 2)])?,
                             Mode::Ahead => {}
                         }
                     }
                     answer::Result::Read(read) => {
                         let value = observation.record_read_result(answer.phase, &read)?.bytes();
                         decided = Instant::now();
-                        send(Decision { channel: CHANNEL, value }.into())?;
+                        stream.send(vec![decide(CHANNEL, value)])?;
                     }
                 },
-                server_frame::Frame::Welcome(_) => {}
-                server_frame::Frame::Decided(_) => {
-                    let process = connection.process;
+                Frame::Decided(_) => {
                     let _sent = departed.send(Ok(Departure { process, observation, decided }));
                 }
-                refused @ (server_frame::Frame::Refusal(_) | server_frame::Frame::Replaced(_)) => {
-                    bail!("refused: {refused:?}")
-                }
+                // A refusal has ended the stream already.
+                Frame::Welcome(_) | Frame::Refusal(_) | Frame::Replaced(_) => {}
             }
         }
     }
-    bail!("the stream ended")
-}
-
-fn append(process: usize, instance: usize) -> Access {
-    let value = proposal(process, instance);
-    Access { channel: CHANNEL, number: 1, op: Some(access::Op::Append(Append { value })) }
-}
-
-fn read() -> Access {
-    Access { channel: CHANNEL, number: 2, op: Some(access::Op::Read(Read { start: 0 })) }
 }
 
 /// A message on each of the first `many` streams and back, this many times.
@@ -153,7 +132,7 @@ pub(super) async fn round_trips(fixture: &Fixture, times: usize, many: usize) ->
     let mut streams = Streams::open(fixture, Mode::Echo);
     let mut timings = Vec::new();
     for number in 0..times {
-        let message = |process| AttachRequest { frames: vec![append(process, number).into()] };
+        let message = |process| vec![append(CHANNEL, 1, proposal(process, number))];
         let (_, decide) = streams.once(many, message).await?;
         timings.push(Timing { create: Duration::ZERO, decide });
     }
@@ -177,12 +156,11 @@ impl super::Player for Player {
     async fn play(&mut self, id: &str, instance: usize) -> anyhow::Result<(Vec<Observation>, Duration)> {
         let ahead = self.ahead;
         let message = |process| {
-            let hello = Hello { channel: CHANNEL, instance_id: id.to_owned(), incarnation: 1 };
-            let mut frames = vec![hello.into(), append(process, instance).into()];
+            let mut frames = vec![hello(CHANNEL, id), append(CHANNEL, 1, proposal(process, instance))];
             if ahead {
-                frames.push(read().into());
+                frames.push(read(CHANNEL, 2));
             }
-            AttachRequest { frames }
+            frames
         };
         self.streams.once(usize::MAX, message).await
     }

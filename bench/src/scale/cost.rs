@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 
 use super::fixture::{PROCESSES, ScaleFixture};
 use super::live::{CHANNELS, begin, groups};
-use super::process::{AttachStream, read};
 use super::server::memory;
+use crate::attach_stream::{AttachStream, read};
 use crate::stopwatch::processor_time_of;
 
 /// Accesses in one message.
@@ -96,8 +96,8 @@ async fn read_all(
     each: u64,
 ) -> anyhow::Result<AttachStream> {
     const AHEAD: usize = 8 * BATCH;
-    let all =
-        (0..instances).flat_map(|channel| (first..first + each).map(move |number| read(channel, number)));
+    let all = (0..instances)
+        .flat_map(|channel| (first..first + each).map(move |number| read(channel as u32, number)));
     let (total, mut all) = (instances * each as usize, all);
     let (mut sent, mut answered) = (0, 0);
     while answered < total {

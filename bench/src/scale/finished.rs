@@ -16,9 +16,10 @@ use tokio::task::JoinSet;
 
 use super::Measurement;
 use super::fixture::{PROCESSES, ScaleFixture, WARPS};
-use super::process::{AttachStream, hello, play, proposal};
+use super::process::{play, proposal};
 use super::server::memory;
 use super::verdict;
+use crate::attach_stream::{AttachStream, hello};
 use crate::principal::Principal;
 
 /// Instances that each principal plays at a time.

@@ -10,8 +10,9 @@ use tokio::task::JoinSet;
 
 use super::Measurement;
 use super::fixture::{PROCESSES, ScaleFixture, group};
-use super::process::{AttachStream, append, hello, proposal, read};
+use super::process::proposal;
 use super::server::memory;
+use crate::attach_stream::{AttachStream, append, hello, read};
 use crate::principal::Principal;
 
 /// Open instances of one stream: the default limit of the server.
@@ -72,9 +73,9 @@ async fn join(
     let mut frames: Vec<ClientFrame> = Vec::new();
     let mut welcomed = 0;
     for (channel, id) in ids.iter().enumerate() {
-        frames.push(hello(channel, id));
+        frames.push(hello(channel as u32, id));
         if appends {
-            frames.extend([append(channel, 1, proposal(number, channel)), read(channel, 2)]);
+            frames.extend([append(channel as u32, 1, proposal(number, channel)), read(channel as u32, 2)]);
         }
         if frames.len() >= FRAMES {
             stream.send(std::mem::take(&mut frames))?;

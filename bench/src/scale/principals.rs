@@ -7,9 +7,10 @@ use tokio::task::JoinSet;
 
 use super::Measurement;
 use super::fixture::{PROCESSES, ScaleFixture, connect, group, name};
-use super::process::{AttachStream, append, play};
+use super::process::play;
 use super::server::{allow_files, memory};
 use super::verdict;
+use crate::attach_stream::{AttachStream, append};
 use crate::principal::Principal;
 use crate::serve::{Launch, Layout, RunningServer, Service};
 

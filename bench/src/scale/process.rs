@@ -1,71 +1,15 @@
 //! Correct processes on Attach: one stream for each principal, many instances in flight.
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 use stickycas_load::observations::AnsweredAccess;
 use stickycas_model::access::{AppendAnswer, ReadAnswer};
 use stickycas_model::types::{Phase, Position, Value};
-use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
-use stickycas_proto::v1::{
-    Access, Append, AttachRequest, AttachResponse, ClientFrame, Decision, Hello, Read, ReadResult, access,
-    answer, server_frame,
-};
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::Streaming;
+use stickycas_proto::v1::{ReadResult, answer, server_frame};
 
 use super::fixture::WARPS;
+use crate::attach_stream::{AttachStream, append, decide, hello, read};
 use crate::principal::Principal;
-
-/// An open Attach stream of one principal.
-pub(super) struct AttachStream {
-    requests: UnboundedSender<AttachRequest>,
-    answers: Streaming<AttachResponse>,
-}
-
-impl AttachStream {
-    /// Opens it, and sends these frames.
-    pub(super) async fn open(principal: &Principal, first: Vec<ClientFrame>) -> anyhow::Result<Self> {
-        let (sender, requests) = unbounded_channel();
-        sender.send(AttachRequest { frames: first }).context("the stream is gone")?;
-        let requests = principal.request(UnboundedReceiverStream::new(requests));
-        let mut client = StickyCasServiceClient::new(principal.channel.clone());
-        let answers = client.attach(requests).await?.into_inner();
-        Ok(Self { requests: sender, answers })
-    }
-
-    /// Sends these frames as one message.
-    pub(super) fn send(&self, frames: Vec<ClientFrame>) -> anyhow::Result<()> {
-        if frames.is_empty() {
-            return Ok(());
-        }
-        self.requests.send(AttachRequest { frames }).context("the stream is gone")
-    }
-
-    /// The frames of the next message. Refusals are errors: no measurement causes any.
-    pub(super) async fn receive(&mut self) -> anyhow::Result<Vec<server_frame::Frame>> {
-        use server_frame::Frame;
-        let message = self.answers.message().await?.context("the stream ended")?;
-        let frames = message.frames.into_iter().filter_map(|frame| frame.frame);
-        let frames: Vec<_> = frames.collect();
-        if let Some(refused) = frames.iter().find(|it| matches!(it, Frame::Refusal(_) | Frame::Replaced(_))) {
-            bail!("refused: {refused:?}");
-        }
-        Ok(frames)
-    }
-}
-
-pub(super) fn hello(channel: usize, id: &str) -> ClientFrame {
-    Hello { channel: channel as u32, instance_id: id.to_owned(), incarnation: 1 }.into()
-}
-
-pub(super) fn append(channel: usize, number: u64, value: Bytes) -> ClientFrame {
-    Access { channel: channel as u32, number, op: Some(access::Op::Append(Append { value })) }.into()
-}
-
-pub(super) fn read(channel: usize, number: u64) -> ClientFrame {
-    Access { channel: channel as u32, number, op: Some(access::Op::Read(Read { start: 0 })) }.into()
-}
 
 /// The proposal of this principal in this instance: 8 bytes, one of a few values.
 pub(super) fn proposal(principal: usize, instance: usize) -> Bytes {
@@ -93,7 +37,7 @@ pub(super) async fn play(
     let begin = |place: usize| {
         let (channel, instance) = (place % in_flight, own[place]);
         let value = proposal(number, instance);
-        [hello(channel, &ids[instance]), append(channel, 1, value), read(channel, 2)]
+        [hello(channel as u32, &ids[instance]), append(channel as u32, 1, value), read(channel as u32, 2)]
     };
     let first = (0..in_flight.min(own.len())).flat_map(begin).collect();
     let mut stream = AttachStream::open(principal, first).await?;
@@ -126,7 +70,7 @@ pub(super) async fn play(
                         accesses: vec![append, whole_list(phase, &result)?],
                         decision: decision.clone(),
                     });
-                    frames.push(Decision { channel: answer.channel, value: decision }.into());
+                    frames.push(decide(answer.channel, decision));
                     *place += in_flight;
                     if *place < own.len() {
                         frames.extend(begin(*place));

@@ -1,4 +1,4 @@
-//! Perturbations: what is done from outside to the containers of a run that goes on, and what comes of it.
+//! Perturbations: what is done from outside to the containers of a run, and its result.
 //!
 //! A [`Plan`] says what is done to which containers and when, which verdict is expected, and what of the record shows
 //! that it hit. [`perturb`](fn@perturb) carries it out beside a compose project that is up: it has the judge's

@@ -1,4 +1,4 @@
-//! What came of a plan: as a record, and for people.
+//! The outcome of a plan: as a record, and for people.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use stickycas_model::types::{Phase, ProcessId};
 
 use super::plan::Step;
 
-/// What came of a plan.
+/// The outcome of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PlanOutcome {
     /// The plan.

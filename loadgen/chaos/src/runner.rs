@@ -55,7 +55,7 @@ pub struct Target {
     pub timeout: Duration,
 }
 
-/// Carries out the plan of a file, unless `stop` resolves first. Whatever comes of it, everything is put back as it was
+/// Carries out the plan of a file, unless `stop` resolves first. In every case everything is put back as it was
 /// before this returns; a judge whose plan was not carried out to its end is stopped. `tell` takes what people want to
 /// know on the way, line by line.
 ///

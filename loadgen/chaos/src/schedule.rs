@@ -171,7 +171,7 @@ mod tests {
         Event::Stepped { phase: Phase::new(phase).unwrap(), warp: WarpId::FIRST, length: 0 }
     }
 
-    /// An agenda of the plan's steps, and what is done of it and when, in seconds from its beginning.
+    /// A schedule of the plan's steps, driven by seconds since its beginning.
     struct Played<'a> {
         schedule: Schedule<'a>,
         begun: Instant,
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_due_one_after_the_other_each_when_its_moment_has_come() {
+    fn steps_are_due_in_order_each_at_its_moment() {
         let plan = plan();
         let mut played = Played::new(&plan);
         assert!(matches!(played.due(0), Due::WhenObserved(Moment::Accepted(..))));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_too_late_if_what_it_was_to_come_before_was_seen_first() {
+    fn a_step_is_late_if_its_deadline_was_observed_first() {
         let plan = plan();
         for (phase, seen, late) in [(4, 4, false), (5, 6, false), (5, 4, true), (6, 4, true)] {
             let mut played = Played::new(&plan);

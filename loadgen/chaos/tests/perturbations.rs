@@ -38,7 +38,7 @@ fn every_plan_is_called_as_its_file_and_goes_with_the_demo() {
 }
 
 #[test]
-fn every_plan_that_breaks_the_bound_names_the_premise_that_is_missing() {
+fn a_plan_beyond_the_bound_names_the_missing_premise() {
     for (_, plan) in plans().iter().filter(|(_, plan)| plan.expect == Outcome::Valid) {
         let scenario = scenario(plan);
         let byzantine = scenario.cast.byzantine().count();

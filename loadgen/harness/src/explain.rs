@@ -1,4 +1,4 @@
-//! An explanation in words: what a run was, what came of it and why, for somebody who has never read the paper.
+//! An explanation in words: what was run, its outcome and the reasons, for a reader who does not know the paper.
 //!
 //! The facts are [`Explanation`]'s, which the judge draws from the history; nothing is found out here.
 

@@ -57,7 +57,7 @@ impl Display {
                 bar.set_position(position);
                 bar.set_message(message());
             }
-            // Whoever holds the lock writes the line.
+            // The task that holds the lock writes the line.
             Self::Lines(last) => {
                 if let Ok(mut last) = last.try_lock()
                     && last.elapsed() >= LINE_EVERY

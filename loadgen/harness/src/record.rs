@@ -1,4 +1,4 @@
-//! What came of a run.
+//! The record of a run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl fmt::Display for ExecutionMode {
     }
 }
 
-/// What came of a run, in the simulator or over the network: everything that the report formats need.
+/// The record of a run, in the simulator or over the network: everything that the report formats need.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// What was run.

@@ -8,7 +8,7 @@
 //!   verdict of version 1 judges termination in another way where a correct process has not decided
 //!   ([`VERDICT_VERSION`](stickycas_model::judge::VERDICT_VERSION)): in such a run the fields that follow from termination are not compared.
 //!
-//! So whoever doubts a run needs to trust none of its server, its harness and its verdict: what they claim
+//! So a reader who doubts a run need not trust its server, its harness or its verdict: what they claim
 //! follows from the inputs, or it does not. That the inputs are the ones that were sent shows in nothing but the
 //! processes' own reports.
 
@@ -25,7 +25,7 @@ use crate::report::words;
 
 /// What a replay shows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Replayed {
+pub struct ReplayResult {
     /// Whether it came out the same.
     pub same: bool,
     /// Events in the record.
@@ -63,7 +63,7 @@ pub struct DifferentField {
 
 /// Replays the run of a folder and judges it again.
 #[must_use]
-pub fn replay(folder: &Folder) -> Replayed {
+pub fn replay(folder: &Folder) -> ReplayResult {
     let replayed = sim::replay(&folder.scenario.params, &folder.history);
     let difference = replayed.err().map(|Difference { index, expected, got }| DifferentEvent {
         index,
@@ -75,7 +75,7 @@ pub fn replay(folder: &Folder) -> Replayed {
     let fields = different_fields(folder, &judged, not_compared);
     let same = difference.is_none() && fields.is_empty();
     let not_compared = not_compared.iter().map(|&field| field.to_owned()).collect();
-    Replayed { same, events: folder.history.len(), difference, fields, not_compared }
+    ReplayResult { same, events: folder.history.len(), difference, fields, not_compared }
 }
 
 /// The fields of a verdict of version 1 that follow from termination, besides the version itself.
@@ -119,7 +119,7 @@ fn different_fields(folder: &Folder, judged: &Verdict, not_compared: &[&str]) ->
 }
 
 /// In words.
-impl fmt::Display for Replayed {
+impl fmt::Display for ReplayResult {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.same {
             let events = self.events;
@@ -160,7 +160,7 @@ impl fmt::Display for Replayed {
     }
 }
 
-impl Replayed {
+impl ReplayResult {
     fn write_not_compared(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.not_compared.is_empty() {
             return Ok(());

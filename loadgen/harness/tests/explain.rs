@@ -21,7 +21,7 @@ fn says(record: &Record, sentences: &[&str]) {
 }
 
 #[test]
-fn of_a_valid_run_it_says_why_it_had_to_be_so_and_that_nothing_broke() {
+fn a_valid_run_shows_why_it_had_to_be_valid() {
     let record = simulated("quickstart");
     assert_eq!(record.verdict.verdict, Outcome::Valid);
     says(
@@ -40,7 +40,7 @@ fn of_a_valid_run_it_says_why_it_had_to_be_so_and_that_nothing_broke() {
 }
 
 #[test]
-fn of_a_split_it_shows_both_sides_their_lists_their_margins_and_the_event_that_split_them() {
+fn a_split_shows_both_lists_margins_and_the_event() {
     let record = simulated("late-append-open");
     assert_eq!(record.verdict.verdict, Outcome::Outside);
     says(
@@ -65,7 +65,7 @@ fn of_a_split_it_shows_both_sides_their_lists_their_margins_and_the_event_that_s
 }
 
 #[test]
-fn of_a_run_beyond_the_bound_it_shows_the_premise_and_whose_entries_decided() {
+fn a_run_beyond_the_bound_shows_the_missing_premise() {
     let record = simulated("over-the-bound");
     says(
         &record,
@@ -98,7 +98,7 @@ fn of_a_violation_it_names_the_rule_and_the_line() {
 }
 
 #[test]
-fn of_a_run_that_proves_nothing_it_says_what_happened_that_nobody_planned() {
+fn an_unknown_run_shows_its_anomalies() {
     let record = simulated("one-warp").with_anomalies(vec!["process 2 fell over".to_owned()]);
     assert_eq!(record.verdict.verdict, Outcome::Unknown);
     says(&record, &["verdict: unknown. The run proves nothing", "  - process 2 fell over"]);

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test helper fails the test")]
 
 use stickycas_harness::Scenario;
-use stickycas_harness::run::{self, Options, OwnServer, ServerHandle};
+use stickycas_harness::run::{self, OwnServer, RunOptions, ServerHandle};
 use stickycas_model::judge::Outcome;
 use stickycas_model::types::Phase;
 
@@ -31,7 +31,7 @@ async fn a_full_block_of_1024_processes_decides_in_time() {
     let scenario = Scenario::parse("full-block.toml", FULL_BLOCK, Some(11)).unwrap();
     let server = OwnServer::start().await.unwrap();
     let handle = ServerHandle::open(server.url(), run::COORDINATOR).await.unwrap();
-    let verdict = run::run(&handle, &scenario, &Options::in_process()).await.unwrap().verdict;
+    let verdict = run::run(&handle, &scenario, &RunOptions::in_process()).await.unwrap().verdict;
     assert_eq!(verdict.verdict, Outcome::Valid, "{:?}", verdict.reasons);
     assert_eq!(verdict.decisions.len(), 1021);
     assert_eq!(verdict.last_decision_phase.map(Phase::get), Some(160));

@@ -5,7 +5,7 @@
 
 use std::num::NonZeroUsize;
 
-use stickycas_harness::run::{self, Options, OwnServer, ServerHandle};
+use stickycas_harness::run::{self, OwnServer, RunOptions, ServerHandle};
 use stickycas_harness::{Record, Scenario};
 use stickycas_model::judge::Outcome;
 use stickycas_model::process::mode;
@@ -63,7 +63,7 @@ fn is_exact(record: &Record) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_last_decision_falls_exactly_in_phase_w_times_1_plus_c_and_replays_identically() {
+async fn the_last_decision_falls_in_phase_w_times_1_plus_c() {
     let server = OwnServer::start().await.unwrap();
     let handle = std::sync::Arc::new(ServerHandle::open(server.url(), run::COORDINATOR).await.unwrap());
     let orders = ["ascending", "descending", "shuffled"];
@@ -79,7 +79,7 @@ async fn the_last_decision_falls_exactly_in_phase_w_times_1_plus_c_and_replays_i
             let handle = handle.clone();
             running.spawn(async move {
                 let scenario = scenario(shape, order, number as u64);
-                run::run(&handle, &scenario, &Options::in_process()).await.unwrap()
+                run::run(&handle, &scenario, &RunOptions::in_process()).await.unwrap()
             });
         }
         let Some(record) = running.join_next().await else { break };

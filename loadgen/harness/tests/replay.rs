@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value as Json, json};
 use stickycas_harness::environment::Environment;
-use stickycas_harness::replay::{Replayed, replay};
+use stickycas_harness::replay::{ReplayResult, replay};
 use stickycas_harness::report::folder::{self, Folder, FolderError};
 use stickycas_harness::{Record, Scenario, simulate};
 use stickycas_model::counts::RunCounts;
@@ -56,7 +56,7 @@ impl Tampered {
         self.put(file, &json.to_string());
     }
 
-    fn replayed(&self) -> Replayed {
+    fn replayed(&self) -> ReplayResult {
         replay(&self.read().unwrap())
     }
 
@@ -87,7 +87,7 @@ fn first(events: &[Json], kind: &str) -> usize {
 }
 
 #[test]
-fn an_untouched_folder_follows_from_its_inputs_whatever_its_verdict() {
+fn an_untouched_folder_follows_from_its_inputs() {
     let valid = simulated("quickstart");
     let outside = simulated("late-append-open");
     let unknown = simulated("one-warp").with_anomalies(vec!["a child fell over".to_owned()]);
@@ -161,7 +161,7 @@ fn a_dropped_event_is_found_whichever_it_is() {
 }
 
 #[test]
-fn two_swapped_events_are_found_unless_the_inputs_may_come_in_either_order() {
+fn swapped_events_are_found_unless_the_order_is_free() {
     let events = simulated("late-append").history.len();
     let mut found = 0;
     for place in 0..events - 1 {
@@ -182,7 +182,7 @@ fn two_swapped_events_are_found_unless_the_inputs_may_come_in_either_order() {
 }
 
 #[test]
-fn under_first_come_another_order_of_acceptance_is_another_winner() {
+fn under_first_come_another_order_has_another_winner() {
     let tampered = Tampered::of("one-warp");
     tampered.history(|events| {
         let accepted: Vec<usize> =
@@ -283,7 +283,7 @@ fn is_refused(tampered: &Tampered, says: &str) {
 }
 
 #[test]
-fn what_is_wrong_with_a_damaged_folder_is_said_with_the_file_and_the_line() {
+fn a_damaged_folder_is_reported_with_file_and_line() {
     for file in
         ["scenario.toml", "harness.json", "history.ndjson", "counts.json", "reports.ndjson", "verdict.json"]
     {

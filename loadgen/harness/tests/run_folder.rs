@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use stickycas_harness::environment::Environment;
 use stickycas_harness::report::folder;
-use stickycas_harness::run::{self, Options, OwnServer, ServerHandle};
+use stickycas_harness::run::{self, OwnServer, RunOptions, ServerHandle};
 use stickycas_harness::{Record, Scenario, simulate};
 use stickycas_model::counts::RunCounts;
 use stickycas_model::history::Recorded;
@@ -76,12 +76,12 @@ fn a_simulated_run_can_be_read_back_replayed_and_judged_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_over_the_network_can_be_read_back_replayed_and_judged_again() {
+async fn a_network_run_can_be_read_replayed_and_judged_again() {
     let temporary = tempfile::tempdir().unwrap();
     let server = OwnServer::start().await.unwrap();
     let handle = ServerHandle::open(server.url(), run::COORDINATOR).await.unwrap();
     for name in ["quickstart", "late-append-open"] {
-        let record = run::run(&handle, &scenario(name), &Options::in_process()).await.unwrap();
+        let record = run::run(&handle, &scenario(name), &RunOptions::in_process()).await.unwrap();
         let to = temporary.path().join(name);
         folder::write(&record, &Environment::here(record.how, None), Some(&to)).unwrap();
         is_enough(&to, &record);
@@ -91,7 +91,7 @@ async fn a_run_over_the_network_can_be_read_back_replayed_and_judged_again() {
 }
 
 #[test]
-fn what_exists_is_never_overwritten_and_nothing_half_written_is_left() {
+fn nothing_is_overwritten_or_left_half_written() {
     let temporary = tempfile::tempdir().unwrap();
     let record = simulate(&scenario("one-warp"));
     let environment = Environment::here(record.how, None);

@@ -67,7 +67,7 @@ fn a_file_without_a_seed_gets_one_that_is_told() {
 }
 
 #[test]
-fn the_effective_file_is_the_same_scenario_with_nothing_left_open() {
+fn the_effective_file_is_the_same_scenario() {
     let drawn = r#"
         name = "drawn"
         [instance]
@@ -207,7 +207,7 @@ fn proposals_are_given_once_one_for_each() {
 }
 
 #[test]
-fn faults_name_processes_that_exist_once_and_strategies_that_exist() {
+fn faults_name_existing_processes_once_and_strategies() {
     assert_eq!(
         spoilt("processes = [3]", "processes = [\n  2,\n  5,\n]"),
         "bad.toml:19: there is no process 5: give 1 to n = 4\n  19 |   5,"
@@ -322,7 +322,7 @@ fn a_file_that_is_no_toml_is_refused_at_its_line() {
 }
 
 #[test]
-fn byzantine_first_is_the_priority_order_of_whoever_the_seed_makes_byzantine() {
+fn byzantine_first_follows_the_drawn_byzantine_processes() {
     let text = r#"
         name = "drawn"
         [instance]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use stickycas_harness::run::{self, Options, OwnServer, ServerHandle};
+use stickycas_harness::run::{self, OwnServer, RunOptions, ServerHandle};
 use stickycas_harness::{Record, Scenario, simulate};
 use stickycas_model::byzantine::{Strategy, WireAttack};
 use stickycas_model::cast::Role;
@@ -102,7 +102,7 @@ fn every_strategy_has_a_scenario() {
 }
 
 #[test]
-fn on_the_instance_of_the_proof_only_the_case_of_the_weakest_value_turns_the_decision() {
+fn only_the_weakest_value_turns_the_decision_of_the_proof() {
     for (name, decision) in
         [("case-a-empty", "a"), ("case-b-distinct", "a"), ("case-c-collude", "a"), ("case-d-mimic", "b")]
     {
@@ -139,7 +139,7 @@ fn keeps_its_promise(record: &Record) {
 }
 
 #[test]
-fn every_scenario_keeps_its_promise_in_the_simulator_whatever_the_seed() {
+fn every_scenario_keeps_its_promise_with_any_seed() {
     for path in delivered() {
         for seed in 0..50 {
             let scenario = Scenario::load(&path, Some(seed)).unwrap();
@@ -174,21 +174,22 @@ async fn every_scenario_keeps_its_promise_over_the_network() {
     loop {
         for scenario in waiting.by_ref().take(AT_A_TIME - running.len()) {
             let handle = Arc::clone(&handle);
-            running.spawn(async move { run::run(&handle, &scenario, &Options::in_process()).await.unwrap() });
+            running
+                .spawn(async move { run::run(&handle, &scenario, &RunOptions::in_process()).await.unwrap() });
         }
         let Some(record) = running.join_next().await else { break };
         keeps_its_promise(&record.unwrap());
     }
     // What the server counts of an attack must be of one run.
     for scenario in attacked {
-        keeps_its_promise(&run::run(&handle, &scenario, &Options::in_process()).await.unwrap());
+        keeps_its_promise(&run::run(&handle, &scenario, &RunOptions::in_process()).await.unwrap());
     }
     drop(handle);
     server.stop().await.unwrap();
 }
 
 #[test]
-fn every_wire_attack_has_its_scenario_and_the_simulator_says_that_it_cannot_show_it() {
+fn every_wire_attack_has_a_scenario_for_the_network_only() {
     for name in WireAttack::ALL_NAMES {
         let scenario = load(&format!("wire-{name}"), 1);
         let refused = scenario.check_simulable().unwrap_err().to_string();
@@ -198,7 +199,7 @@ fn every_wire_attack_has_its_scenario_and_the_simulator_says_that_it_cannot_show
 }
 
 #[test]
-fn the_late_append_splits_the_algorithm_as_printed_and_the_witness_shows_it() {
+fn the_late_append_splits_the_algorithm_as_printed() {
     let verdict = simulate(&load("late-append-open", 0)).verdict;
     assert_eq!(verdict.finding(Property::Agreement).0, Observed::Violated);
     assert!(
@@ -224,7 +225,7 @@ fn over_the_bound_breaks_strong_validity_and_nothing_else() {
 
 /// Only the liveness of the harness itself rests on this timeout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_in_which_nothing_happens_any_more_is_given_up_and_shows_what_was_missing() {
+async fn a_stalled_run_is_given_up_and_shows_what_was_missing() {
     let endless = r#"
         name = "stuck"
         [instance]
@@ -243,7 +244,7 @@ async fn a_run_in_which_nothing_happens_any_more_is_given_up_and_shows_what_was_
     assert_eq!(scenario.params.spec().patience, Patience::Endless);
     let server = OwnServer::start().await.unwrap();
     let handle = ServerHandle::open(server.url(), run::COORDINATOR).await.unwrap();
-    let options = Options { stall: Duration::from_millis(300), ..Options::in_process() };
+    let options = RunOptions { stall: Duration::from_millis(300), ..RunOptions::in_process() };
     let record = run::run(&handle, &scenario, &options).await.unwrap();
     assert_eq!(record.verdict.verdict, Outcome::Outside, "{:?}", record.verdict.reasons);
     let (observed, missing) = record.verdict.finding(Property::Termination);

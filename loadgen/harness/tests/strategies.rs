@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use stickycas_harness::run::{self, Options, OwnServer, ServerHandle};
+use stickycas_harness::run::{self, OwnServer, RunOptions, ServerHandle};
 use stickycas_harness::{Record, Scenario};
 use stickycas_model::byzantine::Strategy;
 use stickycas_model::cast::Role;
@@ -100,8 +100,8 @@ async fn each_strategy_is_seen_at_work_and_only_where_it_is() {
         running.spawn(async move {
             let handle = ServerHandle::open(&url, run::COORDINATOR).await.unwrap();
             let claimed = scenario(Some(text), seed);
-            let attacked = run::run(&handle, &claimed, &Options::in_process()).await.unwrap();
-            let correct = run::run(&handle, &scenario(None, seed), &Options::in_process()).await.unwrap();
+            let attacked = run::run(&handle, &claimed, &RunOptions::in_process()).await.unwrap();
+            let correct = run::run(&handle, &scenario(None, seed), &RunOptions::in_process()).await.unwrap();
             (text, check(&claimed, &attacked), check(&claimed, &correct))
         });
     }

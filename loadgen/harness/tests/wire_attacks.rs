@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use stickycas_attacks::AttackReport;
 use stickycas_client::Client;
-use stickycas_harness::run::{self, Options, OwnServer, ServerHandle};
+use stickycas_harness::run::{self, OwnServer, RunOptions, ServerHandle};
 use stickycas_harness::{Record, Scenario};
 use stickycas_model::byzantine::WireAttack;
 use stickycas_model::history::Event;
@@ -109,7 +109,7 @@ fn unharmed(record: &Record) -> Result<(), String> {
 async fn fires(attack: &str) {
     let server = server().await;
     let handle = ServerHandle::open(server.url(), run::COORDINATOR).await.unwrap();
-    let record = run::run(&handle, &scenario(Some(attack)), &Options::in_process()).await.unwrap();
+    let record = run::run(&handle, &scenario(Some(attack)), &RunOptions::in_process()).await.unwrap();
     check(&record).unwrap_or_else(|missing| panic!("{attack}: {missing}"));
 
     let off = switched_off(&handle, attack).await;
@@ -125,14 +125,14 @@ async fn fires(attack: &str) {
 async fn switched_off(handle: &ServerHandle, attack: &str) -> Record {
     let claimed = scenario(Some(attack));
     let before = run::counted(handle, &claimed).await.unwrap();
-    let record = run::run(handle, &scenario(None), &Options::in_process()).await.unwrap();
+    let record = run::run(handle, &scenario(None), &RunOptions::in_process()).await.unwrap();
     let counted = run::counted(handle, &claimed).await.unwrap().since(&before);
     assert_eq!(record.verdict.verdict, Outcome::Valid, "{:?}", record.verdict.reasons);
     Record::judged(claimed, record.how, record.history, record.complete, counted, record.reports)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn impersonation_is_refused_and_what_a_process_does_as_itself_is_blamed_on_it() {
+async fn impersonation_is_refused_and_blamed_on_its_author() {
     fires("impersonate").await;
 }
 
@@ -162,12 +162,12 @@ async fn what_is_too_large_is_refused_and_blamed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bytes_that_are_no_message_are_refused_and_blamed_on_whoever_is_known() {
+async fn bytes_that_are_no_message_are_refused_and_blamed() {
     fires("garbage").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_that_is_never_read_is_not_listened_to_and_hurts_nobody_else() {
+async fn a_stream_that_is_never_read_hurts_no_other_process() {
     fires("slow-read").await;
 }
 
@@ -203,7 +203,7 @@ async fn done(server: &OwnServer, attack: &str) -> AttackReport {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_attacker_sees_refusals_for_the_right_reasons_and_nothing_that_it_should_not_see() {
+async fn an_attacker_sees_the_right_refusals_and_nothing_else() {
     let server = server().await;
     let expected: [(&str, &[&str]); 10] = [
         ("impersonate(rounds=2)", &["NO_IDENTITY", "NOT_A_MEMBER", "NOT_CREATOR", "NOT_COORDINATOR"]),

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_grows_with_n_and_with_the_reads_but_not_with_n_times_w() {
+    fn memory_grows_with_n_and_reads_but_not_with_n_times_w() {
         let of = |n, r| Need::of_one(&params(n, r), 2).memory;
         assert!(of(8_192, 8_192) <= 2 * of(4_096, 4_096));
         assert!(of(4_096, 1) > 200 * of(4_096, 4_096));

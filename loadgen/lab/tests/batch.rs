@@ -72,7 +72,7 @@ fn a_run_of_many_is_the_run_that_its_seed_gives_alone() {
 }
 
 #[test]
-fn on_any_number_of_threads_the_same_is_counted_as_by_one_run_after_the_other() {
+fn any_number_of_threads_counts_the_same() {
     let template = Template::parse("beyond", BEYOND_THE_BOUND, None).unwrap();
     let seeds = IN_FULL - 300..IN_FULL + 300;
     let mut expected = Tally::default();
@@ -104,7 +104,7 @@ fn who_is_told_to_stop_returns_what_was_counted_so_far() {
 }
 
 #[test]
-fn a_seed_under_which_a_process_is_drawn_twice_ends_the_runs_with_the_line() {
+fn a_seed_that_draws_a_process_twice_ends_the_runs() {
     let text = ALL_DRAWN.replacen(
         "count = 2\n    placement = \"random\"\n    strategy = \"silent\"",
         "processes = [1, 2, 3]\n    strategy = \"silent\"",

@@ -13,7 +13,7 @@ use stickycas_harness::{Scenario, simulate};
 use stickycas_lab::campaign::cell::{Made, Results};
 use stickycas_lab::campaign::journal::{self, JOURNAL, Journal};
 use stickycas_lab::campaign::report;
-use stickycas_lab::campaign::{self, CampaignRun, CampaignSource, Options, engine};
+use stickycas_lab::campaign::{self, CampaignOptions, CampaignRun, CampaignSource, engine};
 use stickycas_model::judge::{Observed, Outcome};
 use stickycas_model::types::Phase;
 
@@ -49,15 +49,15 @@ fn source() -> CampaignSource {
     CampaignSource::new("small.toml".into(), TEXT.into(), 40, Vec::new())
 }
 
-fn options(jobs: usize) -> Options {
-    Options { jobs: NonZeroUsize::new(jobs).unwrap(), budget: None, network: 0, quiet: true }
+fn options(jobs: usize) -> CampaignOptions {
+    CampaignOptions { jobs: NonZeroUsize::new(jobs).unwrap(), budget: None, network: 0, quiet: true }
 }
 
 /// Runs what is left of the campaign, and writes its results.
 fn run_campaign(
     source: &CampaignSource,
     folder: &Path,
-    options: &Options,
+    options: &CampaignOptions,
     stop: &AtomicBool,
     tell: impl FnMut(&str),
 ) -> anyhow::Result<CampaignRun> {
@@ -87,7 +87,7 @@ fn cells_in(folder: &Path) -> usize {
 }
 
 #[test]
-fn a_campaign_that_is_killed_between_any_two_cells_goes_on_to_the_same_results() {
+fn a_campaign_killed_between_cells_resumes_to_equal_results() {
     let temporary = tempfile::tempdir().unwrap();
     let whole = temporary.path().join("whole");
     assert!(run(&whole, 2).complete);
@@ -110,7 +110,7 @@ fn a_campaign_that_is_killed_between_any_two_cells_goes_on_to_the_same_results()
 }
 
 #[test]
-fn an_interrupt_keeps_what_is_done_and_the_number_of_threads_changes_nothing() {
+fn an_interrupt_keeps_the_cells_that_are_done() {
     let temporary = tempfile::tempdir().unwrap();
     let campaign = source().campaign().unwrap();
     let cells: Vec<_> = campaign.cells().collect();
@@ -118,7 +118,7 @@ fn an_interrupt_keeps_what_is_done_and_the_number_of_threads_changes_nothing() {
     let mut journal = Journal::open(&folder, &source()).unwrap();
     let (stop, done) = (AtomicBool::new(false), Counter::new(0));
     let complete = engine::run(&campaign, &cells, NonZeroUsize::MIN, &stop, |progress| {
-        if let engine::Progress::Done(cell, counts) = progress {
+        if let engine::CellProgress::Done(cell, counts) = progress {
             journal.cell(cell.number, counts)?;
             done.set(done.get() + 1);
             stop.store(done.get() >= 5, Ordering::Relaxed);
@@ -194,7 +194,7 @@ fn counts_are_what_the_runs_show_one_by_one() {
 }
 
 #[test]
-fn the_table_has_a_line_for_each_cell_under_the_names_of_its_columns() {
+fn the_csv_file_has_a_line_for_each_cell() {
     let temporary = tempfile::tempdir().unwrap();
     let results = run(temporary.path(), 2).results;
     let mut table = csv::Reader::from_path(temporary.path().join("results.csv")).unwrap();
@@ -224,7 +224,7 @@ fn the_table_has_a_line_for_each_cell_under_the_names_of_its_columns() {
 fn what_does_not_fit_its_budget_is_refused_before_it_begins() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path().join("never");
-    let tight = Options { budget: Some(Duration::from_nanos(1)), ..options(1) };
+    let tight = CampaignOptions { budget: Some(Duration::from_nanos(1)), ..options(1) };
     let refused =
         run_campaign(&source(), &folder, &tight, &AtomicBool::new(false), |_| {}).unwrap_err().to_string();
     for part in [
@@ -238,7 +238,7 @@ fn what_does_not_fit_its_budget_is_refused_before_it_begins() {
         assert!(refused.contains(part), "{part}: {refused}");
     }
     assert!(!folder.exists());
-    let ample = Options { budget: Some(Duration::from_secs(3600)), ..options(1) };
+    let ample = CampaignOptions { budget: Some(Duration::from_secs(3600)), ..options(1) };
     assert!(run_campaign(&source(), &folder, &ample, &AtomicBool::new(false), |_| {}).unwrap().complete);
     // What is done costs nothing.
     assert!(run_campaign(&source(), &folder, &tight, &AtomicBool::new(false), |_| {}).unwrap().complete);
@@ -287,7 +287,7 @@ fn a_folder_holds_one_campaign_and_nothing_else() {
 #[test]
 fn a_sample_over_the_network_agrees_with_the_simulator() {
     let temporary = tempfile::tempdir().unwrap();
-    let sampled = Options { network: 12, ..options(2) };
+    let sampled = CampaignOptions { network: 12, ..options(2) };
     let campaign_run =
         run_campaign(&source(), temporary.path(), &sampled, &AtomicBool::new(false), |_| {}).unwrap();
     assert!(campaign_run.complete);
@@ -298,7 +298,7 @@ fn a_sample_over_the_network_agrees_with_the_simulator() {
     assert!(differences.is_empty(), "{differences:?}");
     assert_eq!((sum(|cell| cell.network_runs), sum(|cell| cell.network_differences)), (12, 0));
     // A larger sample holds the smaller one: only the rest is made.
-    let more = Options { network: 14, ..sampled };
+    let more = CampaignOptions { network: 14, ..sampled };
     let mut said = String::new();
     run_campaign(&source(), temporary.path(), &more, &AtomicBool::new(false), |text| said.push_str(text))
         .unwrap();

@@ -83,7 +83,7 @@ fn every_combination_that_can_be_is_a_cell_once() {
 }
 
 #[test]
-fn cells_have_numbers_in_a_row_and_share_no_seed_whichever_sweeps_are_run() {
+fn cells_are_numbered_and_share_no_seed() {
     let campaign = good();
     let mut next = (1, 100);
     for cell in campaign.cells() {
@@ -99,7 +99,7 @@ fn cells_have_numbers_in_a_row_and_share_no_seed_whichever_sweeps_are_run() {
 }
 
 #[test]
-fn a_seed_from_outside_takes_the_place_of_the_files_and_without_any_one_is_drawn() {
+fn a_given_seed_replaces_that_of_the_file_or_is_drawn() {
     assert_eq!(Campaign::parse("good.toml", GOOD, Some(7)).unwrap().0.seed, 7);
     let drawn = |_| Campaign::parse("good.toml", &GOOD.replace("seed = 100\n", ""), None).unwrap().0.seed;
     assert!((0..8).map(drawn).collect::<BTreeSet<_>>().len() > 1);
@@ -168,7 +168,7 @@ fn what_is_wrong_is_told_with_its_line_and_what_to_do() {
 }
 
 #[test]
-fn the_delivered_campaigns_are_named_like_their_files_and_say_what_they_show() {
+fn shipped_campaigns_have_the_names_of_their_files() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../campaigns");
     let mut names = BTreeSet::new();
     for entry in std::fs::read_dir(folder).unwrap() {

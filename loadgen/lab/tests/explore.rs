@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stickycas_harness::run::{self, OwnServer, ServerHandle};
 use stickycas_harness::{Record, Scenario, simulate};
-use stickycas_lab::explore::{Options, explore, table};
+use stickycas_lab::explore::{ExploreOptions, explore, table};
 use stickycas_model::explore::Claim;
 use stickycas_model::judge::{Observed, Outcome, Property};
 
-fn options(claims: &[Claim], largest: u32) -> Options {
-    Options { claims: claims.to_vec(), largest: Some(largest), jobs: NonZeroUsize::new(2).unwrap() }
+fn options(claims: &[Claim], largest: u32) -> ExploreOptions {
+    ExploreOptions { claims: claims.to_vec(), largest: Some(largest), jobs: NonZeroUsize::new(2).unwrap() }
 }
 
 fn is_split(record: &Record) {
@@ -29,7 +29,7 @@ fn is_split(record: &Record) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_shortest_disagreement_is_a_scenario_that_splits_real_processes() {
+async fn the_shortest_disagreement_splits_real_processes() {
     let report = explore(&options(&[Claim::A], 4), &AtomicBool::new(false), |_, _| {}).unwrap();
     assert!(report.holds());
     let text = report.witness.unwrap();
@@ -39,7 +39,7 @@ async fn the_shortest_disagreement_is_a_scenario_that_splits_real_processes() {
     is_split(&simulate(&scenario));
     let server = OwnServer::start().await.unwrap();
     let handle = ServerHandle::open(server.url(), run::COORDINATOR).await.unwrap();
-    is_split(&run::run(&handle, &scenario, &run::Options::in_process()).await.unwrap());
+    is_split(&run::run(&handle, &scenario, &run::RunOptions::in_process()).await.unwrap());
     drop(handle);
     server.stop().await.unwrap();
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 use roxmltree::Document;
 use stickycas_lab::campaign::cell::Results;
 use stickycas_lab::campaign::report::html;
-use stickycas_lab::campaign::{CampaignSource, Options, run};
+use stickycas_lab::campaign::{CampaignOptions, CampaignSource, run};
 
 /// Every kind of figure, in small.
 const CAMPAIGN: &str = r#"
@@ -83,7 +83,7 @@ strategy = "late-append(access=2, value=b)"
 
 static SMALL: LazyLock<Results> = LazyLock::new(|| {
     let source = CampaignSource::new("campaign.toml".to_owned(), CAMPAIGN.to_owned(), 1, Vec::new());
-    let options = Options { jobs: NonZeroUsize::MIN, budget: None, network: 0, quiet: true };
+    let options = CampaignOptions { jobs: NonZeroUsize::MIN, budget: None, network: 0, quiet: true };
     let folder = tempfile::tempdir().unwrap();
     run(&source, folder.path(), &options, &AtomicBool::new(false), |_| {}).unwrap().results
 });
@@ -119,7 +119,7 @@ fn checked(results: &Results) -> String {
 }
 
 #[test]
-fn every_figure_says_what_it_is_what_one_sees_and_how_to_make_it_again() {
+fn every_figure_has_title_caption_and_command() {
     let page = checked(&SMALL);
     let xml = as_xml(&page);
     let document = Document::parse(&xml).unwrap();
@@ -136,7 +136,7 @@ fn every_figure_says_what_it_is_what_one_sees_and_how_to_make_it_again() {
 }
 
 #[test]
-fn every_drawing_has_a_title_a_description_and_units_at_its_axes() {
+fn every_drawing_has_title_description_and_units() {
     let page = checked(&SMALL);
     let drawings: Vec<&str> = parts(&page, "<svg id", "</svg>");
     assert_eq!(drawings.len(), 3 + 3 + 2 + 2 + 2, "maps of both figures, phases, chances, blame");
@@ -252,7 +252,7 @@ fn what_has_not_been_run_yet_is_said_and_the_rest_is_shown() {
 }
 
 #[test]
-fn numbers_that_no_campaign_makes_are_shown_and_not_stumbled_over() {
+fn numbers_that_no_campaign_makes_are_shown_too() {
     let mut results = SMALL.clone();
     for (number, cell) in results.sweeps.iter_mut().flat_map(|sweep| &mut sweep.cells).enumerate() {
         let extremes = [0, 1, u32::MAX];

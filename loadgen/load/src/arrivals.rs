@@ -1,4 +1,4 @@
-//! When instances begin in an open loop, whatever becomes of those before.
+//! When instances begin in an open loop, whether or not earlier ones have ended.
 //!
 //! A schedule is a rate that changes over time in straight pieces: one piece for a fixed rate or a ramp, several for
 //! steps. The k-th instance begins when the rate, summed up, reaches k; for Poisson arrivals, when it reaches the sum
@@ -37,7 +37,16 @@ impl Piece {
 
 /// How regularly instances begin.
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema, clap::ValueEnum,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+    clap::ValueEnum,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Spacing {
@@ -137,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn poisson_arrivals_have_the_rate_and_the_scatter_of_a_poisson_process_and_a_seed_repeats_them() {
+    fn poisson_arrivals_have_the_rate_and_variance_of_poisson() {
         let pieces = [piece(1000.0, 1000.0, 20)];
         let at = seconds(&pieces, Spacing::Poisson);
         // 20,000 are expected, with a standard deviation of 141.

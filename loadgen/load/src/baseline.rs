@@ -20,7 +20,7 @@ const COMPARED: [&str; 9] = [
 
 /// A figure beside what it was.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Compared {
+pub struct Comparison {
     /// Its name.
     pub figure: String,
     /// What it was, in nanoseconds if it is a latency.
@@ -33,18 +33,18 @@ pub struct Compared {
 
 /// Compares figures with those of a baseline. What differs by no more than `noise`, a share, is taken for the same.
 #[must_use]
-pub fn compare(before: &Figures, now: &Figures, noise: f64) -> Vec<Compared> {
+pub fn compare(before: &Figures, now: &Figures, noise: f64) -> Vec<Comparison> {
     let figures = COMPARED.iter().map(|name| name.parse::<Metric>().expect("it is the name of a figure"));
     let compared = figures.filter_map(|figure| {
         let (before, now) = (before.value(figure)?, now.value(figure)?);
         let worse =
             if figure.more_is_better() { now < before * (1.0 - noise) } else { now > before * (1.0 + noise) };
-        Some(Compared { figure: figure.to_string(), before, now, worse })
+        Some(Comparison { figure: figure.to_string(), before, now, worse })
     });
     compared.collect()
 }
 
-impl Compared {
+impl Comparison {
     /// The condition that it failed, if it is worse.
     #[must_use]
     pub fn failed(&self, noise: f64) -> Option<Failed> {
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_within_the_noise_is_the_same_and_better_is_never_worse() {
+    fn differences_within_the_noise_are_none() {
         let worse = |now: f64| {
             let compared = compare(&figures(100.0), &figures(now), 0.1);
             assert_eq!(compared.len(), 2, "what nobody measured is not compared");

@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_look_at_what_correct_processes_were_answered_and_at_nothing_else() {
+    fn conditions_use_answers_to_correct_processes_only() {
         let mut histograms = Histograms::new();
         let mut add = |party, ended, millis| {
             let label = Label { measure: Measure::Append, party, ended };

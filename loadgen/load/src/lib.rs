@@ -9,13 +9,13 @@
 //! | --- | --- |
 //! | `profile/` | the load as a file, with flags in the place of keys |
 //! | `arrivals` | when instances begin in an open loop |
-//! | `draw` | seed and proposals of each instance |
+//! | `instance_generator` | seed and proposals of each instance |
 //! | `attach_codec/` | the client's side of Attach without the generated types |
 //! | `engine/` | plays the instances: pacing, connections, one instance from its start to its verdict |
 //! | `recorder` | second by second: sums, rows for plots, the HDR log |
 //! | `measure`, `figures` | histograms by label; percentiles, counts and rates by name |
-//! | `seen` | the judge of every instance: what its processes saw, and whether it can be true |
-//! | `judged` | the verdict of all of them together |
+//! | `observations` | the judge of every instance: what its processes saw, and whether it can be true |
+//! | `verdicts` | the verdict of all of them together |
 //! | `result` | the result, which all formats start from |
 //! | `server` | what the server is, and what it counted meanwhile |
 //! | `merge`, `baseline` | results of several generators as one; a result beside an earlier one |
@@ -42,6 +42,6 @@ pub mod server;
 pub mod threshold;
 pub mod verdicts;
 
-pub use self::engine::{Loaded, Progress, run};
+pub use self::engine::{LoadOutcome, LoadProgress, run};
 pub use self::profile::Profile;
-pub use self::result::{LoadResult, Measured};
+pub use self::result::{LoadResult, Measurement};

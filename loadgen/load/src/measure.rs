@@ -1,8 +1,8 @@
 //! What is measured: latencies, in histograms, each under a [`Label`] that says of what, by whom and how it ended.
 //!
 //! Correct and Byzantine processes never share a histogram, and neither do answers and refusals.
-//! Whoever measures writes into one of several shards, so that nobody waits for another; once a second they are
-//! emptied.
+//! A task that measures writes into one of several shards, so that tasks do not wait for each other; once a second
+//! they are emptied.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -251,7 +251,7 @@ pub fn merge(into: &mut Histograms, from: &Histograms) {
     }
 }
 
-/// Where everybody writes down what was measured. See the module.
+/// The shards that all tasks record into. See the module.
 #[derive(Debug)]
 pub(super) struct Meter {
     shards: Vec<Mutex<Histograms>>,
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn of_each_end_the_first_words_are_kept_and_none_that_a_terminal_obeys() {
+    fn the_first_message_of_each_outcome_is_kept_escaped() {
         let meter = Meter::new(1);
         let refused = OperationOutcome::Refused(RefusalReason::RateExceeded);
         meter.said(refused, "no more than 10\u{1b}[2J\n");

@@ -9,8 +9,8 @@
 //! - that it is refused nothing that a process which keeps to the protocol cannot be refused (B3);
 //! - the five properties, each where it is promised (V1 to V3, D2).
 //!
-//! The rules are asked of [`stickycas_model::predicates`], as those of a whole history are; what is done here is to find in the
-//! answers what to ask of them.
+//! The rules are asked of [`stickycas_model::predicates`], as those of a whole history are; what is done here is to
+//! find in the answers what to ask of them.
 //!
 //! What it cannot see is what the server did and told nobody: that an access was passed over, that somebody was accused
 //! wrongly. For that a share of the instances is judged from their whole history.
@@ -298,7 +298,7 @@ impl<'a> Check<'a> {
         self.lengths(seen, &won);
     }
 
-    /// How long the list was in which phase, by everybody's reads: it grows, and stops when it is sealed.
+    /// How long the list was in which phase, by all reads: it grows, and stops when it is sealed.
     fn lengths(&mut self, seen: &[ProcessObservation], won: &BTreeMap<Phase, (Position, ProcessId)>) {
         let mut known: BTreeMap<Phase, (ReadAnswer, ProcessId)> = BTreeMap::new();
         for ProcessObservation { process: me, accesses, .. } in seen {

@@ -12,8 +12,8 @@ pub(super) struct Principal {
 }
 
 impl Principal {
-    /// For whoever writes to one of several places: the same principal writes to the same.
-    pub(super) fn near(self) -> usize {
+    /// The shard that this principal writes to: always the same one.
+    pub(super) fn shard(self) -> usize {
         self.process.index()
     }
 }

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_of_a_long_load_has_longer_intervals_and_lacks_nothing() {
+    fn the_log_of_a_long_load_has_longer_intervals() {
         let mut recorder = Recorder::new(UNIX_EPOCH);
         let seconds = 2_000;
         for second in 1..=seconds {

@@ -8,8 +8,8 @@ use stickycas_harness::exit::Exit;
 use stickycas_harness::host::Host;
 use stickycas_model::judge::Outcome;
 
-use super::baseline::{Compared, compare};
-use super::engine::{CutShort, Loaded};
+use super::baseline::{Comparison, compare};
+use super::engine::{CutShort, LoadOutcome};
 use super::figures::{Figures, Metric};
 use super::measure::{Histograms, Messages};
 use super::profile::{Pacing, Profile};
@@ -58,7 +58,7 @@ pub struct LoadResult {
     pub warnings: Vec<String>,
     /// Beside an earlier result, if one was given.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub baseline: Vec<Compared>,
+    pub baseline: Vec<Comparison>,
     /// Where the load was put on from, one for each generator.
     pub hosts: Vec<Host>,
     /// What the server told of itself and of the load, to each generator that it told.
@@ -77,7 +77,7 @@ pub const SECONDS_FILE: &str = "seconds.csv";
 
 /// A result with what is too large for one file of JSON.
 #[derive(Clone, Debug)]
-pub struct Measured {
+pub struct Measurement {
     /// The result.
     pub result: LoadResult,
     /// All latencies.
@@ -88,12 +88,12 @@ pub struct Measured {
     pub log: Vec<u8>,
 }
 
-impl Measured {
+impl Measurement {
     /// Of a load that was put on from here.
     #[must_use]
-    pub fn of(profile: &Profile, loaded: Loaded, server: Option<String>) -> Self {
+    pub fn of(profile: &Profile, loaded: LoadOutcome, server: Option<String>) -> Self {
         let figures = loaded.figures();
-        let Loaded { recorder, judged, messages, began, cut_short, server: side, .. } = loaded;
+        let LoadOutcome { recorder, judged, messages, began, cut_short, server: side, .. } = loaded;
         let result = LoadResult {
             version: RESULT_VERSION,
             verdict: judged.verdict(),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_that_was_not_kept_fails_an_open_loop_without_being_asked() {
+    fn a_schedule_that_was_not_kept_fails_an_open_loop() {
         let flags = Flags { rate: Some(5.0), max_missed: Some(0.1), ..Flags::default() };
         let conditions = conditions(&Profile::load(None, &flags).unwrap());
         assert_eq!(failed(&conditions, &figures(100, 10)), []);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn more_errors_than_a_few_fail_a_load_unless_it_says_itself_how_many_it_may_have() {
+    fn errors_fail_a_load_above_its_own_limit_or_the_default() {
         let with = |change: &dyn Fn(&mut Flags)| {
             let mut flags = Flags::default();
             change(&mut flags);

@@ -29,9 +29,9 @@ pub struct ServerSide {
     pub resident_most: Option<u64>,
     /// The largest share of their time for which its threads were seen to have work.
     pub busy_most: f64,
-    /// The most instances that were seen under way, whoever's.
+    /// The most instances that were seen under way, of all creators.
     pub under_way_most: u64,
-    /// What it counted during the load, whoever's it was: refusals by reason as `refused REASON`, and other incidents.
+    /// What it counted during the load, of all principals: refusals by reason as `refused REASON`, and other incidents.
     pub counted: BTreeMap<String, u64>,
 }
 

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn latencies_are_compared_with_durations_and_all_else_with_numbers() {
+    fn latencies_are_compared_with_durations_others_with_numbers() {
         let p99 = parse("instance_p99 > 50ms").unwrap();
         assert!(p99.holds(50_000_001.0) && !p99.holds(50_000_000.0));
         let slow = parse("rate<100").unwrap();

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_instance_is_the_verdict_but_for_those_that_prove_nothing() {
+    fn the_worst_instance_that_proves_something_is_the_verdict() {
         let mut bench = VerdictTally::default();
         assert_eq!(bench.judged.verdict(), Outcome::Unknown);
         for (next, verdict) in [
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_accused_of_having_sent_too_much_is_excused_only_if_it_was_refused_for_it() {
+    fn an_accusation_of_excess_is_excused_only_by_a_refusal() {
         let who = |process| Principal { group: 0, process: ProcessId::new(process).unwrap() };
         let accusing = || {
             let mut bench = VerdictTally::default();
@@ -313,7 +313,7 @@ mod tests {
             (judged.valid, judged.outside, judged.violation, judged.reasons.len())
         };
         assert_eq!(counts(&[who(1), who(2)]), (21, 20, 0, 1));
-        // The second was not refused: whoever accuses it too lies.
+        // The second was not refused: a history that accuses it too is wrong.
         assert_eq!(counts(&[who(1)]), (21, 0, 20, 1));
         // Another's refusal excuses nobody.
         assert_eq!(counts(&[who(3)]), (1, 0, 40, 0));

@@ -12,7 +12,7 @@ use stickycas_harness::report::folder;
 use stickycas_harness::scenario::LARGEST_SEED;
 use stickycas_lab::campaign::cell::Results;
 use stickycas_lab::campaign::report as files;
-use stickycas_lab::campaign::{self, Campaign, CampaignRun, CampaignSource, Options};
+use stickycas_lab::campaign::{self, Campaign, CampaignOptions, CampaignRun, CampaignSource};
 
 use super::output::{show, tell};
 use super::scenario::SettingArgs;
@@ -63,7 +63,7 @@ pub(super) fn run(args: &CampaignArgs) -> anyhow::Result<Exit> {
     let source = CampaignSource::new(args.file.display().to_string(), text, campaign.seed, args.only.clone());
     let out = args.out.clone().unwrap_or_else(|| default_out(&campaign, &args.only));
     let all = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let options = Options {
+    let options = CampaignOptions {
         jobs: args.jobs.unwrap_or(all),
         budget: args.budget.or(limits.budget),
         network: args.network.unwrap_or(limits.network),

@@ -10,7 +10,7 @@ use stickycas_harness::atomic_files::replace_file;
 use stickycas_harness::command_line::word_of;
 use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::progress::WorkProgress;
-use stickycas_lab::explore::{self, Options};
+use stickycas_lab::explore::{self, ExploreOptions};
 use stickycas_model::explore::Claim;
 
 use super::output::{show, tell};
@@ -62,7 +62,7 @@ pub(super) fn run(args: &ExploreArgs) -> anyhow::Result<Exit> {
         return Err(UsageError(reason.to_owned()).into());
     }
     let all = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let options = Options {
+    let options = ExploreOptions {
         claims: if args.claims.is_empty() { Claim::ALL.to_vec() } else { args.claims.clone() },
         largest: args.max_n,
         jobs: args.jobs.unwrap_or(all),

@@ -12,7 +12,7 @@ use stickycas_client_program::DEFAULT_SERVER;
 use stickycas_harness::environment::Environment;
 use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::judge::{
-    self, Options, REPORT_GRACE, ReportService, SeriesCheckpoint, SeriesRequest, Subject,
+    self, JudgeOptions, REPORT_GRACE, ReportService, SeriesCheckpoint, SeriesRequest, Subject,
 };
 use stickycas_harness::record::Record;
 use stickycas_harness::report::folder;
@@ -88,7 +88,7 @@ pub(super) struct JudgeArgs {
     /// Where run folders go, DIR/SCENARIO-SEED-ID each, and the state of the series
     #[arg(long, value_name = "DIR", default_value = folder::DEFAULT_PARENT)]
     runs: PathBuf,
-    /// A word of one's own for this series: a judge goes on with what an earlier one left only if it was asked for the
+    /// A label of this series: a judge goes on with what an earlier one left only if it was asked for the
     /// same, this word included
     #[arg(
         long,
@@ -188,7 +188,7 @@ impl JudgeArgs {
         tell(&format!("hears reports at http://{}", reports_at.address()));
         tell("believes the names that callers give");
         let handle = ServerHandle::open_within(&self.server, &self.principal, self.ready_within).await?;
-        let options = Options {
+        let options = JudgeOptions {
             stall: self.timeout,
             gone,
             quiet: self.endless,
@@ -204,7 +204,7 @@ impl JudgeArgs {
         Ok(())
     }
 
-    /// Writes down what came of an instance, and shows it.
+    /// Writes down the record of an instance, and shows it.
     fn publish(
         &self,
         record: &Record,

@@ -13,13 +13,13 @@ use stickycas_harness::host::open_files;
 use stickycas_harness::report::json;
 use stickycas_harness::run::{COORDINATOR, OwnServer, ServerHandle};
 use stickycas_load::engine::CutShort;
-use stickycas_load::limit::{self, Probed, Wanted};
+use stickycas_load::limit::{self, LimitRequest, ProbeResult};
 use stickycas_load::merge::read_result;
 use stickycas_load::profile::Flags;
 use stickycas_load::report::progress_view::ProgressView;
 use stickycas_load::report::{self as report, folder, table};
 use stickycas_load::threshold::Threshold;
-use stickycas_load::{LoadResult, Loaded, Measured, Profile};
+use stickycas_load::{LoadOutcome, LoadResult, Measurement, Profile};
 use stickycas_server::limits::Limits;
 use tokio::runtime::Runtime;
 
@@ -109,7 +109,7 @@ pub(super) fn run(args: &LoadArgs) -> anyhow::Result<Exit> {
     let mut loaded = runtime.block_on(on_some_server(args, async |handle| put_on(handle, &profile).await))?;
     drop(runtime);
     let evidence = std::mem::take(&mut loaded.evidence);
-    let mut measured = Measured::of(&profile, loaded, args.server.clone());
+    let mut measured = Measurement::of(&profile, loaded, args.server.clone());
     if let Some(baseline) = &baseline {
         measured.result.compare(baseline, args.noise);
     }
@@ -139,8 +139,9 @@ async fn on_some_server<T>(
     act: impl AsyncFnOnce(&ServerHandle) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     if let Some(url) = &args.server {
-        let handle =
-            ServerHandle::open(url, &args.coordinator).await.with_context(|| nobody_there(&args.coordinator))?;
+        let handle = ServerHandle::open(url, &args.coordinator)
+            .await
+            .with_context(|| nobody_there(&args.coordinator))?;
         return act(&handle).await;
     }
     let limits = Limits { retention: RETENTION, instances_per_creator: usize::MAX, ..Limits::default() };
@@ -160,7 +161,7 @@ fn nobody_there(principal: &str) -> String {
     )
 }
 
-async fn put_on(handle: &ServerHandle, profile: &Profile) -> anyhow::Result<Loaded> {
+async fn put_on(handle: &ServerHandle, profile: &Profile) -> anyhow::Result<LoadOutcome> {
     let live = ProgressView::new(profile);
     let stop = async {
         // A signal that cannot be heard is no reason to stop.
@@ -173,8 +174,11 @@ async fn put_on(handle: &ServerHandle, profile: &Profile) -> anyhow::Result<Load
 
 /// Searches for the limit.
 fn search(args: &LoadArgs, profile: &Profile, runtime: &Runtime) -> anyhow::Result<Exit> {
-    let wanted =
-        Wanted { conditions: args.find_limit.clone(), repeats: args.repeats, precision: args.precision };
+    let wanted = LimitRequest {
+        conditions: args.find_limit.clone(),
+        repeats: args.repeats,
+        precision: args.precision,
+    };
     let found = runtime.block_on(on_some_server(args, async |handle| {
         let probe = async |profile: Profile| {
             let mut loaded = put_on(handle, &profile).await?;
@@ -182,11 +186,11 @@ fn search(args: &LoadArgs, profile: &Profile, runtime: &Runtime) -> anyhow::Resu
             let (figures, judged) = (loaded.figures(), loaded.judged.clone());
             let interrupted = loaded.cut_short == Some(CutShort::Interrupted);
             if judged.violation > 0 {
-                let measured = Measured::of(&profile, loaded, args.server.clone());
+                let measured = Measurement::of(&profile, loaded, args.server.clone());
                 let written = folder::write(&measured, &evidence, args.server.as_deref(), None)?;
                 tell(&format!("a violation; what there is of it: {}", written.display()));
             }
-            Ok((!interrupted).then_some(Probed { figures, judged }))
+            Ok((!interrupted).then_some(ProbeResult { figures, judged }))
         };
         limit::find(profile, &wanted, probe, |probe| tell(&report::limit::line(probe))).await
     }))?;

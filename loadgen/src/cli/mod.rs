@@ -46,7 +46,7 @@ enum Command {
     Simulate(simulate::SimulateArgs),
     /// Put load on a server: many instances at once, timed and judged
     Load(Box<load::LoadArgs>),
-    /// Run sweeps over the axes of a scenario and count what comes of them
+    /// Run sweeps over the axes of a scenario and count the results
     Campaign(campaign::CampaignArgs),
     /// Make the results of a campaign again from its journal, or one result of those of several load generators
     Report(report::ReportArgs),
@@ -56,7 +56,7 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Search small instances exhaustively and say which claims hold
     Explore(explore::ExploreArgs),
-    /// Carry out plans on the containers of the demo: kill, pause, restart, cut off, and see what comes of it
+    /// Carry out plans on the containers of the demo: kill, pause, restart, cut off, and report the results
     Perturb(perturb::PerturbArgs),
     /// Be a client: play one process, or work on instances by hand (client --help)
     #[command(disable_help_flag = true)]

@@ -61,7 +61,7 @@ pub(super) struct PerturbArgs {
     /// How long a plan may take
     #[arg(long, value_name = "DURATION", default_value = "3m", value_parser = humantime::parse_duration)]
     timeout: Duration,
-    /// Print what came of the plans as JSON on standard output
+    /// Print the outcomes of the plans as JSON on standard output
     #[arg(long)]
     json: bool,
 }
@@ -89,7 +89,7 @@ pub(super) fn run(args: &PerturbArgs) -> anyhow::Result<Exit> {
     Ok(if all.iter().all(|done| done.as_expected) { Exit::Done } else { Exit::Failed })
 }
 
-/// Carries out the plans; what came of them is put into `all`, also if one of them fails.
+/// Carries out the plans; their outcomes are put into `all`, also if one of them fails.
 async fn carry_out(
     args: &PerturbArgs,
     plans: &[(&PathBuf, Plan)],

@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use stickycas_harness::exit::Exit;
 use stickycas_harness::record::Record;
-use stickycas_harness::run::{self, COORDINATOR, Options, OwnServer, ServerHandle};
+use stickycas_harness::run::{self, COORDINATOR, OwnServer, RunOptions, ServerHandle};
 use stickycas_harness::scenario::Scenario;
 
 use super::output::{log_to_stderr, tell};
@@ -51,7 +51,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
 async fn run_on_some_server(args: &RunArgs, scenario: &Scenario) -> anyhow::Result<Record> {
     let program =
         if args.in_process { None } else { Some(std::env::current_exe().context("cannot find myself")?) };
-    let options = Options { program, stall: args.timeout, quiet: false };
+    let options = RunOptions { program, stall: args.timeout, quiet: false };
     let Some(url) = &args.server else {
         let server = OwnServer::start().await?;
         let handle = ServerHandle::open(server.url(), COORDINATOR).await?;

@@ -52,7 +52,7 @@ impl SettingArgs {
     }
 }
 
-/// Shows what came of a run: the report for people, or the verdict as JSON and the report beside it.
+/// Shows the record of a run: the report for people, or the verdict as JSON and the report beside it.
 pub(super) fn show_record(record: &Record, json: bool) -> anyhow::Result<()> {
     let report = table::coloured(record, table::ROWS_ON_SCREEN);
     if json {

@@ -10,7 +10,7 @@ use stickycas_client::Client;
 use stickycas_client::watch::{WatchFrom, Watched};
 use stickycas_client_program::{PlayRecord, run_from};
 use stickycas_harness::Record;
-use stickycas_harness::judge::{Options, ReportService, SeriesCheckpoint, SeriesRequest, Subject, run};
+use stickycas_harness::judge::{JudgeOptions, ReportService, SeriesCheckpoint, SeriesRequest, Subject, run};
 use stickycas_harness::run::{COORDINATOR, OwnServer, ServerHandle};
 use stickycas_model::history::Event;
 use stickycas_model::judge::Outcome;
@@ -167,7 +167,7 @@ impl ExternalRun {
         let (tell, verdicts) = mpsc::unbounded_channel();
         let task = tokio::spawn(async move {
             let handle = ServerHandle::open_within(&url, COORDINATOR, Duration::from_secs(3600)).await?;
-            let options = Options { stall, gone, quiet: true, tell: |_| {} };
+            let options = JudgeOptions { stall, gone, quiet: true, tell: |_| {} };
             run(&handle, &reports_at, &subject, &mut series, &options, |record, instance| {
                 tell.send((instance, record.clone()))?;
                 Ok(())

@@ -7,7 +7,7 @@ use stickycas_model::process::ProcessEnd;
 use super::external_run::{ExternalRun, SCENARIO, assert_says, assert_verdict};
 
 #[tokio::test]
-async fn a_judge_that_is_dropped_midway_goes_on_with_the_same_instance() {
+async fn a_restarted_judge_goes_on_with_the_same_instance() {
     // Process 5 comes late, so that the others have decided and reported when the judge is dropped.
     let late = SCENARIO
         .replace("name =", "late = [5]\nname =")
@@ -36,7 +36,7 @@ async fn a_judge_that_is_dropped_midway_goes_on_with_the_same_instance() {
 }
 
 #[tokio::test]
-async fn a_server_that_loses_its_memory_ends_the_instance_and_every_process_is_told() {
+async fn a_server_that_loses_its_memory_ends_the_instance() {
     let standing = SCENARIO.replace("[instance]", "[instance]\npace = \"1h\"");
     let mut meeting = ExternalRun::new(&standing).await;
     let server = meeting.start_server().await;
@@ -104,7 +104,7 @@ async fn a_judge_that_comes_back_to_a_server_without_memory_says_so() {
 }
 
 #[tokio::test]
-async fn a_judge_that_is_asked_for_something_else_closes_what_the_earlier_one_left() {
+async fn a_judge_with_another_request_closes_the_old_instance() {
     let standing = SCENARIO.replace("[instance]", "[instance]\npace = \"1h\"");
     let mut meeting = ExternalRun::new(&standing).await;
     let _server = meeting.start_server().await;

@@ -144,7 +144,7 @@ async fn a_client_that_plays_on_ends_well_when_it_is_told_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_plays_on_waits_where_the_instance_is_not_for_it() {
+async fn a_repeating_client_waits_while_it_is_not_in_the_roster() {
     let meeting = ExternalRun::new(SCENARIO).await;
     let server = meeting.start_server().await;
     let judge = meeting.start_judge(1).await;
@@ -184,7 +184,7 @@ async fn without_end_only_what_is_not_as_expected_leaves_a_run_folder() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_programs_play_and_judge_together_and_the_folder_can_be_replayed() {
+async fn client_and_judge_programs_leave_a_replayable_folder() {
     let files = Files::new();
     let server = OwnServer::start().await.unwrap();
     let mut judge = files.judge(&["--server", server.url(), "--principal", "loadgen", "--seed", "3"]);

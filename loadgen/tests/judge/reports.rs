@@ -64,7 +64,7 @@ async fn a_report_that_does_not_fit_the_instance_is_malformed() {
 }
 
 #[tokio::test]
-async fn what_a_byzantine_process_reports_is_kept_and_not_judged_and_the_verdict_is_told_again() {
+async fn reports_of_byzantine_processes_are_kept_and_not_judged() {
     let (mut meeting, _server, mut judge, instance) = waiting().await;
     let liar = meeting.at_the_desk("process-6");
     let lie = tokio::spawn(async move { liar.report(instance, &coffee()).await });
@@ -99,7 +99,7 @@ async fn a_newer_report_takes_the_place_of_the_older_one() {
 }
 
 #[tokio::test]
-async fn a_newer_report_takes_the_place_of_the_older_one_also_while_no_instance_is_there() {
+async fn a_newer_report_replaces_the_older_one() {
     let meeting = ExternalRun::new(SCENARIO).await;
     let _judge = meeting.start_judge(1).await;
     let process = meeting.at_the_desk("process-1");

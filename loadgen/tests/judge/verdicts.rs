@@ -10,7 +10,7 @@ use stickycas_model::types::AccessNumber;
 use super::external_run::{ExternalRun, SCENARIO, assert_says, assert_verdict};
 
 #[tokio::test]
-async fn processes_server_and_judge_start_in_any_order_and_go_on_with_the_next_instance() {
+async fn processes_server_and_judge_start_in_any_order() {
     let mut meeting = ExternalRun::new(SCENARIO).await;
     let mut printed = vec![meeting.start(1, "--value tea"), meeting.start(6, "--strategy silent")];
     let _server = meeting.start_server().await;
@@ -66,7 +66,7 @@ async fn who_decides_and_never_reports_is_taken_by_its_decision() {
 }
 
 #[tokio::test]
-async fn a_correct_process_that_proposes_otherwise_makes_the_run_prove_nothing() {
+async fn a_correct_process_with_another_proposal_makes_it_unknown() {
     let mut meeting = ExternalRun::new(SCENARIO).await;
     let _server = meeting.start_server().await;
     let mut judge = meeting.start_judge(1).await;
@@ -81,7 +81,7 @@ async fn a_correct_process_that_proposes_otherwise_makes_the_run_prove_nothing()
 }
 
 #[tokio::test]
-async fn when_all_correct_processes_propose_otherwise_what_breaks_is_no_violation() {
+async fn other_proposals_of_all_correct_processes_are_no_violation() {
     let mut meeting = ExternalRun::new(SCENARIO).await;
     let _server = meeting.start_server().await;
     let mut judge = meeting.start_judge(1).await;
@@ -114,7 +114,7 @@ async fn an_attack_on_the_wire_is_awaited_and_seen_to_fire() {
 }
 
 #[tokio::test]
-async fn whom_a_plan_kills_for_good_is_not_waited_for_and_counts_as_faulty() {
+async fn a_process_that_a_plan_kills_is_faulty_and_not_awaited() {
     let plan = r#"
         name = "killed"
         expect = "valid"

@@ -44,7 +44,7 @@ async fn what_was_done_is_put_back_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_is_started_and_reconnected_by_the_plan_is_not_put_back_again() {
+async fn what_the_plan_restores_is_not_restored_again() {
     let engine = Engine::with(&["process-1", "process-2"]);
     let mut project = engine.project().await;
     project.expect_running([process(1), process(2)]).await.unwrap();
@@ -63,7 +63,7 @@ async fn what_is_started_and_reconnected_by_the_plan_is_not_put_back_again() {
 }
 
 #[tokio::test]
-async fn the_judge_is_made_anew_with_the_plan_and_is_never_started_again() {
+async fn the_judge_is_recreated_with_the_plan_only_once() {
     let engine = Engine::with(&["judge", "process-1"]);
     let mut project = engine.project().await;
     project.recreate_judge("/perturbations/x.toml").await.unwrap();
@@ -131,7 +131,7 @@ async fn what_is_not_there_or_does_not_run_is_told_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_project_without_containers_is_told_with_those_that_have_some() {
+async fn a_project_without_containers_is_told_of_the_others() {
     let engine = Engine::with(&["process-1"]);
     let told = Project::open(engine.docker(), Vec::new(), "demos").await.unwrap_err().to_string();
     assert_eq!(

@@ -133,7 +133,7 @@ impl Drop for Demo {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_plan_is_carried_out_step_by_step_judged_and_undone_and_the_next_one_too() {
+async fn plans_are_carried_out_judged_and_undone_in_order() {
     let demo = Demo::up().await;
     let mut instances = Vec::new();
     for first in [0, 9] {

@@ -1,8 +1,8 @@
 //! Containers, through the program `docker`.
 //!
 //! Everything goes through the program and nothing through a shell. What is done to a container is done whole, also
-//! if nobody waits for it any more: whoever puts things back knows then how they stand. Ctrl-C at a terminal is
-//! for this program alone, not for those that it has started.
+//! if nobody waits for it any more: the code that restores the containers then knows their state. Ctrl-C at a terminal
+//! is for this program alone, not for those that it has started.
 
 mod error;
 mod project;
@@ -122,7 +122,7 @@ impl Docker {
         self.ask(&arguments).await.map(drop)
     }
 
-    /// A call that changes nothing, and ends with whoever waits for it.
+    /// A call that changes nothing, and is cancelled with the task that waits for it.
     async fn ask(&self, arguments: &[impl AsRef<OsStr>]) -> Result<String, DockerError> {
         let mut command = Command::new(&self.program);
         command.args(arguments).kill_on_drop(true);

@@ -305,7 +305,8 @@ missing = { strong_validity = "f = 4" }
 
     #[test]
     fn who_is_started_again_is_not_gone() {
-        let again = "[[steps]]\nwhen = { phase = 12 }\ndo = \"start\"\nservices = [\"process-5\"]\n[expectations]";
+        let again =
+            "[[steps]]\nwhen = { phase = 12 }\ndo = \"start\"\nservices = [\"process-5\"]\n[expectations]";
         assert_eq!(parse(&GOOD.replacen("[expectations]", again, 1)).unwrap().gone(), BTreeSet::new());
     }
 
@@ -413,7 +414,7 @@ strategy = "silent"
     }
 
     #[test]
-    fn who_is_faulty_or_late_counts_in_f_and_who_is_faulty_is_not_judged() {
+    fn faulty_and_late_processes_count_in_f() {
         let verdict = stickycas_harness::simulate(&under(GOOD).unwrap()).verdict;
         assert_eq!((verdict.f, verdict.late), (3, vec![process(6)]));
         let judged: Vec<u32> = verdict.decisions.keys().map(|process| process.get()).collect();
@@ -421,7 +422,7 @@ strategy = "silent"
     }
 
     #[test]
-    fn what_a_plan_makes_wrong_with_a_scenario_is_told_by_the_line_of_the_plan() {
+    fn a_wrong_value_of_a_plan_is_reported_with_its_line() {
         let told = under(&GOOD.replace("300ms", "300mx")).unwrap_err();
         assert!(told.starts_with("bad.toml:7: pace = \"300mx\": "), "{told}");
         let told = under(&GOOD.replace("[5]", "[8]").replace("process-5", "process-8")).unwrap_err();

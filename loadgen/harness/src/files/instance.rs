@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use stickycas_model::params::{self, AppendWindow, MAX_PROCESSES, Order, Params, ParamsError, ParamsSpec, Patience};
+use stickycas_model::params::{
+    self, AppendWindow, MAX_PROCESSES, Order, Params, ParamsError, ParamsSpec, Patience,
+};
 use stickycas_model::types::{ProcessId, Seed};
 
 use super::error::Fault;

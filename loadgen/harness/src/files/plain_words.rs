@@ -7,12 +7,12 @@ const LIKELY: f64 = 0.7;
 const RENAMED: [(&str, &str); 8] = [
     ("byzantine", "write a group [[faults]], with share or count, strategy and placement"),
     ("groups", "it is called rosters now"),
-    ("most_errors", "it is called max_errors now"),
-    ("most_in_flight", "it is called max_in_flight now"),
-    ("most_missed", "it is called max_missed now"),
+    ("max_errors", "it is called max_errors now"),
+    ("max_in_flight", "it is called max_in_flight now"),
+    ("max_missed", "it is called max_missed now"),
     ("principal", "it is called principal_prefix now"),
     ("seen", "it is called expectations now"),
-    ("watch_share", "it is called history_sample now"),
+    ("history_sample", "it is called history_sample now"),
 ];
 
 /// A message of the deserialiser, in plain words and with what to do.

@@ -1,4 +1,4 @@
-//! One instance after another, and where a judge stands in them: what it takes to go on after a restart.
+//! The checkpoint of a series of instances: what a judge needs in order to go on after a restart.
 //!
 //! The state is a file beside the run folders, `NAME.series.json`, replaced as a whole at each step. A judge that
 //! finds one which is not done goes on with it if it was asked for the same; otherwise it begins anew.
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_goes_on_where_it_stood_and_begins_anew_when_it_is_done() {
+    fn a_series_resumes_until_it_is_done() {
         let runs = tempfile::tempdir().unwrap();
         let instance = InstanceId::new(7);
         let mut series = open(runs.path(), Some(2), 5);

@@ -1,4 +1,4 @@
-//! Who of the processes has ended: by its report, or by having left without one.
+//! Which processes have ended: by their reports, or by having left without one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

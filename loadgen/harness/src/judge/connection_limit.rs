@@ -1,4 +1,4 @@
-//! Who gets in to the [`ReportService`](super::ReportService): no more connections at a time than may be.
+//! The connections to the [`ReportService`](super::ReportService): no more at a time than the limit.
 
 use std::io;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use tonic::transport::server::Connected;
 /// How long to wait after an accept failed, usually for want of file descriptors.
 const BACK_OFF: Duration = Duration::from_millis(50);
 
-/// Accepted connections, at most `limit` open at a time; one more is closed at once. Nobody is let in any more when
+/// Accepted connections, at most `limit` open at a time; one more is closed at once. No more are accepted when
 /// the stream is dropped.
 pub(super) fn accept(listener: TcpListener, limit: usize) -> ReceiverStream<io::Result<LimitedConnection>> {
     let (accepted, connections) = mpsc::channel(1);

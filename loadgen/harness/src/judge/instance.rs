@@ -12,7 +12,7 @@ use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1::RefusalReason;
 
 use super::completion::Completion;
-use super::options::Options;
+use super::options::JudgeOptions;
 use super::report_service::ReportService;
 use super::role_check::RoleCheck;
 use crate::progress::RunProgress;
@@ -38,7 +38,7 @@ pub async fn judge(
     scenario: &Scenario,
     instance: InstanceId,
     before: &RunCounts,
-    options: &Options,
+    options: &JudgeOptions,
 ) -> anyhow::Result<Record> {
     reports_at.expect(instance, &scenario.params);
     let everybody = || scenario.cast.parts().map(|(process, _)| process);

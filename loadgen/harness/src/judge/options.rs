@@ -7,7 +7,7 @@ use stickycas_model::types::ProcessId;
 
 /// How to judge.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct JudgeOptions {
     /// Give up waiting after so long without any event, beyond what the instance itself may wait.
     pub stall: Duration,
     /// Processes that are killed for good, so that nobody waits for them.

@@ -1,9 +1,9 @@
 //! Where processes report: the judge's end of `JudgeService`.
 //!
-//! A [`ReportService`] knows which instance is being judged and which were lately. It keeps one report of each process of the
-//! current one, the newest, and holds the call until there is a verdict. Between two instances, and before a judge
-//! that was restarted knows which one it goes on with, calls wait: that an instance is unknown is a final answer. A
-//! process has one call that waits, the newest: so many processes, so many calls.
+//! A [`ReportService`] knows which instance is being judged and which were lately. It keeps one report of each process
+//! of the current one, the newest, and holds the call until there is a verdict. Between two instances, and before a
+//! judge that was restarted knows which one it goes on with, calls wait: that an instance is unknown is a final
+//! answer. A process has one call that waits, the newest: so many processes, so many calls.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -48,7 +48,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// So long the last answers may take on their way.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
-/// A place where processes report. Serves as long as it is not dropped.
+/// The service to which processes report. Serves as long as it is not dropped.
 #[derive(Debug)]
 pub struct ReportService {
     state: watch::Sender<ReportState>,
@@ -57,7 +57,7 @@ pub struct ReportService {
     serving: JoinSet<()>,
 }
 
-/// What is known at the desk.
+/// The state that all calls share.
 #[derive(Debug, Default)]
 struct ReportState {
     current: Option<Current>,
@@ -99,7 +99,7 @@ impl ReportService {
                 .max_concurrent_streams(Some(CALLS_PER_CONNECTION))
                 .add_service(service)
                 .serve_with_incoming_shutdown(connections, async {
-                    // Whoever could say it is gone: the desk was dropped, and this task with it.
+                    // The sender is gone if the service was dropped, and this task with it.
                     let _ = closed.await;
                 });
             if let Err(error) = served.await {
@@ -123,7 +123,7 @@ impl ReportService {
         });
     }
 
-    /// Answers everybody who asks for this instance, now and for a while.
+    /// Answers all calls for this instance, now and for a while.
     pub(super) fn judged(&self, instance: InstanceId, verdict: Outcome) {
         self.state.send_modify(|state| {
             state.current.take_if(|current| current.instance == instance);
@@ -194,7 +194,7 @@ impl ReportState {
     }
 }
 
-/// Who takes the reports.
+/// Handles the calls.
 #[derive(Debug)]
 struct ReportHandler {
     state: watch::Sender<ReportState>,
@@ -236,7 +236,7 @@ impl JudgeService for ReportHandler {
     }
 }
 
-/// What has become of a report.
+/// How a report was received.
 enum Receipt {
     JudgedInstance(Outcome),
     Waits,

@@ -11,7 +11,7 @@ use crate::scenario::Scenario;
 
 /// What a process is seen to do.
 #[derive(Clone, Debug, Default)]
-struct Played<'a> {
+struct ObservedRole<'a> {
     /// The first access that was accepted.
     first: Option<&'a Op>,
     /// It appended after its first access.
@@ -24,13 +24,13 @@ struct Played<'a> {
 #[derive(Debug)]
 pub(super) struct RoleCheck<'a> {
     scenario: &'a Scenario,
-    played: BTreeMap<ProcessId, Played<'a>>,
+    played: BTreeMap<ProcessId, ObservedRole<'a>>,
 }
 
 impl<'a> RoleCheck<'a> {
     /// What each process is seen to do in a history.
     pub(super) fn seen(scenario: &'a Scenario, history: &'a [Recorded]) -> Self {
-        let mut played: BTreeMap<ProcessId, Played<'a>> = BTreeMap::new();
+        let mut played: BTreeMap<ProcessId, ObservedRole<'a>> = BTreeMap::new();
         for recorded in history {
             match &recorded.event {
                 Event::Accepted { process, op, .. } => played.entry(*process).or_default().act(op),
@@ -85,7 +85,7 @@ impl<'a> RoleCheck<'a> {
     }
 }
 
-impl<'a> Played<'a> {
+impl<'a> ObservedRole<'a> {
     fn act(&mut self, op: &'a Op) {
         self.appended_again |= self.first.is_some() && matches!(op, Op::Append(_));
         self.first.get_or_insert(op);

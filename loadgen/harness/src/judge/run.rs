@@ -7,7 +7,7 @@ use stickycas_proto::v1::RefusalReason;
 
 use super::checkpoint::{CurrentInstance, SeriesCheckpoint};
 use super::instance::judge;
-use super::options::Options;
+use super::options::JudgeOptions;
 use super::report_service::ReportService;
 use crate::record::Record;
 use crate::run::{ServerHandle, counted, create};
@@ -36,7 +36,7 @@ impl Subject {
     }
 }
 
-/// Judges instance after instance until the series is done. `each` is given what came of every one, before the
+/// Judges instance after instance until the series is done. `each` is given the record of every one, before the
 /// processes are told.
 ///
 /// # Errors
@@ -46,7 +46,7 @@ pub async fn run(
     reports_at: &ReportService,
     subject: &Subject,
     series: &mut SeriesCheckpoint,
-    options: &Options,
+    options: &JudgeOptions,
     mut each: impl FnMut(&Record, InstanceId) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     for (instance, verdict) in series.recent().rev() {
@@ -70,7 +70,7 @@ async fn enter(
     name: &InstanceName,
     scenario: &Scenario,
     series: &mut SeriesCheckpoint,
-    options: &Options,
+    options: &JudgeOptions,
 ) -> anyhow::Result<InstanceId> {
     if let Some(abandoned) = series.take_abandoned() {
         close_abandoned(handle, abandoned, options).await?;
@@ -112,7 +112,7 @@ fn who(scenario: &Scenario) -> String {
 async fn left(
     handle: &ServerHandle,
     current: &CurrentInstance,
-    options: &Options,
+    options: &JudgeOptions,
 ) -> anyhow::Result<Option<InstanceId>> {
     let Some(instance) = current.instance.as_ref().and_then(|id| id.parse().ok()) else { return Ok(None) };
     if !current.interrupted {
@@ -134,7 +134,11 @@ fn is_name_taken(error: &anyhow::Error) -> bool {
 }
 
 /// Closes the instance of this name, if it is one of ours that nobody judges any more.
-async fn close_leftover(handle: &ServerHandle, name: &InstanceName, options: &Options) -> anyhow::Result<()> {
+async fn close_leftover(
+    handle: &ServerHandle,
+    name: &InstanceName,
+    options: &JudgeOptions,
+) -> anyhow::Result<()> {
     let looked = handle.client().get(&InstanceRef::Name(name.clone())).await;
     let found = looked.with_context(|| format!("{name} is the name of another instance"))?.instance;
     let me = handle.client().principal();
@@ -151,7 +155,7 @@ async fn close_leftover(handle: &ServerHandle, name: &InstanceName, options: &Op
 async fn close_abandoned(
     handle: &ServerHandle,
     instance: InstanceId,
-    options: &Options,
+    options: &JudgeOptions,
 ) -> anyhow::Result<()> {
     match handle.client().close(instance).await {
         Ok(()) => {

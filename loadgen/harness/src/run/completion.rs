@@ -1,4 +1,4 @@
-//! Waiting for processes to end, whoever has started them and however it is learnt that they did.
+//! Waiting for processes to end, wherever they were started and whichever source reports their ends.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -13,8 +13,8 @@ use stickycas_model::types::ProcessId;
 use super::server_handle::{self, ServerHandle};
 use crate::scenario::Scenario;
 
-/// What the server has counted so far of the attackers of a scenario, and of everybody. Without attackers nobody
-/// is asked.
+/// What the server has counted so far of the attackers of a scenario, and of all principals. Without attackers
+/// the server is not asked.
 ///
 /// # Errors
 /// The server cannot be reached, or does not tell.

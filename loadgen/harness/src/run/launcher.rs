@@ -6,7 +6,7 @@ use stickycas_proto::names::InstanceId;
 
 use super::collect::InstanceProgress;
 use super::completion::{CompletionSource, ProcessEnding};
-use super::options::Options;
+use super::options::RunOptions;
 use super::processes::Processes;
 use super::server_handle::ServerHandle;
 use super::{supervisor, task};
@@ -16,7 +16,7 @@ use crate::scenario::Scenario;
 #[derive(Debug)]
 pub(super) struct Launcher<'a> {
     scenario: &'a Scenario,
-    options: &'a Options,
+    options: &'a RunOptions,
     handle: &'a ServerHandle,
     instance: InstanceId,
     /// Who has not been started.
@@ -30,7 +30,7 @@ impl<'a> Launcher<'a> {
         handle: &'a ServerHandle,
         scenario: &'a Scenario,
         instance: InstanceId,
-        options: &'a Options,
+        options: &'a RunOptions,
     ) -> anyhow::Result<Self> {
         let late = scenario.cast.latecomers(&scenario.params);
         let mut launcher = Self { scenario, options, handle, instance, late, processes: Processes::new() };

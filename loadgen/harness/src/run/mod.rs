@@ -37,7 +37,7 @@ use self::collect::Collector;
 use self::completion::{Waiting, await_byzantine, await_correct, await_ended};
 pub use self::counts::counted;
 use self::launcher::Launcher;
-pub use self::options::{DEFAULT_STALL, Options};
+pub use self::options::{DEFAULT_STALL, RunOptions};
 use self::result::to_record;
 pub use self::server::OwnServer;
 pub use self::server_handle::{COORDINATOR, ServerHandle, principal};
@@ -52,7 +52,7 @@ pub(crate) const TIME_TO_REPORT: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// If it cannot be set up, or the server is lost. Whatever processes do or fail to do is in the record.
-pub async fn run(handle: &ServerHandle, scenario: &Scenario, options: &Options) -> anyhow::Result<Record> {
+pub async fn run(handle: &ServerHandle, scenario: &Scenario, options: &RunOptions) -> anyhow::Result<Record> {
     let before = counted(handle, scenario).await?;
     let instance = create(handle, None, scenario).await?;
     let progress = RunProgress::new(scenario.cast.correct().collect(), options.quiet);

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Default for [`Options::stall`].
+/// Default for [`RunOptions::stall`].
 pub const DEFAULT_STALL: Duration = Duration::from_secs(60);
 
 /// How to run.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct RunOptions {
     /// The program that plays a process when called with `client propose`, one child process for each. `None`:
     /// processes are tasks of this process.
     pub program: Option<PathBuf>,
@@ -18,7 +18,7 @@ pub struct Options {
     pub quiet: bool,
 }
 
-impl Options {
+impl RunOptions {
     /// Processes as tasks, and no progress shown.
     #[must_use]
     pub fn in_process() -> Self {

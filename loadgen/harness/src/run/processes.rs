@@ -7,14 +7,14 @@ use tokio::task::JoinSet;
 
 use super::completion::ProcessEnding;
 
-/// Everybody is told to stop through this.
+/// Tells all processes to stop.
 #[derive(Clone, Debug)]
 pub(super) struct Stop(watch::Receiver<bool>);
 
 impl Stop {
-    /// Returns when everybody is to stop.
+    /// Returns when all processes are to stop.
     pub(super) async fn wait(mut self) {
-        // If whoever would say it is gone, it is time to stop as well.
+        // If the sender is gone, it is time to stop as well.
         let _ = self.0.wait_for(|stop| *stop).await;
     }
 }

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn when_everybody_ends_as_planned_the_judge_alone_has_the_say() {
+    fn when_all_end_as_planned_the_judge_decides_alone() {
         let record = judged(0, |_| unreachable!("there is no process 0"));
         assert_eq!(record.verdict.verdict, Outcome::Valid, "{:?}", record.verdict.reasons);
     }

@@ -31,7 +31,7 @@ impl ServerHandle {
     /// # Errors
     /// If it cannot be reached.
     pub async fn open(url: &str, coordinator: &str) -> anyhow::Result<Self> {
-        // Whoever mistyped the address should not wait long to learn it.
+        // A mistyped address should be reported soon.
         let policy = RetryPolicy { give_up_after: GIVE_UP_CONNECTING, ..RetryPolicy::default() };
         let client = Client::builder(url).principal(coordinator).retry(policy).connect().await?;
         let client = client.with_retry(RetryPolicy::default());

@@ -1,6 +1,6 @@
 //! A process as a child process: the client, which is this same program called otherwise.
 //!
-//! The child says at its end in one line on its standard output what came of it; what it writes to standard
+//! At its end the child writes its play record in one line on its standard output; what it writes to standard
 //! error is kept, to be shown should it end without a word.
 
 use std::path::Path;
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_child_that_dies_without_a_word_is_told_with_its_last_complaint() {
+    async fn a_child_that_dies_is_reported_with_its_last_error() {
         let (report, trouble) = shell("echo ouch >&2; exit 7").await;
         assert_eq!(report, None);
         assert_eq!(trouble.unwrap(), "its client ended without a report, exit status: 7, and said: ouch");

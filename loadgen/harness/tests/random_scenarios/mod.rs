@@ -14,15 +14,16 @@ mod draw;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use stickycas_harness::environment::Environment;
 use stickycas_harness::replay::replay;
 use stickycas_harness::report::folder::{self, Folder};
-use stickycas_harness::run::{self, Options, OwnServer, ServerHandle};
+use stickycas_harness::run::{self, OwnServer, RunOptions, ServerHandle};
 use stickycas_harness::{Record, Scenario, simulate};
 use stickycas_model::cast::Role;
 use stickycas_model::judge::{Outcome, Property, Verdict};
-use stickycas_model::params::{AppendWindow, Arbiter};
+use stickycas_model::params::{AppendWindow, Arbiter, Patience};
 use tokio::task::JoinSet;
 
 /// Runs at a time: enough to hide the waits for those who stay away, few enough that nobody correct is late.
@@ -41,7 +42,7 @@ fn drawn(seed: u64) -> Scenario {
 fn told(seed: u64) -> String {
     format!(
         "\nseed {seed}; to repeat it: STICKYCAS_RANDOM_SEED={seed} STICKYCAS_RANDOM_RUNS=1 cargo test -p \
-         stickycas-loadgen --test random_scenarios\n{}",
+         stickycas-harness --test random_scenarios\n{}",
         draw::scenario(seed)
     )
 }
@@ -55,8 +56,16 @@ fn order_matters(scenario: &Scenario) -> bool {
     (first_come && competing) || scenario.cast.parts().any(|(_, part)| racing(&part.role))
 }
 
-/// Whether something happened that no scenario asks for: on a machine that is slow enough, a correct process may be
-/// late or miss a phase.
+/// Whether every process is waited for longer than any machine that runs tests may keep it. In the other scenarios
+/// somebody stays away, and the wait is short: there a slow machine may make a correct process late.
+fn is_patient(scenario: &Scenario) -> bool {
+    match scenario.params.spec().patience {
+        Patience::Finite(patience) => patience >= Duration::from_secs(20),
+        Patience::Endless => true,
+    }
+}
+
+/// Whether no correct process was late or missed a phase, and nothing else happened that no scenario asks for.
 fn undisturbed(record: &Record) -> bool {
     let verdict = &record.verdict;
     record.anomalies.is_empty()
@@ -103,7 +112,7 @@ fn agree(network: &Record, simulated: &Record, seed: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fifty_random_scenarios_replay_event_by_event_and_agree_with_their_simulation() {
+async fn fifty_random_scenarios_replay_and_agree_with_simulation() {
     let first = from_environment("STICKYCAS_RANDOM_SEED", 1);
     let runs = from_environment("STICKYCAS_RANDOM_RUNS", 50);
     println!("random scenarios {first} to {}", first + runs - 1);
@@ -120,7 +129,7 @@ async fn fifty_random_scenarios_replay_event_by_event_and_agree_with_their_simul
             let handle = Arc::clone(&handle);
             running.spawn(async move {
                 let scenario = drawn(seed);
-                let record = run::run(&handle, &scenario, &Options::in_process()).await;
+                let record = run::run(&handle, &scenario, &RunOptions::in_process()).await;
                 (seed, record.unwrap_or_else(|error| panic!("{error:#}{}", told(seed))))
             });
         }
@@ -132,15 +141,19 @@ async fn fifty_random_scenarios_replay_event_by_event_and_agree_with_their_simul
         replayed += 1;
         let simulated = simulate(&network.scenario);
         no_promise_broke(&simulated, seed);
+        let patient = is_patient(&network.scenario);
+        if undisturbed(&simulated) {
+            assert!(undisturbed(&network) || !patient, "{:?}{}", network.anomalies, told(seed));
+        }
         if undisturbed(&network) && undisturbed(&simulated) {
             agree(&network, &simulated, seed);
-            compared += 1;
-            in_full += u64::from(!order_matters(&network.scenario));
+            // Only those count that no machine is too slow for.
+            compared += u64::from(patient);
+            in_full += u64::from(patient && !order_matters(&network.scenario));
         }
     }
     println!("{replayed} replayed, {compared} compared with their simulation, {in_full} of them in full");
     assert_eq!(replayed, runs);
-    // A machine may be slow once; if it always is, nothing was shown.
     assert!(runs < 50 || (compared >= 25 && in_full >= 10), "compared {compared}, in full {in_full}");
     drop(handle);
     server.stop().await.unwrap();

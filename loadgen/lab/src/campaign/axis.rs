@@ -132,7 +132,8 @@ impl JsonSchema for Numbers {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let number = json_schema!({ "type": "integer", "minimum": 0, "maximum": u32::MAX });
-        let several = json_schema!({ "type": "array", "items": number, "minItems": 1, "maxItems": LONGEST_AXIS });
+        let several =
+            json_schema!({ "type": "array", "items": number, "minItems": 1, "maxItems": LONGEST_AXIS });
         let range = generator.subschema_for::<Range>();
         json_schema!({ "anyOf": [number, several, range] })
     }

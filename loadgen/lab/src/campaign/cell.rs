@@ -108,7 +108,7 @@ pub enum Figure {
     Blame,
 }
 
-/// What came of the runs of one point.
+/// The results of one point.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cell {
     /// Its number in the campaign, from 1.
@@ -180,7 +180,7 @@ pub enum ArbiterKind {
     /// Who is accepted first.
     #[default]
     FirstCome,
-    /// Everybody with the same chance.
+    /// Each append with the same chance.
     Uniform,
     /// Byzantine processes before correct ones: the paper's worst case.
     #[serde(alias = "priority")]

@@ -28,7 +28,8 @@ struct Piece<'a> {
 }
 
 impl<'a> Piece<'a> {
-    /// Runs it, and counts. A piece that was stopped in its middle is not counted: its cell is run again from the start.
+    /// Runs it, and counts. A piece that was stopped in its middle is not counted: its cell is run again from the
+    /// start.
     fn count(&self, stop: &AtomicBool) -> Result<(&'a CellPlan, Option<Tally>), FileError> {
         let tally = count(self.template, self.seeds.clone(), stop)?;
         Ok((self.cell, (tally.runs == self.seeds.end - self.seeds.start).then_some(tally)))
@@ -37,7 +38,7 @@ impl<'a> Piece<'a> {
 
 /// What the engine tells while it runs.
 #[derive(Debug)]
-pub enum Progress<'a> {
+pub enum CellProgress<'a> {
     /// So many runs of this cell are done.
     Ran(&'a CellPlan, u64),
     /// This cell is done, and this is what was counted.
@@ -54,7 +55,7 @@ pub fn run(
     cells: &[&CellPlan],
     jobs: NonZeroUsize,
     stop: &AtomicBool,
-    mut tell: impl FnMut(Progress<'_>) -> anyhow::Result<()>,
+    mut tell: impl FnMut(CellProgress<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<bool> {
     let templates = cells.iter().map(|cell| campaign.template(cell)).collect::<Result<Vec<_>, _>>()?;
     let pieces: Vec<Piece<'_>> =
@@ -67,9 +68,9 @@ pub fn run(
         |piece| piece.count(stop),
         |counted| {
             let (cell, Some(tally)) = counted? else { return Ok(()) };
-            tell(Progress::Ran(cell, tally.runs))?;
+            tell(CellProgress::Ran(cell, tally.runs))?;
             match pending.add(cell, &tally) {
-                Some(whole) => tell(Progress::Done(cell, Counts::from(&whole))),
+                Some(whole) => tell(CellProgress::Done(cell, Counts::from(&whole))),
                 None => Ok(()),
             }
         },

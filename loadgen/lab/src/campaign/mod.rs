@@ -32,7 +32,7 @@ use stickycas_harness::files::schema_of;
 
 pub use self::journal::CampaignSource;
 pub use self::plan::{Campaign, CellPlan, Limits, SweepPlan};
-pub use self::run::{CampaignRun, Options, run};
+pub use self::run::{CampaignOptions, CampaignRun, run};
 
 /// The JSON Schema of a campaign file.
 #[must_use]

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use stickycas_harness::record::Record;
-use stickycas_harness::run::{self, COORDINATOR, Options, OwnServer, ServerHandle};
+use stickycas_harness::run::{self, COORDINATOR, OwnServer, RunOptions, ServerHandle};
 use stickycas_harness::scenario::Scenario;
 use stickycas_harness::simulate;
 use stickycas_model::history::{Event, Recorded};
@@ -53,7 +53,7 @@ pub fn draw(campaign: &Campaign, count: u64) -> Vec<(&CellPlan, u64)> {
     drawn
 }
 
-/// Makes these runs over the network, on a server of its own, and tells what came of each. False if it was told to
+/// Makes these runs over the network, on a server of its own, and tells the result of each. False if it was told to
 /// stop before the last.
 ///
 /// # Errors
@@ -91,7 +91,7 @@ pub fn run(
 
 /// Makes one run over the network and compares it.
 async fn compared(handle: Arc<ServerHandle>, cell: u64, scenario: Scenario) -> anyhow::Result<Sampled> {
-    let record = run::run(&handle, &scenario, &Options::in_process()).await?;
+    let record = run::run(&handle, &scenario, &RunOptions::in_process()).await?;
     Ok(Sampled::now(cell, scenario.seed, difference(&record, &simulate(&scenario))))
 }
 
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_larger_sample_holds_the_smaller_one_and_none_has_a_run_twice() {
+    fn a_larger_sample_holds_the_smaller_without_repeats() {
         let campaign = campaign();
         let all = draw(&campaign, 100);
         assert_eq!(all.len(), 9, "there are no more runs");
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_its_own_replay_and_simulation_differs_in_nothing() {
+    fn a_run_does_not_differ_from_itself() {
         assert_eq!(told(|_| {}), None);
     }
 

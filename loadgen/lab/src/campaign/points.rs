@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_and_what_is_there_already_is_left_out_and_counted() {
+    fn impossible_and_repeated_points_are_left_out_and_counted() {
         let grid = grid();
         let Points { points, impossible, repeated } = grid.points();
         assert_eq!(grid.size(), 48);

@@ -18,7 +18,7 @@ use super::{cost, engine, network, results};
 
 /// How to run a campaign.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct CampaignOptions {
     /// Threads.
     pub jobs: NonZeroUsize,
     /// How long it may take; `None`: as long as it takes.
@@ -37,7 +37,7 @@ pub struct Options {
 pub fn run(
     source: &CampaignSource,
     folder: &Path,
-    options: &Options,
+    options: &CampaignOptions,
     stop: &AtomicBool,
     mut tell: impl FnMut(&str),
 ) -> anyhow::Result<CampaignRun> {
@@ -61,7 +61,7 @@ pub fn run(
 fn simulate(
     campaign: &Campaign,
     cells: &[&CellPlan],
-    options: &Options,
+    options: &CampaignOptions,
     stop: &AtomicBool,
     journal: &mut Journal,
 ) -> anyhow::Result<bool> {
@@ -70,21 +70,21 @@ fn simulate(
     let shown = WorkProgress::even(all, options.quiet);
     let (mut messages, mut runs_done, mut cells_done) = (0, 0, 0);
     engine::run(campaign, cells, options.jobs, stop, |progress| match progress {
-        engine::Progress::Ran(cell, runs) => {
+        engine::CellProgress::Ran(cell, runs) => {
             runs_done += runs;
             messages += runs * cell.messages();
             let text = || format!("{cells_done}/{} cells  {:.0} runs/s", cells.len(), shown.rate(runs_done));
             shown.show(messages, text);
             Ok(())
         }
-        engine::Progress::Done(cell, counts) => {
+        engine::CellProgress::Done(cell, counts) => {
             cells_done += 1;
             journal.cell(cell.number, counts)
         }
     })
 }
 
-/// What came of a campaign.
+/// A campaign that was run.
 #[derive(Clone, Debug)]
 pub struct CampaignRun {
     /// What it found so far.

@@ -23,7 +23,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// What to search.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ExploreOptions {
     /// Which claims.
     pub claims: Vec<Claim>,
     /// The largest n, if not that of the claim.
@@ -59,7 +59,7 @@ pub struct Row {
     pub against: Vec<String>,
 }
 
-/// What came of it all.
+/// The results of all searches.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// By claim, part and n.
@@ -90,7 +90,7 @@ impl Report {
 /// # Errors
 /// If one of them is too large.
 pub fn explore(
-    options: &Options,
+    options: &ExploreOptions,
     stop: &AtomicBool,
     mut done: impl FnMut(usize, usize),
 ) -> anyhow::Result<Report> {
@@ -170,7 +170,7 @@ fn length(task: &Task, witness: &Witness) -> (u32, usize, u32, u32) {
 }
 
 /// The searches, those that take longest first, so that no core is idle at the end.
-fn tasks_of(options: &Options) -> Vec<Task> {
+fn tasks_of(options: &ExploreOptions) -> Vec<Task> {
     let of = |claim: &Claim| tasks(*claim, options.largest.unwrap_or(claim.largest()));
     let mut all: Vec<Task> = options.claims.iter().flat_map(of).collect();
     all.sort_by_key(|task| {

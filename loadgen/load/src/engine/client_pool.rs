@@ -1,4 +1,4 @@
-//! Everybody who plays: for each group, n principals, each with its connection and, over Attach, its stream.
+//! The clients of a load: for each roster, n principals, each with its connection and, over Attach, its stream.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::instance_state::InstanceState;
 use super::process_task::ProcessTask;
 use super::shared::Shared;
-use super::stream::{Handle, Order};
+use super::stream::{StreamCommand, StreamHandle};
 use super::unary;
 use crate::principal::Principal;
 use crate::profile::{Profile, Transport};
@@ -21,12 +21,12 @@ const AT_A_TIME: usize = 64;
 
 /// See the module.
 pub(super) struct ClientPool {
-    groups: Vec<Group>,
+    groups: Vec<RosterClients>,
     shared: Arc<Shared>,
 }
 
 /// The principals of one roster.
-struct Group {
+struct RosterClients {
     roster: Vec<String>,
     clients: Vec<PooledClient>,
 }
@@ -35,11 +35,11 @@ struct Group {
 struct PooledClient {
     connection: Connection,
     /// Its stream, if it has one.
-    stream: Option<Mutex<Handle>>,
+    stream: Option<Mutex<StreamHandle>>,
 }
 
 impl ClientPool {
-    /// Connects everybody.
+    /// Connects all principals.
     pub(super) async fn gather(url: &str, profile: &Profile, shared: &Arc<Shared>) -> anyhow::Result<Self> {
         let mut groups = Vec::new();
         for group in 1..=profile.load.rosters as usize {
@@ -48,7 +48,7 @@ impl ClientPool {
                 .collect();
             let connections = connect(url, &roster, profile, shared).await?;
             let clients = clients(connections, group - 1, profile.load.transport, shared).await?;
-            groups.push(Group { roster, clients });
+            groups.push(RosterClients { roster, clients });
         }
         Ok(Self { groups, shared: Arc::clone(shared) })
     }
@@ -68,37 +68,37 @@ impl ClientPool {
         usize::try_from(instance % self.groups.len() as u64).expect("it is below a length")
     }
 
-    /// Everybody who joins begins to play at this table.
+    /// Starts a task for each process of this instance that joins.
     pub(super) fn play(&self, state: &Arc<InstanceState>) {
         let group = self.group(state.number);
         let clients = &self.groups[group].clients;
         for (process, client) in ProcessId::all(state.drawn.params.processes()).zip(clients) {
-            if let Some(part) = ProcessTask::begin(state, process) {
-                self.client(client, part, Principal { group, process });
+            if let Some(task) = ProcessTask::begin(state, process) {
+                self.start_task(client, task, Principal { group, process });
             }
         }
     }
 
-    fn client(&self, client: &PooledClient, part: ProcessTask, who: Principal) {
+    fn start_task(&self, client: &PooledClient, task: ProcessTask, principal: Principal) {
         let Some(stream) = &client.stream else {
-            tokio::spawn(unary::play(part, client.connection.clone(), Arc::clone(&self.shared), who));
+            tokio::spawn(unary::play(task, client.connection.clone(), Arc::clone(&self.shared), principal));
             return;
         };
         let mut stream = stream.lock().expect("nobody panics while holding it");
-        let mut order = Order::Begin(Box::new(part));
+        let mut order = StreamCommand::Begin(Box::new(task));
         while let Err(refused) = stream.give(order) {
             // It broke, or has too many channels that never come free: a new one takes what is new.
-            *stream = Handle::open(client.connection.clone(), Arc::clone(&self.shared), who).0;
+            *stream = StreamHandle::open(client.connection.clone(), Arc::clone(&self.shared), principal).0;
             order = refused;
         }
     }
 
-    /// Whoever still plays at this table, which is over, leaves it.
+    /// Ends the tasks of an instance that is over.
     pub(super) fn clear(&self, state: &InstanceState) {
         for client in &self.groups[self.group(state.number)].clients {
             if let Some(stream) = &client.stream {
                 // A stream that is gone has left already.
-                let _ = stream.lock().expect("nobody panics while holding it").give(Order::Clear);
+                let _ = stream.lock().expect("nobody panics while holding it").give(StreamCommand::Clear);
             }
         }
     }
@@ -164,8 +164,8 @@ async fn clients(
     let mut opening = Vec::new();
     let processes = ProcessId::all(u32::try_from(connections.len()).unwrap_or(u32::MAX));
     for (process, connection) in processes.zip(connections) {
-        let who = Principal { group, process };
-        let (handle, is_open) = Handle::open(connection.clone(), Arc::clone(shared), who);
+        let principal = Principal { group, process };
+        let (handle, is_open) = StreamHandle::open(connection.clone(), Arc::clone(shared), principal);
         clients.push(PooledClient { connection, stream: Some(Mutex::new(handle)) });
         opening.push(is_open);
     }

@@ -81,7 +81,7 @@ impl Start {
         if !measured {
             return;
         }
-        let mut shard = engine.shared.meter.shard(near(number));
+        let mut shard = engine.shared.meter.shard(shard(number));
         record(&mut shard, Label::own(Measure::Instance, ended), at.duration_since(self.planned));
         if ended == OperationOutcome::Done {
             record(&mut shard, Label::own(Measure::Service, ended), at.duration_since(self.begun));
@@ -89,7 +89,7 @@ impl Start {
     }
 }
 
-fn near(number: u64) -> usize {
+fn shard(number: u64) -> usize {
     usize::try_from(number % 1024).unwrap_or_default()
 }
 
@@ -122,7 +122,7 @@ async fn create(
     if measured {
         let ended = created.err().unwrap_or(OperationOutcome::Done);
         record(
-            &mut engine.shared.meter.shard(near(number)),
+            &mut engine.shared.meter.shard(shard(number)),
             Label::own(Measure::Create, ended),
             sent.elapsed(),
         );
@@ -157,7 +157,7 @@ async fn play(engine: &Arc<Engine>, state: InstanceState, start: Start) {
     judge(engine, &state, endings, watching).await;
 }
 
-/// Waits until everybody has ended who ends by himself. What stopped it, if anything did before.
+/// Waits until all processes have ended that end by themselves. Returns what stopped it before, if anything did.
 async fn wait(engine: &Engine, state: &InstanceState) -> Option<OperationOutcome> {
     let stall = engine.shared.stall;
     let mut grace = None;
@@ -196,7 +196,7 @@ fn how_it_ended(state: &InstanceState, endings: &[ProcessEnding]) -> OperationOu
     correct.map(|ending| ending.ended).find(|ended| !ended.is_answer()).unwrap_or(OperationOutcome::Done)
 }
 
-/// Not everybody has left, so the instance does not come to its end by itself.
+/// Not every process has left, so the instance does not end by itself.
 async fn close(engine: &Engine, instance: InstanceId) {
     let mut instances = engine.client.connection().instances();
     let request = v1::CloseRequest { instance_id: instance.to_string() };
@@ -265,7 +265,7 @@ async fn history(engine: &Engine, instance: InstanceId) -> Option<Collected> {
     timeout(engine.shared.stall, follow(engine.client.watch(instance, WatchFrom::Start))).await.ok()
 }
 
-/// Judges what everybody saw, and if it is watched the whole history.
+/// Judges the observations of all processes, and of a watched instance the whole history.
 async fn judge(engine: &Engine, state: &InstanceState, mut endings: Vec<ProcessEnding>, watching: Watching) {
     let drawn = &state.drawn;
     let seen: Vec<observations::ProcessObservation> = endings
@@ -376,7 +376,7 @@ fn watch_lags(
 ) {
     let answered: HashMap<ProcessId, &[Instant]> =
         correct.iter().map(|ending| (ending.report.process, ending.told.as_slice())).collect();
-    let mut shard = engine.shared.meter.shard(near(state.number));
+    let mut shard = engine.shared.meter.shard(shard(state.number));
     for (process, number, watched) in told {
         let place = usize::try_from(number.get() - 1).unwrap_or(usize::MAX);
         if let Some(answered) = answered.get(process).and_then(|told| told.get(place)) {

@@ -1,4 +1,4 @@
-//! The table at which the processes of one instance play, however they speak to the server: what is known of it, and
+//! The state that the processes of one instance share, however they speak to the server: what is known of it, and
 //! how each of them ended.
 
 use std::sync::Mutex;
@@ -51,7 +51,7 @@ pub(super) struct InstanceState {
     ending: AtomicUsize,
     endings: Mutex<Vec<ProcessEnding>>,
     changed: Notify,
-    /// Whether whoever still plays is to stop.
+    /// Whether the processes that have not ended are to stop.
     over: watch::Sender<bool>,
 }
 
@@ -98,7 +98,7 @@ impl InstanceState {
         let ends = self.drawn.cast.part(process).is_some_and(stickycas_model::cast::Part::ends);
         let correct = self.party(process) == Party::Correct;
         self.endings.lock().expect("nobody panics while holding it").push(ending);
-        // Whoever sees the last count must see all endings: the lock orders them.
+        // The task that sees the last count must see all endings: the lock orders them.
         let last_correct = correct && self.correct.fetch_sub(1, Ordering::AcqRel) == 1;
         let last = ends && self.ending.fetch_sub(1, Ordering::AcqRel) == 1;
         if last_correct || last {
@@ -116,7 +116,7 @@ impl InstanceState {
         self.correct.load(Ordering::Acquire) == 0
     }
 
-    /// Whether everybody has ended who ends by himself.
+    /// Whether all processes have ended that end by themselves.
     pub(super) fn all_ended(&self) -> bool {
         self.ending.load(Ordering::Acquire) == 0
     }
@@ -129,7 +129,7 @@ impl InstanceState {
 
     /// Returns when nobody is to play on.
     pub(super) async fn over(&self) {
-        // It fails only when the table is gone, which is then over as well.
+        // It fails only when the state is gone: the instance is then over as well.
         let _ = self.over.subscribe().wait_for(|over| *over).await;
     }
 

@@ -5,8 +5,8 @@
 //! | `run`, `state` | the course of a load; what its instances share |
 //! | `pacer` | a thread that says when instances begin in an open loop |
 //! | `instance` | one instance from its planned start to its verdict |
-//! | `state`, `part` | its processes: how they ended; one of them at play |
-//! | `client_pool`, `stream`, `unary` | the principals, and how they carry accesses to the server; `shared`: what these share |
+//! | `instance_state`, `process_task` | its processes: how they ended; one of them |
+//! | `client_pool`, `stream`, `unary` | the principals, and how they carry accesses; `shared`: what these share |
 //!
 //! Nothing waits for ever: connections, calls and instances without progress are given up after the profile's
 //! `stall`, and an end of the load cuts off what is left after `drain`.
@@ -23,4 +23,4 @@ mod state;
 mod stream;
 mod unary;
 
-pub use self::run::{CutShort, Loaded, Progress, run};
+pub use self::run::{CutShort, LoadOutcome, LoadProgress, run};

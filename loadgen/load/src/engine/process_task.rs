@@ -40,12 +40,12 @@ pub(super) struct ProcessTask {
     patience: Duration,
 }
 
-/// What comes of a refusal.
-pub(super) enum Then {
+/// What a process does after a refusal.
+pub(super) enum AfterRefusal {
     /// The process thinks again.
     GoesOn,
     /// It has come to its end.
-    Ends(OperationOutcome),
+    EarlyEnd(OperationOutcome),
 }
 
 impl ProcessTask {
@@ -79,7 +79,8 @@ impl ProcessTask {
         })
     }
 
-    /// What it does next. Whoever drives it does it now, or at the [last moment](Self::last_moment).
+    /// What it does next. The stream or the call that carries its accesses does it now, or at the [last
+    /// moment](Self::last_moment).
     pub(super) fn next(&mut self, now: Instant) -> Step {
         let step = self.player.next_step();
         if let Step::Decide(_) = &step {
@@ -163,7 +164,7 @@ impl ProcessTask {
         why: &str,
         now: Instant,
         into: &mut Histograms,
-    ) -> Then {
+    ) -> AfterRefusal {
         self.ended(OperationOutcome::Refused(reason), now, into);
         self.state.progress(now);
         self.refused.get_or_insert_with(|| ObservedRefusal { reason, why: why.to_owned() });
@@ -174,10 +175,10 @@ impl ProcessTask {
                 RefusalReason::ValueEmpty | RefusalReason::ValueTooLarge | RefusalReason::Malformed,
             ) => {
                 self.player.rejected(number, why);
-                Then::GoesOn
+                AfterRefusal::GoesOn
             }
             // Nothing is tried again: under load, a refusal is a result.
-            _ => Then::Ends(OperationOutcome::Refused(reason)),
+            _ => AfterRefusal::EarlyEnd(OperationOutcome::Refused(reason)),
         }
     }
 
@@ -190,14 +191,14 @@ impl ProcessTask {
         }
     }
 
-    /// It has come to its end, and tells the table.
+    /// The process has ended: its end is recorded in the state of the instance.
     pub(super) fn end(mut self, ended: OperationOutcome) {
         if !ended.is_answer() {
             self.player.fail(format!("ended by the load generator: {ended}"));
         }
         let report = self.player.report();
         let left = report.ended == stickycas_model::process::ProcessEnd::Decided;
-        // By itself it ends with a decision, or because there is nothing to decide or its part has it so.
+        // By itself it ends with a decision, because there is nothing to decide, or because its strategy ends.
         let failed = self.party == Party::Correct
             && matches!(report.ended, stickycas_model::process::ProcessEnd::Failed(_));
         let ended = if ended.is_answer() && failed { OperationOutcome::Failed(Fault::GaveUp) } else { ended };

@@ -30,27 +30,27 @@ const WATCHERS: usize = 48;
 const LAST_ACTS: Duration = Duration::from_secs(3);
 
 /// An instance that is under way.
-struct UnderWay {
+struct InFlightGuard {
     engine: Arc<Engine>,
     _room: OwnedSemaphorePermit,
 }
 
-impl UnderWay {
+impl InFlightGuard {
     fn new(engine: Arc<Engine>, room: OwnedSemaphorePermit) -> Self {
         engine.in_flight.fetch_add(1, Ordering::Relaxed);
         Self { engine, _room: room }
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.engine.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// What came of a load.
+/// The outcome of a load.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadOutcome {
     /// Everything that was measured.
     pub recorder: Recorder,
     /// Starts; how instances ended is in the histograms.
@@ -59,7 +59,7 @@ pub struct Loaded {
     pub window: (f64, (u64, u64)),
     /// What was found of the instances.
     pub judged: VerdictCounts,
-    /// Of each way to be refused or to fail, the first in the words of whoever told.
+    /// Of each way to be refused or to fail, the first message.
     pub messages: Messages,
     /// Some of those that were not valid.
     pub evidence: Vec<Evidence>,
@@ -90,9 +90,9 @@ impl fmt::Display for CutShort {
     }
 }
 
-/// How far a load is, for whoever looks on.
+/// The progress of a load.
 #[derive(Debug)]
-pub struct Progress<'a> {
+pub struct LoadProgress<'a> {
     /// Everything until now.
     pub recorder: &'a Recorder,
     /// What was found until now.
@@ -107,13 +107,13 @@ pub struct Progress<'a> {
 /// how far it is.
 ///
 /// # Errors
-/// If not everybody can connect. Whatever happens afterwards is a result.
+/// If not all principals can connect. Whatever happens afterwards is a result.
 pub async fn run(
     handle: &ServerHandle,
     profile: &Profile,
     stop: impl Future<Output = ()>,
-    mut look: impl FnMut(&Progress<'_>),
-) -> anyhow::Result<Loaded> {
+    mut look: impl FnMut(&LoadProgress<'_>),
+) -> anyhow::Result<LoadOutcome> {
     let shards = std::thread::available_parallelism().map_or(1, usize::from);
     let shared = Arc::new(Shared { meter: Meter::new(shards), stall: profile.load.stall });
     let client_pool = ClientPool::gather(handle.url(), profile, &shared).await?;
@@ -142,11 +142,11 @@ pub async fn run(
     let observer = Observer::begin(handle.client().clone()).await;
     let mut load_run = LoadRun { engine, most, recorder, ticks, look: &mut look };
     let loaded = load_run.run(stop).await?;
-    Ok(Loaded { server: observer.end().await, ..loaded })
+    Ok(LoadOutcome { server: observer.end().await, ..loaded })
 }
 
 /// The course of a load.
-struct LoadRun<'a, L: FnMut(&Progress<'_>)> {
+struct LoadRun<'a, L: FnMut(&LoadProgress<'_>)> {
     engine: Arc<Engine>,
     /// Permits there are in all.
     most: u32,
@@ -166,12 +166,12 @@ enum Next {
 }
 
 /// What ends a load before its time, whichever comes first.
-struct Ends<S> {
+struct EarlyEnd<S> {
     stop: Pin<Box<S>>,
     hard_stop: Option<Instant>,
 }
 
-impl<S: Future<Output = ()>> Ends<S> {
+impl<S: Future<Output = ()>> EarlyEnd<S> {
     /// Resolves when one of them comes. May be dropped while it waits.
     async fn come(&mut self) -> CutShort {
         tokio::select! {
@@ -181,10 +181,10 @@ impl<S: Future<Output = ()>> Ends<S> {
     }
 }
 
-impl<L: FnMut(&Progress<'_>)> LoadRun<'_, L> {
-    async fn run(&mut self, stop: impl Future<Output = ()>) -> anyhow::Result<Loaded> {
+impl<L: FnMut(&LoadProgress<'_>)> LoadRun<'_, L> {
+    async fn run(&mut self, stop: impl Future<Output = ()>) -> anyhow::Result<LoadOutcome> {
         let hard_stop = self.engine.profile.load.hard_stop.map(|after| self.engine.start + after);
-        let mut ends = Ends { stop: Box::pin(stop), hard_stop };
+        let mut ends = EarlyEnd { stop: Box::pin(stop), hard_stop };
         // The first tick of an interval comes at once.
         self.ticks.tick().await;
         let (counted, mut cut_short) = self.begin(&mut ends).await;
@@ -192,7 +192,7 @@ impl<L: FnMut(&Progress<'_>)> LoadRun<'_, L> {
             cut_short = self.drain(&mut ends).await;
         }
         self.engine.cut.send_replace(true);
-        // Those that are cut off record so; whoever takes too long for that is not waited for.
+        // Those that are cut off record so; a task that takes too long for that is not waited for.
         let everybody = self.engine.room.acquire_many(self.most);
         let _ = timeout_at(Instant::now() + LAST_ACTS, everybody).await;
         self.tick();
@@ -200,7 +200,7 @@ impl<L: FnMut(&Progress<'_>)> LoadRun<'_, L> {
     }
 
     /// Instances begin, until there are enough. For how long they counted in rates, and what ended it early.
-    async fn begin(&mut self, ends: &mut Ends<impl Future<Output = ()>>) -> (Duration, Option<CutShort>) {
+    async fn begin(&mut self, ends: &mut EarlyEnd<impl Future<Output = ()>>) -> (Duration, Option<CutShort>) {
         let warm = self.engine.start + self.engine.profile.load.warm_up;
         let mut counts_from = None;
         let mut starting = self.starting();
@@ -217,7 +217,7 @@ impl<L: FnMut(&Progress<'_>)> LoadRun<'_, L> {
                 next = starting.next(number) => {
                     match next {
                         Next::Start(planned, permit) => {
-                            let under_way = UnderWay::new(Arc::clone(&self.engine), permit);
+                            let under_way = InFlightGuard::new(Arc::clone(&self.engine), permit);
                             tokio::spawn(async move {
                                 instance::run(&under_way.engine, number, planned).await;
                             });
@@ -237,7 +237,7 @@ impl<L: FnMut(&Progress<'_>)> LoadRun<'_, L> {
     }
 
     /// What has begun ends, within the time for it. What ended it early.
-    async fn drain(&mut self, ends: &mut Ends<impl Future<Output = ()>>) -> Option<CutShort> {
+    async fn drain(&mut self, ends: &mut EarlyEnd<impl Future<Output = ()>>) -> Option<CutShort> {
         let engine = Arc::clone(&self.engine);
         let mut everybody = std::pin::pin!(engine.room.acquire_many(self.most));
         let drained = Instant::now() + engine.profile.load.drain;
@@ -252,9 +252,9 @@ impl<L: FnMut(&Progress<'_>)> LoadRun<'_, L> {
         }
     }
 
-    fn starting(&self) -> Starting {
+    fn starting(&self) -> StartSource {
         let load = &self.engine.profile.load;
-        Starting {
+        StartSource {
             room: Arc::clone(&self.engine.room),
             most: load.instances.unwrap_or(u64::MAX),
             until: load.duration.map(|duration| self.engine.start + duration),
@@ -268,7 +268,7 @@ impl<L: FnMut(&Progress<'_>)> LoadRun<'_, L> {
         let taken = engine.shared.meter.take();
         self.recorder.second(engine.start.elapsed(), &taken, engine.starts(), in_flight);
         let bench = engine.bench.lock().expect("nobody panics while holding it");
-        (self.look)(&Progress {
+        (self.look)(&LoadProgress {
             recorder: &self.recorder,
             judged: &bench.judged,
             phase: engine.shared.meter.last_phase(),
@@ -276,12 +276,12 @@ impl<L: FnMut(&Progress<'_>)> LoadRun<'_, L> {
         });
     }
 
-    fn loaded(&mut self, counted: Duration, cut_short: Option<CutShort>) -> Loaded {
+    fn loaded(&mut self, counted: Duration, cut_short: Option<CutShort>) -> LoadOutcome {
         let Starts { planned, late, dropped } = self.engine.starts();
         let began = self.recorder.began();
         let bench = std::mem::take(&mut *self.engine.bench.lock().expect("nobody panics while holding it"));
         let (judged, evidence) = bench.settle(&self.engine.shared.meter.over_quota());
-        Loaded {
+        LoadOutcome {
             recorder: std::mem::replace(&mut self.recorder, Recorder::new(began)).finished(),
             counts: Counts { planned, late, dropped, ..Counts::default() },
             window: (counted.as_secs_f64(), self.engine.shared.meter.counted()),
@@ -296,7 +296,7 @@ impl<L: FnMut(&Progress<'_>)> LoadRun<'_, L> {
 }
 
 /// Which instance begins when.
-struct Starting {
+struct StartSource {
     room: Arc<Semaphore>,
     most: u64,
     until: Option<Instant>,
@@ -304,7 +304,7 @@ struct Starting {
     pacer: Option<Pacer>,
 }
 
-impl Starting {
+impl StartSource {
     /// The start of the instance with this number. May be dropped while it waits.
     async fn next(&mut self, number: u64) -> Next {
         if number >= self.most {
@@ -331,7 +331,7 @@ impl Starting {
     }
 }
 
-impl Loaded {
+impl LoadOutcome {
     /// What was measured, as numbers.
     #[must_use]
     pub fn figures(&self) -> Figures {

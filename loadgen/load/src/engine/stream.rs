@@ -21,7 +21,7 @@ use super::super::attach_codec::{
     self, DecodedResponse, EncodedRequest, ResponseFrame, encode_access, encode_decision, encode_hello,
 };
 use super::super::measure::{Fault, Histograms, OperationOutcome, Party};
-use super::process_task::{ProcessTask, Then};
+use super::process_task::{AfterRefusal, ProcessTask};
 use super::shared::Shared;
 use super::sleep::until;
 use crate::principal::Principal;
@@ -32,7 +32,7 @@ const FRAMES: usize = 512;
 const LINGERING: usize = 1_024;
 
 /// What a stream is told to do.
-pub(super) enum Order {
+pub(super) enum StreamCommand {
     /// Play this.
     Begin(Box<ProcessTask>),
     /// Some tables are over: leave them.
@@ -41,18 +41,18 @@ pub(super) enum Order {
 
 /// A stream, as those see it who give it orders.
 #[derive(Clone)]
-pub(super) struct Handle {
-    orders: UnboundedSender<Order>,
+pub(super) struct StreamHandle {
+    orders: UnboundedSender<StreamCommand>,
     /// Whether it takes nothing new: it broke, or has too many channels that will never be free.
     retired: Arc<AtomicBool>,
 }
 
-impl Handle {
+impl StreamHandle {
     /// Opens a stream, in a task of its own, which also says once whether it is open.
     pub(super) fn open(
         connection: Connection,
         shared: Arc<Shared>,
-        who: Principal,
+        principal: Principal,
     ) -> (Self, tokio::sync::oneshot::Receiver<Result<(), String>>) {
         let (orders, given) = mpsc::unbounded_channel();
         let (opened, is_open) = tokio::sync::oneshot::channel();
@@ -60,7 +60,7 @@ impl Handle {
         let handle = Self { orders, retired: Arc::clone(&retired) };
         tokio::spawn(async move {
             let (outgoing, requests) = mpsc::unbounded_channel();
-            let mut stream = Stream::new(shared, who, retired, outgoing);
+            let mut stream = Stream::new(shared, principal, retired, outgoing);
             let stall = stream.shared.stall;
             let requests = UnboundedReceiverStream::new(requests);
             let error = match timeout(stall, attach_codec::attach(connection.identified(), requests)).await {
@@ -80,8 +80,8 @@ impl Handle {
     }
 
     /// Gives an order; the order back if this stream takes no more.
-    pub(super) fn give(&self, order: Order) -> Result<(), Order> {
-        if self.retired.load(Ordering::Acquire) && matches!(order, Order::Begin(_)) {
+    pub(super) fn give(&self, order: StreamCommand) -> Result<(), StreamCommand> {
+        if self.retired.load(Ordering::Acquire) && matches!(order, StreamCommand::Begin(_)) {
             return Err(order);
         }
         self.orders.send(order).map_err(|refused| refused.0)
@@ -98,11 +98,11 @@ struct Held {
 struct Stream {
     shared: Arc<Shared>,
     /// Whose it is.
-    who: Principal,
+    principal: Principal,
     retired: Arc<AtomicBool>,
     outgoing: UnboundedSender<EncodedRequest>,
     /// By channel. None where a channel is free or lingers.
-    parts: Vec<Option<Box<ProcessTask>>>,
+    tasks: Vec<Option<Box<ProcessTask>>>,
     free: VecDeque<u32>,
     /// Channels that no frame of the server has freed.
     lingering: usize,
@@ -117,16 +117,16 @@ struct Stream {
 impl Stream {
     fn new(
         shared: Arc<Shared>,
-        who: Principal,
+        principal: Principal,
         retired: Arc<AtomicBool>,
         outgoing: UnboundedSender<EncodedRequest>,
     ) -> Self {
         Self {
             shared,
-            who,
+            principal,
             retired,
             outgoing,
-            parts: Vec::new(),
+            tasks: Vec::new(),
             free: VecDeque::new(),
             lingering: 0,
             held: BTreeMap::new(),
@@ -140,7 +140,7 @@ impl Stream {
     async fn run(
         &mut self,
         mut answers: Streaming<DecodedResponse>,
-        mut orders: UnboundedReceiver<Order>,
+        mut orders: UnboundedReceiver<StreamCommand>,
         connection: &Connection,
     ) {
         let fault = loop {
@@ -167,86 +167,86 @@ impl Stream {
         self.give_up(fault, orders);
     }
 
-    /// The stream is no more: so ends whoever plays on it, and whoever was to.
-    fn give_up(&mut self, fault: OperationOutcome, mut orders: UnboundedReceiver<Order>) {
+    /// The stream has ended: so the processes on it end, and those that were to begin on it.
+    fn give_up(&mut self, fault: OperationOutcome, mut orders: UnboundedReceiver<StreamCommand>) {
         self.retired.store(true, Ordering::Release);
         orders.close();
         let now = Instant::now();
         let shared = Arc::clone(&self.shared);
-        let mut shard = shared.meter.shard(self.who.near());
+        let mut shard = shared.meter.shard(self.principal.shard());
         let waiting = std::iter::from_fn(|| orders.try_recv().ok()).filter_map(|order| match order {
-            Order::Begin(part) => Some(part),
-            Order::Clear => None,
+            StreamCommand::Begin(task) => Some(task),
+            StreamCommand::Clear => None,
         });
-        for mut part in self.parts.drain(..).flatten().chain(waiting) {
-            part.ended(fault, now, &mut shard);
-            part.end(fault);
+        for mut task in self.tasks.drain(..).flatten().chain(waiting) {
+            task.ended(fault, now, &mut shard);
+            task.end(fault);
         }
     }
 
-    fn take_order(&mut self, order: Order) {
+    fn take_order(&mut self, order: StreamCommand) {
         match order {
-            Order::Begin(part) => self.begin(part),
-            Order::Clear => self.clear(),
+            StreamCommand::Begin(task) => self.begin(task),
+            StreamCommand::Clear => self.clear(),
         }
     }
 
-    fn begin(&mut self, part: Box<ProcessTask>) {
+    fn begin(&mut self, task: Box<ProcessTask>) {
         let channel = self.free.pop_front().unwrap_or_else(|| {
-            self.parts.push(None);
-            u32::try_from(self.parts.len() - 1).expect("there are fewer channels")
+            self.tasks.push(None);
+            u32::try_from(self.tasks.len() - 1).expect("there are fewer channels")
         });
-        encode_hello(&mut self.message, channel, &part.state.id, part.state.number + 1);
+        encode_hello(&mut self.message, channel, &task.state.id, task.state.number + 1);
         self.frames += 1;
-        self.parts[channel as usize] = Some(part);
+        self.tasks[channel as usize] = Some(task);
         self.perform(channel, Instant::now());
     }
 
     /// Leaves the tables that are over. Their channels stay taken: nobody tells the server.
     fn clear(&mut self) {
-        for channel in 0..self.parts.len() {
-            if self.parts[channel].as_ref().is_some_and(|part| part.state.is_over()) {
+        for channel in 0..self.tasks.len() {
+            if self.tasks[channel].as_ref().is_some_and(|task| task.state.is_over()) {
                 self.linger(channel);
             }
         }
     }
 
-    /// The part on this channel is over, and the channel not free.
+    /// The process on this channel has ended, and the channel is not free yet.
     fn linger(&mut self, channel: usize) -> Option<Box<ProcessTask>> {
         self.lingering += 1;
         if self.lingering >= LINGERING {
             self.retired.store(true, Ordering::Release);
         }
-        self.parts[channel].take()
+        self.tasks[channel].take()
     }
 
     /// Sends what the process on this channel has to say.
     fn perform(&mut self, channel: u32, now: Instant) {
-        let Some(part) = self.parts[channel as usize].as_mut() else { return };
+        let Some(task) = self.tasks[channel as usize].as_mut() else { return };
         loop {
-            match part.next(now) {
+            match task.next(now) {
                 Step::Access { number, op, when: SendTime::Ready } => {
-                    part.sends(&op, now);
+                    task.sends(&op, now);
                     encode_access(&mut self.message, channel, number.get(), &op);
                     self.frames += 1;
                 }
                 Step::Access { number, op, when: SendTime::LastMoment } => {
                     self.holds += 1;
-                    let at = now + part.last_moment();
+                    let at = now + task.last_moment();
                     self.held.insert((at, self.holds), Held { channel, number, op });
                 }
                 Step::Decide(value) => {
-                    part.sends_decision(now);
+                    task.sends_decision(now);
                     encode_decision(&mut self.message, channel, value.as_bytes());
                     self.frames += 1;
                 }
                 Step::Wait => return,
-                Step::Stay if part.party == Party::Byzantine => return,
+                Step::Stay if task.party == Party::Byzantine => return,
                 Step::Stay | Step::Leave => break,
             }
         }
-        if let Some(part) = self.linger(channel as usize) {
-            part.end(OperationOutcome::Done);
+        if let Some(task) = self.linger(channel as usize) {
+            task.end(OperationOutcome::Done);
         }
     }
 
@@ -257,9 +257,9 @@ impl Stream {
                 return;
             }
             let Held { channel, number, op } = first.remove();
-            // No channel is used again while an access is held on it; but its part may be over.
-            if let Some(part) = self.parts[channel as usize].as_mut() {
-                part.sends(&op, now);
+            // No channel is used again while an access is held on it; but its process may have ended.
+            if let Some(task) = self.tasks[channel as usize].as_mut() {
+                task.sends(&op, now);
                 encode_access(&mut self.message, channel, number.get(), &op);
                 self.frames += 1;
             }
@@ -272,7 +272,7 @@ impl Stream {
     fn take(&mut self, response: &DecodedResponse) {
         let now = Instant::now();
         let shared = Arc::clone(&self.shared);
-        let mut shard = shared.meter.shard(self.who.near());
+        let mut shard = shared.meter.shard(self.principal.shard());
         let mut answered = 0;
         for frame in response.frames() {
             match frame {
@@ -306,8 +306,8 @@ impl Stream {
         }
     }
 
-    fn part(&mut self, channel: u32) -> Option<&mut ProcessTask> {
-        self.parts.get_mut(channel as usize)?.as_deref_mut()
+    fn task(&mut self, channel: u32) -> Option<&mut ProcessTask> {
+        self.tasks.get_mut(channel as usize)?.as_deref_mut()
     }
 
     fn answer(
@@ -318,10 +318,10 @@ impl Stream {
         now: Instant,
         into: &mut Histograms,
     ) {
-        let Some(part) = self.part(channel) else { return };
-        match response.answer(frame, &part.state.drawn.params) {
+        let Some(task) = self.task(channel) else { return };
+        match response.answer(frame, &task.state.drawn.params) {
             Ok((number, received)) => {
-                part.answered(number, received, now, into);
+                task.answered(number, received, now, into);
                 self.perform(channel, now);
             }
             Err(error) => {
@@ -332,33 +332,33 @@ impl Stream {
     }
 
     fn decided(&mut self, channel: u32, now: Instant, into: &mut Histograms) {
-        let Some(mut part) = self.parts.get_mut(channel as usize).and_then(Option::take) else { return };
-        part.taken(now, into);
-        part.end(OperationOutcome::Done);
+        let Some(mut task) = self.tasks.get_mut(channel as usize).and_then(Option::take) else { return };
+        task.taken(now, into);
+        task.end(OperationOutcome::Done);
         self.free.push_back(channel);
     }
 
     fn refusal(&mut self, refusal: &v1::Refusal, now: Instant, into: &mut Histograms) {
         let RpcRefusal { reason, message, .. } = RpcRefusal::from_frame(refusal);
-        self.shared.meter.refused(self.who, reason);
+        self.shared.meter.refused(self.principal, reason);
         self.shared.meter.said(OperationOutcome::Refused(reason), &message);
-        let Some(part) = self.part(refusal.channel) else { return };
-        match part.refused(AccessNumber::new(refusal.access_number), reason, &message, now, into) {
-            Then::GoesOn => self.perform(refusal.channel, now),
-            Then::Ends(ended) => self.fail(refusal.channel, ended, now, into),
+        let Some(task) = self.task(refusal.channel) else { return };
+        match task.refused(AccessNumber::new(refusal.access_number), reason, &message, now, into) {
+            AfterRefusal::GoesOn => self.perform(refusal.channel, now),
+            AfterRefusal::EarlyEnd(ended) => self.fail(refusal.channel, ended, now, into),
         }
     }
 
     fn welcome(&mut self, welcome: &v1::Welcome, now: Instant, into: &mut Histograms) {
-        if self.part(welcome.channel).is_some_and(|part| !part.is_as_expected(welcome)) {
+        if self.task(welcome.channel).is_some_and(|task| !task.is_as_expected(welcome)) {
             self.fail(welcome.channel, OperationOutcome::Failed(Fault::Protocol), now, into);
         }
     }
 
     fn fail(&mut self, channel: u32, ended: OperationOutcome, now: Instant, into: &mut Histograms) {
-        if let Some(mut part) = self.linger(channel as usize) {
-            part.ended(ended, now, into);
-            part.end(ended);
+        if let Some(mut task) = self.linger(channel as usize) {
+            task.ended(ended, now, into);
+            task.end(ended);
         }
     }
 

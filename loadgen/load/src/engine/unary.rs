@@ -11,77 +11,84 @@ use stickycas_proto::v1;
 use tokio::time::{Instant, sleep};
 
 use super::super::measure::{Fault, OperationOutcome, Party};
-use super::process_task::{ProcessTask, Then};
+use super::process_task::{AfterRefusal, ProcessTask};
 use super::shared::Shared;
 use crate::principal::Principal;
 
-/// Plays until the process has ended or the table is over.
-pub(super) async fn play(mut part: ProcessTask, connection: Connection, shared: Arc<Shared>, who: Principal) {
-    let state = Arc::clone(&part.state);
+/// Plays until the process has ended or the instance is over.
+pub(super) async fn play(
+    mut task: ProcessTask,
+    connection: Connection,
+    shared: Arc<Shared>,
+    principal: Principal,
+) {
+    let state = Arc::clone(&task.state);
     let ended = tokio::select! {
-        ended = drive(&mut part, &connection, &shared, who) => ended,
+        ended = drive(&mut task, &connection, &shared, principal) => ended,
         () = state.over() => return,
     };
-    part.ended(ended, Instant::now(), &mut shared.meter.shard(who.near()));
-    part.end(ended);
+    task.ended(ended, Instant::now(), &mut shared.meter.shard(principal.shard()));
+    task.end(ended);
 }
 
 async fn drive(
-    part: &mut ProcessTask,
+    task: &mut ProcessTask,
     connection: &Connection,
     shared: &Shared,
-    who: Principal,
+    principal: Principal,
 ) -> OperationOutcome {
     loop {
-        match part.next(Instant::now()) {
+        match task.next(Instant::now()) {
             Step::Access { number, op, when } => {
                 if when == SendTime::LastMoment {
-                    sleep(part.last_moment()).await;
+                    sleep(task.last_moment()).await;
                 }
-                if let Then::Ends(ended) = access(part, number, &op, connection, shared, who).await {
+                if let AfterRefusal::EarlyEnd(ended) =
+                    access(task, number, &op, connection, shared, principal).await
+                {
                     return ended;
                 }
             }
             Step::Decide(value) => {
-                part.sends_decision(Instant::now());
-                let instance_id = part.state.id.clone();
+                task.sends_decision(Instant::now());
+                let instance_id = task.state.id.clone();
                 let request = v1::DecideRequest { instance_id, value: value.to_bytes() };
                 let answer = connection.list().decide(request).await;
                 let now = Instant::now();
                 match answer {
-                    Ok(_) => part.taken(now, &mut shared.meter.shard(who.near())),
+                    Ok(_) => task.taken(now, &mut shared.meter.shard(principal.shard())),
                     Err(status) => {
                         let error = connection.error(&status);
                         let ended = shared.ended_by(&error);
                         let Some(reason) = error.reason() else { return ended };
-                        shared.meter.refused(who, reason);
-                        let shard = &mut shared.meter.shard(who.near());
-                        match part.refused(None, reason, &error.to_string(), now, shard) {
-                            Then::Ends(ended) => return ended,
-                            Then::GoesOn => {}
+                        shared.meter.refused(principal, reason);
+                        let shard = &mut shared.meter.shard(principal.shard());
+                        match task.refused(None, reason, &error.to_string(), now, shard) {
+                            AfterRefusal::EarlyEnd(ended) => return ended,
+                            AfterRefusal::GoesOn => {}
                         }
                     }
                 }
             }
             // It is asked for the next step only when it has its answer, so it never waits.
-            Step::Stay if part.party == Party::Byzantine => std::future::pending().await,
+            Step::Stay if task.party == Party::Byzantine => std::future::pending().await,
             Step::Wait | Step::Stay | Step::Leave => return OperationOutcome::Done,
         }
     }
 }
 
 async fn access(
-    part: &mut ProcessTask,
+    task: &mut ProcessTask,
     number: AccessNumber,
     op: &RawOp,
     connection: &Connection,
     shared: &Shared,
-    who: Principal,
-) -> Then {
-    part.sends(op, Instant::now());
-    let instance_id = part.state.id.clone();
+    principal: Principal,
+) -> AfterRefusal {
+    task.sends(op, Instant::now());
+    let instance_id = task.state.id.clone();
     let access_number = number.get();
-    let params = &part.state.drawn.params;
+    let params = &task.state.drawn.params;
     let answer = match op {
         RawOp::Append(value) => {
             let value = value.to_bytes();
@@ -96,28 +103,28 @@ async fn access(
         }
     };
     let now = Instant::now();
-    let mut shard = shared.meter.shard(who.near());
+    let mut shard = shared.meter.shard(principal.shard());
     match answer {
         Ok(Ok(received)) => {
             shared.meter.accesses(1);
             shared.meter.phase(received.phase.map_or(0, stickycas_model::types::Phase::get));
-            part.answered(number, received, now, &mut shard);
-            Then::GoesOn
+            task.answered(number, received, now, &mut shard);
+            AfterRefusal::GoesOn
         }
         Ok(Err(error)) => {
             let ended = OperationOutcome::Failed(Fault::Protocol);
             shared.meter.said(ended, &error.to_string());
-            Then::Ends(ended)
+            AfterRefusal::EarlyEnd(ended)
         }
         Err(status) => {
             let error = connection.error(&status);
             let ended = shared.ended_by(&error);
             match error.reason() {
                 Some(reason) => {
-                    shared.meter.refused(who, reason);
-                    part.refused(Some(number), reason, &error.to_string(), now, &mut shard)
+                    shared.meter.refused(principal, reason);
+                    task.refused(Some(number), reason, &error.to_string(), now, &mut shard)
                 }
-                None => Then::Ends(ended),
+                None => AfterRefusal::EarlyEnd(ended),
             }
         }
     }

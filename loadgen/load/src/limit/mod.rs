@@ -42,7 +42,7 @@ const LONGEST_DRAIN: Duration = Duration::from_secs(5);
 
 /// What a search is made with.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct LimitRequest {
     /// What must hold, in the sense of its text.
     pub conditions: Vec<Threshold>,
     /// How many searches are made.
@@ -68,7 +68,7 @@ pub struct Probe {
     pub instance: Option<Latency>,
 }
 
-/// What came of it.
+/// Its result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
     /// [`LIMIT_VERSION`].
@@ -117,9 +117,9 @@ impl Limit {
     }
 }
 
-/// What came of one probe.
+/// The result of one probe.
 #[derive(Debug)]
-pub struct Probed {
+pub struct ProbeResult {
     /// What was measured.
     pub figures: Figures,
     /// What was found of the instances.
@@ -133,12 +133,12 @@ pub struct Probed {
 /// Those of `probe`.
 pub async fn find<P>(
     profile: &Profile,
-    wanted: &Wanted,
+    wanted: &LimitRequest,
     mut probe: impl FnMut(Profile) -> P,
     mut look: impl FnMut(&Probe),
 ) -> anyhow::Result<Limit>
 where
-    P: Future<Output = anyhow::Result<Option<Probed>>>,
+    P: Future<Output = anyhow::Result<Option<ProbeResult>>>,
 {
     let mut judged = VerdictCounts::default();
     let (mut searches, mut probes) = (Vec::new(), Vec::new());
@@ -180,8 +180,8 @@ where
 }
 
 /// Whether everything held that was wanted, and nothing else went wrong.
-fn judge(profile: &Profile, wanted: &Wanted, repeat: u32, rate: f64, probed: &Probed) -> Probe {
-    let Probed { figures, judged } = probed;
+fn judge(profile: &Profile, wanted: &LimitRequest, repeat: u32, rate: f64, probed: &ProbeResult) -> Probe {
+    let ProbeResult { figures, judged } = probed;
     let unmet = wanted.conditions.iter().filter(|condition| {
         // It must hold; what could not be measured does not.
         !figures.value(condition.figure).is_some_and(|value| condition.holds(value))
@@ -277,7 +277,8 @@ mod tests {
     async fn repeats_begin_at_the_last_limit_and_what_was_tried_is_kept() {
         let flags = Flags { rate: Some(50.0), seed: Some(4), ..Flags::default() };
         let profile = Profile::load(None, &flags).unwrap();
-        let wanted = Wanted { conditions: vec!["rate > 10".parse().unwrap()], repeats: 3, precision: 0.05 };
+        let wanted =
+            LimitRequest { conditions: vec!["rate > 10".parse().unwrap()], repeats: 3, precision: 0.05 };
         let mut probes = 0;
         let probe = |profile: Profile| {
             probes += 1;
@@ -285,7 +286,7 @@ mod tests {
             let errors = u64::from(rate > 200.0);
             let counts = Counts { begun: 10, done: 10 - errors, failed: errors, ..Counts::default() };
             let figures = Figures { rate, counts, ..Figures::default() };
-            std::future::ready(Ok(Some(Probed {
+            std::future::ready(Ok(Some(ProbeResult {
                 figures,
                 judged: VerdictCounts { valid: 10, ..VerdictCounts::default() },
             })))
@@ -306,8 +307,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_interval_holds_what_is_looked_for_about_as_often_as_its_confidence_says() {
-        let wanted = Wanted { conditions: vec!["rate > 10".parse().unwrap()], repeats: 5, precision: 0.05 };
+    async fn the_interval_holds_the_limit_as_often_as_its_confidence() {
+        let wanted =
+            LimitRequest { conditions: vec!["rate > 10".parse().unwrap()], repeats: 5, precision: 0.05 };
         let (mut held, loads) = (0, 200);
         for seed in 0..loads {
             let flags = Flags { rate: Some(100.0), seed: Some(seed), ..Flags::default() };
@@ -318,7 +320,7 @@ mod tests {
                 let chance = 1.0 / (1.0 + (rate_of(&profile) / 1_000.0).powf(1.0 / 0.06));
                 let holds = (random.index(1_000_000) as f64) < 1e6 * chance;
                 let figures = Figures { rate: if holds { 20.0 } else { 1.0 }, ..Figures::default() };
-                std::future::ready(Ok(Some(Probed { figures, judged: VerdictCounts::default() })))
+                std::future::ready(Ok(Some(ProbeResult { figures, judged: VerdictCounts::default() })))
             };
             let limit = find(&profile, &wanted, probe, |_| {}).await.unwrap();
             let [low, high] = limit.between.unwrap();
@@ -334,11 +336,13 @@ mod tests {
             let flags =
                 Flags { rate: Some(50.0), fail_if: vec!["missed > 0".to_owned()], ..Flags::default() };
             let profile = Profile::load(None, &flags).unwrap();
-            let wanted = Wanted { conditions: vec![condition.parse().unwrap()], repeats: 1, precision: 0.05 };
+            let wanted =
+                LimitRequest { conditions: vec![condition.parse().unwrap()], repeats: 1, precision: 0.05 };
             let counts =
                 Counts { planned: 50, late: 1, begun: 100, done: 97, refused: 3, ..Counts::default() };
             let figures = Figures { rate: 40.0, counts, ..Figures::default() };
-            judge(&profile, &wanted, 1, 50.0, &Probed { figures, judged: VerdictCounts::default() }).broke
+            judge(&profile, &wanted, 1, 50.0, &ProbeResult { figures, judged: VerdictCounts::default() })
+                .broke
         };
         assert_eq!(broke("rate > 10"), ["missed > 0", "missed_rate > 0.01", "3 errors"]);
         assert_eq!(broke("error_rate < 5%"), ["missed > 0", "missed_rate > 0.01"]);
@@ -349,9 +353,12 @@ mod tests {
     async fn a_condition_that_never_holds_has_no_limit() {
         let flags = Flags { rate: Some(50.0), ..Flags::default() };
         let profile = Profile::load(None, &flags).unwrap();
-        let wanted =
-            Wanted { conditions: vec!["instance_p99 < 5ms".parse().unwrap()], repeats: 2, precision: 0.05 };
-        let nothing = || Probed { figures: Figures::default(), judged: VerdictCounts::default() };
+        let wanted = LimitRequest {
+            conditions: vec!["instance_p99 < 5ms".parse().unwrap()],
+            repeats: 2,
+            precision: 0.05,
+        };
+        let nothing = || ProbeResult { figures: Figures::default(), judged: VerdictCounts::default() };
         let limit =
             find(&profile, &wanted, |_| std::future::ready(Ok(Some(nothing()))), |_| {}).await.unwrap();
         assert_eq!((limit.rate, limit.searches.len()), (None, 0));

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_rate_holds_only_sometimes_a_search_ends_about_where_it_does_so_every_other_time() {
+    fn a_search_ends_where_a_rate_holds_half_of_the_time() {
         let mut sum = 0.0;
         for seed in 0..300 {
             let mut random = SplitMix64::new(seed);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_depends_on_luck_alone_no_search_settles_without_saying_the_same_twice() {
+    fn a_search_settles_only_on_a_repeated_answer() {
         let mut holds = false;
         let search = searched_with(100.0, |_| {
             holds = !holds;

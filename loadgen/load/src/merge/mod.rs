@@ -5,8 +5,8 @@
 //! clocks, second by second, and recorded again as if one generator had measured all of it. Percentiles are those of
 //! the merged histograms: nothing is averaged.
 //!
-//! Rates add up only where everybody measured at the same time: `overlap` finds that time, and says what makes the sum
-//! mean less than it seems.
+//! Rates add up only where all generators measured at the same time: `overlap` finds that time, and says what makes
+//! the sum mean less than it seems.
 
 mod folder;
 mod overlap;
@@ -24,7 +24,7 @@ use super::figures::{Counts, Figures};
 use super::measure::{Histograms, empty};
 use super::profile::{Flags, Profile};
 use super::recorder::{Recorder, Starts};
-use super::result::{LoadResult, Measured, RESULT_VERSION, conditions, failed, passed};
+use super::result::{LoadResult, Measurement, RESULT_VERSION, conditions, failed, passed};
 
 /// The most seconds that merged results may span: clocks that differ by more are not those of one load.
 const LONGEST: f64 = 7.0 * 24.0 * 3600.0;
@@ -33,7 +33,7 @@ const LONGEST: f64 = 7.0 * 24.0 * 3600.0;
 ///
 /// # Errors
 /// One cannot be read or is named twice, there is none, or they did not measure at the same time.
-pub fn merge(folders: &[PathBuf]) -> anyhow::Result<Measured> {
+pub fn merge(folders: &[PathBuf]) -> anyhow::Result<Measurement> {
     for (place, folder) in folders.iter().enumerate() {
         let same = |other: &PathBuf| {
             folder.canonicalize().ok().is_some_and(|it| other.canonicalize().ok() == Some(it))
@@ -100,7 +100,7 @@ pub fn merge(folders: &[PathBuf]) -> anyhow::Result<Measured> {
         profiles,
     };
     let Recorder { histograms, seconds, log, .. } = recorder;
-    Ok(Measured { result, histograms, seconds, log })
+    Ok(Measurement { result, histograms, seconds, log })
 }
 
 fn starts(result: &LoadResult) -> Counts {
@@ -121,7 +121,7 @@ fn conditions_of(profiles: &[String]) -> anyhow::Result<Vec<super::threshold::Th
     Ok(all)
 }
 
-/// What happened in one second, whoever measured it.
+/// What happened in one second, in all generators.
 #[derive(Default)]
 struct Slot {
     histograms: Histograms,

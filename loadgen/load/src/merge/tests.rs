@@ -2,7 +2,7 @@ use std::path::Path;
 
 use hdrhistogram::Histogram;
 
-use super::super::engine::Loaded;
+use super::super::engine::LoadOutcome;
 use super::super::figures::Latency;
 use super::super::measure::{Fault, Label, Measure, Messages, OperationOutcome, record};
 use super::super::verdicts::VerdictCounts;
@@ -42,7 +42,7 @@ impl Generator {
         }
         let done = self.ended.iter().map(Vec::len).sum::<usize>() as u64;
         let said = format!("of {}", self.began);
-        let loaded = Loaded {
+        let loaded = LoadOutcome {
             recorder: recorder.finished(),
             counts: Counts { planned: done, ..Counts::default() },
             window: (self.ended.len() as f64, (done, 0)),
@@ -53,7 +53,7 @@ impl Generator {
             began,
             cut_short: None,
         };
-        folder::write(&Measured::of(&profile, loaded, None), &[], None, Some(to)).unwrap();
+        folder::write(&Measurement::of(&profile, loaded, None), &[], None, Some(to)).unwrap();
     }
 
     fn histogram(&self) -> Histogram<u64> {
@@ -115,7 +115,7 @@ fn rates_of_those_that_measured_at_the_same_time_add_up() {
 }
 
 #[test]
-fn rates_of_those_that_shared_some_of_the_time_are_those_of_that_time() {
+fn merged_rates_are_those_of_the_overlap() {
     // Alone the first did 100 a second, beside the other 40.
     let mut first = steady(1_000, 30, 100);
     first.ended[10..].iter_mut().for_each(|second| second.truncate(40));

@@ -187,7 +187,7 @@ fn a_phase_of_another_warp_and_phases_out_of_order_are_caught() {
 }
 
 #[test]
-fn a_read_that_returns_too_few_or_hides_what_was_added_is_caught() {
+fn a_read_that_hides_entries_is_caught() {
     let fewer = |seen: &mut Vec<ProcessObservation>| drop(reads(&mut seen[2]).next().unwrap().2.pop());
     violates("R1", &plain().changed(fewer));
     // In the whole of its phase the list is said to be shorter, and so a reader of the next phase contradicts.
@@ -201,18 +201,18 @@ fn a_read_that_returns_too_few_or_hides_what_was_added_is_caught() {
 }
 
 #[test]
-fn members_of_a_warp_that_see_different_lists_in_a_phase_are_caught() {
+fn different_lists_in_one_phase_are_caught() {
     violates("F2", &plain().changed(|seen| reads(&mut seen[1]).next().unwrap().1.sealed = false));
 }
 
 #[test]
 fn an_entry_that_reads_deny_is_caught() {
-    // The winner of the last warp claims a position beyond what everybody reads afterwards.
+    // The winner of the last warp claims a position beyond what all processes read afterwards.
     violates("F2", &plain().changed(|seen| *winners(seen)[3].1 = Position::new(9)));
 }
 
 #[test]
-fn a_decision_that_is_not_the_mode_is_caught_and_so_is_the_disagreement() {
+fn a_decision_that_is_not_the_mode_is_caught() {
     let other = |seen: &mut Vec<ProcessObservation>| {
         let decision = seen[6].decision.as_mut().unwrap();
         *decision = if *decision == value("v1") { value("v2") } else { value("v1") };
@@ -241,7 +241,7 @@ fn a_decision_from_a_part_of_the_list_is_caught() {
 }
 
 #[test]
-fn a_decision_that_took_more_accesses_than_the_algorithm_has_is_caught() {
+fn a_decision_after_too_many_accesses_is_caught() {
     let slow = |seen: &mut Vec<ProcessObservation>| {
         let last = seen[0].accesses.last().unwrap().clone();
         let AnsweredAccess::Read { answer, entries, .. } = last else { panic!("it reads last") };
@@ -254,7 +254,7 @@ fn a_decision_that_took_more_accesses_than_the_algorithm_has_is_caught() {
 }
 
 #[test]
-fn a_correct_process_that_is_refused_as_if_it_were_not_is_a_violation_and_one_that_meets_a_limit_is_not() {
+fn refusals_of_correct_processes_violate_except_at_limits() {
     for (reason, outcome) in [
         (RefusalReason::DecisionDiffers, Outcome::Violation),
         (RefusalReason::NotAMember, Outcome::Violation),

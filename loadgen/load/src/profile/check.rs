@@ -28,7 +28,7 @@ const DEFAULT_STALL: Duration = Duration::from_secs(10);
 const DEFAULT_WATCH_SHARE: f64 = 0.01;
 /// As many principals may there be: each has a stream and a task.
 const MOST_PRINCIPALS: u64 = 100_000;
-/// Instances under way for each crowd: an Attach stream holds 4,096 open, and some of those linger.
+/// Instances under way for each roster: an Attach stream holds 4,096 open, and some of those linger.
 const MOST_IN_FLIGHT: u32 = 2_048;
 /// The highest rate, in instances per second.
 const HIGHEST_RATE: f64 = 1e6;
@@ -81,7 +81,10 @@ fn faults(file: &File, params: &Params, seed: u64) -> Result<FaultPlan, Fault> {
     let faults = fault_plan(&file.faults, params, seed)?;
     let span = || file.faults.first().map_or(0..0, Spanned::span);
     if faults.roles().any(|(_, role)| matches!(role, Role::Attacker(_))) {
-        return Err(Fault::new(span(), "a load carries out no wire attack: give strategy in place of attack"));
+        return Err(Fault::new(
+            span(),
+            "a load carries out no wire attack: give strategy in place of attack",
+        ));
     }
     if faults.processes().count() == params.processes() as usize {
         let reason =
@@ -233,7 +236,8 @@ fn within(name: &str, given: &Spanned<u32>, most: u32) -> Result<u32, Fault> {
     if (1..=most).contains(&number) {
         return Ok(number);
     }
-    let reason = format!("{name} = {number}: give 1 to {most}, or more rosters: {MOST_IN_FLIGHT} fit in each");
+    let reason =
+        format!("{name} = {number}: give 1 to {most}, or more rosters: {MOST_IN_FLIGHT} fit in each");
     Err(Fault::new(given.span(), reason))
 }
 

@@ -113,7 +113,7 @@ pub enum Pacing {
         /// How many.
         in_flight: u32,
     },
-    /// When the schedule says, whatever becomes of those before.
+    /// When the schedule says, whether or not earlier ones have ended.
     Open(Open),
 }
 

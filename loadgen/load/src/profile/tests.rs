@@ -16,7 +16,7 @@ patience = "none"
 distinct = 2
 value_bytes = 12
 
-[byzantine]
+[[faults]]
 share = 0.1
 strategy = "collude(value=0)"
 
@@ -67,9 +67,9 @@ fn a_profile_reads_back_as_it_was_written() {
 }
 
 #[test]
-fn shares_become_counts_and_byzantine_processes_come_first_where_asked() {
+fn shares_become_counts_and_byzantine_first_is_a_priority() {
     let profile = parse(WHOLE).unwrap();
-    assert_eq!(profile.byzantine.as_ref().unwrap().count, 3);
+    assert_eq!(profile.faults.processes().count(), 3);
     assert_eq!(profile.load.measured(), Some(Duration::from_secs(28)));
     let written = profile.to_toml();
     assert!(written.contains("priority = [1, 5, 9]"), "{written}");
@@ -92,7 +92,7 @@ fn what_is_wrong_is_named_with_its_line_and_what_to_do() {
 }
 
 #[test]
-fn a_flag_takes_the_place_of_a_key_and_an_error_in_it_names_the_flag() {
+fn a_flag_replaces_a_key_and_its_error_names_the_flag() {
     let profile = with(|flags| flags.in_flight = Some(9)).unwrap();
     assert_eq!(profile.load.pacing, Pacing::Closed { in_flight: 9 });
     let profile = with(|flags| (flags.rate, flags.seed) = (Some(5.0), Some(1))).unwrap();

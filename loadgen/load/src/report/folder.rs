@@ -26,7 +26,7 @@ use stickycas_harness::record::ExecutionMode;
 use stickycas_harness::report::{folder, json};
 
 use super::table;
-use crate::Measured;
+use crate::Measurement;
 use crate::recorder::Second;
 use crate::result::{LOG_FILE, RESULT_FILE, SECONDS_FILE};
 use crate::verdicts::{Evidence, InstanceObservations};
@@ -37,7 +37,7 @@ use crate::verdicts::{Evidence, InstanceObservations};
 /// # Errors
 /// `to` exists already, or it cannot be written.
 pub fn write(
-    measured: &Measured,
+    measured: &Measurement,
     evidence: &[Evidence],
     server: Option<&str>,
     to: Option<&Path>,

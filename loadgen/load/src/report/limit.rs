@@ -145,20 +145,21 @@ fn row(probe: &Probe) -> Row {
 mod tests {
     use super::*;
     use crate::figures::Figures;
-    use crate::limit::{Probed, Wanted, find};
+    use crate::limit::{LimitRequest, ProbeResult, find};
     use crate::profile::{Flags, Profile};
     use crate::verdicts::VerdictCounts;
 
     #[tokio::test]
     async fn an_interrupt_keeps_what_the_searches_before_found() {
         let profile = Profile::load(None, &Flags { rate: Some(50.0), ..Flags::default() }).unwrap();
-        let wanted = Wanted { conditions: vec!["rate > 10".parse().unwrap()], repeats: 5, precision: 0.05 };
+        let wanted =
+            LimitRequest { conditions: vec!["rate > 10".parse().unwrap()], repeats: 5, precision: 0.05 };
         let after = async |probes: usize| {
             let mut left = probes;
             let probe = |_| {
                 let figures =
                     Figures { rate: if left.is_multiple_of(3) { 5.0 } else { 20.0 }, ..Figures::default() };
-                let probed = Probed { figures, judged: VerdictCounts::default() };
+                let probed = ProbeResult { figures, judged: VerdictCounts::default() };
                 left = left.saturating_sub(1);
                 std::future::ready(Ok((left > 0).then_some(probed)))
             };

@@ -117,7 +117,7 @@ fn latencies(limit: &Limit) -> Figure {
     figure("latency", title, caption, &legend, &content, Table { head: Vec::new(), rows: Vec::new() })
 }
 
-/// Which rate was tried when, and what came of it.
+/// Which rate was tried when, and its result.
 fn course(limit: &Limit) -> Figure {
     let probes: Vec<(f64, &Probe)> = (1_u32..).map(f64::from).zip(&limit.probes).collect();
     let last = probes.last().map_or(1.0, |(number, _)| *number);

@@ -5,7 +5,7 @@
 //! | `table` | for people, in a terminal |
 //! | `folder` | everything, in a folder |
 //! | `page` | for people, with plots |
-//! | `live` | how it stands while it runs |
+//! | `progress_view` | how it stands while it runs |
 //! | `limit`, `limit_page` | a search for the limit, in words and in a folder; for people, with plots |
 
 pub mod folder;
@@ -15,12 +15,12 @@ mod page;
 pub mod progress_view;
 pub mod table;
 
-use crate::Measured;
+use crate::Measurement;
 use crate::limit::Limit;
 
 /// The page of a load.
 #[must_use]
-pub fn html(measured: &Measured) -> String {
+pub fn html(measured: &Measurement) -> String {
     page::page(measured).into_string()
 }
 

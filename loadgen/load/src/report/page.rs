@@ -11,7 +11,7 @@ use stickycas_harness::report::html::words::{counted, grouped};
 use stickycas_model::judge::Outcome;
 
 use super::table::{shown_for, time};
-use crate::Measured;
+use crate::Measurement;
 use crate::figures::{Answered, Row, answered};
 use crate::measure::{Measure, Party};
 use crate::recorder::Second;
@@ -31,7 +31,7 @@ const CURVES: [Measure; 5] =
 const QUANTILES: [(f64, &str); 6] =
     [(0.0, "0"), (0.5, "50"), (0.9, "90"), (0.99, "99"), (0.999, "99.9"), (0.9999, "99.99")];
 
-pub(super) fn page(measured: &Measured) -> Markup {
+pub(super) fn page(measured: &Measurement) -> Markup {
     let result = &measured.result;
     let figures = [rate(measured), latency(measured), curve(measured), in_flight(measured)];
     Document {
@@ -223,7 +223,7 @@ fn round_time(micros: f64) -> String {
 }
 
 /// The seconds in which rates count: those of the warm-up have nothing but zeros.
-fn measured_seconds(measured: &Measured) -> Vec<Second> {
+fn measured_seconds(measured: &Measurement) -> Vec<Second> {
     let from = measured.result.measured_from;
     let counts = |second: &&Second| second.second > from + second.length / 2.0;
     let counted: Vec<Second> = measured.seconds.iter().filter(counts).cloned().collect();
@@ -235,7 +235,7 @@ fn over(seconds: &[Second], name: &'static str, value: impl Fn(&Second) -> f64) 
     (name, seconds.iter().map(|second| (second.second, value(second))).collect())
 }
 
-fn rate(measured: &Measured) -> Figure {
+fn rate(measured: &Measurement) -> Figure {
     let per_second = |count: u64, second: &Second| count as f64 / second.length.max(1e-3);
     // What is left of a second at the end says little, and its rate anything.
     let seconds = measured_seconds(measured);
@@ -251,7 +251,7 @@ fn rate(measured: &Measured) -> Figure {
     drawn(measured, "rate", "Instances a second", Unit::Count("instances/s"), caption, &lines)
 }
 
-fn latency(measured: &Measured) -> Figure {
+fn latency(measured: &Measurement) -> Figure {
     let micros = |millis: f64| millis * 1e3;
     let busy: Vec<Second> = measured_seconds(measured).into_iter().filter(|second| second.done > 0).collect();
     let lines = [
@@ -263,7 +263,7 @@ fn latency(measured: &Measured) -> Figure {
     drawn(measured, "latency", "Instance latency over time", Unit::Latency, caption, &lines)
 }
 
-fn in_flight(measured: &Measured) -> Figure {
+fn in_flight(measured: &Measurement) -> Figure {
     let seconds = measured_seconds(measured);
     let lines = [
         over(&seconds, "in flight", |second| second.in_flight as f64),
@@ -283,7 +283,7 @@ fn in_flight(measured: &Measured) -> Figure {
 
 /// A figure over time.
 fn drawn(
-    measured: &Measured,
+    measured: &Measurement,
     id: &str,
     title: &'static str,
     unit: Unit,
@@ -366,7 +366,7 @@ fn one_in(quantile: f64) -> f64 {
     1.0 / (1.0 - quantile)
 }
 
-fn curve(measured: &Measured) -> Figure {
+fn curve(measured: &Measurement) -> Figure {
     let points = |measure| -> Vec<(f64, f64)> {
         let histogram = answered(&measured.histograms, measure);
         let steps = histogram.iter_quantiles(4);
@@ -401,7 +401,7 @@ fn curve(measured: &Measured) -> Figure {
 }
 
 /// The curve in numbers, at its ticks: curves have points of their own elsewhere.
-fn quantiles(measured: &Measured) -> Table {
+fn quantiles(measured: &Measurement) -> Table {
     let row = |answered: &Answered| {
         let latency = &answered.latency;
         let points = [latency.p50, latency.p90, latency.p99, latency.p999, latency.p9999, latency.max];

@@ -8,7 +8,7 @@ use indicatif::ProgressBar;
 use stickycas_harness::progress;
 
 use super::table::time;
-use crate::engine::Progress;
+use crate::engine::LoadProgress;
 use crate::figures::{Latency, answered};
 use crate::measure::Measure;
 use crate::profile::Profile;
@@ -41,7 +41,7 @@ impl ProgressView {
     }
 
     /// Shows how far it is; `tell` writes a line where no view is drawn.
-    pub fn show(&self, progress: &Progress<'_>, tell: impl FnOnce(&str)) {
+    pub fn show(&self, progress: &LoadProgress<'_>, tell: impl FnOnce(&str)) {
         let Some(second) = progress.recorder.seconds().last() else { return };
         match &self.bar {
             Some(bar) => {
@@ -53,7 +53,7 @@ impl ProgressView {
     }
 
     /// Several lines, each within 80 columns: this second, everything until now, what went wrong.
-    fn view(&self, progress: &Progress<'_>, second: &Second) -> String {
+    fn view(&self, progress: &LoadProgress<'_>, second: &Second) -> String {
         let Latency { p50, p90, p99, p999, max, .. } =
             Latency::of(&answered(progress.recorder.histograms(), Measure::Instance));
         let points = [("p50", p50), ("p90", p90), ("p99", p99), ("p99.9", p999), ("max", max)];
@@ -79,7 +79,7 @@ impl ProgressView {
         view
     }
 
-    fn line(&self, progress: &Progress<'_>, second: &Second) -> String {
+    fn line(&self, progress: &LoadProgress<'_>, second: &Second) -> String {
         let errors = errors(progress).map_or_else(String::new, |errors| format!("  {errors}"));
         let now = if self.is_warming_up(second) { String::new() } else { format!("  {}", now(second)) };
         format!("{:6.1} s  {}{now}{errors}", second.second, self.rates(progress, second))
@@ -90,7 +90,7 @@ impl ProgressView {
     }
 
     /// How much there is, and the phase of the last answer.
-    fn rates(&self, progress: &Progress<'_>, second: &Second) -> String {
+    fn rates(&self, progress: &LoadProgress<'_>, second: &Second) -> String {
         let in_flight = second.in_flight;
         // With several instances each is in a phase of its own.
         let phase = match in_flight {
@@ -130,7 +130,7 @@ impl Drop for ProgressView {
 }
 
 /// What was refused or failed until now, by reason.
-fn errors(progress: &Progress<'_>) -> Option<String> {
+fn errors(progress: &LoadProgress<'_>) -> Option<String> {
     let failed = progress.recorder.histograms().iter().filter(|(label, _)| !label.ended.is_answer());
     let mut failed: Vec<_> = failed.map(|(label, histogram)| (histogram.len(), label)).collect();
     failed.sort_by_key(|(count, _)| std::cmp::Reverse(*count));

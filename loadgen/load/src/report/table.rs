@@ -8,7 +8,7 @@ use stickycas_harness::report::table::{align_right, grid};
 use stickycas_model::judge::Outcome;
 use stickycas_proto::v1::RefusalReason;
 
-use crate::baseline::Compared;
+use crate::baseline::Comparison;
 use crate::figures::{Counts, Latency, Metric, Row};
 use crate::measure::{OperationOutcome, Party};
 use crate::result::LoadResult;
@@ -147,7 +147,7 @@ fn advice(ended: OperationOutcome) -> Option<&'static str> {
 }
 
 fn baseline(text: &mut String, result: &LoadResult) -> std::fmt::Result {
-    for Compared { figure, before, now, worse } in &result.baseline {
+    for Comparison { figure, before, now, worse } in &result.baseline {
         let shown =
             |value: f64| figure.parse().map_or_else(|()| number(value), |known| value_of(known, value));
         let change = if *before > 0.0 { 100.0 * (now / before - 1.0) } else { 0.0 };

@@ -7,7 +7,7 @@ mod server;
 use stickycas_harness::run::{COORDINATOR, ServerHandle};
 use stickycas_load::profile::Flags;
 use stickycas_load::report::folder;
-use stickycas_load::{Loaded, Measured, Profile};
+use stickycas_load::{LoadOutcome, Measurement, Profile};
 use stickycas_model::judge::Outcome;
 
 use self::server::Lie;
@@ -28,7 +28,7 @@ stall = "5s"
 hard_stop = "60s"
 "#;
 
-async fn under_load(lie: Lie, transport: &str) -> (Profile, Loaded) {
+async fn under_load(lie: Lie, transport: &str) -> (Profile, LoadOutcome) {
     let text = PROFILE.replace("WARP_SIZE", &lie.warp_size().to_string()).replace("TRANSPORT", transport);
     let profile = Profile::parse("liar.toml", &text, &Flags::default()).unwrap();
     let handle = ServerHandle::open(&server::start(lie).await, COORDINATOR).await.unwrap();
@@ -47,7 +47,7 @@ async fn an_honest_server_is_not_accused() {
 }
 
 #[tokio::test]
-async fn every_lie_is_a_violation_of_the_rule_that_it_breaks_in_every_instance() {
+async fn every_false_answer_violates_its_rule_in_every_instance() {
     for (lie, rule) in [
         (Lie::TwoWinners, "violation: A1: processes"),
         (Lie::SamePosition, "violation: A1: position 0 was won in phase 1 and in phase 2"),
@@ -70,19 +70,19 @@ async fn every_lie_is_a_violation_of_the_rule_that_it_breaks_in_every_instance()
             let told = judged.reasons.iter().any(|reason| reason.contains(rule));
             assert!(told, "{lie:?} over {transport}: {:?}", judged.reasons);
             assert!(!loaded.evidence.is_empty());
-            let result = Measured::of(&profile, loaded, None).result;
+            let result = Measurement::of(&profile, loaded, None).result;
             assert_eq!((result.verdict, result.exit().code()), (Outcome::Violation, 1));
         }
     }
 }
 
 #[tokio::test]
-async fn what_was_seen_of_a_liar_that_tells_no_history_is_kept_as_evidence() {
+async fn observations_are_evidence_where_there_is_no_history() {
     let (profile, mut loaded) = under_load(Lie::TwoLists, "attach").await;
     let evidence = std::mem::take(&mut loaded.evidence);
     let temporary = tempfile::tempdir().unwrap();
     let place = temporary.path().join("result");
-    folder::write(&Measured::of(&profile, loaded, None), &evidence, None, Some(&place)).unwrap();
+    folder::write(&Measurement::of(&profile, loaded, None), &evidence, None, Some(&place)).unwrap();
     let mut files: Vec<_> = std::fs::read_dir(place.join("instances")).unwrap().map(Result::unwrap).collect();
     assert_eq!(files.len(), 8, "as many as are kept of one kind");
     let text = std::fs::read_to_string(files.remove(0).path()).unwrap();

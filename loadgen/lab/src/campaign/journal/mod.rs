@@ -24,7 +24,7 @@ pub const JOURNAL: &str = "journal.ndjson";
 /// How often lines are flushed to the disk.
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 
-/// An open journal. Whoever holds it is the only one that writes.
+/// An open journal. Its holder is the only one that writes.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
@@ -78,7 +78,7 @@ impl Journal {
         self.write(Line::Cell(Done::now(number, counts)))
     }
 
-    /// Writes down what came of a run over the network.
+    /// Writes down the result of a run over the network.
     ///
     /// # Errors
     /// If it cannot be written.

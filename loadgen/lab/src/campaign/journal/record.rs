@@ -137,7 +137,7 @@ pub struct Completed {
     pub sessions: Vec<Session>,
     /// What was counted of each cell that is done.
     pub cells: BTreeMap<u64, Counts>,
-    /// What came of the runs over the network, by their seeds.
+    /// The results of the runs over the network, by their seeds.
     pub network: BTreeMap<u64, Sampled>,
     /// When something was done last, in milliseconds since 1970 (UTC).
     pub last: u64,

@@ -165,7 +165,7 @@ fn graph(cells: &[&Cell], series: Series, x: &Scale, y: &Scale) -> Markup {
     }
 }
 
-/// Up to which f strong validity is promised, whoever wins, as a line of its own below the axis.
+/// Up to which f strong validity is promised under any arbiter, as a line of its own below the axis.
 fn promise(cells: &[&Cell], series: Series, x: &Scale, row: f64) -> Markup {
     let first = cells.first();
     let largest = first.and_then(|cell| largest_f(cell.point.n, cell.point.p, cell.point.distinct));

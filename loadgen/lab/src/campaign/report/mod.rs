@@ -3,7 +3,7 @@
 //! | where | what |
 //! | --- | --- |
 //! | `table` | for the terminal |
-//! | `page` | the page: what was run, what came of it, figures in the order of the sweeps |
+//! | `page` | the page: what was run, the results, figures in the order of the sweeps |
 //! | `resilience`, `chance`, `phases`, `blame`, `listing` | a figure for each kind of sweep |
 //! | `facets` | which axes of a sweep tell panels apart |
 //!

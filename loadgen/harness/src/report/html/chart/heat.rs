@@ -27,7 +27,7 @@ impl Shade {
     }
 }
 
-/// A cell with its number in it, and with words for whoever points at it.
+/// A cell with its number in it, and with words that a pointer shows.
 pub fn cell(
     (x, y): (f64, f64),
     (width, height): (f64, f64),

@@ -51,7 +51,7 @@ pub fn line(places: &[(f64, f64)], series: Series) -> Markup {
     }
 }
 
-/// A point, with words for whoever points at it.
+/// A point, with words that a pointer shows.
 pub fn point(place: (f64, f64), series: Series, words: &str) -> Markup {
     html! { g { title { (words) } (mark(place, series)) } }
 }

@@ -2,7 +2,7 @@
 //! screens light and dark and paper.
 //!
 //! Colour is never the only cue: series differ by the shape of their points and the dashes of their lines, cells
-//! carry their number. Whoever cannot see the drawing is told by its title and description.
+//! carry their number. Title and description stand for the drawing where it cannot be seen.
 
 mod axis;
 mod heat;
@@ -22,7 +22,7 @@ pub struct Drawing<'a> {
     pub id: &'a str,
     /// What it is called.
     pub title: &'a str,
-    /// What it shows, for whoever cannot see it.
+    /// What it shows, where it cannot be seen.
     pub description: &'a str,
     /// In pixels, where the page has room for it.
     pub width: f64,
