@@ -103,3 +103,27 @@ fn a_flag_replaces_a_key_and_its_error_names_the_flag() {
     let error = with(|flags| flags.fail_if = vec!["speed > 4".to_owned()]).unwrap_err();
     assert!(error.starts_with("--fail-if speed > 4: "), "{error}");
 }
+
+#[test]
+fn keys_of_before_are_refused_with_their_new_names() {
+    let told = |from: &str, to: &str| parse(&WHOLE.replace(from, to)).unwrap_err();
+    assert!(
+        told("[[faults]]", "[byzantine]")
+            .contains("there is no key byzantine: write a group [[faults]], with")
+    );
+    for (now, before) in [("history_sample = 0.5", "watch_share"), ("rosters = 2", "groups")] {
+        let (name, value) = now.split_once(' ').unwrap();
+        let told = told(now, &format!("{before} {value}"));
+        assert!(told.contains(&format!("there is no key {before}: it is called {name} now")), "{told}");
+    }
+}
+
+#[test]
+fn a_load_has_no_wire_attack_and_a_correct_process() {
+    let told = |to: &str| parse(&WHOLE.replace("strategy = \"collude(value=0)\"", to)).unwrap_err();
+    assert!(told("attack = \"flood\"").contains("give strategy in place of attack"));
+    let all = WHOLE.replace("share = 0.1", "count = 32").replace("arbiter = \"byzantine_first\"", "");
+    assert!(parse(&all).unwrap_err().contains("leave a correct one"));
+    let named = parse(&WHOLE.replace("share = 0.1", "processes = [7, 2]")).unwrap();
+    assert_eq!(named.faults.processes().map(|process| process.get()).collect::<Vec<_>>(), [2, 7]);
+}
