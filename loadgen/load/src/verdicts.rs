@@ -49,7 +49,7 @@ pub struct InstanceObservations {
     /// Its seed; its parameters are otherwise those of the profile.
     #[serde(with = "stickycas_model::seed_text")]
     pub seed: u64,
-    /// Who proposed what, from process 1 on.
+    /// The proposals, from process 1 on.
     pub proposals: Vec<Value>,
     /// Which correct process saw what.
     pub seen: Vec<ProcessObservation>,
@@ -91,7 +91,7 @@ impl InstanceVerdict {
 pub struct VerdictCounts {
     /// Instances in which everything held.
     pub valid: u64,
-    /// In which something broke that nobody promised.
+    /// In which something broke that was not promised.
     pub outside: u64,
     /// In which something broke that was promised.
     pub violation: u64,
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(counts(&[who(1), who(2)]), (21, 20, 0, 1));
         // The second was not refused: a history that accuses it too is wrong.
         assert_eq!(counts(&[who(1)]), (21, 0, 20, 1));
-        // Another's refusal excuses nobody.
+        // A refusal of another process excuses none.
         assert_eq!(counts(&[who(3)]), (1, 0, 40, 0));
     }
 

@@ -53,7 +53,7 @@ pub(super) async fn run(engine: &Arc<Engine>, number: u64, planned: Instant) {
     }
 }
 
-/// In a closed loop, a place that was refused stays empty for a moment, as it would if somebody waited to try again:
+/// In a closed loop, a place that was refused stays empty for a moment, as if a client waited before it tries again:
 /// else the loop would spin on refusals. An open loop goes by its schedule.
 async fn hold_back(engine: &Engine, ended: OperationOutcome) {
     let closed = matches!(engine.profile.load.pacing, Pacing::Closed { .. });
@@ -221,7 +221,7 @@ enum Watching {
     Along(AbortOnDrop<Collected>),
 }
 
-/// A task that ends when nobody waits for it any more.
+/// A task that is aborted when this is dropped.
 struct AbortOnDrop<T>(JoinHandle<T>);
 
 impl<T> Drop for AbortOnDrop<T> {
@@ -346,7 +346,7 @@ fn recorded(
 }
 
 /// What a history shows without the offences of correct processes that exceeded what they may send, and whom it
-/// accuses of that; `None` if nobody. Whether they did is known only at the end of the load.
+/// accuses of that; `None` if there are none. Whether they did is known only at the end of the load.
 fn excused(record: &Record) -> Option<(Outcome, BTreeSet<ProcessId>)> {
     let cast = &record.scenario.cast;
     let accused = |recorded: &Recorded| match &recorded.event {

@@ -67,7 +67,7 @@ pub struct LoadOutcome {
     pub server: Option<ServerSide>,
     /// When it began.
     pub began: SystemTime,
-    /// Whether somebody or the hard stop ended it before its time.
+    /// Whether an interrupt or the hard stop ended it before its time.
     pub cut_short: Option<CutShort>,
 }
 
@@ -75,7 +75,7 @@ pub struct LoadOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CutShort {
-    /// Somebody asked for it.
+    /// An interrupt.
     Interrupted,
     /// The profile's `hard_stop`.
     HardStop,
