@@ -279,8 +279,8 @@ async fn judge(engine: &Engine, state: &InstanceState, mut endings: Vec<ProcessE
         seed: drawn.seed,
         finding,
         record: None,
-        excused: None,
-        witnessed: None,
+        excuse: None,
+        observations: None,
         lost: false,
     };
     let wanted = !matches!(watching, Watching::No);
@@ -303,7 +303,7 @@ async fn judge(engine: &Engine, state: &InstanceState, mut endings: Vec<ProcessE
         Some(Collected { history, complete: true, .. }) => {
             let reports = endings.into_iter().map(|ending| ending.report).collect();
             let record = recorded(engine, drawn, state.number, history, reports);
-            judgement.excused = excused(&record).map(|(outcome, accused)| Excuse {
+            judgement.excuse = excuse(&record).map(|(outcome, accused)| Excuse {
                 outcome,
                 accused: accused
                     .into_iter()
@@ -316,7 +316,7 @@ async fn judge(engine: &Engine, state: &InstanceState, mut endings: Vec<ProcessE
         None => judgement.lost = wanted,
     }
     if judgement.outcome() != Outcome::Valid {
-        judgement.witnessed = Some(Box::new(InstanceObservations {
+        judgement.observations = Some(Box::new(InstanceObservations {
             instance: state.instance.to_string(),
             seed: drawn.seed,
             proposals: drawn.cast.parts().map(|(_, part)| part.proposal.clone()).collect(),
@@ -347,7 +347,7 @@ fn recorded(
 
 /// What a history shows without the offences of correct processes that exceeded what they may send, and whom it
 /// accuses of that; `None` if there are none. Whether they did is known only at the end of the load.
-fn excused(record: &Record) -> Option<(Outcome, BTreeSet<ProcessId>)> {
+fn excuse(record: &Record) -> Option<(Outcome, BTreeSet<ProcessId>)> {
     let cast = &record.scenario.cast;
     let accused = |recorded: &Recorded| match &recorded.event {
         Event::Offence(offence) if offence.kind == OffenceKind::QuotaExceeded => {
@@ -362,9 +362,8 @@ fn excused(record: &Record) -> Option<(Outcome, BTreeSet<ProcessId>)> {
     }
     let history = record.history.iter().filter(|recorded| accused(recorded).is_none()).cloned().collect();
     let (scenario, reports) = (record.scenario.clone(), record.reports.clone());
-    let excused =
-        Record::judged(scenario, ExecutionMode::Tasks, history, true, RunCounts::default(), reports);
-    Some((excused.verdict.verdict, all))
+    let excuse = Record::judged(scenario, ExecutionMode::Tasks, history, true, RunCounts::default(), reports);
+    Some((excuse.verdict.verdict, all))
 }
 
 /// How long after the processes the watcher was told the same.
