@@ -4,7 +4,7 @@
 //! that it hit. [`perturb`](fn@perturb) carries it out beside a compose project that is up: it has the judge's
 //! container made anew for the plan, follows the judge's instance as an observer, does each step when its moment has
 //! come, waits for the verdict, and puts everything back. What is judged is judged by the judge, which reads the same
-//! plan: it knows from it who is faulty, who is late, and for whom nobody need wait.
+//! plan: it knows from it which processes are faulty, late, or not awaited.
 
 pub mod docker;
 mod expectations;

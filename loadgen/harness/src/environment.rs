@@ -1,4 +1,4 @@
-//! Where and how a run was made: what somebody needs who wonders why it came out differently elsewhere.
+//! Where and how a run was made: what explains a different result elsewhere.
 
 use std::time::SystemTime;
 

@@ -49,7 +49,7 @@ pub enum FaultPlanError {
         /// The last.
         last: u64,
     },
-    /// Who is correct at first cannot go on so.
+    /// A process that is correct at first cannot go on so.
     #[error("corrupted_in: {0}")]
     Strategy(StrategyError),
     /// An attacker of the wire is one from the start.

@@ -1,4 +1,4 @@
-//! Where a load was put on from: what somebody needs who wonders why it came out differently elsewhere.
+//! Where a load was put on from: what explains a different result elsewhere.
 
 use std::fs;
 

@@ -63,7 +63,7 @@ impl Display {
                     && last.elapsed() >= LINE_EVERY
                 {
                     *last = Instant::now();
-                    // If nobody can hear it, the work goes on.
+                    // If standard error is closed, the work goes on.
                     let _ = writeln!(anstream::stderr().lock(), "{}", line());
                 }
             }

@@ -9,7 +9,7 @@ use crate::fault_plan::{FaultPlan, shuffle};
 /// Why so many values cannot be drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DistinctError {
-    /// Nobody is correct.
+    /// No process is correct.
     #[error("distinct = {0}: no process is correct, so nothing can be drawn: give values = [...]")]
     NobodyCorrect(u32),
     /// There are not so many correct processes.

@@ -22,7 +22,7 @@ pub enum ExecutionMode {
     ChildProcesses,
     /// Over the network, each process a task of this process.
     Tasks,
-    /// Over the network, each process started by somebody else.
+    /// Over the network, with processes that others started.
     Judged,
 }
 
@@ -48,11 +48,11 @@ pub struct Record {
     pub history: Vec<Recorded>,
     /// Whether the history goes to the end of the run and lacks nothing.
     pub complete: bool,
-    /// What the server counted in the course of the run; nothing where nobody attacks the wire.
+    /// What the server counted in the course of the run; nothing without wire attacks.
     pub counted: RunCounts,
     /// What processes said at their end, in order. Those of Byzantine processes prove nothing (V5).
     pub reports: Vec<Report>,
-    /// What the harness saw happen that nobody planned.
+    /// What the harness observed that was not planned.
     pub anomalies: Vec<String>,
     /// How many processes report that they were told that the instance is unknown (F11).
     pub told_unknown: usize,
@@ -89,7 +89,7 @@ impl Record {
         }
     }
 
-    /// The same run with what the harness saw happen that nobody planned: it proves nothing any more, unless
+    /// The same run with what the harness observed that was not planned: it proves nothing any more, unless
     /// it shows something worse.
     #[must_use]
     pub fn with_anomalies(mut self, anomalies: Vec<String>) -> Self {

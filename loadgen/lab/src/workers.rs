@@ -30,7 +30,7 @@ pub(crate) fn for_each<P: Send, R: Send>(
     })
 }
 
-/// The same for work that nobody waits for once the receiver is gone: pieces that are under way then go on by
+/// The same for work that is not awaited once the receiver is gone: pieces that are under way then go on by
 /// themselves. If one panics, the receiver ends before all results have come.
 ///
 /// # Errors
@@ -51,7 +51,7 @@ fn pool(jobs: NonZeroUsize) -> anyhow::Result<ThreadPool> {
     builder.build().context("cannot start the threads")
 }
 
-/// Until there is no piece left, or nobody takes results any more.
+/// Until there is no piece left, or results are no longer received.
 fn work_all<P: Send, R: Send>(
     pieces: impl Iterator<Item = P> + Send,
     work: impl Fn(P) -> R + Sync,

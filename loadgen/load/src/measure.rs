@@ -263,7 +263,7 @@ pub(super) struct Meter {
     accesses: AtomicU64,
     /// The phase of the last answer that came.
     phase: AtomicU64,
-    /// Whom the server has refused for sending more than they may.
+    /// The principals that the server has refused for sending more than they may.
     over_quota: Mutex<HashSet<Principal>>,
     /// Whether it counts in figures or not.
     messages: Mutex<Messages>,
@@ -341,7 +341,7 @@ impl Meter {
         self.messages.lock().expect("nobody panics while holding it").clone()
     }
 
-    /// Whom the server has refused until now for sending more than they may, which is an offence (B2).
+    /// The principals that the server has refused until now for sending more than they may, an offence (B2).
     pub(super) fn over_quota(&self) -> HashSet<Principal> {
         self.over_quota.lock().expect("nobody panics while holding it").clone()
     }

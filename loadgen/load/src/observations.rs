@@ -12,7 +12,7 @@
 //! The rules are asked of [`stickycas_model::predicates`], as those of a whole history are; what is done here is to
 //! find in the answers what to ask of them.
 //!
-//! What it cannot see is what the server did and told nobody: that an access was passed over, that somebody was accused
+//! What it cannot see is what the server did and told no process: that an access was passed over, that one was accused
 //! wrongly. For that a share of the instances is judged from their whole history.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -349,7 +349,7 @@ impl<'a> Check<'a> {
             let first = seen.accesses.first().and_then(AnsweredAccess::phase);
             first.is_some_and(|phase| predicates::is_first_of_warp(params, phase))
         };
-        // Who saw nothing may have been late.
+        // A process without observations may have been late.
         let f = u64::from(params.processes()) - seen.iter().filter(punctual).count() as u64;
         let proposals = self.cast.correct_proposals();
         let mut decided: BTreeMap<&Value, ProcessId> = BTreeMap::new();

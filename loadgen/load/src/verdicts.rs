@@ -25,9 +25,9 @@ pub(super) struct InstanceVerdict {
     /// By its whole history, if that was collected.
     pub(super) record: Option<Box<Record>>,
     /// If the history accuses correct processes of having sent more than they may.
-    pub(super) excused: Option<Excuse>,
+    pub(super) excuse: Option<Excuse>,
     /// What its correct processes saw, unless it is valid.
-    pub(super) witnessed: Option<Box<InstanceObservations>>,
+    pub(super) observations: Option<Box<InstanceObservations>>,
     /// Whether it was to be collected and could not be, or not to its end.
     pub(super) lost: bool,
 }
@@ -49,7 +49,7 @@ pub struct InstanceObservations {
     /// Its seed; its parameters are otherwise those of the profile.
     #[serde(with = "stickycas_model::seed_text")]
     pub seed: u64,
-    /// Who proposed what, from process 1 on.
+    /// The proposals, from process 1 on.
     pub proposals: Vec<Value>,
     /// Which correct process saw what.
     pub seen: Vec<ProcessObservation>,
@@ -63,7 +63,7 @@ pub struct Evidence {
     /// What broke by what its processes saw.
     pub reasons: Vec<String>,
     /// What they saw.
-    pub witnessed: Box<InstanceObservations>,
+    pub observations: Box<InstanceObservations>,
     /// Its whole history, if that was collected.
     pub record: Option<Box<Record>>,
     /// Whether something broke that was promised.
@@ -78,10 +78,10 @@ impl InstanceVerdict {
     }
 
     /// The same if those were rightly accused who are only accused of having sent too much.
-    fn if_excused(&self) -> Outcome {
-        match &self.excused {
+    fn outcome_if_excused(&self) -> Outcome {
+        match &self.excuse {
             None => self.outcome(),
-            Some(excused) => worse(self.finding.outcome, excused.outcome),
+            Some(excuse) => worse(self.finding.outcome, excuse.outcome),
         }
     }
 }
@@ -91,7 +91,7 @@ impl InstanceVerdict {
 pub struct VerdictCounts {
     /// Instances in which everything held.
     pub valid: u64,
-    /// In which something broke that nobody promised.
+    /// In which something broke that was not promised.
     pub outside: u64,
     /// In which something broke that was promised.
     pub violation: u64,
@@ -185,12 +185,14 @@ pub(super) struct VerdictTally {
 
 impl VerdictTally {
     pub(super) fn take(&mut self, judgement: InstanceVerdict) {
-        let (outcome, if_excused) = (judgement.outcome(), judgement.if_excused());
-        match judgement.excused {
-            Some(Excuse { accused, .. }) if outcome != if_excused && self.accusing.len() >= EVIDENCE => {
-                *self.more_accusing.entry((if_excused, accused)).or_default() += 1;
+        let (outcome, outcome_if_excused) = (judgement.outcome(), judgement.outcome_if_excused());
+        match judgement.excuse {
+            Some(Excuse { accused, .. })
+                if outcome != outcome_if_excused && self.accusing.len() >= EVIDENCE =>
+            {
+                *self.more_accusing.entry((outcome_if_excused, accused)).or_default() += 1;
             }
-            Some(_) if outcome != if_excused => self.accusing.push(judgement),
+            Some(_) if outcome != outcome_if_excused => self.accusing.push(judgement),
             _ => self.count(judgement, outcome),
         }
     }
@@ -200,21 +202,21 @@ impl VerdictTally {
         let rightly = |accused: &[Principal]| accused.iter().all(|who| over_quota.contains(who));
         let mut right = 0;
         for mut judgement in std::mem::take(&mut self.accusing) {
-            let excused = judgement.if_excused();
-            if judgement.excused.as_ref().is_some_and(|it| rightly(&it.accused)) {
+            let excuse = judgement.outcome_if_excused();
+            if judgement.excuse.as_ref().is_some_and(|it| rightly(&it.accused)) {
                 right += 1;
                 judgement.record = None;
                 self.judged.histories += 1;
-                self.count(judgement, excused);
+                self.count(judgement, excuse);
             } else {
                 let outcome = judgement.outcome();
                 self.count(judgement, outcome);
             }
         }
-        for ((excused, accused), count) in std::mem::take(&mut self.more_accusing) {
+        for ((excuse, accused), count) in std::mem::take(&mut self.more_accusing) {
             let rightly = rightly(&accused);
             right += if rightly { count } else { 0 };
-            *self.judged.count(if rightly { excused } else { Outcome::Violation }) += count;
+            *self.judged.count(if rightly { excuse } else { Outcome::Violation }) += count;
             self.judged.histories += count;
         }
         if right > 0 {
@@ -226,7 +228,7 @@ impl VerdictTally {
     }
 
     fn count(&mut self, judgement: InstanceVerdict, outcome: Outcome) {
-        let InstanceVerdict { number, seed, finding, record, lost, witnessed, .. } = judgement;
+        let InstanceVerdict { number, seed, finding, record, lost, observations, .. } = judgement;
         let judged = &mut self.judged;
         *judged.count(outcome) += 1;
         judged.histories += u64::from(record.is_some());
@@ -243,12 +245,13 @@ impl VerdictTally {
         let violation = outcome == Outcome::Violation;
         let kept = self.evidence.iter().filter(|kept| kept.violation == violation).count();
         // What only failed to end is counted; evidence it is only if its history says more.
-        let Some(witnessed) = witnessed.filter(|_| outcome != Outcome::Unknown || record.is_some()) else {
+        let Some(observations) = observations.filter(|_| outcome != Outcome::Unknown || record.is_some())
+        else {
             return;
         };
         if kept < EVIDENCE {
             let reasons = finding.reasons;
-            self.evidence.push(Evidence { number, reasons, witnessed, record, violation });
+            self.evidence.push(Evidence { number, reasons, observations, record, violation });
         }
     }
 }
@@ -271,16 +274,16 @@ mod tests {
             seed: 7,
             finding: Finding { outcome, reasons },
             record: None,
-            excused: None,
-            witnessed: None,
+            excuse: None,
+            observations: None,
             lost: false,
         }
     }
 
     #[test]
     fn the_worst_instance_that_proves_something_is_the_verdict() {
-        let mut bench = VerdictTally::default();
-        assert_eq!(bench.judged.verdict(), Outcome::Unknown);
+        let mut tally = VerdictTally::default();
+        assert_eq!(tally.judged.verdict(), Outcome::Unknown);
         for (next, verdict) in [
             (Outcome::Unknown, Outcome::Unknown),
             (Outcome::Valid, Outcome::Valid),
@@ -288,25 +291,25 @@ mod tests {
             (Outcome::Violation, Outcome::Violation),
             (Outcome::Valid, Outcome::Violation),
         ] {
-            bench.take(found(next));
-            assert_eq!(bench.judged.verdict(), verdict);
+            tally.take(found(next));
+            assert_eq!(tally.judged.verdict(), verdict);
         }
-        assert_eq!(bench.judged.instances(), 5);
-        assert_eq!(bench.judged.reasons[1], "instance 3 (seed 7): outside: why");
+        assert_eq!(tally.judged.instances(), 5);
+        assert_eq!(tally.judged.reasons[1], "instance 3 (seed 7): outside: why");
     }
 
     #[test]
     fn an_accusation_of_excess_is_excused_only_by_a_refusal() {
         let who = |process| Principal { group: 0, process: ProcessId::new(process).unwrap() };
         let accusing = || {
-            let mut bench = VerdictTally::default();
-            bench.take(found(Outcome::Valid));
-            for (excused, accused) in
+            let mut tally = VerdictTally::default();
+            tally.take(found(Outcome::Valid));
+            for (excuse, accused) in
                 [(Outcome::Valid, vec![who(1)]), (Outcome::Outside, vec![who(1), who(2)])]
             {
-                *bench.more_accusing.entry((excused, accused)).or_default() += 20;
+                *tally.more_accusing.entry((excuse, accused)).or_default() += 20;
             }
-            bench
+            tally
         };
         let counts = |refused: &[Principal]| {
             let (judged, _) = accusing().settle(&refused.iter().copied().collect());
@@ -315,7 +318,7 @@ mod tests {
         assert_eq!(counts(&[who(1), who(2)]), (21, 20, 0, 1));
         // The second was not refused: a history that accuses it too is wrong.
         assert_eq!(counts(&[who(1)]), (21, 0, 20, 1));
-        // Another's refusal excuses nobody.
+        // A refusal of another process excuses none.
         assert_eq!(counts(&[who(3)]), (1, 0, 40, 0));
     }
 

@@ -12,7 +12,7 @@ pub(super) fn show(text: &str) -> anyhow::Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
 }
 
-/// To standard error: what people want to know besides. If nobody can hear it, the run goes on.
+/// To standard error: what people want to know besides. If it is closed, the run goes on.
 pub(super) fn tell(text: &str) {
     let _ = writeln!(anstream::stderr().lock(), "{}", text.trim_end());
 }

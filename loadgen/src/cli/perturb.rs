@@ -100,7 +100,7 @@ async fn carry_out(
     for (file, plan) in plans {
         tell(&format!("{}: {}", plan.name, plan.about));
         let asked = async {
-            // Without a sender nobody will ask any more.
+            // Without a sender no request will come.
             if stop.wait_for(|asked| *asked).await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -138,11 +138,11 @@ async fn target(args: &PerturbArgs) -> anyhow::Result<Target> {
     })
 }
 
-/// Becomes true when somebody wants this program to end, from now on.
+/// Becomes true when this program is asked to end, from now on.
 fn stop() -> watch::Receiver<bool> {
     let (asks, asked) = watch::channel(false);
     tokio::spawn(async move {
-        // Who cannot be asked to stop goes on to the end.
+        // Without signals the program goes on to the end.
         if asked_to_stop().await.is_ok() {
             let _ = asks.send(true);
         }

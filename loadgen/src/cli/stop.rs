@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Until somebody wants this program to end.
+/// Returns when this program is asked to end.
 pub(super) async fn asked_to_stop() -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
@@ -16,7 +16,7 @@ pub(super) async fn asked_to_stop() -> io::Result<()> {
     }
 }
 
-/// Is set as soon as somebody wants this program to end.
+/// Is set as soon as this program is asked to end.
 pub(super) fn stop_when_asked() -> anyhow::Result<Arc<AtomicBool>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the runtime")?;

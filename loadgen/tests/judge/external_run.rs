@@ -37,7 +37,7 @@ processes = [6]
 strategy = "silent"
 "#;
 
-/// What came of an instance.
+/// A judged instance.
 pub(crate) type Judged = (InstanceId, Record);
 
 /// Where everybody meets.
@@ -64,7 +64,7 @@ impl Drop for JudgeAtWork {
 }
 
 impl JudgeAtWork {
-    /// What comes of the next instance.
+    /// The record of the next instance.
     pub(crate) async fn next(&mut self) -> Judged {
         match self.verdicts.recv().await {
             Some(judged) => judged,

@@ -18,7 +18,7 @@ pub enum DockerError {
         /// Why.
         error: io::Error,
     },
-    /// Nobody answers behind the program.
+    /// The daemon behind the program does not answer.
     #[error("the Docker engine does not answer: start it, or say with DOCKER_HOST where it is ({said})")]
     NoEngine {
         /// What the program says.

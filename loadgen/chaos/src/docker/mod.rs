@@ -1,8 +1,8 @@
 //! Containers, through the program `docker`.
 //!
 //! Everything goes through the program and nothing through a shell. What is done to a container is done whole, also
-//! if nobody waits for it any more: the code that restores the containers then knows their state. Ctrl-C at a terminal
-//! is for this program alone, not for those that it has started.
+//! if the caller no longer waits for it: the code that restores the containers then knows their state. Ctrl-C at a
+//! terminal is for this program alone, not for those that it has started.
 
 mod error;
 mod project;
@@ -136,7 +136,7 @@ impl Docker {
         self.to_its_end(command, self.named(arguments)).await
     }
 
-    /// Runs a command to its end, also if nobody waits for it any more, when no other such command runs.
+    /// Runs a command to its end, also if the caller no longer waits for it, when no other such command runs.
     async fn to_its_end(&self, command: Command, named: String) -> Result<(), DockerError> {
         let turn = Arc::clone(&self.turn).lock_owned().await;
         let running = tokio::spawn(async move {

@@ -181,7 +181,7 @@ impl Project {
         self.docker.to_its_end(command, named(program.as_ref(), &arguments)).await
     }
 
-    /// Stops the judge's container if it was made anew for a plan, which nobody carries out any more.
+    /// Stops the judge's container if it was made anew for a plan, which is not carried out any more.
     ///
     /// # Errors
     /// The engine fails.

@@ -196,7 +196,7 @@ pub struct Expectations {
 }
 
 impl Plan {
-    /// The processes whose containers are killed and not started again: nobody need wait for them.
+    /// The processes whose containers are killed and not started again: no end of them is awaited.
     #[must_use]
     pub fn gone(&self) -> BTreeSet<ProcessId> {
         let mut gone = BTreeSet::new();

@@ -43,7 +43,7 @@ pub struct SeriesRequest {
 pub struct SeriesCheckpoint {
     file: PathBuf,
     state: State,
-    /// The instance of a series that nobody goes on with.
+    /// The instance of a series that is not continued.
     abandoned: Option<InstanceId>,
 }
 
@@ -189,7 +189,7 @@ impl SeriesCheckpoint {
         self.state.recent.iter().filter_map(judged)
     }
 
-    /// The instance of an earlier series that nobody goes on with. Told once.
+    /// The instance of an earlier series that is not continued. Returned once.
     pub(super) fn take_abandoned(&mut self) -> Option<InstanceId> {
         self.abandoned.take()
     }

@@ -25,9 +25,9 @@ const TELL_AGAIN: Duration = Duration::from_secs(1);
 pub(super) struct Completion<'a> {
     scenario: &'a Scenario,
     reports: Reports,
-    /// Who has left, by which decision, and until when a report may be expected.
+    /// The processes that have left, each with its decision and the time until which its report may come.
     decided: BTreeMap<ProcessId, (Value, Instant)>,
-    /// Whose end was told.
+    /// The processes whose ends were returned.
     ended: BTreeSet<ProcessId>,
     /// Nothing more will be heard of the instance.
     lost: bool,
@@ -72,7 +72,7 @@ impl<'a> Completion<'a> {
         Some(ending)
     }
 
-    /// When one can say next that somebody has left without a report.
+    /// The next moment at which a process counts as having left without a report.
     fn next_grace(&self) -> Option<Instant> {
         let waiting = self.decided.iter().filter(|(process, _)| !self.ended.contains(process));
         waiting.map(|(_, (_, until))| *until).min()
@@ -103,7 +103,7 @@ impl<'a> Completion<'a> {
         self.reports.look(|said| said.values().filter(told).count())
     }
 
-    /// Who says that it proposed what.
+    /// The proposals that processes report.
     pub(super) fn proposals(&mut self) -> BTreeMap<ProcessId, Value> {
         let proposal =
             |(process, said): (&ProcessId, &ProcessReport)| Some((*process, said.proposal.clone()?));

@@ -10,7 +10,7 @@ use stickycas_model::types::ProcessId;
 pub struct JudgeOptions {
     /// Give up waiting after so long without any event, beyond what the instance itself may wait.
     pub stall: Duration,
-    /// Processes that are killed for good, so that nobody waits for them.
+    /// Processes that are killed for good, so that their ends are not awaited.
     pub gone: BTreeSet<ProcessId>,
     /// Show no progress.
     pub quiet: bool,

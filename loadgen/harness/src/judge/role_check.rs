@@ -43,7 +43,7 @@ impl<'a> RoleCheck<'a> {
         Self { scenario, played }
     }
 
-    /// Who demonstrably plays another part; `said`: what processes say that they proposed.
+    /// The processes that demonstrably play another part; `said`: what processes say that they proposed.
     pub(super) fn role_mismatches(&self, said: &BTreeMap<ProcessId, Value>) -> Vec<String> {
         self.correct().filter_map(|process| self.other_part(process, said)).collect()
     }
@@ -66,7 +66,7 @@ impl<'a> RoleCheck<'a> {
         again.then(|| format!("process {process} is correct and appended after its first access (D1)"))
     }
 
-    /// Who was started again, and in a complete history who never acted.
+    /// The processes that were started again, and in a complete history those that never acted.
     pub(super) fn anomalies(&self, complete: bool) -> Vec<String> {
         let acted =
             |process: &ProcessId| self.played.get(process).is_some_and(|played| played.first.is_some());

@@ -133,7 +133,7 @@ fn is_name_taken(error: &anyhow::Error) -> bool {
     error.and_then(stickycas_client::Error::reason) == Some(RefusalReason::NameTaken)
 }
 
-/// Closes the instance of this name, if it is one of ours that nobody judges any more.
+/// Closes the instance of this name, if it is one of ours and no longer judged.
 async fn close_leftover(
     handle: &ServerHandle,
     name: &InstanceName,

@@ -27,7 +27,7 @@ use crate::atomic_files::write_folder;
 use crate::environment::Environment;
 use crate::record::{ExecutionMode, Record};
 
-/// Where run folders go if nobody says otherwise.
+/// Where run folders go by default.
 pub const DEFAULT_PARENT: &str = "runs";
 
 /// Version of the form of run folders. Raised when a file changes its meaning or goes away.
@@ -46,7 +46,7 @@ pub struct Harness {
     pub reports: usize,
     /// Whether the history goes to the end of the run and lacks nothing.
     pub complete: bool,
-    /// What happened that nobody planned.
+    /// What happened that was not planned.
     #[serde(rename = "unplanned")]
     pub anomalies: Vec<String>,
     /// How many processes report that they were told that the instance is unknown (F11).

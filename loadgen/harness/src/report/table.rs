@@ -180,7 +180,7 @@ fn theorem(text: &mut String, verdict: &Verdict) -> std::fmt::Result {
     writeln!(text, "theorem: f*(|Vc|+1)*p < n: {f}*({values}+1)*{p} = {cost} {sign} {n}, {says} the bound")
 }
 
-/// Who is on record for an offence, held against who was seen to commit one (B2, B3).
+/// The processes with offences on record, beside those that were observed to commit one (B2, B3).
 fn blame(text: &mut String, verdict: &Verdict) -> std::fmt::Result {
     let Verdict { blame, culprits, named, unnamed, accused_correct, .. } = verdict;
     if blame.is_empty() && culprits.is_empty() {

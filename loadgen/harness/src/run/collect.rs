@@ -21,14 +21,14 @@ pub(crate) struct Collector {
     happened: watch::Receiver<InstanceProgress>,
 }
 
-/// What has happened so far, as far as somebody acts on it.
+/// The progress of the instance so far, as far as it is acted on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InstanceProgress {
     /// The last phase that is known to have come.
     pub(crate) reached: Option<Phase>,
     /// How many processes have joined.
     pub(crate) joined: u32,
-    /// Who has left, by which decision.
+    /// The processes that have left, each with its decision.
     pub(crate) decided: BTreeMap<ProcessId, Value>,
     /// Why no more will be heard, if the watch broke off.
     pub(crate) lost: Option<Error>,

@@ -29,7 +29,7 @@ pub(crate) struct ProcessEnding {
 
 /// Where it is learnt from that processes have ended.
 pub(crate) trait CompletionSource {
-    /// The next process that has ended; `None` if nobody else will. Dropped and called again, it loses nothing.
+    /// The next process that has ended; `None` if no other will. Dropped and called again, it loses nothing.
     async fn next(&mut self) -> Option<ProcessEnding>;
 
     /// Something has happened at the instance.
@@ -105,7 +105,7 @@ pub(crate) async fn await_byzantine(
         .await
 }
 
-/// Waits until these processes have ended; no longer than this, since nobody can be sure that they ever do.
+/// Waits until these processes have ended; no longer than this, since they may never do.
 pub(crate) async fn await_ended(
     mut playing: BTreeSet<ProcessId>,
     within: Duration,

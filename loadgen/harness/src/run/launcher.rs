@@ -1,4 +1,4 @@
-//! Who is started when.
+//! Which process is started when.
 
 use stickycas_model::cast::{Latecomers, Part, Role};
 use stickycas_model::types::ProcessId;
@@ -19,7 +19,7 @@ pub(super) struct Launcher<'a> {
     options: &'a RunOptions,
     handle: &'a ServerHandle,
     instance: InstanceId,
-    /// Who has not been started.
+    /// The processes that have not been started.
     late: Latecomers,
     processes: Processes,
 }

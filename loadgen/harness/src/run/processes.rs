@@ -63,7 +63,7 @@ impl Processes {
     pub(super) async fn next(&mut self) -> Option<ProcessEnding> {
         match self.playing.join_next().await? {
             Ok(ending) => Some(ending),
-            // Nobody cancels a single one.
+            // No task is cancelled alone.
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
     }

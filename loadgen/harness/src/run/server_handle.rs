@@ -60,7 +60,7 @@ impl ServerHandle {
         &self.client
     }
 
-    /// A client for this process, on a connection that nobody else uses: what an attacker does to a connection
+    /// A client for this process, on a connection that no other process uses: what an attacker does to a connection
     /// must hurt its own.
     pub(super) fn client_apart(&self, process: ProcessId) -> anyhow::Result<Client> {
         Ok(Client::builder(self.url()).principal(principal(process)).connect_lazy()?)

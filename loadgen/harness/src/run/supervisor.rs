@@ -50,7 +50,7 @@ impl Child<'_> {
             Role::Byzantine(strategy) => {
                 command.arg(proposal).arg(format!("--strategy={strategy}")).arg(seed)
             }
-            // It appends what is nobody else's.
+            // It appends only its own part.
             Role::Attacker(attack) => command.arg(format!("--attack={attack}")).arg(seed),
         };
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);

@@ -39,7 +39,7 @@ pub struct Scenario {
     pub expect: Option<Outcome>,
     /// Parameters of the instance.
     pub params: Arc<Params>,
-    /// Who proposes what and plays which part.
+    /// The proposal and the part of each process.
     pub cast: Cast,
     /// From which everything is drawn that the file does not fix. Also the seed of the instance (W4).
     pub seed: u64,

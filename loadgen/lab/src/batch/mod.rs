@@ -25,8 +25,8 @@ use crate::workers;
 /// Of so many runs one is judged with its whole history: those whose seeds it divides.
 pub const IN_FULL: u64 = 1_000;
 
-/// Seeds that a thread takes at a time: enough that nobody waits for the others, few enough that an interrupt is heard
-/// at once.
+/// Seeds that a thread takes at a time: enough that threads do not wait for each other, few enough that an interrupt
+/// is heard at once.
 const PIECE: u64 = 256;
 
 /// Runs of one scenario, one after the other in the same memory.

@@ -23,7 +23,7 @@ pub struct Batch<'a> {
     pub first_seed: u64,
     /// How many runs were asked for; if there are fewer, it was interrupted.
     pub asked: u64,
-    /// The verdict that every run should have; if nobody says, `valid`.
+    /// The verdict that every run should have; by default `valid`.
     pub expected: Option<Outcome>,
     /// What they show.
     pub tally: &'a Tally,

@@ -148,7 +148,7 @@ pub struct Point {
     pub strategy: String,
     /// Where they sit; `spread` where f = 0.
     pub placement: Placement,
-    /// Who wins a phase.
+    /// The arbiter.
     pub arbiter: ArbiterKind,
     /// The order of warps in a round.
     pub order: Order,
@@ -173,11 +173,11 @@ impl Point {
     }
 }
 
-/// Who wins a phase (A4), as an axis: the order of priorities follows from who is Byzantine.
+/// The arbiter (A4), as an axis: the order of priorities follows from the Byzantine processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ArbiterKind {
-    /// Who is accepted first.
+    /// The append that was accepted first.
     #[default]
     FirstCome,
     /// Each append with the same chance.
@@ -220,9 +220,9 @@ pub struct Counts {
     pub common_broken: u64,
     /// Runs in which strong validity broke.
     pub strong_broken: u64,
-    /// Runs in which common-value validity was promised: all or none, if nobody is late.
+    /// Runs in which common-value validity was promised: all or none, if no process is late.
     pub common_promised: u64,
-    /// Runs in which strong validity was promised: all or none, if nobody is late.
+    /// Runs in which strong validity was promised: all or none, if no process is late.
     pub strong_promised: u64,
     /// The least phase in which a run had its last decision; `None` if no run had one.
     pub first_phase: Option<u64>,

@@ -2,7 +2,7 @@
 //!
 //! In the simulator the cost of a run grows with its messages ([`CellPlan::messages`]). What one message costs here
 //! and now is measured by a few runs of cells from all over the campaign, for less than a second; the rest is
-//! arithmetic. Over the network a run also takes the time for which somebody is waited for, and that is what the
+//! arithmetic. Over the network a run also takes the time for which a process is awaited, and that is what the
 //! virtual clock of the simulated run shows.
 
 use std::num::NonZeroUsize;

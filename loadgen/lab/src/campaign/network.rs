@@ -6,7 +6,7 @@
 //! 1. the machine, given the inputs of its history again, must do and answer the same, event by event;
 //! 2. what was promised, and on what that rests (f, |Vc|), must be as in the simulated run with the same seed;
 //! 3. where the arbiter and not the order of arrival chooses who wins, the list and the decision must be the same too,
-//!    unless somebody was too slow for its patience on the real clock.
+//!    unless a process was too slow for its patience on the real clock.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 use super::journal::Sampled;
 use super::plan::{Campaign, CellPlan};
 
-/// Runs at a time, so that those that wait for somebody's patience do not hold up the others.
+/// Runs at a time, so that runs that wait for a patience do not delay the others.
 pub(super) const AT_A_TIME: usize = 8;
 /// What the sample is drawn from besides the seed of the campaign, which its runs draw from.
 const DRAW: u64 = 0x6e65_7477_6f72_6b00;
@@ -116,7 +116,7 @@ fn difference(record: &Record, simulated: &Record) -> Option<String> {
     differs(verdict, &simulated.verdict, same_list)
 }
 
-/// Whose patience was spent.
+/// The processes whose patience was spent.
 fn too_slow(record: &Record) -> BTreeSet<ProcessId> {
     let spent = |recorded: &Recorded| match recorded.event {
         Event::PatienceSpent { process, .. } => Some(process),

@@ -77,7 +77,7 @@ impl Grid {
         let arbiter = index.pick(&self.arbiter);
         let placement = index.pick(&self.placement);
         let strategy = index.pick(&self.strategy);
-        // Where nobody is Byzantine, it makes no difference how and where nobody is.
+        // Without Byzantine processes, strategy and placement make no difference.
         let (strategy, placement) =
             if f == 0 { (NO_STRATEGY.to_owned(), Placement::Spread) } else { (strategy, placement) };
         Point { n, p, r, f, distinct, strategy, placement, arbiter, order, window }

@@ -18,7 +18,7 @@ use stickycas_model::explore::{Claim, SearchResult, SetupError, Task, Witness, s
 pub use self::report::{json, table};
 use crate::workers::detached;
 
-/// How often it is looked whether somebody wants an end.
+/// How often the stop flag is read.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// What to search.

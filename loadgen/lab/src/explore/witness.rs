@@ -128,7 +128,7 @@ fn strategy(process: ProcessId, doings: &[Action]) -> anyhow::Result<Strategy> {
     }
 }
 
-/// Who wins phases, in their order. A correct process appends once and nobody else of its warp wins that phase, so
+/// The winners of phases, in order. A correct process appends once and no other member of its warp wins that phase, so
 /// one order of priority says it all.
 fn winners(witness: &Witness) -> Vec<ProcessId> {
     let mut winners = Vec::new();

@@ -53,7 +53,7 @@ pub(super) async fn run(engine: &Arc<Engine>, number: u64, planned: Instant) {
     }
 }
 
-/// In a closed loop, a place that was refused stays empty for a moment, as it would if somebody waited to try again:
+/// In a closed loop, a place that was refused stays empty for a moment, as if a client waited before it tries again:
 /// else the loop would spin on refusals. An open loop goes by its schedule.
 async fn hold_back(engine: &Engine, ended: OperationOutcome) {
     let closed = matches!(engine.profile.load.pacing, Pacing::Closed { .. });
@@ -221,7 +221,7 @@ enum Watching {
     Along(AbortOnDrop<Collected>),
 }
 
-/// A task that ends when nobody waits for it any more.
+/// A task that is aborted when this is dropped.
 struct AbortOnDrop<T>(JoinHandle<T>);
 
 impl<T> Drop for AbortOnDrop<T> {
@@ -279,8 +279,8 @@ async fn judge(engine: &Engine, state: &InstanceState, mut endings: Vec<ProcessE
         seed: drawn.seed,
         finding,
         record: None,
-        excused: None,
-        witnessed: None,
+        excuse: None,
+        observations: None,
         lost: false,
     };
     let wanted = !matches!(watching, Watching::No);
@@ -303,7 +303,7 @@ async fn judge(engine: &Engine, state: &InstanceState, mut endings: Vec<ProcessE
         Some(Collected { history, complete: true, .. }) => {
             let reports = endings.into_iter().map(|ending| ending.report).collect();
             let record = recorded(engine, drawn, state.number, history, reports);
-            judgement.excused = excused(&record).map(|(outcome, accused)| Excuse {
+            judgement.excuse = excuse(&record).map(|(outcome, accused)| Excuse {
                 outcome,
                 accused: accused
                     .into_iter()
@@ -316,7 +316,7 @@ async fn judge(engine: &Engine, state: &InstanceState, mut endings: Vec<ProcessE
         None => judgement.lost = wanted,
     }
     if judgement.outcome() != Outcome::Valid {
-        judgement.witnessed = Some(Box::new(InstanceObservations {
+        judgement.observations = Some(Box::new(InstanceObservations {
             instance: state.instance.to_string(),
             seed: drawn.seed,
             proposals: drawn.cast.parts().map(|(_, part)| part.proposal.clone()).collect(),
@@ -346,8 +346,8 @@ fn recorded(
 }
 
 /// What a history shows without the offences of correct processes that exceeded what they may send, and whom it
-/// accuses of that; `None` if nobody. Whether they did is known only at the end of the load.
-fn excused(record: &Record) -> Option<(Outcome, BTreeSet<ProcessId>)> {
+/// accuses of that; `None` if there are none. Whether they did is known only at the end of the load.
+fn excuse(record: &Record) -> Option<(Outcome, BTreeSet<ProcessId>)> {
     let cast = &record.scenario.cast;
     let accused = |recorded: &Recorded| match &recorded.event {
         Event::Offence(offence) if offence.kind == OffenceKind::QuotaExceeded => {
@@ -362,9 +362,8 @@ fn excused(record: &Record) -> Option<(Outcome, BTreeSet<ProcessId>)> {
     }
     let history = record.history.iter().filter(|recorded| accused(recorded).is_none()).cloned().collect();
     let (scenario, reports) = (record.scenario.clone(), record.reports.clone());
-    let excused =
-        Record::judged(scenario, ExecutionMode::Tasks, history, true, RunCounts::default(), reports);
-    Some((excused.verdict.verdict, all))
+    let excuse = Record::judged(scenario, ExecutionMode::Tasks, history, true, RunCounts::default(), reports);
+    Some((excuse.verdict.verdict, all))
 }
 
 /// How long after the processes the watcher was told the same.

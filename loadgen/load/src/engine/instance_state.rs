@@ -121,19 +121,19 @@ impl InstanceState {
         self.ending.load(Ordering::Acquire) == 0
     }
 
-    /// Nobody is to play on. What has ended until now.
+    /// Stops all processes. Returns how those ended that have ended until now.
     pub(super) fn clear(&self) -> Vec<ProcessEnding> {
         self.over.send_replace(true);
         std::mem::take(&mut *self.endings.lock().expect("nobody panics while holding it"))
     }
 
-    /// Returns when nobody is to play on.
+    /// Returns when all processes are to stop.
     pub(super) async fn over(&self) {
         // It fails only when the state is gone: the instance is then over as well.
         let _ = self.over.subscribe().wait_for(|over| *over).await;
     }
 
-    /// Whether nobody is to play on.
+    /// Whether all processes are to stop.
     pub(super) fn is_over(&self) -> bool {
         *self.over.borrow()
     }

@@ -12,7 +12,7 @@ use super::super::arrivals::Arrivals;
 
 /// How long the thread sleeps at most before it looks whether anybody still listens.
 const NAP: Duration = Duration::from_millis(100);
-/// As much is left to be waited for awake, so that a sleep that takes too long makes nobody late; ...
+/// As much is left to be waited for awake, so that a sleep that takes too long makes no start late; ...
 const AWAKE: Duration = Duration::from_micros(60);
 /// ... but no more than one part in so many of the time between two starts: the processors have other work.
 const SHARE_AWAKE: u32 = 20;

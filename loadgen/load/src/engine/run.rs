@@ -67,7 +67,7 @@ pub struct LoadOutcome {
     pub server: Option<ServerSide>,
     /// When it began.
     pub began: SystemTime,
-    /// Whether somebody or the hard stop ended it before its time.
+    /// Whether an interrupt or the hard stop ended it before its time.
     pub cut_short: Option<CutShort>,
 }
 
@@ -75,7 +75,7 @@ pub struct LoadOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CutShort {
-    /// Somebody asked for it.
+    /// An interrupt.
     Interrupted,
     /// The profile's `hard_stop`.
     HardStop,
@@ -131,7 +131,7 @@ pub async fn run(
         planned: AtomicU64::new(0),
         late: AtomicU64::new(0),
         dropped: AtomicU64::new(0),
-        bench: Mutex::default(),
+        tally: Mutex::default(),
         cut: watch::Sender::new(false),
         room: Arc::new(Semaphore::new(most as usize)),
         in_flight: AtomicU64::new(0),
@@ -267,10 +267,10 @@ impl<L: FnMut(&LoadProgress<'_>)> LoadRun<'_, L> {
         let in_flight = engine.in_flight.load(Ordering::Relaxed);
         let taken = engine.shared.meter.take();
         self.recorder.second(engine.start.elapsed(), &taken, engine.starts(), in_flight);
-        let bench = engine.bench.lock().expect("nobody panics while holding it");
+        let tally = engine.tally.lock().expect("nobody panics while holding it");
         (self.look)(&LoadProgress {
             recorder: &self.recorder,
-            judged: &bench.judged,
+            judged: &tally.judged,
             phase: engine.shared.meter.last_phase(),
             whole: engine.profile.load.duration,
         });
@@ -279,8 +279,8 @@ impl<L: FnMut(&LoadProgress<'_>)> LoadRun<'_, L> {
     fn loaded(&mut self, counted: Duration, cut_short: Option<CutShort>) -> LoadOutcome {
         let Starts { planned, late, dropped } = self.engine.starts();
         let began = self.recorder.began();
-        let bench = std::mem::take(&mut *self.engine.bench.lock().expect("nobody panics while holding it"));
-        let (judged, evidence) = bench.settle(&self.engine.shared.meter.over_quota());
+        let tally = std::mem::take(&mut *self.engine.tally.lock().expect("nobody panics while holding it"));
+        let (judged, evidence) = tally.settle(&self.engine.shared.meter.over_quota());
         LoadOutcome {
             recorder: std::mem::replace(&mut self.recorder, Recorder::new(began)).finished(),
             counts: Counts { planned, late, dropped, ..Counts::default() },

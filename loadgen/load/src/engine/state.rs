@@ -28,7 +28,7 @@ pub(super) struct Engine {
     pub(super) planned: AtomicU64,
     pub(super) late: AtomicU64,
     pub(super) dropped: AtomicU64,
-    pub(super) bench: Mutex<VerdictTally>,
+    pub(super) tally: Mutex<VerdictTally>,
     /// Whether everything is to end now.
     pub(super) cut: watch::Sender<bool>,
     /// A permit for each instance that may be under way.
@@ -60,11 +60,11 @@ impl Engine {
 
     /// An instance was started, and there is nothing to judge.
     pub(super) fn not_created(&self) {
-        self.bench.lock().expect("nobody panics while holding it").judged.not_created += 1;
+        self.tally.lock().expect("nobody panics while holding it").judged.not_created += 1;
     }
 
     pub(super) fn judged(&self, judgement: InstanceVerdict) {
-        self.bench.lock().expect("nobody panics while holding it").take(judgement);
+        self.tally.lock().expect("nobody panics while holding it").take(judgement);
     }
 
     /// Returns when everything is to end.

@@ -97,7 +97,7 @@ struct Held {
 
 struct Stream {
     shared: Arc<Shared>,
-    /// Whose it is.
+    /// Its owner.
     principal: Principal,
     retired: Arc<AtomicBool>,
     outgoing: UnboundedSender<EncodedRequest>,
@@ -136,7 +136,7 @@ impl Stream {
         }
     }
 
-    /// Plays until nobody can give orders any more, or the stream ends.
+    /// Plays until the handle is gone or the stream ends.
     async fn run(
         &mut self,
         mut answers: Streaming<DecodedResponse>,
@@ -202,7 +202,7 @@ impl Stream {
         self.perform(channel, Instant::now());
     }
 
-    /// Leaves the tables that are over. Their channels stay taken: nobody tells the server.
+    /// Leaves the instances that are over. Their channels stay taken: the server is not told.
     fn clear(&mut self) {
         for channel in 0..self.tasks.len() {
             if self.tasks[channel].as_ref().is_some_and(|task| task.state.is_over()) {

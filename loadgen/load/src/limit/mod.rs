@@ -92,7 +92,7 @@ pub struct Limit {
     pub searches: Vec<Found>,
     /// Every rate that was tried, in order.
     pub probes: Vec<Probe>,
-    /// Whether somebody ended it before its time.
+    /// Whether an interrupt ended it before its time.
     pub interrupted: bool,
     /// The profile, whose rate is that of the first probe.
     pub profile: String,

@@ -11,7 +11,7 @@ use toml::Table;
 use super::folder::GeneratorResult;
 use crate::recorder::Second;
 
-/// Who measures at the same time for this share of the longest time measures at the same time.
+/// Generators that measure at the same time for this share of the longest time measures at the same time.
 const ENOUGH: f64 = 0.95;
 /// By so much may a second of the clock lie beside the time that all share.
 const BESIDE: f64 = 0.05;
@@ -69,7 +69,7 @@ impl Overlap {
     /// They did not measure at the same time, or a profile cannot be read.
     pub(super) fn of(parts: &[GeneratorResult], began: SystemTime) -> anyhow::Result<Self> {
         let mut warnings = differences(parts)?;
-        // Who measured for no time at all adds nothing.
+        // A generator that measured for no time adds nothing.
         let windows =
             parts.iter().map(|part| Window::of(part, began)).filter(|window| window.to > window.from);
         let windows: Vec<Window<'_>> = windows.collect();

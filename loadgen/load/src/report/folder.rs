@@ -59,10 +59,10 @@ pub fn write(
         fs::write(folder.join("report.txt"), table::plain(result))?;
         fs::write(folder.join("report.html"), super::html(measured))?;
         let environment = Environment::here(ExecutionMode::Tasks, server.map(str::to_owned));
-        for Evidence { number, reasons, witnessed, record, .. } in evidence {
+        for Evidence { number, reasons, observations, record, .. } in evidence {
             let instances = folder.join("instances");
             fs::create_dir_all(&instances)?;
-            let seen = ObservationsFile { number: *number, reasons, witnessed };
+            let seen = ObservationsFile { number: *number, reasons, observations };
             fs::write(instances.join(format!("{number}.seen.json")), json::text(&seen))?;
             if let Some(record) = record {
                 folder::write(record, &environment, Some(&instances.join(number.to_string())))?;
@@ -78,7 +78,7 @@ struct ObservationsFile<'a> {
     number: u64,
     reasons: &'a [String],
     #[serde(flatten)]
-    witnessed: &'a InstanceObservations,
+    observations: &'a InstanceObservations,
 }
 
 fn seconds(path: &Path, seconds: &[Second]) -> io::Result<()> {

@@ -25,7 +25,7 @@ pub struct ProgressView {
     /// `None` if standard error is no terminal.
     bar: Option<ProgressBar>,
     warm_up: Duration,
-    /// W*(1+c): the phases of an instance in which nobody misses one.
+    /// W*(1+c): the phases of an instance in which no process misses one.
     phases: u64,
 }
 

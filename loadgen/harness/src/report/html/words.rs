@@ -45,7 +45,7 @@ pub fn moment(seconds: u64) -> String {
 
 /// A time that was spent.
 pub fn spent(millis: u64) -> String {
-    // Above ten seconds nobody asks for milliseconds.
+    // Above ten seconds milliseconds do not matter.
     let shown = if millis < 10_000 { millis } else { millis / 1000 * 1000 };
     humantime::format_duration(Duration::from_millis(shown)).to_string()
 }

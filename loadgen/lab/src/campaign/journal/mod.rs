@@ -53,7 +53,7 @@ impl Journal {
                 return Err(error).with_context(|| format!("cannot lock {}", path.display()));
             }
         }
-        // Once more, now that nobody else writes.
+        // Once more, now that no other program writes.
         let Read { source: before, completed, whole } = compatible(folder, source)?;
         file.set_len(whole).with_context(|| format!("cannot write {}", path.display()))?;
         let mut journal = Self { file, path, flushed: Instant::now(), completed };

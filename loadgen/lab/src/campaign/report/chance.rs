@@ -142,7 +142,7 @@ fn panel(id: &str, facet: &Facet<'_>, values: &[u32]) -> Markup {
 fn graph(cells: &[&Cell], series: Series, x: &Scale, y: &Scale) -> Markup {
     let computed: Vec<(f64, f64)> = match (cells.first(), cells.iter().map(|cell| cell.point.f).max()) {
         (Some(first), Some(last)) => {
-            // The strategy is that of cells with somebody to play it.
+            // The strategy is that of cells with Byzantine processes.
             let of = cells.iter().find(|cell| cell.point.f > 0).unwrap_or(first);
             let at = |f| closed_form(&Point { f, ..of.point.clone() }).map(|chance| (f, chance));
             let fine = if last <= FINE { (0..=last).collect() } else { Vec::new() };

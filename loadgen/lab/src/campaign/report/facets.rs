@@ -50,7 +50,7 @@ impl Axis {
         }
     }
 
-    /// Whether the point has a place on this axis: nobody Byzantine plays nothing and sits nowhere.
+    /// Whether the point has a place on this axis: without Byzantine processes there is no strategy and no placement.
     fn matters_to(self, point: &Point) -> bool {
         let about_byzantine = matches!(self, Self::Strategy | Self::Placement);
         !(about_byzantine && point.strategy == NO_STRATEGY)
