@@ -9,6 +9,7 @@ use stickycas_harness::command_line;
 use stickycas_harness::environment::Environment;
 use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::record::Record;
+use stickycas_harness::report::folder::newest_run;
 use stickycas_harness::report::{folder, json, table};
 use stickycas_harness::scenario::{LARGEST_SEED, Scenario, SettingError, Settings};
 use stickycas_model::judge::Outcome;
@@ -100,6 +101,15 @@ impl ScenarioArgs {
         }
         Ok(exit)
     }
+}
+
+/// The run folder that an argument names; told if it is another one.
+pub(super) fn run_folder(named: &Path) -> PathBuf {
+    let folder = newest_run(named);
+    if folder != named {
+        tell(&format!("run folder: {}", folder.display()));
+    }
+    folder
 }
 
 /// The folder that a result was to go to is there already.
