@@ -14,7 +14,7 @@ use stickycas_harness::report::{folder, json, table};
 use stickycas_harness::scenario::{LARGEST_SEED, Scenario, SettingError, Settings};
 use stickycas_model::judge::Outcome;
 
-use super::output::{show, tell};
+use super::output::{RunLog, show, tell};
 
 /// Which scenario, where its run folder goes, and which verdict is expected.
 #[derive(Debug, Args)]
@@ -85,12 +85,18 @@ impl ScenarioArgs {
     }
 
     /// Writes everything down, shows it, and makes an exit code of it.
-    pub(super) fn finish(&self, record: &Record, server: Option<String>) -> anyhow::Result<Exit> {
+    pub(super) fn finish(
+        &self,
+        record: &Record,
+        server: Option<String>,
+        log: &RunLog,
+    ) -> anyhow::Result<Exit> {
         let environment = Environment::here(record.how, server);
         let written = folder::write(record, &environment, self.out.as_deref());
         show_record(record, self.json)?;
         // After the report, so that a full disk does not hide it.
         let folder = written.context("cannot write the run folder")?;
+        log.keep(&folder).context("cannot write the log into the run folder")?;
         tell(&format!("run folder: {}", folder.display()));
         let exit = Exit::of(record.verdict.verdict, self.expect);
         if let Some(expected) = self.expect.filter(|_| !exit.is_done()) {
