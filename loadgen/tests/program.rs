@@ -156,6 +156,16 @@ fn a_changed_run_folder_fails_explain_and_replay() {
         told(&loadgen(folder.path(), &["explain", "run"])).contains("does not follow from its own inputs")
     );
 
+    // A folder of run folders stands for the newest of them.
+    fs::create_dir_all(folder.path().join("runs/older")).unwrap();
+    fs::write(folder.path().join("runs/older/harness.json"), "{}").unwrap();
+    fs::rename(folder.path().join("run"), folder.path().join("runs/run")).unwrap();
+    let touched = fs::File::options().append(true).open(folder.path().join("runs/run/harness.json")).unwrap();
+    touched.set_modified(std::time::SystemTime::now() + std::time::Duration::from_secs(9)).unwrap();
+    let newest = loadgen(folder.path(), &["explain", "runs"]);
+    assert!(told(&newest).contains("run folder: runs/run"), "{}", told(&newest));
+    fs::rename(folder.path().join("runs/run"), folder.path().join("run")).unwrap();
+
     fs::remove_file(folder.path().join("run/history.ndjson")).unwrap();
     for command in ["explain", "replay"] {
         let refused = loadgen(folder.path(), &[command, "run"]);

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use stickycas_model::machine::Welcome;
 use stickycas_model::params::{Params, Patience};
@@ -25,6 +26,8 @@ use crate::error::Error;
 
 /// There is one instance on each stream.
 const CHANNEL: u32 = 0;
+/// How long the server may take to end a stream on which nothing is under way.
+const LONGEST_END: Duration = Duration::from_secs(1);
 /// The sending half of a stream. Unbounded in type only: a player sends one access and waits for its answer.
 type Outgoing = mpsc::UnboundedSender<v1::AttachRequest>;
 
@@ -58,6 +61,7 @@ impl Drive<'_> {
                 self.take(&mut session, frame)?;
             }
             if self.perform(&mut session)? {
+                session.finish(answers).await;
                 return Ok(());
             }
             tokio::select! {
@@ -258,6 +262,17 @@ impl Drive<'_> {
 }
 
 impl Session {
+    /// Ends the stream in order if nothing is under way on it: half-closed by this side, then ended by the server, which
+    /// would count it as abandoned otherwise.
+    async fn finish(self, mut answers: Streaming<v1::AttachResponse>) {
+        if self.unanswered.is_empty() && self.deciding.is_none() {
+            drop(self.outgoing);
+            let ended = async { while let Ok(Some(_)) = answers.message().await {} };
+            // The process has ended either way.
+            let _ = timeout(LONGEST_END, ended).await;
+        }
+    }
+
     /// Resolves when something is to be sent; never if nothing is.
     async fn timer(&self) {
         let held = self.held.as_ref().and_then(|(at, _, _)| *at);

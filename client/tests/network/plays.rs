@@ -41,6 +41,8 @@ async fn correct_processes_decide_the_same_from_the_same_list() {
         assert_eq!(decision.value, value("c"), "warps 2 and 3 propose nothing else");
         assert_eq!(decision.from.len(), 3);
     }
+    let counted = coordinator.counts(&[]).await.unwrap();
+    assert_eq!(counted.all.streams_abandoned, 0, "each stream was ended by both sides");
 }
 
 #[tokio::test]

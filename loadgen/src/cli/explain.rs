@@ -11,11 +11,12 @@ use stickycas_harness::report::folder::Folder;
 use stickycas_harness::report::json;
 
 use super::output::{show, tell};
+use super::scenario::run_folder;
 
 /// The arguments of `explain`.
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
-    /// The folder that a run wrote
+    /// The folder that a run wrote, or a folder with several of them: then the newest
     #[arg(value_name = "RUN_FOLDER")]
     folder: PathBuf,
     /// Print the explanation as JSON on standard output
@@ -25,7 +26,8 @@ pub(super) struct ExplainArgs {
 
 /// Explains. Done whatever the verdict: the run is not judged by whether it can be explained.
 pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
-    let folder = Folder::read(&args.folder)?;
+    let place = run_folder(&args.folder);
+    let folder = Folder::read(&place)?;
     let record = folder.judged_again();
     let explanation = record.explained();
     if args.json {
@@ -34,7 +36,7 @@ pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
         show(&text(&record, &explanation, ROWS))?;
     }
     if !replay(&folder).same {
-        let place = args.folder.display().to_string();
+        let place = place.display().to_string();
         let place = word_of(&place);
         tell(&format!(
             "this folder does not follow from its own inputs: what is said here rests on its history and reports as \

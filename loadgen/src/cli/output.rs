@@ -1,6 +1,9 @@
 //! What goes where: results to standard output, everything else that people want to know to standard error.
 
+use std::fs;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
 use tracing_subscriber::EnvFilter;
@@ -15,6 +18,58 @@ pub(super) fn show(text: &str) -> anyhow::Result<()> {
 /// To standard error: what people want to know besides. If it is closed, the run goes on.
 pub(super) fn tell(text: &str) {
     let _ = writeln!(anstream::stderr().lock(), "{}", text.trim_end());
+}
+
+/// What a run logs: warnings of server and clients, kept for the run folder.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RunLog(Arc<Mutex<Vec<u8>>>);
+
+/// More than this of a log is not kept.
+const LONGEST_LOG: usize = 1 << 20;
+
+impl RunLog {
+    /// Begins to keep the log; if `RUST_LOG` says what to log, everything goes to standard error instead.
+    pub(super) fn begin() -> Self {
+        let log = Self::default();
+        if std::env::var_os("RUST_LOG").is_some() {
+            log_to_stderr();
+            return log;
+        }
+        let writer = log.clone();
+        let _ = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_max_level(LevelFilter::WARN)
+            .with_writer(move || writer.clone())
+            .try_init();
+        log
+    }
+
+    /// Puts the log into the run folder, if there is anything in it, and says so.
+    pub(super) fn keep(&self, folder: &Path) -> io::Result<()> {
+        let log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if log.is_empty() {
+            return Ok(());
+        }
+        let lines = log.iter().filter(|&&byte| byte == b'\n').count();
+        let file = folder.join("log.txt");
+        fs::write(&file, log.as_slice())?;
+        tell(&format!("log: {lines} warnings, in {}", file.display()));
+        Ok(())
+    }
+}
+
+impl Write for RunLog {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if log.len() + text.len() <= LONGEST_LOG {
+            log.extend_from_slice(text);
+        }
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Warnings of server and clients; more if `RUST_LOG` says so.

@@ -9,7 +9,7 @@ use stickycas_harness::record::Record;
 use stickycas_harness::run::{self, COORDINATOR, OwnServer, RunOptions, ServerHandle};
 use stickycas_harness::scenario::Scenario;
 
-use super::output::{log_to_stderr, tell};
+use super::output::{RunLog, tell};
 use super::scenario::{ScenarioArgs, repeat};
 use super::stop::asked_to_stop;
 
@@ -34,7 +34,7 @@ pub(super) struct RunArgs {
 
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let scenario = args.scenario.load()?;
-    log_to_stderr();
+    let log = RunLog::begin();
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let record = runtime.block_on(async {
         tokio::select! {
@@ -45,7 +45,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     // Children are killed with the tasks that wait for them.
     drop(runtime);
     let record = record.inspect_err(|_| tell(&repeat(scenario.seed)))?;
-    args.scenario.finish(&record, args.server.clone())
+    args.scenario.finish(&record, args.server.clone(), &log)
 }
 
 async fn run_on_some_server(args: &RunArgs, scenario: &Scenario) -> anyhow::Result<Record> {

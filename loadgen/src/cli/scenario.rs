@@ -9,11 +9,12 @@ use stickycas_harness::command_line;
 use stickycas_harness::environment::Environment;
 use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::record::Record;
+use stickycas_harness::report::folder::newest_run;
 use stickycas_harness::report::{folder, json, table};
 use stickycas_harness::scenario::{LARGEST_SEED, Scenario, SettingError, Settings};
 use stickycas_model::judge::Outcome;
 
-use super::output::{show, tell};
+use super::output::{RunLog, show, tell};
 
 /// Which scenario, where its run folder goes, and which verdict is expected.
 #[derive(Debug, Args)]
@@ -84,12 +85,18 @@ impl ScenarioArgs {
     }
 
     /// Writes everything down, shows it, and makes an exit code of it.
-    pub(super) fn finish(&self, record: &Record, server: Option<String>) -> anyhow::Result<Exit> {
+    pub(super) fn finish(
+        &self,
+        record: &Record,
+        server: Option<String>,
+        log: &RunLog,
+    ) -> anyhow::Result<Exit> {
         let environment = Environment::here(record.how, server);
         let written = folder::write(record, &environment, self.out.as_deref());
         show_record(record, self.json)?;
         // After the report, so that a full disk does not hide it.
         let folder = written.context("cannot write the run folder")?;
+        log.keep(&folder).context("cannot write the log into the run folder")?;
         tell(&format!("run folder: {}", folder.display()));
         let exit = Exit::of(record.verdict.verdict, self.expect);
         if let Some(expected) = self.expect.filter(|_| !exit.is_done()) {
@@ -100,6 +107,15 @@ impl ScenarioArgs {
         }
         Ok(exit)
     }
+}
+
+/// The run folder that an argument names; told if it is another one.
+pub(super) fn run_folder(named: &Path) -> PathBuf {
+    let folder = newest_run(named);
+    if folder != named {
+        tell(&format!("run folder: {}", folder.display()));
+    }
+    folder
 }
 
 /// The folder that a result was to go to is there already.

@@ -13,7 +13,7 @@ use stickycas_lab::batch::report::Batch;
 use stickycas_lab::batch::{IN_FULL, tally};
 use stickycas_lab::need::Need;
 
-use super::output::{show, tell};
+use super::output::{RunLog, show, tell};
 use super::scenario::ScenarioArgs;
 use super::stop::stop_when_asked;
 
@@ -57,7 +57,7 @@ fn once(args: &ScenarioArgs) -> anyhow::Result<Exit> {
     let lengths = scenario.cast.parts().map(|(_, part)| part.proposal.as_bytes().len() as u64);
     let value_bytes = lengths.max().unwrap_or(1);
     tell_need(Need::of_one(&scenario.params, value_bytes))?;
-    args.finish(&simulate(&scenario), None)
+    args.finish(&simulate(&scenario), None, &RunLog::default())
 }
 
 /// Tells what the run needs, before it takes it.

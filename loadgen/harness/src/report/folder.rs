@@ -21,11 +21,14 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub use self::read::{Folder, FolderError};
+pub use self::read::{Folder, FolderError, newest_run};
 use super::{json, table};
 use crate::atomic_files::write_folder;
 use crate::environment::Environment;
 use crate::record::{ExecutionMode, Record};
+
+/// What the harness saw of a run. Every run folder has it.
+const HARNESS_FILE: &str = "harness.json";
 
 /// Where run folders go by default.
 pub const DEFAULT_PARENT: &str = "runs";
@@ -93,7 +96,7 @@ pub fn write_at_first_free(record: &Record, environment: &Environment, wanted: &
 fn fill(folder: &Path, record: &Record, environment: &Environment) -> io::Result<()> {
     fs::write(folder.join("scenario.toml"), record.scenario.to_toml())?;
     fs::write(folder.join("environment.json"), json::text(environment))?;
-    fs::write(folder.join("harness.json"), json::text(&Harness::of(record)))?;
+    fs::write(folder.join(HARNESS_FILE), json::text(&Harness::of(record)))?;
     lines(&folder.join("history.ndjson"), &record.history)?;
     fs::write(folder.join("counts.json"), json::text(&record.counted))?;
     lines(&folder.join("reports.ndjson"), &record.reports)?;

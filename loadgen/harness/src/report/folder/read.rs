@@ -11,7 +11,7 @@ use stickycas_model::history::Recorded;
 use stickycas_model::judge::VERDICT_VERSION;
 use stickycas_model::process::Report;
 
-use super::{FOLDER_VERSION, Harness};
+use super::{FOLDER_VERSION, HARNESS_FILE, Harness};
 use crate::record::Record;
 use crate::scenario::{FileError, Scenario};
 
@@ -105,6 +105,19 @@ fn versions(range: &RangeInclusive<u32>) -> String {
     if oldest == newest { format!("version {newest}") } else { format!("versions {oldest} to {newest}") }
 }
 
+/// The run folder that a path names: itself, or the newest of the run folders in it.
+#[must_use]
+pub fn newest_run(path: &Path) -> PathBuf {
+    if path.join(HARNESS_FILE).exists() {
+        return path.to_owned();
+    }
+    let written =
+        |folder: &PathBuf| folder.join(HARNESS_FILE).metadata().and_then(|file| file.modified()).ok();
+    let inner = fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+    let newest = inner.filter_map(|folder| Some((written(&folder)?, folder))).max();
+    newest.map_or_else(|| path.to_owned(), |(_, folder)| folder)
+}
+
 impl Folder {
     /// Reads a run folder.
     ///
@@ -114,7 +127,7 @@ impl Folder {
         if !folder.is_dir() {
             return Err(FolderError::NoFolder(folder.to_owned()));
         }
-        let harness: Harness = of_version(folder, "harness.json", FOLDER_VERSION..=FOLDER_VERSION)?;
+        let harness: Harness = of_version(folder, HARNESS_FILE, FOLDER_VERSION..=FOLDER_VERSION)?;
         // Named before it is parsed: a folder without one is more likely no run folder.
         text(folder, "scenario.toml")?;
         let scenario = Scenario::load(&folder.join("scenario.toml"), None)?;
