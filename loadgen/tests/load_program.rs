@@ -124,11 +124,12 @@ fn the_result_has_its_schema_and_agrees_with_histograms() {
 fn a_wrong_profile_or_flag_is_reported_with_its_place() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
-    let wrong = |arguments: &[&str]| {
+    let refused = |arguments: &[&str], code| {
         let output = loadgen(folder, &["load"], arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
         text(&output.stderr)
     };
+    let wrong = |arguments: &[&str]| refused(arguments, 2);
     assert!(wrong(&["--rate", "0"]).contains("--rate 0: rate = 0: give instances per second"));
     assert!(wrong(&["--profile", "none.toml"]).contains("none.toml: No such file"));
     assert!(wrong(&["--rate", "4", "--in-flight", "4"]).contains("cannot be used with"));
@@ -142,7 +143,7 @@ fn a_wrong_profile_or_flag_is_reported_with_its_place() {
     fs::create_dir(folder.join("taken")).unwrap();
     fs::write(folder.join("taken/file"), "").unwrap();
     assert!(wrong(&["--out", "taken"]).contains("taken exists already: give another --out"));
-    let nobody = wrong(&["--server", "http://127.0.0.1:1"]);
+    let nobody = refused(&["--server", "http://127.0.0.1:1"], 3);
     assert!(nobody.contains("no answer from http://127.0.0.1:1"), "{nobody}");
     assert!(
         nobody.contains("stickycas-server serve --insecure-principals --coordinator loadgen"),
@@ -214,7 +215,7 @@ async fn a_mostly_refused_load_fails_and_says_so_first() {
         // Who expects refusals says so.
         assert_eq!(
             out(&["--max-errors", "1", "--out", "expected"]).status.code(),
-            Some(2),
+            Some(4),
             "nothing is left"
         );
         let own = out(&["--fail-if", "errors > 60", "--out", "own"]);
@@ -345,7 +346,7 @@ fn instances_that_are_not_valid_are_kept_as_run_folders() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
     let profile = "name = \"over\"\nseed = 4\n[instance]\nprocesses = 8\nwarp_size = 2\nread_size = 4\n\
-                   arbiter = \"byzantine_first\"\n[byzantine]\ncount = 4\nstrategy = \"collude(value=0)\"\n\
+                   arbiter = \"byzantine_first\"\n[[faults]]\ncount = 4\nstrategy = \"collude(value=0)\"\n\
                    [load]\nin_flight = 4\ninstances = 20\nhistory_sample = 1\n";
     fs::write(folder.join("over.toml"), profile).unwrap();
     let output = loadgen(folder, &["load", "--profile", "over.toml"], &[]);

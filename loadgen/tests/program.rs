@@ -96,7 +96,7 @@ fn an_unexpected_verdict_fails_and_names_the_command() {
 }
 
 #[test]
-fn what_cannot_be_run_exits_with_three_and_says_why() {
+fn what_cannot_be_run_is_wrong_usage_and_says_why() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("bad.toml"), "name = \"bad\"\ncolour = \"red\"\n").unwrap();
     let wire = "name = \"wire\"\n[instance]\nprocesses = 4\nwarp_size = 1\nread_size = 1\n\

@@ -153,7 +153,7 @@ fn value(schema: &Json, given: &Json) -> String {
         Some("array") if given["items"]["properties"].is_object() => "tables".to_owned(),
         Some("array") => match value(schema, &given["items"]).as_str() {
             "table" => "tables".to_owned(),
-            item => format!("list of {item}"),
+            item => format!("list of {item}s"),
         },
         Some("object") => match given["properties"].as_object() {
             // A word with something, such as { priority = [3, 1] }.

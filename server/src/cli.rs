@@ -144,7 +144,7 @@ const NOT_DONE: u8 = 3;
 const EXIT_CODES: &str = "\
 Exit codes, the same in all three programs:
   0  done; of a run: its verdict is valid or outside
-  1  failed: a promise broke, an expectation or a condition was not kept, an instance ended without a decision
+  1  failed: a promise or a condition was not kept, an instance ended without a decision
   2  wrong usage: flags or files
   3  refused, or not possible: it did not happen
   4  unknown: it may have happened; of a run: it proves nothing";

@@ -226,7 +226,7 @@ fn faults_name_existing_processes_once_and_strategies() {
     );
     assert_eq!(
         spoilt("processes = [3]", "processes = [3]\ncount = 1"),
-        "bad.toml:18: processes and count: give one of them\n  18 | count = 1"
+        "bad.toml:18: processes, count, share: give one of them\n  18 | count = 1"
     );
     assert_eq!(
         spoilt("processes = [3]", "processes = [3]\nplacement = \"spread\""),

@@ -275,8 +275,9 @@ impl<'a> Check<'a> {
                 self.violated(format!("A1: processes {other} and {me} both won phase {phase}"));
             }
             if let Some(before) = positions.insert(*position, *phase) {
+                let (first, second) = (before.min(*phase), before.max(*phase));
                 self.violated(format!(
-                    "A1: position {position} was won in phase {before} and in phase {phase}"
+                    "A1: position {position} was won in phase {first} and in phase {second}"
                 ));
             }
             let proposal = self.cast.part(*me).map(|part| &part.proposal);

@@ -81,7 +81,7 @@ async fn unary_calls_come_to_the_same() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn byzantine_processes_play_along_and_are_kept_apart() {
-    let text = SMALL.replace("[load]", "[byzantine]\ncount = 1\nstrategy = \"collude(value=0)\"\n[load]")
+    let text = SMALL.replace("[load]", "[[faults]]\ncount = 1\nstrategy = \"collude(value=0)\"\n[load]")
         + "[proposals]\ndistinct = 1\n";
     let loaded = loaded(&text).await;
     let figures = figures(&loaded);
@@ -95,7 +95,7 @@ async fn streams_with_too_many_lingering_processes_are_replaced() {
     let text = SMALL
         .replace("patience = \"none\"", "patience = \"0s\"\njoin_timeout = \"1ms\"")
         .replace("instances = 40", "instances = 1100")
-        .replace("[load]", "[byzantine]\ncount = 1\nstrategy = \"crash(access=2)\"\n[load]")
+        .replace("[load]", "[[faults]]\ncount = 1\nstrategy = \"crash(access=2)\"\n[load]")
         .replace("in_flight = 4", "in_flight = 32")
         .replace("history_sample = 0.5", "history_sample = 0.0")
         + "[proposals]\ndistinct = 1\n";
@@ -154,7 +154,7 @@ async fn an_instance_without_progress_is_an_outcome() {
     let text = SMALL
         .replace("instances = 40", "instances = 3\nstall = \"50ms\"")
         .replace("history_sample = 0.5", "history_sample = 0.0")
-        .replace("[load]", "[byzantine]\ncount = 1\nstrategy = \"silent\"\n[load]")
+        .replace("[load]", "[[faults]]\ncount = 1\nstrategy = \"silent\"\n[load]")
         + "[proposals]\ndistinct = 1\n";
     for text in [text.clone(), text.replace("[load]", "[load]\ntransport = \"unary\"")] {
         let loaded = loaded(&text).await;

@@ -55,7 +55,7 @@ pub(super) struct CampaignArgs {
 pub(super) fn run(args: &CampaignArgs) -> anyhow::Result<Exit> {
     let (campaign, limits) = Campaign::load(&args.file, args.seed, &args.settings.settings()?)?;
     tell(&format!("seed {}", campaign.seed));
-    let campaign = campaign.only(&args.only).map_err(anyhow::Error::msg)?;
+    let campaign = campaign.only(&args.only).map_err(UsageError)?;
     if let Some(number) = args.cell {
         return print_cell(&campaign, number);
     }

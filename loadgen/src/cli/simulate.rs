@@ -53,7 +53,7 @@ fn many_times(text: &str) -> Result<u64, String> {
 
 fn once(args: &ScenarioArgs) -> anyhow::Result<Exit> {
     let scenario = args.load()?;
-    scenario.check_simulable()?;
+    scenario.check_simulable().map_err(|error| UsageError(error.to_string()))?;
     let lengths = scenario.cast.parts().map(|(_, part)| part.proposal.as_bytes().len() as u64);
     let value_bytes = lengths.max().unwrap_or(1);
     tell_need(Need::of_one(&scenario.params, value_bytes))?;
@@ -68,7 +68,7 @@ fn tell_need(need: Need) -> anyhow::Result<()> {
 fn many(args: &SimulateArgs, runs: u64) -> anyhow::Result<Exit> {
     let ScenarioArgs { scenario: file, seed, settings, json, expect, .. } = &args.scenario;
     let template = Template::load(file, *seed, &settings.settings()?)?;
-    template.scenario().check_simulable()?;
+    template.scenario().check_simulable().map_err(|error| UsageError(error.to_string()))?;
     let first = template.scenario().seed;
     tell(&format!("seed {first}"));
     let end = first.checked_add(runs).filter(|end| *end - 1 <= LARGEST_SEED);

@@ -57,8 +57,12 @@ impl Files {
     }
 
     fn refused(&self, more: &[&str]) -> String {
+        self.ended(more, 2)
+    }
+
+    fn ended(&self, more: &[&str], code: i32) -> String {
         let Output { status, stderr, .. } = self.judge(more).output().unwrap();
-        assert_eq!(status.code(), Some(2), "{more:?}");
+        assert_eq!(status.code(), Some(code), "{more:?}");
         String::from_utf8(stderr).unwrap()
     }
 }
@@ -87,7 +91,7 @@ fn a_judge_finds_what_is_wrong_before_it_waits_for_anybody() {
 
 #[test]
 fn a_server_that_never_comes_is_waited_for_as_long_as_was_said() {
-    let told = Files::new().refused(&["--server", "http://127.0.0.1:1", "--ready-within", "10ms"]);
+    let told = Files::new().ended(&["--server", "http://127.0.0.1:1", "--ready-within", "10ms"], 3);
     assert!(told.contains("gave up after"), "{told}");
 }
 

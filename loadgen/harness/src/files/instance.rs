@@ -29,11 +29,13 @@ pub struct Instance {
     #[schemars(range(min = 1))]
     pub read_size: Option<Spanned<u32>>,
     /// The order of the warps in a round.
+    #[serde(default)]
     #[schemars(schema_with = "schema::order")]
     pub order: Option<Spanned<Order>>,
     /// Which append of a phase wins.
     pub arbiter: Option<Spanned<Arbiter>>,
     /// When a process may append.
+    #[serde(default)]
     #[schemars(schema_with = "schema::append_window")]
     pub append_window: Option<Spanned<AppendWindow>>,
     /// For how long phases wait for one process, in all: a duration, or "none" for ever.

@@ -3,16 +3,16 @@
 /// The longest distance between a key and what was meant by it, in characters that differ.
 const LIKELY: f64 = 0.7;
 
-/// Keys of before, and what is written in their place.
-const RENAMED: [(&str, &str); 8] = [
-    ("byzantine", "write a group [[faults]], with share or count, strategy and placement"),
-    ("groups", "it is called rosters now"),
-    ("max_errors", "it is called max_errors now"),
-    ("max_in_flight", "it is called max_in_flight now"),
-    ("max_missed", "it is called max_missed now"),
-    ("principal", "it is called principal_prefix now"),
-    ("seen", "it is called expectations now"),
-    ("history_sample", "it is called history_sample now"),
+/// Keys of before, those that took their place, and what to write.
+const RENAMED: [(&str, &str, &str); 8] = [
+    ("byzantine", "faults", "write a group [[faults]], with share or count, strategy and placement"),
+    ("groups", "rosters", "it is called rosters now"),
+    ("most_errors", "max_errors", "it is called max_errors now"),
+    ("most_in_flight", "max_in_flight", "it is called max_in_flight now"),
+    ("most_missed", "max_missed", "it is called max_missed now"),
+    ("principal", "principal_prefix", "it is called principal_prefix now"),
+    ("seen", "expectations", "it is called expectations now"),
+    ("watch_share", "history_sample", "it is called history_sample now"),
 ];
 
 /// A message of the deserialiser, in plain words and with what to do.
@@ -31,8 +31,9 @@ fn unknown_name(message: &str, what: &str, plain: &str) -> Option<String> {
     let mut names = rest.split('`').skip(1).step_by(2);
     let given = names.next()?;
     let known: Vec<&str> = names.collect();
-    if let Some((_, now)) = RENAMED.iter().find(|(before, _)| *before == given) {
-        return Some(format!("{plain} {given}: {now}"));
+    let renamed = RENAMED.iter().find(|(before, now, _)| *before == given && known.contains(now));
+    if let Some((_, _, hint)) = renamed {
+        return Some(format!("{plain} {given}: {hint}"));
     }
     let nearest = known.iter().max_by(|a, b| likeness(given, a).total_cmp(&likeness(given, b)));
     Some(match nearest {

@@ -20,6 +20,7 @@ pub(crate) struct File {
     #[serde(default)]
     pub(super) about: String,
     /// The verdict that it promises.
+    #[serde(default)]
     #[schemars(schema_with = "schema::outcome")]
     pub(super) expect: Option<Outcome>,
     /// From which everything is drawn; without it, a seed is drawn and told.
@@ -33,6 +34,7 @@ pub(crate) struct File {
     pub(super) faulty: Vec<Spanned<u32>>,
     pub(super) instance: Spanned<Instance>,
     pub(super) proposals: Spanned<Proposals>,
+    /// Who is Byzantine, and how; all others are correct.
     #[serde(default)]
     pub(super) faults: Vec<Spanned<Faults>>,
 }

@@ -78,7 +78,7 @@ fn replays(record: &Record, folders: &Path, seed: u64) {
     let place = folders.join(seed.to_string());
     folder::write(record, &Environment::here(record.how, None), Some(&place)).unwrap();
     let replayed = replay(&Folder::read(&place).unwrap_or_else(|error| panic!("{error}{}", told(seed))));
-    assert!(replayed.same, "{replayed}{}", told(seed));
+    assert!(replayed.same, "{replayed}{}{:#?}", told(seed), record.history);
 }
 
 fn no_promise_broke(record: &Record, seed: u64) {

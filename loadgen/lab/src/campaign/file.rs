@@ -33,6 +33,7 @@ pub(crate) struct File {
     /// What holds for every sweep that does not say otherwise.
     #[serde(default)]
     pub(super) axes: Axes,
+    /// What is run; at least one.
     #[serde(default, rename = "sweep")]
     pub(super) sweeps: Vec<Spanned<Sweep>>,
 }
@@ -50,6 +51,7 @@ pub(super) struct Sweep {
     pub(super) figure: Option<Figure>,
     /// The runs of each point.
     pub(super) runs: Spanned<u64>,
+    /// The axes of this sweep; others are those of the campaign.
     #[serde(default)]
     pub(super) axes: Axes,
 }
@@ -74,19 +76,23 @@ pub(super) struct Axes {
     pub(super) distinct: Option<Spanned<Numbers>>,
     /// What Byzantine processes do.
     #[schemars(schema_with = "strategies")]
+    #[serde(default)]
     pub(super) strategy: Option<Spanned<Texts<String>>>,
     /// Where Byzantine processes are.
     #[schemars(schema_with = "placements")]
+    #[serde(default)]
     pub(super) placement: Option<Spanned<Texts<Placement>>>,
     /// Which append of a phase wins.
     #[schemars(schema_with = "arbiters")]
+    #[serde(default)]
     pub(super) arbiter: Option<Spanned<Texts<ArbiterKind>>>,
     /// The order of the warps in a round.
     #[schemars(schema_with = "orders")]
+    #[serde(default)]
     pub(super) order: Option<Spanned<Texts<Order>>>,
     /// When a process may append.
     #[schemars(schema_with = "append_windows")]
-    #[serde(alias = "window")]
+    #[serde(default, alias = "window")]
     pub(super) append_window: Option<Spanned<Texts<AppendWindow>>>,
 }
 
