@@ -175,6 +175,21 @@ fn a_changed_run_folder_fails_explain_and_replay() {
 }
 
 #[test]
+fn with_json_an_error_is_json() {
+    let folder = tempfile::tempdir().unwrap();
+    for (arguments, kind, word) in [
+        (&["simulate", "none.toml", "--json"][..], "usage", "none.toml"),
+        (&["simulate", "--json", "--sede", "1"], "usage", "--sede"),
+        (&["load", "--json", "--server", "http://127.0.0.1:1"], "not_possible", "no answer from"),
+    ] {
+        let output = loadgen(folder.path(), arguments);
+        let error: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(error["error"]["kind"], kind, "{arguments:?}");
+        assert!(error["error"]["message"].as_str().unwrap().contains(word), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
 fn every_help_tells_the_same_exit_codes() {
     let folder = tempfile::tempdir().unwrap();
     let mut server = Cli::command();

@@ -131,8 +131,10 @@ fn standing(status: &InstanceStatus, params: &Params) -> String {
         let when = row.first_phase.map_or("while gathering".to_owned(), |phase| format!("in phase {phase}"));
         let _ = writeln!(
             text,
-            "offence of process {}: {kind}, {} times; first {when}: {}",
-            row.process, row.count, row.first
+            "offence of process {}: {kind}, {}; first {when}: {}",
+            row.process,
+            times(row.count),
+            row.first
         );
     }
     if status.offences.left_out > 0 {
@@ -312,6 +314,11 @@ fn rows<T>(rows: &Rows<T>, row: impl Fn(&T) -> String) -> String {
 
 fn joined(items: &[impl Display], separator: &str) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(separator)
+}
+
+/// How often something has happened.
+fn times(count: u64) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
 }
 
 #[cfg(test)]

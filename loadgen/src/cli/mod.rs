@@ -1,7 +1,7 @@
 //! The command line: one file for each subcommand, with its arguments and what it does.
 //!
 //! `--json` puts `verdict.json`'s content on standard output and nothing else; everything for people goes to standard
-//! error. How a command ended is an [`Exit`].
+//! error; an error is an object `error` in its place. How a command ended is an [`Exit`].
 
 mod campaign;
 mod client;
@@ -23,9 +23,11 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use stickycas_harness::environment::VERSION;
+use stickycas_client_program::ErrorRecord;
 use stickycas_harness::exit::{EXIT_CODES, Exit};
+use stickycas_harness::report::json;
 
-use self::output::tell;
+use self::output::{show, tell};
 
 /// Runs whole scenarios of StickyCAS, judges them, and says why.
 #[derive(Debug, Parser)]
@@ -63,6 +65,14 @@ enum Command {
     Client(client::ClientArgs),
 }
 
+/// What `--json` prints in the place of a result that there is not; the client's errors have the same form.
+fn show_error(exit: Exit, message: &str) {
+    let kind = if exit == Exit::Usage { "usage" } else { "not_possible" };
+    let error = ErrorRecord { kind: kind.to_owned(), reason: None, message: message.to_owned() };
+    // The error goes to standard error as well.
+    let _ = show(&json::text(&serde_json::json!({ "error": error })));
+}
+
 /// The command line, every help of which has the exit codes.
 fn command() -> clap::Command {
     Cli::command().after_help(EXIT_CODES).mut_subcommands(|subcommand| {
@@ -73,11 +83,16 @@ fn command() -> clap::Command {
 
 /// Runs the program with these arguments, the first being its name.
 pub(crate) fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let json = arguments.iter().any(|argument| argument == "--json");
     let parsed = command().try_get_matches_from(arguments);
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
             let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };
+            if json && exit == Exit::Usage {
+                show_error(exit, error.to_string().trim());
+            }
             return if error.print().is_ok() { exit } else { Exit::NotDone }.into();
         }
     };
@@ -95,8 +110,12 @@ pub(crate) fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Client(args) => client::run(args),
     };
     done.unwrap_or_else(|error| {
-        tell(&format!("stickycas-loadgen: {error:#}"));
-        Exit::of_error(&error).into()
+        let (exit, message) = (Exit::of_error(&error), format!("{error:#}"));
+        if json {
+            show_error(exit, &message);
+        }
+        tell(&format!("stickycas-loadgen: {message}"));
+        exit.into()
     })
 }
 
