@@ -203,13 +203,10 @@ fn bad_options_are_refused_with_a_hint_and_no_backtrace() {
     }
 }
 
-/// Only if the program of the server has been built beside this one.
 #[test]
 fn memory_is_measured_of_everything_that_a_server_holds() {
     let server = Path::new(env!("CARGO_BIN_EXE_stickycas-bench")).with_file_name("stickycas-server");
-    if !server.is_file() {
-        return;
-    }
+    assert!(server.is_file(), "the program of the server is missing: cargo build -p stickycas-server");
     let results =
         results(&["scale", "--principals", "16", "--finished", "24", "--live", "8", "--waiting", "9"]);
     let arguments = results["server_arguments"].as_array().unwrap();

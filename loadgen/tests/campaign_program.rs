@@ -114,6 +114,35 @@ fn a_cell_is_printed_as_a_scenario_and_its_command_repeats_it() {
 }
 
 #[test]
+fn settings_hold_for_the_runs_of_a_campaign_and_its_results() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    let text = "name = \"set\"\nseed = 3\n[axes]\nn = 9\np = 2\nr = 4\nf = 1\nstrategy = \"collude(value=0)\"\n\
+                [[sweep]]\nname = \"only\"\nruns = 5\n";
+    fs::write(folder.join("set.toml"), text).unwrap();
+    let arguments = [
+        "campaign",
+        "set.toml",
+        "--set",
+        "processes=7",
+        "--set",
+        "axes.p=1",
+        "--set",
+        "axes.byzantine=[2, 3]",
+        "--json",
+    ];
+    let done = loadgen(folder, &arguments);
+    assert_eq!(done.status.code(), Some(0), "{}", told(&done));
+    let results: Results = serde_json::from_slice(&done.stdout).unwrap();
+    let points: Vec<_> = results.cells().map(|cell| (cell.point.n, cell.point.p, cell.point.f)).collect();
+    assert_eq!(points, [(7, 1, 2), (7, 1, 3)]);
+    assert!(results.command.contains("--set processes=7 --set axes.p=1"), "{}", results.command);
+    let other = loadgen(folder, &["campaign", "set.toml", "--set", "processes=8", "--out", "runs/set-3"]);
+    assert_eq!(other.status.code(), Some(2));
+    assert!(told(&other).contains("holds another campaign"), "{}", told(&other));
+}
+
+#[test]
 fn the_results_are_made_again_from_the_journal_alone() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();

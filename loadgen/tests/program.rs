@@ -112,6 +112,7 @@ fn what_cannot_be_run_is_wrong_usage_and_says_why() {
         ),
         (&["simulate", "bad.toml", "--expect", "fine"], "give valid, outside, unknown or violation"),
         (&["walk", "bad.toml"], "unrecognized subcommand"),
+        (&["load", "--server", "nonsense"], "nonsense"),
     ] {
         let output = loadgen(folder.path(), arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

@@ -153,6 +153,7 @@ fn value(schema: &Json, given: &Json) -> String {
         Some("array") if given["items"]["properties"].is_object() => "tables".to_owned(),
         Some("array") => match value(schema, &given["items"]).as_str() {
             "table" => "tables".to_owned(),
+            item if item.starts_with('`') => "a list of them".to_owned(),
             item => format!("list of {item}s"),
         },
         Some("object") => match given["properties"].as_object() {

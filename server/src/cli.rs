@@ -149,13 +149,10 @@ Exit codes, the same in all three programs:
   3  refused, or not possible: it did not happen
   4  unknown: it may have happened; of a run: it proves nothing";
 
-/// Callers of other machines would be believed whatever they say.
+/// Flags are wrong.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "{0} can be reached from other machines, and any caller can name any principal: \
-     listen on a loopback address, or add --insecure-allow-remote"
-)]
-struct UsageError(SocketAddr);
+#[error("{0}")]
+struct UsageError(String);
 
 /// A runtime of this number of threads, or of one for each processor.
 fn runtime(workers: Option<u16>) -> anyhow::Result<Runtime> {
@@ -169,9 +166,14 @@ fn runtime(workers: Option<u16>) -> anyhow::Result<Runtime> {
 impl Serve {
     async fn run(self) -> anyhow::Result<ExitCode> {
         if !self.listen.ip().is_loopback() && !self.insecure_allow_remote {
-            return Err(UsageError(self.listen).into());
+            return Err(UsageError(format!(
+                "{} can be reached from other machines, and any caller can name any principal: \
+                 listen on a loopback address, or add --insecure-allow-remote",
+                self.listen
+            ))
+            .into());
         }
-        telemetry::init(&self.log, self.log_json)?;
+        telemetry::init(&self.log, self.log_json).map_err(|error| UsageError(format!("--log: {error:#}")))?;
         let files = allow_all_files();
         if files < FILES_BESIDE_CONNECTIONS + Limits::default().connections as u64 {
             tracing::warn!(
@@ -231,7 +233,12 @@ impl Serve {
 
 impl Health {
     async fn run(self) -> anyhow::Result<ExitCode> {
-        let endpoint = Endpoint::from_shared(self.server.clone()).context("--server is no URL")?;
+        let endpoint = Endpoint::from_shared(self.server.clone())
+            .ok()
+            .filter(|endpoint| endpoint.uri().scheme_str() == Some("http") && endpoint.uri().host().is_some())
+            .ok_or_else(|| {
+                UsageError(format!("--server {}: give a URL such as http://127.0.0.1:7420", self.server))
+            })?;
         let check = async {
             let channel = endpoint.connect().await?;
             let response = HealthClient::new(channel).check(HealthCheckRequest::default()).await?;

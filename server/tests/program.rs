@@ -100,6 +100,17 @@ async fn a_probe_without_a_server_fails() {
 }
 
 #[tokio::test]
+async fn wrong_flags_are_told_from_what_was_not_possible() {
+    for arguments in [
+        &["health", "--server", "nonsense"][..],
+        &["health", "--server", "ftp://127.0.0.1"],
+        &["serve", "--insecure-principals", "--listen", "127.0.0.1:0", "--log", "a=b=c"],
+    ] {
+        assert_eq!(output(arguments).await.status.code(), Some(2), "{arguments:?}");
+    }
+}
+
+#[tokio::test]
 async fn an_address_in_use_is_reported() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap().to_string();

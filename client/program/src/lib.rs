@@ -113,7 +113,7 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), err: &mut (dyn Write + 
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Done,
         Err(Failure::Output(error)) => {
             let _ = writeln!(err, "error: cannot write: {error}");
-            Exit::Ended
+            Exit::Refused
         }
     }
 }

@@ -61,7 +61,10 @@ impl Drive<'_> {
                 self.take(&mut session, frame)?;
             }
             if self.perform(&mut session)? {
-                session.finish(answers).await;
+                // A Byzantine process goes as its strategy says.
+                if self.proposal.is_some() {
+                    session.finish(answers).await;
+                }
                 return Ok(());
             }
             tokio::select! {

@@ -67,7 +67,8 @@ impl Exit {
         let is_usage = error.is::<UsageError>()
             || error.is::<FileError>()
             || error.is::<SettingError>()
-            || error.is::<FolderError>();
+            || error.is::<FolderError>()
+            || matches!(error.downcast_ref(), Some(stickycas_client::Error::InvalidArgument(_)));
         if is_usage { Self::Usage } else { Self::NotDone }
     }
 

@@ -168,7 +168,7 @@ impl JudgeArgs {
         let subject = Subject { file, text, settings, name: self.name.clone() };
         let scenario = subject.scenario(self.seed)?;
         if let Some(plan) = &plan {
-            plan.check_against(&scenario)?;
+            plan.check_against(&scenario).map_err(|error| UsageError(error.to_string()))?;
         }
         let series =
             SeriesCheckpoint::open(&self.runs, &self.name, asked, || Ok::<_, anyhow::Error>(scenario.seed))?;

@@ -22,8 +22,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use stickycas_harness::environment::VERSION;
 use stickycas_client_program::ErrorRecord;
+use stickycas_harness::environment::VERSION;
 use stickycas_harness::exit::{EXIT_CODES, Exit};
 use stickycas_harness::report::json;
 

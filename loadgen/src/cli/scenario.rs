@@ -48,6 +48,11 @@ pub(super) struct SettingArgs {
 }
 
 impl SettingArgs {
+    /// The arguments as they were given.
+    pub(super) fn arguments(&self) -> &[String] {
+        &self.set
+    }
+
     pub(super) fn settings(&self) -> Result<Settings, SettingError> {
         Settings::from_flags(&self.set)
     }

@@ -1,6 +1,6 @@
 //! What serde and toml say of a file, in the words of its author: keys, values, texts, numbers.
 
-/// The longest distance between a key and what was meant by it, in characters that differ.
+/// The least similarity (Jaro and Winkler) of a key and the key that is suggested in its place.
 const LIKELY: f64 = 0.7;
 
 /// Keys of before, those that took their place, and what to write.
@@ -20,6 +20,9 @@ pub(super) fn plain(message: &str) -> String {
     unknown_name(message, "unknown field", "there is no key")
         .or_else(|| unknown_name(message, "unknown variant", "there is no value"))
         .or_else(|| Some(format!("the key {} is missing", quoted(message.strip_prefix("missing field ")?)?)))
+        .or_else(|| {
+            Some(format!("the key {} stands here twice", quoted(message.strip_prefix("duplicate field ")?)?))
+        })
         .or_else(|| wrong_type(message))
         .or_else(|| wrong_number(message))
         .unwrap_or_else(|| message.to_owned())

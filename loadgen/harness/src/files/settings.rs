@@ -34,9 +34,26 @@ pub(super) enum Edit {
     Remove,
 }
 
-/// The keys that stand at the top of a file. Any other key without a dot is one of `[instance]`.
-const OF_THE_FILE: [&str; 10] =
-    ["name", "about", "seed", "expect", "late", "faulty", "faults", "fail_if", "budget", "network"];
+/// The keys and tables that stand at the top of a file. Any other key without a dot is one of `[instance]`.
+const OF_THE_FILE: [&str; 17] = [
+    "name",
+    "about",
+    "seed",
+    "expect",
+    "late",
+    "faulty",
+    "faults",
+    "fail_if",
+    "budget",
+    "network",
+    "instance",
+    "proposals",
+    "load",
+    "axes",
+    "sweep",
+    "steps",
+    "expectations",
+];
 
 impl Settings {
     /// The settings of `--set`, given several times.
@@ -73,6 +90,21 @@ impl Settings {
         Ok(())
     }
 
+    /// Whether a value takes the place of this key's.
+    #[must_use]
+    pub fn has(&self, key: &str) -> bool {
+        self.0.iter().any(|setting| setting.edit == Edit::Put && setting.key == key)
+    }
+
+    /// Lets what was set for one key be set for another one.
+    pub fn rename(&mut self, from: &str, to: &str) {
+        for setting in self.0.iter_mut().filter(|setting| setting.key == from) {
+            let (_, value) = setting.line.split_once(" = ").unwrap_or_default();
+            setting.line = format!("{} = {value}", quoted_path(to));
+            setting.key = to.to_owned();
+        }
+    }
+
     /// Puts a value in the place of the key's.
     pub fn put(&mut self, origin: &str, key: &str, value: &toml::Value) {
         self.0.retain(|other| other.key != key);
@@ -106,8 +138,7 @@ impl Settings {
     }
 
     fn push(&mut self, origin: &str, key: &str, edit: Edit, value: &toml::Value) {
-        let quoted: Vec<String> = key.split('.').map(|part| quoted(part).to_string()).collect();
-        let line = format!("{} = {value}\n", quoted.join("."));
+        let line = format!("{} = {value}\n", quoted_path(key));
         self.0.push(Setting { origin: origin.to_owned(), key: key.to_owned(), edit, line });
     }
 
@@ -141,6 +172,12 @@ impl Settings {
         let (_, blamed) = placed.find(about)?;
         Some(SettingError { origin: blamed.origin.clone(), reason: fault.reason.clone() })
     }
+}
+
+/// A key with its tables, as TOML has it.
+fn quoted_path(key: &str) -> String {
+    let parts: Vec<String> = key.split('.').map(|part| quoted(part).to_string()).collect();
+    parts.join(".")
 }
 
 /// A key as TOML has it.
@@ -202,6 +239,20 @@ distinct = 1
         assert_eq!(scenario.params.spec().pace, Duration::from_millis(1));
         let scenario = with(&["faults=[{ processes = [2], strategy = \"silent\" }]"]).unwrap();
         assert_eq!(scenario.cast.correct().count(), 5);
+    }
+
+    #[test]
+    fn a_table_takes_the_place_of_a_table_and_a_file_may_be_long() {
+        let settings = Settings::from_flags(&["proposals={ distinct = 2 }".to_owned()]).unwrap();
+        let text = SCENARIO.replace("distinct = 1", "distinct = 1\nseed = 4");
+        let long = format!("{}{text}", "# a comment\n".repeat(9_000));
+        let scenario = Scenario::parse_with("six.toml", &long, None, &settings).unwrap();
+        assert_eq!(
+            scenario.cast.correct_proposals().into_iter().collect::<std::collections::BTreeSet<_>>().len(),
+            2
+        );
+        let told = with(&["instance=1"]).unwrap_err();
+        assert_eq!(told, "--set instance=1: the number 1 stands where a table is wanted");
     }
 
     #[test]

@@ -57,12 +57,15 @@ impl Source {
         let padded: Vec<_> = self
             .settings
             .placed(self.text.len())
-            .map(|(place, setting)| (setting, format!("{:place$}{}", "", setting.line)))
+            .map(|(place, setting)| (setting, " ".repeat(place) + &setting.line))
             .collect();
         let mut table = DeTable::parse(&self.text).map_err(Fault::from)?;
         for (setting, line) in &padded {
             match setting.edit {
-                Edit::Put => merge(table.get_mut(), DeTable::parse(line)?.into_inner(), false),
+                Edit::Put => {
+                    remove(table.get_mut(), &setting.key);
+                    merge(table.get_mut(), DeTable::parse(line)?.into_inner(), false);
+                }
                 Edit::Extend => merge(table.get_mut(), DeTable::parse(line)?.into_inner(), true),
                 Edit::Remove => remove(table.get_mut(), &setting.key),
             }

@@ -23,7 +23,7 @@ pub(crate) struct File {
     #[serde(default)]
     #[schemars(schema_with = "schema::outcome")]
     pub(super) expect: Option<Outcome>,
-    /// From which everything is drawn; without it, a seed is drawn and told.
+    /// From which everything is drawn; without it, a seed is drawn and shown.
     // Files of before have it in `[instance]`.
     pub(super) seed: Option<Spanned<u64>>,
     /// Correct processes that come when their first phase has passed.

@@ -19,7 +19,7 @@ pub(super) struct Numbers(pub(super) Vec<u32>);
 #[derive(Clone, Debug)]
 pub(super) struct Texts<T>(pub(super) Vec<T>);
 
-/// Numbers with the same step between neighbours.
+/// `{ from = 0, to = 12, step = 2 }`: the numbers of an axis, with the same step between neighbours.
 #[derive(serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Range {

@@ -21,7 +21,7 @@ pub(crate) struct File {
     /// What it is for, in one line.
     #[serde(default)]
     pub(super) about: String,
-    /// The seed of the first run; each run has the next one. Without it, a seed is drawn and told.
+    /// The seed of the first run; each run has the next one. Without it, a seed is drawn and shown.
     pub(super) seed: Option<Spanned<u64>>,
     /// A campaign that is estimated to take longer is refused: a duration.
     pub(super) budget: Option<Spanned<String>>,

@@ -14,7 +14,7 @@ impl Campaign {
     /// # Errors
     /// The file cannot be read, or the first thing in it that is wrong.
     pub fn load(path: &Path, seed: Option<u64>, settings: &Settings) -> Result<(Self, Limits), FileError> {
-        Source::load(path, settings)?.check(|written: File| check(written, seed))
+        Source::load(path, &of_campaigns(settings))?.check(|written: File| check(written, seed))
     }
 
     /// Checks a campaign given as the text of a file, named `file` in errors. `seed` as for [`Campaign::load`].
@@ -22,6 +22,44 @@ impl Campaign {
     /// # Errors
     /// The first thing that is wrong, with its line.
     pub fn parse(file: &str, text: &str, seed: Option<u64>) -> Result<(Self, Limits), FileError> {
-        Source::new(file, text, &Settings::default()).check(|written: File| check(written, seed))
+        Self::parse_with(file, text, seed, &Settings::default())
     }
+
+    /// As [`Campaign::parse`], with these settings in the place of the file's keys.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its line or its setting.
+    pub fn parse_with(
+        file: &str,
+        text: &str,
+        seed: Option<u64>,
+        settings: &Settings,
+    ) -> Result<(Self, Limits), FileError> {
+        Source::new(file, text, &of_campaigns(settings)).check(|written: File| check(written, seed))
+    }
+}
+
+/// The settings of a campaign: what is an axis is set as one, whichever of its names it is called by.
+fn of_campaigns(settings: &Settings) -> Settings {
+    let mut settings = settings.clone();
+    for (axis, alias) in [
+        ("processes", Some("n")),
+        ("warp_size", Some("p")),
+        ("read_size", Some("r")),
+        ("byzantine", Some("f")),
+        ("append_window", Some("window")),
+        ("arbiter", None),
+        ("order", None),
+    ] {
+        let axis_key = format!("axes.{axis}");
+        settings.rename(&format!("instance.{axis}"), &axis_key);
+        if let Some(alias) = alias {
+            settings.rename(&format!("axes.{alias}"), &axis_key);
+            settings.rename(&format!("instance.{alias}"), &axis_key);
+            if settings.has(&axis_key) {
+                settings.remove(&format!("axes.{alias}"));
+            }
+        }
+    }
+    settings
 }

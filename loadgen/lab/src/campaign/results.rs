@@ -13,7 +13,8 @@ use super::plan::{Campaign, CellPlan, SweepPlan};
 #[must_use]
 pub fn results(source: &CampaignSource, campaign: &Campaign, completed: &Completed) -> Results {
     let file = word_of(&source.file);
-    let all = format!("stickycas-loadgen campaign {file} --seed {}", source.seed);
+    let set: String = source.set.iter().map(|setting| format!(" --set {}", word_of(setting))).collect();
+    let all = format!("stickycas-loadgen campaign {file} --seed {}{set}", source.seed);
     let only: String = source.only.iter().map(|name| format!(" --only {}", word_of(name))).collect();
     let network = network(completed);
     let cell = |plan: &CellPlan| {

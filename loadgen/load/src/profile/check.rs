@@ -21,11 +21,11 @@ use crate::threshold::Threshold;
 const DEFAULT_DISTINCT: u32 = 3;
 const DEFAULT_VALUE_BYTES: u32 = 8;
 const DEFAULT_LATE_AFTER: Duration = Duration::from_millis(10);
-const DEFAULT_MOST_MISSED: f64 = 0.01;
-const DEFAULT_MOST_ERRORS: f64 = 0.01;
+const DEFAULT_MAX_MISSED: f64 = 0.01;
+const DEFAULT_MAX_ERRORS: f64 = 0.01;
 const DEFAULT_DRAIN: Duration = Duration::from_secs(30);
 const DEFAULT_STALL: Duration = Duration::from_secs(10);
-const DEFAULT_WATCH_SHARE: f64 = 0.01;
+const DEFAULT_HISTORY_SAMPLE: f64 = 0.01;
 /// As many principals may there be: each has a stream and a task.
 const MOST_PRINCIPALS: u64 = 100_000;
 /// Instances under way for each roster: an Attach stream holds 4,096 open, and some of those linger.
@@ -150,8 +150,8 @@ fn load(written: &Spanned<file::Load>, most_warm_up: Duration) -> Result<Load, F
         drain: optional_duration("drain", given.drain.as_ref())?.unwrap_or(DEFAULT_DRAIN),
         hard_stop: optional_duration("hard_stop", given.hard_stop.as_ref())?,
         stall,
-        history_sample: share("history_sample", given.history_sample.as_ref(), DEFAULT_WATCH_SHARE)?,
-        max_errors: share("max_errors", given.max_errors.as_ref(), DEFAULT_MOST_ERRORS)?,
+        history_sample: share("history_sample", given.history_sample.as_ref(), DEFAULT_HISTORY_SAMPLE)?,
+        max_errors: share("max_errors", given.max_errors.as_ref(), DEFAULT_MAX_ERRORS)?,
     })
 }
 
@@ -201,7 +201,7 @@ fn pacing(written: &Spanned<file::Load>, rosters: u32) -> Result<(Pacing, Option
             None => most,
         },
         late_after: optional_duration("late_after", given.late_after.as_ref())?.unwrap_or(DEFAULT_LATE_AFTER),
-        max_missed: share("max_missed", given.max_missed.as_ref(), DEFAULT_MOST_MISSED)?,
+        max_missed: share("max_missed", given.max_missed.as_ref(), DEFAULT_MAX_MISSED)?,
     };
     Ok((Pacing::Open(open), duration))
 }

@@ -19,7 +19,7 @@ pub(crate) struct File {
     /// What it is for, in one line.
     #[serde(default)]
     pub(super) about: String,
-    /// From which everything is drawn: seeds of instances, proposals, arrivals; without it, a seed is drawn and told.
+    /// From which everything is drawn: seeds of instances, proposals, arrivals; without it, a seed is drawn and shown.
     pub(super) seed: Option<Spanned<u64>>,
     pub(super) instance: Spanned<Instance>,
     #[serde(default)]

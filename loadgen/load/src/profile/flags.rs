@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use clap::{Args, ValueEnum};
-use stickycas_harness::files::{SettingError, Settings};
+use stickycas_harness::files::{LARGEST_SEED, SettingError, Settings};
 use toml::{Table, Value};
 
 use super::Transport;
@@ -14,7 +14,7 @@ use crate::arrivals::Spacing;
 #[command(next_help_heading = "In the place of keys of the profile")]
 pub struct Flags {
     /// From which everything is drawn
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=LARGEST_SEED))]
     pub seed: Option<u64>,
     /// n, the processes of an instance
     #[arg(long, value_name = "N")]
@@ -80,7 +80,7 @@ pub struct Flags {
     #[arg(long, value_name = "DURATION")]
     pub duration: Option<String>,
     /// How many instances begin at most
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=LARGEST_SEED))]
     pub instances: Option<u64>,
     /// How long what has begun has to end
     #[arg(long, value_name = "DURATION")]
@@ -176,6 +176,10 @@ impl Flags {
     /// The first `--set` that is no `KEY=VALUE`.
     pub(super) fn settings(&self) -> Result<Settings, SettingError> {
         let mut given = Given(Settings::from_flags(&self.set)?);
+        if let Some(pacing) = PACING.into_iter().find(|key| given.0.has(key)) {
+            let others = PACING.into_iter().filter(|key| *key != pacing && !given.0.has(key));
+            given.remove(&others.collect::<Vec<_>>());
+        }
         given.large_number("seed", "seed", self.seed);
         given.number("processes", "instance.processes", self.processes);
         given.number("warp-size", "instance.warp_size", self.warp_size);

@@ -105,6 +105,12 @@ fn a_flag_replaces_a_key_and_its_error_names_the_flag() {
 }
 
 #[test]
+fn a_setting_of_the_pacing_takes_the_place_of_any_other() {
+    let profile = with(|flags| flags.set = vec!["load.rate=5".to_owned()]).unwrap();
+    assert!(matches!(profile.load.pacing, Pacing::Open(open) if open.pieces[0].to == 5.0));
+}
+
+#[test]
 fn keys_of_before_are_refused_with_their_new_names() {
     let told = |from: &str, to: &str| parse(&WHOLE.replace(from, to)).unwrap_err();
     assert!(

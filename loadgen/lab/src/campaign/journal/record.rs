@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use stickycas_harness::environment::Platform;
+use stickycas_harness::files::Settings;
 
 use crate::campaign::cell::Counts;
 use crate::campaign::plan::Campaign;
@@ -38,13 +39,23 @@ pub struct CampaignSource {
     pub seed: u64,
     /// The sweeps to which it was limited; none: all of them.
     pub only: Vec<String>,
+    /// The arguments of `--set`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub set: Vec<String>,
 }
 
 impl CampaignSource {
     /// For a campaign read from this file, with this seed and limited to these sweeps.
     #[must_use]
     pub fn new(file: String, text: String, seed: u64, only: Vec<String>) -> Self {
-        Self { version: VERSION, program: Platform::here().version.to_owned(), file, text, seed, only }
+        let program = Platform::here().version.to_owned();
+        Self { version: VERSION, program, file, text, seed, only, set: Vec::new() }
+    }
+
+    /// With these arguments of `--set` in the place of the file's keys.
+    #[must_use]
+    pub fn with_settings(self, set: Vec<String>) -> Self {
+        Self { set, ..self }
     }
 
     /// The campaign.
@@ -52,7 +63,8 @@ impl CampaignSource {
     /// # Errors
     /// If the text is none, or has no such sweeps.
     pub fn campaign(&self) -> anyhow::Result<Campaign> {
-        let (campaign, _) = Campaign::parse(&self.file, &self.text, Some(self.seed))?;
+        let settings = Settings::from_flags(&self.set)?;
+        let (campaign, _) = Campaign::parse_with(&self.file, &self.text, Some(self.seed), &settings)?;
         campaign.only(&self.only).map_err(anyhow::Error::msg)
     }
 }
