@@ -136,7 +136,7 @@ fn settings_hold_for_the_runs_of_a_campaign_and_its_results() {
     let results: Results = serde_json::from_slice(&done.stdout).unwrap();
     let points: Vec<_> = results.cells().map(|cell| (cell.point.n, cell.point.p, cell.point.f)).collect();
     assert_eq!(points, [(7, 1, 2), (7, 1, 3)]);
-    assert!(results.command.contains("--set processes=7 --set axes.p=1"), "{}", results.command);
+    assert!(results.command.contains("--set 'processes=7' --set 'axes.p=1'"), "{}", results.command);
     let other = loadgen(folder, &["campaign", "set.toml", "--set", "processes=8", "--out", "runs/set-3"]);
     assert_eq!(other.status.code(), Some(2));
     assert!(told(&other).contains("holds another campaign"), "{}", told(&other));

@@ -2,6 +2,7 @@
 //! show that it is found.
 
 #![allow(dead_code)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

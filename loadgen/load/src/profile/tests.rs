@@ -1,3 +1,5 @@
+use stickycas_model::types::ProcessId;
+
 use super::*;
 
 const WHOLE: &str = r#"name = "whole"
@@ -131,5 +133,5 @@ fn a_load_has_no_wire_attack_and_a_correct_process() {
     let all = WHOLE.replace("share = 0.1", "count = 32").replace("arbiter = \"byzantine_first\"", "");
     assert!(parse(&all).unwrap_err().contains("leave a correct one"));
     let named = parse(&WHOLE.replace("share = 0.1", "processes = [7, 2]")).unwrap();
-    assert_eq!(named.faults.processes().map(|process| process.get()).collect::<Vec<_>>(), [2, 7]);
+    assert_eq!(named.faults.processes().map(ProcessId::get).collect::<Vec<_>>(), [2, 7]);
 }
