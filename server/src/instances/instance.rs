@@ -129,8 +129,8 @@ impl Instance {
         if live.uncommitted.len() >= limits.uncommitted_steps {
             return Err(too_many_uncommitted(limits));
         }
-        // Another call may have been here since that moment, with a later one: time never goes back.
-        let now = self.time(at).max(live.touched);
+        // Another call, or the timer, may have been here since that moment: time never goes back.
+        let now = self.time(at).max(live.latest);
         live.touched = now;
         let outcome = self.run(live, now, input);
         inner.archive_if_idle(self.params(), now);
@@ -145,6 +145,8 @@ impl Instance {
         now: Time,
         input: impl FnOnce(&mut Live, Time, &mut Effects) -> T,
     ) -> T {
+        debug_assert!(live.latest <= now, "time never goes back");
+        live.latest = now;
         let mut effects = Effects::new(now, std::mem::take(&mut live.spare_events));
         let outcome = input(live, now, &mut effects);
         self.commit(live, &mut effects);

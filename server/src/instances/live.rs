@@ -35,6 +35,8 @@ pub(super) struct Live {
     pub(super) watchers: BTreeMap<WatcherId, Waker>,
     /// The last call.
     pub(super) touched: Time,
+    /// The last step, by a call or by the timer.
+    pub(super) latest: Time,
     /// Counts the instance as live.
     pub(super) live_guard: Option<LiveGuard>,
     /// When it finished or was closed.
@@ -79,6 +81,7 @@ impl Live {
             waiters: Waiters::new(limits.callers_per_access),
             watchers: BTreeMap::new(),
             touched: ended,
+            latest: ended,
             live_guard: None,
             ended: Some(ended),
             reserved: None,

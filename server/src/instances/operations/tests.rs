@@ -117,6 +117,42 @@ fn an_answer_due_before_a_hello_goes_to_the_older_session() {
     assert!(!instance.owes_answer(first, session, &older), "it was replaced");
 }
 
+/// A log in memory that keeps the time of each step.
+#[derive(Debug, Default)]
+struct TimesLog(Mutex<Vec<Time>>);
+
+impl CommitLog for TimesLog {
+    fn append(&self, step: Step<'_>) -> Append {
+        self.0.lock().unwrap().push(step.at);
+        Append::Committed
+    }
+
+    fn on_settled(&self, _: Settle) {}
+}
+
+#[test]
+fn an_input_that_came_before_the_timer_fired_is_not_earlier() {
+    let log = Arc::new(TimesLog::default());
+    let instance =
+        instance_with(Arc::clone(&log) as Arc<dyn CommitLog>, Patience::Finite(Duration::from_nanos(1)));
+    let [first, second] = [ProcessId::FIRST, ProcessId::FIRST.next()];
+    let sink = sink();
+    let session = instance.hello(first, 0, &sink, Instant::now()).unwrap().session;
+    instance.hello(second, 0, &sink, Instant::now()).unwrap();
+    let read = access(first, Some(session), 1, READ);
+    instance.access(read, &sink, Instant::now()).unwrap();
+    let due = live(&instance.lock()).machine.deadline().unwrap();
+    // The next access comes now, and waits for the lock until the timer has fired.
+    let came = Instant::now();
+    while instance.now() <= due {}
+    let steps = log.0.lock().unwrap().len();
+    instance.wake();
+    assert_eq!(log.0.lock().unwrap().len(), steps + 1, "the timer has made a step");
+    instance.access(access(first, Some(session), 2, READ), &sink, came).unwrap();
+    let times = log.0.lock().unwrap().clone();
+    assert!(times.len() == steps + 2 && times.is_sorted(), "{times:?}");
+}
+
 #[test]
 fn viewing_or_closing_an_archived_instance_restores_nothing() {
     let instance = instance();
