@@ -32,7 +32,8 @@ use self::global_args::GlobalArgs;
 use self::output::Output;
 pub use self::record::{ErrorRecord, PlayRecord};
 
-const AFTER_HELP: &str = "\
+/// What every help says of the exit codes, which are the same in all three programs.
+pub const EXIT_CODES: &str = "\
 Exit codes, the same in all three programs:
   0  done; of a run: its verdict is valid or outside
   1  failed: a promise or a condition was not kept, an instance ended without a decision
@@ -42,7 +43,7 @@ Exit codes, the same in all three programs:
 
 /// Play one process of a StickyCAS instance, or work on instances by hand.
 #[derive(Debug, Parser)]
-#[command(name = "stickycas-client", version, after_help = AFTER_HELP)]
+#[command(name = "stickycas-client", version, after_help = EXIT_CODES)]
 pub struct Cli {
     #[command(flatten)]
     common: GlobalArgs,

@@ -3,6 +3,7 @@
 
 use std::process::ExitCode;
 
+pub use stickycas_client_program::EXIT_CODES;
 use stickycas_model::judge::Outcome;
 
 use crate::files::{FileError, SettingError};
@@ -22,15 +23,6 @@ pub enum Exit {
     /// 4: the run proves nothing.
     Unknown,
 }
-
-/// What every help says of them.
-pub const EXIT_CODES: &str = "\
-Exit codes, the same in all three programs:
-  0  done; of a run: its verdict is valid or outside
-  1  failed: a promise or a condition was not kept, an instance ended without a decision
-  2  wrong usage: flags or files
-  3  refused, or not possible: it did not happen
-  4  unknown: it may have happened; of a run: it proves nothing";
 
 /// Flags or files are wrong; also the context of the error that told so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
