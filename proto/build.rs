@@ -9,11 +9,11 @@ use std::{env, fs};
 use prost::Message as _;
 use tonic_prost_build::manual;
 
-/// The folder of the protobuf package, below this one.
-const PACKAGE: &str = "stickycas/v1";
+/// The folders of the protobuf packages, below this one: the API, and the log of a server.
+const PACKAGES: [&str; 2] = ["stickycas/v1", "stickycas/log/v1"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo::rerun-if-changed={PACKAGE}");
+    PACKAGES.iter().for_each(|package| println!("cargo::rerun-if-changed={package}"));
     let out_dir = PathBuf::from(env::var("OUT_DIR")?);
     let descriptors = protox::compile(sources()?, ["."])?;
     fs::write(out_dir.join("stickycas_descriptor.bin"), descriptors.encode_to_vec())?;
@@ -44,10 +44,12 @@ fn attach_service() -> manual::Service {
 
 fn sources() -> std::io::Result<Vec<PathBuf>> {
     let mut sources = Vec::new();
-    for entry in fs::read_dir(Path::new(PACKAGE))? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "proto") {
-            sources.push(path);
+    for package in PACKAGES {
+        for entry in fs::read_dir(Path::new(package))? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "proto") {
+                sources.push(path);
+            }
         }
     }
     sources.sort();
