@@ -108,9 +108,9 @@ pub struct Limits {
     pub event_bytes: usize,
     /// Unary calls that wait for the same access. More than one are retries; each holds memory.
     pub callers_per_access: usize,
-    /// Steps of one instance that are not committed yet. A request above the limit is refused. With a log in memory every
-    /// step is committed at once.
-    pub uncommitted_steps: usize,
+    /// Bytes of steps that are not committed yet: their records and their effects. Above the limit no further inputs are
+    /// read until the disk has caught up.
+    pub uncommitted_bytes: usize,
     /// Live instances, in all. Each has a machine with the state of every process.
     pub live_instances: usize,
     /// Instances of one creator among them.
@@ -138,6 +138,8 @@ pub struct Limits {
     pub retention: Duration,
     /// How long an instance lives without a call (F10).
     pub idle_lifetime: Duration,
+    /// How long the patience of processes stands still after a restart, unless all are back before (F3).
+    pub rejoin: Duration,
     /// The wait that RetryInfo advises when a limit is reached.
     pub retry_after: Duration,
 }
@@ -175,7 +177,7 @@ impl Default for Limits {
             events_per_process: 16,
             event_bytes: 2 * 1024 * 1024 * 1024,
             callers_per_access: 8,
-            uncommitted_steps: 4_096,
+            uncommitted_bytes: 64 * 1024 * 1024,
             live_instances: 200_000,
             live_instances_per_creator: 150_000,
             instances: 2_000_000,
@@ -188,6 +190,7 @@ impl Default for Limits {
             status_rows: 1_024,
             retention: Duration::from_secs(10 * 60),
             idle_lifetime: Duration::from_secs(60 * 60),
+            rejoin: Duration::from_secs(5),
             retry_after: Duration::from_millis(100),
         }
     }

@@ -14,6 +14,7 @@ pub mod answer;
 pub mod client_frame;
 mod frames;
 pub mod history;
+pub mod log;
 pub mod member_state;
 pub mod params;
 pub mod report;

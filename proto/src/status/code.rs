@@ -98,9 +98,10 @@ impl RefusalReason {
             Self::TooManySessions => did_not_happen(Code::ResourceExhausted, Retry::No),
             // It ends a stream with unanswered accesses: they wait on, or were executed.
             Self::ReaderTooSlow => unknown(Code::ResourceExhausted, Retry::After(SOON)),
-            // UNAVAILABLE tells generic clients that a retry is safe, so it is the code of this one reason only. A call
-            // whose access waits when draining begins ends with it too, and the access waits on or was executed.
-            Self::Draining => unknown(Code::Unavailable, Retry::After(LATER)),
+            // UNAVAILABLE tells generic clients that a retry is safe. A call whose access waits when draining begins, or
+            // when the log fails, ends with it too, and the access waits on, was executed, or is lost.
+            Self::Draining | Self::LogFailed => unknown(Code::Unavailable, Retry::After(LATER)),
+            Self::Recovering => did_not_happen(Code::Unavailable, Retry::After(LATER)),
             // The deadline is the caller's: no delay is right.
             Self::Deadline => unknown(Code::DeadlineExceeded, Retry::Yes),
             Self::Internal => unknown(Code::Internal, Retry::Yes),
@@ -195,7 +196,8 @@ mod tests {
         // Ends a stream on which accesses were accepted before.
         (Code::ResourceExhausted, true, &[RefusalReason::ReaderTooSlow]),
         // Ends a call whose access was accepted before.
-        (Code::Unavailable, true, &[RefusalReason::Draining]),
+        (Code::Unavailable, true, &[RefusalReason::Draining, RefusalReason::LogFailed]),
+        (Code::Unavailable, false, &[RefusalReason::Recovering]),
         (Code::DeadlineExceeded, true, &[RefusalReason::Deadline]),
         (Code::Internal, true, &[RefusalReason::Internal]),
     ];
@@ -216,7 +218,7 @@ mod tests {
         listed.sort_unstable();
         let all: Vec<i32> = RefusalReason::all().map(i32::from).collect();
         assert_eq!(listed, all);
-        assert_eq!(all.len(), 30);
+        assert_eq!(all.len(), 32);
     }
 
     #[test]

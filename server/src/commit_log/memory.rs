@@ -7,6 +7,10 @@ use super::{Append, CommitLog, Settle, Step};
 pub(crate) struct MemoryLog;
 
 impl CommitLog for MemoryLog {
+    fn keeps_inputs(&self) -> bool {
+        false
+    }
+
     fn append(&self, _: Step<'_>) -> Append {
         Append::Committed
     }

@@ -6,23 +6,39 @@
 //! calls and watchers.
 //!
 //! [`MemoryLog`] commits at once: what it holds is gone with the process, and the instances with it (SPEC F11 makes
-//! that a definite answer for every client). A durable log commits when the step is on disk; a log that several servers
-//! share may refuse, because another server owns the instance by now. Both answer [`Append::Later`] and settle the step
-//! afterwards; neither concerns machine, service or outbox.
+//! that a definite answer for every client). [`DurableLog`] commits when the inputs are on disk. A log that several
+//! servers share may refuse, because another server owns the instance by now. These answer [`Append::Later`] and settle
+//! the step afterwards; neither concerns machine, service or outbox.
+//!
+//! What is logged are inputs and not events: a machine is deterministic, so [recovery](crate::instances) replays them.
 
+mod data_dir;
+mod durable;
+pub(crate) mod engine;
 mod memory;
 
 use std::fmt;
+use std::task::{Context, Poll};
 
 use stickycas_model::history::Event;
 use stickycas_model::types::Time;
+use stickycas_proto::log::v1::Record;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::RpcRefusal;
 
+pub(crate) use data_dir::DataDir;
+pub use data_dir::DataDirError;
+pub(crate) use durable::{DurableLog, LogFailure};
 pub(crate) use memory::MemoryLog;
+
+/// The version of the rules by which machines take inputs. A log of another version may not be replayed.
+pub(crate) const RULES: u32 = 1;
 
 /// Where the steps of all instances are committed. See the module.
 pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
+    /// Whether the log keeps the inputs of steps; else [`Step::record`] is never looked at.
+    fn keeps_inputs(&self) -> bool;
+
     /// Takes the next step of an instance. The steps of one instance are committed in the order of these calls; the
     /// caller holds the lock of the instance.
     fn append(&self, step: Step<'_>) -> Append;
@@ -31,20 +47,66 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
     /// it from outside `append`, in the order of the steps; one call may settle several steps. Called once, before the
     /// first step.
     fn on_settled(&self, settle: Settle);
+
+    /// Why nothing may be told any more; `None` while the log works.
+    fn failure(&self) -> Option<&RpcRefusal> {
+        None
+    }
+
+    /// Ready when the log takes further inputs of clients. While too much waits for its commit none are read.
+    fn poll_room(&self, _: &Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+
+    /// Resolves when everything that was appended so far is settled; `None` if it is.
+    fn barrier(&self) -> Option<tokio::sync::oneshot::Receiver<()>> {
+        None
+    }
 }
 
 /// One step of one instance.
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(test), expect(dead_code, reason = "a log in memory keeps nothing of a step"))]
+#[derive(Debug)]
 pub(crate) struct Step<'a> {
     /// The instance.
     pub(crate) instance: InstanceId,
-    /// The number of the step: the steps of an instance are numbered from 0 on, without gaps.
-    pub(crate) number: u64,
+    /// The place of the instance's step before this one.
+    pub(crate) last: Place,
     /// The time of the instance at which its machine took the step.
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests look at it; the record has it too"))]
     pub(crate) at: Time,
     /// What happened, in order.
     pub(crate) events: &'a [Event],
+    /// The input, if the log keeps inputs.
+    pub(crate) record: Option<Box<Record>>,
+}
+
+/// Where a step stands in the log: the number of its batch, from 1. What is committed is a prefix of the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place(u64);
+
+impl Place {
+    /// Before everything that is logged.
+    pub(crate) const START: Self = Self(0);
+    /// Behind everything that is logged.
+    pub(crate) const END: Self = Self(u64::MAX);
+
+    pub(crate) const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    pub(crate) const fn get(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
 }
 
 /// What a log answers to a step.
@@ -52,17 +114,15 @@ pub(crate) struct Step<'a> {
 pub(crate) enum Append {
     /// The step is committed, and so are all steps of the instance before it.
     Committed,
-    /// The step will be settled later.
-    #[cfg_attr(not(test), expect(dead_code, reason = "a log in memory commits at once"))]
-    Later,
+    /// The step has this place and will be settled later.
+    Later(Place),
 }
 
-/// How a step is settled that was not committed at once.
+/// How steps are settled that were not committed at once.
 #[derive(Clone, Debug)]
-#[cfg_attr(not(test), expect(dead_code, reason = "a log in memory commits at once"))]
 pub(crate) enum Settled {
-    /// The step with this number is committed, and so are all steps of the instance before it.
-    Committed(u64),
+    /// All steps of the instance up to this place are committed.
+    Committed(Place),
     /// No step that is not committed yet will be, and the instance is lost to this server; the refusal tells the callers
     /// why.
     Refused(Box<RpcRefusal>),

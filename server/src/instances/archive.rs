@@ -14,10 +14,10 @@ use stickycas_model::params::Params;
 use stickycas_model::types::Time;
 
 use super::config::InstanceConfig;
+use super::context::Context;
 use super::live::{Live, event_limit};
 use super::sessions::Sessions;
 use crate::event_log::{ArchivedLog, Trailer};
-use crate::limits::Limits;
 
 /// How long an ended instance with these parameters stays restored after a call, so that calls that follow each other
 /// at once do not restore it again and again. The time grows with the work of restoring, which takes far less than this
@@ -35,26 +35,24 @@ pub(super) struct Archived {
     /// When the instance ended.
     pub(super) ended: Time,
     pub(super) state: State,
-    /// How many steps there were.
-    steps: u64,
 }
 
 impl Archived {
     /// What is kept of an instance that ended at this time and of which every step is committed.
     pub(super) fn new(live: &mut Live, ended: Time) -> Self {
-        let Live { machine, events, sessions, steps, .. } = live;
+        let Live { machine, events, sessions, .. } = live;
         let events = events.archive(|out| machine.write_snapshot(out));
         let sessions = std::mem::take(sessions);
         let sessions = (!sessions.is_empty()).then(|| Box::new(sessions));
-        Self { events, sessions, ended, state: machine.state(), steps: *steps }
+        Self { events, sessions, ended, state: machine.state() }
     }
 
     /// The instance as it was before it was archived.
-    pub(super) fn restore(&mut self, config: &InstanceConfig, limits: &Limits) -> Live {
+    pub(super) fn restore(&mut self, config: &InstanceConfig, context: &Context) -> Live {
         let machine = restore_machine(&self.events.trailer(), config);
-        let events = self.events.reopen(event_limit(config, limits));
+        let events = self.events.reopen(event_limit(config, &context.limits));
         let sessions = self.sessions.take().map_or_else(Sessions::default, |sessions| *sessions);
-        Live::unarchived(machine, events, sessions, self.steps, limits, self.ended)
+        Live::unarchived(machine, events, sessions, context, self.ended)
     }
 }
 
@@ -77,7 +75,6 @@ mod tests {
     use stickycas_proto::v1;
 
     use super::super::config::SharedConfig;
-    use super::super::context::Context;
     use super::super::instance::Instance;
     use super::super::operations::{UnaryAccess, UnaryAnswer};
     use super::super::outbox::Outbox;
@@ -86,6 +83,7 @@ mod tests {
     use super::*;
     use crate::auth::Principal;
     use crate::commit_log::MemoryLog;
+    use crate::limits::Limits;
 
     fn instance() -> Arc<Instance> {
         let params = Params::try_new(ParamsSpec::new(8, 2, 8)).unwrap();

@@ -8,20 +8,27 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use stickycas_model::params::Params;
 use stickycas_model::types::Seed;
 use stickycas_proto::attach::EncodedParameters;
+use stickycas_proto::convert::WireError;
+use stickycas_proto::convert::params::params_from_wire;
+use stickycas_proto::log::v1 as log;
 use stickycas_proto::names::{InstanceId, InstanceName};
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
 use super::roster::Roster;
 use crate::auth::Principal;
+use crate::limits::Limits;
 
 /// What was fixed when an instance was created.
 #[derive(Clone, Debug)]
 pub(crate) struct InstanceConfig {
     pub(crate) id: InstanceId,
+    /// Instances are numbered in the order of their creation; the log knows them by their numbers.
+    pub(crate) number: u64,
     pub(crate) name: Option<InstanceName>,
     pub(crate) shared: Arc<SharedConfig>,
     pub(crate) seed: Seed,
@@ -33,13 +40,63 @@ impl InstanceConfig {
     /// The configuration of an instance that is created now.
     pub(super) fn new(
         id: InstanceId,
+        number: u64,
         name: Option<InstanceName>,
         seed: Seed,
         shared: Arc<SharedConfig>,
     ) -> Self {
         let created = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let created = u64::try_from(created.as_nanos()).unwrap_or(u64::MAX);
-        Self { id, name, shared, seed, created }
+        Self { id, number, name, shared, seed, created }
+    }
+
+    /// All of it as the log keeps it.
+    pub(super) fn to_log(&self) -> log::Created {
+        let SharedConfig { creator, roster, lifetimes, .. } = &*self.shared;
+        log::Created {
+            id: Bytes::copy_from_slice(&self.id.get().to_be_bytes()),
+            name: self.name.as_ref().map_or(String::new(), ToString::to_string),
+            creator: creator.as_str().to_owned(),
+            parameters: Some((&self.params()).into()),
+            roster: roster.to_vec(),
+            retention_nanos: nanos(lifetimes.retention),
+            idle_lifetime_nanos: nanos(lifetimes.idle),
+            rejoin_nanos: nanos(lifetimes.rejoin),
+            create_time_nanos: self.created,
+        }
+    }
+
+    /// The configuration of the instance with this number, from the log. `intern` finds the equal shared part of another
+    /// instance.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn from_log(
+        number: u64,
+        created: &log::Created,
+        intern: impl FnOnce(SharedConfig) -> Arc<SharedConfig>,
+    ) -> Result<Self, WireError> {
+        let bad = |field, why| WireError::Contradiction { field, why };
+        let id = <[u8; 16]>::try_from(&*created.id).map_err(|_| bad("created.id", "has not 16 bytes"))?;
+        let params = created.parameters.as_ref().ok_or(WireError::Missing("created.parameters"))?;
+        let params = params_from_wire(params)?;
+        if created.roster.len() != params.processes() as usize {
+            return Err(bad("created.roster", "has not n principals"));
+        }
+        let lifetimes = Lifetimes {
+            retention: Duration::from_nanos(created.retention_nanos),
+            idle: Duration::from_nanos(created.idle_lifetime_nanos),
+            rejoin: Duration::from_nanos(created.rejoin_nanos),
+        };
+        let creator = Principal::new(&created.creator);
+        Ok(Self {
+            id: InstanceId::new(u128::from_be_bytes(id)),
+            number,
+            name: InstanceName::optional(&created.name)?,
+            seed: params.spec().seed,
+            shared: intern(SharedConfig::new(creator, &params, &created.roster, lifetimes)),
+            created: created.create_time_nanos,
+        })
     }
 
     /// When the instance was created.
@@ -58,7 +115,7 @@ impl InstanceConfig {
     /// # Errors
     /// NAME_TAKEN if the two differ.
     pub(super) fn check_same(&self, wanted: &Self, seed_given: bool) -> Result<(), RpcRefusal> {
-        if self.shared == wanted.shared && (!seed_given || self.seed == wanted.seed) {
+        if self.shared.is_asked_for(&wanted.shared) && (!seed_given || self.seed == wanted.seed) {
             return Ok(());
         }
         let name = self.name.as_ref().map_or("", InstanceName::as_str);
@@ -77,20 +134,50 @@ pub(crate) struct SharedConfig {
     /// Without the seed, which stands in [`InstanceConfig`].
     pub(crate) params: Params,
     pub(crate) roster: Roster,
+    pub(crate) lifetimes: Lifetimes,
     /// The parameters as every welcome tells them.
     pub(super) encoded: EncodedParameters,
+}
+
+impl SharedConfig {
+    /// Whether a Create that asks for `wanted` asks for this. The lifetimes are no part of a request.
+    fn is_asked_for(&self, wanted: &Self) -> bool {
+        self.creator == wanted.creator && self.params == wanted.params && self.roster == wanted.roster
+    }
+}
+
+/// How long an instance lives, as its Create was told (F10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Lifetimes {
+    /// After its end.
+    pub(crate) retention: Duration,
+    /// Without a call.
+    pub(crate) idle: Duration,
+    /// How long patience stands still after a restart of the server (F3).
+    pub(crate) rejoin: Duration,
+}
+
+impl Lifetimes {
+    /// Those of instances that are created now.
+    pub(super) fn of(limits: &Limits) -> Self {
+        Self { retention: limits.retention, idle: limits.idle_lifetime, rejoin: limits.rejoin }
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Keys of the digests. Random, so that nobody can choose rosters with equal digests.
 static DIGEST_KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 impl SharedConfig {
-    pub(super) fn new(creator: Principal, params: &Params, roster: &[String]) -> Self {
+    pub(super) fn new(creator: Principal, params: &Params, roster: &[String], lifetimes: Lifetimes) -> Self {
         let params = params.with_seed(Seed::default());
         let encoded = EncodedParameters::new(&(&params).into());
         let roster = Roster::new(roster);
-        let digest = DIGEST_KEYS.hash_one((&creator, &params, &roster));
-        Self { digest, creator, params, roster, encoded }
+        let digest = DIGEST_KEYS.hash_one((&creator, &params, &roster, &lifetimes));
+        Self { digest, creator, params, roster, lifetimes, encoded }
     }
 }
 
@@ -142,7 +229,7 @@ mod tests {
     fn config(names: &[&str]) -> SharedConfig {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let params = Params::try_new(ParamsSpec::new(3, 1, 1)).unwrap();
-        SharedConfig::new(Principal::new("creator"), &params.with_seed(Seed::new(7)), &names)
+        SharedConfig::new(Principal::new("creator"), &params.with_seed(Seed::new(7)), &names, Lifetimes::of(&Limits::default()))
     }
 
     fn intern(interner: &Interner, config: SharedConfig) -> Arc<SharedConfig> {

@@ -19,6 +19,8 @@ pub(crate) struct Context {
     /// Bytes that live instances may come to take beyond what they may take once they have ended.
     reserved: AtomicUsize,
     watchers: AtomicU64,
+    /// The number of the instance that was created last.
+    last_number: AtomicU64,
 }
 
 /// Names one Watch stream.
@@ -35,6 +37,7 @@ impl Context {
             event_budget,
             reserved: AtomicUsize::new(0),
             watchers: AtomicU64::new(0),
+            last_number: AtomicU64::new(0),
         })
     }
 
@@ -47,6 +50,16 @@ impl Context {
     pub(super) fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
         self.reserved.fetch_add(bytes, Ordering::Relaxed);
         Reservation { context: self.clone(), bytes }
+    }
+
+    /// The number of a new instance.
+    pub(super) fn next_number(&self) -> u64 {
+        self.last_number.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// An instance of this number is there.
+    pub(super) fn skip_number(&self, number: u64) {
+        self.last_number.fetch_max(number, Ordering::Relaxed);
     }
 
     /// The id of a new watcher.

@@ -2,12 +2,14 @@
 
 use stickycas_model::history::Event;
 use stickycas_model::types::{ProcessId, SessionId, Time};
+use stickycas_proto::log::v1::record::Input;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::ServerFrame;
 use tokio::sync::oneshot;
 
 use super::outbox::{Outgoing, PendingWelcome};
 use super::sessions::{SessionSink, Sessions};
+use crate::commit_log::Place;
 
 /// The effects of one step. They leave through the one exit, `Instance::commit`, in the order of the fields: the
 /// events are recorded; then everybody is told, in the order of the events; then the sender of the request.
@@ -15,6 +17,13 @@ use super::sessions::{SessionSink, Sessions};
 pub(super) struct Effects {
     /// The time of the instance at which the machine took the step.
     pub(super) at: Time,
+    /// The input of the step, as a log keeps it that keeps inputs.
+    pub(super) input: Option<Box<Input>>,
+    /// Whether the machine refused the input.
+    pub(super) refused: bool,
+    /// Where the step stands in the log, once it does. A step that changed nothing stands where the last one before it
+    /// does.
+    pub(super) place: Place,
     /// What happened, in order. Answers and withdrawals among them go to the session and the waiting calls of their
     /// process, whichever these are when the effects leave.
     pub(super) events: Vec<Event>,
@@ -43,12 +52,31 @@ pub(super) type CommitReceiver = oneshot::Receiver<Result<(), Box<RpcRefusal>>>;
 impl Effects {
     /// No effects yet of a step at this time. `events`: an empty buffer.
     pub(super) fn new(at: Time, events: Vec<Event>) -> Self {
-        Self { at, events, opening: None, reply: None, commit_waiters: Vec::new() }
+        let (input, place) = (None, Place::START);
+        Self { at, input, refused: false, place, events, opening: None, reply: None, commit_waiters: Vec::new() }
     }
 
     /// The effects; none are left.
     pub(super) fn take(&mut self) -> Self {
         std::mem::replace(self, Self::new(self.at, Vec::new()))
+    }
+
+    /// The digest of the outcome of the step's input, which a replay is compared with.
+    pub(super) fn digest(&self) -> u32 {
+        0
+    }
+
+    /// Sends the reply, and tells those who wait that the step is committed.
+    pub(super) fn reply_now(&mut self) {
+        if let Some((sink, reply)) = self.reply.take() {
+            if let Outgoing::Decided(channel) = &reply {
+                sink.outbox.release_channel(*channel);
+            }
+            sink.outbox.push_outgoing(reply);
+        }
+        for waiter in self.commit_waiters.drain(..) {
+            let _ = waiter.send(Ok(()));
+        }
     }
 
     /// Resolves when the effects leave.

@@ -7,12 +7,14 @@
 //! done (SPEC F8a).
 
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use stickycas_model::access::Refusal;
 use stickycas_model::history::Event;
 use stickycas_model::params::Params;
 use stickycas_model::types::{AccessNumber, ProcessId, Time};
+use stickycas_proto::log::v1::record::Input;
+use stickycas_proto::log::v1::{Expired, Record};
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
@@ -20,38 +22,39 @@ use super::completed_access::CompletedAccess;
 use super::config::InstanceConfig;
 use super::context::Context;
 use super::effects::{Effects, OpeningSession, Uncommitted};
-use super::lifecycle::{Inner, Lifecycle};
+use super::lifecycle::{Gone, Inner, Lifecycle};
 use super::live::Live;
 use super::outbox::Outgoing;
-use super::sessions::SessionSink;
+use super::sessions::{SessionSink, Sessions};
 use super::trace::trace_event;
 use crate::auth::Principal;
-use crate::commit_log::{Append, Settled, Step};
-use crate::limits::Limits;
+use crate::commit_log::{Append, Place, Settled, Step};
 
 /// One instance. See the module.
 #[derive(Debug)]
 pub(crate) struct Instance {
     pub(super) config: InstanceConfig,
     pub(super) context: Arc<Context>,
-    /// When the instance was created, as timers keep moments: moment 0 of its time.
-    epoch: u64,
     pub(super) inner: Mutex<Inner>,
 }
 
 /// From creation to the end.
 impl Instance {
     pub(super) fn new(config: InstanceConfig, context: Arc<Context>) -> Self {
-        let inner = Mutex::new(Inner::new(Live::new(&config, &context)));
-        let epoch = context.timers.nanos(Instant::now());
-        Self { config, context, epoch, inner }
+        let mut inner = Inner::new(Live::new(&config, &context), 0);
+        inner.resume(Time::ZERO, context.timers.nanos(Instant::now()));
+        Self { config, context, inner: Mutex::new(inner) }
     }
 
     /// Commits the creation, and has the instance woken when it is time. `inner` has been locked since before the
     /// instance was registered, so this is its first step.
     pub(super) fn start(&self, inner: &mut Inner) -> Uncommitted<()> {
-        let created = self.step(inner, Instant::now(), |_, _, _| ());
-        created.expect("a new instance is not gone and has no step that is not committed");
+        let created = self.step(inner, Instant::now(), |live, effects| {
+            if live.keeps_inputs {
+                effects.input = Some(Box::new(Input::Created(self.config.to_log())));
+            }
+        });
+        debug_assert!(created.is_ok(), "a new instance is not gone");
         Uncommitted::new((), inner.commit_receiver())
     }
 
@@ -59,20 +62,25 @@ impl Instance {
     pub(super) fn wake(&self) -> bool {
         let Ok(mut inner) = self.inner.lock() else { return true };
         let inner = &mut *inner;
-        let now = self.now();
-        inner.timer.fired(self.context.timers.nanos(Instant::now()));
-        if let Some(live) = inner.committed_live()
+        let moment = self.context.timers.nanos(Instant::now());
+        inner.timer.fired(moment);
+        if inner.gone.is_some() || self.context.log.failure().is_some() {
+            return inner.is_gone();
+        }
+        let now = inner.time(moment);
+        if !inner.is_stopped()
+            && let Some(live) = inner.live()
             && live.machine.deadline().is_some_and(|due| due <= now)
         {
-            self.run(live, now, |live, now, effects| live.machine.tick(now, &mut effects.events));
+            self.run(live, now, |live, effects| live.tick(effects));
         }
         inner.archive_if_idle(self.params(), now);
-        if inner.is_committed() && inner.expires(&self.context.limits) <= now {
-            self.expire(inner);
+        if inner.is_committed() && inner.expires(&self.config.shared.lifetimes) <= now {
+            self.expire(inner, now);
         } else {
             self.set_timer(inner);
         }
-        inner.gone.is_some()
+        inner.is_gone()
     }
 }
 
@@ -84,53 +92,48 @@ impl Instance {
         sink: &SessionSink,
         number: Option<AccessNumber>,
         at: Instant,
-        input: impl FnOnce(&mut Live, Time, &mut Effects) -> Result<T, RpcRefusal>,
+        input: impl FnOnce(&mut Live, &mut Effects) -> Result<T, RpcRefusal>,
     ) -> Result<T, RefusalReason> {
-        let taken = self.step(&mut self.lock(), at, |live, now, effects| {
-            input(live, now, effects).map_err(|refused| {
+        let inner = &mut *self.lock();
+        let taken = self.step(inner, at, |live, effects| {
+            input(live, effects).map_err(|refused| {
                 effects.reply(sink, refused.to_frame(sink.channel, number));
                 refused.reason
             })
         });
-        taken.unwrap_or_else(|refused| {
-            sink.outbox.push(refused.to_frame(sink.channel, number));
-            Err(refused.reason)
+        taken.unwrap_or_else(|gone| {
+            inner.tell(sink, gone.to_frame(sink.channel, number));
+            Err(gone.reason)
         })
     }
 
     /// A step for a unary call, which may tell the outcome when the step is committed.
     pub(super) fn unary_step<T>(
         &self,
-        input: impl FnOnce(&mut Live, Time, &mut Effects) -> Result<T, RpcRefusal>,
+        input: impl FnOnce(&mut Live, &mut Effects) -> Result<T, RpcRefusal>,
     ) -> Uncommitted<Result<T, RpcRefusal>> {
         let inner = &mut *self.lock();
-        match self.step(inner, Instant::now(), input) {
-            Ok(outcome) => Uncommitted::new(outcome, inner.commit_receiver()),
-            // There was no step, and the refusal tells nothing of any.
-            Err(refused) => Uncommitted::new(Err(*refused), None),
-        }
+        let outcome = self.step(inner, Instant::now(), input);
+        inner.outcome(outcome)
     }
 
     /// Takes one input that came at the moment `at`, in the order of the lock.
     ///
     /// # Errors
-    /// Why the instance is gone, if it is; or that too many of its steps are not committed yet.
+    /// Why the instance is gone, if it is.
     pub(super) fn step<T>(
         &self,
         inner: &mut Inner,
         at: Instant,
-        input: impl FnOnce(&mut Live, Time, &mut Effects) -> T,
+        input: impl FnOnce(&mut Live, &mut Effects) -> T,
     ) -> Result<T, Box<RpcRefusal>> {
-        if let Some(gone) = &inner.gone {
-            return Err(gone.clone());
+        if let Some(gone) = self.gone(inner) {
+            return Err(Box::new(gone));
         }
-        let limits = &self.context.limits;
-        let live = inner.restore(&self.config, limits);
-        if live.uncommitted.len() >= limits.uncommitted_steps {
-            return Err(too_many_uncommitted(limits));
-        }
+        let now = inner.time(self.context.timers.nanos(at));
+        let live = inner.restore(&self.config, &self.context);
         // Another call, or the timer, may have been here since that moment: time never goes back.
-        let now = self.time(at).max(live.latest);
+        let now = now.max(live.latest);
         live.touched = now;
         let outcome = self.run(live, now, input);
         inner.archive_if_idle(self.params(), now);
@@ -138,17 +141,17 @@ impl Instance {
         Ok(outcome)
     }
 
+    /// Why the instance is gone, if it is.
+    pub(super) fn gone(&self, inner: &Inner) -> Option<RpcRefusal> {
+        inner.gone().or_else(|| self.context.log.failure().cloned())
+    }
+
     /// Runs one input of a live instance and commits what it brings about.
-    fn run<T>(
-        &self,
-        live: &mut Live,
-        now: Time,
-        input: impl FnOnce(&mut Live, Time, &mut Effects) -> T,
-    ) -> T {
+    fn run<T>(&self, live: &mut Live, now: Time, input: impl FnOnce(&mut Live, &mut Effects) -> T) -> T {
         debug_assert!(live.latest <= now, "time never goes back");
         live.latest = now;
         let mut effects = Effects::new(now, std::mem::take(&mut live.spare_events));
-        let outcome = input(live, now, &mut effects);
+        let outcome = input(live, &mut effects);
         self.commit(live, &mut effects);
         live.spare_events = effects.events;
         outcome
@@ -156,21 +159,54 @@ impl Instance {
 
     /// The one exit of every step: its effects leave when it is committed, behind those of all steps before it.
     fn commit(&self, live: &mut Live, effects: &mut Effects) {
-        let (instance, number) = (self.config.id, live.steps);
-        live.steps += 1;
-        match self.context.log.append(Step { instance, number, at: effects.at, events: &effects.events }) {
+        match self.append(live, effects) {
             Append::Committed if live.uncommitted.is_empty() => self.release(live, effects),
             Append::Committed => {
                 live.uncommitted.push_back(effects.take());
-                self.release_through(live, number);
+                self.release_through(live, Place::END);
             }
-            Append::Later => live.uncommitted.push_back(effects.take()),
+            Append::Later(place) => {
+                effects.place = place;
+                live.uncommitted.push_back(effects.take());
+            }
         }
     }
 
-    /// The steps up to this number are committed.
-    fn release_through(&self, live: &mut Live, number: u64) {
-        while live.first_uncommitted() <= number
+    /// Hands a step to the log. A step that changed nothing is not logged: it stands where the step before it does.
+    fn append(&self, live: &mut Live, effects: &mut Effects) -> Append {
+        let mut record = None;
+        if live.keeps_inputs {
+            let input = effects.input.take();
+            let Some(input) = input.filter(|input| live.has_changed(input, effects)) else {
+                return live.uncommitted.back().map_or(Append::Committed, |last| Append::Later(last.place));
+            };
+            record = Some(self.record(effects.at, *input, effects.digest()));
+        }
+        let step = Step {
+            instance: self.config.id,
+            last: live.last_place,
+            at: effects.at,
+            events: &effects.events,
+            record,
+        };
+        let appended = self.context.log.append(step);
+        if let Append::Later(place) = appended {
+            live.last_place = place;
+            if effects.events.iter().any(|event| matches!(event, Event::Stepped { .. })) {
+                live.stopped_until = Some(place);
+            }
+        }
+        appended
+    }
+
+    /// A record of this instance.
+    fn record(&self, at: Time, input: Input, digest: u32) -> Box<Record> {
+        Box::new(Record { instance: self.config.number, at_nanos: at.as_nanos(), input: Some(input), digest })
+    }
+
+    /// The steps up to this place are committed.
+    fn release_through(&self, live: &mut Live, place: Place) {
+        while live.uncommitted.front().is_some_and(|effects| effects.place <= place)
             && let Some(mut effects) = live.uncommitted.pop_front()
         {
             self.release(live, &mut effects);
@@ -178,23 +214,13 @@ impl Instance {
     }
 
     /// Records the effects of a committed step and then tells them.
-    fn release(&self, live: &mut Live, effects: &mut Effects) {
+    pub(super) fn release(&self, live: &mut Live, effects: &mut Effects) {
         live.events.extend(effects.at, &effects.events);
         self.deliver(live, effects);
-        if let Some((sink, reply)) = effects.reply.take() {
-            if let Outgoing::Decided(channel) = &reply {
-                sink.outbox.release_channel(*channel);
-            }
-            sink.outbox.push_outgoing(reply);
-        }
-        if !effects.commit_waiters.is_empty() {
-            for waiter in effects.commit_waiters.drain(..) {
-                let _ = waiter.send(Ok(()));
-            }
-        }
         if !effects.events.is_empty() {
             live.wake_watchers();
         }
+        effects.reply_now();
         effects.events.clear();
     }
 
@@ -246,31 +272,66 @@ impl Instance {
     pub(super) fn settle(&self, settled: Settled) -> bool {
         let Ok(mut inner) = self.inner.lock() else { return true };
         let inner = &mut *inner;
-        let Lifecycle::Live(live) = &mut inner.lifecycle else { return inner.gone.is_some() };
         match settled {
-            Settled::Committed(number) => {
-                self.release_through(live, number);
-                inner.archive_if_idle(self.params(), self.now());
-                self.set_timer(inner);
-            }
+            Settled::Committed(place) => self.settle_through(inner, place),
             Settled::Refused(why) => {
-                for effects in live.uncommitted.drain(..) {
-                    effects.refuse(&why, &live.sessions);
+                if let Lifecycle::Live(live) = &mut inner.lifecycle {
+                    for effects in live.uncommitted.drain(..) {
+                        effects.refuse(&why, &live.sessions);
+                    }
                 }
-                self.end(inner, why);
+                let gone = inner.gone.take().map_or_else(Vec::new, |gone| gone.uncommitted);
+                for effects in gone {
+                    effects.refuse(&why, &Sessions::default());
+                }
+                self.end(inner, *why);
             }
         }
-        inner.gone.is_some()
+        inner.is_gone()
     }
 
-    /// The instance has expired (F10).
-    fn expire(&self, inner: &mut Inner) {
-        let why = format!("instance {} has expired", self.config.id);
-        self.end(inner, Box::new(RpcRefusal::new(RefusalReason::InstanceUnknown, why)));
+    fn settle_through(&self, inner: &mut Inner, place: Place) {
+        if let Some(gone) = &mut inner.gone {
+            if gone.uncommitted.first().is_some_and(|effects| effects.place <= place) {
+                let (why, waiting) = (gone.why.clone(), std::mem::take(&mut gone.uncommitted));
+                self.end(inner, why);
+                waiting.into_iter().for_each(|mut effects| effects.reply_now());
+            }
+            return;
+        }
+        let Lifecycle::Live(live) = &mut inner.lifecycle else { return };
+        self.release_through(live, place);
+        let moment = self.context.timers.nanos(Instant::now());
+        if live.stopped_until.is_some_and(|until| until <= place) {
+            live.stopped_until = None;
+            let latest = live.latest;
+            inner.resume(latest, moment);
+        }
+        let now = inner.time(moment);
+        inner.archive_if_idle(self.params(), now);
+        self.set_timer(inner);
+    }
+
+    /// The instance has expired (F10). That is told when it is committed.
+    fn expire(&self, inner: &mut Inner, now: Time) {
+        let why = RpcRefusal::new(
+            RefusalReason::InstanceUnknown,
+            format!("instance {} has expired", self.config.id),
+        );
+        let record = self.context.log.keeps_inputs().then(|| self.record(now, Input::Expired(Expired {}), 0));
+        let (instance, last) = (self.config.id, Place::START);
+        match self.context.log.append(Step { instance, last, at: now, events: &[], record }) {
+            Append::Committed => self.end(inner, why),
+            Append::Later(place) => {
+                let effects = Effects { place, ..Effects::new(now, Vec::new()) };
+                inner.timer.clear(self.config.id, &self.context.timers);
+                inner.gone = Some(Box::new(Gone { why, uncommitted: vec![effects] }));
+            }
+        }
     }
 
     /// The instance is gone: tells everybody who waits for it.
-    fn end(&self, inner: &mut Inner, why: Box<RpcRefusal>) {
+    fn end(&self, inner: &mut Inner, why: RpcRefusal) {
         match &mut inner.lifecycle {
             Lifecycle::Live(live) => {
                 live.live_guard = None;
@@ -290,20 +351,16 @@ impl Instance {
             }
         }
         inner.timer.clear(self.config.id, &self.context.timers);
-        inner.gone = Some(why);
+        inner.gone = Some(Box::new(Gone { why, uncommitted: Vec::new() }));
     }
 }
 
 /// What an instance is and where it stands.
 impl Instance {
-    /// Has the instance woken when time alone changes something; not while a step waits for its commit.
-    fn set_timer(&self, inner: &mut Inner) {
-        if !inner.is_committed() {
-            return;
-        }
-        let due = inner.next_wake(self.params(), &self.context.limits);
-        let due = self.epoch.saturating_add(due.as_nanos());
-        inner.timer.set(due, self.config.id, &self.context.timers);
+    /// Has the instance woken when time alone changes something.
+    pub(super) fn set_timer(&self, inner: &mut Inner) {
+        let Some(due) = inner.next_wake(self.params(), &self.config.shared.lifetimes) else { return };
+        inner.timer.set(inner.moment(due), self.config.id, &self.context.timers);
     }
 
     pub(crate) fn config(&self) -> &InstanceConfig {
@@ -315,11 +372,6 @@ impl Instance {
         &self.config.shared.params
     }
 
-    /// How long a finished or closed instance can still be read, and how long one lives that nobody touches (F10).
-    pub(crate) fn lifetimes(&self) -> (Duration, Duration) {
-        (self.context.limits.retention, self.context.limits.idle_lifetime)
-    }
-
     /// The process of this instance that the principal is; `None` if it is none of them.
     pub(crate) fn process_of(&self, principal: &Principal) -> Option<ProcessId> {
         self.config.shared.roster.process_of(principal.as_str())
@@ -329,14 +381,9 @@ impl Instance {
         self.inner.lock().expect("no step of a machine panics")
     }
 
-    /// The time of the instance.
-    pub(super) fn now(&self) -> Time {
-        self.time(Instant::now())
-    }
-
-    /// The time of the instance at this moment: since its creation.
-    fn time(&self, at: Instant) -> Time {
-        Time::from_nanos(self.context.timers.nanos(at).saturating_sub(self.epoch))
+    /// The time of the instance now, as its lock shows it.
+    pub(super) fn now(&self, inner: &Inner) -> Time {
+        inner.time(self.context.timers.nanos(Instant::now()))
     }
 
     /// Bytes of what is archived; `None` if nothing is.
@@ -351,14 +398,8 @@ impl Instance {
     /// Archives an ended instance as if no call had come for a while.
     #[cfg(test)]
     pub(super) fn archive_now(&self) {
-        let later = self.now().after(super::archive::restored_for(self.params()));
-        self.lock().archive_if_idle(self.params(), later);
+        let inner = &mut *self.lock();
+        let later = self.now(inner).after(super::archive::restored_for(self.params()));
+        inner.archive_if_idle(self.params(), later);
     }
-}
-
-/// The refusal of a request at an instance with too many steps that are not committed yet.
-fn too_many_uncommitted(limits: &Limits) -> Box<RpcRefusal> {
-    let why =
-        format!("{} steps of the instance wait to be committed, as many as may", limits.uncommitted_steps);
-    Box::new(RpcRefusal::new(RefusalReason::TooManyWaiting, why).with_retry_after(limits.retry_after))
 }

@@ -3,22 +3,37 @@
 use stickycas_model::params::Params;
 use stickycas_model::types::Time;
 use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1::ServerFrame;
 
 use super::archive::{Archived, restored_for};
-use super::config::InstanceConfig;
-use super::effects::{CommitReceiver, Effects};
+use super::config::{InstanceConfig, Lifetimes};
+use super::context::Context;
+use super::effects::{CommitReceiver, Effects, Uncommitted};
 use super::live::Live;
 use super::load_monitor::LiveGuard;
+use super::sessions::SessionSink;
 use super::timers::TimerHandle;
-use crate::limits::Limits;
 
 /// What the lock of an instance guards.
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) timer: TimerHandle,
+    /// The moment at which the instance's time was or would have been 0, as timers keep moments. It moves on when the
+    /// time of the instance stands still, and is before the start of the server after a restart.
+    pub(super) epoch: i64,
     /// Why the instance is gone for everybody who still has a reference to it; `None` if it is not.
-    pub(super) gone: Option<Box<RpcRefusal>>,
+    pub(super) gone: Option<Box<Gone>>,
     pub(super) lifecycle: Lifecycle,
+}
+
+/// An instance that is gone.
+#[derive(Debug)]
+pub(super) struct Gone {
+    /// Why.
+    pub(super) why: RpcRefusal,
+    /// That it is gone may be told only when its expiry is committed: the effects of the expiry, and of what was asked
+    /// since. Empty: it is committed.
+    pub(super) uncommitted: Vec<Effects>,
 }
 
 /// See the module.
@@ -29,9 +44,52 @@ pub(super) enum Lifecycle {
 }
 
 impl Inner {
-    /// Of a new instance.
-    pub(super) fn new(live: Live) -> Self {
-        Self { timer: TimerHandle::default(), gone: None, lifecycle: Lifecycle::Live(Box::new(live)) }
+    /// Of a new instance, whose time begins at this moment.
+    pub(super) fn new(live: Live, epoch: i64) -> Self {
+        Self { timer: TimerHandle::default(), epoch, gone: None, lifecycle: Lifecycle::Live(Box::new(live)) }
+    }
+
+    /// The time of the instance at this moment, as timers keep moments (F3).
+    pub(super) fn time(&self, moment: u64) -> Time {
+        match &self.lifecycle {
+            Lifecycle::Live(live) if live.stopped_until.is_some() => live.latest,
+            _ => Time::from_nanos(
+                i64::try_from(moment).unwrap_or(i64::MAX).saturating_sub(self.epoch).try_into().unwrap_or(0),
+            ),
+        }
+    }
+
+    /// The moment of this time of the instance.
+    pub(super) fn moment(&self, time: Time) -> u64 {
+        self.epoch.saturating_add_unsigned(time.as_nanos()).try_into().unwrap_or(0)
+    }
+
+    /// The time of the instance goes on from `time` at this moment.
+    pub(super) fn resume(&mut self, time: Time, moment: u64) {
+        self.epoch = i64::try_from(moment).unwrap_or(i64::MAX).saturating_sub_unsigned(time.as_nanos());
+    }
+
+    /// The time of the last step; of an archived instance, when it ended.
+    pub(super) fn latest(&self) -> Time {
+        match &self.lifecycle {
+            Lifecycle::Live(live) => live.latest,
+            Lifecycle::Archived(archived) => archived.ended,
+        }
+    }
+
+    /// Whether the time of the instance stands still.
+    pub(super) fn is_stopped(&self) -> bool {
+        matches!(&self.lifecycle, Lifecycle::Live(live) if live.stopped_until.is_some())
+    }
+
+    /// What a call may be told when everything that it follows from is committed. `outcome`: an error is the reason why
+    /// the instance is gone.
+    pub(super) fn outcome<T>(
+        &mut self,
+        outcome: Result<Result<T, RpcRefusal>, Box<RpcRefusal>>,
+    ) -> Uncommitted<Result<T, RpcRefusal>> {
+        let outcome = outcome.unwrap_or_else(|gone| Err(*gone));
+        Uncommitted::new(outcome, self.commit_receiver())
     }
 
     /// Counts the instance as live until it has ended.
@@ -42,9 +100,9 @@ impl Inner {
     }
 
     /// The live instance, restored if it was archived.
-    pub(super) fn restore(&mut self, config: &InstanceConfig, limits: &Limits) -> &mut Live {
+    pub(super) fn restore(&mut self, config: &InstanceConfig, context: &Context) -> &mut Live {
         if let Lifecycle::Archived(archived) = &mut self.lifecycle {
-            self.lifecycle = Lifecycle::Live(Box::new(archived.restore(config, limits)));
+            self.lifecycle = Lifecycle::Live(Box::new(archived.restore(config, context)));
         }
         match &mut self.lifecycle {
             Lifecycle::Live(live) => live,
@@ -52,17 +110,36 @@ impl Inner {
         }
     }
 
-    /// The instance, if it is live and every step of it is committed.
-    pub(super) fn committed_live(&mut self) -> Option<&mut Live> {
+    /// The instance, if it is live.
+    pub(super) fn live(&mut self) -> Option<&mut Live> {
         match &mut self.lifecycle {
-            Lifecycle::Live(live) if live.uncommitted.is_empty() => Some(live),
-            Lifecycle::Live(_) | Lifecycle::Archived(_) => None,
+            Lifecycle::Live(live) => Some(live),
+            Lifecycle::Archived(_) => None,
         }
     }
 
     /// Why the instance is gone, if it is.
     pub(super) fn gone(&self) -> Option<RpcRefusal> {
-        self.gone.as_deref().cloned()
+        self.gone.as_deref().map(|gone| gone.why.clone())
+    }
+
+    /// Whether the instance is gone and everybody may know it.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.as_ref().is_some_and(|gone| gone.uncommitted.is_empty())
+    }
+
+    /// Tells a client on its session that the instance is gone, when that may be told.
+    pub(super) fn tell(&mut self, sink: &SessionSink, frame: impl Into<ServerFrame>) {
+        let waiting = self.gone.as_mut().map(|gone| &mut gone.uncommitted);
+        match waiting.filter(|waiting| !waiting.is_empty()) {
+            Some(waiting) => {
+                let mut effects = Effects::new(waiting[0].at, Vec::new());
+                effects.place = waiting[0].place;
+                effects.reply(sink, frame);
+                waiting.push(effects);
+            }
+            None => sink.outbox.push(frame),
+        }
     }
 
     /// Whether every step is committed.
@@ -75,6 +152,9 @@ impl Inner {
 
     /// Resolves when all steps so far are committed; `None` if they are.
     pub(super) fn commit_receiver(&mut self) -> Option<CommitReceiver> {
+        if let Some(gone) = &mut self.gone {
+            return gone.uncommitted.last_mut().map(Effects::commit_receiver);
+        }
         match &mut self.lifecycle {
             Lifecycle::Live(live) => live.uncommitted.back_mut().map(Effects::commit_receiver),
             Lifecycle::Archived(_) => None,
@@ -92,25 +172,31 @@ impl Inner {
     }
 
     /// When the instance expires as things stand (F10).
-    pub(super) fn expires(&self, limits: &Limits) -> Time {
+    pub(super) fn expires(&self, lifetimes: &Lifetimes) -> Time {
         match &self.lifecycle {
-            Lifecycle::Archived(Archived { ended, .. }) => ended.after(limits.retention),
+            Lifecycle::Archived(Archived { ended, .. }) => ended.after(lifetimes.retention),
             Lifecycle::Live(live) => match live.ended {
-                Some(ended) => ended.after(limits.retention),
-                None => live.touched.after(limits.idle_lifetime),
+                Some(ended) => ended.after(lifetimes.retention),
+                None => live.touched.after(lifetimes.idle),
             },
         }
     }
 
-    /// When time alone changes something next: the machine's deadline, the archiving or the expiry. Every step is
-    /// committed.
-    pub(super) fn next_wake(&self, params: &Params, limits: &Limits) -> Time {
-        let expires = self.expires(limits);
+    /// When time alone changes something next: the machine's deadline, and once every step is committed the archiving or
+    /// the expiry. `None`: nothing but a commit does.
+    pub(super) fn next_wake(&self, params: &Params, lifetimes: &Lifetimes) -> Option<Time> {
+        if !self.is_committed() {
+            return match &self.lifecycle {
+                Lifecycle::Live(live) if live.stopped_until.is_none() => live.machine.deadline(),
+                Lifecycle::Live(_) | Lifecycle::Archived(_) => None,
+            };
+        }
+        let expires = self.expires(lifetimes);
         let sooner = match &self.lifecycle {
             Lifecycle::Archived(_) => None,
             Lifecycle::Live(live) if live.ended.is_some() => Some(live.touched.after(restored_for(params))),
             Lifecycle::Live(live) => live.machine.deadline(),
         };
-        sooner.map_or(expires, |sooner| sooner.min(expires))
+        Some(sooner.map_or(expires, |sooner| sooner.min(expires)))
     }
 }

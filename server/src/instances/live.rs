@@ -1,13 +1,18 @@
 //! An instance while it is live: its machine, and everything that its committed steps are shown and told to.
+//!
+//! Every input of the machine goes through the methods here, which note it for a log that keeps inputs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
-use stickycas_model::access::Answer;
-use stickycas_model::history::Event;
-use stickycas_model::machine::Machine;
-use stickycas_model::types::{Phase, ProcessId, SessionId, Time};
+use stickycas_model::access::{Access, Answer, Refusal};
+use stickycas_model::history::{Event, Offence};
+use stickycas_model::machine::{Admission, Machine, Welcome};
+use stickycas_model::types::{Phase, ProcessId, SessionId, Time, Value};
+use stickycas_proto::convert::log::{access_to_log, decision_to_log, hello_to_log, offence_to_log};
+use stickycas_proto::log::v1::{self as log, record};
 
 use super::completed_access::CompletedAccess;
 use super::config::InstanceConfig;
@@ -16,6 +21,7 @@ use super::effects::Effects;
 use super::load_monitor::LiveGuard;
 use super::sessions::Sessions;
 use super::waiters::Waiters;
+use crate::commit_log::Place;
 use crate::event_log::EventLog;
 use crate::limits::Limits;
 
@@ -23,10 +29,15 @@ use crate::limits::Limits;
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) machine: Machine,
-    /// How many steps there have been.
-    pub(super) steps: u64,
+    /// Whether the log keeps inputs.
+    pub(super) keeps_inputs: bool,
+    /// Where the last step stands in the log.
+    pub(super) last_place: Place,
     /// Effects of the last steps, which are not committed yet, in order.
     pub(super) uncommitted: VecDeque<Effects>,
+    /// The time of the instance stands still until the step at this place is committed: a phase was executed in it, and
+    /// nobody has been told its answers yet (F3).
+    pub(super) stopped_until: Option<Place>,
     /// The committed events.
     pub(super) events: EventLog,
     pub(super) sessions: Sessions,
@@ -59,7 +70,7 @@ impl Live {
         let reserved = context.reserve(limits.worst_case(&params) - limits.ended_case(&params));
         let events = EventLog::new(event_limit(config, limits), context.event_budget.clone());
         let machine = Machine::new(Arc::new(params));
-        let ended = Self::unarchived(machine, events, Sessions::default(), 0, limits, Time::ZERO);
+        let ended = Self::unarchived(machine, events, Sessions::default(), context, Time::ZERO);
         Self { ended: None, reserved: Some(reserved), ..ended }
     }
 
@@ -68,17 +79,18 @@ impl Live {
         machine: Machine,
         events: EventLog,
         sessions: Sessions,
-        steps: u64,
-        limits: &Limits,
+        context: &Context,
         ended: Time,
     ) -> Self {
         Self {
             machine,
-            steps,
+            keeps_inputs: context.log.keeps_inputs(),
+            last_place: Place::START,
             uncommitted: VecDeque::new(),
+            stopped_until: None,
             events,
             sessions,
-            waiters: Waiters::new(limits.callers_per_access),
+            waiters: Waiters::new(context.limits.callers_per_access),
             watchers: BTreeMap::new(),
             touched: ended,
             latest: ended,
@@ -92,11 +104,6 @@ impl Live {
     /// An executed access of this instance.
     pub(super) fn completed(&self, phase: Option<Phase>, answer: Answer) -> CompletedAccess {
         CompletedAccess::new(phase, answer, self.machine.shared_list())
-    }
-
-    /// The number of the first step that is not committed, if there is one; else of the next step.
-    pub(super) fn first_uncommitted(&self) -> u64 {
-        self.steps - self.uncommitted.len() as u64
     }
 
     /// Whether the process has an open session, or will have one when all steps are committed.
@@ -124,6 +131,88 @@ impl Live {
     pub(super) fn wake_watchers(&mut self) {
         if !self.watchers.is_empty() {
             std::mem::take(&mut self.watchers).into_values().for_each(Waker::wake);
+        }
+    }
+}
+
+/// The inputs of the machine.
+impl Live {
+    /// A process opens a session.
+    ///
+    /// # Errors
+    /// Why the machine refuses it.
+    pub(super) fn hello(
+        &mut self,
+        process: ProcessId,
+        incarnation: u64,
+        effects: &mut Effects,
+    ) -> Result<Welcome, Refusal> {
+        self.note(effects, || hello_to_log(process, incarnation));
+        let welcome = self.machine.hello(effects.at, process, incarnation, &mut effects.events);
+        effects.refused = welcome.is_err();
+        welcome
+    }
+
+    /// A process sends an access.
+    ///
+    /// # Errors
+    /// Why the machine refuses it.
+    pub(super) fn access(&mut self, access: Access, effects: &mut Effects) -> Result<Admission, Refusal> {
+        self.note(effects, || access_to_log(&access));
+        let admission = self.machine.access(effects.at, access, &mut effects.events);
+        effects.refused = admission.is_err();
+        admission
+    }
+
+    /// A process reports its decision.
+    ///
+    /// # Errors
+    /// Why the machine refuses it.
+    pub(super) fn decide(
+        &mut self,
+        process: ProcessId,
+        value: Value,
+        effects: &mut Effects,
+    ) -> Result<(), Refusal> {
+        self.note(effects, || decision_to_log(process, &value));
+        let decided = self.machine.decide(effects.at, process, value, &mut effects.events);
+        effects.refused = decided.is_err();
+        decided
+    }
+
+    /// The server has refused a message, and that is an offence.
+    pub(super) fn file_offence(&mut self, offence: Offence, effects: &mut Effects) {
+        self.note(effects, || offence_to_log(&offence));
+        self.machine.file_offence(effects.at, offence, &mut effects.events);
+    }
+
+    /// The creator closes the instance.
+    pub(super) fn close(&mut self, effects: &mut Effects) {
+        self.note(effects, || record::Input::Close(log::Close {}));
+        self.machine.close(effects.at, &mut effects.events);
+    }
+
+    /// What is due happens.
+    pub(super) fn tick(&mut self, effects: &mut Effects) {
+        self.note(effects, || record::Input::Tick(log::Tick {}));
+        self.machine.tick(effects.at, &mut effects.events);
+    }
+
+    /// The server has restarted.
+    pub(super) fn restart(&mut self, rejoin: Duration, effects: &mut Effects) {
+        let _ = (rejoin, effects);
+    }
+
+    /// Whether the input of this step has changed anything but counters, so that it must be logged.
+    pub(super) fn has_changed(&mut self, input: &record::Input, effects: &Effects) -> bool {
+        let _ = effects;
+        matches!(input, record::Input::Created(_)) || true
+    }
+
+    fn note(&self, effects: &mut Effects, input: impl FnOnce() -> record::Input) {
+        if self.keeps_inputs {
+            debug_assert!(effects.input.is_none(), "a step has one input");
+            effects.input = Some(Box::new(input()));
         }
     }
 }

@@ -11,6 +11,7 @@ mod live;
 mod load_monitor;
 mod operations;
 mod outbox;
+mod recovery;
 mod registry;
 mod roster;
 mod sessions;
@@ -41,11 +42,13 @@ pub(crate) use instance::Instance;
 pub(crate) use load_monitor::LoadMonitor;
 pub(crate) use operations::{Submitted, UnaryAccess, UnaryAnswer};
 pub(crate) use outbox::{Outbox, Polled, Receiver};
+pub use recovery::RecoveryError;
+pub(crate) use recovery::{Recovered, Recovery};
 pub(crate) use sessions::SessionSink;
 pub(crate) use view::{Snapshot, WatchPoll};
 pub(crate) use waiters::Waiter;
 
-use config::{InstanceConfig, SharedConfig};
+use config::{InstanceConfig, Lifetimes, SharedConfig};
 use context::Context;
 use load_monitor::LiveGuard;
 use registry::{Capacity, Registry};
@@ -171,9 +174,10 @@ impl Instances {
         spec: CreateSpec,
     ) -> Uncommitted<Result<(Arc<Instance>, bool), RpcRefusal>> {
         let CreateSpec { name, params, seed_given, roster } = spec;
-        let shared = self.intern(SharedConfig::new(creator.clone(), &params, &roster));
-        let id = InstanceId::new(rand::random());
-        let config = InstanceConfig::new(id, name, params.spec().seed, shared);
+        let lifetimes = Lifetimes::of(self.limits());
+        let shared = self.intern(SharedConfig::new(creator.clone(), &params, &roster, lifetimes));
+        let (id, number) = (InstanceId::new(rand::random()), self.context.next_number());
+        let config = InstanceConfig::new(id, number, name, params.spec().seed, shared);
         loop {
             let named = config.name.as_ref().and_then(|name| self.registry().named(name).cloned());
             let closed = match named.map(|existing| (existing.state(), existing)) {

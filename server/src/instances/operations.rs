@@ -6,18 +6,17 @@ use std::time::Instant;
 use stickycas_model::access::{Access, Answer, Refusal};
 use stickycas_model::history::{Offence, OffenceKind};
 use stickycas_model::machine::{Admission, State};
-use stickycas_model::types::{ProcessId, SessionId, Time, Value};
+use stickycas_model::types::{ProcessId, SessionId, Value};
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
 use super::completed_access::CompletedAccess;
-use super::effects::{Effects, OpeningSession, Uncommitted};
+use super::effects::{OpeningSession, Uncommitted};
 use super::instance::Instance;
-use super::lifecycle::Lifecycle;
-use super::live::Live;
+use super::lifecycle::{Inner, Lifecycle};
 use super::outbox::{Outgoing, PendingWelcome};
 use super::sessions::SessionSink;
-use super::waiters::{TooManyWaiters, Waiter};
+use super::waiters::Waiter;
 use crate::quota::OffenceSink;
 
 /// A session that was opened.
@@ -45,6 +44,16 @@ pub(crate) struct UnaryAccess {
     pub(crate) repeated: bool,
 }
 
+/// What an access that came with a unary call finds.
+enum Called {
+    /// Its answer.
+    Answered(CompletedAccess),
+    /// Its answer will come.
+    Waits(Waiter),
+    /// As many calls wait for the answer as may.
+    Crowded,
+}
+
 /// How a unary call comes to its answer.
 #[derive(Debug)]
 pub(crate) enum UnaryAnswer {
@@ -66,8 +75,8 @@ impl Instance {
         sink: &SessionSink,
         at: Instant,
     ) -> Result<SessionOpened, RefusalReason> {
-        self.session_step(sink, None, at, |live, now, effects| {
-            let welcome = live.machine.hello(now, process, incarnation, &mut effects.events)?;
+        self.session_step(sink, None, at, |live, effects| {
+            let welcome = live.hello(process, incarnation, effects)?;
             let opened = SessionOpened { session: welcome.session, replaces: live.has_session(process) };
             let (session, sink) = (welcome.session, sink.clone());
             let welcome = PendingWelcome::new(sink.channel, process, welcome, &self.config);
@@ -88,8 +97,8 @@ impl Instance {
         at: Instant,
     ) -> Result<Submitted, RefusalReason> {
         let number = access.number;
-        self.session_step(sink, Some(number), at, |live, now, effects| {
-            let (submitted, answered) = match live.machine.access(now, access, &mut effects.events)? {
+        self.session_step(sink, Some(number), at, |live, effects| {
+            let (submitted, answered) = match live.access(access, effects)? {
                 Admission::Accepted => return Ok(Submitted::New),
                 Admission::AlreadyWaiting => return Ok(Submitted::Repeated),
                 Admission::AnsweredBefore { phase, answer } => {
@@ -108,50 +117,40 @@ impl Instance {
     pub(crate) fn call(&self, access: Access) -> UnaryAccess {
         let (process, number) = (access.process, access.number);
         let inner = &mut *self.lock();
-        let outcome = self.step(inner, Instant::now(), |live, now, effects| {
-            let repeated = match live.machine.access(now, access, &mut effects.events)? {
+        let outcome = self.step(inner, Instant::now(), |live, effects| {
+            let repeated = match live.access(access, effects)? {
                 Admission::Accepted => false,
                 Admission::AlreadyWaiting => true,
                 Admission::AnsweredBefore { phase, answer } => {
-                    return Ok((Ok(live.completed(Some(phase), answer)), true));
+                    return Ok((Called::Answered(live.completed(Some(phase), answer)), true));
                 }
                 Admission::ReadOutsidePhases(read) => {
-                    return Ok((Ok(live.completed(None, Answer::Read(read))), false));
+                    return Ok((Called::Answered(live.completed(None, Answer::Read(read))), false));
                 }
             };
             // The answer may be among the events of this step already, which are told after this.
-            match live.waiters.add(process, number) {
-                Ok(waiter) => Ok((Err(waiter), repeated)),
-                Err(TooManyWaiters) => Err(self.too_many_waiters(process, live, now, effects)),
-            }
+            Ok((live.waiters.add(process, number).map_or(Called::Crowded, Called::Waits), repeated))
         });
         let (known, repeated) = match outcome {
-            Ok(Ok((Err(waiter), repeated))) => {
+            Ok(Ok((Called::Waits(waiter), repeated))) => {
                 return UnaryAccess { answer: UnaryAnswer::Waiting(waiter), repeated };
             }
-            Ok(Ok((Ok(completed), repeated))) => {
-                (Uncommitted::new(Ok(completed), inner.commit_receiver()), repeated)
-            }
-            Ok(Err(refused)) => (Uncommitted::new(Err(refused), inner.commit_receiver()), false),
-            // There was no step, and the refusal tells nothing of any.
-            Err(refused) => (Uncommitted::new(Err(*refused), None), false),
+            Ok(Ok((Called::Answered(completed), repeated))) => (Ok(Ok(completed)), repeated),
+            Ok(Ok((Called::Crowded, _))) => (Ok(Err(self.too_many_waiters(process, inner))), false),
+            Ok(Err(refused)) => (Ok(Err(refused)), false),
+            Err(gone) => (Err(gone), false),
         };
-        UnaryAccess { answer: UnaryAnswer::Known(known), repeated }
+        UnaryAccess { answer: UnaryAnswer::Known(inner.outcome(known)), repeated }
     }
 
     /// Refuses a call because as many wait for its access as may, which is an offence (B2).
-    fn too_many_waiters(
-        &self,
-        process: ProcessId,
-        live: &mut Live,
-        now: Time,
-        effects: &mut Effects,
-    ) -> RpcRefusal {
+    fn too_many_waiters(&self, process: ProcessId, inner: &mut Inner) -> RpcRefusal {
         let limits = &self.context.limits;
         let why = format!("{} calls wait for this access, as many as may", limits.callers_per_access);
         let (kind, detail) = (OffenceKind::QuotaExceeded, why.clone());
         let offence = Offence { process, kind, number: None, phase: None, detail };
-        live.machine.file_offence(now, offence, &mut effects.events);
+        // The instance has just taken a step, so it is not gone.
+        let _ = self.step(inner, Instant::now(), |live, effects| live.file_offence(offence, effects));
         RpcRefusal::new(RefusalReason::TooManyWaiting, why).with_retry_after(limits.retry_after)
     }
 
@@ -167,12 +166,12 @@ impl Instance {
         sink: &SessionSink,
         at: Instant,
     ) -> Result<(), RefusalReason> {
-        self.session_step(sink, None, at, |live, now, effects| {
+        self.session_step(sink, None, at, |live, effects| {
             let current = live.machine.session(process);
             if current != Some(session) {
                 return Err(RpcRefusal::from(&Refusal::OlderSession { given: session, current }));
             }
-            live.machine.decide(now, process, value, &mut effects.events)?;
+            live.decide(process, value, effects)?;
             effects.reply_outgoing(sink, Outgoing::Decided(sink.channel));
             Ok(())
         })
@@ -184,8 +183,8 @@ impl Instance {
         process: ProcessId,
         value: Value,
     ) -> Uncommitted<Result<(), RpcRefusal>> {
-        self.unary_step(|live, now, effects| {
-            live.machine.decide(now, process, value, &mut effects.events)?;
+        self.unary_step(|live, effects| {
+            live.decide(process, value, effects)?;
             Ok(())
         })
     }
@@ -193,8 +192,8 @@ impl Instance {
     /// Files an offence of a message that was refused before it came to the machine (B2).
     pub(crate) fn file_offence(&self, offence: Offence) {
         // An instance that is gone keeps no offences.
-        let _ = self.step(&mut self.lock(), Instant::now(), |live, now, effects| {
-            live.machine.file_offence(now, offence, &mut effects.events);
+        let _ = self.step(&mut self.lock(), Instant::now(), |live, effects| {
+            live.file_offence(offence, effects);
         });
     }
 
@@ -209,8 +208,8 @@ impl Instance {
             // It need not be restored to be closed again.
             return Uncommitted::new(Ok(()), None);
         }
-        self.unary_step(|live, now, effects| {
-            live.machine.close(now, &mut effects.events);
+        self.unary_step(|live, effects| {
+            live.close(effects);
             Ok(())
         })
     }

@@ -65,10 +65,10 @@ impl Instance {
     /// Views the machine, which counts as touching the instance (F10). `view` is also given the index of the event
     /// that comes next.
     pub(super) fn view<T>(&self, view: impl FnOnce(&Machine, Time, u64) -> T) -> View<T> {
-        let now = self.now();
         let mut inner = self.lock();
-        if let Some(gone) = inner.gone() {
-            return Uncommitted::new(Err(gone), None);
+        let now = self.now(&inner);
+        if let Some(gone) = self.gone(&inner) {
+            return inner.outcome(Err(Box::new(gone)));
         }
         let (trailer, next_index) = match &mut inner.lifecycle {
             Lifecycle::Live(live) => {
@@ -89,7 +89,7 @@ impl Instance {
     /// Why the instance is gone, if it is.
     pub(crate) fn state(&self) -> View<State> {
         let mut inner = self.lock();
-        let state = match (inner.gone(), &inner.lifecycle) {
+        let state = match (self.gone(&inner), &inner.lifecycle) {
             (Some(gone), _) => Err(gone),
             (None, Lifecycle::Live(live)) => Ok(live.machine.state()),
             (None, Lifecycle::Archived(archived)) => Ok(archived.state),
@@ -161,7 +161,7 @@ impl Instance {
             .zip(&events)
             .map(|(index, recorded)| stickycas_proto::convert::history::event_to_wire(index, recorded))
             .collect();
-        let gone = inner.gone();
+        let gone = if inner.is_gone() { inner.gone() } else { self.context.log.failure().cloned() };
         match (&mut inner.lifecycle, gone) {
             _ if !events.is_empty() => WatchPoll::Events(events),
             (Lifecycle::Live(live), None) if live.ended.is_none() => {

@@ -22,13 +22,22 @@ pub(crate) enum Counter {
 
 /// Numbers of values of [`Counter`] and of [`RefusalReason`].
 const COUNTERS: usize = Counter::AccessRepeated as usize + 1;
-const REASONS: usize = RefusalReason::NotObserver as usize + 1;
+const REASONS: usize = RefusalReason::LogFailed as usize + 1;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Counts {
     refusals: [AtomicU64; REASONS],
     counters: [AtomicU64; COUNTERS],
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self {
+            refusals: [const { AtomicU64::new(0) }; REASONS],
+            counters: [const { AtomicU64::new(0) }; COUNTERS],
+        }
+    }
 }
 
 impl Counts {

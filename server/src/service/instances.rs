@@ -199,15 +199,16 @@ fn check_roster(roster: &[String], processes: u32, principal_bytes: usize) -> Re
 
 fn instance_to_wire(instance: &Instance) -> v1::Instance {
     let config = instance.config();
-    let (retention, idle_lifetime) = instance.lifetimes();
+    let lifetimes = &config.shared.lifetimes;
     v1::Instance {
         instance_id: config.id.to_string(),
         name: config.name.as_ref().map_or(String::new(), ToString::to_string),
         creator: config.shared.creator.as_str().to_owned(),
         parameters: Some((&config.params()).into()),
         roster: config.shared.roster.to_vec(),
-        retention: Some(duration_to_wire(retention)),
-        idle_lifetime: Some(duration_to_wire(idle_lifetime)),
+        retention: Some(duration_to_wire(lifetimes.retention)),
+        idle_lifetime: Some(duration_to_wire(lifetimes.idle)),
+        rejoin: Some(duration_to_wire(lifetimes.rejoin)),
         create_time: Some(Timestamp::from(config.created())),
     }
 }

@@ -1,0 +1,123 @@
+//! The folder that holds the log of a server: `--data DIR`.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::engine::{EngineError, RedbEngine};
+
+/// The file of the log.
+const LOG: &str = "log.redb";
+/// The file that is locked while a server uses the folder.
+const LOCK: &str = "lock";
+
+/// A folder that this process has to itself while this lives.
+#[derive(Debug)]
+pub(crate) struct DataDir {
+    path: PathBuf,
+    /// Locked; the system unlocks it when the process ends, however it ends.
+    _lock: File,
+}
+
+/// Why a folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    /// It cannot be made or opened.
+    #[error("{path}: {error}: give a folder that the server may write (--data DIR), or serve with --in-memory")]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// Another process uses it.
+    #[error("{path} is in use by another stickycas-server: stop that one first, or give another folder")]
+    Locked {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The log in it cannot be opened.
+    #[error("{path}: {error}")]
+    Log {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        error: String,
+    },
+}
+
+impl DataDir {
+    /// Takes this folder, which is made if it does not exist: only its owner may look into it.
+    ///
+    /// # Errors
+    /// If it cannot be used, or another process uses it.
+    pub(crate) fn open(path: &Path) -> Result<Self, DataDirError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |error| DataDirError::Io { path, error }
+        };
+        create_private(path).map_err(failed(path))?;
+        let lock = path.join(LOCK);
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&lock);
+        let file = file.map_err(failed(&lock))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { path: path.to_owned(), _lock: file }),
+            Err(TryLockError::WouldBlock) => Err(DataDirError::Locked { path: path.to_owned() }),
+            Err(TryLockError::Error(error)) => Err(failed(&lock)(error)),
+        }
+    }
+
+    /// Opens the log in the folder, or makes a new one.
+    ///
+    /// # Errors
+    /// If it cannot be opened, is damaged, or has a newer format.
+    pub(crate) fn engine(&self) -> Result<RedbEngine, DataDirError> {
+        let path = self.path.join(LOG);
+        let engine = RedbEngine::open(&path);
+        // The name of a new file is on the disk only when its folder is.
+        let synced = File::open(&self.path).and_then(|folder| folder.sync_all());
+        synced.map_err(|error| DataDirError::Io { path: self.path.clone(), error })?;
+        engine.map_err(|EngineError(error)| DataDirError::Log { path, error })
+    }
+}
+
+#[cfg(unix)]
+fn create_private(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+#[cfg(not(unix))]
+fn create_private(path: &Path) -> io::Result<()> {
+    fs::create_dir_all(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_has_one_user_at_a_time_and_is_private() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("a/b");
+        let first = DataDir::open(&path).unwrap();
+        let refused = DataDir::open(&path).unwrap_err();
+        assert!(refused.to_string().contains("in use by another stickycas-server"), "{refused}");
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        }
+        drop(first);
+        DataDir::open(&path).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_named() {
+        let parent = tempfile::tempdir().unwrap();
+        let file = parent.path().join("file");
+        fs::write(&file, "").unwrap();
+        let refused = DataDir::open(&file.join("data")).unwrap_err().to_string();
+        assert!(refused.contains("file/data") && refused.contains("--in-memory"), "{refused}");
+    }
+}

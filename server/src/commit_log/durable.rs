@@ -1,0 +1,372 @@
+//! A log that commits what its engine has made durable.
+//!
+//! Instances add their steps to the batch that forms; a thread hands the batch to the [`Engine`] as soon as that may take
+//! another one. So while one batch is being synced, the steps of all instances gather in the next: one write and one
+//! sync for all of them (group commit). When a batch is committed, a task of the server settles the instances that have
+//! steps in it, in the order of the batches.
+//!
+//! After the first failure nothing is written any more and nothing is told any more, not even what could be read from
+//! memory: nobody knows what the disk has kept, so only a restart, which reads the log, can tell.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread::JoinHandle;
+
+use prost::Message as _;
+use stickycas_proto::log::v1::{Batch, Record, Restart, record};
+use stickycas_proto::names::InstanceId;
+use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1::RefusalReason;
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use super::engine::{AppendBatch, Engine, Outcome};
+use super::{Append, CommitLog, Place, RULES, Settle, Settled, Step};
+
+/// See the module.
+pub(crate) struct DurableLog {
+    shared: Arc<Shared>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+    settled: Mutex<Option<mpsc::UnboundedReceiver<SettledBatch>>>,
+}
+
+/// Completes when a log has failed.
+#[derive(Clone, Debug)]
+pub(crate) struct LogFailure(Arc<Shared>);
+
+struct Shared {
+    engine: Arc<dyn Engine>,
+    queue: Mutex<Queue>,
+    /// The writer waits here for a batch that it may append.
+    work: Condvar,
+    failure: OnceLock<RpcRefusal>,
+    failed: Notify,
+    /// Bytes that may wait for their commit before no further inputs are read.
+    limit: usize,
+    /// Whether more wait.
+    full: AtomicBool,
+    /// Those that do not read inputs meanwhile.
+    waiting_for_room: Mutex<Vec<Waker>>,
+    settled: mpsc::UnboundedSender<SettledBatch>,
+}
+
+/// A batch that is settled, and the instances that have steps in it.
+struct SettledBatch {
+    instances: Vec<InstanceId>,
+    settled: Settled,
+}
+
+struct Queue {
+    /// The batch that forms.
+    forming: Forming,
+    /// Its place.
+    place: Place,
+    /// Batches that the engine has not settled yet, in order.
+    in_flight: VecDeque<InFlight>,
+    /// Bytes of all of them.
+    bytes: usize,
+    /// No further batch will form.
+    closing: bool,
+}
+
+/// A batch that forms.
+#[derive(Default)]
+struct Forming {
+    records: Vec<Record>,
+    checkpoints: Vec<(u64, Option<Vec<u8>>)>,
+    trim: Option<Place>,
+    settling: Settling,
+}
+
+impl Forming {
+    fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.checkpoints.is_empty() && self.trim.is_none()
+    }
+}
+
+/// What is to be told when a batch is settled.
+#[derive(Default)]
+struct Settling {
+    instances: Vec<InstanceId>,
+    barriers: Vec<oneshot::Sender<()>>,
+    bytes: usize,
+}
+
+struct InFlight {
+    place: Place,
+    settling: Settling,
+    committed: bool,
+}
+
+impl fmt::Debug for DurableLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DurableLog").field("shared", &self.shared).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("engine", &self.engine).finish_non_exhaustive()
+    }
+}
+
+impl DurableLog {
+    /// A log on this engine, which is to [begin](Self::begin) when the engine has been read. `limit`: bytes that may wait
+    /// for their commit before no further inputs are read.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub(crate) fn new(engine: Arc<dyn Engine>, limit: usize) -> std::io::Result<Self> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let queue = Queue {
+            forming: Forming::default(),
+            place: Place::START.next(),
+            in_flight: VecDeque::new(),
+            bytes: 0,
+            closing: false,
+        };
+        let shared = Arc::new(Shared {
+            engine,
+            queue: Mutex::new(queue),
+            work: Condvar::new(),
+            failure: OnceLock::new(),
+            failed: Notify::new(),
+            limit,
+            full: AtomicBool::new(false),
+            waiting_for_room: Mutex::default(),
+            settled: sender,
+        });
+        let writes = shared.clone();
+        let writer = std::thread::Builder::new().name("log".to_owned()).spawn(move || writes.write())?;
+        Ok(Self { shared, writer: Mutex::new(Some(writer)), settled: Mutex::new(Some(receiver)) })
+    }
+
+    /// The server serves from now on: the log goes on behind this place, with the record of the restart.
+    pub(crate) async fn begin(&self, last: Place) {
+        let restart = Record { input: Some(record::Input::Restart(Restart {})), ..Record::default() };
+        {
+            let mut queue = self.shared.queue();
+            queue.place = last.next();
+            queue.forming.records.push(restart);
+        }
+        self.shared.work.notify_one();
+        if let Some(committed) = self.barrier() {
+            let _ = committed.await;
+        }
+    }
+
+    /// Completes when the log has failed.
+    pub(crate) fn failure_signal(&self) -> LogFailure {
+        LogFailure(self.shared.clone())
+    }
+
+    /// Commits what was appended so far, and ends the log. Blocks.
+    pub(crate) fn close(&self) {
+        self.shared.queue().closing = true;
+        self.shared.work.notify_all();
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(writer) = writer {
+            let _ = writer.join();
+        }
+    }
+}
+
+impl LogFailure {
+    /// Completes when the log has failed; returns the reason.
+    pub(crate) async fn wait(&self) -> RpcRefusal {
+        loop {
+            let notified = self.0.failed.notified();
+            if let Some(why) = self.0.failure.get() {
+                return why.clone();
+            }
+            notified.await;
+        }
+    }
+}
+
+impl CommitLog for DurableLog {
+    fn keeps_inputs(&self) -> bool {
+        true
+    }
+
+    fn append(&self, step: Step<'_>) -> Append {
+        let Some(record) = step.record else {
+            debug_assert!(false, "every step has a record: the log keeps inputs");
+            return Append::Committed;
+        };
+        let bytes = bytes_of(&record, step.events.len());
+        let mut queue = self.shared.queue();
+        if let Some(why) = self.shared.failure.get() {
+            let settling = Settling { instances: vec![step.instance], ..Settling::default() };
+            self.shared.send(settling, Settled::Refused(Box::new(why.clone())));
+            return Append::Later(queue.place);
+        }
+        let (place, was_empty) = (queue.place, queue.forming.is_empty());
+        let forming = &mut queue.forming;
+        forming.records.push(*record);
+        if step.last != place {
+            forming.settling.instances.push(step.instance);
+        }
+        forming.settling.bytes += bytes;
+        queue.bytes += bytes;
+        if queue.bytes > self.shared.limit {
+            self.shared.full.store(true, Ordering::Relaxed);
+        }
+        drop(queue);
+        if was_empty {
+            self.shared.work.notify_one();
+        }
+        Append::Later(place)
+    }
+
+    fn on_settled(&self, settle: Settle) {
+        let receiver = self.settled.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut receiver) = receiver else { return };
+        tokio::spawn(async move {
+            while let Some(SettledBatch { instances, settled }) = receiver.recv().await {
+                for turn in instances.chunks(INSTANCES_PER_TURN) {
+                    turn.iter().for_each(|instance| settle(*instance, settled.clone()));
+                    tokio::task::yield_now().await;
+                }
+            }
+        });
+    }
+
+    fn failure(&self) -> Option<&RpcRefusal> {
+        self.shared.failure.get()
+    }
+
+    fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
+        if !self.shared.full.load(Ordering::Relaxed) {
+            return Poll::Ready(());
+        }
+        self.shared.waiting_for_room().push(cx.waker().clone());
+        // There may be room since the first look.
+        if self.shared.full.load(Ordering::SeqCst) { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    fn barrier(&self) -> Option<oneshot::Receiver<()>> {
+        let mut queue = self.shared.queue();
+        let settling = if !queue.forming.is_empty() {
+            &mut queue.forming.settling
+        } else {
+            &mut queue.in_flight.back_mut()?.settling
+        };
+        let (sender, receiver) = oneshot::channel();
+        settling.barriers.push(sender);
+        Some(receiver)
+    }
+}
+
+/// Instances that are settled before other tasks run.
+const INSTANCES_PER_TURN: usize = 64;
+
+/// About how much memory a step takes until it is committed: its record, and its effects.
+fn bytes_of(record: &Record, events: usize) -> usize {
+    const STEP: usize = 256;
+    const EVENT: usize = 96;
+    record.encoded_len() + STEP + events * EVENT
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn waiting_for_room(&self) -> MutexGuard<'_, Vec<Waker>> {
+        self.waiting_for_room.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The writer: hands batches to the engine until the log closes or fails.
+    fn write(self: Arc<Self>) {
+        while let Some((place, forming)) = self.next_batch() {
+            let batch = Batch { rules: RULES, records: forming.records };
+            let append = AppendBatch {
+                place: place.get(),
+                batch: batch.encode_to_vec(),
+                checkpoints: forming.checkpoints,
+                trim: forming.trim.map(Place::get),
+            };
+            let shared = self.clone();
+            self.engine.append(append, Box::new(move |outcome| shared.settle(place, outcome)));
+        }
+    }
+
+    /// The next batch, which is in flight from now on; `None`: there will be none.
+    fn next_batch(&self) -> Option<(Place, Forming)> {
+        let mut queue = self.queue();
+        loop {
+            let is_ready = queue.in_flight.len() < self.engine.depth() && !queue.forming.is_empty();
+            if self.failure.get().is_some() || (queue.closing && queue.forming.is_empty()) {
+                return None;
+            }
+            if is_ready {
+                break;
+            }
+            queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        let mut forming = std::mem::take(&mut queue.forming);
+        let place = queue.place;
+        queue.place = place.next();
+        let settling = std::mem::take(&mut forming.settling);
+        queue.in_flight.push_back(InFlight { place, settling, committed: false });
+        Some((place, forming))
+    }
+
+    /// The engine tells what became of the batch at this place.
+    fn settle(&self, place: Place, outcome: Outcome) {
+        match outcome {
+            Outcome::Committed => self.commit(place),
+            Outcome::Refused(why) => self.fail(&why),
+            Outcome::Unknown(error) => {
+                tracing::error!(%error, "the log cannot be written: the server tells nothing more and ends");
+                let why = format!("the server cannot write its log: {error}");
+                self.fail(&RpcRefusal::new(RefusalReason::LogFailed, why));
+            }
+        }
+    }
+
+    fn commit(&self, place: Place) {
+        let mut queue = self.queue();
+        if let Some(batch) = queue.in_flight.iter_mut().find(|batch| batch.place == place) {
+            batch.committed = true;
+        }
+        while queue.in_flight.front().is_some_and(|batch| batch.committed) {
+            let Some(InFlight { place, settling, .. }) = queue.in_flight.pop_front() else { break };
+            queue.bytes -= settling.bytes;
+            self.send(settling, Settled::Committed(place));
+        }
+        let room = queue.bytes <= self.limit / 2;
+        drop(queue);
+        self.work.notify_one();
+        if room && self.full.swap(false, Ordering::SeqCst) {
+            std::mem::take(&mut *self.waiting_for_room()).into_iter().for_each(Waker::wake);
+        }
+    }
+
+    fn fail(&self, why: &RpcRefusal) {
+        if self.failure.set(why.clone()).is_err() {
+            return;
+        }
+        let mut queue = self.queue();
+        let in_flight = std::mem::take(&mut queue.in_flight).into_iter().map(|batch| batch.settling);
+        let forming = std::mem::take(&mut queue.forming).settling;
+        for settling in in_flight.chain([forming]) {
+            self.send(settling, Settled::Refused(Box::new(why.clone())));
+        }
+        drop(queue);
+        self.failed.notify_waiters();
+        self.full.store(false, Ordering::SeqCst);
+        std::mem::take(&mut *self.waiting_for_room()).into_iter().for_each(Waker::wake);
+    }
+
+    fn send(&self, Settling { instances, barriers, .. }: Settling, settled: Settled) {
+        // Without a receiver the server has ended.
+        let _ = self.settled.send(SettledBatch { instances, settled });
+        for barrier in barriers {
+            let _ = barrier.send(());
+        }
+    }
+}

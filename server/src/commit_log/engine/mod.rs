@@ -1,0 +1,83 @@
+//! Engines: what keeps the batches of a log.
+//!
+//! An engine knows places and bytes, and nothing of instances. It keeps two things: the tail, which is batches by
+//! place, and checkpoints, which are states by the number of the instance. One [`Append`] adds a batch, sets and removes
+//! checkpoints, and trims the tail, all of it or nothing.
+
+mod redb;
+
+use std::fmt;
+
+use stickycas_proto::status::RpcRefusal;
+
+pub(crate) use self::redb::RedbEngine;
+
+/// Keeps batches. See the module.
+pub(crate) trait Engine: fmt::Debug + Send + Sync {
+    /// How many appends may be in flight at once.
+    fn depth(&self) -> usize;
+
+    /// Appends a batch. `done` is called once, from any thread, perhaps before this returns. Several batches may be in
+    /// flight; a batch is committed only if all batches before it are.
+    fn append(&self, batch: AppendBatch, done: Done);
+
+    /// Reads everything back, checkpoints first and then the batches in the order of their places.
+    ///
+    /// # Errors
+    /// What cannot be read; or the error of `visit`, which ends the reading.
+    fn read(&self, visit: &mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>) -> Result<(), EngineError>;
+
+    /// Bytes that the engine takes on its disk, and of these the bytes that hold data.
+    fn usage(&self) -> Usage;
+}
+
+/// What is committed together.
+#[derive(Debug, Default)]
+pub(crate) struct AppendBatch {
+    /// The place of the batch: one more than that of the batch before.
+    pub(crate) place: u64,
+    /// The encoded batch.
+    pub(crate) batch: Vec<u8>,
+    /// Checkpoints that are set, by the number of the instance; `None`: removed.
+    pub(crate) checkpoints: Vec<(u64, Option<Vec<u8>>)>,
+    /// The tail before this place is not needed any more.
+    pub(crate) trim: Option<u64>,
+}
+
+/// Told what became of an append.
+pub(crate) type Done = Box<dyn FnOnce(Outcome) + Send>;
+
+/// What became of an append.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// It will survive.
+    Committed,
+    /// It was not written and never will be: another server owns the log by now.
+    #[cfg_attr(not(test), expect(dead_code, reason = "no engine is shared by servers yet"))]
+    Refused(Box<RpcRefusal>),
+    /// Nobody knows whether it will survive.
+    Unknown(EngineError),
+}
+
+/// Something that an engine has kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stored<'a> {
+    /// The checkpoint of the instance with this number.
+    Checkpoint(u64, &'a [u8]),
+    /// The batch at this place.
+    Batch(u64, &'a [u8]),
+}
+
+/// See [`Engine::usage`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    /// Bytes on the disk.
+    pub(crate) disk: u64,
+    /// Bytes of them that hold data.
+    pub(crate) data: u64,
+}
+
+/// Why an engine cannot read or write.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct EngineError(pub(crate) String);

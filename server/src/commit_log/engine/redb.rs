@@ -1,0 +1,162 @@
+//! The engine of one server with a disk: an embedded database, redb.
+//!
+//! Each append is one transaction and so one sync of the disk, or rather two: the values in it come from hostile clients,
+//! and with a single sync redb relies on a checksum that such a client could forge to tell a torn commit from a whole
+//! one. After a crash the database opens at once instead of being walked through ("quick repair").
+
+use std::fmt;
+use std::path::Path;
+
+use redb::{Database, Durability, ReadableDatabase as _, ReadableTable as _, StorageBackend, TableDefinition};
+
+use super::{AppendBatch, Done, Engine, EngineError, Outcome, Stored, Usage};
+
+const BATCHES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("batches");
+const CHECKPOINTS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("checkpoints");
+const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
+
+/// The key of META under which the version of the tables stands.
+const FORMAT: &str = "format";
+/// The version of the tables that this program reads and writes.
+const FORMAT_VERSION: u32 = 1;
+/// Memory that the database may take for pages that it has read or will write.
+const CACHE: usize = 64 * 1024 * 1024;
+
+/// See the module.
+pub(crate) struct RedbEngine {
+    database: Database,
+}
+
+impl fmt::Debug for RedbEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedbEngine").finish_non_exhaustive()
+    }
+}
+
+impl RedbEngine {
+    /// Opens the database in this file, or makes a new one.
+    ///
+    /// # Errors
+    /// If it cannot be opened, is damaged, or has a newer format.
+    pub(crate) fn open(path: &Path) -> Result<Self, EngineError> {
+        let opened = builder().create(path);
+        Self::new(opened.map_err(|error| EngineError(format!("{}: {error}", path.display())))?)
+    }
+
+    /// Opens the database that this backend keeps.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    #[cfg(test)]
+    pub(crate) fn with_backend(backend: impl StorageBackend) -> Result<Self, EngineError> {
+        Self::new(builder().create_with_backend(backend).map_err(storage_error)?)
+    }
+
+    fn new(database: Database) -> Result<Self, EngineError> {
+        let engine = Self { database };
+        match engine.format()? {
+            Some(FORMAT_VERSION) => {}
+            Some(newer) => {
+                return Err(EngineError(format!(
+                    "the log has format {newer}, and this program knows formats up to {FORMAT_VERSION}: use a newer \
+                     stickycas-server"
+                )));
+            }
+            None => engine.create_tables().map_err(storage_error)?,
+        }
+        Ok(engine)
+    }
+
+    fn format(&self) -> Result<Option<u32>, EngineError> {
+        let read = self.database.begin_read().map_err(storage_error)?;
+        let meta = match read.open_table(META) {
+            Ok(meta) => meta,
+            Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
+            Err(error) => return Err(storage_error(error)),
+        };
+        let Some(format) = meta.get(FORMAT).map_err(storage_error)? else { return Ok(None) };
+        let format = format.value().try_into().map_err(|_| EngineError("the format is no number".into()))?;
+        Ok(Some(u32::from_le_bytes(format)))
+    }
+
+    fn create_tables(&self) -> Result<(), redb::Error> {
+        let write = begin(&self.database)?;
+        write.open_table(META)?.insert(FORMAT, FORMAT_VERSION.to_le_bytes().as_slice())?;
+        write.open_table(BATCHES)?;
+        write.open_table(CHECKPOINTS)?;
+        write.commit()?;
+        Ok(())
+    }
+
+    fn commit(&self, append: &AppendBatch) -> Result<(), redb::Error> {
+        let write = begin(&self.database)?;
+        {
+            let mut batches = write.open_table(BATCHES)?;
+            batches.insert(append.place, append.batch.as_slice())?;
+            if let Some(trim) = append.trim {
+                batches.retain_in(..trim, |_, _| false)?;
+            }
+            if !append.checkpoints.is_empty() {
+                let mut checkpoints = write.open_table(CHECKPOINTS)?;
+                for (instance, state) in &append.checkpoints {
+                    match state {
+                        Some(state) => drop(checkpoints.insert(*instance, state.as_slice())?),
+                        None => drop(checkpoints.remove(*instance)?),
+                    }
+                }
+            }
+        }
+        write.commit()?;
+        Ok(())
+    }
+}
+
+fn builder() -> redb::Builder {
+    let mut builder = Database::builder();
+    builder.set_cache_size(CACHE);
+    builder
+}
+
+fn begin(database: &Database) -> Result<redb::WriteTransaction, redb::Error> {
+    let mut write = database.begin_write()?;
+    write.set_durability(Durability::Immediate)?;
+    write.set_two_phase_commit(true);
+    write.set_quick_repair(true);
+    Ok(write)
+}
+
+fn storage_error(error: impl fmt::Display) -> EngineError {
+    EngineError(error.to_string())
+}
+
+impl Engine for RedbEngine {
+    fn depth(&self) -> usize {
+        1
+    }
+
+    fn append(&self, batch: AppendBatch, done: Done) {
+        done(match self.commit(&batch) {
+            Ok(()) => Outcome::Committed,
+            Err(error) => Outcome::Unknown(storage_error(error)),
+        });
+    }
+
+    fn read(&self, visit: &mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>) -> Result<(), EngineError> {
+        let read = self.database.begin_read().map_err(storage_error)?;
+        let checkpoints = read.open_table(CHECKPOINTS).map_err(storage_error)?;
+        for row in checkpoints.iter().map_err(storage_error)? {
+            let (instance, state) = row.map_err(storage_error)?;
+            visit(Stored::Checkpoint(instance.value(), state.value()))?;
+        }
+        let batches = read.open_table(BATCHES).map_err(storage_error)?;
+        for row in batches.iter().map_err(storage_error)? {
+            let (place, batch) = row.map_err(storage_error)?;
+            visit(Stored::Batch(place.value(), batch.value()))?;
+        }
+        Ok(())
+    }
+
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+}

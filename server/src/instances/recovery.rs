@@ -1,0 +1,256 @@
+//! Recovery: the instances as the log has kept them (SPEC F3, F8a).
+//!
+//! Checkpoints come first, then the inputs behind them, which are replayed through the same machines that took them.
+//! Each input is logged with its exact time and with a digest of its outcome. A replay that comes to another digest
+//! would contradict what clients were told, so it stops: the log is damaged, or this program follows other rules than
+//! the one that wrote it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+use prost::Message as _;
+use stickycas_model::machine::State;
+use stickycas_model::types::Time;
+use stickycas_proto::convert::WireError;
+use stickycas_proto::convert::log::input_from_log;
+use stickycas_proto::log::v1::record::Input;
+use stickycas_proto::log::v1::{Batch, Record};
+use stickycas_proto::names::InstanceId;
+
+use super::Instances;
+use super::config::InstanceConfig;
+use super::effects::Effects;
+use super::instance::Instance;
+use crate::commit_log::engine::{Engine, EngineError, Stored};
+use crate::commit_log::{Place, RULES};
+
+/// Why a log cannot be recovered.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoveryError {
+    /// The engine cannot read.
+    #[error("the log cannot be read: {0}")]
+    Engine(String),
+    /// A program of other rules wrote the log.
+    #[error(
+        "batch {place} was written under version {rules} of the rules, and this program follows version {RULES}: use the \
+         stickycas-server that wrote it"
+    )]
+    Rules {
+        /// The place of the batch.
+        place: u64,
+        /// The version.
+        rules: u32,
+    },
+    /// Something in the log is not as it was written.
+    #[error("the log is damaged at {at}: {what}; nothing is served from it: restore a backup (stickycas-server data)")]
+    Damaged {
+        /// Where.
+        at: String,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// What was recovered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Recovered {
+    /// The last batch.
+    pub(crate) last: Place,
+    /// Batches that were replayed.
+    pub(crate) batches: u64,
+    /// Inputs that were replayed.
+    pub(crate) records: u64,
+    /// Instances that are there.
+    pub(crate) instances: u64,
+}
+
+/// See the module.
+pub(crate) struct Recovery<'a> {
+    instances: &'a Instances,
+    known: HashMap<u64, Known>,
+    /// Instances of which records stand in the log that begin in the middle. Their expiry must follow: the records are
+    /// what is left of an instance that is gone.
+    partial: BTreeSet<u64>,
+    recovered: Recovered,
+}
+
+/// An instance that was found in the log.
+struct Known {
+    instance: Arc<Instance>,
+    /// The batch and the number of its records up to which a checkpoint covers the instance.
+    covered: (u64, u32),
+}
+
+impl<'a> Recovery<'a> {
+    /// Reads everything that the engine has kept.
+    ///
+    /// # Errors
+    /// Why nothing may be served from it.
+    pub(crate) fn run(instances: &'a Instances, engine: &dyn Engine) -> Result<Recovered, RecoveryError> {
+        let (known, partial) = (HashMap::new(), BTreeSet::new());
+        let mut recovery = Self { instances, known, partial, recovered: Recovered::default() };
+        let mut stopped = None;
+        let read = engine.read(&mut |stored| {
+            recovery.read(stored).map_err(|error| {
+                let why = EngineError(error.to_string());
+                stopped = Some(error);
+                why
+            })
+        });
+        match (stopped, read) {
+            (Some(error), _) => Err(error),
+            (None, Err(error)) => Err(RecoveryError::Engine(error.0)),
+            (None, Ok(())) => recovery.finish(),
+        }
+    }
+
+    fn read(&mut self, stored: Stored<'_>) -> Result<(), RecoveryError> {
+        match stored {
+            Stored::Checkpoint(number, _) => Err(damaged(format!("checkpoint {number}"), "it is not known yet")),
+            Stored::Batch(place, bytes) => self.replay(place, bytes),
+        }
+    }
+
+    fn finish(mut self) -> Result<Recovered, RecoveryError> {
+        if let Some(number) = self.partial.first() {
+            let what = format!("instances have records but no beginning, {number} first ({} in all)", self.partial.len());
+            return Err(damaged("the end".to_owned(), &what));
+        }
+        self.recovered.instances = self.known.len() as u64;
+        Ok(self.recovered)
+    }
+
+    fn replay(&mut self, place: u64, bytes: &[u8]) -> Result<(), RecoveryError> {
+        let last = self.recovered.last;
+        if last != Place::START && place != last.next().get() {
+            return Err(damaged(format!("batch {place}"), &format!("the batch before it is {last}")));
+        }
+        let batch = Batch::decode(bytes).map_err(|error| damaged(format!("batch {place}"), &error.to_string()))?;
+        if batch.rules != RULES {
+            return Err(RecoveryError::Rules { place, rules: batch.rules });
+        }
+        for (index, record) in (0..).zip(&batch.records) {
+            self.record((place, index), record).map_err(|what| {
+                damaged(format!("batch {place}, record {index}, instance {}", record.instance), &what)
+            })?;
+        }
+        self.recovered.last = Place::new(place);
+        self.recovered.batches += 1;
+        self.recovered.records += batch.records.len() as u64;
+        Ok(())
+    }
+
+    /// Replays one record. The error says what is wrong with it.
+    fn record(&mut self, at: (u64, u32), record: &Record) -> Result<(), String> {
+        let input = record.input.as_ref().ok_or("it has no input")?;
+        match input {
+            Input::Restart(_) => {
+                for known in self.known.values().filter(|known| known.covered <= at) {
+                    known.instance.restart(None);
+                }
+                Ok(())
+            }
+            Input::Created(created) if !self.known.contains_key(&record.instance) => {
+                let intern = |config| self.instances.intern(config);
+                let config = InstanceConfig::from_log(record.instance, created, intern).map_err(text)?;
+                let instance = self.instances.adopt(config);
+                self.known.insert(record.instance, Known { instance, covered: at });
+                Ok(())
+            }
+            Input::Expired(_) => {
+                if let Some(known) = self.known.remove(&record.instance) {
+                    self.instances.remove(known.instance.config().id);
+                } else if !self.partial.remove(&record.instance) {
+                    return Err("it was never created".to_owned());
+                }
+                Ok(())
+            }
+            input => {
+                let Some(known) = self.known.get(&record.instance) else {
+                    self.partial.insert(record.instance);
+                    return Ok(());
+                };
+                if at < known.covered {
+                    return Ok(());
+                }
+                known.instance.replay(Time::from_nanos(record.at_nanos), input, record.digest)
+            }
+        }
+    }
+}
+
+fn damaged(at: String, what: &str) -> RecoveryError {
+    RecoveryError::Damaged { at, what: what.to_owned() }
+}
+
+fn text(error: WireError) -> String {
+    error.to_string()
+}
+
+impl Instances {
+    /// Registers an instance that was found in the log, whatever the limits are by now.
+    fn adopt(&self, config: InstanceConfig) -> Arc<Instance> {
+        self.context.skip_number(config.number);
+        let instance = Arc::new(Instance::new(config, self.context.clone()));
+        let guard = self.registry_mut().insert(&instance, self.capacity(0));
+        instance.lock().set_live_guard(guard);
+        instance
+    }
+
+    /// The server has recovered, and serves from now on: the restart is an input of every instance, and its time goes
+    /// on (F3). `place`: where the restart stands in the log; it is committed.
+    pub(crate) fn restart(&self) {
+        const PAGE: usize = 4_096;
+        let mut after: Option<InstanceId> = None;
+        loop {
+            let page = self.after(after, PAGE);
+            let Some(last) = page.last() else { return };
+            after = Some(last.config().id);
+            page.iter().for_each(|instance| instance.restart(Some(Instant::now())));
+        }
+    }
+}
+
+impl Instance {
+    /// Takes an input from the log once more. The error says how the outcome differs.
+    fn replay(&self, at: Time, input: &Input, digest: u32) -> Result<(), String> {
+        let inner = &mut *self.lock();
+        let live = inner.restore(&self.config, &self.context);
+        if at < live.latest {
+            return Err(format!("its time {at:?} is before that of the record before, {:?}", live.latest));
+        }
+        let input = input_from_log(input, live.machine.params()).map_err(text)?;
+        let mut effects = Effects::new(at, std::mem::take(&mut live.spare_events));
+        effects.refused = live.machine.apply(at, input, &mut effects.events).is_err();
+        if effects.digest() != digest {
+            return Err("its outcome is not what it was when the input was taken".to_owned());
+        }
+        (live.latest, live.touched) = (at, at);
+        self.release(live, &mut effects);
+        live.spare_events = effects.events;
+        inner.archive_if_idle(self.params(), at);
+        Ok(())
+    }
+
+    /// The server has restarted. `serving`: the moment from which on the time of the instance goes on; `None`: the
+    /// restart was followed by another one.
+    fn restart(&self, serving: Option<Instant>) {
+        let inner = &mut *self.lock();
+        if let Some(live) = inner.live()
+            && !matches!(live.machine.state(), State::Finished | State::Closed)
+        {
+            let now = live.latest;
+            let mut effects = Effects::new(now, std::mem::take(&mut live.spare_events));
+            live.restart(self.config.shared.lifetimes.rejoin, &mut effects);
+            live.touched = now;
+            self.release(live, &mut effects);
+            live.spare_events = effects.events;
+        }
+        if let Some(serving) = serving {
+            let now = inner.latest();
+            inner.resume(now, self.context.timers.nanos(serving));
+            self.set_timer(inner);
+        }
+    }
+}
