@@ -5,6 +5,8 @@
 //! [`Event::Closed`]), so a whole history is enough to replay the run: [`crate::sim::replay`] feeds them to a new
 //! machine and compares all other events.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::access::{Answer, Op};
@@ -125,6 +127,19 @@ pub enum Event {
     Finished,
     /// The creator closed the instance (F10).
     Closed,
+    /// The server restarted: no patience drains until all that are awaited have reconnected, or the time to reconnect
+    /// is over (F3). Not recorded of an instance that is finished or closed, where it changes nothing.
+    Restarted {
+        /// The time to reconnect, in nanoseconds.
+        #[serde(rename = "rejoin_nanos", with = "nanos")]
+        rejoin: Duration,
+    },
+    /// A process has reconnected after a restart with an access that was accepted before and is no event again (F3). Any
+    /// other way of coming back has an event of its own.
+    Rejoined {
+        /// The process.
+        process: ProcessId,
+    },
 }
 
 impl Event {
@@ -150,13 +165,30 @@ impl Event {
             | Self::Answered { process, .. }
             | Self::Decided { process, .. }
             | Self::Withdrawn { process, .. }
+            | Self::Rejoined { process }
             | Self::Offence(Offence { process, .. }) => Some(*process),
             Self::GatheringEnded { .. }
             | Self::Stepped { .. }
             | Self::Sealed { .. }
             | Self::Finished
-            | Self::Closed => None,
+            | Self::Closed
+            | Self::Restarted { .. } => None,
         }
+    }
+}
+
+/// A duration in nanoseconds; at most five centuries.
+mod nanos {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(Duration::from_nanos)
     }
 }
 

@@ -273,6 +273,10 @@ fn what(event: &Event) -> String {
         }
         Event::Finished => "finished: every process has left".to_owned(),
         Event::Closed => "closed by its creator".to_owned(),
+        Event::Restarted { rejoin } => {
+            format!("the server restarted: up to {rejoin:?} to reconnect before patience drains")
+        }
+        Event::Rejoined { process } => format!("process {process} is back after the restart"),
     }
 }
 

@@ -50,6 +50,8 @@ impl<S: PhaseOrder> Invariants<S> {
             Offence(offence) => self.known(offence.process),
             Finished => self.finished(),
             Closed => self.closed(),
+            Event::Restarted { .. } => Ok(()),
+            &Event::Rejoined { process } => self.known(process),
         }
     }
 

@@ -235,7 +235,9 @@ impl Evidence {
             | Event::PatienceSpent { .. }
             | Event::Withdrawn { .. }
             | Event::Finished
-            | Event::Closed => {}
+            | Event::Closed
+            | Event::Restarted { .. }
+            | Event::Rejoined { .. } => {}
         }
     }
 

@@ -19,7 +19,7 @@ impl<S: PhaseOrder> Machine<S> {
         access.number == member.next
             && (access.session.is_none() || access.session == member.session.get())
             && matches!(self.state, State::Gathering | State::Running)
-            && !member.has_left()
+            && member.is_here()
             && u32::from(member.waiting()) < self.params.spec().pipeline
             && !access.no_wait
     }
@@ -34,15 +34,22 @@ impl<S: PhaseOrder> Machine<S> {
         let (process, session, number) = (access.process, access.session, access.number);
         match self.admit(now, access, events) {
             Ok(Admission::Accepted) => {
+                self.come_back(process);
                 self.accept(now, access, events);
                 Ok(Admission::Accepted)
             }
-            Ok(admission) => Ok(admission),
+            Ok(admission) => {
+                if self.members[process.index()].is_away() {
+                    events.push(Event::Rejoined { process });
+                    self.come_back(process);
+                }
+                Ok(admission)
+            }
             Err(refusal) => {
                 // Only a refusal on the current session excuses later accesses (F8d).
                 let member = &mut self.members[process.index()];
                 if session.is_some() && session == member.session.get() {
-                    member.mark_refused();
+                    self.changed |= member.mark_refused();
                 }
                 Err(self.refuse(process, Some(number), refusal, events))
             }
@@ -201,8 +208,10 @@ impl<S: PhaseOrder> Machine<S> {
             self.live.insert(warp);
         }
         self.ready += 1;
-        if let (true, Some(open_phase)) = (was_missing && warp == self.warp, self.open_phase) {
-            self.drain(process, now.nanos_since(open_phase.since), events);
+        if let (true, Some(open_phase)) = (was_missing && warp == self.warp, self.open_phase)
+            && let Some(held) = open_phase.held(now)
+        {
+            self.drain(process, held, events);
         }
     }
 }

@@ -20,7 +20,7 @@ impl<S: PhaseOrder> Machine<S> {
         self.joined += 1;
         push_event(events, || Event::Joined { process });
         if self.state == State::Gathering && self.join_deadline.is_none() {
-            self.join_deadline = Some(now.after(self.params.spec().join_timeout));
+            self.join_deadline = Some(self.drains_from(now.after(self.params.spec().join_timeout)));
         }
     }
 

@@ -1,10 +1,13 @@
 //! The inputs of a machine, and what their senders are answered at once.
 
+use std::time::Duration;
+
 use crate::access::{Access, Answer, AppendAnswer, Op, ReadAnswer, Refusal};
 use crate::history::{Event, Offence};
 use crate::scheduler::PhaseOrder;
 use crate::types::{AccessNumber, Phase, ProcessId, SessionId, Time, Value};
 
+use super::counts::Counts;
 use super::state::Machine;
 
 /// What can happen to an instance.
@@ -33,6 +36,13 @@ pub enum Input {
     Close,
     /// [`Machine::deadline`] is reached.
     Tick,
+    /// The server has restarted (F3).
+    Restart {
+        /// How long patience waits for processes to reconnect.
+        rejoin: Duration,
+    },
+    /// Counters as they were left by inputs that changed nothing else and were not logged (B2).
+    Counts(Counts),
 }
 
 /// How an access is admitted that is not refused.
@@ -95,6 +105,14 @@ impl<S: PhaseOrder> Machine<S> {
                 self.tick(now, events);
                 Ok(())
             }
+            Input::Restart { rejoin } => {
+                self.restart(now, rejoin, events);
+                Ok(())
+            }
+            Input::Counts(counts) => {
+                self.set_counts(&counts);
+                Ok(())
+            }
         }
     }
 
@@ -112,9 +130,10 @@ impl<S: PhaseOrder> Machine<S> {
         incarnation: u64,
         events: &mut Vec<Event>,
     ) -> Result<Welcome, Refusal> {
+        let before = events.len();
         let now = self.catch_up(now, false, events);
         let welcome = self.open_session(now, process, incarnation, events);
-        self.advance(now, events);
+        self.settle(now, before, events);
         welcome
     }
 
@@ -132,15 +151,17 @@ impl<S: PhaseOrder> Machine<S> {
         access: Access,
         events: &mut Vec<Event>,
     ) -> Result<Admission, Refusal> {
+        let before = events.len();
         let now = self.catch_up(now, false, events);
         // Nearly all accesses take this short way.
         if self.is_plain(&access) {
             self.accept(now, &access, events);
             self.advance(now, events);
+            self.changed = true;
             return Ok(Admission::Accepted);
         }
         let admission = self.admit_or_refuse(now, &access, events);
-        self.advance(now, events);
+        self.settle(now, before, events);
         admission
     }
 
@@ -158,9 +179,10 @@ impl<S: PhaseOrder> Machine<S> {
         value: Value,
         events: &mut Vec<Event>,
     ) -> Result<(), Refusal> {
+        let before = events.len();
         let now = self.catch_up(now, false, events);
         let decided = self.leave(now, process, value, events);
-        self.advance(now, events);
+        self.settle(now, before, events);
         decided
     }
 
@@ -170,34 +192,44 @@ impl<S: PhaseOrder> Machine<S> {
     /// # Panics
     /// If the parameters do not have the offence's process.
     pub fn file_offence(&mut self, now: Time, offence: Offence, events: &mut Vec<Event>) {
+        let before = events.len();
         let now = self.catch_up(now, false, events);
         // The server has refused an access, so the later accesses on its stream are out of order through no fault of
         // the process (F8d). If it came by a unary call, this excuses more than it must.
         if offence.number.is_some() {
-            self.members[offence.process.index()].mark_refused();
+            self.changed |= self.members[offence.process.index()].mark_refused();
         }
         self.file(offence, events);
-        self.advance(now, events);
+        self.settle(now, before, events);
     }
 
     /// The creator closes the instance; everything that waits is withdrawn (F10).
     pub fn close(&mut self, now: Time, events: &mut Vec<Event>) {
-        self.catch_up(now, false, events);
+        let before = events.len();
+        let now = self.catch_up(now, false, events);
         self.withdraw_all(events);
+        self.settle(now, before, events);
     }
 
     /// What is due at `now` happens, and all that was due before. See [`Machine::deadline`].
     pub fn tick(&mut self, now: Time, events: &mut Vec<Event>) {
+        let before = events.len();
         let now = self.catch_up(now, true, events);
-        self.advance(now, events);
+        self.settle(now, before, events);
     }
 
     /// What was due before `now` happens; with `inclusive` also what is due exactly then. Returns the moment of the
     /// input, which is never earlier than that of the one before.
-    fn catch_up(&mut self, now: Time, inclusive: bool, events: &mut Vec<Event>) -> Time {
+    pub(super) fn catch_up(&mut self, now: Time, inclusive: bool, events: &mut Vec<Event>) -> Time {
         let now = now.max(self.now);
         self.now = now;
         self.let_time_pass(now, inclusive, events);
         now
+    }
+
+    /// All that follows from an input happens. `before` is how many events there were when it came.
+    pub(super) fn settle(&mut self, now: Time, before: usize, events: &mut Vec<Event>) {
+        self.advance(now, events);
+        self.changed |= events.len() > before;
     }
 }

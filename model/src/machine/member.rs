@@ -13,6 +13,7 @@ use crate::params::Patience;
 use crate::types::{AccessNumber, Phase, Position, SessionId, Value};
 
 use super::access_queues::{AccessQueues, WaitingAccess};
+use super::checkpoint::WaitingCheckpoint;
 use super::session::OptionalSession;
 
 /// Patience without end, in nanoseconds.
@@ -65,6 +66,9 @@ const LEFT: u8 = 1 << 2;
 const REFUSED: u8 = 1 << 3;
 /// The first access that waits is an append.
 const APPENDS: u8 = 1 << 4;
+
+/// It has not been heard of since the server restarted (F3).
+const AWAY: u8 = 1 << 5;
 
 /// What is used once or twice in the life of a process.
 #[derive(Clone, Debug, Default)]
@@ -123,12 +127,34 @@ impl Member {
         self.marks & REFUSED != 0
     }
 
-    pub(super) fn mark_refused(&mut self) {
-        self.marks |= REFUSED;
+    /// True if it was not marked before.
+    pub(super) fn mark_refused(&mut self) -> bool {
+        !self.was_refused() && {
+            self.marks |= REFUSED;
+            true
+        }
     }
 
     pub(super) fn clear_refused(&mut self) {
         self.marks &= !REFUSED;
+    }
+
+    /// Whether it has not been heard of since the server restarted.
+    pub(super) fn is_away(&self) -> bool {
+        self.marks & AWAY != 0
+    }
+
+    pub(super) fn go_away(&mut self) {
+        self.marks |= AWAY;
+    }
+
+    pub(super) fn come_back(&mut self) {
+        self.marks &= !AWAY;
+    }
+
+    /// Whether an access of it may be accepted without further ado: it has not left and is not away.
+    pub(super) fn is_here(&self) -> bool {
+        self.marks & (LEFT | AWAY) == 0
     }
 
     /// Whether phases wait for it (F3).
@@ -220,6 +246,27 @@ impl Member {
                 self.set_first_read(session, start);
             }
         }
+    }
+
+    /// What waits, in order, as a checkpoint has it. What an append needs of the order of acceptance is kept with it.
+    pub(super) fn waiting_accesses<'a>(
+        &self,
+        queues: &'a AccessQueues,
+    ) -> impl Iterator<Item = WaitingCheckpoint> + use<'a> {
+        let first = (self.waiting > 0).then(|| match self.appends() {
+            true => queues.get(self.first).clone(),
+            false => WaitingAccess {
+                op: Op::Read { start: Position::new(self.first) },
+                session: self.first_session,
+                accepted: 0,
+            },
+        });
+        let others = queues.ring((self.waiting > 1).then_some(self.last)).cloned();
+        first.into_iter().chain(others).map(|WaitingAccess { op, session, accepted }| WaitingCheckpoint {
+            session: session.get(),
+            accepted: if matches!(op, Op::Append(_)) { accepted } else { 0 },
+            op,
+        })
     }
 
     /// What waits, in order.

@@ -59,6 +59,7 @@ impl<S: PhaseOrder> Machine<S> {
             return Err(self.refuse(process, None, Refusal::TooManySessions(MAX_SESSIONS), events));
         }
         self.join(now, process, events);
+        self.come_back(process);
         let member = &mut self.members[process.index()];
         member.session = OptionalSession::new(Some(session));
         member.clear_refused();
@@ -148,6 +149,7 @@ impl<S: PhaseOrder> Machine<S> {
         }
         self.state = State::Closed;
         self.open_phase = None;
+        self.end_rejoin();
         events.push(Event::Closed);
     }
 }

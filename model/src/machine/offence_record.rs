@@ -3,10 +3,12 @@
 //! Offences and refusals are free to provoke, so each process has a bounded share of the history. Above the bound
 //! they are counted and no longer recorded one by one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::history::{Event, Offence, OffenceKind};
 use crate::types::ProcessId;
+
+use super::counts::Counts;
 
 /// The most offences of one kind that are recorded one by one for each process.
 pub const OFFENCES_RECORDED: u64 = 16;
@@ -27,6 +29,10 @@ pub struct OffenceCount {
 pub(super) struct OffenceRecord {
     pub(super) counts: BTreeMap<(ProcessId, OffenceKind), OffenceCount>,
     pub(super) refusals: BTreeMap<ProcessId, u64>,
+    /// The counts of offences that rose without an event.
+    silent_offences: BTreeSet<(ProcessId, OffenceKind)>,
+    /// The counts of refusals that rose without an event.
+    silent_refusals: BTreeSet<ProcessId>,
 }
 
 impl OffenceRecord {
@@ -35,17 +41,50 @@ impl OffenceRecord {
         let key = (offence.process, offence.kind);
         let entry =
             self.counts.entry(key).or_insert_with(|| OffenceCount { first: offence.clone(), count: 0 });
-        entry.count += 1;
+        // A log may be damaged and say any number.
+        entry.count = entry.count.saturating_add(1);
         if entry.count <= OFFENCES_RECORDED {
             events.push(Event::Offence(offence));
+        } else {
+            self.silent_offences.insert(key);
         }
     }
 
     /// Counts a refusal; true if it is to be recorded.
     pub(super) fn count_refusal(&mut self, process: ProcessId) -> bool {
         let count = self.refusals.entry(process).or_default();
-        *count += 1;
-        *count <= REFUSALS_RECORDED
+        *count = count.saturating_add(1);
+        let recorded = *count <= REFUSALS_RECORDED;
+        if !recorded {
+            self.silent_refusals.insert(process);
+        }
+        recorded
+    }
+
+    /// The counts that rose without an event since the last call.
+    pub(super) fn take_silent(&mut self) -> Option<Counts> {
+        if self.silent_offences.is_empty() && self.silent_refusals.is_empty() {
+            return None;
+        }
+        let offences = std::mem::take(&mut self.silent_offences).into_iter();
+        let offences = offences.filter_map(|key| Some((key.0, key.1, self.counts.get(&key)?.count)));
+        let refusals = std::mem::take(&mut self.silent_refusals).into_iter();
+        let refusals = refusals.filter_map(|process| Some((process, *self.refusals.get(&process)?)));
+        Some(Counts { offences: offences.collect(), refusals: refusals.collect() })
+    }
+
+    /// Raises the counts that there are to these.
+    pub(super) fn raise(&mut self, counts: &Counts) {
+        for &(process, kind, count) in &counts.offences {
+            if let Some(known) = self.counts.get_mut(&(process, kind)) {
+                known.count = known.count.max(count);
+            }
+        }
+        for &(process, count) in &counts.refusals {
+            if let Some(known) = self.refusals.get_mut(&process) {
+                *known = (*known).max(count);
+            }
+        }
     }
 
     /// The offences, by process and kind.

@@ -11,8 +11,13 @@ impl<S: PhaseOrder> Machine<S> {
     /// No access waits any more while a phase is open: the phase closes again without a step, and the patience that
     /// it has cost so far is spent (F4).
     pub(super) fn stand_still(&mut self, now: Time, events: &mut Vec<Event>) {
-        let Some(open_phase) = self.open_phase.take() else { return };
-        let held = now.nanos_since(open_phase.since);
+        self.drain_missing(now, events);
+        self.open_phase = None;
+    }
+
+    /// Takes the time for which the open phase, if there is one, has waited for its missing members off their patience.
+    pub(super) fn drain_missing(&mut self, now: Time, events: &mut Vec<Event>) {
+        let Some(held) = self.open_phase.and_then(|open_phase| open_phase.held(now)) else { return };
         for process in self.params.members(self.warp) {
             if self.members[process.index()].is_missing() {
                 self.drain(process, held, events);
@@ -73,6 +78,7 @@ impl<S: PhaseOrder> Machine<S> {
         tally.awaited -= 1;
         tally.missing -= u32::from(missing);
         self.update_live(warp);
+        self.come_back(process);
     }
 }
 

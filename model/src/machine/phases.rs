@@ -67,7 +67,9 @@ impl<S: PhaseOrder> Machine<S> {
         self.go_to(phase);
         self.seal_if_due(events);
         let warp = &self.warps[self.warp.index()];
-        self.open_phase = Some(OpenPhase { since: now, wake: wake(now, warp.least_patience) });
+        let since = self.drains_from(now);
+        self.open_phase = Some(OpenPhase { since, wake: wake(since, warp.least_patience) });
+        self.changed = true;
         true
     }
 

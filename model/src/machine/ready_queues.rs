@@ -29,6 +29,11 @@ impl ReadyQueues {
         warp.index() * params.warp_size() as usize
     }
 
+    /// Where the queue of the warp with this index begins.
+    pub(super) fn start_of(params: &Params, warp: u32) -> usize {
+        warp as usize * params.warp_size() as usize
+    }
+
     pub(super) fn get(&self, place: usize) -> ProcessId {
         self.0[place]
     }

@@ -46,6 +46,12 @@ impl<S: PhaseOrder> Machine<S> {
         member.next.get() - 1 - not_executed
     }
 
+    /// The numbers of the answers that are kept of a process whose last executed access is `last`.
+    pub(super) fn cached_numbers(&self, last: u64) -> impl Iterator<Item = AccessNumber> + use<S> {
+        let first = last.saturating_sub(self.params.spec().pipeline.into()) + 1;
+        (first..=last).filter_map(AccessNumber::new)
+    }
+
     /// The whole answer that follows from what is kept of it.
     pub(super) fn answer_from(&self, process: ProcessId, cached: CachedAnswer) -> Answer {
         if cached.append {

@@ -214,12 +214,6 @@ impl Machine {
         }
         Some(())
     }
-
-    /// The numbers of the answers that are kept of a process whose last executed access is `last`.
-    fn cached_numbers(&self, last: u64) -> impl Iterator<Item = AccessNumber> + use<> {
-        let first = last.saturating_sub(self.params.spec().pipeline.into()) + 1;
-        (first..=last).filter_map(AccessNumber::new)
-    }
 }
 
 fn write_later_session(session: OptionalSession, out: &mut Encoder) {

@@ -14,6 +14,7 @@ use super::member::{self, ColdMember, Member};
 use super::offence_record::OffenceRecord;
 use super::ranks::ranks;
 use super::ready_queues::ReadyQueues;
+use super::rejoin::Rejoin;
 use super::step_buffers::StepBuffers;
 use super::warp::WarpTally;
 
@@ -33,10 +34,17 @@ pub enum State {
 /// A phase that is open and waits for members of its warp.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenPhase {
-    /// When it opened; from then on the patience of missing members drains.
+    /// From when on the patience of missing members drains: when it opened, or when the time to reconnect ends (F3).
     pub(super) since: Time,
     /// When to check for patience that is spent. Never later than the first such moment; `None` if all are endless.
     pub(super) wake: Option<Time>,
+}
+
+impl OpenPhase {
+    /// For how long patience has drained; `None` if it does not yet (F3).
+    pub(super) fn held(&self, now: Time) -> Option<u64> {
+        now.as_nanos().checked_sub(self.since.as_nanos())
+    }
 }
 
 /// One instance. See the [module](super). Its phases come in the order of `S`.
@@ -73,6 +81,8 @@ pub struct Machine<S = CachedSchedule> {
     pub(super) warp: WarpId,
     pub(super) open_phase: Option<OpenPhase>,
     pub(super) last_step: Option<Time>,
+    /// While members are away since a restart of the server (F3).
+    pub(super) rejoin: Option<Rejoin>,
     /// The pace (F9), in nanoseconds.
     pub(super) pace: u64,
     /// The phase that was open or next when the list was sealed, once it is: no later phase adds an entry.
@@ -85,6 +95,8 @@ pub struct Machine<S = CachedSchedule> {
     pub(super) sealed_mode: Option<Option<Value>>,
     pub(super) offences: OffenceRecord,
     pub(super) step_buffers: StepBuffers,
+    /// See [`Machine::take_changed`].
+    pub(super) changed: bool,
 }
 
 /// The allocations of a machine, which the next one uses again.
@@ -178,6 +190,7 @@ impl<S: PhaseOrder> Machine<S> {
             warp: schedule.warp_of(Phase::FIRST),
             open_phase: None,
             last_step: None,
+            rejoin: None,
             pace: member::nanos(params.spec().pace),
             sealed: None,
             accepted: 0,
@@ -185,6 +198,7 @@ impl<S: PhaseOrder> Machine<S> {
             sealed_mode: None,
             offences: OffenceRecord::default(),
             step_buffers: buffers.step_buffers,
+            changed: false,
             schedule,
             params,
         }
@@ -219,6 +233,23 @@ impl<S: PhaseOrder> Machine<S> {
     #[must_use]
     pub fn sealed(&self) -> bool {
         self.sealed.is_some()
+    }
+
+    /// The latest moment of an input. An input of an earlier moment counts as one of this.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// Whether the inputs since the last call have changed anything but counters of refusals and offences. What has not
+    /// changed anything need not be logged: a replay without it comes to the same, apart from the counters
+    /// ([`Machine::take_counts`]).
+    ///
+    /// An input that changed something is to be logged with its effective moment, [`Machine::now`].
+    // Whatever changes is shown by an event, with two exceptions: a phase opens silently, and a refused access leaves a
+    // mark (F8d). What the end of a timer changes without an event is a cache: the moment at which to look again.
+    pub fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
     }
 
     /// When a [`Machine::tick`] is due; `None` if nothing will happen by time alone.

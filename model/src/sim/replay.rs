@@ -1,8 +1,8 @@
 //! A recorded history, run again: whether a machine, given the same inputs at the same times, does what the
 //! record says.
 //!
-//! The inputs are in the record as they were accepted: sessions, accesses, decisions, the close, and the offences
-//! that the server filed before the machine. All other events happened by time alone, and a tick at their time
+//! The inputs are in the record as they were accepted: sessions, accesses, decisions, the close, restarts, and the
+//! offences that the server filed before the machine. All other events happened by time alone, and a tick at their time
 //! reproduces them.
 //!
 //! A refused input changes nothing and is not recorded in full, so it is not repeated: [`Event::Refused`] is
@@ -91,7 +91,7 @@ fn named(input: &Input) -> Option<ProcessId> {
         Input::Hello { process, .. } | Input::Decide { process, .. } => Some(*process),
         Input::Access(access) => Some(access.process),
         Input::Offence(offence) => Some(offence.process),
-        Input::Close | Input::Tick => None,
+        Input::Close | Input::Tick | Input::Restart { .. } | Input::Counts(_) => None,
     }
 }
 
@@ -120,12 +120,27 @@ impl<'a> Record<'a> {
     fn input(&self, deadline: Option<Time>) -> Input {
         let Some(next) = self.events.get(self.index) else { return Input::Tick };
         // Joining is part of the input that is recorded next.
-        let comes_now = matches!(next.event, Event::Joined { .. }) || input_of(&next.event).is_some();
+        let comes_now = matches!(next.event, Event::Joined { .. }) || self.input_of(next).is_some();
         if !comes_now && deadline == Some(next.at) {
             return Input::Tick;
         }
-        let same_moment = self.events[self.index..].iter().take_while(|recorded| recorded.at == next.at);
-        same_moment.map(|recorded| &recorded.event).find_map(input_of).unwrap_or(Input::Tick)
+        let mut same_moment = self.events[self.index..].iter().take_while(|recorded| recorded.at == next.at);
+        same_moment.find_map(|recorded| self.input_of(recorded)).unwrap_or(Input::Tick)
+    }
+
+    /// The input of which this event is the record.
+    fn input_of(&self, recorded: &Recorded) -> Option<Input> {
+        match recorded.event {
+            // Any access that is found would do: the last one that was accepted is.
+            Event::Rejoined { process } => {
+                let mut before = self.events[..self.index].iter().rev().map(|recorded| &recorded.event);
+                let is_access = |event: &&Event| {
+                    matches!(event, Event::Accepted { .. }) && event.process() == Some(process)
+                };
+                before.find(is_access).and_then(input_of).map(without_session)
+            }
+            ref event => input_of(event),
+        }
     }
 
     fn compare(&mut self, got: &Recorded) -> Result<(), Difference> {
@@ -146,7 +161,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// The input of which this event is the record.
+/// The input of which this event alone is the record.
 fn input_of(event: &Event) -> Option<Input> {
     match event {
         Event::Session { process, incarnation, .. } => {
@@ -162,6 +177,7 @@ fn input_of(event: &Event) -> Option<Input> {
         Event::Decided { process, value } => Some(Input::Decide { process: *process, value: value.clone() }),
         Event::Offence(offence) => Some(Input::Offence(offence.clone())),
         Event::Closed => Some(Input::Close),
+        Event::Restarted { rejoin } => Some(Input::Restart { rejoin: *rejoin }),
         Event::Joined { .. }
         | Event::Refused { .. }
         | Event::GatheringEnded { .. }
@@ -171,6 +187,15 @@ fn input_of(event: &Event) -> Option<Input> {
         | Event::Answered { .. }
         | Event::Sealed { .. }
         | Event::Withdrawn { .. }
-        | Event::Finished => None,
+        | Event::Finished
+        | Event::Rejoined { .. } => None,
+    }
+}
+
+/// The same access as a unary call makes it: its session may have been replaced.
+fn without_session(input: Input) -> Input {
+    match input {
+        Input::Access(access) => Input::Access(Access { session: None, ..access }),
+        other => other,
     }
 }

@@ -133,6 +133,8 @@ impl Observer {
             | Event::Refused { .. }
             | Event::GatheringEnded { .. }
             | Event::Offence(_)
+            | Event::Restarted { .. }
+            | Event::Rejoined { .. }
             | Event::Finished => {}
         }
     }

@@ -6,7 +6,7 @@
 //!          [arbiter=first_come|uniform|priority:3,1]
 //! hello PROCESS|all [incarnation=7]         append PROCESS VALUE [#2] [session=1] [no_wait]
 //! decide PROCESS VALUE                      read PROCESS START [#2] [session=1] [no_wait]
-//! offence PROCESS KIND                      tick    close    status    member PROCESS
+//! offence PROCESS KIND                      tick    close    status    member PROCESS    restart 5s
 //! wait 400ms (a timer fires at each deadline on the way)    pass 400ms (no timer fires)
 //! ```
 

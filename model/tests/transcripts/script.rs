@@ -67,6 +67,7 @@ fn input(machine: &Machine, verb: &str, words: &mut Words<'_>) -> Result<Input, 
     match verb {
         "tick" => return Ok(Input::Tick),
         "close" => return Ok(Input::Close),
+        "restart" => return Ok(Input::Restart { rejoin: duration(words.next()?)? }),
         _ => {}
     }
     let process = process(machine, words)?;

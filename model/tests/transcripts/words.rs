@@ -60,6 +60,8 @@ pub(crate) fn event(event: &Event) -> String {
         }
         Event::Finished => "finished".to_owned(),
         Event::Closed => "closed".to_owned(),
+        Event::Restarted { rejoin } => format!("the server restarted, {rejoin:?} to reconnect"),
+        Event::Rejoined { process } => format!("P{process} is back"),
     }
 }
 

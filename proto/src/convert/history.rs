@@ -1,6 +1,8 @@
 //! Histories: the model's [`Recorded`] and the wire's `Event`, one to one in both directions, so that a history that
 //! a watcher collects can be judged like the record of the server.
 
+use std::time::Duration;
+
 use stickycas_model::access::{Answer, ReadAnswer};
 use stickycas_model::history::{Event, Offence, OffenceKind, Recorded};
 use stickycas_model::types::{AccessNumber, Phase, Position, SessionId, Time};
@@ -73,6 +75,11 @@ fn what_to_wire(event: &Event) -> What {
         Event::Offence(offence) => What::Offence(offence.into()),
         Event::Finished => What::Finished(wire::Finished {}),
         Event::Closed => What::Closed(wire::Closed {}),
+        Event::Restarted { rejoin } => {
+            let rejoin_nanos = u64::try_from(rejoin.as_nanos()).unwrap_or(u64::MAX);
+            What::Restarted(wire::Restarted { rejoin_nanos })
+        }
+        Event::Rejoined { process } => What::Rejoined(wire::Rejoined { process: process.get() }),
     }
 }
 
@@ -120,6 +127,12 @@ fn what_from_wire(what: &What) -> Result<Event, WireError> {
         What::Offence(offence) => Event::Offence(offence.try_into()?),
         What::Finished(wire::Finished {}) => Event::Finished,
         What::Closed(wire::Closed {}) => Event::Closed,
+        What::Restarted(wire::Restarted { rejoin_nanos }) => {
+            Event::Restarted { rejoin: Duration::from_nanos(*rejoin_nanos) }
+        }
+        What::Rejoined(rejoined) => {
+            Event::Rejoined { process: process("rejoined.process", rejoined.process)? }
+        }
     })
 }
 

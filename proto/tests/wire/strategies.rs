@@ -95,6 +95,8 @@ fn event() -> impl Strategy<Value = Event> {
         offence().prop_map(Event::Offence),
         Just(Event::Finished),
         Just(Event::Closed),
+        any::<u64>().prop_map(|nanos| Event::Restarted { rejoin: Duration::from_nanos(nanos) }),
+        process().prop_map(|process| Event::Rejoined { process }),
     ]
 }
 

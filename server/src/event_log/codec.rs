@@ -7,6 +7,8 @@
 //!
 //! A segment can be decoded from its beginning only, so a log consists of several; see [`super::segments`].
 
+use std::time::Duration;
+
 use stickycas_model::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use stickycas_model::compact_codec::{Decoder, Encoder};
 use stickycas_model::history::{Event, Offence, OffenceKind, Recorded};
@@ -20,6 +22,7 @@ mod kind {
     pub(super) const ACCEPTED_READ: u8 = 3;
     pub(super) const REFUSED: u8 = 4;
     pub(super) const GATHERING_ENDED: u8 = 5;
+    /// With `A`: it has come back after a restart of the server.
     pub(super) const PATIENCE_SPENT: u8 = 6;
     pub(super) const STEPPED: u8 = 7;
     pub(super) const ADDED: u8 = 8;
@@ -29,6 +32,7 @@ mod kind {
     pub(super) const DECIDED: u8 = 12;
     pub(super) const WITHDRAWN: u8 = 13;
     pub(super) const OFFENCE: u8 = 14;
+    /// Finished; with `A` closed, with `B` the server restarted.
     pub(super) const ENDED: u8 = 15;
     pub(super) const MASK: u8 = 15;
 }
@@ -39,6 +43,11 @@ const LATER: u8 = 1 << 4;
 const A: u8 = 1 << 5;
 const B: u8 = 1 << 6;
 const C: u8 = 1 << 7;
+
+/// A duration in nanoseconds; five centuries at most.
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
 
 fn flag(set: bool, flag: u8) -> u8 {
     if set { flag } else { 0 }
@@ -134,6 +143,8 @@ impl DeltaState {
             }
             Event::Finished => (kind::ENDED, 0),
             Event::Closed => (kind::ENDED, A),
+            Event::Restarted { .. } => (kind::ENDED, B),
+            Event::Rejoined { .. } => (kind::PATIENCE_SPENT, A),
         }
     }
 
@@ -141,7 +152,9 @@ impl DeltaState {
     fn body(&self, event: &Event, flags: u8, out: &mut Encoder) {
         let has = |flag: u8| flags & flag != 0;
         match event {
-            Event::Joined { process } | Event::PatienceSpent { process } => out.number(process.get()),
+            Event::Joined { process } | Event::PatienceSpent { process } | Event::Rejoined { process } => {
+                out.number(process.get())
+            }
             Event::Session { process, session, incarnation } => {
                 if !has(A) {
                     out.number(process.get());
@@ -194,6 +207,7 @@ impl DeltaState {
                 out.number(number.get());
             }
             Event::Offence(offence) => self.offence(offence, out),
+            Event::Restarted { rejoin } => out.number(nanos(*rejoin)),
             Event::Finished | Event::Closed => {}
         }
     }
@@ -305,6 +319,9 @@ impl<'a> EventDecoder<'a> {
                 return Some(Event::Sealed { phase: self.phase()?, length: self.bytes.small()? });
             }
             kind::ENDED if has(A) => return Some(Event::Closed),
+            kind::ENDED if has(B) => {
+                return Some(Event::Restarted { rejoin: Duration::from_nanos(self.bytes.number()?) });
+            }
             kind::ENDED => return Some(Event::Finished),
             _ => self.bytes.process()?,
         };
@@ -315,6 +332,7 @@ impl<'a> EventDecoder<'a> {
                 let number = if has(A) { Some(self.bytes.access_number()?) } else { None };
                 Event::Refused { process, number, why: self.bytes.text()?.to_owned() }
             }
+            kind::PATIENCE_SPENT if has(A) => Event::Rejoined { process },
             kind::PATIENCE_SPENT => Event::PatienceSpent { process },
             kind::ADDED => {
                 let (phase, position) = match has(C) {
@@ -465,6 +483,8 @@ mod tests {
             offence().prop_map(Event::Offence),
             Just(Event::Finished),
             Just(Event::Closed),
+            any::<u64>().prop_map(|nanos| Event::Restarted { rejoin: Duration::from_nanos(nanos) }),
+            process().prop_map(|process| Event::Rejoined { process }),
         ]
     }
 

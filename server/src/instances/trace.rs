@@ -20,12 +20,16 @@ pub(super) fn trace_event(id: InstanceId, event: &Event) {
         Event::Sealed { phase, length } => tracing::debug!(instance = %id, %phase, length, "list sealed"),
         Event::Finished => tracing::info!(instance = %id, "finished"),
         Event::Closed => tracing::info!(instance = %id, "closed"),
+        Event::Restarted { rejoin } => {
+            tracing::debug!(instance = %id, ?rejoin, "restarted: processes may reconnect");
+        }
         Event::Joined { .. }
         | Event::Session { .. }
         | Event::Accepted { .. }
         | Event::Refused { .. }
         | Event::Answered { .. }
         | Event::Decided { .. }
-        | Event::Withdrawn { .. } => {}
+        | Event::Withdrawn { .. }
+        | Event::Rejoined { .. } => {}
     }
 }

@@ -46,6 +46,10 @@ pub fn event(event: &Event) -> String {
         }
         Event::Finished => "the instance is finished: everybody has left".to_owned(),
         Event::Closed => "the instance is closed".to_owned(),
+        Event::Restarted { rejoin } => {
+            format!("the server restarts: patience waits up to {rejoin:?} for processes to reconnect")
+        }
+        Event::Rejoined { process } => format!("process {process} is back after the restart"),
     }
 }
 

@@ -1,0 +1,194 @@
+//! A checkpoint: all that a machine is, in any state, as plain data.
+//!
+//! From a checkpoint and the inputs that came after it a restarted server builds the machine anew. What follows from
+//! the rest is not in it: tallies, the moment at which to look again for patience that is spent, the cached order of
+//! warps. Of an instance that has ended, in which no phase opens any more (F10), nothing is in it that only phases
+//! need. So two machines that answer the same from now on have the same checkpoint, but for the time.
+//!
+//! [`Machine::from_checkpoint`](super::Machine::from_checkpoint) reads it back and trusts nothing in it. The compact
+//! [snapshot](super::Machine::write_snapshot) is for ended instances in memory.
+
+use std::time::Duration;
+
+use crate::access::Op;
+use crate::params::Patience;
+use crate::scheduler::PhaseOrder;
+use crate::types::{AccessNumber, Phase, ProcessId, SessionId, Time, Value};
+
+use super::answer_cache::CachedAnswer;
+use super::list::Entry;
+use super::member;
+use super::offence_record::OffenceCount;
+use super::ready_queues::ReadyQueues;
+use super::state::{Machine, State};
+
+/// A machine, as data. See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The latest moment of an input.
+    pub time: Time,
+    /// The state of the instance (F10).
+    pub state: State,
+    /// When gathering ends, or would have ended if the instance had not ended before; set by the first join (F5).
+    pub join_deadline: Option<Time>,
+    /// The phase that is open, or the first that has not passed.
+    pub phase: Phase,
+    /// If that phase is open, from when on it costs missing members their patience: later than [`Checkpoint::time`] if
+    /// members are away (F3).
+    pub open_since: Option<Time>,
+    /// The moment of the last step (F9).
+    pub last_step: Option<Time>,
+    /// The phase that was open or next when the list was sealed, once it is (A2).
+    pub sealed: Option<Phase>,
+    /// Accesses accepted so far: the order in which `first_come` arbitrates (A4).
+    pub accepted: u64,
+    /// While members are away since a restart: from when on patience drains all the same (F3).
+    pub rejoin_until: Option<Time>,
+    /// The list.
+    pub entries: Vec<Entry>,
+    /// The processes, in order.
+    pub members: Vec<MemberCheckpoint>,
+    /// The processes with an access waiting, warp by warp. Those of one warp are in the order in which a step executes
+    /// them, which is that of its events.
+    pub ready: Vec<ProcessId>,
+    /// The processes that reported a decision which is compared when the list is sealed, in the order of their reports
+    /// (D3).
+    pub early_reports: Vec<ProcessId>,
+    /// Offences, in the order of processes and kinds (B2).
+    pub offences: Vec<OffenceCount>,
+    /// How many inputs of a process were refused, in the order of processes, without those of which none was.
+    pub refusals: Vec<(ProcessId, u64)>,
+}
+
+/// One process of a [`Checkpoint`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "marks that are independent of each other")]
+pub struct MemberCheckpoint {
+    /// The number of its next new access.
+    pub next: AccessNumber,
+    /// What is left of its patience (F3). Nothing if it is spent or the instance has ended.
+    pub patience: Patience,
+    /// Whether it has joined (F5).
+    pub joined: bool,
+    /// Whether its patience is spent (F3).
+    pub spent: bool,
+    /// Whether an access on its session was refused and none accepted since (F8d).
+    pub refused: bool,
+    /// Whether it is awaited and has not been heard of since a restart of the server (F3).
+    pub away: bool,
+    /// The session that counts.
+    pub session: Option<SessionId>,
+    /// The accesses that wait, in order; the numbers of them and of those that were withdrawn are the last ones before
+    /// `next`.
+    pub waiting: Vec<WaitingCheckpoint>,
+    /// The answers that are kept, in order (F8b): those to the last accesses that were executed, as many as the pipeline
+    /// is long, or all if they were fewer.
+    pub answers: Vec<KeptAnswer>,
+    /// The phase of its first append.
+    pub append: Option<Phase>,
+    /// Its decision, once it has left (F10).
+    pub decision: Option<Value>,
+    /// How many of its accesses were withdrawn (F10).
+    pub withdrawn: u16,
+}
+
+/// An access that waits, of a [`Checkpoint`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingCheckpoint {
+    /// The session on which it came, if any.
+    pub session: Option<SessionId>,
+    /// What it does.
+    pub op: Op,
+    /// Of an append its place in the order of acceptance, from 0; of a read 0.
+    pub accepted: u64,
+}
+
+/// An answer that is kept, of a [`Checkpoint`]. The answer itself follows from the list (F8b).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptAnswer {
+    /// The phase in which the access was executed.
+    pub phase: Phase,
+    /// The session on which it came, if any.
+    pub session: Option<SessionId>,
+    /// Whether it was an append.
+    pub append: bool,
+    /// The fingerprint of the value that was appended, or the position from which was read.
+    pub content: u32,
+}
+
+impl<S: PhaseOrder> Machine<S> {
+    /// The machine as data. Costs O(n).
+    #[must_use]
+    pub fn checkpoint(&self) -> Checkpoint {
+        let ended = self.has_ended();
+        Checkpoint {
+            time: self.now,
+            state: self.state,
+            join_deadline: self.join_deadline,
+            phase: self.phase,
+            open_since: self.open_phase.map(|open_phase| open_phase.since),
+            last_step: self.last_step.filter(|_| !ended),
+            sealed: self.sealed,
+            accepted: if ended { 0 } else { self.accepted },
+            rejoin_until: self.rejoin.map(|rejoin| rejoin.until),
+            entries: self.list.iter().cloned().collect(),
+            members: ProcessId::all(self.params.processes())
+                .map(|process| self.member_checkpoint(process))
+                .collect(),
+            ready: self.ready_members(),
+            early_reports: if ended { Vec::new() } else { self.early_reports.clone() },
+            offences: self.offences.counts().cloned().collect(),
+            refusals: self.offences.refusals.iter().map(|(process, count)| (*process, *count)).collect(),
+        }
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.state, State::Finished | State::Closed)
+    }
+
+    fn member_checkpoint(&self, process: ProcessId) -> MemberCheckpoint {
+        let (member, cold) = (&self.members[process.index()], &self.cold_members[process.index()]);
+        let patience = match member.patience {
+            _ if self.has_ended() || member.is_spent() => Patience::Finite(Duration::ZERO),
+            member::ENDLESS => Patience::Endless,
+            nanos => Patience::Finite(Duration::from_nanos(nanos)),
+        };
+        let last = self.executed(process, member);
+        let kept = self.cached_numbers(last).filter_map(|number| self.answers.get(process, number, last));
+        MemberCheckpoint {
+            next: member.next,
+            patience,
+            joined: member.has_joined(),
+            spent: member.is_spent(),
+            refused: member.was_refused(),
+            away: member.is_away(),
+            session: member.session.get(),
+            waiting: member.waiting_accesses(&self.queues).collect(),
+            answers: kept.map(KeptAnswer::from).collect(),
+            append: cold.append,
+            decision: self.decision(process).cloned(),
+            withdrawn: cold.withdrawn,
+        }
+    }
+
+    /// The members with an access waiting, as they stand in the queues of their warps.
+    fn ready_members(&self) -> Vec<ProcessId> {
+        if self.ready == 0 {
+            return Vec::new();
+        }
+        let queues = (0_u32..).zip(&self.warps).flat_map(|(warp, tally)| {
+            let start = ReadyQueues::start_of(&self.params, warp);
+            start..start + tally.queued as usize
+        });
+        let queued = queues.map(|place| self.ready_queues.get(place));
+        // A member that left is still in the queue.
+        queued.filter(|process| self.members[process.index()].waiting() > 0).collect()
+    }
+}
+
+impl From<CachedAnswer> for KeptAnswer {
+    fn from(cached: CachedAnswer) -> Self {
+        let CachedAnswer { phase, content, session, append } = cached;
+        Self { phase, session: session.get(), append, content }
+    }
+}
