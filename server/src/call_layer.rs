@@ -20,6 +20,7 @@ use tonic::server::NamedService;
 use tower::{Layer, Service};
 
 use crate::auth::{Authenticator, Principal, Roles};
+use crate::commit_log::CommitLog;
 use crate::config::Config;
 use crate::quota::{Account, Counter, Permit, Principals, Quota};
 use crate::transport::{BodyState, Connection, DecodeFailure, LimitedBody, permit_body};
@@ -48,15 +49,17 @@ struct CallPolicy {
     roles: Roles,
     principals: Principals,
     call_bytes: usize,
+    log: Arc<dyn CommitLog>,
 }
 
 impl CallLayer {
-    pub(crate) fn new(config: &Config, principals: Principals) -> Self {
+    pub(crate) fn new(config: &Config, principals: Principals, log: Arc<dyn CommitLog>) -> Self {
         Self(Arc::new(CallPolicy {
             authenticator: Authenticator::new(config),
             roles: Roles::new(config),
             principals,
             call_bytes: config.limits.call_bytes,
+            log,
         }))
     }
 }
@@ -158,7 +161,7 @@ where
             Ok((caller, permit)) => {
                 let path = parts.uri.path();
                 let limit = self.policy.max_request_bytes(path, &caller);
-                let body = LimitedBody::new(body, caller.request.clone(), limit);
+                let body = LimitedBody::new(body, caller.request.clone(), limit, self.policy.log.clone());
                 let (account, request) = (caller.account.clone(), caller.request.clone());
                 let call = Call { account, request, permit, is_stream: is_stream(path) };
                 parts.extensions.insert(caller);

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -53,6 +54,14 @@ struct Serve {
     /// With --insecure-principals, allow listening on an address that other machines may reach.
     #[arg(long)]
     insecure_allow_remote: bool,
+    /// Folder of the log, made if it does not exist: a server that is started again on it goes on where it was, however
+    /// it ended. Without this, $STATE_DIRECTORY as systemd sets it, else $XDG_STATE_HOME/stickycas, else
+    /// ~/.local/state/stickycas.
+    #[arg(long, value_name = "DIR", env = "STICKYCAS_DATA", conflicts_with = "in_memory")]
+    data: Option<PathBuf>,
+    /// Keep no log: all instances are lost when the server stops.
+    #[arg(long)]
+    in_memory: bool,
     /// A principal that may create instances; without one no instance can be created. Repeat for several.
     #[arg(long = "coordinator", value_name = "NAME", env = "STICKYCAS_COORDINATORS", value_delimiter = ',')]
     coordinators: Vec<String>,
@@ -68,6 +77,9 @@ struct Serve {
     /// How long an instance lives without a call.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = humantime::parse_duration)]
     idle_lifetime: Duration,
+    /// How long no patience drains after a restart, unless all processes are back before.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration)]
+    rejoin: Duration,
     /// Frames on Attach that one principal may send in a second; a unary call counts as ten.
     #[arg(long, value_name = "N", default_value_t = Limits::default().requests_per_second,
           value_parser = clap::value_parser!(u32).range(1..))]
@@ -141,6 +153,9 @@ const USAGE: u8 = 2;
 /// Exit code: it was not possible.
 const NOT_DONE: u8 = 3;
 
+/// Exit code: the log could not be written any more. What the server had told is in it; a restart reads it.
+const LOG_FAILED: u8 = 5;
+
 const EXIT_CODES: &str = "\
 Exit codes, the same in all three programs:
   0  done; of a run: its verdict is valid or outside
@@ -181,6 +196,12 @@ impl Serve {
                 "fewer files may be open than connections: raise the hard limit (ulimit -Hn)"
             );
         }
+        let data = self.data()?;
+        if self.in_memory {
+            tracing::info!("in memory: every instance is lost when the server stops");
+        } else {
+            tracing::info!(data = %data.display(), "the log is kept in this folder");
+        }
         // Installed before the address is announced.
         let signals = Signals::install()?;
         let listener = TcpListener::bind(self.listen)
@@ -194,20 +215,35 @@ impl Serve {
         announce(address)?;
 
         let (first, second) = signals.split();
-        let serving = run(listener, self.config(), first);
+        let serving = run(listener, self.config(data), first);
         tokio::select! {
             stopped = serving => Ok(match stopped? {
                 Stopped::Clean => ExitCode::SUCCESS,
                 Stopped::Forced => ExitCode::FAILURE,
+                Stopped::LogFailed => LOG_FAILED.into(),
             }),
             () = second => Ok(ExitCode::FAILURE),
         }
     }
 
-    fn config(self) -> Config {
+    /// The folder of the log, should there be one.
+    fn data(&self) -> anyhow::Result<PathBuf> {
+        if self.in_memory {
+            return Ok(PathBuf::new());
+        }
+        self.data.clone().or_else(default_data).ok_or_else(|| {
+            UsageError(
+                "there is no folder for the log: give one with --data DIR, or serve with --in-memory".into(),
+            )
+            .into()
+        })
+    }
+
+    fn config(self, data: PathBuf) -> Config {
         let limits = Limits {
             retention: self.retention,
             idle_lifetime: self.idle_lifetime,
+            rejoin: self.rejoin,
             requests_per_second: self.requests_per_second,
             connections_per_principal: self.connections_per_principal,
             live_instances: self.live_instances,
@@ -226,6 +262,7 @@ impl Serve {
             observers: BTreeSet::from_iter(self.observers),
             limits,
             drain: self.drain,
+            data: (!self.in_memory).then_some(data),
             reflection: !self.no_reflection,
         }
     }
@@ -251,6 +288,19 @@ impl Health {
         writeln!(out, "{}", status.as_str_name())?;
         Ok(if status == ServingStatus::Serving { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
+}
+
+/// The folder of the log if none is given.
+fn default_data() -> Option<PathBuf> {
+    let folder =
+        |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    // systemd gives several folders separated by colons; the first is ours.
+    let state = std::env::var("STATE_DIRECTORY").ok();
+    let state = state.and_then(|paths| paths.split(':').next().map(PathBuf::from));
+    state.filter(|path| path.is_absolute()).or_else(|| {
+        let home = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
+        Some(home?.join("stickycas"))
+    })
 }
 
 /// Open files of a server that are no connections.

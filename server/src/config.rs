@@ -1,6 +1,7 @@
 //! The configuration of a server.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::limits::Limits;
@@ -26,6 +27,8 @@ pub struct Config {
     pub limits: Limits,
     /// How long a stopping server waits for its connections to end.
     pub drain: Duration,
+    /// The folder of the log. `None`: everything is kept in memory, and lost when the server stops.
+    pub data: Option<PathBuf>,
     /// Whether tools may ask for the service definitions (gRPC reflection).
     pub reflection: bool,
 }
@@ -41,6 +44,7 @@ impl Config {
             observers: BTreeSet::new(),
             limits: Limits::default(),
             drain: Duration::from_secs(5),
+            data: None,
             reflection: true,
         }
     }

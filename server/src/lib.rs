@@ -31,8 +31,6 @@ mod shutdown;
 mod telemetry;
 mod transport;
 
-use std::sync::Arc;
-
 use stickycas_proto::v1::{instance_service_server, server_service_server, sticky_cas_service_server};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -46,8 +44,10 @@ pub use config::{AuthMode, Config};
 pub use stickycas_proto::principal::PRINCIPAL_KEY;
 
 use call_layer::CallLayer;
-use commit_log::{CommitLog, MemoryLog};
+use commit_log::Storage;
+pub use commit_log::{DataDirError, StorageError};
 use instances::Instances;
+pub use instances::RecoveryError;
 use quota::Principals;
 use service::{Service, UnaryEndpoint};
 use transport::GrpcTimeoutLayer;
@@ -59,6 +59,8 @@ pub enum Stopped {
     Clean,
     /// Some were cut off when the drain deadline passed.
     Forced,
+    /// The log could not be written any more.
+    LogFailed,
 }
 
 /// Why a server cannot serve.
@@ -67,6 +69,9 @@ pub enum ServeError {
     /// The reflection service rejects our own descriptors.
     #[error("the service descriptors cannot be reflected")]
     Reflection(#[from] tonic_reflection::server::Error),
+    /// There is no log.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
 }
 
 /// Serves on `listener` until `shutdown` completes, then drains: health says NOT_SERVING, nothing new is
@@ -74,7 +79,7 @@ pub enum ServeError {
 /// open is cut off.
 ///
 /// # Errors
-/// If reflection cannot be built.
+/// If reflection cannot be built, or the log cannot be opened or recovered.
 pub async fn run(
     listener: TcpListener,
     config: Config,
@@ -83,7 +88,8 @@ pub async fn run(
     let limits = &config.limits;
     // Ends the accept loop, connections, streams and waiting calls.
     let drain = CancellationToken::new();
-    let log: Arc<dyn CommitLog> = Arc::new(MemoryLog);
+    let storage = Storage::open(config.data.as_deref(), limits)?;
+    let log = storage.log();
     let instances = Instances::new(limits.clone(), &log);
     let timers = instances.clone();
     let _timers = AbortOnDropHandle::new(tokio::spawn(async move { timers.run_timers().await }));
@@ -95,7 +101,7 @@ pub async fn run(
     let service = Service::new(instances.clone(), limits.clone(), drain.clone(), principals.clone());
     let watchdog = service.clone();
     let _watchdog = AbortOnDropHandle::new(tokio::spawn(async move { watchdog.run_watchdog().await }));
-    let call_layer = CallLayer::new(&config, principals.clone());
+    let call_layer = CallLayer::new(&config, principals.clone(), log.clone());
     let (mut health, health_service) = tonic_health::server::health_reporter();
 
     let mut routes = Routes::builder();
@@ -107,20 +113,31 @@ pub async fn run(
     if config.reflection {
         routes.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
     }
-    let calls = GrpcTimeoutLayer.layer(routes.routes().prepare());
+    let calls = GrpcTimeoutLayer::new(log).layer(routes.routes().prepare());
 
     let serve = transport::serve(listener, calls, limits, &principals, drain.clone());
-    tokio::pin!(serve);
-    health.set_service_status("", ServingStatus::Serving).await;
+    tokio::pin!(serve, shutdown);
+    health.set_service_status("", ServingStatus::NotServing).await;
     tokio::select! {
         () = &mut serve => return Ok(Stopped::Clean),
-        () = shutdown => {}
+        () = &mut shutdown => return Ok(Stopped::Clean),
+        recovered = storage.recover(&instances) => recovered.map_err(StorageError::from)?,
     }
+    service.set_recovered();
+    health.set_service_status("", ServingStatus::Serving).await;
+    let failed = tokio::select! {
+        () = &mut serve => return Ok(Stopped::Clean),
+        () = &mut shutdown => false,
+        _ = storage.failed() => true,
+    };
     shutdown::begin(&mut health, &drain, &instances).await;
-    match tokio::time::timeout(config.drain, serve).await {
-        Ok(()) => Ok(Stopped::Clean),
-        Err(_) => Ok(Stopped::Forced),
-    }
+    let drained = tokio::time::timeout(config.drain, serve).await;
+    storage.close().await;
+    Ok(match drained {
+        _ if failed => Stopped::LogFailed,
+        Ok(()) => Stopped::Clean,
+        Err(_) => Stopped::Forced,
+    })
 }
 
 /// The reflection service, for the services that are served here, health included. Older tools ask for v1alpha.

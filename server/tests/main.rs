@@ -15,5 +15,6 @@ mod offences;
 mod program;
 mod quotas;
 mod refusals;
+mod restarts;
 mod unary_calls;
 mod watch;

@@ -24,7 +24,8 @@ async fn serve(arguments: &[&str]) -> (Child, String) {
 }
 
 async fn serve_on(address: &str, arguments: &[&str]) -> (Child, String) {
-    let arguments = [&["serve", "--listen", address, "--insecure-principals"], arguments].concat();
+    let arguments =
+        [&["serve", "--in-memory", "--listen", address, "--insecure-principals"], arguments].concat();
     let mut server = command(&arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
     let line = with_timeout(lines.next_line()).await.unwrap().expect("it says where it listens");
@@ -114,7 +115,7 @@ async fn wrong_flags_are_told_from_what_was_not_possible() {
 async fn an_address_in_use_is_reported() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let refused = output(&["serve", "--listen", &address, "--insecure-principals"]).await;
+    let refused = output(&["serve", "--in-memory", "--listen", &address, "--insecure-principals"]).await;
     assert_eq!(refused.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&refused.stderr).contains(&address));
 }

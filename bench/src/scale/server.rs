@@ -27,7 +27,7 @@ pub(super) fn find(given: Option<&Path>) -> anyhow::Result<PathBuf> {
 /// Its command line: room for this many instances, and no limit that would stop the measurement.
 pub(super) fn arguments(instances: &str) -> Vec<String> {
     let arguments = [
-        ["serve", "--insecure-principals"].as_slice(),
+        ["serve", "--in-memory", "--insecure-principals"].as_slice(),
         &["--listen", "127.0.0.1:0", "--log", "error"],
         &["--coordinator", COORDINATOR, "--observer", OBSERVER],
         &["--retention", "1h", "--idle-lifetime", "1h"],

@@ -3,13 +3,14 @@
 use bytes::Bytes;
 use stickycas_model::access::{Access, Op};
 use stickycas_model::history::Offence;
-use stickycas_model::machine::Input;
+use stickycas_model::machine::{Counts, Input};
 use stickycas_model::params::Params;
 use stickycas_model::types::{Position, ProcessId, SessionId, Value};
 
+use super::history::offence_kind_from_wire;
 use super::{WireError, access_number};
 use crate::log::v1::{self as log, access, record};
-use crate::v1::event;
+use crate::v1::{self, event};
 
 /// An access as the log keeps it.
 #[must_use]
@@ -45,15 +46,47 @@ pub fn offence_to_log(offence: &Offence) -> record::Input {
     record::Input::Offence(offence.into())
 }
 
+/// Counters as the log keeps them.
+#[must_use]
+pub fn counts_to_log(counts: &Counts) -> record::Input {
+    let refusals = counts.refusals.iter();
+    let offences = counts.offences.iter();
+    record::Input::Counts(log::Counts {
+        refusals: refusals
+            .map(|&(process, count)| log::ProcessCount { process: process.get(), count })
+            .collect(),
+        offences: offences
+            .map(|&(process, kind, count)| {
+                let kind = v1::OffenceKind::from(kind).into();
+                log::OffenceCount { process: process.get(), kind, count }
+            })
+            .collect(),
+    })
+}
+
+fn counts_from_log(counts: &log::Counts, params: &Params) -> Result<Counts, WireError> {
+    let offence = |it: &log::OffenceCount| {
+        let process = member("counts.offences.process", it.process, params)?;
+        Ok((process, offence_kind_from_wire("counts.offences.kind", it.kind)?, it.count))
+    };
+    let refusal =
+        |it: &log::ProcessCount| Ok((member("counts.refusals.process", it.process, params)?, it.count));
+    Ok(Counts {
+        offences: counts.offences.iter().map(offence).collect::<Result<_, WireError>>()?,
+        refusals: counts.refusals.iter().map(refusal).collect::<Result<_, WireError>>()?,
+    })
+}
+
 /// An input of a machine with these parameters.
 ///
 /// # Errors
 /// What is wrong with the record; or that it is no input of a machine.
 pub fn input_from_log(input: &record::Input, params: &Params) -> Result<Input, WireError> {
     Ok(match input {
-        record::Input::Hello(hello) => {
-            Input::Hello { process: member("hello.process", hello.process, params)?, incarnation: hello.incarnation }
-        }
+        record::Input::Hello(hello) => Input::Hello {
+            process: member("hello.process", hello.process, params)?,
+            incarnation: hello.incarnation,
+        },
         record::Input::Access(access) => Input::Access(access_from_log(access, params)?),
         record::Input::Decision(decision) => Input::Decide {
             process: member("decision.process", decision.process, params)?,
@@ -62,11 +95,12 @@ pub fn input_from_log(input: &record::Input, params: &Params) -> Result<Input, W
         record::Input::Offence(offence) => Input::Offence(offence_from_log(offence, params)?),
         record::Input::Close(log::Close {}) => Input::Close,
         record::Input::Tick(log::Tick {}) => Input::Tick,
-        record::Input::Created(_)
-        | record::Input::Expired(_)
-        | record::Input::Restart(_)
-        | record::Input::Counts(_) => {
-            return Err(WireError::Contradiction { field: "record.input", why: "is no input of one machine" });
+        record::Input::Counts(counts) => Input::Counts(counts_from_log(counts, params)?),
+        record::Input::Created(_) | record::Input::Expired(_) | record::Input::Restart(_) => {
+            return Err(WireError::Contradiction {
+                field: "record.input",
+                why: "is no input of one machine",
+            });
         }
     })
 }

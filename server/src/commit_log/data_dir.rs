@@ -23,7 +23,9 @@ pub(crate) struct DataDir {
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
     /// It cannot be made or opened.
-    #[error("{path}: {error}: give a folder that the server may write (--data DIR), or serve with --in-memory")]
+    #[error(
+        "{path}: {error}: give a folder that the server may write (--data DIR), or serve with --in-memory"
+    )]
     Io {
         /// The file or folder.
         path: PathBuf,

@@ -37,7 +37,8 @@ pub(crate) struct DurableLog {
 pub(crate) struct LogFailure(Arc<Shared>);
 
 struct Shared {
-    engine: Arc<dyn Engine>,
+    /// Batches that the engine takes before it has settled the first.
+    depth: usize,
     queue: Mutex<Queue>,
     /// The writer waits here for a batch that it may append.
     work: Condvar,
@@ -108,7 +109,7 @@ impl fmt::Debug for DurableLog {
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("engine", &self.engine).finish_non_exhaustive()
+        f.debug_struct("Shared").field("failure", &self.failure).finish_non_exhaustive()
     }
 }
 
@@ -128,7 +129,7 @@ impl DurableLog {
             closing: false,
         };
         let shared = Arc::new(Shared {
-            engine,
+            depth: engine.depth(),
             queue: Mutex::new(queue),
             work: Condvar::new(),
             failure: OnceLock::new(),
@@ -139,7 +140,8 @@ impl DurableLog {
             settled: sender,
         });
         let writes = shared.clone();
-        let writer = std::thread::Builder::new().name("log".to_owned()).spawn(move || writes.write())?;
+        let writer =
+            std::thread::Builder::new().name("log".to_owned()).spawn(move || writes.write(&*engine))?;
         Ok(Self { shared, writer: Mutex::new(Some(writer)), settled: Mutex::new(Some(receiver)) })
     }
 
@@ -280,7 +282,7 @@ impl Shared {
     }
 
     /// The writer: hands batches to the engine until the log closes or fails.
-    fn write(self: Arc<Self>) {
+    fn write(self: Arc<Self>, engine: &dyn Engine) {
         while let Some((place, forming)) = self.next_batch() {
             let batch = Batch { rules: RULES, records: forming.records };
             let append = AppendBatch {
@@ -290,7 +292,7 @@ impl Shared {
                 trim: forming.trim.map(Place::get),
             };
             let shared = self.clone();
-            self.engine.append(append, Box::new(move |outcome| shared.settle(place, outcome)));
+            engine.append(append, Box::new(move |outcome| shared.settle(place, outcome)));
         }
     }
 
@@ -298,7 +300,7 @@ impl Shared {
     fn next_batch(&self) -> Option<(Place, Forming)> {
         let mut queue = self.queue();
         loop {
-            let is_ready = queue.in_flight.len() < self.engine.depth() && !queue.forming.is_empty();
+            let is_ready = queue.in_flight.len() < self.depth && !queue.forming.is_empty();
             if self.failure.get().is_some() || (queue.closing && queue.forming.is_empty()) {
                 return None;
             }

@@ -16,6 +16,7 @@ mod data_dir;
 mod durable;
 pub(crate) mod engine;
 mod memory;
+mod storage;
 
 use std::fmt;
 use std::task::{Context, Poll};
@@ -28,8 +29,10 @@ use stickycas_proto::status::RpcRefusal;
 
 pub(crate) use data_dir::DataDir;
 pub use data_dir::DataDirError;
-pub(crate) use durable::{DurableLog, LogFailure};
+pub(crate) use durable::DurableLog;
 pub(crate) use memory::MemoryLog;
+pub(crate) use storage::Storage;
+pub use storage::StorageError;
 
 /// The version of the rules by which machines take inputs. A log of another version may not be replayed.
 pub(crate) const RULES: u32 = 1;

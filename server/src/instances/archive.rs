@@ -74,7 +74,7 @@ mod tests {
     use stickycas_proto::names::InstanceId;
     use stickycas_proto::v1;
 
-    use super::super::config::SharedConfig;
+    use super::super::config::{Lifetimes, SharedConfig};
     use super::super::instance::Instance;
     use super::super::operations::{UnaryAccess, UnaryAnswer};
     use super::super::outbox::Outbox;
@@ -88,8 +88,9 @@ mod tests {
     fn instance() -> Arc<Instance> {
         let params = Params::try_new(ParamsSpec::new(8, 2, 8)).unwrap();
         let roster: Vec<String> = (1..=8).map(|number| format!("p{number}")).collect();
-        let shared = SharedConfig::new(Principal::new("creator"), &params, &roster);
-        let config = InstanceConfig::new(InstanceId::new(1), None, Seed::new(5), Arc::new(shared));
+        let shared =
+            SharedConfig::new(Principal::new("creator"), &params, &roster, Lifetimes::of(&Limits::default()));
+        let config = InstanceConfig::new(InstanceId::new(1), 1, None, Seed::new(5), Arc::new(shared));
         Arc::new(Instance::new(config, Context::new(Limits::default(), Arc::new(MemoryLog))))
     }
 

@@ -229,7 +229,12 @@ mod tests {
     fn config(names: &[&str]) -> SharedConfig {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let params = Params::try_new(ParamsSpec::new(3, 1, 1)).unwrap();
-        SharedConfig::new(Principal::new("creator"), &params.with_seed(Seed::new(7)), &names, Lifetimes::of(&Limits::default()))
+        SharedConfig::new(
+            Principal::new("creator"),
+            &params.with_seed(Seed::new(7)),
+            &names,
+            Lifetimes::of(&Limits::default()),
+        )
     }
 
     fn intern(interner: &Interner, config: SharedConfig) -> Arc<SharedConfig> {

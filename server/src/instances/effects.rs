@@ -1,6 +1,7 @@
 //! What a step of an instance brings about, until the step is committed.
 
 use stickycas_model::history::Event;
+use stickycas_model::machine::OutcomeDigest;
 use stickycas_model::types::{ProcessId, SessionId, Time};
 use stickycas_proto::log::v1::record::Input;
 use stickycas_proto::status::RpcRefusal;
@@ -53,7 +54,16 @@ impl Effects {
     /// No effects yet of a step at this time. `events`: an empty buffer.
     pub(super) fn new(at: Time, events: Vec<Event>) -> Self {
         let (input, place) = (None, Place::START);
-        Self { at, input, refused: false, place, events, opening: None, reply: None, commit_waiters: Vec::new() }
+        Self {
+            at,
+            input,
+            refused: false,
+            place,
+            events,
+            opening: None,
+            reply: None,
+            commit_waiters: Vec::new(),
+        }
     }
 
     /// The effects; none are left.
@@ -63,7 +73,12 @@ impl Effects {
 
     /// The digest of the outcome of the step's input, which a replay is compared with.
     pub(super) fn digest(&self) -> u32 {
-        0
+        let mut digest = OutcomeDigest::default();
+        digest.add(self.at, self.refused, &self.events);
+        let value = digest.value();
+        #[expect(clippy::cast_possible_truncation, reason = "both halves are folded into one")]
+        let folded = (value ^ value >> 32) as u32;
+        folded
     }
 
     /// Sends the reply, and tells those who wait that the step is committed.

@@ -13,6 +13,7 @@ use stickycas_model::access::Refusal;
 use stickycas_model::history::Event;
 use stickycas_model::params::Params;
 use stickycas_model::types::{AccessNumber, ProcessId, Time};
+use stickycas_proto::convert::log::counts_to_log;
 use stickycas_proto::log::v1::record::Input;
 use stickycas_proto::log::v1::{Expired, Record};
 use stickycas_proto::status::RpcRefusal;
@@ -157,6 +158,16 @@ impl Instance {
         outcome
     }
 
+    /// Logs counters that have risen by inputs that changed nothing else, before a view tells them.
+    pub(super) fn log_counts(&self, live: &mut Live) {
+        if live.keeps_inputs
+            && let Some(counts) = live.machine.take_counts()
+        {
+            let now = live.latest;
+            self.run(live, now, |_, effects| effects.input = Some(Box::new(counts_to_log(&counts))));
+        }
+    }
+
     /// The one exit of every step: its effects leave when it is committed, behind those of all steps before it.
     fn commit(&self, live: &mut Live, effects: &mut Effects) {
         match self.append(live, effects) {
@@ -177,7 +188,7 @@ impl Instance {
         let mut record = None;
         if live.keeps_inputs {
             let input = effects.input.take();
-            let Some(input) = input.filter(|input| live.has_changed(input, effects)) else {
+            let Some(input) = input.filter(|input| live.has_changed(input)) else {
                 return live.uncommitted.back().map_or(Append::Committed, |last| Append::Later(last.place));
             };
             record = Some(self.record(effects.at, *input, effects.digest()));

@@ -200,13 +200,12 @@ impl Live {
 
     /// The server has restarted.
     pub(super) fn restart(&mut self, rejoin: Duration, effects: &mut Effects) {
-        let _ = (rejoin, effects);
+        self.machine.restart(effects.at, rejoin, &mut effects.events);
     }
 
-    /// Whether the input of this step has changed anything but counters, so that it must be logged.
-    pub(super) fn has_changed(&mut self, input: &record::Input, effects: &Effects) -> bool {
-        let _ = effects;
-        matches!(input, record::Input::Created(_)) || true
+    /// Whether the input has changed anything but counters, so that it must be logged.
+    pub(super) fn has_changed(&mut self, input: &record::Input) -> bool {
+        self.machine.take_changed() || matches!(input, record::Input::Created(_) | record::Input::Counts(_))
     }
 
     fn note(&self, effects: &mut Effects, input: impl FnOnce() -> record::Input) {

@@ -86,6 +86,11 @@ impl Instances {
         instances
     }
 
+    /// Why nothing may be told any more, if the log has failed.
+    pub(crate) fn log_failure(&self) -> Option<RpcRefusal> {
+        self.context.log.failure().cloned()
+    }
+
     /// Measures whether the server keeps up.
     pub(crate) fn load(&self) -> &Arc<LoadMonitor> {
         &self.load

@@ -43,7 +43,9 @@ pub enum RecoveryError {
         rules: u32,
     },
     /// Something in the log is not as it was written.
-    #[error("the log is damaged at {at}: {what}; nothing is served from it: restore a backup (stickycas-server data)")]
+    #[error(
+        "the log is damaged at {at}: {what}; nothing is served from it: restore a backup (stickycas-server data)"
+    )]
     Damaged {
         /// Where.
         at: String,
@@ -107,14 +109,19 @@ impl<'a> Recovery<'a> {
 
     fn read(&mut self, stored: Stored<'_>) -> Result<(), RecoveryError> {
         match stored {
-            Stored::Checkpoint(number, _) => Err(damaged(format!("checkpoint {number}"), "it is not known yet")),
+            Stored::Checkpoint(number, _) => {
+                Err(damaged(format!("checkpoint {number}"), "it is not known yet"))
+            }
             Stored::Batch(place, bytes) => self.replay(place, bytes),
         }
     }
 
     fn finish(mut self) -> Result<Recovered, RecoveryError> {
         if let Some(number) = self.partial.first() {
-            let what = format!("instances have records but no beginning, {number} first ({} in all)", self.partial.len());
+            let what = format!(
+                "instances have records but no beginning, {number} first ({} in all)",
+                self.partial.len()
+            );
             return Err(damaged("the end".to_owned(), &what));
         }
         self.recovered.instances = self.known.len() as u64;
@@ -126,7 +133,8 @@ impl<'a> Recovery<'a> {
         if last != Place::START && place != last.next().get() {
             return Err(damaged(format!("batch {place}"), &format!("the batch before it is {last}")));
         }
-        let batch = Batch::decode(bytes).map_err(|error| damaged(format!("batch {place}"), &error.to_string()))?;
+        let batch =
+            Batch::decode(bytes).map_err(|error| damaged(format!("batch {place}"), &error.to_string()))?;
         if batch.rules != RULES {
             return Err(RecoveryError::Rules { place, rules: batch.rules });
         }

@@ -7,12 +7,12 @@ use std::thread;
 use stickycas_model::params::ParamsSpec;
 
 use super::*;
-use crate::commit_log::{Append, MemoryLog, Settle, Step};
+use crate::commit_log::{Append, MemoryLog, Place, Settle, Step};
 
 /// A log that commits nothing by itself, and settles as a log does: through the function that it was given.
 #[derive(Default)]
 struct DelayedLog {
-    unsettled: Mutex<VecDeque<(InstanceId, u64)>>,
+    unsettled: Mutex<VecDeque<(InstanceId, Place)>>,
     settle: Mutex<Option<Settle>>,
 }
 
@@ -23,9 +23,14 @@ impl std::fmt::Debug for DelayedLog {
 }
 
 impl CommitLog for DelayedLog {
-    fn append(&self, Step { instance, number, .. }: Step<'_>) -> Append {
-        self.unsettled.lock().unwrap().push_back((instance, number));
-        Append::Later
+    fn keeps_inputs(&self) -> bool {
+        true
+    }
+
+    fn append(&self, Step { instance, last, .. }: Step<'_>) -> Append {
+        let place = last.next();
+        self.unsettled.lock().unwrap().push_back((instance, place));
+        Append::Later(place)
     }
 
     fn on_settled(&self, settle: Settle) {
@@ -34,10 +39,10 @@ impl CommitLog for DelayedLog {
 }
 
 impl DelayedLog {
-    fn settle_all(&self, with: impl Fn(u64) -> Settled) {
+    fn settle_all(&self, with: impl Fn(Place) -> Settled) {
         loop {
-            let Some((instance, number)) = self.unsettled.lock().unwrap().pop_front() else { return };
-            self.settle.lock().unwrap().as_ref().expect("the log is in use")(instance, with(number));
+            let Some((instance, place)) = self.unsettled.lock().unwrap().pop_front() else { return };
+            self.settle.lock().unwrap().as_ref().expect("the log is in use")(instance, with(place));
         }
     }
 }

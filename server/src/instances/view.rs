@@ -73,6 +73,7 @@ impl Instance {
         let (trailer, next_index) = match &mut inner.lifecycle {
             Lifecycle::Live(live) => {
                 live.touched = live.touched.max(now);
+                self.log_counts(live);
                 let viewed = view(&live.machine, now, live.next_index());
                 return Uncommitted::new(Ok(viewed), inner.commit_receiver());
             }

@@ -24,7 +24,7 @@ use tonic::{Status, Streaming};
 use super::authorization::{expired, refuse_content};
 use super::channels::{Channel, Channels, file_offence};
 use super::watchdog::Registration;
-use super::{DrainSignal, Service, draining};
+use super::{DrainSignal, Service};
 use crate::call_layer::Caller;
 use crate::instances::{Instance, Outbox, Polled, Receiver, SessionSink, Submitted};
 use crate::quota::{Counter, Permit};
@@ -301,7 +301,7 @@ impl AttachStream {
     /// The next message, or what ends the stream.
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<EncodedResponse, Status>>> {
         if self.drain.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Some(Err(draining().into())));
+            return Poll::Ready(Some(Err(self.service.draining().into())));
         }
         if let Err(status) = self.poll_requests(cx) {
             return Poll::Ready(Some(Err(status)));

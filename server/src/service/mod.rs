@@ -14,6 +14,7 @@ mod watchdog;
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
@@ -43,6 +44,8 @@ struct Shared {
     drain: CancellationToken,
     principals: Principals,
     watchdog: Watchdog,
+    /// Whether the instances are recovered. Before, nobody knows which there are.
+    recovered: AtomicBool,
 }
 
 impl Service {
@@ -52,7 +55,13 @@ impl Service {
         drain: CancellationToken,
         principals: Principals,
     ) -> Self {
-        Self(Arc::new(Shared { instances, limits, drain, principals, watchdog: Watchdog::default() }))
+        let (watchdog, recovered) = (Watchdog::default(), AtomicBool::new(false));
+        Self(Arc::new(Shared { instances, limits, drain, principals, watchdog, recovered }))
+    }
+
+    /// The instances are recovered: calls are taken from now on.
+    pub(crate) fn set_recovered(&self) {
+        self.0.recovered.store(true, Ordering::Release);
     }
 
     /// Aborts the connections of clients that do not read, for ever.
@@ -84,9 +93,20 @@ impl Service {
         Box::pin(self.0.drain.child_token().cancelled_owned())
     }
 
-    /// Fails once the server takes nothing new.
+    /// Fails while the server takes nothing.
     fn check_serving(&self) -> Result<(), RpcRefusal> {
-        if self.0.drain.is_cancelled() { Err(draining()) } else { Ok(()) }
+        if self.0.drain.is_cancelled() {
+            return Err(self.draining());
+        }
+        if !self.0.recovered.load(Ordering::Acquire) {
+            return Err(RpcRefusal::new(RefusalReason::Recovering, "the server reads its log: try again"));
+        }
+        Ok(())
+    }
+
+    /// Why the server takes nothing new any more.
+    fn draining(&self) -> RpcRefusal {
+        self.0.instances.log_failure().unwrap_or_else(draining)
     }
 }
 

@@ -17,7 +17,7 @@ use tokio_stream::Stream;
 use tonic::Status;
 
 use super::status::status_to_wire;
-use super::{DrainSignal, Service, draining};
+use super::{DrainSignal, Service};
 use crate::instances::{Instance, Snapshot, WatchPoll, WatcherId};
 use crate::limits::Limits;
 use crate::quota::Permit;
@@ -61,7 +61,7 @@ impl WatchStream {
 
     fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<WatchResponse, Status>>> {
         if self.drain.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Some(Err(draining().into())));
+            return Poll::Ready(Some(Err(self.service.draining().into())));
         }
         if let Some(part) = self.snapshot.pop() {
             return Poll::Ready(Some(Ok(WatchResponse { content: Some(Content::Snapshot(part)) })));

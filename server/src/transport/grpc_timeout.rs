@@ -3,6 +3,7 @@
 //! tonic's own timer would respond with CANCELLED, which tells the caller nothing about its access. The deadline
 //! covers unary calls to their end, and streams up to their beginning.
 
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,21 +15,33 @@ use tokio_util::either::Either;
 use tonic::body::Body;
 use tower::{Layer, Service};
 
+use crate::commit_log::CommitLog;
+
 /// Puts deadlines on the calls of a service. See the module.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct GrpcTimeoutLayer;
+#[derive(Clone, Debug)]
+pub(crate) struct GrpcTimeoutLayer(Arc<dyn CommitLog>);
+
+impl GrpcTimeoutLayer {
+    /// A deadline that has passed is told when everything is committed that was logged before.
+    pub(crate) fn new(log: Arc<dyn CommitLog>) -> Self {
+        Self(log)
+    }
+}
 
 impl<S> Layer<S> for GrpcTimeoutLayer {
     type Service = GrpcTimeout<S>;
 
     fn layer(&self, inner: S) -> GrpcTimeout<S> {
-        GrpcTimeout(inner)
+        GrpcTimeout { inner, log: self.0.clone() }
     }
 }
 
 /// The service of [`GrpcTimeoutLayer`].
 #[derive(Clone, Debug)]
-pub(crate) struct GrpcTimeout<S>(S);
+pub(crate) struct GrpcTimeout<S> {
+    inner: S,
+    log: Arc<dyn CommitLog>,
+}
 
 impl<S, B> Service<Request<B>> for GrpcTimeout<S>
 where
@@ -41,22 +54,26 @@ where
         Either<S::Future, std::pin::Pin<Box<dyn Future<Output = Result<Response<Body>, S::Error>> + Send>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.0.poll_ready(cx)
+        self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let deadline =
             grpc_timeout(request.headers()).and_then(|timeout| Instant::now().checked_add(timeout));
-        let call = self.0.call(request);
-        match deadline {
-            None => Either::Left(call),
-            Some(deadline) => Either::Right(Box::pin(async move {
-                match timeout_at(deadline, call).await {
-                    Ok(response) => response,
-                    Err(_) => Ok(deadline_exceeded().to_status().into_http()),
-                }
-            })),
-        }
+        let call = self.inner.call(request);
+        let Some(deadline) = deadline else { return Either::Left(call) };
+        let log = self.log.clone();
+        Either::Right(Box::pin(async move {
+            if let Ok(response) = timeout_at(deadline, call).await {
+                return response;
+            }
+            // It tells that an access was accepted.
+            if let Some(committed) = log.barrier() {
+                let _ = committed.await;
+            }
+            let refused = log.failure().cloned().unwrap_or_else(deadline_exceeded);
+            Ok(refused.to_status().into_http())
+        }))
     }
 }
 

@@ -24,6 +24,7 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tonic::{Code, Status};
 
+use crate::commit_log::CommitLog;
 use crate::quota::Counter;
 
 /// The status of a message whose bytes do not decode; the call layer makes a refusal of it.
@@ -98,17 +99,19 @@ impl BodyState {
     }
 }
 
-/// The body of a request. It ends at its limit, and its state says how it ended.
+/// The body of a request. It ends at its limit, and its state says how it ended. It is not read while as much waits for
+/// its commit as may.
 pub(crate) struct LimitedBody<B> {
     body: B,
     state: Arc<BodyState>,
     remaining: usize,
+    log: Arc<dyn CommitLog>,
 }
 
 impl<B> LimitedBody<B> {
     /// At most `limit` bytes of this body.
-    pub(crate) fn new(body: B, state: Arc<BodyState>, limit: usize) -> Self {
-        Self { body, state, remaining: limit }
+    pub(crate) fn new(body: B, state: Arc<BodyState>, limit: usize, log: Arc<dyn CommitLog>) -> Self {
+        Self { body, state, remaining: limit, log }
     }
 }
 
@@ -123,6 +126,7 @@ impl<B: Body + Unpin> Body for LimitedBody<B> {
         if self.state.is_too_long() {
             return Poll::Ready(None);
         }
+        ready!(self.log.poll_room(cx));
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         match &frame {
             Some(Ok(frame)) => {

@@ -22,6 +22,9 @@ use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 use tonic_types::StatusExt as _;
 
 /// The principal that may create instances in these tests.
@@ -41,8 +44,16 @@ impl Server {
         Self::with(|_| ()).await
     }
 
-    /// A server with a changed configuration.
+    /// A server with a changed configuration, once it serves.
     pub(crate) async fn with(change: impl FnOnce(&mut Config)) -> Self {
+        Self::try_with(change).await.unwrap()
+    }
+
+    /// A server with a changed configuration, once it serves.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub(crate) async fn try_with(change: impl FnOnce(&mut Config)) -> Result<Self, ServeError> {
         let mut config = Config::insecure([COORDINATOR.to_owned()]);
         config.observers.insert(OBSERVER.to_owned());
         config.drain = Duration::from_millis(200);
@@ -53,7 +64,32 @@ impl Server {
         let serving = tokio::spawn(run(listener, config, async {
             let _ = stopped.await;
         }));
-        Self { address, stop, serving }
+        let mut server = Self { address, stop, serving };
+        server.until_it_serves().await.map(|()| server)
+    }
+
+    async fn until_it_serves(&mut self) -> Result<(), ServeError> {
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
+        let mut health = HealthClient::new(endpoint.connect_lazy());
+        with_timeout(async {
+            loop {
+                if self.serving.is_finished() {
+                    return Err((&mut self.serving).await.unwrap().expect_err("it has not served yet"));
+                }
+                let status = health.check(HealthCheckRequest::default()).await;
+                if status.is_ok_and(|status| status.get_ref().status() == ServingStatus::Serving) {
+                    return Ok(());
+                }
+                tokio::task::yield_now().await;
+            }
+        })
+        .await
+    }
+
+    /// Ends the server in the middle of what it does, without a drain.
+    pub(crate) async fn kill(self) {
+        self.serving.abort();
+        let _ = self.serving.await;
     }
 
     /// Tells the server to stop, and waits until it has.

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::path::Path;
 
-use redb::{Database, Durability, ReadableDatabase as _, ReadableTable as _, StorageBackend, TableDefinition};
+use redb::{Database, Durability, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 
 use super::{AppendBatch, Done, Engine, EngineError, Outcome, Stored, Usage};
 
@@ -48,7 +48,7 @@ impl RedbEngine {
     /// # Errors
     /// As [`Self::open`].
     #[cfg(test)]
-    pub(crate) fn with_backend(backend: impl StorageBackend) -> Result<Self, EngineError> {
+    pub(crate) fn with_backend(backend: impl redb::StorageBackend) -> Result<Self, EngineError> {
         Self::new(builder().create_with_backend(backend).map_err(storage_error)?)
     }
 

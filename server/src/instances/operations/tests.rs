@@ -9,20 +9,21 @@ use std::time::Duration;
 use prost::Message as _;
 use stickycas_model::access::Op;
 use stickycas_model::params::{Params, ParamsSpec, Patience};
-use stickycas_model::types::{AccessNumber, Position, Seed};
+use stickycas_model::types::{AccessNumber, Position, Seed, Time};
 use stickycas_proto::attach::EncodedResponse;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1;
 use stickycas_proto::v1::server_frame::Frame;
 
-use super::super::config::{InstanceConfig, SharedConfig};
+use super::super::config::{InstanceConfig, Lifetimes, SharedConfig};
 use super::super::context::Context;
 use super::super::lifecycle::Inner;
+use super::super::live::Live;
 use super::super::outbox::{Outbox, Polled, Receiver};
 use super::super::view::WatchPoll;
 use super::*;
 use crate::auth::Principal;
-use crate::commit_log::{Append, CommitLog, MemoryLog, Settle, Settled, Step};
+use crate::commit_log::{Append, CommitLog, MemoryLog, Place, Settle, Settled, Step};
 use crate::counting_waker::CountingWaker;
 use crate::limits::Limits;
 
@@ -39,9 +40,10 @@ fn instance_within(log: Arc<dyn CommitLog>, patience: Patience, mut limits: Limi
     let spec = ParamsSpec { patience, ..ParamsSpec::new(2, 2, 1) };
     let params = Params::try_new(spec).unwrap();
     let roster = ["p1".to_owned(), "p2".to_owned()];
-    let shared = Arc::new(SharedConfig::new(Principal::new("creator"), &params, &roster));
-    let config = InstanceConfig::new(InstanceId::new(1), None, Seed::default(), shared);
     (limits.retention, limits.idle_lifetime) = (Duration::MAX, Duration::MAX);
+    let lifetimes = Lifetimes::of(&limits);
+    let shared = Arc::new(SharedConfig::new(Principal::new("creator"), &params, &roster, lifetimes));
+    let config = InstanceConfig::new(InstanceId::new(1), 1, None, Seed::default(), shared);
     Instance::new(config, Context::new(limits, log))
 }
 
@@ -86,7 +88,7 @@ fn a_panic_in_a_step_ends_the_instance_and_nothing_else() {
     let (process, watcher) = (ProcessId::FIRST, instance.next_watcher());
     let session = instance.hello(process, 0, &sink(), Instant::now()).unwrap().session;
     std::thread::scope(|scope| {
-        let step = || instance.step(&mut instance.lock(), Instant::now(), |_, _, _| panic!("a bug"));
+        let step = || instance.step(&mut instance.lock(), Instant::now(), |_, _| panic!("a bug"));
         scope.spawn(step).join().unwrap_err();
     });
     instance.close_session(process, session);
@@ -107,7 +109,7 @@ fn an_answer_due_before_a_hello_goes_to_the_older_session() {
     assert_eq!(instance.access(read, &older, Instant::now()), Ok(Submitted::New));
     assert!(instance.owes_answer(first, session, &older), "the other process is awaited");
     let due = live(&instance.lock()).machine.deadline().unwrap();
-    while instance.now() <= due {}
+    while instance.now(&instance.lock()) <= due {}
 
     instance.hello(first, 0, &newer, Instant::now()).unwrap();
     let told = sent(&older);
@@ -122,6 +124,10 @@ fn an_answer_due_before_a_hello_goes_to_the_older_session() {
 struct TimesLog(Mutex<Vec<Time>>);
 
 impl CommitLog for TimesLog {
+    fn keeps_inputs(&self) -> bool {
+        false
+    }
+
     fn append(&self, step: Step<'_>) -> Append {
         self.0.lock().unwrap().push(step.at);
         Append::Committed
@@ -144,7 +150,7 @@ fn an_input_that_came_before_the_timer_fired_is_not_earlier() {
     let due = live(&instance.lock()).machine.deadline().unwrap();
     // The next access comes now, and waits for the lock until the timer has fired.
     let came = Instant::now();
-    while instance.now() <= due {}
+    while instance.now(&instance.lock()) <= due {}
     let steps = log.0.lock().unwrap().len();
     instance.wake();
     assert_eq!(log.0.lock().unwrap().len(), steps + 1, "the timer has made a step");
@@ -187,25 +193,31 @@ struct DelayedLog {
 
 #[derive(Debug)]
 struct UnsettledStep {
-    number: u64,
+    place: Place,
     at: Time,
     events: usize,
 }
 
 impl CommitLog for DelayedLog {
-    fn append(&self, Step { instance, number, at, events }: Step<'_>) -> Append {
+    fn keeps_inputs(&self) -> bool {
+        true
+    }
+
+    fn append(&self, Step { instance, last, at, events, record }: Step<'_>) -> Append {
         let mut steps = self.unsettled.lock().unwrap();
         assert_eq!(instance, InstanceId::new(1));
-        if let Some(last) = steps.back() {
-            assert!(last.at <= at, "time never goes back");
-            assert_eq!(number, last.number + 1);
+        assert!(record.is_some_and(|record| record.at_nanos == at.as_nanos()));
+        if let Some(before) = steps.back() {
+            assert!(before.at <= at, "time never goes back");
+            assert_eq!(last, before.place);
         }
+        let place = last.next();
         if self.commits_next.swap(false, Ordering::Relaxed) {
             steps.clear();
             return Append::Committed;
         }
-        steps.push_back(UnsettledStep { number, at, events: events.len() });
-        Append::Later
+        steps.push_back(UnsettledStep { place, at, events: events.len() });
+        Append::Later(place)
     }
 
     fn on_settled(&self, _: Settle) {}
@@ -220,7 +232,7 @@ impl DelayedLog {
     fn commit_one(&self, instance: &Instance) {
         let step = self.unsettled.lock().unwrap().pop_front().expect("a step that is not settled");
         let before = events(instance);
-        assert!(!instance.settle(Settled::Committed(step.number)));
+        assert!(!instance.settle(Settled::Committed(step.place)));
         assert_eq!(events(instance), before + step.events, "the events of the step are shown, and no others");
     }
 
@@ -301,11 +313,12 @@ fn nothing_is_told_on_a_session_before_it_is_committed() {
     }
     assert!(matches!(sent(&other)[..], [Frame::Welcome(_)]) && matches!(sent(&one)[..], []));
     log.commit_one(&instance);
-    assert!(matches!(sent(&one)[..], [Frame::Answer(_)]) && matches!(sent(&other)[..], [Frame::Answer(_)]));
-    for _ in 0..2 {
-        log.commit_one(&instance);
-    }
-    assert!(matches!(sent(&one)[..], [Frame::Answer(_), Frame::Refusal(_)]));
+    // The repeated access has changed nothing: it stands where the step before it does.
+    let told = sent(&one);
+    assert!(matches!(told[..], [Frame::Answer(_), Frame::Answer(_)]), "{told:?}");
+    assert!(matches!(sent(&other)[..], [Frame::Answer(_)]));
+    log.commit_one(&instance);
+    assert!(matches!(sent(&one)[..], [Frame::Refusal(_)]));
     log.commit_all(&instance);
 
     instance.decide(first, session, value("a"), &one, now).unwrap();
@@ -366,7 +379,7 @@ fn a_watcher_is_woken_by_the_commit_and_not_by_the_step() {
 }
 
 #[test]
-fn time_of_an_instance_awaits_nobody_before_the_commit() {
+fn time_stands_still_from_a_phase_until_it_is_committed() {
     let log = Arc::new(DelayedLog::default());
     let instance = instance_with(log.clone(), Patience::Finite(Duration::from_nanos(1)));
     let ([first, second], sink) = ([ProcessId::FIRST, ProcessId::FIRST.next()], sink());
@@ -374,14 +387,25 @@ fn time_of_an_instance_awaits_nobody_before_the_commit() {
     instance.hello(second, 0, &sink, Instant::now()).unwrap();
     instance.access(access(first, Some(session), 1, READ), &sink, Instant::now()).unwrap();
     let due = live(&instance.lock()).machine.deadline().expect("the second process is awaited");
-    while instance.now() <= due {}
-    for _ in 0..3 {
-        assert!(!instance.wake());
-    }
-    let seen = (log.unsettled(), instance.context.timers.count());
-    assert_eq!(seen, (3, 0), "it is not woken for what is not committed");
+    let now = || instance.now(&instance.lock());
+    while now() <= due {}
+    assert!(!instance.wake(), "the patience of the second process ends, though nothing is committed");
+    assert_eq!(log.unsettled(), 4, "the timer makes a step of its own, in which the phase is executed");
+    let stopped = now();
+    while stopped_for(&instance, stopped) < Duration::from_millis(1) {}
+    let next_wake = || instance.lock().next_wake(instance.params(), &instance.config.shared.lifetimes);
+    assert_eq!((now(), next_wake()), (stopped, None), "it is not woken meanwhile");
+    instance.access(access(first, Some(session), 9, READ), &sink, Instant::now()).unwrap_err();
+    log.commit_one(&instance);
+    assert_eq!(now(), stopped, "what is committed is not the phase");
     log.commit_all(&instance);
-    assert_eq!(instance.context.timers.count(), 1);
-    assert!(!instance.wake());
-    assert_eq!(log.unsettled(), 1, "the timer makes a step of its own");
+    assert!(next_wake().is_some());
+    let resumed = now();
+    while now() == resumed {}
+}
+
+/// For how long the time of the instance would have gone on since it stood still.
+fn stopped_for(instance: &Instance, stopped: Time) -> Duration {
+    let moment = instance.context.timers.nanos(Instant::now());
+    Duration::from_nanos(moment.saturating_sub(instance.lock().moment(stopped)))
 }

@@ -439,11 +439,14 @@ mod tests {
         let log: Arc<dyn CommitLog> = Arc::new(MemoryLog);
         let instances = Instances::new(limits.clone(), &log);
         let service = Service::new(instances, limits.clone(), CancellationToken::new(), principals);
+        service.set_recovered();
         let mut calls = UnaryEndpoint::new(service, &limits);
         for method in ["Append", "Read", "Decide"] {
             let uri = format!("/stickycas.v1.StickyCasService/{method}");
-            let request =
-                Request::builder().uri(uri).body(LimitedBody::new(Body::empty(), Arc::default(), 1)).unwrap();
+            let request = Request::builder()
+                .uri(uri)
+                .body(LimitedBody::new(Body::empty(), Arc::default(), 1, Arc::new(MemoryLog)))
+                .unwrap();
             let call = tower::Service::call(&mut calls, request);
             assert!(size_of_val(&*call) <= 800, "{method}: {}", size_of_val(&*call));
         }

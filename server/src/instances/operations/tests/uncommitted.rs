@@ -131,36 +131,11 @@ fn a_step_that_commits_at_once_commits_those_before_it() {
     instance.hello(ProcessId::FIRST.next(), 0, &other, now).unwrap();
     assert!(matches!(sent(&one)[..], [Frame::Welcome(_)]) && matches!(sent(&other)[..], [Frame::Welcome(_)]));
     instance.hello(ProcessId::FIRST, 0, &one, now).unwrap();
-    assert!(!instance.settle(Settled::Committed(1)), "the log settles late what is committed");
+    assert!(!instance.settle(Settled::Committed(Place::new(1))), "the log settles late what is committed");
     assert!(matches!(sent(&one)[..], []));
     log.commit_all(&instance);
     assert!(matches!(
         sent(&one)[..],
         [Frame::Welcome(_), Frame::Replaced(_)] | [Frame::Replaced(_), Frame::Welcome(_)]
     ));
-}
-
-#[test]
-fn steps_that_are_not_committed_are_limited() {
-    let limits = Limits { uncommitted_steps: 3, ..Limits::default() };
-    let log = Arc::new(DelayedLog::default());
-    let instance = instance_within(log.clone(), Patience::Endless, limits);
-    let (sink, now) = (sink(), Instant::now());
-    let session = instance.hello(ProcessId::FIRST, 0, &sink, now).unwrap().session;
-    for number in 1..=2 {
-        instance.access(access(ProcessId::FIRST, Some(session), number, READ), &sink, now).unwrap();
-    }
-    let refused = instance.access(access(ProcessId::FIRST, Some(session), 3, READ), &sink, now);
-    assert_eq!(refused, Err(RefusalReason::TooManyWaiting));
-    assert!(
-        matches!(&sent(&sink)[..], [Frame::Refusal(it)] if it.access_number == 3 && it.retry_after.is_some())
-    );
-    let call = committed(known(instance.call(access(ProcessId::FIRST, None, 3, READ)))).flatten();
-    assert_eq!(call.unwrap_err().reason, RefusalReason::TooManyWaiting);
-    assert_eq!(log.unsettled(), 3);
-    log.commit_all(&instance);
-    assert_eq!(
-        instance.access(access(ProcessId::FIRST, Some(session), 3, READ), &sink, now),
-        Ok(Submitted::New)
-    );
 }

@@ -1,0 +1,176 @@
+//! Restarts on a log: what was told stands, and everybody goes on.
+
+use std::path::Path;
+
+use stickycas_proto::v1::event::What;
+use stickycas_proto::v1::{Event, State, WatchRequest, watch_response};
+use tonic::Code;
+
+use crate::harness::fixtures::{
+    alone, append, create_request, instance_with, parameters, play, play_one, principal,
+};
+use crate::harness::stream::{Stream, append as append_frame, decision, hello, read};
+use crate::harness::{OBSERVER, Server, assert_refused, with_timeout};
+
+async fn server_on(data: &Path) -> Server {
+    Server::with(|config| config.data = Some(data.to_owned())).await
+}
+
+/// Ends the server as a kill would: nothing is drained. What is in flight may be committed or not.
+async fn kill_and_restart(server: Server, data: &Path) -> Server {
+    server.kill().await;
+    server_on(data).await
+}
+
+async fn history(server: &Server, id: &str) -> Vec<Event> {
+    let mut observer = server.client(OBSERVER).await;
+    let status = observer.status(id).await;
+    let request = WatchRequest { instance_id: id.to_owned(), ..WatchRequest::default() };
+    let mut stream = observer.instances.watch(request).await.unwrap().into_inner();
+    let mut events = Vec::new();
+    let ended = matches!(status.state(), State::Finished | State::Closed);
+    while ended || events.is_empty() {
+        let Some(message) = with_timeout(stream.message()).await.unwrap() else { break };
+        if let Some(watch_response::Content::Events(batch)) = message.content {
+            events.extend(batch.events);
+        }
+    }
+    events
+}
+
+#[tokio::test]
+async fn an_instance_goes_on_where_it_was() {
+    let data = tempfile::tempdir().unwrap();
+    let server = server_on(data.path()).await;
+    let id = instance_with(&server, parameters()).await;
+    let mut first = server.client(&principal(1)).await;
+    let waiting = first.append_and_wait(&id, "yes").await;
+    let before = first.get(&id).await.unwrap();
+    assert_eq!(before.instance.as_ref().unwrap().rejoin.unwrap().seconds, 5);
+
+    let server = kill_and_restart(server, data.path()).await;
+    waiting.await.unwrap().unwrap_err();
+    let mut first = server.client(&principal(1)).await;
+    let after = first.get(&id).await.unwrap();
+    assert_eq!((&after.instance, &after.own), (&before.instance, &before.own), "the append waits on");
+    play(&server, &id, "yes").await;
+    let told = history(&server, &id).await;
+
+    let server = kill_and_restart(server, data.path()).await;
+    assert_eq!(history(&server, &id).await, told, "a finished instance is what it was");
+    let restarts = told.iter().filter(|event| matches!(event.what, Some(What::Restarted(_)))).count();
+    assert_eq!(restarts, 1);
+    let mut second = server.client(&principal(2)).await;
+    assert_eq!(play_one(&mut second, &id).await, "yes");
+}
+
+#[tokio::test]
+async fn an_answer_that_was_told_is_told_again() {
+    let data = tempfile::tempdir().unwrap();
+    let mut server = server_on(data.path()).await;
+    let id = instance_with(&server, alone()).await;
+    let mut told = Vec::new();
+    for number in 1..=6 {
+        let mut client = server.client(&principal(1)).await;
+        let answer = if number == 1 {
+            format!("{:?}", client.append(&id, 1, "v").await.unwrap().into_inner())
+        } else {
+            format!("{:?}", client.read(&id, number).await.unwrap().into_inner())
+        };
+        told.push(answer);
+        server = kill_and_restart(server, data.path()).await;
+        let mut client = server.client(&principal(1)).await;
+        let repeated = if number == 1 {
+            format!("{:?}", client.append(&id, 1, "v").await.unwrap().into_inner())
+        } else {
+            format!("{:?}", client.read(&id, number).await.unwrap().into_inner())
+        };
+        assert_eq!(Some(&repeated), told.last(), "access {number}");
+        assert_eq!(client.own(&id).await.next_access_number, number + 1);
+    }
+}
+
+#[tokio::test]
+async fn names_expiries_and_closings_survive() {
+    let data = tempfile::tempdir().unwrap();
+    let server = server_on(data.path()).await;
+    let named = |name: &str| {
+        let mut request = create_request(alone());
+        request.name = name.to_owned();
+        request
+    };
+    let mut coordinator = server.client("coordinator").await;
+    let first = coordinator.create(named("a")).await.unwrap().into_inner().instance.unwrap().instance_id;
+    coordinator.close(&first).await.unwrap();
+    let second = coordinator.create(named("a")).await.unwrap().into_inner().instance.unwrap().instance_id;
+    assert_ne!(first, second);
+
+    let server = kill_and_restart(server, data.path()).await;
+    let mut coordinator = server.client("coordinator").await;
+    let again = coordinator.create(named("a")).await.unwrap().into_inner();
+    assert!(!again.created);
+    assert_eq!(again.instance.unwrap().instance_id, second);
+    assert_eq!(coordinator.status(&first).await.state(), State::Closed);
+    let mut other = named("a");
+    other.parameters.as_mut().unwrap().pipeline = 2;
+    assert_refused(coordinator.create(other).await, Code::AlreadyExists, "NAME_TAKEN");
+}
+
+#[tokio::test]
+async fn a_session_is_welcomed_with_all_that_was_accepted() {
+    let data = tempfile::tempdir().unwrap();
+    let server = server_on(data.path()).await;
+    let id = instance_with(&server, parameters()).await;
+    let mut stream = Stream::open(&mut server.client(&principal(1)).await, &id).await;
+    stream.send([append_frame(0, 1, "yes"), read(0, 2), read(0, 3)]);
+    server.client(&principal(1)).await.until_waiting(&id, 3).await;
+
+    let server = kill_and_restart(server, data.path()).await;
+    let mut stream = Stream::new(&mut server.client(&principal(1)).await).await;
+    stream.send([hello(0, &id)]);
+    let own = stream.welcome().await.own.unwrap();
+    let waiting: Vec<u64> = own.waiting.iter().map(|access| access.number).collect();
+    assert_eq!((own.next_access_number, waiting), (4, vec![1, 2, 3]));
+    for process in 2..=3 {
+        let mut client = server.client(&principal(process)).await;
+        tokio::spawn({
+            let id = id.clone();
+            async move { play_one(&mut client, &id).await }
+        });
+    }
+    for number in 1..=3 {
+        assert_eq!(stream.answer().await.number, number);
+    }
+    stream.send([decision(0, "yes")]);
+    assert!(stream.next().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_folder_serves_one_server_at_a_time() {
+    let data = tempfile::tempdir().unwrap();
+    let server = server_on(data.path()).await;
+    let refused = Server::try_with(|config| config.data = Some(data.path().to_owned())).await.err().unwrap();
+    assert!(refused.to_string().contains("is in use by another stickycas-server"), "{refused}");
+    server.stop().await;
+    let server = server_on(data.path()).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn refusals_above_their_bounds_are_counted_after_a_restart() {
+    let data = tempfile::tempdir().unwrap();
+    let server = server_on(data.path()).await;
+    let id = instance_with(&server, parameters()).await;
+    let mut client = server.client(&principal(1)).await;
+    for _ in 0..40 {
+        assert_refused(
+            with_timeout(client.list.append(append(&id, 9, "x"))).await,
+            Code::InvalidArgument,
+            "ACCESS_NUMBER_OUT_OF_ORDER",
+        );
+    }
+    let before = client.status(&id).await;
+    let server = kill_and_restart(server, data.path()).await;
+    let after = server.client(&principal(1)).await.status(&id).await;
+    assert_eq!(after.offences, before.offences);
+}
