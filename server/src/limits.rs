@@ -111,6 +111,9 @@ pub struct Limits {
     /// Bytes of steps that are not committed yet: their records and their effects. Above the limit no further inputs are
     /// read until the disk has caught up.
     pub uncommitted_bytes: usize,
+    /// Bytes of the log from which on checkpoints are written and the log is trimmed; or as many as the checkpoints have,
+    /// if that is more. A longer log takes longer to recover.
+    pub log_tail_bytes: u64,
     /// Live instances, in all. Each has a machine with the state of every process.
     pub live_instances: usize,
     /// Instances of one creator among them.
@@ -178,6 +181,7 @@ impl Default for Limits {
             event_bytes: 2 * 1024 * 1024 * 1024,
             callers_per_access: 8,
             uncommitted_bytes: 64 * 1024 * 1024,
+            log_tail_bytes: 64 * 1024 * 1024,
             live_instances: 200_000,
             live_instances_per_creator: 150_000,
             instances: 2_000_000,

@@ -29,7 +29,7 @@ use stickycas_proto::status::RpcRefusal;
 
 pub(crate) use data_dir::DataDir;
 pub use data_dir::DataDirError;
-pub(crate) use durable::DurableLog;
+pub(crate) use durable::{Dirty, DurableLog};
 pub(crate) use memory::MemoryLog;
 pub(crate) use storage::Storage;
 pub use storage::StorageError;

@@ -1,6 +1,7 @@
 //! All instances that the server holds, live and ended: creating and finding them, waking and removing them.
 
 mod archive;
+mod checkpoints;
 mod completed_access;
 mod config;
 mod context;

@@ -58,6 +58,21 @@ impl Registry {
         self.get(*self.by_name.get(name)?)
     }
 
+    /// Whether an instance is found by its name, if it has one.
+    pub(super) fn holds_name(&self, instance: &Instance) -> bool {
+        let config = instance.config();
+        config.name.as_ref().is_none_or(|name| self.by_name.get(name) == Some(&config.id))
+    }
+
+    /// The instance is found by its name no more: another one has taken it.
+    pub(super) fn release_name(&mut self, instance: &Instance) {
+        if self.holds_name(instance)
+            && let Some(name) = &instance.config().name
+        {
+            self.by_name.remove(name);
+        }
+    }
+
     /// At most `limit` instances after this id, in the order of their ids.
     pub(super) fn after(&self, id: Option<InstanceId>, limit: usize) -> Vec<Arc<Instance>> {
         let from = id.map_or(Bound::Unbounded, Bound::Excluded);
