@@ -12,7 +12,6 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 
 use prost::Message as _;
@@ -20,6 +19,7 @@ use stickycas_proto::log::v1::{Batch, Checkpoint, Record, Restart, record};
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
+use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::engine::{AppendBatch, Engine, Outcome, Usage};
@@ -48,8 +48,8 @@ struct Shared {
     limit: usize,
     /// Whether more wait.
     full: AtomicBool,
-    /// Those that do not read inputs meanwhile.
-    waiting_for_room: Mutex<Vec<Waker>>,
+    /// Notified when there is room again.
+    room: Arc<Notify>,
     settled: mpsc::UnboundedSender<SettledBatch>,
     /// The engine's usage after the last batch.
     usage: Mutex<Usage>,
@@ -153,7 +153,7 @@ impl DurableLog {
             failed: Notify::new(),
             limit,
             full: AtomicBool::new(false),
-            waiting_for_room: Mutex::default(),
+            room: Arc::default(),
             settled: sender,
             usage: Mutex::new(engine.usage()),
         });
@@ -314,13 +314,13 @@ impl CommitLog for DurableLog {
         self.shared.failure.get()
     }
 
-    fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
+    fn room(&self) -> Option<OwnedNotified> {
         if !self.shared.full.load(Ordering::Relaxed) {
-            return Poll::Ready(());
+            return None;
         }
-        self.shared.waiting_for_room().push(cx.waker().clone());
+        let room = self.shared.room.clone().notified_owned();
         // There may be room since the first look.
-        if self.shared.full.load(Ordering::SeqCst) { Poll::Pending } else { Poll::Ready(()) }
+        self.shared.full.load(Ordering::SeqCst).then_some(room)
     }
 
     fn barrier(&self) -> Option<oneshot::Receiver<()>> {
@@ -352,10 +352,6 @@ fn bytes_of(record: &Record, events: usize) -> usize {
 impl Shared {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn waiting_for_room(&self) -> MutexGuard<'_, Vec<Waker>> {
-        self.waiting_for_room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The writer: hands batches to the engine until the log closes or fails.
@@ -422,7 +418,7 @@ impl Shared {
         drop(queue);
         self.work.notify_one();
         if room && self.full.swap(false, Ordering::SeqCst) {
-            std::mem::take(&mut *self.waiting_for_room()).into_iter().for_each(Waker::wake);
+            self.room.notify_waiters();
         }
     }
 
@@ -439,7 +435,7 @@ impl Shared {
         drop(queue);
         self.failed.notify_waiters();
         self.full.store(false, Ordering::SeqCst);
-        std::mem::take(&mut *self.waiting_for_room()).into_iter().for_each(Waker::wake);
+        self.room.notify_waiters();
     }
 
     fn send(&self, Settling { instances, barriers, .. }: Settling, settled: Settled) {
@@ -450,3 +446,6 @@ impl Shared {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
