@@ -193,7 +193,6 @@ struct OlderSegments {
 
 impl ArchivedLog {
     /// Bytes that it takes, with the trailer.
-    #[cfg(test)]
     pub(crate) fn size(&self) -> usize {
         self.encoded.len() - self.events as usize + self.held()
     }

@@ -275,8 +275,9 @@ impl Instances {
         self.context.skip_number(config.number);
         let live = live(&config, &self.context)?;
         let instance = Arc::new(Instance::with(config, self.context.clone(), live));
-        let guard = self.registry_mut().insert(&instance, self.capacity(0));
+        let (guard, log_share) = self.registry_mut().insert(&instance, self.capacity(0));
         let inner = &mut *instance.lock();
+        inner.log_share = log_share;
         let ended = inner.live().is_some_and(|live| live.ended.is_some());
         if !ended {
             inner.set_live_guard(guard);
