@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::access::Access;
-use crate::history::{Event, Recorded};
+use crate::history::{Event, OffenceKind, Recorded};
 use crate::machine::{Input, Machine};
 use crate::params::Params;
 use crate::types::{ProcessId, Time};
@@ -119,8 +119,9 @@ impl<'a> Record<'a> {
     /// exactly then: only a tick lets it happen.
     fn input(&self, deadline: Option<Time>) -> Input {
         let Some(next) = self.events.get(self.index) else { return Input::Tick };
-        // Joining is part of the input that is recorded next.
-        let comes_now = matches!(next.event, Event::Joined { .. }) || self.input_of(next).is_some();
+        // Joining is part of the input that is recorded next, and so is what a close withdraws.
+        let part = matches!(next.event, Event::Joined { .. } | Event::Withdrawn { .. });
+        let comes_now = part || self.input_of(next).is_some();
         if !comes_now && deadline == Some(next.at) {
             return Input::Tick;
         }
@@ -175,6 +176,8 @@ fn input_of(event: &Event) -> Option<Input> {
             no_wait: false,
         })),
         Event::Decided { process, value } => Some(Input::Decide { process: *process, value: value.clone() }),
+        // The machine's own finding: it follows from the decision or from the seal, which may come by time alone.
+        Event::Offence(offence) if offence.kind == OffenceKind::FalseDecision => None,
         Event::Offence(offence) => Some(Input::Offence(offence.clone())),
         Event::Closed => Some(Input::Close),
         Event::Restarted { rejoin } => Some(Input::Restart { rejoin: *rejoin }),
