@@ -301,7 +301,7 @@ impl Machine {
             counted
                 .chain(refusals.iter().copied())
                 .all(|(process, count)| self.params.contains(process) && (1..=LARGEST).contains(&count)),
-            "an offence or a refusal is of no process or has no count",
+            "an offence or a refusal is of no process, or its count is 0 or too large",
         )?;
         self.offences.counts = offences.into_iter().map(|offence| (key(&offence), offence)).collect();
         self.offences.refusals = refusals.iter().copied().collect();

@@ -50,7 +50,7 @@ pub fn replay(params: &Arc<Params>, events: &[Recorded]) -> Result<Machine, Diff
     let mut machine = Machine::new(Arc::clone(params));
     let mut record = Record { events, index: 0 };
     while let Some(next) = record.peek() {
-        open_silently(&mut machine, next.at);
+        tick_silently(&mut machine, next.at);
         let input = record.input(machine.deadline());
         let mut happened = Vec::new();
         if named(&input).is_none_or(|process| params.contains(process)) {
@@ -68,12 +68,10 @@ pub fn replay(params: &Arc<Params>, events: &[Recorded]) -> Result<Machine, Diff
     Ok(machine)
 }
 
-/// With a pace, phases open by time alone, without an event: ticks at each deadline before `until`, as long as the
-/// tick causes no event, since the record has none there.
-fn open_silently(machine: &mut Machine, until: Time) {
-    if machine.params().spec().pace.is_zero() {
-        return;
-    }
+/// Some things happen by time alone, without an event: with a pace phases open, and a timer that was set for the least
+/// patience of a warp is set anew for that of the missing members. Ticks at each deadline before `until`, as long as
+/// the tick causes no event, since the record has none there.
+fn tick_silently(machine: &mut Machine, until: Time) {
     while let Some(due) = machine.deadline().filter(|due| *due < until) {
         let mut ticked = machine.clone();
         let mut happened = Vec::new();
