@@ -8,7 +8,7 @@
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::machine::Machine;
 use stickycas_model::types::{Phase, Time};
-use stickycas_proto::convert::checkpoint::machine_to_log;
+use stickycas_proto::convert::checkpoint::checkpoint_to_wire;
 use stickycas_proto::convert::history::event_to_wire;
 use stickycas_proto::log::v1::{Checkpoint, DumpedInstance};
 
@@ -102,7 +102,7 @@ impl Instance {
         Checkpoint {
             rules: RULES,
             created: Some(self.config.to_log()),
-            machine: Some(machine_to_log(&machine.checkpoint())),
+            machine: Some(checkpoint_to_wire(&machine.checkpoint())),
             first_index: kept.first(),
             forgotten_phase: kept.forgotten().map_or(0, Phase::get),
             // The index of an event follows from that of the first.

@@ -13,7 +13,7 @@ use prost::Message as _;
 use stickycas_model::machine::{Machine, State};
 use stickycas_model::types::{Phase, Time};
 use stickycas_proto::convert::WireError;
-use stickycas_proto::convert::checkpoint::machine_from_log;
+use stickycas_proto::convert::checkpoint::checkpoint_from_wire;
 use stickycas_proto::convert::history::event_from_wire;
 use stickycas_proto::convert::log::input_from_log;
 use stickycas_proto::log::v1::record::Input;
@@ -244,7 +244,7 @@ fn restored(
 ) -> Result<Live, String> {
     let params = Arc::new(config.params());
     let machine = checkpoint.machine.as_ref().ok_or("it holds no machine")?;
-    let machine = machine_from_log(machine, &params).map_err(text)?;
+    let machine = checkpoint_from_wire(machine).map_err(text)?;
     let machine = Machine::from_checkpoint(params, machine).map_err(|error| error.to_string())?;
     let events = checkpoint.events.iter().map(|event| event_from_wire(event).map(|(_, recorded)| recorded));
     let events = events.collect::<Result<Vec<_>, _>>().map_err(text)?;
