@@ -147,6 +147,15 @@ impl Storage {
         }
     }
 
+    /// The log, if it is durable.
+    #[cfg(test)]
+    pub(crate) fn durable_log(&self) -> Option<&DurableLog> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Durable(durable) => Some(&durable.log),
+        }
+    }
+
     /// Completes with the reason when the log has failed.
     pub(crate) async fn failed(&self) -> RpcRefusal {
         match self {

@@ -86,7 +86,7 @@ impl Instance {
         {
             self.run(live, now, |live, effects| live.tick(effects));
         }
-        inner.archive_if_idle(self.params(), now);
+        self.archive_if_idle(inner, now);
         if inner.is_committed() && inner.expires(&self.config.shared.lifetimes) <= now {
             self.expire(inner, now);
         } else {
@@ -148,7 +148,7 @@ impl Instance {
         let now = now.max(live.latest);
         live.touched = now;
         let outcome = self.run(live, now, input);
-        inner.archive_if_idle(self.params(), now);
+        self.archive_if_idle(inner, now);
         self.set_timer(inner);
         Ok(outcome)
     }
@@ -167,6 +167,16 @@ impl Instance {
         self.commit(live, &mut effects);
         live.spare_events = effects.events;
         outcome
+    }
+
+    /// Archives an ended instance that is idle, once its counters are logged.
+    fn archive_if_idle(&self, inner: &mut Inner, now: Time) {
+        if let Some(live) = inner.live()
+            && live.ended.is_some()
+        {
+            self.log_counts(live);
+        }
+        inner.archive_if_idle(self.params(), now);
     }
 
     /// Logs counters that have risen by inputs that changed nothing else, before a view tells them.
@@ -330,7 +340,7 @@ impl Instance {
             inner.resume(latest, moment);
         }
         let now = inner.time(moment);
-        inner.archive_if_idle(self.params(), now);
+        self.archive_if_idle(inner, now);
         self.set_timer(inner);
     }
 
