@@ -143,3 +143,114 @@ impl OutcomeDigest {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::history::OffenceKind;
+    use crate::types::{Position, WarpId};
+
+    fn id(process: u32) -> ProcessId {
+        ProcessId::new(process).unwrap()
+    }
+
+    fn number(number: u64) -> AccessNumber {
+        AccessNumber::new(number).unwrap()
+    }
+
+    fn phase(phase: u64) -> Phase {
+        Phase::new(phase).unwrap()
+    }
+
+    fn value(text: &str) -> Value {
+        Value::parse(text).unwrap()
+    }
+
+    fn at(nanos: u64) -> Time {
+        Time::from_nanos(nanos)
+    }
+
+    fn inputs() -> [Event; 6] {
+        let session = SessionId::new(1);
+        let (process, append) = (id(1), Op::Append(value("apple pie")));
+        let read = Op::Read { start: Position::new(4) };
+        let kind = OffenceKind::Oversized;
+        let why = "why".to_owned();
+        [
+            Event::Joined { process },
+            Event::Session { process, session: session.unwrap(), incarnation: 9 },
+            Event::Accepted { process, number: number(1), session, op: append },
+            Event::Accepted { process: id(2), number: number(1), session: None, op: read },
+            Event::Refused { process: id(2), number: None, why },
+            Event::Offence(Offence {
+                process: id(2),
+                kind,
+                number: Some(number(5)),
+                phase: None,
+                detail: String::new(),
+            }),
+        ]
+    }
+
+    fn outcomes() -> [Event; 15] {
+        let answered = |process, of, executed, answer| Event::Answered {
+            process: id(process),
+            number: number(of),
+            phase: phase(executed),
+            answer,
+        };
+        let read = ReadAnswer { start: Position::new(0), count: 1, length: 1, sealed: true };
+        let (position, process) = (Position::new(0), id(1));
+        [
+            Event::GatheringEnded { joined: 2 },
+            Event::PatienceSpent { process: id(3) },
+            Event::Stepped { phase: phase(1), warp: WarpId::FIRST, length: 0 },
+            Event::Added { position, process, phase: phase(1), value: value("a") },
+            answered(1, 1, 1, Answer::Append(AppendAnswer::Success(position))),
+            answered(2, 1, 1, Answer::Append(AppendAnswer::Failed)),
+            answered(3, 1, 1, Answer::Append(AppendAnswer::LimitReached)),
+            answered(2, 2, 3, Answer::Read(read)),
+            Event::Sealed { phase: phase(3), length: 1 },
+            Event::Decided { process, value: value("a") },
+            Event::Withdrawn { process: id(2), number: number(4) },
+            Event::Finished,
+            Event::Closed,
+            Event::Restarted { rejoin: Duration::from_secs(5) },
+            Event::Rejoined { process: id(2) },
+        ]
+    }
+
+    /// Computed by another program, from the words of the module.
+    #[test]
+    fn the_digest_is_pinned_for_every_kind_of_event() {
+        let mut digest = OutcomeDigest::default();
+        digest.add(at(0), false, &[]);
+        assert_eq!(digest.value(), 0x6885_3b6a_3912_cca3);
+        let mut digest = OutcomeDigest::default();
+        digest.add(at(7), false, &inputs()[..4]);
+        assert_eq!(digest.value(), 0xc7d3_1105_ac9b_8fe3);
+        digest.add(at(8), true, &inputs()[4..]);
+        assert_eq!(digest.value(), 0x069f_414b_52a3_97e6);
+        digest.add(at(9), false, &outcomes());
+        assert_eq!(digest.value(), 0x08e0_332f_fa9b_3507);
+        assert_eq!(OutcomeDigest::from_value(digest.value()), digest);
+    }
+
+    #[test]
+    fn each_event_and_each_input_counts() {
+        let all = inputs().into_iter().chain(outcomes());
+        let of = |at, refused, events: &[Event]| {
+            let mut digest = OutcomeDigest::default();
+            digest.add(at, refused, events);
+            digest.value()
+        };
+        let mut digests: Vec<u64> = all.map(|event| of(at(1), false, &[event])).collect();
+        digests.extend([of(at(1), true, &[]), of(at(1), false, &[]), of(at(2), false, &[])]);
+        let count = digests.len();
+        digests.sort_unstable();
+        digests.dedup();
+        assert_eq!(digests.len(), count);
+    }
+}
