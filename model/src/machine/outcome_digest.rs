@@ -7,10 +7,11 @@
 //!
 //! # Pinned
 //! The digest is the same on all platforms, in all versions and with all releases of Rust. FNV-1a over words of 64 bits,
-//! after each word folded (`hash ^= hash >> 32`): for each input its moment, whether it was refused and the number of its
-//! events, then each event as the number of its kind and its fields in the order of `history.proto`. An optional number
-//! is 0 if it is missing. Bytes and texts are their length and then words of eight bytes, little-endian, the last one
-//! filled up with zeros. The tests have vectors. A kind of event keeps its number; a new one gets a new number.
+//! folded after each word (`hash ^= hash >> 32`). For each input: its moment; twice the number of its events, plus 1 if
+//! it was refused; then each event as the number of its kind and its fields, as `OutcomeDigest::event` has them. An
+//! optional number is 0 if it is missing; an offence's kind is its place in the closed list, from 1. Bytes and texts are
+//! their length and then words of eight bytes, little-endian, the last one filled up with zeros. The tests have vectors.
+//! A kind of event keeps its number; a new one gets a new number.
 
 use crate::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use crate::history::{Event, Offence};
@@ -109,7 +110,7 @@ impl OutcomeDigest {
             Event::Withdrawn { process: who, number } => self.words([12, process(*who), number.get()]),
             Event::Offence(Offence { process: who, kind, number, phase, detail }) => {
                 let phase = phase.map_or(0, Phase::get);
-                self.words([13, process(*who), *kind as u64, optional(*number), phase]);
+                self.words([13, process(*who), *kind as u64 + 1, optional(*number), phase]);
                 self.bytes(detail.as_bytes());
             }
             Event::Finished => self.word(14),
@@ -232,9 +233,9 @@ mod tests {
         digest.add(at(7), false, &inputs()[..4]);
         assert_eq!(digest.value(), 0xc7d3_1105_ac9b_8fe3);
         digest.add(at(8), true, &inputs()[4..]);
-        assert_eq!(digest.value(), 0x069f_414b_52a3_97e6);
+        assert_eq!(digest.value(), 0xcb1a_cce4_4d31_7f6b);
         digest.add(at(9), false, &outcomes());
-        assert_eq!(digest.value(), 0x08e0_332f_fa9b_3507);
+        assert_eq!(digest.value(), 0x4b7e_2129_14ca_0287);
         assert_eq!(OutcomeDigest::from_value(digest.value()), digest);
     }
 
