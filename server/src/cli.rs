@@ -16,7 +16,8 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::limits::Limits;
-use crate::{AuthMode, Config, PRINCIPAL_KEY, Stopped, run, telemetry};
+use crate::logging::{self, LogOptions};
+use crate::{AuthMode, Config, PRINCIPAL_KEY, Stopped, run};
 
 const MIB: usize = 1024 * 1024;
 
@@ -173,7 +174,12 @@ impl Serve {
             ))
             .into());
         }
-        telemetry::init(&self.log, self.log_json).map_err(|error| UsageError(format!("--log: {error:#}")))?;
+        let _log = logging::init(&LogOptions {
+            filter: self.log.clone(),
+            json: self.log_json,
+            lines_per_second: 100,
+        })
+        .map_err(|error| UsageError(format!("--log: {error:#}")))?;
         let files = allow_all_files();
         if files < FILES_BESIDE_CONNECTIONS + Limits::default().connections as u64 {
             tracing::warn!(

@@ -28,6 +28,9 @@ pub(super) struct Registry {
     processes: usize,
     /// Bytes that all instances may come to take once they have ended.
     ended_case: usize,
+    /// Instances that were inserted and removed since the server started.
+    pub(super) inserted: u64,
+    pub(super) removed: u64,
 }
 
 /// The instances of one creator.
@@ -49,6 +52,11 @@ pub(super) struct Capacity<'a> {
 }
 
 impl Registry {
+    /// Instances held, their processes, and the bytes that they may come to take once they have ended.
+    pub(super) fn usage(&self) -> (usize, usize, usize) {
+        (self.by_id.len(), self.processes, self.ended_case)
+    }
+
     pub(super) fn get(&self, id: InstanceId) -> Option<&Arc<Instance>> {
         self.by_id.get(&id)
     }
@@ -135,6 +143,7 @@ impl Registry {
         let shared = &instance.config().shared;
         let created = self.by_creator.entry(shared.creator.clone()).or_default();
         created.held += 1;
+        self.inserted += 1;
         let guard = capacity.load.track(&created.live);
         let config = instance.config();
         if let Some(name) = &config.name {
@@ -150,6 +159,7 @@ impl Registry {
     /// Removes an instance. The caller drops it when the lock of the registry is free again.
     pub(super) fn remove(&mut self, id: InstanceId, limits: &Limits) -> Option<Arc<Instance>> {
         let instance = self.by_id.remove(&id)?;
+        self.removed += 1;
         let config = instance.config();
         let SharedConfig { creator, params, .. } = &*config.shared;
         if let Some(name) = &config.name
