@@ -31,6 +31,7 @@ mod quota;
 mod readiness;
 mod server_info;
 mod service;
+mod settings;
 mod shutdown;
 mod transport;
 

@@ -12,6 +12,7 @@ mod draining;
 mod lifecycle;
 mod limits;
 mod offences;
+mod operators;
 mod program;
 mod quotas;
 mod refusals;

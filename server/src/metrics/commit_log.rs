@@ -121,3 +121,27 @@ impl<const N: usize> Histogram<N> {
         out.histogram(name, help, sum, &buckets)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_counted_in_their_buckets() {
+        let metrics = CommitLogMetrics::default();
+        metrics.enable();
+        for (steps, millis) in [(1, 1), (2, 2), (3, 3), (9_999, 60_000)] {
+            metrics.count_batch(steps, 100, Duration::from_millis(millis));
+            metrics.count_commit(Duration::from_millis(millis));
+        }
+        metrics.count_failure();
+        metrics.set_bytes_on_disk(77);
+        let counts = |histogram: &Histogram<{ STEPS.len() + 1 }>| {
+            histogram.buckets.each_ref().map(|count| count.load(Ordering::Relaxed))
+        };
+        assert_eq!(counts(&metrics.batch), [1, 1, 1, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(metrics.batch.sum.load(Ordering::Relaxed), 10_005 * 1_000_000);
+        assert_eq!(metrics.commit.buckets.last().unwrap().load(Ordering::Relaxed), 1);
+        assert_eq!(metrics.bytes_written.load(Ordering::Relaxed), 400);
+    }
+}
