@@ -4,63 +4,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use stickycas_proto::v1::ListRequest;
-use stickycas_server::{Config, Listeners, Stopped, run};
+use stickycas_proto::v1::{ListRequest, RefusalReason};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::net::TcpStream;
 use tonic::Request;
-use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::harness::{COORDINATOR, Client, with_timeout};
+use crate::harness::fixtures::{append, instance, instance_with, parameters, play, principal};
+use crate::harness::raw::{RawClient, prefixed};
+use crate::harness::{COORDINATOR, Server, with_timeout};
 
-/// A server with a listener for operators.
-struct Server {
-    grpc: SocketAddr,
-    http: SocketAddr,
-    stop: Option<oneshot::Sender<()>>,
-    serving: JoinHandle<Result<Stopped, stickycas_server::ServeError>>,
-}
-
+/// What operators get.
 impl Server {
-    async fn start(change: impl FnOnce(&mut Config)) -> Self {
-        let mut config = Config::insecure([COORDINATOR.to_owned()]);
-        change(&mut config);
-        let bind = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let listeners = Listeners { grpc: bind().await, http: Some(bind().await) };
-        let (grpc, http) = (listeners.grpc.local_addr().unwrap(), listeners.http.as_ref().unwrap());
-        let http = http.local_addr().unwrap();
-        let (stop, stopped) = oneshot::channel::<()>();
-        let serving = tokio::spawn(run(listeners, config, async {
-            let _ = stopped.await;
-        }));
-        Self { grpc, http, stop: Some(stop), serving }
-    }
-
-    async fn client(&self, principal: &str) -> Client {
-        let channel = Endpoint::from_shared(format!("http://{}", self.grpc)).unwrap().connect().await.unwrap();
-        Client::on(channel, principal)
-    }
-
-    /// The status line and the body of a page.
     async fn get(&self, path: &str) -> (String, String) {
-        let answer = self.raw(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await;
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-        (head.lines().next().unwrap_or_default().to_owned(), body.to_owned())
+        get(self.http, path).await
     }
 
-    /// All that the server answers to these bytes.
     async fn raw(&self, bytes: &[u8]) -> String {
-        let mut tcp = TcpStream::connect(self.http).await.unwrap();
-        // The server may have refused by now.
-        let _ = tcp.write_all(bytes).await;
-        let mut answer = Vec::new();
-        let _ = with_timeout(tcp.read_to_end(&mut answer)).await;
-        String::from_utf8(answer).unwrap()
+        raw(self.http, bytes).await
     }
 
     /// Every series with its value.
@@ -78,9 +41,26 @@ impl Server {
     }
 }
 
+/// The status line and the body of a page.
+async fn get(http: SocketAddr, path: &str) -> (String, String) {
+    let answer = raw(http, format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    (head.lines().next().unwrap_or_default().to_owned(), body.to_owned())
+}
+
+/// All that the server answers to these bytes.
+async fn raw(http: SocketAddr, bytes: &[u8]) -> String {
+    let mut tcp = TcpStream::connect(http).await.unwrap();
+    // The server may have refused by now.
+    let _ = tcp.write_all(bytes).await;
+    let mut answer = Vec::new();
+    let _ = with_timeout(tcp.read_to_end(&mut answer)).await;
+    String::from_utf8(answer).unwrap()
+}
+
 #[tokio::test]
 async fn probes_and_metrics_are_there_and_nothing_else() {
-    let server = Server::start(|_| ()).await;
+    let server = Server::start().await;
     assert_eq!(server.get("/livez").await, ("HTTP/1.1 200 OK".to_owned(), "alive\n".to_owned()));
     assert_eq!(server.get("/readyz").await, ("HTTP/1.1 200 OK".to_owned(), "ready\n".to_owned()));
     for path in ["/", "/metrics/", "/favicon.ico", "/livez/x", "/..%2f"] {
@@ -92,7 +72,7 @@ async fn probes_and_metrics_are_there_and_nothing_else() {
 
 #[tokio::test]
 async fn large_headers_are_refused_and_silent_clients_hold_nobody_up() {
-    let server = Server::start(|_| ()).await;
+    let server = Server::start().await;
     let mut silent = Vec::new();
     for _ in 0..20 {
         let mut tcp = TcpStream::connect(server.http).await.unwrap();
@@ -109,7 +89,7 @@ async fn large_headers_are_refused_and_silent_clients_hold_nobody_up() {
 
 #[tokio::test]
 async fn more_connections_than_may_be_are_closed_at_once() {
-    let server = Server::start(|_| ()).await;
+    let server = Server::start().await;
     let mut open = Vec::new();
     // More than there may be; those above are closed without an answer.
     for _ in 0..40 {
@@ -131,9 +111,8 @@ async fn more_connections_than_may_be_are_closed_at_once() {
 
 #[tokio::test]
 async fn a_server_that_drains_says_so_and_every_service_is_not_serving() {
-    let mut server = Server::start(|config| config.drain = Duration::from_secs(60)).await;
-    let channel = Endpoint::from_shared(format!("http://{}", server.grpc)).unwrap().connect().await.unwrap();
-    let mut health = HealthClient::new(channel);
+    let server = Server::with(|config| config.drain = Duration::from_secs(60)).await;
+    let mut health = HealthClient::new(server.connect().await);
     let services =
         ["", "stickycas.v1.StickyCasService", "stickycas.v1.InstanceService", "stickycas.v1.ServerService"];
     for service in services {
@@ -149,32 +128,32 @@ async fn a_server_that_drains_says_so_and_every_service_is_not_serving() {
         watches.push(watch);
     }
     // A connection that does not end keeps the server draining.
-    let mut raw = crate::harness::raw::RawClient::connect(server.grpc).await;
+    let mut raw = RawClient::connect(server.address).await;
     let _call = raw.begin("StickyCasService/Append", &[("stickycas-principal", "p1")]).await;
-    raw.call_as("p1", "InstanceService/List", crate::harness::raw::prefixed(&[])).await;
-    server.stop.take().unwrap().send(()).unwrap();
+    raw.call_as("p1", "InstanceService/List", prefixed(&[])).await;
+    let http = server.http;
+    let stopping = server.begin_shutdown();
     for mut watch in watches {
         assert_eq!(with_timeout(watch.message()).await.unwrap().unwrap().status(), ServingStatus::NotServing);
     }
-    let (status, words) = server.get("/readyz").await;
+    let (status, words) = get(http, "/readyz").await;
     assert_eq!(status, "HTTP/1.1 503 Service Unavailable");
     assert!(words.starts_with("not ready: ") && words.contains("told to stop"), "{words}");
-    assert_eq!(server.get("/livez").await.0, "HTTP/1.1 200 OK");
-    assert_eq!(server.series().await["stickycas_readiness{state=\"draining\"}"].to_bits(), 1_f64.to_bits());
-    server.serving.abort();
+    assert_eq!(get(http, "/livez").await.0, "HTTP/1.1 200 OK");
+    drop(stopping);
 }
 
 #[tokio::test]
 async fn hostile_clients_and_many_principals_add_no_series() {
-    let server = Server::start(|_| ()).await;
+    let server = Server::start().await;
     let before: BTreeSet<String> = server.series().await.into_keys().collect();
     for number in 0..50 {
         let mut client = server.client(&format!("p{number}\"}} 1")).await;
         client.instances.list(Request::new(ListRequest::default())).await.unwrap();
-        let mut raw = crate::harness::raw::RawClient::connect(server.grpc).await;
+        let mut raw = RawClient::connect(server.address).await;
         let name = format!("hostile-{number}");
-        raw.call_as(&name, &format!("StickyCasService/Method{number}"), crate::harness::raw::prefixed(&[])).await;
-        raw.call_as(&name, "StickyCasService/Append", crate::harness::raw::prefixed(&[0xff; 9])).await;
+        raw.call_as(&name, &format!("StickyCasService/Method{number}"), prefixed(&[])).await;
+        raw.call_as(&name, "StickyCasService/Append", prefixed(&[0xff; 9])).await;
     }
     let after = server.series().await;
     assert_eq!(after.keys().cloned().collect::<BTreeSet<_>>(), before);
@@ -184,4 +163,81 @@ async fn hostile_clients_and_many_principals_add_no_series() {
     assert_eq!(value("stickycas_refusals_total{reason=\"MALFORMED\"}"), 50);
     assert_eq!(value("stickycas_limit_used{limit=\"principals\"}"), 100);
     assert_eq!(value("stickycas_limit_bound{limit=\"principals\"}"), 131_072);
+}
+
+#[tokio::test]
+async fn what_instances_do_is_counted_when_it_is_done() {
+    let server = Server::start().await;
+    let before = server.series().await;
+    assert!(before["stickycas_build_info{version=\"0.1.0\",commit=\"unknown\"}"] > 0.0, "{before:?}");
+    let played = instance(&server).await;
+    let waiting = instance(&server).await;
+    let gathering = instance_with(&server, parameters()).await;
+    play(&server, &played, "yes").await;
+    let mut client = server.client(&principal(1)).await;
+    let _pending = client.append_and_wait(&waiting, "yes").await;
+    // Refused: not a process of the instance.
+    let mut stranger = server.client("stranger").await;
+    stranger.list.append(append(&gathering, 1, "yes")).await.unwrap_err();
+    let now = server.series().await;
+    let grown = |series: &str| {
+        let value =
+            |all: &BTreeMap<String, f64>| *all.get(series).unwrap_or_else(|| panic!("no {series}: {all:?}"));
+        value(&now) - value(&before)
+    };
+    let close_to = |series: &str, expected: f64| {
+        assert!((grown(series) - expected).abs() < 0.5, "{series}: {} and not {expected}", grown(series));
+    };
+    close_to("stickycas_instance_events_total{event=\"created\"}", 3.0);
+    close_to("stickycas_instance_events_total{event=\"finished\"}", 1.0);
+    close_to("stickycas_instances{state=\"ended\"}", 1.0);
+    close_to("stickycas_limit_used{limit=\"live_instances\"}", 2.0);
+    close_to("stickycas_limit_used{limit=\"instances\"}", 3.0);
+    close_to("stickycas_accesses_waiting", 1.0);
+    close_to(&format!("stickycas_refusals_total{{reason=\"{}\"}}", RefusalReason::NotAMember.name()), 1.0);
+    for more in [
+        "stickycas_phases_total{outcome=\"won\"}",
+        "stickycas_accesses_accepted_total{kind=\"append\"}",
+        "stickycas_accesses_answered_total{answer=\"success\"}",
+        "stickycas_accesses_answered_total{answer=\"read\"}",
+        "stickycas_process_events_total{event=\"decided\"}",
+        "stickycas_calls_total{method=\"Create\"}",
+        "stickycas_connections_accepted_total",
+    ] {
+        assert!(grown(more) > 0.0, "{more}");
+    }
+    // A close withdraws what waits.
+    server.client(COORDINATOR).await.close(&waiting).await.unwrap();
+    let closed = server.series().await;
+    assert!(closed["stickycas_accesses_waiting"].abs() < 0.5, "{closed:?}");
+    assert!(closed["stickycas_accesses_withdrawn_total"] > 0.5);
+}
+
+#[tokio::test]
+async fn an_instance_that_expires_has_no_waiting_accesses_any_more() {
+    let server = Server::with(|config| {
+        config.limits.idle_lifetime = Duration::from_millis(20);
+        config.limits.retention = Duration::from_millis(1);
+    })
+    .await;
+    // Nobody else comes, so its access waits until the instance has expired.
+    let mut client = server.client(&principal(1)).await;
+    let waits = async {
+        loop {
+            let id = instance_with(&server, parameters()).await;
+            // Refused when the instance expires; it may have expired before.
+            client.append(&id, 1, "yes").await.unwrap_err();
+            if server.series().await["stickycas_accesses_accepted_total{kind=\"append\"}"] > 0.0 {
+                return;
+            }
+        }
+    };
+    with_timeout(waits).await;
+    with_timeout(async {
+        while server.series().await["stickycas_instances{state=\"gathering\"}"] > 0.0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(server.series().await["stickycas_accesses_waiting"].abs() < 0.5);
 }

@@ -14,7 +14,6 @@ use std::io::IsTerminal as _;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use tracing_subscriber::filter::FilterExt as _;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _, Registry};
@@ -55,8 +54,7 @@ pub(crate) fn init(options: &LogOptions) -> anyhow::Result<LogGuard> {
         .context("cannot start the thread that writes the log")?;
     let format = tracing_subscriber::fmt::layer().with_ansi(ansi).with_writer(queue);
     let format = if options.json { format.json().boxed() } else { format.boxed() };
-    let layer = format.with_filter(filter.and(rate::RateFilter(limit)));
-    let registry = Registry::default().with(layer);
+    let registry = Registry::default().with(filter).with(rate::RateLayer(limit)).with(format);
     registry.try_init().map_err(|error| anyhow::anyhow!("logging cannot be set up: {error}"))?;
     Ok(guard)
 }

@@ -9,10 +9,9 @@ use std::time::{Duration, Instant};
 
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
-use tracing::subscriber::Interest;
-use tracing::{Event, Metadata, Subscriber};
-use tracing_subscriber::filter::LevelFilter;
-use tracing_subscriber::layer::{Context, Filter};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
 
 use super::counts;
 
@@ -94,23 +93,12 @@ pub(super) fn report(left_out: &LeftOut) {
     tracing::warn!(target: TARGET, "left out {lines} like this: {like}");
 }
 
-/// The limit as a filter.
-pub(super) struct RateFilter(pub(super) Arc<RateLimit>);
+/// The limit as a layer. Not as a filter of one layer: with tracing-subscriber 0.3.23 such a filter that leaves out an
+/// event leaves a mark in its thread, and the next event panics or is lost.
+pub(super) struct RateLayer(pub(super) Arc<RateLimit>);
 
-impl<S: Subscriber> Filter<S> for RateFilter {
-    fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
-        true
-    }
-
-    fn callsite_enabled(&self, _: &'static Metadata<'static>) -> Interest {
-        Interest::always()
-    }
-
-    fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(LevelFilter::TRACE)
-    }
-
-    fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
+impl<S: Subscriber> Layer<S> for RateLayer {
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         let kind = event.metadata();
         kind.target() == TARGET
             || self.0.admit(kind.callsite(), Instant::now(), || {
@@ -134,6 +122,9 @@ impl Visit for Message {
 
 #[cfg(test)]
 mod tests {
+    use tracing::Metadata;
+    use tracing::subscriber::Interest;
+
     use super::*;
 
     /// A place in the code. It has a size, so that each has an address of its own.
