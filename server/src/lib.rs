@@ -144,6 +144,8 @@ pub async fn run(
         routes.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
     }
     let calls = GrpcTimeoutLayer.layer(routes.routes().prepare());
+    #[cfg(feature = "otlp")]
+    let calls = transport::CallSpanLayer.layer(calls);
 
     let serve = transport::serve(listeners.grpc, calls, limits, &principals, drain.clone());
     tokio::pin!(serve);

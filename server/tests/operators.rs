@@ -241,3 +241,40 @@ async fn an_instance_that_expires_has_no_waiting_accesses_any_more() {
     .await;
     assert!(server.series().await["stickycas_accesses_waiting"].abs() < 0.5);
 }
+
+/// The rows of the table of metrics: name, kind, labels, explanation.
+fn metric_rows(text: &str) -> String {
+    let mut rows = String::from("| metric | kind | labels | |\n| --- | --- | --- | --- |\n");
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) else {
+            continue;
+        };
+        let kind = lines.next().and_then(|line| line.rsplit(' ').next()).unwrap();
+        let first = lines.peek().unwrap();
+        let labels = first.split_once('{').map_or("", |(_, labels)| labels.split('}').next().unwrap());
+        let labels: Vec<_> = labels.split("\",").filter_map(|label| label.split_once('=')).collect();
+        let labels: Vec<_> = labels.iter().map(|(label, _)| format!("`{label}`")).collect();
+        let total = if kind == "counter" { "_total" } else { "" };
+        rows += &format!("| `{name}{total}` | {kind} | {} | {help} |\n", labels.join(", "));
+    }
+    rows
+}
+
+#[tokio::test]
+async fn the_table_of_metrics_is_the_one_in_the_documentation() {
+    let server = Server::start().await;
+    let rows = metric_rows(&server.get("/metrics").await.1);
+    assert!(rows.contains("| `stickycas_phases_total` | counter | `outcome` | "), "{rows}");
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operations.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = page.split_once("<!-- metrics: ").unwrap();
+    let (note, rest) = rest.split_once("-->\n").unwrap();
+    let (_, after) = rest.split_once("<!-- end of metrics -->").unwrap();
+    let expected = format!("{before}<!-- metrics: {note}-->\n\n{rows}\n<!-- end of metrics -->{after}");
+    if std::env::var_os("STICKYCAS_BLESS").is_some() {
+        std::fs::write(&path, &expected).unwrap();
+    } else {
+        assert!(page == expected, "docs/operations.md has another table of metrics:\n{rows}");
+    }
+}

@@ -17,7 +17,7 @@ pub(super) async fn serve(effective: Effective) -> anyhow::Result<ExitCode> {
     let asked_for = *effective.origin("http") != Origin::Default;
     let settings = effective.settings;
     // Written out when everything else has ended.
-    let _log = logging::init(&settings.log)?;
+    let _log = logging::init(&settings.log, settings.otlp_endpoint.as_deref())?;
     warn_of_few_files(&settings.limits);
     // Installed before the address is announced.
     let signals = Signals::install()?;

@@ -127,6 +127,40 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_durable_log_has_the_metrics_that_the_documentation_promises() {
+        let metrics = CommitLogMetrics::default();
+        let text = |metrics: CommitLogMetrics| {
+            let mut registry = prometheus_client::registry::Registry::default();
+            registry.register_collector(Box::new(Alone(metrics)));
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+            text
+        };
+        assert_eq!(text(CommitLogMetrics::default()), "# EOF\n", "a log in memory tells nothing");
+        metrics.enable();
+        metrics.count_batch(3, 100, Duration::from_millis(2));
+        let told = text(metrics);
+        assert!(told.contains("stickycas_log_batch_steps_bucket{le=\"4.0\"} 1\n"), "{told}");
+        assert!(told.contains("stickycas_log_sync_seconds_bucket{le=\"+Inf\"} 1\n"), "{told}");
+        let page = include_str!("../../../docs/operations.md");
+        for line in told.lines().filter_map(|line| line.strip_prefix("# HELP ")) {
+            let (name, help) = line.split_once(' ').unwrap();
+            let row = page.lines().find(|row| row.starts_with(&format!("| `{name}")));
+            assert!(row.is_some_and(|row| row.ends_with(&format!("| {help} |"))), "{line}");
+        }
+    }
+
+    /// The metrics of a log and nothing else.
+    #[derive(Debug)]
+    struct Alone(CommitLogMetrics);
+
+    impl prometheus_client::collector::Collector for Alone {
+        fn encode(&self, encoder: prometheus_client::encoding::DescriptorEncoder<'_>) -> fmt::Result {
+            self.0.encode(&mut Exposition(encoder))
+        }
+    }
+
+    #[test]
     fn values_are_counted_in_their_buckets() {
         let metrics = CommitLogMetrics::default();
         metrics.enable();

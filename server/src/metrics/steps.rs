@@ -72,71 +72,24 @@ impl Default for StepCounters {
     }
 }
 
-/// The counters that the present thread adds to.
-struct Adder<'a> {
-    counters: &'a [AtomicU64; COUNTERS],
-    /// Whether no other thread adds to them.
-    own: bool,
-}
-
-impl Adder<'_> {
-    fn add(&self, counter: usize, count: u64) {
-        let counter = &self.counters[counter];
-        if self.own {
-            counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);
-        } else {
-            counter.fetch_add(count, Ordering::Relaxed);
-        }
-    }
-}
-
 impl StepCounters {
     /// Counts the events of a committed step.
     pub(crate) fn count(&self, events: &[Event]) {
-        use StepCounter as C;
         if events.is_empty() {
             return;
         }
         let thread = thread();
-        let adder = Adder { counters: &self.threads[thread].0, own: thread < THREADS };
-        let add = |counter: C| adder.add(counter as usize, 1);
-        let mut patience_spent = false;
-        for event in events {
-            match event {
-                Event::Accepted { op: Op::Append(_), .. } => add(C::AcceptedAppend),
-                Event::Accepted { op: Op::Read { .. }, .. } => add(C::AcceptedRead),
-                Event::Answered { answer, .. } => add(match answer {
-                    Answer::Append(AppendAnswer::Success(_)) => C::AnsweredSuccess,
-                    Answer::Append(AppendAnswer::Failed) => C::AnsweredFailed,
-                    Answer::Append(AppendAnswer::LimitReached) => C::AnsweredLimitReached,
-                    Answer::Read(_) => C::AnsweredRead,
-                }),
-                Event::Stepped { .. } => {
-                    add(C::PhaseExecuted);
-                    if std::mem::take(&mut patience_spent) {
-                        add(C::PhaseTimedOut);
-                    }
-                }
-                Event::Added { .. } => add(C::PhaseWon),
-                Event::PatienceSpent { .. } => {
-                    patience_spent = true;
-                    add(C::PatienceSpent);
-                }
-                Event::Withdrawn { .. } => add(C::Withdrawn),
-                Event::Joined { .. } => add(C::Joined),
-                Event::Session { .. } => add(C::SessionOpened),
-                Event::GatheringEnded { .. } => add(C::GatheringEnded),
-                Event::Sealed { .. } => add(C::Sealed),
-                Event::Decided { .. } => add(C::Decided),
-                Event::Offence(offence) => adder.add(OFFENCES + offence.kind as usize, 1),
-                Event::Finished => add(C::Finished),
-                Event::Closed => add(C::Closed),
-                // Refusals are counted where they are told, with their reason.
-                Event::Refused { .. } => {}
-            }
+        let counters = &self.threads[thread].0;
+        if thread < THREADS {
+            // No other thread adds to them.
+            tally(events, |counter| {
+                let counter = &counters[counter];
+                counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            });
+        } else {
+            tally(events, |counter| _ = counters[counter].fetch_add(1, Ordering::Relaxed));
         }
     }
-
     /// An instance is gone, and with it so many accesses that were waiting.
     pub(crate) fn forget_waiting(&self, accesses: usize) {
         self.forgotten.fetch_add(i64::try_from(accesses).unwrap_or(i64::MAX), Ordering::Relaxed);
@@ -172,6 +125,47 @@ impl StepCounters {
 
     fn sum(&self, counter: usize) -> u64 {
         self.threads.iter().map(|thread| thread.0[counter].load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// Calls `add` with the number of each counter that one of these events adds to.
+#[inline(always)]
+fn tally(events: &[Event], add: impl Fn(usize)) {
+    use StepCounter as C;
+    let mut patience_spent = false;
+    for event in events {
+        match event {
+            Event::Accepted { op: Op::Append(_), .. } => add(C::AcceptedAppend as usize),
+            Event::Accepted { op: Op::Read { .. }, .. } => add(C::AcceptedRead as usize),
+            Event::Answered { answer, .. } => add(match answer {
+                Answer::Append(AppendAnswer::Success(_)) => C::AnsweredSuccess,
+                Answer::Append(AppendAnswer::Failed) => C::AnsweredFailed,
+                Answer::Append(AppendAnswer::LimitReached) => C::AnsweredLimitReached,
+                Answer::Read(_) => C::AnsweredRead,
+            } as usize),
+            Event::Stepped { .. } => {
+                add(C::PhaseExecuted as usize);
+                if std::mem::take(&mut patience_spent) {
+                    add(C::PhaseTimedOut as usize);
+                }
+            }
+            Event::Added { .. } => add(C::PhaseWon as usize),
+            Event::PatienceSpent { .. } => {
+                patience_spent = true;
+                add(C::PatienceSpent as usize);
+            }
+            Event::Withdrawn { .. } => add(C::Withdrawn as usize),
+            Event::Joined { .. } => add(C::Joined as usize),
+            Event::Session { .. } => add(C::SessionOpened as usize),
+            Event::GatheringEnded { .. } => add(C::GatheringEnded as usize),
+            Event::Sealed { .. } => add(C::Sealed as usize),
+            Event::Decided { .. } => add(C::Decided as usize),
+            Event::Offence(offence) => add(OFFENCES + offence.kind as usize),
+            Event::Finished => add(C::Finished as usize),
+            Event::Closed => add(C::Closed as usize),
+            // Refusals are counted where they are told, with their reason.
+            Event::Refused { .. } => {}
+        }
     }
 }
 
