@@ -113,7 +113,7 @@ impl<const N: usize> Histogram<N> {
     }
 
     fn encode(&self, out: &mut Exposition<'_>, name: &str, help: &str, bounds: &[f64]) -> fmt::Result {
-        let bounds = bounds.iter().copied().chain([f64::MAX]);
+        let bounds = bounds.iter().copied().chain([f64::INFINITY]);
         let counts = self.buckets.iter().map(|count| count.load(Ordering::Relaxed));
         let buckets: Vec<_> = bounds.zip(counts).collect();
         #[expect(clippy::cast_precision_loss, reason = "a sum of durations")]
@@ -143,9 +143,10 @@ mod tests {
         assert!(told.contains("stickycas_log_batch_steps_bucket{le=\"4.0\"} 1\n"), "{told}");
         assert!(told.contains("stickycas_log_sync_seconds_bucket{le=\"+Inf\"} 1\n"), "{told}");
         let page = include_str!("../../../docs/operations.md");
+        let names = |name: &str| [format!("| `{name}` "), format!("| `{name}_total` ")];
         for line in told.lines().filter_map(|line| line.strip_prefix("# HELP ")) {
             let (name, help) = line.split_once(' ').unwrap();
-            let row = page.lines().find(|row| row.starts_with(&format!("| `{name}")));
+            let row = page.lines().find(|row| names(name).iter().any(|name| row.starts_with(name)));
             assert!(row.is_some_and(|row| row.ends_with(&format!("| {help} |"))), "{line}");
         }
     }
