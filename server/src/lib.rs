@@ -130,7 +130,8 @@ pub async fn run(
         service: service.clone(),
         readiness: readiness.clone(),
         limits: limits.clone(),
-        commit_log: CommitLogMetrics::default(),
+        // A durable log counts in it.
+        commit_log: Arc::new(CommitLogMetrics::default()),
     });
     let _http = listeners.http.map(|http| AbortOnDropHandle::new(tokio::spawn(http::serve(http, sources))));
 

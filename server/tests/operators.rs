@@ -278,3 +278,23 @@ async fn the_table_of_metrics_is_the_one_in_the_documentation() {
         assert!(page == expected, "docs/operations.md has another table of metrics:\n{rows}");
     }
 }
+
+#[test]
+fn dashboard_and_rules_name_metrics_that_are_documented() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
+    let page = read("docs/operations.md");
+    let mut found = 0;
+    for file in ["deploy/grafana/stickycas-server.json", "deploy/prometheus/alerts.yml"] {
+        let text = read(file);
+        let names = text.split(|character: char| !character.is_ascii_alphanumeric() && character != '_');
+        for name in names.filter(|name| name.starts_with("stickycas_") || name.starts_with("process_")) {
+            let parts = ["_bucket", "_sum", "_count"];
+            let base = parts.iter().find_map(|part| name.strip_suffix(part)).unwrap_or(name);
+            let known = [name, base].iter().any(|name| page.contains(&format!("`{name}`")));
+            assert!(known, "{file}: {name}");
+            found += 1;
+        }
+    }
+    assert!(found > 30, "{found}");
+}

@@ -222,29 +222,36 @@ impl Drop for LogGuard {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::{Condvar, Mutex};
 
     use super::*;
 
     /// Takes what is written while it is open, and waits while it is not.
     #[derive(Clone, Default)]
-    struct Gate(Arc<(Mutex<(bool, Vec<u8>)>, std::sync::Condvar)>);
+    struct Gate(Arc<GateState>);
+
+    #[derive(Default)]
+    struct GateState {
+        open: Mutex<bool>,
+        opened: Condvar,
+        written: Mutex<Vec<u8>>,
+    }
 
     impl Gate {
         fn open(&self) {
-            self.0.0.lock().unwrap().0 = true;
-            self.0.1.notify_all();
+            *self.0.open.lock().unwrap() = true;
+            self.0.opened.notify_all();
         }
 
         fn text(&self) -> String {
-            String::from_utf8(self.0.0.lock().unwrap().1.clone()).unwrap()
+            String::from_utf8(self.0.written.lock().unwrap().clone()).unwrap()
         }
     }
 
     impl Write for Gate {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let mut state = self.0.1.wait_while(self.0.0.lock().unwrap(), |(open, _)| !*open).unwrap();
-            state.1.extend_from_slice(bytes);
+            drop(self.0.opened.wait_while(self.0.open.lock().unwrap(), |open| !*open).unwrap());
+            self.0.written.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
         }
 

@@ -31,7 +31,7 @@ pub(crate) struct Sources {
     pub(crate) service: Service,
     pub(crate) readiness: Readiness,
     pub(crate) limits: Limits,
-    pub(crate) commit_log: CommitLogMetrics,
+    pub(crate) commit_log: Arc<CommitLogMetrics>,
 }
 
 impl Sources {

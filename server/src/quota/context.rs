@@ -23,7 +23,10 @@ pub(super) struct AccountContext {
 }
 
 /// What all clients together use now, identified or not.
+///
+/// On cache lines of its own: what stands beside it is read for every message.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub(crate) struct Usage {
     /// Open connections.
     pub(crate) connections: AtomicUsize,

@@ -103,9 +103,10 @@ impl Kind {
 
     fn parse_one(self, text: &str) -> Option<Value> {
         match self {
-            Self::Count { min, max } => number(text, min, max).map(Value::Number),
             Self::CountOrAuto { .. } if text == "auto" => Some(Value::None("auto")),
-            Self::CountOrAuto { min, max } => number(text, min, max).map(Value::Number),
+            Self::Count { min, max } | Self::CountOrAuto { min, max } => {
+                number(text, min, max).map(Value::Number)
+            }
             Self::Size { plain } => size(text, plain).filter(|size| *size > 0).map(Value::Size),
             Self::Duration { zero } => {
                 let duration = humantime::parse_duration(text).ok()?;

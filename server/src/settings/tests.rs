@@ -193,3 +193,10 @@ fn the_page_of_all_settings_is_the_one_in_the_documentation() {
         "docs/configuration.md is not what `stickycas-server config reference` prints"
     );
 }
+
+#[test]
+fn the_file_for_systemd_is_good() {
+    let file = include_str!("../../../deploy/systemd/server.toml");
+    let effective = load(&[], &[], file).unwrap();
+    assert!(effective.origins().filter(|(_, origin)| **origin != Origin::Default).count() > 5);
+}
