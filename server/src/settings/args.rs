@@ -64,7 +64,7 @@ fn args(setting: &'static Setting) -> impl Iterator<Item = Arg> {
             arg.num_args(0..=1).require_equals(true).default_missing_value("true").action(ArgAction::Set)
         }
         Kind::Names => arg.action(ArgAction::Append),
-        _ => arg.action(ArgAction::Set).allow_hyphen_values(true),
+        _ => arg.action(ArgAction::Set),
     };
     let off = setting.off_flag.map(|(name, value)| {
         let help = format!("The same as --{} {value}", setting.flag());
