@@ -26,6 +26,7 @@ use stickycas_client_program::ErrorRecord;
 use stickycas_harness::environment::VERSION;
 use stickycas_harness::exit::{EXIT_CODES, Exit};
 use stickycas_harness::report::json;
+use stickycas_program::{Completions, ManPages};
 
 use self::output::{show, tell};
 
@@ -63,6 +64,10 @@ enum Command {
     /// Be a client: play one process, or work on instances by hand (client --help)
     #[command(disable_help_flag = true)]
     Client(client::ClientArgs),
+    /// Write completions for a shell to standard output
+    Completions(Completions),
+    /// Write man pages to a folder
+    Man(ManPages),
 }
 
 /// What `--json` prints in the place of a result that there is not; the client's errors have the same form.
@@ -108,6 +113,11 @@ pub(crate) fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Explore(args) => explore::run(&args).map(ExitCode::from),
         Command::Perturb(args) => perturb::run(&args).map(ExitCode::from),
         Command::Client(args) => client::run(args),
+        Command::Completions(completions) => completions
+            .write(command(), &mut std::io::stdout())
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(Into::into),
+        Command::Man(pages) => pages.write(command()).map(|()| ExitCode::SUCCESS).map_err(Into::into),
     };
     done.unwrap_or_else(|error| {
         let (exit, message) = (Exit::of_error(&error), format!("{error:#}"));

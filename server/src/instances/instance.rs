@@ -248,6 +248,10 @@ impl Instance {
     /// Records the effects of a committed step and then tells them.
     pub(super) fn release(&self, live: &mut Live, effects: &mut Effects) {
         live.events.extend(effects.at, &effects.events);
+        self.context.steps.count(&effects.events);
+        if let Some(guard) = &mut live.live_guard {
+            guard.observe(&effects.events);
+        }
         self.deliver(live, effects);
         if !effects.events.is_empty() {
             live.wake_watchers();
@@ -381,6 +385,7 @@ impl Instance {
         match &mut inner.lifecycle {
             Lifecycle::Live(live) => {
                 live.live_guard = None;
+                self.context.steps.forget_waiting(live.machine.waiting());
                 for (process, sink) in live.sessions.drain() {
                     for (number, _) in live.machine.member(process).waiting {
                         sink.outbox.push(why.to_frame(sink.channel, Some(number)));

@@ -71,7 +71,7 @@ struct Fixture {
 
 fn fixture(depth: usize, limit: usize) -> Fixture {
     let engine = Arc::new(ManualEngine { depth, ..ManualEngine::default() });
-    let log = DurableLog::new(engine.clone(), limit).unwrap();
+    let log = DurableLog::new(engine.clone(), limit, Arc::default()).unwrap();
     let (sender, settled) = mpsc::unbounded_channel();
     log.on_settled(Box::new(move |instance, settled| sender.send((instance, settled)).unwrap()));
     Fixture { engine, log, settled }

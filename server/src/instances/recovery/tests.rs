@@ -54,7 +54,7 @@ impl Server {
     }
 
     async fn recover(engine: Arc<dyn Engine>, random: StdRng) -> Self {
-        let storage = Storage::durable(engine.clone(), None, &limits()).unwrap();
+        let storage = Storage::durable(engine.clone(), None, &limits(), &Arc::default()).unwrap();
         let instances = Instances::new(limits(), &storage.log());
         Self { engine, storage, instances, random }
     }
@@ -102,7 +102,7 @@ impl Server {
         match self.random.random_range(0..100) {
             0..8 => self.create().await,
             8..10 => self.instances.write_checkpoints(self.storage.durable_log().unwrap()).await,
-            10..14 => self.all().iter().for_each(|instance| drop(instance.wake())),
+            10..14 => self.all().iter().for_each(|instance| _ = instance.wake()),
             _ => self.input(),
         }
         tokio::task::yield_now().await;
