@@ -122,7 +122,8 @@ pub struct Checked {
 /// Checks an instance.
 #[must_use]
 pub fn check(evidence: &Evidence<'_>) -> Checked {
-    let mut checker = Checker { evidence: *evidence, shown: Shown::of(evidence.history), checked: Checked::default() };
+    let mut checker =
+        Checker { evidence: *evidence, shown: Shown::of(evidence.history), checked: Checked::default() };
     if evidence.facts.contains(&Fact::Unknown) {
         checker.found(ViolationKind::Lost, "a client was told that there is no such instance".to_owned());
     }
@@ -232,7 +233,8 @@ impl Checker<'_> {
         let mut found = Vec::new();
         for ((process, number), answers) in &self.shown.answered {
             if answers.len() > 1 {
-                let what = format!("access {number} of process {process} was executed {} times", answers.len());
+                let what =
+                    format!("access {number} of process {process} was executed {} times", answers.len());
                 found.push((ViolationKind::Twice, what));
             }
         }
@@ -243,7 +245,9 @@ impl Checker<'_> {
             }
             let key = (*process, *number);
             if !self.shown.answered.contains_key(&key) && !self.shown.withdrawn.contains(&key) {
-                let what = format!("access {number} of process {process} was accepted, and never answered or withdrawn");
+                let what = format!(
+                    "access {number} of process {process} was accepted, and never answered or withdrawn"
+                );
                 found.push((ViolationKind::Vanished, what));
             }
         }
@@ -313,7 +317,9 @@ impl Checker<'_> {
                     }
                     Some(_) => {}
                 }
-                if let (Answer::Append(AppendAnswer::Success(position)), Some(RawOp::Append(value))) = (answer, op) {
+                if let (Answer::Append(AppendAnswer::Success(position)), Some(RawOp::Append(value))) =
+                    (answer, op)
+                {
                     let standing = self.shown.list.get(position.index());
                     let value = Value::new(value.as_bytes());
                     if standing.map(|(_, _, value)| *value) != value.as_ref() {
@@ -330,7 +336,9 @@ impl Checker<'_> {
                 self.checked.decisions += 1;
                 let shown = self.shown.decided.get(&process).copied();
                 if shown != Some(value) {
-                    let what = format!("process {process} decided {value}, which was acknowledged; there is {shown:?}");
+                    let what = format!(
+                        "process {process} decided {value}, which was acknowledged; there is {shown:?}"
+                    );
                     self.found(shown.map_or(ViolationKind::Lost, |_| ViolationKind::Changed), what);
                 }
             }
@@ -341,16 +349,23 @@ impl Checker<'_> {
     /// A read must be a slice of the list.
     fn read(&mut self, process: ProcessId, number: AccessNumber, answer: &ReadAnswer, entries: &[Value]) {
         let list = &self.shown.list;
-        let standing = list.get(answer.start.index()..).unwrap_or_default().iter().map(|(_, _, value)| *value);
+        let standing =
+            list.get(answer.start.index()..).unwrap_or_default().iter().map(|(_, _, value)| *value);
         let same = entries.iter().eq(standing.take(entries.len()));
         let mut found = Vec::new();
         if !same && answer.start.index() + entries.len() > list.len() {
             found.push((ViolationKind::Lost, format!("returned {entries:?}, and the list is shorter now")));
         } else if !same {
-            found.push((ViolationKind::Changed, format!("returned {entries:?}, and the list is another one now")));
+            found.push((
+                ViolationKind::Changed,
+                format!("returned {entries:?}, and the list is another one now"),
+            ));
         }
         if entries.len() != answer.count as usize {
-            found.push((ViolationKind::Changed, format!("returned {} of {} entries", entries.len(), answer.count)));
+            found.push((
+                ViolationKind::Changed,
+                format!("returned {} of {} entries", entries.len(), answer.count),
+            ));
         }
         if answer.length as usize > list.len() {
             let what = format!("saw {} entries, and there are {}", answer.length, list.len());
@@ -361,7 +376,10 @@ impl Checker<'_> {
             found.push((ViolationKind::Changed, what));
         }
         for (kind, what) in found {
-            self.found(kind, format!("read {number} of process {process}, from position {}, {what}", answer.start));
+            self.found(
+                kind,
+                format!("read {number} of process {process}, from position {}, {what}", answer.start),
+            );
         }
     }
 
@@ -373,11 +391,15 @@ impl Checker<'_> {
         for fact in known {
             match fact {
                 Fact::Told(_, Told::Answered { answer, .. }) => match answer {
-                    Answer::Append(AppendAnswer::Success(position)) => length = length.max(position.get() + 1),
+                    Answer::Append(AppendAnswer::Success(position)) => {
+                        length = length.max(position.get() + 1)
+                    }
                     Answer::Append(_) => {}
                     Answer::Read(read) => (length, sealed) = (length.max(read.length), sealed || read.sealed),
                 },
-                Fact::Status(before) => (length, sealed) = (length.max(before.length), sealed || before.sealed),
+                Fact::Status(before) => {
+                    (length, sealed) = (length.max(before.length), sealed || before.sealed)
+                }
                 _ => {}
             }
         }
@@ -393,7 +415,8 @@ impl Checker<'_> {
             self.found(ViolationKind::Lost, what);
         }
         if status.sealed && self.shown.sealed != Some(status.length) {
-            let what = format!("Get told a list sealed at {}, and it is {:?}", status.length, self.shown.sealed);
+            let what =
+                format!("Get told a list sealed at {}, and it is {:?}", status.length, self.shown.sealed);
             self.found(ViolationKind::Changed, what);
         }
         let was_over = |fact: &Fact| match fact {
@@ -466,14 +489,17 @@ impl Checker<'_> {
     /// A restart in the middle of an instance must stand in its history.
     fn restarts(&mut self) {
         let facts = self.evidence.facts;
+        // Who was told to go on with an access, and had that one executed in a phase: the instance lived on.
         let went_on = |after: &[Fact]| {
-            let mut welcomed = BTreeSet::new();
+            let mut next: BTreeMap<ProcessId, AccessNumber> = BTreeMap::new();
             after.iter().any(|fact| match fact {
-                Fact::Told(process, Told::Welcome(_)) => {
-                    welcomed.insert(*process);
+                Fact::Told(process, Told::Welcome(own)) => {
+                    next.insert(*process, own.next);
                     false
                 }
-                Fact::Told(process, Told::Answered { phase: Some(_), .. }) => welcomed.contains(process),
+                Fact::Told(process, Told::Answered { number, phase: Some(_), .. }) => {
+                    next.get(process).is_some_and(|next| number >= next)
+                }
                 _ => false,
             })
         };
@@ -498,9 +524,11 @@ impl Checker<'_> {
     }
 
     fn patience(&mut self) {
-        let correct: Vec<ProcessId> = self.evidence.plan.cast.correct().collect();
-        for process in correct.into_iter().filter(|process| self.shown.impatient.contains(process)).collect::<Vec<_>>()
-        {
+        let plan = self.evidence.plan;
+        for process in plan.cast.correct() {
+            if !self.shown.impatient.contains(&process) {
+                continue;
+            }
             let what = format!("the patience of process {process}, which is correct, was spent");
             self.found(ViolationKind::Impatient, what);
         }
@@ -534,7 +562,10 @@ impl Checker<'_> {
             Outcome::Violation => false,
         };
         if !accepted {
-            self.found(ViolationKind::Verdict, format!("{}: {}", verdict.verdict, verdict.reasons.join("; ")));
+            self.found(
+                ViolationKind::Verdict,
+                format!("{}: {}", verdict.verdict, verdict.reasons.join("; ")),
+            );
         }
     }
 

@@ -85,8 +85,10 @@ impl InstanceRun {
         let mut ended = Ended::default();
         sleep_until(round_began + plan.begin).await;
         let creator = site.creator(plan);
-        let roster = ProcessId::all(plan.params.processes()).map(|process| plan.principal(site.round, process));
-        let create = creator.create_instance().params(&plan.params).roster(roster).name(plan.name(site.round));
+        let roster =
+            ProcessId::all(plan.params.processes()).map(|process| plan.principal(site.round, process));
+        let create =
+            creator.create_instance().params(&plan.params).roster(roster).name(plan.name(site.round));
         let id = match create.send().await {
             Ok(created) if created.instance.parameters == *plan.params => created.instance.id,
             Ok(created) => {

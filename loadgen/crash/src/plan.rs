@@ -63,8 +63,10 @@ pub struct InstancePlan {
     pub watched: bool,
 }
 
-const PATIENCE: Duration = Duration::from_secs(1);
-const JOIN_TIMEOUT: Duration = Duration::from_secs(2);
+/// Patience and join timeout where somebody is to be waited for in vain. Every round lasts as long.
+const SHORT: Duration = Duration::from_secs(2);
+/// Where nobody is: long enough for a machine that is busy with other things.
+const LONG: Duration = Duration::from_secs(20);
 
 impl RoundPlan {
     /// The round of this seed.
@@ -98,20 +100,12 @@ impl InstancePlan {
         let n = 1 + below(random, most);
         let p = 1 + below(random, n.min(3));
         // Every third instance is of correct processes alone, and finishes.
-        let byzantine = if n == 1 || number % 3 == 2 { 0 } else { 1 + below(random, 2.min(n - 1)) };
-        let seed = random.next_u64();
-        let spec = ParamsSpec {
-            order: Order::ALL[random.index(Order::ALL.len())],
-            seed: Seed::new(random.next_u64() >> 1),
-            arbiter: arbiter(n, random),
-            append_window: if random.below(4) == 0 { AppendWindow::Open } else { AppendWindow::FirstAccess },
-            patience: Patience::Finite(PATIENCE),
-            join_timeout: JOIN_TIMEOUT,
-            // Some go slowly, so that every kill hits them.
-            pace: if random.below(5) == 0 { millis(random, 5, 40) } else { Duration::ZERO },
-            ..ParamsSpec::new(n, p, 1 + below(random, n))
+        let byzantine = match number % 3 {
+            2 => 0,
+            _ if n > 2 && random.below(4) == 0 => 2,
+            _ => 1.min(n - 1),
         };
-        let params = Params::try_new(spec).expect("drawn parameters are in their ranges");
+        let seed = random.next_u64();
         let mut faulty = BTreeSet::new();
         while faulty.len() < byzantine as usize {
             faulty.insert(random.index(n as usize));
@@ -129,6 +123,23 @@ impl InstancePlan {
             Part { role, proposal: value(proposal) }
         });
         let cast = Cast::new(parts.collect());
+        let stays_away = |part: &Part| match &part.role {
+            Role::Byzantine(strategy) => STAYING_AWAY.contains(&strategy.name()),
+            Role::Correct | Role::Attacker(_) => false,
+        };
+        let waiting = if cast.parts().any(|(_, part)| stays_away(part)) { SHORT } else { LONG };
+        let spec = ParamsSpec {
+            order: Order::ALL[random.index(Order::ALL.len())],
+            seed: Seed::new(random.next_u64() >> 1),
+            arbiter: arbiter(n, random),
+            append_window: if random.below(4) == 0 { AppendWindow::Open } else { AppendWindow::FirstAccess },
+            patience: Patience::Finite(waiting),
+            join_timeout: waiting,
+            // Some go slowly, so that every kill hits them.
+            pace: if random.below(5) == 0 { millis(random, 5, 40) } else { Duration::ZERO },
+            ..ParamsSpec::new(n, p, 1 + below(random, n))
+        };
+        let params = Params::try_new(spec).expect("drawn parameters are in their ranges");
         let unary = ProcessId::all(n).filter(|_| random.below(4) == 0).collect();
         let closed_after = (random.below(12) == 0).then(|| millis(random, 0, 500));
         let watched = random.below(2) == 0;
@@ -161,6 +172,10 @@ fn arbiter(n: u32, random: &mut SplitMix64) -> Arbiter {
         }
     }
 }
+
+/// Strategies for which the others may wait in vain.
+const STAYING_AWAY: [&str; 9] =
+    ["absent", "silent", "crash", "empty", "mixed", "late-append", "reader", "stall", "adaptive"];
 
 /// The strategy whose turn it is.
 fn strategy(turn: usize, random: &mut SplitMix64) -> Strategy {

@@ -173,6 +173,11 @@ pub fn table(result: &CrashResult, again: impl Fn(u64) -> String) -> String {
     let colour = if result.is_clean() { AnsiColor::Green } else { AnsiColor::Red };
     let style = Style::new().bold().fg_color(Some(colour.into()));
     let verdict = if result.is_clean() { "nothing was lost" } else { "VIOLATION" };
-    let _ = writeln!(text, "{style}{verdict}{style:#} (seeds {} to {})", result.seed, result.seed + rounds.max(1) - 1);
+    let _ = writeln!(
+        text,
+        "{style}{verdict}{style:#} (seeds {} to {})",
+        result.seed,
+        result.seed + rounds.max(1) - 1
+    );
     text
 }

@@ -93,7 +93,12 @@ impl Round<'_> {
         Ok(())
     }
 
-    async fn kill_at(&mut self, kill: Kill, server: &mut ServerProcess, random: &mut SplitMix64) -> anyhow::Result<()> {
+    async fn kill_at(
+        &mut self,
+        kill: Kill,
+        server: &mut ServerProcess,
+        random: &mut SplitMix64,
+    ) -> anyhow::Result<()> {
         let started = Instant::now();
         let served = match kill {
             Kill::Serving(after) => {
@@ -124,7 +129,11 @@ impl Round<'_> {
         server.start()
     }
 
-    async fn serves_again(&mut self, server: &mut ServerProcess, random: &mut SplitMix64) -> anyhow::Result<()> {
+    async fn serves_again(
+        &mut self,
+        server: &mut ServerProcess,
+        random: &mut SplitMix64,
+    ) -> anyhow::Result<()> {
         server.serves().await?;
         self.note_restart(server, random);
         Ok(())
@@ -157,7 +166,9 @@ impl Round<'_> {
         let deadline = Instant::now() + LONGEST_END;
         let mut ended: Vec<Option<Ended>> = self.runs.iter().map(|_| None).collect();
         while !playing.is_empty() {
-            match timeout_at(deadline.min(Instant::now() + Duration::from_millis(500)), playing.join_next()).await {
+            match timeout_at(deadline.min(Instant::now() + Duration::from_millis(500)), playing.join_next())
+                .await
+            {
                 Ok(Some(Ok((index, one)))) => ended[index] = Some(one),
                 Ok(Some(Err(error))) => {
                     self.found(ViolationKind::Undecided, None, format!("a client has failed: {error}"));
@@ -235,7 +246,9 @@ impl Round<'_> {
                 text += "\nreports:\n";
                 ended.reports.iter().for_each(|report| text += &format!("{report:?}\n"));
                 text += "\nhistory:\n";
-                (0..).zip(history).for_each(|(index, recorded): (usize, _)| text += &format!("{index} {recorded:?}\n"));
+                (0..)
+                    .zip(history)
+                    .for_each(|(index, recorded): (usize, _)| text += &format!("{index} {recorded:?}\n"));
                 self.result.evidence.push((run.plan.number, text));
             }
         }

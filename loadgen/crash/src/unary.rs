@@ -85,9 +85,7 @@ impl UnaryProcess<'_> {
                 Ok(())
             }
             Err(error) => match error.reason() {
-                Some(
-                    RefusalReason::ValueEmpty | RefusalReason::ValueTooLarge | RefusalReason::Malformed,
-                ) => {
+                Some(RefusalReason::ValueEmpty | RefusalReason::ValueTooLarge | RefusalReason::Malformed) => {
                     player.rejected(number, &error.to_string());
                     Ok(())
                 }
@@ -106,7 +104,9 @@ impl UnaryProcess<'_> {
         let wait = WaitMode::UntilPhase;
         match op {
             RawOp::Append(raw) => {
-                let Some(value) = Value::new(raw.as_bytes()) else { return Err(self.append_nothing(number).await) };
+                let Some(value) = Value::new(raw.as_bytes()) else {
+                    return Err(self.append_nothing(number).await);
+                };
                 let appended = self.client.append(self.instance, number, &value, wait).await?;
                 Ok((Some(appended.phase), Answer::Append(appended.answer), Vec::new()))
             }

@@ -92,7 +92,9 @@ impl Story {
 
     fn answer_of(&mut self, process: u32, number: u64) -> &mut Told {
         let matches = |fact: &&mut Fact| match fact {
-            Fact::Told(of, Told::Answered { number: found, .. }) => of.get() == process && found.get() == number,
+            Fact::Told(of, Told::Answered { number: found, .. }) => {
+                of.get() == process && found.get() == number
+            }
             _ => false,
         };
         match self.facts.iter_mut().find(matches) {
@@ -244,7 +246,10 @@ fn a_process_is_never_told_less_than_it_knew() {
     let next = |number| move |own: &mut MemberState| own.next = AccessNumber::new(number).unwrap();
     let mut story = story();
     story.welcomed(next(3));
-    story.must_be(ViolationKind::Lost, "welcome told process 1 that its next access is 3, though access 3 was answered");
+    story.must_be(
+        ViolationKind::Lost,
+        "welcome told process 1 that its next access is 3, though access 3 was answered",
+    );
     let mut story = self::story();
     story.welcomed(next(6));
     story.welcomed(next(5));
