@@ -6,7 +6,7 @@
 //! sessions, waiting calls and watchers. Nothing is awaited in between, so a call that is cancelled leaves nothing half
 //! done (SPEC F8a).
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use stickycas_model::access::Refusal;
@@ -41,9 +41,17 @@ pub(crate) struct Instance {
 
 /// From creation to the end.
 impl Instance {
+    /// A new instance, whose time begins now.
     pub(super) fn new(config: InstanceConfig, context: Arc<Context>) -> Self {
-        let mut inner = Inner::new(Live::new(&config, &context), 0);
-        inner.resume(Time::ZERO, context.timers.nanos(Instant::now()));
+        let live = Live::new(&config, &context);
+        Self::with(config, context, live)
+    }
+
+    /// An instance whose time goes on now.
+    pub(super) fn with(config: InstanceConfig, context: Arc<Context>, live: Live) -> Self {
+        let latest = live.latest;
+        let mut inner = Inner::new(live, 0);
+        inner.resume(latest, context.timers.nanos(Instant::now()));
         Self { config, context, inner: Mutex::new(inner) }
     }
 
@@ -61,7 +69,10 @@ impl Instance {
 
     /// The timer fired. Returns whether the instance is gone: it has expired (F10), or an earlier step has panicked.
     pub(super) fn wake(&self) -> bool {
-        let Ok(mut inner) = self.inner.lock() else { return true };
+        let Ok(mut inner) = self.inner.lock() else {
+            self.abandon();
+            return true;
+        };
         let inner = &mut *inner;
         let moment = self.context.timers.nanos(Instant::now());
         inner.timer.fired(moment);
@@ -323,15 +334,29 @@ impl Instance {
         self.set_timer(inner);
     }
 
+    /// A step has panicked: the instance ends, also for a server that recovers.
+    fn abandon(&self) {
+        let inner = &mut *self.lock_poisoned();
+        if inner.gone.is_none() {
+            tracing::error!(instance = %self.config.id, "a step has panicked: the instance ends");
+            let (latest, last) = (inner.latest(), Place::START);
+            self.append_expiry(latest, last);
+            inner.gone = Some(Box::new(Gone { why: RpcRefusal::internal(), uncommitted: Vec::new() }));
+        }
+    }
+
+    fn append_expiry(&self, now: Time, last: Place) -> Append {
+        let record = self.context.log.keeps_inputs().then(|| self.record(now, Input::Expired(Expired {}), 0));
+        self.context.log.append(Step { instance: self.config.id, last, at: now, events: &[], record })
+    }
+
     /// The instance has expired (F10). That is told when it is committed.
     fn expire(&self, inner: &mut Inner, now: Time) {
         let why = RpcRefusal::new(
             RefusalReason::InstanceUnknown,
             format!("instance {} has expired", self.config.id),
         );
-        let record = self.context.log.keeps_inputs().then(|| self.record(now, Input::Expired(Expired {}), 0));
-        let (instance, last) = (self.config.id, Place::START);
-        match self.context.log.append(Step { instance, last, at: now, events: &[], record }) {
+        match self.append_expiry(now, Place::START) {
             Append::Committed => self.end(inner, why),
             Append::Later(place) => {
                 let effects = Effects { place, ..Effects::new(now, Vec::new()) };
@@ -390,6 +415,11 @@ impl Instance {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().expect("no step of a machine panics")
+    }
+
+    /// The lock, even after a step has panicked.
+    pub(super) fn lock_poisoned(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The time of the instance now, as its lock shows it.

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use redb::{Database, Durability, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 
@@ -17,6 +18,8 @@ const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 
 /// The key of META under which the version of the tables stands.
 const FORMAT: &str = "format";
+/// The key of META under which the identity of the log stands.
+const IDENTITY: &str = "identity";
 /// The version of the tables that this program reads and writes.
 const FORMAT_VERSION: u32 = 1;
 /// Memory that the database may take for pages that it has read or will write.
@@ -25,6 +28,7 @@ const CACHE: usize = 64 * 1024 * 1024;
 /// See the module.
 pub(crate) struct RedbEngine {
     database: Database,
+    usage: Mutex<Usage>,
 }
 
 impl fmt::Debug for RedbEngine {
@@ -43,6 +47,15 @@ impl RedbEngine {
         Self::new(opened.map_err(|error| EngineError(format!("{}: {error}", path.display())))?)
     }
 
+    /// A database in memory.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub(crate) fn in_memory() -> Result<Self, EngineError> {
+        let backend = redb::backends::InMemoryBackend::new();
+        Self::new(builder().create_with_backend(backend).map_err(storage_error)?)
+    }
+
     /// Opens the database that this backend keeps.
     ///
     /// # Errors
@@ -53,7 +66,7 @@ impl RedbEngine {
     }
 
     fn new(database: Database) -> Result<Self, EngineError> {
-        let engine = Self { database };
+        let engine = Self { database, usage: Mutex::default() };
         match engine.format()? {
             Some(FORMAT_VERSION) => {}
             Some(newer) => {
@@ -79,9 +92,30 @@ impl RedbEngine {
         Ok(Some(u32::from_le_bytes(format)))
     }
 
+    /// Compares everything that is stored with its checksums. Returns whether all of it was whole; what was not is as it
+    /// was after the last commit that is.
+    ///
+    /// # Errors
+    /// If the database is damaged beyond that.
+    pub(crate) fn check_integrity(&mut self) -> Result<bool, EngineError> {
+        self.database.check_integrity().map_err(storage_error)
+    }
+
+    /// Gives back to the system the disk that is not in use.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(crate) fn compact(&mut self) -> Result<bool, EngineError> {
+        self.database.compact().map_err(storage_error)
+    }
+
     fn create_tables(&self) -> Result<(), redb::Error> {
         let write = begin(&self.database)?;
-        write.open_table(META)?.insert(FORMAT, FORMAT_VERSION.to_le_bytes().as_slice())?;
+        {
+            let mut meta = write.open_table(META)?;
+            meta.insert(FORMAT, FORMAT_VERSION.to_le_bytes().as_slice())?;
+            meta.insert(IDENTITY, rand::random::<[u8; 16]>().as_slice())?;
+        }
         write.open_table(BATCHES)?;
         write.open_table(CHECKPOINTS)?;
         write.commit()?;
@@ -89,24 +123,32 @@ impl RedbEngine {
     }
 
     fn commit(&self, append: &AppendBatch) -> Result<(), redb::Error> {
+        let mut usage = Engine::usage(self);
         let write = begin(&self.database)?;
         {
             let mut batches = write.open_table(BATCHES)?;
             batches.insert(append.place, append.batch.as_slice())?;
+            usage.batches += append.batch.len() as u64;
             if let Some(trim) = append.trim {
-                batches.retain_in(..trim, |_, _| false)?;
+                batches.retain_in(..trim, |_, batch| {
+                    usage.batches = usage.batches.saturating_sub(batch.len() as u64);
+                    false
+                })?;
             }
-            if !append.checkpoints.is_empty() {
-                let mut checkpoints = write.open_table(CHECKPOINTS)?;
-                for (instance, state) in &append.checkpoints {
-                    match state {
-                        Some(state) => drop(checkpoints.insert(*instance, state.as_slice())?),
-                        None => drop(checkpoints.remove(*instance)?),
-                    }
-                }
+        }
+        if !append.checkpoints.is_empty() {
+            let mut checkpoints = write.open_table(CHECKPOINTS)?;
+            for (instance, state) in &append.checkpoints {
+                let before = match state {
+                    Some(state) => checkpoints.insert(*instance, state.as_slice())?,
+                    None => checkpoints.remove(*instance)?,
+                };
+                let before = before.map(|before| before.value().len());
+                usage.replace_checkpoint(before, state.as_ref().map(Vec::len));
             }
         }
         write.commit()?;
+        *self.usage.lock().unwrap_or_else(PoisonError::into_inner) = usage;
         Ok(())
     }
 }
@@ -144,19 +186,30 @@ impl Engine for RedbEngine {
     fn read(&self, visit: &mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>) -> Result<(), EngineError> {
         let read = self.database.begin_read().map_err(storage_error)?;
         let checkpoints = read.open_table(CHECKPOINTS).map_err(storage_error)?;
+        let mut usage = Usage::default();
         for row in checkpoints.iter().map_err(storage_error)? {
             let (instance, state) = row.map_err(storage_error)?;
+            usage.replace_checkpoint(None, Some(state.value().len()));
             visit(Stored::Checkpoint(instance.value(), state.value()))?;
         }
         let batches = read.open_table(BATCHES).map_err(storage_error)?;
         for row in batches.iter().map_err(storage_error)? {
             let (place, batch) = row.map_err(storage_error)?;
+            usage.batches += batch.value().len() as u64;
             visit(Stored::Batch(place.value(), batch.value()))?;
         }
+        *self.usage.lock().unwrap_or_else(PoisonError::into_inner) = usage;
         Ok(())
     }
 
+    fn identity(&self) -> Result<Vec<u8>, EngineError> {
+        let read = self.database.begin_read().map_err(storage_error)?;
+        let meta = read.open_table(META).map_err(storage_error)?;
+        let identity = meta.get(IDENTITY).map_err(storage_error)?;
+        identity.map(|it| it.value().to_vec()).ok_or_else(|| EngineError("the log has no identity".into()))
+    }
+
     fn usage(&self) -> Usage {
-        Usage::default()
+        *self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
