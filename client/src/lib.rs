@@ -98,4 +98,5 @@ pub use self::watch::{Watch, WatchFrom, Watched};
 #[doc(hidden)]
 pub mod raw {
     pub use crate::connection::{ClientConfig, Connection, Identified, Identify};
+    pub use crate::driver::Told;
 }

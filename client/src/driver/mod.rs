@@ -10,10 +10,12 @@ mod session;
 
 use std::time::Duration;
 
+use stickycas_model::access::Answer;
 use stickycas_model::byzantine::{Strategy, own_value};
 use stickycas_model::player::Player;
-use stickycas_model::process::{Behaviour, Correct, Report};
-use stickycas_model::types::{ProcessId, Value};
+use stickycas_model::process::{Behaviour, Correct, RawOp, Report};
+use stickycas_model::types::{AccessNumber, Phase, ProcessId, Value};
+use stickycas_proto::convert::member_state::MemberState;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1::RefusalReason;
 use tokio::time::Instant;
@@ -28,12 +30,39 @@ pub const LAST_MOMENT: Duration = Duration::from_millis(100);
 /// Makes a behaviour once the process knows its number.
 type MakeBehaviour = Box<dyn FnOnce(ProcessId) -> Box<dyn Behaviour> + Send>;
 
+/// What a client is told, in the order in which it takes it in; for programs that compare it with what the server says
+/// later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// A session is open, and this is the state of the process.
+    Welcome(MemberState),
+    /// An access was answered.
+    Answered {
+        /// Its number.
+        number: AccessNumber,
+        /// What it was, if it was sent on this session.
+        op: Option<RawOp>,
+        /// The phase; `None`: outside phases, because the instance is over (F10).
+        phase: Option<Phase>,
+        /// The answer.
+        answer: Answer,
+        /// The entries that a read returned.
+        entries: Vec<Value>,
+    },
+    /// The server has taken this decision.
+    Decided(Value),
+}
+
+/// Takes what a client is told.
+type Observer = Box<dyn FnMut(Told) + Send>;
+
 /// What a process does once it knows its number.
 pub struct ProcessSpec {
     /// A correct process's proposal.
     proposal: Option<Value>,
     joins: bool,
     behaviour: MakeBehaviour,
+    observer: Option<Observer>,
 }
 
 impl ProcessSpec {
@@ -42,14 +71,15 @@ impl ProcessSpec {
     #[must_use]
     pub fn correct(proposal: Value) -> Self {
         let behaviour = Correct::new(proposal.clone());
-        Self { proposal: Some(proposal), joins: true, behaviour: Box::new(|_| Box::new(behaviour)) }
+        let behaviour: MakeBehaviour = Box::new(|_| Box::new(behaviour));
+        Self { proposal: Some(proposal), joins: true, behaviour, observer: None }
     }
 
     /// A process with the caller's own behaviour, which joins. The behaviour is made once the process knows its
     /// number.
     #[must_use]
     pub fn with(behaviour: impl FnOnce(ProcessId) -> Box<dyn Behaviour> + Send + 'static) -> Self {
-        Self { proposal: None, joins: true, behaviour: Box::new(behaviour) }
+        Self { proposal: None, joins: true, behaviour: Box::new(behaviour), observer: None }
     }
 
     /// A Byzantine process. Where its strategy follows Algorithm 1 for a while, it proposes `proposal`, or
@@ -61,7 +91,14 @@ impl ProcessSpec {
             let proposal = proposal.unwrap_or_else(|| own_value(me));
             strategy.behaviour(me, &proposal, seed)
         });
-        Self { proposal: None, joins, behaviour }
+        Self { proposal: None, joins, behaviour, observer: None }
+    }
+
+    /// The same process, and this function is given what the server tells it.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn observed(self, observer: impl FnMut(Told) + Send + 'static) -> Self {
+        Self { observer: Some(Box::new(observer)), ..self }
     }
 }
 
@@ -113,6 +150,7 @@ struct Drive<'a> {
     /// Taken when the first welcome tells the process its number.
     behaviour: Option<MakeBehaviour>,
     player: Option<Player>,
+    observer: Option<Observer>,
     /// What it may still hold phases open for; `None`: without end (F3). Its own account, which can only be
     /// too low.
     patience: Option<Duration>,
@@ -136,6 +174,7 @@ impl<'a> Drive<'a> {
             proposal: spec.proposal,
             behaviour: Some(spec.behaviour),
             player: None,
+            observer: spec.observer,
             patience: None,
             backoff: Backoff::new(policy),
             longest_hello: HELLO_TIMEOUT.min(policy.give_up_after),
@@ -165,6 +204,13 @@ impl<'a> Drive<'a> {
             }
             tracing::info!(%error, ?delay, "session lost, trying again");
             tokio::time::sleep(delay).await;
+        }
+    }
+
+    /// Hands on what the server has told.
+    fn told(&mut self, told: impl FnOnce() -> Told) {
+        if let Some(observer) = &mut self.observer {
+            observer(told());
         }
     }
 

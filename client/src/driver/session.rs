@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
 
-use super::{Drive, LAST_MOMENT};
+use super::{Drive, LAST_MOMENT, Told};
 use crate::error::Error;
 
 /// There is one instance on each stream.
@@ -115,6 +115,7 @@ impl Drive<'_> {
     /// A session is open: the player begins, or goes on.
     fn welcomed(&mut self, welcomed: WelcomeData, outgoing: Outgoing) -> Result<Session, Error> {
         let WelcomeData { session, own, params } = welcomed;
+        self.told(|| Told::Welcome(own.clone()));
         let params = Arc::new(params);
         let player = match &mut self.player {
             Some(player) if player.view().me == own.process => player,
@@ -216,12 +217,20 @@ impl Drive<'_> {
         match frame {
             Frame::Answer(answer) => {
                 let (number, received) = AnswerData::from_frame(&answer, &session.params)?;
+                self.told(|| {
+                    let sent = session.unanswered.iter().find(|(unanswered, _)| *unanswered == number);
+                    let op = sent.map(|(_, op)| op.clone());
+                    let AnswerData { phase, answer, entries } = received.clone();
+                    Told::Answered { number, op, phase, answer, entries }
+                });
                 session.unanswered.retain(|(unanswered, _)| *unanswered != number);
                 self.backoff.progress();
                 self.player().answered(number, received.phase, received.answer, received.entries);
             }
             Frame::Decided(_) => {
-                session.deciding = None;
+                if let Some(value) = session.deciding.take() {
+                    self.told(|| Told::Decided(value));
+                }
                 self.player().decided();
             }
             Frame::Refusal(refusal) => self.refused(session, &refusal)?,

@@ -5,6 +5,7 @@
 
 mod campaign;
 mod client;
+mod crash;
 mod explain;
 mod explore;
 mod judge;
@@ -61,6 +62,11 @@ enum Command {
     Explore(explore::ExploreArgs),
     /// Carry out plans on the containers of the demo: kill, pause, restart, cut off, and report the results
     Perturb(perturb::PerturbArgs),
+    /// Kill a server under load, again and again, and check that what its clients were told stands
+    Crash(crash::CrashArgs),
+    /// Be a server: the one that `crash` kills
+    #[command(disable_help_flag = true, hide = true)]
+    Server(crash::ServerArgs),
     /// Be a client: play one process, or work on instances by hand (client --help)
     #[command(disable_help_flag = true)]
     Client(client::ClientArgs),
@@ -112,6 +118,8 @@ pub(crate) fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Replay(args) => replay::run(&args).map(ExitCode::from),
         Command::Explore(args) => explore::run(&args).map(ExitCode::from),
         Command::Perturb(args) => perturb::run(&args).map(ExitCode::from),
+        Command::Crash(args) => crash::run(&args).map(ExitCode::from),
+        Command::Server(args) => Ok(crash::run_server(args)),
         Command::Client(args) => client::run(args),
         Command::Completions(completions) => completions
             .write(command(), &mut std::io::stdout())

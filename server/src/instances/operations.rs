@@ -1,6 +1,7 @@
 //! The operations of an instance that clients ask for. Each is one step, see [`Instance`], or none if the instance is
 //! gone.
 
+use std::convert::Infallible;
 use std::time::Instant;
 
 use stickycas_model::access::{Access, Answer, Refusal};
@@ -195,6 +196,38 @@ impl Instance {
         let _ = self.step(&mut self.lock(), Instant::now(), |live, effects| {
             live.file_offence(offence, effects);
         });
+    }
+
+    /// Refuses a message that came on a session before it comes to the machine, which is an offence (B2). The client is
+    /// told on `sink`, when the offence is committed. Returns why.
+    pub(crate) fn refuse(
+        &self,
+        offence: Offence,
+        refused: RpcRefusal,
+        sink: &SessionSink,
+        at: Instant,
+    ) -> RefusalReason {
+        let number = offence.number;
+        let told = self.session_step(sink, number, at, |live, effects| {
+            live.file_offence(offence, effects);
+            Err::<Infallible, _>(refused)
+        });
+        match told {
+            Ok(never) => match never {},
+            Err(reason) => reason,
+        }
+    }
+
+    /// Refuses a unary call likewise.
+    pub(crate) fn refuse_call<T>(
+        &self,
+        offence: Offence,
+        refused: RpcRefusal,
+    ) -> Uncommitted<Result<T, RpcRefusal>> {
+        self.unary_step(|live, effects| {
+            live.file_offence(offence, effects);
+            Err(refused)
+        })
     }
 
     /// The creator closes the instance (F10).

@@ -14,6 +14,7 @@ use stickycas_model::history::OffenceKind;
 use stickycas_model::process::RawOp;
 use stickycas_model::types::{AccessNumber, RawValue};
 use stickycas_proto::attach::{DecodedFrame, DecodedRequest, EncodedResponse, MAX_FRAMES};
+use stickycas_proto::convert::WireError;
 use stickycas_proto::convert::access::{access_from_frame, decision_from_frame};
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::RpcRefusal;
@@ -21,7 +22,7 @@ use stickycas_proto::v1::RefusalReason;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
-use super::authorization::{expired, refuse_content};
+use super::authorization::{expired, refused_content};
 use super::channels::{Channel, Channels, file_offence};
 use super::watchdog::Registration;
 use super::{DrainSignal, Service};
@@ -247,8 +248,11 @@ impl AttachStream {
         now: Instant,
     ) -> Result<(), RpcRefusal> {
         let (channel, instance) = self.channel(channel)?;
-        let access = access_from_frame(number, op, channel.process, channel.session, instance.params())
-            .map_err(|error| refuse_content(&instance, channel.process, number, &error))?;
+        let params = instance.params();
+        let access = match access_from_frame(number, op, channel.process, channel.session, params) {
+            Ok(access) => access,
+            Err(error) => return Ok(self.refuse_content(channel, &instance, number, &error, now)),
+        };
         match instance.access(access, &channel.sink, now) {
             Ok(Submitted::New) => {}
             Ok(Submitted::Repeated) => self.caller.account.count(Counter::AccessRepeated),
@@ -259,14 +263,29 @@ impl AttachStream {
 
     fn decide(&self, number: u32, value: RawValue, now: Instant) -> Result<(), RpcRefusal> {
         let (channel, instance) = self.channel(number)?;
-        let value = decision_from_frame(value, instance.params())
-            .map_err(|error| refuse_content(&instance, channel.process, None, &error))?;
+        let value = match decision_from_frame(value, instance.params()) {
+            Ok(value) => value,
+            Err(error) => return Ok(self.refuse_content(channel, &instance, None, &error, now)),
+        };
         match instance.decide(channel.process, channel.session, value, &channel.sink, now) {
             // The channel is free when the client has been told so.
             Ok(()) => {}
             Err(reason) => self.caller.account.count_refusal(reason),
         }
         Ok(())
+    }
+
+    /// Refuses the content of a frame, which is an offence (B2).
+    fn refuse_content(
+        &self,
+        channel: &Channel,
+        instance: &Instance,
+        number: Option<AccessNumber>,
+        error: &WireError,
+        now: Instant,
+    ) {
+        let (offence, refused) = refused_content(channel.process, number, error);
+        self.caller.account.count_refusal(instance.refuse(offence, refused, &channel.sink, now));
     }
 
     /// The channel with this number and its instance.

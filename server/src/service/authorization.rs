@@ -63,17 +63,16 @@ pub(super) fn expired() -> RpcRefusal {
     RpcRefusal::new(RefusalReason::InstanceUnknown, "the instance has expired")
 }
 
-/// Refuses the content of a member's message, which is an offence (B2).
-pub(super) fn refuse_content(
-    instance: &Instance,
+/// The offence of a member's message with content that is refused (B2), and the refusal.
+pub(super) fn refused_content(
     process: ProcessId,
     number: Option<AccessNumber>,
     error: &WireError,
-) -> RpcRefusal {
+) -> (Offence, RpcRefusal) {
     let kind = match error {
         WireError::Value { error, .. } => OffenceKind::from(*error),
         _ => OffenceKind::Malformed,
     };
-    instance.file_offence(Offence { process, kind, number, phase: None, detail: error.to_string() });
-    RpcRefusal::from(error)
+    let offence = Offence { process, kind, number, phase: None, detail: error.to_string() };
+    (offence, RpcRefusal::from(error))
 }

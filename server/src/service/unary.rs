@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::attach::AttachStream;
-use super::authorization::{expired, refuse_content};
+use super::authorization::{expired, refused_content};
 use super::{Service, draining};
 use crate::call_layer::Caller;
 use crate::instances::{CompletedAccess, UnaryAccess, UnaryAnswer, Waiter};
@@ -79,9 +79,13 @@ impl Service {
     ) -> impl Future<Output = Result<DecideResponse, Status>> + use<> {
         let decide = || {
             let (instance, process) = self.member(caller, request.instance_id.parse().ok())?;
-            let value = value_from_wire("value", &request.value, instance.params())
-                .map_err(|error| refuse_content(&instance, process, None, &error))?;
-            Ok::<_, RpcRefusal>(instance.call_decide(process, value))
+            Ok::<_, RpcRefusal>(match value_from_wire("value", &request.value, instance.params()) {
+                Ok(value) => instance.call_decide(process, value),
+                Err(error) => {
+                    let (offence, refused) = refused_content(process, None, &error);
+                    instance.refuse_call(offence, refused)
+                }
+            })
         };
         let decided = decide();
         async move {
@@ -100,8 +104,13 @@ impl Service {
         decode: impl FnOnce(ProcessId, &Params) -> Result<Access, WireError>,
     ) -> Result<UnaryAnswer, RpcRefusal> {
         let (instance, process) = self.member(caller, id.parse().ok())?;
-        let access = decode(process, instance.params())
-            .map_err(|error| refuse_content(&instance, process, AccessNumber::new(number), &error))?;
+        let access = match decode(process, instance.params()) {
+            Ok(access) => access,
+            Err(error) => {
+                let (offence, refused) = refused_content(process, AccessNumber::new(number), &error);
+                return Ok(UnaryAnswer::Known(instance.refuse_call(offence, refused)));
+            }
+        };
         let UnaryAccess { answer, repeated } = instance.call(access);
         if repeated {
             caller.account.count(Counter::AccessRepeated);

@@ -139,3 +139,24 @@ fn a_step_that_commits_at_once_commits_those_before_it() {
         [Frame::Welcome(_), Frame::Replaced(_)] | [Frame::Replaced(_), Frame::Welcome(_)]
     ));
 }
+
+#[test]
+fn bad_content_is_refused_when_its_offence_is_committed() {
+    let (log, instance) = delayed();
+    let (process, sink, now) = (ProcessId::FIRST, sink(), Instant::now());
+    instance.hello(process, 0, &sink, now).unwrap();
+    log.commit_all(&instance);
+    assert!(matches!(sent(&sink)[..], [Frame::Welcome(_)]));
+    let offence = || {
+        let (kind, number) = (OffenceKind::Malformed, AccessNumber::new(1));
+        Offence { process, kind, number, phase: None, detail: "no value".to_owned() }
+    };
+    let refused = RpcRefusal::new(RefusalReason::ValueEmpty, "no value");
+    assert_eq!(instance.refuse(offence(), refused.clone(), &sink, now), RefusalReason::ValueEmpty);
+    let mut call = Box::pin(instance.refuse_call::<()>(offence(), refused.clone()).committed());
+    let mut poll = || call.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()));
+    assert!(sent(&sink).is_empty() && poll().is_pending(), "the offence is not committed");
+    log.commit_all(&instance);
+    assert!(matches!(&sent(&sink)[..], [Frame::Refusal(it)] if it.access_number == 1));
+    assert_eq!(poll(), Poll::Ready(Ok(Err(refused))));
+}

@@ -1,0 +1,593 @@
+//! What clients were told, against the history that the server shows in the end. Pure.
+//!
+//! The server tells what is committed and nothing else, so each fact must stand in the final history, word for word, and
+//! whoever is told something later must not be told less than was known when it asked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use stickycas_client::raw::Told;
+use stickycas_client::{MemberState, State};
+use stickycas_model::access::{Answer, AppendAnswer, ReadAnswer};
+use stickycas_model::cast::Role;
+use stickycas_model::counts::RunCounts;
+use stickycas_model::detection::detect;
+use stickycas_model::history::{Event, Recorded};
+use stickycas_model::judge::{Case, Expectations, Outcome, Verdict, judge};
+use stickycas_model::process::{ProcessEnd, RawOp, Report};
+use stickycas_model::sim::replay;
+use stickycas_model::types::{AccessNumber, Phase, ProcessId, Value};
+
+use crate::facts::{Fact, MemberStatus};
+use crate::instance::by_process;
+use crate::plan::InstancePlan;
+
+/// What went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ViolationKind {
+    /// Something that a client was told is not there any more, or it was told less than it knew.
+    Lost,
+    /// Something that a client was told is another thing now.
+    Changed,
+    /// An access was executed twice.
+    Twice,
+    /// An accepted access was neither answered nor withdrawn.
+    Vanished,
+    /// What was closed is open again.
+    Reopened,
+    /// A correct process lost its patience, though its client was there.
+    Impatient,
+    /// A correct process did not come to its decision.
+    Undecided,
+    /// The judge's verdict is neither `valid` nor `outside`.
+    Verdict,
+    /// The history has gaps, lacks a restart, or does not follow from its own inputs.
+    History,
+    /// A creator or an observer did not get what it was entitled to.
+    Refused,
+    /// The server ended by itself, or did not serve again.
+    Server,
+}
+
+impl fmt::Display for ViolationKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Lost => "LOST",
+            Self::Changed => "CHANGED",
+            Self::Twice => "TWICE",
+            Self::Vanished => "VANISHED",
+            Self::Reopened => "REOPENED",
+            Self::Impatient => "IMPATIENT",
+            Self::Undecided => "UNDECIDED",
+            Self::Verdict => "VERDICT",
+            Self::History => "HISTORY",
+            Self::Refused => "REFUSED",
+            Self::Server => "SERVER",
+        })
+    }
+}
+
+/// Something that must not be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Violation {
+    /// What.
+    pub kind: ViolationKind,
+    /// The instance: its number in the round, and its id. `None`: all of them.
+    pub instance: Option<(usize, String)>,
+    /// What was known, and what is.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.instance {
+            Some((number, id)) => write!(f, "{}: instance {number} ({id}): {}", self.kind, self.what),
+            None => write!(f, "{}: {}", self.kind, self.what),
+        }
+    }
+}
+
+/// All that is known of an instance when a round is over.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence<'a> {
+    /// What was planned.
+    pub plan: &'a InstancePlan,
+    /// What its clients were told, in order.
+    pub facts: &'a [Fact],
+    /// What its processes said at their end.
+    pub reports: &'a [Report],
+    /// The history from the first event on, fetched when all was over.
+    pub history: &'a [Recorded],
+    /// How often the server was started again.
+    pub restarts: u32,
+}
+
+/// What was checked of an instance.
+#[derive(Clone, Debug, Default)]
+pub struct Checked {
+    /// What must not be.
+    pub violations: Vec<(ViolationKind, String)>,
+    /// Accesses that a client was told to be executed.
+    pub accesses: u64,
+    /// Reads that were compared with the list.
+    pub reads: u64,
+    /// Decisions that the server has acknowledged.
+    pub decisions: u64,
+    /// The verdict.
+    pub verdict: Option<Outcome>,
+}
+
+/// Checks an instance.
+#[must_use]
+pub fn check(evidence: &Evidence<'_>) -> Checked {
+    let mut checker =
+        Checker { evidence: *evidence, shown: Shown::of(evidence.history), checked: Checked::default() };
+    if evidence.facts.contains(&Fact::Unknown) {
+        checker.found(ViolationKind::Lost, "a client was told that there is no such instance".to_owned());
+    }
+    if evidence.history.is_empty() {
+        return checker.checked;
+    }
+    checker.history();
+    checker.facts();
+    checker.restarts();
+    checker.patience();
+    checker.judged();
+    checker.checked
+}
+
+/// What a history shows.
+#[derive(Default)]
+struct Shown<'a> {
+    list: Vec<(ProcessId, Phase, &'a Value)>,
+    accepted: BTreeMap<(ProcessId, AccessNumber), u32>,
+    answered: BTreeMap<(ProcessId, AccessNumber), Vec<(Phase, Answer)>>,
+    withdrawn: BTreeSet<(ProcessId, AccessNumber)>,
+    decided: BTreeMap<ProcessId, &'a Value>,
+    sealed: Option<u32>,
+    over: bool,
+    closed: bool,
+    restarted: usize,
+    impatient: BTreeSet<ProcessId>,
+}
+
+impl<'a> Shown<'a> {
+    fn of(history: &'a [Recorded]) -> Self {
+        let mut shown = Self::default();
+        for Recorded { event, .. } in history {
+            match event {
+                Event::Added { process, phase, value, .. } => shown.list.push((*process, *phase, value)),
+                Event::Accepted { process, number, .. } => {
+                    *shown.accepted.entry((*process, *number)).or_default() += 1;
+                }
+                Event::Answered { process, number, phase, answer } => {
+                    shown.answered.entry((*process, *number)).or_default().push((*phase, *answer));
+                }
+                Event::Withdrawn { process, number } => drop(shown.withdrawn.insert((*process, *number))),
+                Event::Decided { process, value } => drop(shown.decided.insert(*process, value)),
+                Event::Sealed { length, .. } => shown.sealed = Some(*length),
+                Event::Finished => shown.over = true,
+                Event::Closed => (shown.over, shown.closed) = (true, true),
+                Event::Restarted { .. } => shown.restarted += 1,
+                Event::PatienceSpent { process } => drop(shown.impatient.insert(*process)),
+                _ => {}
+            }
+        }
+        shown
+    }
+}
+
+/// What was known of a process at some moment.
+#[derive(Default)]
+struct KnownMember {
+    /// The last access that was answered.
+    answered: u64,
+    /// What it was told to be its next one.
+    next: u64,
+    waiting: BTreeSet<AccessNumber>,
+    append: Option<(Phase, AppendAnswer)>,
+    decided: Option<Value>,
+}
+
+impl KnownMember {
+    /// Takes in what the process was told on its stream or by its calls.
+    fn learn(&mut self, told: &Told) {
+        match told {
+            Told::Welcome(own) => self.take(own),
+            Told::Answered { number, phase, answer, .. } => {
+                // A read of an instance that is over has no number of its own.
+                let Some(phase) = phase else { return };
+                self.answered = self.answered.max(number.get());
+                if let Answer::Append(answer) = answer {
+                    self.append.get_or_insert((*phase, *answer));
+                }
+            }
+            Told::Decided(value) => self.decided = Some(value.clone()),
+        }
+    }
+
+    fn take(&mut self, own: &MemberState) {
+        self.next = self.next.max(own.next.get());
+        self.waiting.extend(own.waiting.iter().map(|(number, _)| *number));
+        self.append = self.append.or(own.append);
+        self.decided = self.decided.take().or_else(|| own.decided.clone());
+    }
+}
+
+struct Checker<'a> {
+    evidence: Evidence<'a>,
+    shown: Shown<'a>,
+    checked: Checked,
+}
+
+impl Checker<'_> {
+    fn found(&mut self, kind: ViolationKind, what: String) {
+        self.checked.violations.push((kind, what));
+    }
+
+    /// The history by itself.
+    fn history(&mut self) {
+        let Evidence { plan, history, restarts, .. } = self.evidence;
+        let mut found = Vec::new();
+        for ((process, number), answers) in &self.shown.answered {
+            if answers.len() > 1 {
+                let what =
+                    format!("access {number} of process {process} was executed {} times", answers.len());
+                found.push((ViolationKind::Twice, what));
+            }
+        }
+        for ((process, number), times) in &self.shown.accepted {
+            if *times > 1 {
+                let what = format!("access {number} of process {process} was accepted {times} times");
+                found.push((ViolationKind::Twice, what));
+            }
+            let key = (*process, *number);
+            if !self.shown.answered.contains_key(&key) && !self.shown.withdrawn.contains(&key) {
+                let what = format!(
+                    "access {number} of process {process} was accepted, and never answered or withdrawn"
+                );
+                found.push((ViolationKind::Vanished, what));
+            }
+        }
+        if !self.shown.over {
+            let what = "it was finished or closed, and its history does not say so".to_owned();
+            found.push((ViolationKind::Reopened, what));
+        }
+        if self.shown.restarted > restarts as usize {
+            let what = format!("it shows {} restarts, and there were {restarts}", self.shown.restarted);
+            found.push((ViolationKind::History, what));
+        }
+        if let Err(difference) = replay(&plan.params, history) {
+            found.push((ViolationKind::History, format!("it does not follow from its inputs: {difference}")));
+        }
+        self.checked.violations.extend(found);
+    }
+
+    /// Each fact, and what was told later than it.
+    fn facts(&mut self) {
+        let facts = self.evidence.facts;
+        let mut known: BTreeMap<ProcessId, KnownMember> = BTreeMap::new();
+        for fact in facts {
+            match fact {
+                Fact::Told(process, told) => {
+                    self.told(*process, told);
+                    let member = known.entry(*process).or_default();
+                    if let Told::Welcome(own) = told {
+                        self.member("welcome", own, member);
+                    }
+                    member.learn(told);
+                }
+                Fact::Status(status) => self.status(status),
+                Fact::Watched(events) => self.watched(events),
+                Fact::Closed if !self.shown.over => {
+                    self.found(ViolationKind::Reopened, "its creator was told that it is closed".to_owned());
+                }
+                Fact::Created | Fact::Closed | Fact::Unknown | Fact::Killed | Fact::ServesAgain => {}
+            }
+        }
+    }
+
+    /// What a process was told must stand in the history.
+    fn told(&mut self, process: ProcessId, told: &Told) {
+        match told {
+            Told::Answered { number, op, phase, answer, entries } => {
+                if let Answer::Read(answer) = answer {
+                    self.checked.reads += 1;
+                    self.read(process, *number, answer, entries);
+                }
+                let Some(phase) = phase else { return };
+                self.checked.accesses += 1;
+                let found = self.shown.answered.get(&(process, *number)).and_then(|answers| answers.first());
+                match found {
+                    None => {
+                        let what = format!(
+                            "access {number} of process {process} was answered in phase {phase}: {answer:?}; the \
+                             history does not have it"
+                        );
+                        self.found(ViolationKind::Lost, what);
+                    }
+                    Some((shown_phase, shown)) if (shown_phase, shown) != (phase, answer) => {
+                        let what = format!(
+                            "access {number} of process {process} was answered in phase {phase}: {answer:?}; the \
+                             history has {shown:?} in phase {shown_phase}"
+                        );
+                        self.found(ViolationKind::Changed, what);
+                    }
+                    Some(_) => {}
+                }
+                if let (Answer::Append(AppendAnswer::Success(position)), Some(RawOp::Append(value))) =
+                    (answer, op)
+                {
+                    let standing = self.shown.list.get(position.index());
+                    let value = Value::new(value.as_bytes());
+                    if standing.map(|(_, _, value)| *value) != value.as_ref() {
+                        let what = format!(
+                            "process {process} was told that its value {value:?} stands at position {position}; there \
+                             stands {standing:?}"
+                        );
+                        let kind = standing.map_or(ViolationKind::Lost, |_| ViolationKind::Changed);
+                        self.found(kind, what);
+                    }
+                }
+            }
+            Told::Decided(value) => {
+                self.checked.decisions += 1;
+                let shown = self.shown.decided.get(&process).copied();
+                if shown != Some(value) {
+                    let what = format!(
+                        "process {process} decided {value}, which was acknowledged; there is {shown:?}"
+                    );
+                    self.found(shown.map_or(ViolationKind::Lost, |_| ViolationKind::Changed), what);
+                }
+            }
+            Told::Welcome(_) => {}
+        }
+    }
+
+    /// A read must be a slice of the list.
+    fn read(&mut self, process: ProcessId, number: AccessNumber, answer: &ReadAnswer, entries: &[Value]) {
+        let list = &self.shown.list;
+        let standing =
+            list.get(answer.start.index()..).unwrap_or_default().iter().map(|(_, _, value)| *value);
+        let same = entries.iter().eq(standing.take(entries.len()));
+        let mut found = Vec::new();
+        if !same && answer.start.index() + entries.len() > list.len() {
+            found.push((ViolationKind::Lost, format!("returned {entries:?}, and the list is shorter now")));
+        } else if !same {
+            found.push((
+                ViolationKind::Changed,
+                format!("returned {entries:?}, and the list is another one now"),
+            ));
+        }
+        if entries.len() != answer.count as usize {
+            found.push((
+                ViolationKind::Changed,
+                format!("returned {} of {} entries", entries.len(), answer.count),
+            ));
+        }
+        if answer.length as usize > list.len() {
+            let what = format!("saw {} entries, and there are {}", answer.length, list.len());
+            found.push((ViolationKind::Lost, what));
+        }
+        if answer.sealed && self.shown.sealed != Some(answer.length) {
+            let what = format!("saw the list sealed at {}, and it is {:?}", answer.length, self.shown.sealed);
+            found.push((ViolationKind::Changed, what));
+        }
+        for (kind, what) in found {
+            self.found(
+                kind,
+                format!("read {number} of process {process}, from position {}, {what}", answer.start),
+            );
+        }
+    }
+
+    /// Get must say at least what was known when it was asked.
+    fn status(&mut self, status: &MemberStatus) {
+        let known = &self.evidence.facts[..status.asked_after.min(self.evidence.facts.len())];
+        let mut length = 0;
+        let mut sealed = false;
+        for fact in known {
+            match fact {
+                Fact::Told(_, Told::Answered { answer, .. }) => match answer {
+                    Answer::Append(AppendAnswer::Success(position)) => {
+                        length = length.max(position.get() + 1)
+                    }
+                    Answer::Append(_) => {}
+                    Answer::Read(read) => (length, sealed) = (length.max(read.length), sealed || read.sealed),
+                },
+                Fact::Status(before) => {
+                    (length, sealed) = (length.max(before.length), sealed || before.sealed)
+                }
+                _ => {}
+            }
+        }
+        if status.length < length {
+            let what = format!("Get told a list of {} entries, where {length} were known", status.length);
+            self.found(ViolationKind::Lost, what);
+        }
+        if sealed && !status.sealed {
+            self.found(ViolationKind::Lost, "Get told an open list that was known to be sealed".to_owned());
+        }
+        if status.length as usize > self.shown.list.len() {
+            let what = format!("Get told {} entries, and there are {}", status.length, self.shown.list.len());
+            self.found(ViolationKind::Lost, what);
+        }
+        if status.sealed && self.shown.sealed != Some(status.length) {
+            let what =
+                format!("Get told a list sealed at {}, and it is {:?}", status.length, self.shown.sealed);
+            self.found(ViolationKind::Changed, what);
+        }
+        let was_over = |fact: &Fact| match fact {
+            Fact::Closed => true,
+            Fact::Status(before) => matches!(before.state, State::Finished | State::Closed),
+            _ => false,
+        };
+        if known.iter().any(was_over) && !matches!(status.state, State::Finished | State::Closed) {
+            let what = format!("it was finished or closed, and Get told {:?}", status.state);
+            self.found(ViolationKind::Reopened, what);
+        }
+        if let Some(own) = &status.own {
+            let mut member = KnownMember::default();
+            for fact in known {
+                match fact {
+                    Fact::Told(process, told) if *process == own.process => member.learn(told),
+                    Fact::Status(MemberStatus { own: Some(before), .. }) if before.process == own.process => {
+                        member.take(before);
+                    }
+                    _ => {}
+                }
+            }
+            self.member("Get", own, &member);
+        }
+    }
+
+    /// What a process is told of itself must not be less than it knew.
+    fn member(&mut self, by: &str, own: &MemberState, known: &KnownMember) {
+        let process = own.process;
+        let mut found = Vec::new();
+        let next = own.next.get();
+        if next <= known.answered {
+            let answered = known.answered;
+            found.push(format!("its next access is {next}, though access {answered} was answered"));
+        } else if next < known.next {
+            found.push(format!("its next access is {next}, though it was {} before", known.next));
+        }
+        for number in &known.waiting {
+            let key = (process, *number);
+            let waits = own.waiting.iter().any(|(waiting, _)| waiting == number);
+            if !waits && !self.shown.answered.contains_key(&key) && !self.shown.withdrawn.contains(&key) {
+                found.push(format!("access {number}, which waited, does not wait any more"));
+            }
+        }
+        if known.append.is_some() && own.append != known.append {
+            found.push(format!("its append is {:?}, though it was {:?}", own.append, known.append));
+        }
+        if known.decided.is_some() && own.decided != known.decided {
+            found.push(format!("its decision is {:?}, though it was {:?}", own.decided, known.decided));
+        }
+        for what in found {
+            self.found(ViolationKind::Lost, format!("{by} told process {process} that {what}"));
+        }
+    }
+
+    /// What an observer was told must be how the history begins.
+    fn watched(&mut self, events: &[Recorded]) {
+        let history = self.evidence.history;
+        if let Some(index) = (0..events.len()).find(|&index| history.get(index) != Some(&events[index])) {
+            let what = format!(
+                "an observer was told event {index}: {:?}; the history has {:?}",
+                events[index],
+                history.get(index)
+            );
+            let kind = history.get(index).map_or(ViolationKind::Lost, |_| ViolationKind::Changed);
+            self.found(kind, what);
+        }
+    }
+
+    /// A restart in the middle of an instance must stand in its history.
+    fn restarts(&mut self) {
+        let facts = self.evidence.facts;
+        // Who was told to go on with an access, and had that one executed in a phase: the instance lived on.
+        let went_on = |after: &[Fact]| {
+            let mut next: BTreeMap<ProcessId, AccessNumber> = BTreeMap::new();
+            after.iter().any(|fact| match fact {
+                Fact::Told(process, Told::Welcome(own)) => {
+                    next.insert(*process, own.next);
+                    false
+                }
+                Fact::Told(process, Told::Answered { number, phase: Some(_), .. }) => {
+                    next.get(process).is_some_and(|next| number >= next)
+                }
+                _ => false,
+            })
+        };
+        let (mut is_created, mut is_killed, mut seen) = (false, false, 0);
+        for (index, fact) in facts.iter().enumerate() {
+            match fact {
+                Fact::Created => is_created = true,
+                Fact::Killed => is_killed = is_created,
+                Fact::ServesAgain if std::mem::take(&mut is_killed) => {
+                    seen += usize::from(went_on(&facts[index..]));
+                }
+                _ => {}
+            }
+        }
+        if self.shown.restarted < seen {
+            let shown = self.shown.restarted;
+            self.found(
+                ViolationKind::History,
+                format!("the server was restarted {seen} times while it was played, and it shows {shown}"),
+            );
+        }
+    }
+
+    fn patience(&mut self) {
+        let plan = self.evidence.plan;
+        for process in plan.cast.correct() {
+            if !self.shown.impatient.contains(&process) {
+                continue;
+            }
+            let what = format!("the patience of process {process}, which is correct, was spent");
+            self.found(ViolationKind::Impatient, what);
+        }
+    }
+
+    /// Whether the correct processes have decided, and what the judge says.
+    fn judged(&mut self) {
+        let Evidence { plan, reports, .. } = self.evidence;
+        let closed_early = plan.closed_after.is_some();
+        let said = by_process(reports);
+        if !closed_early {
+            let correct = plan.cast.parts().filter(|(_, part)| part.role == Role::Correct);
+            let mut found = Vec::new();
+            for (process, _) in correct {
+                match said.get(&process).map(|report| &report.ended) {
+                    Some(ProcessEnd::Decided | ProcessEnd::NothingToDecide) => {}
+                    Some(ProcessEnd::Failed(why)) => found.push(format!("process {process}: {why}")),
+                    None => found.push(format!("process {process} never said anything")),
+                }
+            }
+            for what in found {
+                self.found(ViolationKind::Undecided, what);
+            }
+        }
+        let verdict = self.verdict(closed_early);
+        self.checked.verdict = Some(verdict.verdict);
+        let accepted = match verdict.verdict {
+            Outcome::Valid | Outcome::Outside => true,
+            // Who was cut off by the creator has nothing to show.
+            Outcome::Unknown => closed_early,
+            Outcome::Violation => false,
+        };
+        if !accepted {
+            self.found(
+                ViolationKind::Verdict,
+                format!("{}: {}", verdict.verdict, verdict.reasons.join("; ")),
+            );
+        }
+    }
+
+    fn verdict(&self, closed_early: bool) -> Verdict {
+        let Evidence { plan, reports, history, .. } = self.evidence;
+        let detection = detect(&plan.params, &plan.cast, plan.seed, history, &RunCounts::default());
+        let mut expected = Expectations::new(&plan.params, &plan.cast, plan.seed, &detection);
+        // It is not their attacks that are tried here: an instance may end before they come to it.
+        expected.attacks.clear();
+        let ended = |report: &&Report| !closed_early || report.ended == ProcessEnd::Decided;
+        let reports: Vec<Report> = reports.iter().filter(ended).cloned().collect();
+        judge(&Case {
+            params: plan.params.clone(),
+            cast: &plan.cast,
+            expected: &expected,
+            history,
+            complete: self.shown.over,
+            reports: &reports,
+            fired: detection.fired,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! What clients were told: kept outside the server, in the order in which they took it in.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use stickycas_client::info::InstanceView;
+use stickycas_client::raw::Told;
+use stickycas_client::{Error, MemberState, RefusalReason, State};
+use stickycas_model::history::Recorded;
+use stickycas_model::types::ProcessId;
+
+/// Something that a client of an instance was told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fact {
+    /// The instance exists, with the parameters that were asked for.
+    Created,
+    /// A process was told this.
+    Told(ProcessId, Told),
+    /// Get was answered.
+    Status(MemberStatus),
+    /// An observer was told these events, from the first on.
+    Watched(Vec<Recorded>),
+    /// The instance is closed.
+    Closed,
+    /// There is no such instance.
+    Unknown,
+    /// No client was told anything: the server was killed.
+    Killed,
+    /// No client was told anything: a server that had been killed serves again.
+    ServesAgain,
+}
+
+/// What Get says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// So many facts had been taken in when it was asked: at least they must show.
+    pub asked_after: usize,
+    /// Where the instance is in its life.
+    pub state: State,
+    /// Length of the list.
+    pub length: u32,
+    /// Whether it takes no more entries.
+    pub sealed: bool,
+    /// The state of the process that asked; `None`: it is none.
+    pub own: Option<MemberState>,
+}
+
+impl MemberStatus {
+    pub(crate) fn new(asked_after: usize, view: InstanceView) -> Self {
+        let InstanceView { status, own, .. } = view;
+        Self { asked_after, state: status.state, length: status.length, sealed: status.sealed, own }
+    }
+}
+
+/// The facts of one instance.
+#[derive(Debug, Default)]
+pub(crate) struct Facts(Mutex<Vec<Fact>>);
+
+impl Facts {
+    pub(crate) fn note(&self, fact: Fact) {
+        self.all().push(fact);
+    }
+
+    /// Notes what an error tells, if anything.
+    pub(crate) fn note_error(&self, error: &Error) {
+        if error.reason() == Some(RefusalReason::InstanceUnknown) {
+            self.note(Fact::Unknown);
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.all().len()
+    }
+
+    pub(crate) fn was_created(&self) -> bool {
+        self.all().contains(&Fact::Created)
+    }
+
+    /// The last access of this process that was answered on a stream or by a call.
+    pub(crate) fn last_answered(&self, process: ProcessId) -> Option<Told> {
+        let is_answer = |fact: &Fact| match fact {
+            Fact::Told(of, told @ Told::Answered { op: Some(_), phase: Some(_), .. }) if *of == process => {
+                Some(told.clone())
+            }
+            _ => None,
+        };
+        self.all().iter().rev().find_map(is_answer)
+    }
+
+    pub(crate) fn take(&self) -> Vec<Fact> {
+        std::mem::take(&mut *self.all())
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<Fact>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,338 @@
+//! The clients of one instance: its creator, its processes, an observer.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use stickycas_client::raw::Told;
+use stickycas_client::watch::{WatchFrom, Watched};
+use stickycas_client::{Client, Error, ProcessSpec, RetryPolicy, State};
+use stickycas_model::cast::{Part, Role, seed_of};
+use stickycas_model::history::Recorded;
+use stickycas_model::process::{RawOp, Report};
+use stickycas_model::types::{Position, ProcessId};
+use stickycas_proto::names::InstanceId;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::facts::{Fact, Facts, MemberStatus};
+use crate::plan::InstancePlan;
+use crate::server::CREATOR;
+use crate::unary::{UnaryProcess, no_report};
+
+/// How clients try again: as they do by default, but more often, since a round is short.
+const RETRIES: RetryPolicy = RetryPolicy {
+    first: Duration::from_millis(20),
+    longest: Duration::from_millis(500),
+    give_up_after: Duration::from_secs(30),
+};
+/// Connections of a round. Each carries the processes of many instances.
+const CONNECTIONS: usize = 8;
+/// How long Byzantine processes that leave by themselves are waited for.
+const GRACE: Duration = Duration::from_millis(100);
+/// How long the end of an instance may take to reach those who follow it.
+const LONGEST_END: Duration = Duration::from_secs(10);
+
+/// A server as its clients see it.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) round: u64,
+    connections: Vec<Client>,
+}
+
+impl Site {
+    pub(crate) fn new(round: u64, url: &str) -> Result<Self, Error> {
+        let client = || Client::builder(url).principal(CREATOR).retry(RETRIES).connect_lazy();
+        Ok(Self { round, connections: (0..CONNECTIONS).map(|_| client()).collect::<Result<_, _>>()? })
+    }
+
+    fn creator(&self, plan: &InstancePlan) -> &Client {
+        &self.connections[plan.number % CONNECTIONS]
+    }
+
+    fn client(&self, plan: &InstancePlan, process: ProcessId) -> Client {
+        let client = &self.connections[(plan.number + process.index()) % CONNECTIONS];
+        client.as_principal(&plan.principal(self.round, process)).expect("these names are visible ASCII")
+    }
+}
+
+/// An instance in the course of a round.
+#[derive(Debug)]
+pub(crate) struct InstanceRun {
+    pub(crate) plan: InstancePlan,
+    pub(crate) facts: Arc<Facts>,
+    pub(crate) id: OnceLock<InstanceId>,
+}
+
+/// What became of the clients of an instance.
+#[derive(Debug, Default)]
+pub(crate) struct Ended {
+    /// What processes say at their end.
+    pub(crate) reports: Vec<Report>,
+    /// What went wrong with the creator or the observer.
+    pub(crate) trouble: Vec<String>,
+}
+
+impl InstanceRun {
+    pub(crate) fn new(plan: InstancePlan) -> Self {
+        Self { plan, facts: Arc::default(), id: OnceLock::new() }
+    }
+
+    /// Creates the instance, plays it, and closes it if somebody stays.
+    pub(crate) async fn play(&self, site: &Site, round_began: Instant) -> Ended {
+        let (plan, facts) = (&self.plan, &self.facts);
+        let mut ended = Ended::default();
+        sleep_until(round_began + plan.begin).await;
+        let creator = site.creator(plan);
+        let roster =
+            ProcessId::all(plan.params.processes()).map(|process| plan.principal(site.round, process));
+        let create =
+            creator.create_instance().params(&plan.params).roster(roster).name(plan.name(site.round));
+        let id = match create.send().await {
+            Ok(created) if created.instance.parameters == *plan.params => created.instance.id,
+            Ok(created) => {
+                ended.trouble.push(format!("Create: other parameters: {:?}", created.instance.parameters));
+                return ended;
+            }
+            Err(error) => {
+                ended.trouble.push(format!("Create: {error}"));
+                return ended;
+            }
+        };
+        // It is set once, here.
+        let _ = self.id.set(id);
+        facts.note(Fact::Created);
+
+        let (stop, stopped) = watch::channel(false);
+        let mut followed = JoinSet::new();
+        if plan.watched {
+            let (client, facts) = (site.client(plan, ProcessId::FIRST), facts.clone());
+            followed.spawn(async move { follow(&client, id, &facts).await });
+        }
+        let closing = plan.closed_after.map(|after| Instant::now() + after);
+        self.play_all(site, id, stopped, closing, &mut ended).await;
+        let _ = stop.send(true);
+        if closing.is_none() && plan.cast.byzantine().next().is_some() {
+            self.close(site, id, &mut ended).await;
+        }
+        match timeout(LONGEST_END, followed.join_next()).await {
+            Ok(None | Some(Ok(None))) => {}
+            Ok(Some(Ok(Some(trouble)))) => ended.trouble.push(trouble),
+            Ok(Some(Err(error))) => ended.trouble.push(format!("the watch: {error}")),
+            Err(_) => ended.trouble.push("the watch of an instance that is over does not end".to_owned()),
+        }
+        ended
+    }
+
+    /// Plays all processes until the correct ones have ended.
+    async fn play_all(
+        &self,
+        site: &Site,
+        id: InstanceId,
+        stopped: watch::Receiver<bool>,
+        closing: Option<Instant>,
+        ended: &mut Ended,
+    ) {
+        let mut playing = JoinSet::new();
+        let mut correct = 0;
+        for (process, part) in self.plan.cast.parts() {
+            correct += usize::from(part.role == Role::Correct);
+            let is_correct = part.role == Role::Correct;
+            let player = PlayerTask {
+                client: site.client(&self.plan, process),
+                instance: id,
+                process,
+                part: part.clone(),
+                unary: self.plan.unary.contains(&process),
+                run_seed: self.plan.seed,
+                facts: self.facts.clone(),
+                stopped: stopped.clone(),
+            };
+            playing.spawn(async move { (is_correct, player.play().await) });
+        }
+        let mut close = closing;
+        while correct > 0 {
+            let closing_time = async {
+                match close {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                Some(played) = playing.join_next() => {
+                    let (is_correct, report) = played.unwrap_or((true, None));
+                    correct -= usize::from(is_correct);
+                    ended.reports.extend(report);
+                }
+                () = closing_time => {
+                    close = None;
+                    self.close(site, id, ended).await;
+                }
+            }
+        }
+        if close.is_some() {
+            self.close(site, id, ended).await;
+        }
+        let all = async { while playing.join_next().await.is_some() {} };
+        let _ = timeout(GRACE, all).await;
+    }
+
+    async fn close(&self, site: &Site, id: InstanceId, ended: &mut Ended) {
+        match site.creator(&self.plan).close(id).await {
+            Ok(()) => self.facts.note(Fact::Closed),
+            Err(error) => {
+                self.facts.note_error(&error);
+                ended.trouble.push(format!("Close: {error}"));
+            }
+        }
+    }
+
+    /// Asks again: the creator and a process how the instance stands, and a process for an answer that it has had.
+    pub(crate) async fn ask(&self, site: &Site, process: ProcessId) {
+        let Some(&id) = self.id.get() else { return };
+        self.status(site.creator(&self.plan), id).await;
+        self.status(&site.client(&self.plan, process), id).await;
+        let last = self.facts.last_answered(process);
+        if let Some(Told::Answered { number, op: Some(op), .. }) = last {
+            let client = site.client(&self.plan, process);
+            let caller = UnaryProcess { client: &client, instance: id, process, facts: &self.facts };
+            // Refused: the process has left, or its later accesses have taken the place of this answer.
+            if let Ok(Ok((phase, answer, entries))) =
+                timeout(LONGEST_END, caller.perform(&self.plan.params, number, &op)).await
+            {
+                let told = Told::Answered { number, op: Some(op), phase, answer, entries };
+                self.facts.note(Fact::Told(process, told));
+            }
+        }
+    }
+
+    /// Get, for whoever this client is.
+    async fn status(&self, client: &Client, id: InstanceId) -> Option<MemberStatus> {
+        let asked_after = self.facts.count();
+        match client.get(id).await {
+            Ok(view) => {
+                let status = MemberStatus::new(asked_after, view);
+                self.facts.note(Fact::Status(status.clone()));
+                Some(status)
+            }
+            Err(error) => {
+                self.facts.note_error(&error);
+                None
+            }
+        }
+    }
+
+    /// What the server says in the end: the history, after a member has read the list of an instance that is over.
+    ///
+    /// # Errors
+    /// Why it cannot be had.
+    pub(crate) async fn history(&self, site: &Site) -> Result<Vec<Recorded>, Error> {
+        let Some(&id) = self.id.get() else { return Ok(Vec::new()) };
+        let (process, params) = (ProcessId::FIRST, &self.plan.params);
+        let client = site.client(&self.plan, process);
+        let status = self.status(&client, id).await;
+        let over = status.filter(|status| matches!(status.state, State::Finished | State::Closed));
+        if let Some(own) = over.and_then(|status| status.own) {
+            let caller = UnaryProcess { client: &client, instance: id, process, facts: &self.facts };
+            let op = RawOp::Read(Position::new(0));
+            let (phase, answer, entries) = caller.perform(params, own.next, &op).await?;
+            let told = Told::Answered { number: own.next, op: Some(op), phase, answer, entries };
+            self.facts.note(Fact::Told(process, told));
+        }
+        let (mut history, mut watch) = (Vec::new(), site.creator(&self.plan).watch(id, WatchFrom::Start));
+        while let Some(watched) = watch.try_next().await? {
+            take(&mut history, watched)?;
+        }
+        Ok(history)
+    }
+}
+
+/// Adds an event, if it is the next one.
+fn take(history: &mut Vec<Recorded>, watched: Watched) -> Result<(), Error> {
+    let Watched::Event(index, recorded) = watched else { return Ok(()) };
+    if index != history.len() as u64 {
+        return Err(Error::Protocol(format!("event {index} came where {} was due", history.len())));
+    }
+    history.push(recorded);
+    Ok(())
+}
+
+/// Follows an instance to its end; says what went wrong.
+async fn follow(client: &Client, id: InstanceId, facts: &Facts) -> Option<String> {
+    let (mut history, mut watch) = (Vec::new(), client.watch(id, WatchFrom::Start));
+    let trouble = loop {
+        let taken = match watch.try_next().await {
+            Ok(Some(watched)) => take(&mut history, watched),
+            Ok(None) => break None,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = taken {
+            facts.note_error(&error);
+            break Some(format!("the watch: {error}"));
+        }
+    };
+    facts.note(Fact::Watched(history));
+    trouble
+}
+
+struct PlayerTask {
+    client: Client,
+    instance: InstanceId,
+    process: ProcessId,
+    part: Part,
+    unary: bool,
+    run_seed: u64,
+    facts: Arc<Facts>,
+    stopped: watch::Receiver<bool>,
+}
+
+impl PlayerTask {
+    /// What the process says at its end; a correct one always says something.
+    async fn play(self) -> Option<Report> {
+        let Self { client, instance, process, part, unary, run_seed, facts, mut stopped } = self;
+        // An error means that nobody is there to stop it any more.
+        let stop = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
+        if unary {
+            let caller = UnaryProcess { client: &client, instance, process, facts: &facts };
+            if !part.joins() {
+                stop.await;
+                return None;
+            }
+            return tokio::select! {
+                report = caller.play(&part, run_seed) => Some(report),
+                () = stop => None,
+            };
+        }
+        let spec = match part.role {
+            Role::Byzantine(strategy) => {
+                let seed = seed_of(process, run_seed);
+                ProcessSpec::byzantine(strategy, Some(part.proposal), seed)
+            }
+            Role::Correct | Role::Attacker(_) => ProcessSpec::correct(part.proposal),
+        };
+        let notes = facts.clone();
+        let spec = spec.observed(move |told| notes.note(Fact::Told(process, told)));
+        let played = client.play(instance, spec, stop).await;
+        if let Some(error) = &played.error {
+            facts.note_error(error);
+        }
+        let why = played.error.map_or_else(|| "it was never welcomed".to_owned(), |error| error.to_string());
+        Some(played.report.unwrap_or_else(|| no_report(process, why)))
+    }
+}
+
+/// How an instance stands that does not come to its end.
+pub(crate) async fn standing(run: &InstanceRun, site: &Site) -> String {
+    let Some(&id) = run.id.get() else { return "it was not created".to_owned() };
+    match timeout(Duration::from_secs(2), site.creator(&run.plan).get(id)).await {
+        Ok(Ok(view)) => format!("{:?}", view.status),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "no answer".to_owned(),
+    }
+}
+
+/// The reports by process.
+pub(crate) fn by_process(reports: &[Report]) -> BTreeMap<ProcessId, &Report> {
+    reports.iter().map(|report| (report.process, report)).collect()
+}

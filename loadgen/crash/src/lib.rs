@@ -1,0 +1,33 @@
+//! The kill test: what a client was told stands, however often the server is killed (SPEC F8a, F11).
+//!
+//! A [`Round`](RoundPlan) starts a real server on a folder, puts it under load with hundreds of small instances, kills it
+//! with SIGKILL at random moments, also while it recovers, and starts it again on the same folder. The clients go on by
+//! themselves. What each of them was told is written down outside the server ([`Fact`]); in the end it is compared with
+//! the history that the server shows ([`check`]), and the judge judges every instance.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `plan` | what a round does, drawn from its seed |
+//! | `server` | the server as a process: started, killed, started again |
+//! | `facts` | what clients were told |
+//! | `instance`, `unary` | the clients of one instance |
+//! | `check` | the facts against the final history |
+//! | `round`, `run` | one round; many of them |
+//! | `result` | what was counted, for people and for programs; the folder of a run |
+
+mod check;
+mod facts;
+mod instance;
+mod plan;
+mod result;
+mod round;
+mod run;
+mod server;
+mod unary;
+
+pub use self::check::{Checked, Evidence, Violation, ViolationKind, check};
+pub use self::facts::{Fact, MemberStatus};
+pub use self::plan::{InstancePlan, Kill, Load, RoundPlan};
+pub use self::result::{CrashResult, RoundResult, table};
+pub use self::run::{CrashOptions, run};
+pub use self::server::ServerProgram;

@@ -1,0 +1,244 @@
+//! What a round does, drawn from its seed. When the server is really hit depends on the machine, so a seed repeats the
+//! load and the plan of the kills, not the outcome.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stickycas_model::byzantine::Strategy;
+use stickycas_model::cast::{Cast, Part, Role};
+use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, Patience};
+use stickycas_model::random::SplitMix64;
+use stickycas_model::types::{ProcessId, Seed, Value};
+
+/// How much there is to do in a round.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Instances.
+    pub instances: usize,
+    /// The most processes of one.
+    pub processes: u32,
+}
+
+/// When the server is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kill {
+    /// So long after it has begun to serve.
+    Serving(Duration),
+    /// So long after it was started: mostly it has not recovered yet.
+    Starting(Duration),
+}
+
+/// A round.
+#[derive(Clone, Debug)]
+pub struct RoundPlan {
+    /// What it is drawn from.
+    pub seed: u64,
+    /// The kills under load, in order.
+    pub kills: Vec<Kill>,
+    /// Whether the server is killed once more when everything has ended, before the histories are fetched.
+    pub killed_at_end: bool,
+    /// The instances.
+    pub instances: Vec<InstancePlan>,
+}
+
+/// An instance of a round.
+#[derive(Clone, Debug)]
+pub struct InstancePlan {
+    /// Its number in the round, from 0.
+    pub number: usize,
+    /// When it is created, after the begin of the round.
+    pub begin: Duration,
+    /// Its parameters.
+    pub params: Arc<Params>,
+    /// Who plays what.
+    pub cast: Cast,
+    /// What its processes draw from.
+    pub seed: u64,
+    /// The processes that make unary calls; the others are on Attach.
+    pub unary: BTreeSet<ProcessId>,
+    /// When the creator closes it, after its creation, whoever still plays; `None`: when the correct ones have decided.
+    pub closed_after: Option<Duration>,
+    /// Whether an observer watches it from its creation on.
+    pub watched: bool,
+}
+
+/// Patience and join timeout where somebody is to be waited for in vain. Every round lasts as long.
+const SHORT: Duration = Duration::from_secs(2);
+/// Where nobody is: long enough for a machine that is busy with other things.
+const LONG: Duration = Duration::from_secs(20);
+
+impl RoundPlan {
+    /// The round of this seed.
+    #[must_use]
+    pub fn draw(seed: u64, load: Load) -> Self {
+        let random = &mut SplitMix64::new(seed ^ 0x6b69_6c6c);
+        let mut kills = vec![Kill::Serving(millis(random, 60, 350))];
+        for _ in 0..1 + random.below(3) {
+            kills.push(match random.below(5) {
+                0 | 1 => Kill::Starting(millis(random, 0, 100)),
+                _ => Kill::Serving(millis(random, 20, 350)),
+            });
+        }
+        // The restarts in between take about so long.
+        let span = kills.iter().map(|kill| match kill {
+            Kill::Serving(after) => *after + Duration::from_millis(150),
+            Kill::Starting(after) => *after,
+        });
+        let span = u64::try_from(span.sum::<Duration>().as_millis()).unwrap_or(u64::MAX);
+        let instances = (0..load.instances).map(|number| {
+            let begin = if number % 3 == 0 { millis(random, 0, 60) } else { millis(random, 0, span) };
+            InstancePlan::draw(number, begin, load.processes, random)
+        });
+        let instances = instances.collect();
+        Self { seed, kills, killed_at_end: random.below(2) == 0, instances }
+    }
+}
+
+impl InstancePlan {
+    fn draw(number: usize, begin: Duration, most: u32, random: &mut SplitMix64) -> Self {
+        let n = 1 + below(random, most);
+        let p = 1 + below(random, n.min(3));
+        // Every third instance is of correct processes alone, and finishes.
+        let byzantine = match number % 3 {
+            2 => 0,
+            _ if n > 2 && random.below(4) == 0 => 2,
+            _ => 1.min(n - 1),
+        };
+        let seed = random.next_u64();
+        let mut faulty = BTreeSet::new();
+        while faulty.len() < byzantine as usize {
+            faulty.insert(random.index(n as usize));
+        }
+        // All strategies in turn, so that a round of some size has each.
+        let mut turn = number;
+        let parts = (0..n as usize).map(|index| {
+            let role = if faulty.contains(&index) {
+                turn += 1;
+                Role::Byzantine(strategy(turn, random))
+            } else {
+                Role::Correct
+            };
+            let proposal = ["v1", "v2", "v3"][random.index(3)];
+            Part { role, proposal: value(proposal) }
+        });
+        let cast = Cast::new(parts.collect());
+        let stays_away = |part: &Part| match &part.role {
+            Role::Byzantine(strategy) => STAYING_AWAY.contains(&strategy.name()),
+            Role::Correct | Role::Attacker(_) => false,
+        };
+        let waiting = if cast.parts().any(|(_, part)| stays_away(part)) { SHORT } else { LONG };
+        let spec = ParamsSpec {
+            order: Order::ALL[random.index(Order::ALL.len())],
+            seed: Seed::new(random.next_u64() >> 1),
+            arbiter: arbiter(n, random),
+            append_window: if random.below(4) == 0 { AppendWindow::Open } else { AppendWindow::FirstAccess },
+            patience: Patience::Finite(waiting),
+            join_timeout: waiting,
+            // Some go slowly, so that every kill hits them.
+            pace: if random.below(5) == 0 { millis(random, 5, 40) } else { Duration::ZERO },
+            ..ParamsSpec::new(n, p, 1 + below(random, n))
+        };
+        let params = Params::try_new(spec).expect("drawn parameters are in their ranges");
+        let unary = ProcessId::all(n).filter(|_| random.below(4) == 0).collect();
+        let closed_after = (random.below(12) == 0).then(|| millis(random, 0, 500));
+        let watched = random.below(2) == 0;
+        Self { number, begin, params: Arc::new(params), cast, seed, unary, closed_after, watched }
+    }
+
+    /// Its name, which is another one in every round.
+    #[must_use]
+    pub fn name(&self, round: u64) -> String {
+        format!("crash-{round}-{}", self.number)
+    }
+
+    /// The principal of a process.
+    #[must_use]
+    pub fn principal(&self, round: u64, process: ProcessId) -> String {
+        format!("{}-p{process}", self.name(round))
+    }
+}
+
+fn arbiter(n: u32, random: &mut SplitMix64) -> Arbiter {
+    match random.below(3) {
+        0 => Arbiter::FirstCome,
+        1 => Arbiter::Uniform,
+        _ => {
+            let mut order: Vec<ProcessId> = ProcessId::all(n).collect();
+            for last in (1..order.len()).rev() {
+                order.swap(last, random.index(last + 1));
+            }
+            Arbiter::Priority(order)
+        }
+    }
+}
+
+/// Strategies for which the others may wait in vain.
+const STAYING_AWAY: [&str; 9] =
+    ["absent", "silent", "crash", "empty", "mixed", "late-append", "reader", "stall", "adaptive"];
+
+/// The strategy whose turn it is.
+fn strategy(turn: usize, random: &mut SplitMix64) -> Strategy {
+    let k = 2 + random.below(3);
+    let named = |name: &'static str| match name {
+        "crash" => format!("crash(access={})", k - 1),
+        "collude" | "mimic" => format!("{name}(value={})", if name == "mimic" { "v1" } else { "0" }),
+        "mixed" => "mixed(collude=0, mimic=v1)".to_owned(),
+        "late-append" => format!("late-append(access={k}, value=0)"),
+        "adaptive" => format!("adaptive(phase={k}, then=late-append(access={k}, value=0))"),
+        name => name.to_owned(),
+    };
+    let text = named(Strategy::ALL_NAMES[turn % Strategy::ALL_NAMES.len()]);
+    text.parse().expect("every strategy is written with its arguments here")
+}
+
+fn value(text: &str) -> Value {
+    Value::new(text.as_bytes()).expect("it is not empty")
+}
+
+fn below(random: &mut SplitMix64, bound: u32) -> u32 {
+    u32::try_from(random.below(u64::from(bound))).expect("it is below a u32")
+}
+
+fn millis(random: &mut SplitMix64, least: u64, most: u64) -> Duration {
+    Duration::from_micros(1_000 * least + random.below(1_000 * most.saturating_sub(least).max(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOAD: Load = Load { instances: 120, processes: 6 };
+
+    #[test]
+    fn a_round_follows_its_seed() {
+        let drawn = |seed| format!("{:?}", RoundPlan::draw(seed, LOAD));
+        assert_eq!(drawn(7), drawn(7));
+        assert_ne!(drawn(7), drawn(8));
+    }
+
+    #[test]
+    fn a_round_has_every_strategy_both_ways_in_and_a_correct_one() {
+        let plan = RoundPlan::draw(1, LOAD);
+        let mut played = BTreeSet::new();
+        for instance in &plan.instances {
+            assert!(instance.cast.correct().next().is_some());
+            played.extend(instance.cast.parts().filter_map(|(_, part)| match &part.role {
+                Role::Byzantine(strategy) => Some(strategy.name()),
+                _ => None,
+            }));
+        }
+        assert_eq!(played, Strategy::ALL_NAMES.into_iter().collect());
+        let unary: usize = plan.instances.iter().map(|instance| instance.unary.len()).sum();
+        let all: u32 = plan.instances.iter().map(|instance| instance.params.processes()).sum();
+        assert!(unary > 20 && unary * 2 < all as usize, "{unary} of {all}");
+    }
+
+    #[test]
+    fn servers_are_killed_several_times_and_sometimes_before_they_serve() {
+        let plans: Vec<RoundPlan> = (0..40).map(|seed| RoundPlan::draw(seed, LOAD)).collect();
+        assert!(plans.iter().all(|plan| (2..=4).contains(&plan.kills.len())));
+        assert!(plans.iter().any(|plan| matches!(plan.kills[1..], [Kill::Starting(_), ..])));
+        assert!(plans.iter().any(|plan| plan.killed_at_end) && plans.iter().any(|plan| !plan.killed_at_end));
+    }
+}

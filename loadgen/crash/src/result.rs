@@ -1,0 +1,183 @@
+//! What rounds have shown: for people, and as `result.json`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use anstyle::{AnsiColor, Style};
+use serde::{Deserialize, Serialize};
+use stickycas_harness::report::table::{align_right, grid};
+use stickycas_harness::report::words::grouped;
+
+use crate::check::Violation;
+use crate::plan::RoundPlan;
+
+/// What one round has shown.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RoundResult {
+    /// Its seed: `--rounds 1 --seed SEED` repeats it.
+    pub seed: u64,
+    /// How often the server was killed.
+    pub kills: u64,
+    /// How often of these before it served: while it started or recovered.
+    pub kills_before_serving: u64,
+    /// Instances.
+    pub instances: u64,
+    /// Processes of all instances.
+    pub processes: u64,
+    /// Accesses that were acknowledged, and compared with the history.
+    pub accesses: u64,
+    /// Reads that were compared with the list.
+    pub reads: u64,
+    /// Decisions that were acknowledged.
+    pub decisions: u64,
+    /// Instances by verdict.
+    pub verdicts: BTreeMap<String, u64>,
+    /// How long it took.
+    pub seconds: f64,
+    /// How many violations were found.
+    pub violations_found: u64,
+    /// The first of them.
+    pub violations: Vec<Violation>,
+    /// The folder with what is left of it: the data folder of the server, its logs, and what was known of each instance
+    /// with a violation. `None`: nothing is left, since all was well.
+    pub folder: Option<PathBuf>,
+    /// The texts for that folder, by the number of the instance.
+    #[serde(skip)]
+    pub(crate) evidence: Vec<(usize, String)>,
+}
+
+impl RoundResult {
+    pub(crate) fn new(plan: &RoundPlan) -> Self {
+        let processes = plan.instances.iter().map(|instance| u64::from(instance.params.processes()));
+        Self {
+            seed: plan.seed,
+            kills: 0,
+            kills_before_serving: 0,
+            instances: plan.instances.len() as u64,
+            processes: processes.sum(),
+            accesses: 0,
+            reads: 0,
+            decisions: 0,
+            verdicts: BTreeMap::new(),
+            seconds: 0.0,
+            violations_found: 0,
+            violations: Vec::new(),
+            folder: None,
+            evidence: Vec::new(),
+        }
+    }
+}
+
+/// What a run has shown.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CrashResult {
+    /// The seed of the first round; each other one has the next.
+    pub seed: u64,
+    /// Rounds that were asked for.
+    pub asked: u64,
+    /// Rounds that were run.
+    pub rounds: u64,
+    /// How often the server was killed.
+    pub kills: u64,
+    /// How often of these before it served.
+    pub kills_before_serving: u64,
+    /// Instances.
+    pub instances: u64,
+    /// Processes.
+    pub processes: u64,
+    /// Accesses that were acknowledged, and compared.
+    pub accesses: u64,
+    /// Reads that were compared.
+    pub reads: u64,
+    /// Decisions that were acknowledged.
+    pub decisions: u64,
+    /// Instances by verdict.
+    pub verdicts: BTreeMap<String, u64>,
+    /// How long the longest round took.
+    pub longest_round: f64,
+    /// How many violations were found.
+    pub violations_found: u64,
+    /// The rounds in which they were found.
+    pub failed: Vec<RoundResult>,
+}
+
+impl CrashResult {
+    pub(crate) fn add(&mut self, round: RoundResult) {
+        self.rounds += 1;
+        self.kills += round.kills;
+        self.kills_before_serving += round.kills_before_serving;
+        self.instances += round.instances;
+        self.processes += round.processes;
+        self.accesses += round.accesses;
+        self.reads += round.reads;
+        self.decisions += round.decisions;
+        for (verdict, count) in &round.verdicts {
+            *self.verdicts.entry(verdict.clone()).or_default() += count;
+        }
+        self.longest_round = self.longest_round.max(round.seconds);
+        self.violations_found += round.violations_found;
+        if round.violations_found > 0 {
+            self.failed.push(round);
+            self.failed.sort_by_key(|round| round.seed);
+        }
+    }
+
+    /// Whether all rounds were run and nothing was found.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.violations_found == 0
+    }
+}
+
+/// Violations of a round that are shown; its folder has more.
+const SHOWN_OF_A_ROUND: usize = 5;
+
+/// The result for people. `again`: the command that repeats the round of a seed.
+#[must_use]
+pub fn table(result: &CrashResult, again: impl Fn(u64) -> String) -> String {
+    let mut table = grid(["what", "count"]);
+    let CrashResult { rounds, kills, kills_before_serving, instances, processes, accesses, .. } = *result;
+    let CrashResult { reads, decisions, violations_found, .. } = *result;
+    let rows = [
+        ("rounds", rounds),
+        ("kills of the server", kills),
+        ("  before it served (starting, recovering)", kills_before_serving),
+        ("instances", instances),
+        ("processes", processes),
+        ("accesses acknowledged, compared with the history", accesses),
+        ("reads compared with the list", reads),
+        ("decisions acknowledged", decisions),
+    ];
+    for (what, count) in rows {
+        table.add_row([what.to_owned(), grouped(count)]);
+    }
+    for (verdict, count) in &result.verdicts {
+        table.add_row([format!("verdict {verdict}"), grouped(*count)]);
+    }
+    table.add_row(["violations".to_owned(), grouped(violations_found)]);
+    align_right(&mut table, 1..2);
+    let mut text = format!("{table}\n");
+    for round in &result.failed {
+        let shown = round.violations.iter().take(SHOWN_OF_A_ROUND);
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "round of seed {}: {} violations", round.seed, round.violations_found);
+        for violation in shown {
+            let _ = writeln!(text, "  - {violation}");
+        }
+        if let Some(folder) = &round.folder {
+            let _ = writeln!(text, "  what is left of it: {}", folder.display());
+        }
+        let _ = writeln!(text, "  to repeat it: {}", again(round.seed));
+    }
+    let colour = if result.is_clean() { AnsiColor::Green } else { AnsiColor::Red };
+    let style = Style::new().bold().fg_color(Some(colour.into()));
+    let verdict = if result.is_clean() { "nothing was lost" } else { "VIOLATION" };
+    let _ = writeln!(
+        text,
+        "{style}{verdict}{style:#} (seeds {} to {})",
+        result.seed,
+        result.seed + rounds.max(1) - 1
+    );
+    text
+}

@@ -1,0 +1,273 @@
+//! One round: a server, its clients, the kills, and what is checked when all is over.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stickycas_model::history::Recorded;
+use stickycas_model::random::SplitMix64;
+use stickycas_model::types::ProcessId;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+
+use crate::check::{Evidence, Violation, ViolationKind, check};
+use crate::facts::Fact;
+use crate::instance::{Ended, InstanceRun, Site, standing};
+use crate::plan::{Kill, RoundPlan};
+use crate::result::RoundResult;
+use crate::server::{ServerProcess, ServerProgram};
+
+/// Instances that are asked again after a restart.
+const SAMPLE: usize = 10;
+/// How long all may take to come to their end after the last kill: far longer than they do.
+const LONGEST_END: Duration = Duration::from_secs(60);
+/// How long the last questions may take.
+const LONGEST_ASKING: Duration = Duration::from_secs(30);
+/// Histories that are fetched at a time.
+const FETCHED_AT_A_TIME: usize = 32;
+/// Violations of one instance, and of one round, that are told.
+const TOLD_OF_AN_INSTANCE: usize = 3;
+const TOLD_OF_A_ROUND: usize = 50;
+
+/// Runs a round in this folder.
+///
+/// # Errors
+/// What keeps it from being run; what goes wrong with the server is in the result.
+pub(crate) async fn run_round(
+    plan: &RoundPlan,
+    program: &ServerProgram,
+    rejoin: Duration,
+    folder: &Path,
+) -> anyhow::Result<RoundResult> {
+    let began = Instant::now();
+    fs::create_dir_all(folder)?;
+    let mut server = ServerProcess::new(program, folder, rejoin, plan.seed)?;
+    let site = Arc::new(Site::new(plan.seed, &server.url())?);
+    let runs = plan.instances.iter().cloned().map(|plan| Arc::new(InstanceRun::new(plan))).collect();
+    let mut round = Round { plan, site, runs, asking: JoinSet::new(), result: RoundResult::new(plan) };
+    server.start()?;
+    if let Err(error) = round.run(&mut server).await {
+        round.found(ViolationKind::Server, None, error.to_string());
+    }
+    round.write_evidence(folder)?;
+    round.result.seconds = began.elapsed().as_secs_f64();
+    Ok(round.result)
+}
+
+struct Round<'a> {
+    plan: &'a RoundPlan,
+    site: Arc<Site>,
+    runs: Vec<Arc<InstanceRun>>,
+    /// Clients that ask again after a restart.
+    asking: JoinSet<()>,
+    result: RoundResult,
+}
+
+impl Round<'_> {
+    /// # Errors
+    /// What is wrong with the server.
+    async fn run(&mut self, server: &mut ServerProcess) -> anyhow::Result<()> {
+        let began = Instant::now();
+        let mut playing = JoinSet::new();
+        for (index, run) in self.runs.iter().enumerate() {
+            let (run, site) = (run.clone(), self.site.clone());
+            playing.spawn(async move { (index, run.play(&site, began).await) });
+        }
+        let random = &mut SplitMix64::new(self.plan.seed ^ 0x6173_6b);
+        for kill in &self.plan.kills {
+            self.kill_at(*kill, server, random).await?;
+        }
+        self.serves_again(server, random).await?;
+        let ended = self.await_all(&mut playing, server).await?;
+        if self.plan.killed_at_end {
+            self.kill(server, true).await?;
+            self.serves_again(server, random).await?;
+        }
+        let asking = async { while self.asking.join_next().await.is_some() {} };
+        let _ = timeout(LONGEST_ASKING, asking).await;
+        let histories = self.histories().await;
+        server.check_alive()?;
+        self.check(&ended, &histories, server.starts - 1);
+        Ok(())
+    }
+
+    async fn kill_at(
+        &mut self,
+        kill: Kill,
+        server: &mut ServerProcess,
+        random: &mut SplitMix64,
+    ) -> anyhow::Result<()> {
+        let started = Instant::now();
+        let served = match kill {
+            Kill::Serving(after) => {
+                self.serves_again(server, random).await?;
+                sleep(after).await;
+                true
+            }
+            Kill::Starting(after) => {
+                let serves = tokio::select! {
+                    () = sleep(after) => false,
+                    served = server.serves() => served.map(|()| true)?,
+                };
+                if serves {
+                    self.note_restart(server, random);
+                    sleep_until(started + after).await;
+                }
+                serves
+            }
+        };
+        self.kill(server, served).await
+    }
+
+    async fn kill(&mut self, server: &mut ServerProcess, served: bool) -> anyhow::Result<()> {
+        server.kill().await?;
+        self.result.kills += 1;
+        self.result.kills_before_serving += u64::from(!served);
+        self.runs.iter().for_each(|run| run.facts.note(Fact::Killed));
+        server.start()
+    }
+
+    async fn serves_again(
+        &mut self,
+        server: &mut ServerProcess,
+        random: &mut SplitMix64,
+    ) -> anyhow::Result<()> {
+        server.serves().await?;
+        self.note_restart(server, random);
+        Ok(())
+    }
+
+    /// The server serves. After a restart some clients ask again for what they know.
+    fn note_restart(&mut self, server: &ServerProcess, random: &mut SplitMix64) {
+        if server.starts == 1 {
+            return;
+        }
+        for run in &self.runs {
+            run.facts.note(Fact::ServesAgain);
+        }
+        let created: Vec<_> = self.runs.iter().filter(|run| run.facts.was_created()).collect();
+        for _ in 0..SAMPLE.min(created.len()) {
+            let run = created[random.index(created.len())].clone();
+            let site = self.site.clone();
+            let process = random.index(run.plan.params.processes() as usize);
+            let Some(process) = ProcessId::from_index(process) else { continue };
+            self.asking.spawn(async move { run.ask(&site, process).await });
+        }
+    }
+
+    /// Waits until all instances have ended.
+    async fn await_all(
+        &mut self,
+        playing: &mut JoinSet<(usize, Ended)>,
+        server: &mut ServerProcess,
+    ) -> anyhow::Result<Vec<Ended>> {
+        let deadline = Instant::now() + LONGEST_END;
+        let mut ended: Vec<Option<Ended>> = self.runs.iter().map(|_| None).collect();
+        while !playing.is_empty() {
+            match timeout_at(deadline.min(Instant::now() + Duration::from_millis(500)), playing.join_next())
+                .await
+            {
+                Ok(Some(Ok((index, one)))) => ended[index] = Some(one),
+                Ok(Some(Err(error))) => {
+                    self.found(ViolationKind::Undecided, None, format!("a client has failed: {error}"));
+                }
+                Ok(None) => break,
+                Err(_) => {
+                    server.check_alive()?;
+                    if Instant::now() >= deadline {
+                        break;
+                    }
+                }
+            }
+        }
+        playing.abort_all();
+        for index in (0..ended.len()).filter(|&index| ended[index].is_none()).take(TOLD_OF_A_ROUND) {
+            let run = self.runs[index].clone();
+            let stands = standing(&run, &self.site).await;
+            let what = format!("it has not come to its end {LONGEST_END:?} after the last kill: {stands}");
+            self.found(ViolationKind::Undecided, Some(&run), what);
+        }
+        Ok(ended.into_iter().map(Option::unwrap_or_default).collect())
+    }
+
+    async fn histories(&mut self) -> Vec<Vec<Recorded>> {
+        let permits = Arc::new(Semaphore::new(FETCHED_AT_A_TIME));
+        let mut fetching = JoinSet::new();
+        for (index, run) in self.runs.iter().enumerate() {
+            let (run, site, permits) = (run.clone(), self.site.clone(), permits.clone());
+            fetching.spawn(async move {
+                let _permit = permits.acquire().await;
+                let history = timeout(LONGEST_ASKING, run.history(&site)).await;
+                (index, history)
+            });
+        }
+        let mut histories: Vec<Vec<Recorded>> = self.runs.iter().map(|_| Vec::new()).collect();
+        while let Some(fetched) = fetching.join_next().await {
+            let Ok((index, fetched)) = fetched else { continue };
+            let run = self.runs[index].clone();
+            match fetched {
+                Ok(Ok(history)) => histories[index] = history,
+                Ok(Err(error)) => {
+                    run.facts.note_error(&error);
+                    self.found(ViolationKind::History, Some(&run), format!("it cannot be fetched: {error}"));
+                }
+                Err(_) => {
+                    self.found(ViolationKind::History, Some(&run), "it does not come to an end".to_owned());
+                }
+            }
+        }
+        histories
+    }
+
+    fn check(&mut self, ended: &[Ended], histories: &[Vec<Recorded>], restarts: u32) {
+        let runs = self.runs.clone();
+        for ((run, ended), history) in runs.iter().zip(ended).zip(histories) {
+            for trouble in &ended.trouble {
+                self.found(ViolationKind::Refused, Some(run), trouble.clone());
+            }
+            let facts = run.facts.take();
+            let (plan, reports) = (&run.plan, &ended.reports);
+            let checked = check(&Evidence { plan, facts: &facts, reports, history, restarts });
+            self.result.accesses += checked.accesses;
+            self.result.reads += checked.reads;
+            self.result.decisions += checked.decisions;
+            if let Some(verdict) = checked.verdict {
+                *self.result.verdicts.entry(verdict.to_string()).or_default() += 1;
+            }
+            let failed = !checked.violations.is_empty();
+            for (kind, what) in checked.violations.into_iter().take(TOLD_OF_AN_INSTANCE) {
+                self.found(kind, Some(run), what);
+            }
+            if failed && self.result.evidence.len() < TOLD_OF_A_ROUND {
+                let mut text = format!("{:#?}\n\nfacts, in order:\n", run.plan);
+                facts.iter().for_each(|fact| text += &format!("{fact:?}\n"));
+                text += "\nreports:\n";
+                ended.reports.iter().for_each(|report| text += &format!("{report:?}\n"));
+                text += "\nhistory:\n";
+                (0..)
+                    .zip(history)
+                    .for_each(|(index, recorded): (usize, _)| text += &format!("{index} {recorded:?}\n"));
+                self.result.evidence.push((run.plan.number, text));
+            }
+        }
+    }
+
+    fn found(&mut self, kind: ViolationKind, run: Option<&InstanceRun>, what: String) {
+        self.result.violations_found += 1;
+        if self.result.violations.len() < TOLD_OF_A_ROUND {
+            let id = |run: &InstanceRun| run.id.get().map_or_else(|| "no id".to_owned(), ToString::to_string);
+            let instance = run.map(|run| (run.plan.number, id(run)));
+            self.result.violations.push(Violation { kind, instance, what });
+        }
+    }
+
+    /// What was known of instances with a violation, a file each.
+    fn write_evidence(&mut self, folder: &Path) -> std::io::Result<()> {
+        for (number, text) in std::mem::take(&mut self.result.evidence) {
+            fs::write(folder.join(format!("instance-{number}.txt")), text)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,79 @@
+//! Many rounds.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::task::JoinSet;
+
+use crate::plan::{Load, RoundPlan};
+use crate::result::CrashResult;
+use crate::round::run_round;
+use crate::server::ServerProgram;
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub struct CrashOptions {
+    /// How many rounds.
+    pub rounds: u64,
+    /// The seed of the first; each other one has the next.
+    pub seed: u64,
+    /// What there is to do in each.
+    pub load: Load,
+    /// How many at a time, each with a server of its own.
+    pub jobs: usize,
+    /// The rejoin time of the servers.
+    pub rejoin: Duration,
+    /// The server.
+    pub program: ServerProgram,
+    /// The folder in which each round has a folder of its own as long as it runs; that of a failed round stays.
+    pub out: PathBuf,
+}
+
+/// After so many failed rounds no further ones begin: they would say the same.
+const MOST_FAILED: usize = 10;
+
+/// Runs the rounds, or those that have begun when `stop` resolves; `progress` is told after each.
+///
+/// # Errors
+/// What keeps a round from being run. What goes wrong with a server is in the result.
+pub async fn run(
+    options: &CrashOptions,
+    stop: impl Future<Output = ()>,
+    mut progress: impl FnMut(&CrashResult),
+) -> anyhow::Result<CrashResult> {
+    let CrashOptions { rounds, seed, .. } = *options;
+    let mut result = CrashResult { seed, asked: rounds, ..CrashResult::default() };
+    let mut running = JoinSet::new();
+    let mut next = 0;
+    tokio::pin!(stop);
+    loop {
+        while next < rounds && running.len() < options.jobs && result.failed.len() < MOST_FAILED {
+            let (options, seed) = (options.clone(), seed + next);
+            running.spawn(async move { one(&options, seed).await });
+            next += 1;
+        }
+        tokio::select! {
+            ran = running.join_next() => match ran {
+                None => return Ok(result),
+                Some(ran) => result.add(ran.context("a round has failed")??),
+            },
+            // The servers are killed with their rounds.
+            () = &mut stop => return Ok(result),
+        }
+        progress(&result);
+    }
+}
+
+async fn one(options: &CrashOptions, seed: u64) -> anyhow::Result<crate::result::RoundResult> {
+    let folder = options.out.join(format!("round-{seed}"));
+    let plan = RoundPlan::draw(seed, options.load);
+    let mut result = run_round(&plan, &options.program, options.rejoin, &folder).await?;
+    if result.violations_found == 0 {
+        fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    } else {
+        result.folder = Some(folder);
+    }
+    Ok(result)
+}

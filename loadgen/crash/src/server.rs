@@ -1,0 +1,152 @@
+//! The server as a process: started, killed, and started again on the same folder and port.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use stickycas_client::{Client, RefusalReason, RetryPolicy};
+use stickycas_proto::names::InstanceId;
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// The principal that creates the instances.
+pub(crate) const CREATOR: &str = "crash";
+
+/// Which program is the server.
+#[derive(Clone, Debug)]
+pub struct ServerProgram {
+    /// The program.
+    pub program: PathBuf,
+    /// What comes before `serve`.
+    pub arguments: Vec<OsString>,
+}
+
+/// A server that runs, or has been killed.
+#[derive(Debug)]
+pub(crate) struct ServerProcess {
+    program: ServerProgram,
+    port: u16,
+    folder: PathBuf,
+    rejoin: Duration,
+    child: Option<Child>,
+    /// How often it was started.
+    pub(crate) starts: u32,
+    probe: Client,
+}
+
+/// Ports that no system gives to outgoing connections. With one that it does, a client that tries again and again to
+/// reach the server that is away may be connected to itself.
+const PORTS: std::ops::Range<u16> = 12_000..32_000;
+/// How long a server may take to recover.
+const LONGEST_RECOVERY: Duration = Duration::from_secs(30);
+const PROBE_EVERY: Duration = Duration::from_millis(4);
+
+impl ServerProcess {
+    /// A server in this folder, not started yet. `draw`: where the search for a free port begins.
+    pub(crate) fn new(
+        program: &ServerProgram,
+        folder: &Path,
+        rejoin: Duration,
+        draw: u64,
+    ) -> anyhow::Result<Self> {
+        let port = free_port(draw)?;
+        let at_once = RetryPolicy { give_up_after: Duration::ZERO, ..RetryPolicy::default() };
+        let probe = Client::builder(format!("http://127.0.0.1:{port}")).principal(CREATOR).retry(at_once);
+        Ok(Self {
+            program: program.clone(),
+            port,
+            folder: folder.to_owned(),
+            rejoin,
+            child: None,
+            starts: 0,
+            probe: probe.connect_lazy()?,
+        })
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Starts it. It serves later, see [`Self::serves`].
+    pub(crate) fn start(&mut self) -> anyhow::Result<()> {
+        self.starts += 1;
+        let log = File::create(self.log()).context("cannot write the log of the server")?;
+        let child = Command::new(&self.program.program)
+            .args(&self.program.arguments)
+            .args(["serve", "--insecure-principals", "--coordinator", CREATOR, "--log", "warn"])
+            .args(["--listen", &format!("127.0.0.1:{}", self.port)])
+            .args(["--rejoin", &humantime::format_duration(self.rejoin).to_string()])
+            .arg("--data")
+            .arg(self.folder.join("data"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn();
+        let program = || format!("cannot start {}", self.program.program.display());
+        self.child = Some(child.with_context(program)?);
+        Ok(())
+    }
+
+    /// Resolves when it serves: its log is recovered.
+    ///
+    /// # Errors
+    /// It has ended, or does not come to serve.
+    pub(crate) async fn serves(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + LONGEST_RECOVERY;
+        loop {
+            self.check_alive()?;
+            // There is no such instance: only a server that has recovered can say so.
+            let answer = timeout_at(deadline, self.probe.get(InstanceId::new(0))).await;
+            match answer {
+                Ok(Ok(_)) => return Ok(()),
+                Ok(Err(error)) if error.reason() == Some(RefusalReason::InstanceUnknown) => return Ok(()),
+                Ok(Err(_)) if Instant::now() < deadline => sleep(PROBE_EVERY).await,
+                Ok(Err(_)) | Err(_) => bail!("it does not serve within {LONGEST_RECOVERY:?}"),
+            }
+        }
+    }
+
+    /// Kills it with SIGKILL, and waits until it is gone.
+    ///
+    /// # Errors
+    /// It had ended by itself.
+    pub(crate) async fn kill(&mut self) -> anyhow::Result<()> {
+        self.check_alive()?;
+        let Some(mut child) = self.child.take() else { bail!("it does not run") };
+        child.kill().await.context("it cannot be killed")
+    }
+
+    /// Whether it still runs.
+    ///
+    /// # Errors
+    /// It has ended by itself; with the end of its log.
+    pub(crate) fn check_alive(&mut self) -> anyhow::Result<()> {
+        let Some(child) = &mut self.child else { bail!("it does not run") };
+        if let Some(status) = child.try_wait().context("it cannot be waited for")? {
+            let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().rev().take(5).collect();
+            let last = lines.into_iter().rev().collect::<Vec<_>>().join(" | ");
+            bail!("it ended by itself ({status}), and said at last: {last}");
+        }
+        Ok(())
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.join(format!("server-{}.log", self.starts))
+    }
+}
+
+/// A port on which nobody listens.
+fn free_port(draw: u64) -> anyhow::Result<u16> {
+    let all = u64::from(PORTS.end - PORTS.start);
+    let from = draw.wrapping_mul(7).wrapping_add(u64::from(std::process::id()) * 61) % all;
+    let ports = (0..all).filter_map(|step| u16::try_from((from + step) % all).ok());
+    let mut ports = ports.map(|offset| PORTS.start + offset);
+    let free = ports.find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok());
+    free.context("no port is free")
+}

@@ -1,0 +1,159 @@
+//! `crash`: the server is killed under load, again and again, and started again on its log.
+
+use std::ffi::OsString;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, Parser as _};
+use stickycas_crash::{CrashOptions, CrashResult, Load, ServerProgram, table};
+use stickycas_harness::atomic_files::{is_taken, replace_file};
+use stickycas_harness::command_line;
+use stickycas_harness::exit::Exit;
+use stickycas_harness::progress::WorkProgress;
+use stickycas_harness::report::{folder, json};
+use stickycas_harness::scenario::{LARGEST_SEED, draw_seed};
+use stickycas_server::cli::Cli;
+
+use super::output::{log_to_stderr, show, tell};
+use super::scenario::taken;
+use super::stop::asked_to_stop;
+
+/// The arguments of `crash`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct CrashArgs {
+    /// How many rounds, with the seeds seed, seed+1, seed+2, ...
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    rounds: u64,
+    /// The seed of the first round; without one, it is drawn
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=LARGEST_SEED - 1_000_000))]
+    seed: Option<u64>,
+    /// Instances in each round
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    instances: u32,
+    /// The most processes of one
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=64))]
+    processes: u32,
+    /// Rounds at a time, each with a server of its own; mostly a round waits [default: two for each processor]
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+    /// How long the servers let the patience of processes stand still after a restart
+    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = humantime::parse_duration)]
+    rejoin: Duration,
+    /// Kill this server, a program with the flags of stickycas-server; without it, this program plays the server
+    #[arg(long, value_name = "PROGRAM")]
+    server_program: Option<PathBuf>,
+    /// Print the result as JSON on standard output
+    #[arg(long)]
+    json: bool,
+    /// Where the result goes, and each round while it runs; it must not exist [default: runs/crash-SEED]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+const AFTER_HELP: &str = "\
+A run fails if a client was told something that did not stand, docs/crash-test.md says what that means. The folder of a
+failed round stays: the log of the server, and what was known of each instance with a violation. An interrupt ends it
+early and shows what there is.";
+
+pub(super) fn run(args: &CrashArgs) -> anyhow::Result<Exit> {
+    let seed = args.seed.unwrap_or_else(draw_seed);
+    let out = match &args.out {
+        Some(out) if is_taken(out) => return Err(taken(out).into()),
+        Some(out) => out.clone(),
+        None => first_free(&Path::new(folder::DEFAULT_PARENT).join(format!("crash-{seed}"))),
+    };
+    tell(&format!("seed {seed}"));
+    log_errors();
+    std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
+    let processors = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let options = CrashOptions {
+        rounds: args.rounds,
+        seed,
+        load: Load { instances: args.instances as usize, processes: args.processes },
+        jobs: args.jobs.unwrap_or(processors.saturating_mul(NonZeroUsize::MIN.saturating_add(1))).get(),
+        rejoin: args.rejoin,
+        program: match &args.server_program {
+            Some(program) => ServerProgram { program: program.clone(), arguments: Vec::new() },
+            None => ServerProgram {
+                program: std::env::current_exe().context("cannot find myself")?,
+                arguments: vec![OsString::from("server")],
+            },
+        },
+        out: out.clone(),
+    };
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
+    let progress = WorkProgress::even(args.rounds, false);
+    let stop = async {
+        // A signal that cannot be heard is no reason to stop.
+        if asked_to_stop().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let shown = |result: &CrashResult| {
+        let text = || {
+            let CrashResult { rounds, kills, violations_found, .. } = result;
+            format!("{rounds}/{} rounds, {kills} kills, {violations_found} violations", args.rounds)
+        };
+        progress.show(result.rounds, text);
+    };
+    let result = runtime.block_on(stickycas_crash::run(&options, stop, shown));
+    drop(progress);
+    drop(runtime);
+    finish(args, &result?, &out)
+}
+
+fn finish(args: &CrashArgs, result: &CrashResult, out: &Path) -> anyhow::Result<Exit> {
+    let report = table(result, |seed| command_line::again(seed, &[("--rounds", true)]) + " --rounds 1");
+    let as_json = json::text(result);
+    if args.json {
+        tell(&report);
+        show(&as_json)?;
+    } else {
+        show(&report)?;
+    }
+    replace_file(&out.join("result.json"), as_json.as_bytes()).context("cannot write the result")?;
+    tell(&format!("result folder: {}", out.display()));
+    Ok(match result.is_clean() {
+        false => Exit::Failed,
+        true if result.rounds < args.rounds => Exit::NotDone,
+        true => Exit::Done,
+    })
+}
+
+/// `PLACE`, `PLACE-2`, ...: the first at which nothing is.
+fn first_free(place: &Path) -> PathBuf {
+    let numbered = (2..).map(|number: u64| PathBuf::from(format!("{}-{number}", place.display())));
+    let mut places = std::iter::once(place.to_owned()).chain(numbered);
+    places.find(|place| !place.exists()).expect("there are more numbers than folders")
+}
+
+/// Clients that lose their server warn of it, which here is the plan.
+fn log_errors() {
+    if std::env::var_os("RUST_LOG").is_some() {
+        log_to_stderr();
+    }
+}
+
+/// The arguments of `server`, passed on as they are.
+#[derive(Debug, Args)]
+pub(super) struct ServerArgs {
+    /// The server's own arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+    arguments: Vec<OsString>,
+}
+
+/// The server's own command line within this program, for the servers that are killed.
+pub(super) fn run_server(args: ServerArgs) -> ExitCode {
+    let arguments = std::iter::once(OsString::from("stickycas-loadgen server")).chain(args.arguments);
+    match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli.run(),
+        Err(error) => {
+            let _ = error.print();
+            Exit::Usage.into()
+        }
+    }
+}

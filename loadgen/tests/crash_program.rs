@@ -1,0 +1,23 @@
+//! The kill test: two short rounds, which must find nothing. What it can find is shown by planted bugs
+//! (`model/mutants.toml`) and by records made by hand (`stickycas-crash`).
+#![allow(clippy::unwrap_used, reason = "a test helper fails the test")]
+
+use std::process::Command;
+
+use stickycas_crash::CrashResult;
+
+#[test]
+fn a_server_that_is_killed_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stickycas-loadgen"));
+    command.args(["crash", "--rounds", "2", "--seed", "3", "--json"]).current_dir(folder.path());
+    let output = command.env_remove("RUST_LOG").output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    let result: CrashResult = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((result.rounds, result.violations_found), (2, 0), "{told}");
+    // A kill that hits nobody would show nothing.
+    assert!(result.kills >= 4 && result.accesses > 1_000 && result.decisions > 500, "{result:?}");
+    let left: Vec<_> = std::fs::read_dir(folder.path().join("runs/crash-3")).unwrap().collect();
+    assert_eq!(left.len(), 1, "the result alone is left of rounds that found nothing: {left:?}");
+}
