@@ -292,4 +292,6 @@ pub(crate) fn draw_seed() -> Seed {
 }
 
 #[cfg(test)]
+mod disk_faults;
+#[cfg(test)]
 mod tests;
