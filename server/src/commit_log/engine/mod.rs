@@ -9,6 +9,7 @@ mod disk_faults;
 #[cfg(test)]
 pub(crate) mod faulty_disk;
 mod redb;
+mod sealed;
 
 use std::fmt;
 

@@ -193,6 +193,7 @@ impl Clients {
                 }
             };
             if accepted {
+                sent.accepted.entry((process, number)).or_insert(op.clone());
                 client.sent.entry(number).or_insert(op);
             }
         };

@@ -47,6 +47,8 @@ pub(super) struct Told {
 pub(super) struct Sent {
     pub(super) name: String,
     pub(super) accesses: BTreeMap<(ProcessId, u64), Vec<Op>>,
+    /// Of several contents of an access the one that was not refused.
+    pub(super) accepted: BTreeMap<(ProcessId, u64), Op>,
     pub(super) decisions: BTreeSet<(ProcessId, Value)>,
     pub(super) hellos: BTreeMap<ProcessId, u64>,
     pub(super) is_closed: bool,
@@ -225,8 +227,7 @@ impl Recovered {
         if has_ended || member.decided.is_some() || told.number + kept <= member.next.get() {
             return Ok(());
         }
-        // Of several contents the first was accepted, and the others were refused.
-        let op = sent.accesses[&(process, number.get())][0].clone();
+        let op = sent.accepted[&(process, number.get())].clone();
         match self.instance.call(access(process, None, number.get(), op)) {
             UnaryAccess { answer: UnaryAnswer::Known(known), .. } => match value_of(known) {
                 Ok(completed) if answer(number, &completed) == *told => Ok(()),
