@@ -61,16 +61,15 @@ struct Counted {
     /// Recovered to a state that was told before, but not the last: only after a disk has lied.
     older: u64,
     reported: u64,
-    panicked: u64,
 }
 
 impl fmt::Display for Counted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { faults, power_losses, disks, recovered, older, reported, panicked } = self;
+        let Self { faults, power_losses, disks, recovered, older, reported } = self;
         write!(
             f,
             "{faults} faults, {power_losses} power losses, {disks} disks: {recovered} recovered, {older} to an older \
-             state, {reported} reported as damaged, {panicked} panics"
+             state, {reported} reported as damaged"
         )
     }
 }
@@ -93,7 +92,8 @@ fn appends(seed: u64, count: u64) -> impl Iterator<Item = AppendBatch> {
         (0..length).map(|index| byte.wrapping_add((index % 251) as u8)).collect::<Vec<u8>>()
     };
     (1..=count).map(move |place| {
-        let batch = bytes(if place % 11 == 0 { 300_000 } else { 2_000 });
+        // With a long batch the file grows, and it shrinks when that is trimmed.
+        let batch = bytes(if place % 6 == 0 { 200_000 } else { 2_000 });
         let checkpoints = match place % 5 {
             0 => (0..3).map(|number| (number + place, Some(bytes(3_000)))).collect(),
             3 => vec![(place.saturating_sub(3), None)],
@@ -325,9 +325,13 @@ fn a_read_that_fails_is_told_and_changes_nothing() {
     let images = [run.disk.content(), crashed.swap_remove(crashed.len() / 2)];
     for image in images {
         let expected = recover(&FaultyDisk::new(image.clone()));
-        for fault in [Fault::ReadFails, Fault::ReadShort, Fault::ReadFlips] {
+        let mut kinds: Vec<&dyn Fn(u64) -> Fault> = vec![&Fault::ReadFails, &Fault::ReadShort];
+        let flips: Vec<_> = (0..form(4, 400)).map(|bit| move |read| Fault::ReadFlips(read, bit * 997)).collect();
+        kinds.extend(flips.iter().map(|flip| flip as &dyn Fn(u64) -> Fault));
+        for kind in kinds {
             for read in 1.. {
-                let disk = FaultyDisk::with_fault(image.clone(), fault(read));
+                let fault = kind(read);
+                let disk = FaultyDisk::with_fault(image.clone(), fault);
                 let found = recover(&disk);
                 if !disk.has_fired() {
                     assert!(read > 3, "a log is read in several reads");
@@ -337,9 +341,8 @@ fn a_read_that_fails_is_told_and_changes_nothing() {
                 counted.disks += 1;
                 match found {
                     Found::Reported(_) => counted.reported += 1,
-                    Found::Panicked => {counted.panicked += 1; println!("PANICKED {:?}", fault(read)); }
                     found => {
-                        if found != expected { println!("WRONG {:?}", fault(read)); }
+                        assert_eq!(found, expected, "{fault:?}");
                         counted.recovered += 1;
                     }
                 }
@@ -372,8 +375,10 @@ fn a_flipped_bit_is_reported_or_changes_nothing() {
             (0..HEADER).flat_map(|at| (0..8).map(move |bit| (at, 1 << bit))).step_by(form(7, 1)).collect();
         for page in pages {
             // The kind of the page, the number of its entries, where these are.
-            flips.extend((0..24).step_by(form(12, 1)).map(|at| (page * PAGE + at, 1 << random.random_range(0..8))));
-            flips.extend((0..form(1, 200)).map(|_| (page * PAGE + random.random_range(0..PAGE), random.random_range(1..=255))));
+            let start = page * PAGE;
+            flips.extend((0..24).step_by(form(12, 1)).map(|at| (start + at, 1 << random.random_range(0..8))));
+            let anywhere = (0..form(1, 100)).map(|_| (start + random.random_range(0..PAGE), random.random()));
+            flips.extend(anywhere.filter(|(_, mask)| *mask != 0));
         }
         let expected = recover(&FaultyDisk::new(image.clone()));
         assert!(matches!(&expected, Found::Contents(contents) if run.states.last() == Some(contents)));
@@ -385,9 +390,10 @@ fn a_flipped_bit_is_reported_or_changes_nothing() {
             match recover(&FaultyDisk::new(flipped)) {
                 Found::Reported(_) => counted.reported += 1,
                 Found::Contents(contents) if at == COMMIT_BYTE && run.states.contains(&contents) => counted.older += 1,
-                Found::Panicked => { counted.panicked += 1; println!("panic at {at} {mask}"); }
-                found => if found != expected { println!("\nWRONG at {at} = page {} + {}, mask {mask}", at / PAGE, at % PAGE); counted.faults += 1_000_000; }
-                else { counted.recovered += 1; }
+                found => {
+                    assert_eq!(found, expected, "mask {mask} at byte {} of page {}", at % PAGE, at / PAGE);
+                    counted.recovered += 1;
+                }
             }
         }
     }

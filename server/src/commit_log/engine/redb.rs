@@ -135,7 +135,6 @@ fn begin(database: &Database) -> Result<redb::WriteTransaction, redb::Error> {
     let mut write = database.begin_write()?;
     write.set_durability(Durability::Immediate)?;
     write.set_two_phase_commit(true);
-    write.set_quick_repair(true);
     Ok(write)
 }
 

@@ -59,7 +59,6 @@ struct Played {
     clients: Vec<Client>,
     /// Events that were watched.
     watched: u64,
-    creating: bool,
 }
 
 struct Client {
@@ -101,21 +100,29 @@ impl Clients {
         Self { random, played: Vec::new(), pending: Vec::new(), told, refused: 0 }
     }
 
+    /// Clients that were told this by a server that has ended at this place of its tape.
+    pub(super) fn returning(told: &Told, position: usize, seed: u64) -> Self {
+        let mut clients = Self::new(seed);
+        clients.told = told.until(position);
+        clients
+    }
+
     /// The server was replaced by one that has recovered: the clients know the instances by their ids.
     pub(super) fn reconnect(&mut self, server: &Server) {
-        self.pending.clear();
-        self.played.retain_mut(|played| {
-            let Ok(instance) = server.instances.get(played.id) else { return false };
-            played.instance = instance;
-            played.clients.iter_mut().for_each(|client| {
-                *client = Client { sent: std::mem::take(&mut client.sent), ..Client::new(client.process) };
+        for (id, sent) in &self.told.sent {
+            let Ok(instance) = server.instances.get(*id) else { continue };
+            let clients = ProcessId::all(instance.params().processes()).map(|process| {
+                let mut client = Client::new(process);
                 // What was lost is sent anew.
-                let (_, member) = poll(played.instance.status(Some(client.process)).committed()).unwrap().unwrap().unwrap();
+                let (_, member) = poll(instance.status(Some(process)).committed()).unwrap().unwrap().unwrap();
                 let next = member.unwrap().next.get();
-                client.sent.retain(|number, _| *number < next);
+                let accepted = sent.accepted.iter().filter(|((of, number), _)| *of == process && *number < next);
+                client.sent = accepted.map(|((_, number), op)| (*number, op.clone())).collect();
+                client
             });
-            true
-        });
+            let clients = clients.collect();
+            self.played.push(Played { id: *id, instance, clients, watched: 0 });
+        }
     }
 
     /// Creates an instance; with the name of one that was closed, if there is one.
@@ -146,7 +153,7 @@ impl Clients {
             created.committed().await.flatten().map(|_| vec![Fact::Created])
         })));
         let clients = ProcessId::all(processes).map(Client::new).collect();
-        self.played.push(Played { id, instance, clients, watched: 0, creating: true });
+        self.played.push(Played { id, instance, clients, watched: 0 });
     }
 
     fn is_closed(&self, instance: &Instance) -> bool {
@@ -300,8 +307,6 @@ impl Clients {
             }
         });
         for played in played {
-            let is_created = |(_, of, fact): &(usize, InstanceId, Fact)| *of == played.id && matches!(fact, Fact::Created);
-            played.creating &= !told.facts.iter().any(is_created);
             for client in &mut played.clients {
                 for frame in client.frames() {
                     let (id, process) = (played.id, client.process);
@@ -325,11 +330,6 @@ impl Clients {
                 told.facts.push((position, played.id, Fact::Event(event)));
             }
         }
-    }
-
-    /// Whether somebody still waits to be told something.
-    pub(super) fn is_waiting(&self) -> bool {
-        !self.pending.is_empty()
     }
 }
 

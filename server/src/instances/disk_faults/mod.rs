@@ -9,7 +9,7 @@ mod clients;
 mod server;
 mod told;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::fmt;
 
 use self::clients::Clients;
 use self::server::{Server, Tells, recover};
@@ -33,16 +33,30 @@ struct Counted {
     recovered: u64,
     /// What clients had been told, and held.
     facts: u64,
+    /// Recovered as of an earlier moment: only after a disk has lied.
+    older: u64,
     reported: u64,
 }
 
-/// A server until its log fails or the clients have sent everything.
+impl fmt::Display for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { faults, stopped, power_losses, disks, recovered, facts, older, reported } = self;
+        write!(
+            f,
+            "{faults} faults, {stopped} servers stopped, {power_losses} power losses, {disks} disks: {recovered} \
+             recovered with {facts} facts, {older} as of an earlier moment, {reported} reported as damaged"
+        )
+    }
+}
+
+/// What has happened on a disk.
 struct Life {
     disk: FaultyDisk,
     told: Told,
+    /// The server stopped because its log had failed.
     has_failed: bool,
-    /// The server served from this place of the tape on.
-    served_from: usize,
+    /// The server served from this place of the tape on. `None`: it never did.
+    served_from: Option<usize>,
 }
 
 /// Clients send so many batches to a server on this disk. If the log fails, nothing is told from then on.
@@ -81,13 +95,16 @@ async fn live(disk: FaultyDisk, clients: &mut Clients, batches: usize, tells: Te
     Some(served_from)
 }
 
-/// One life on a disk that is empty at first.
-fn run(disk: FaultyDisk, seed: u64, batches: usize, tells: Tells) -> Option<Life> {
+/// A server and its clients on this disk.
+fn run(disk: FaultyDisk, seed: u64, batches: usize, tells: Tells) -> Life {
+    run_with(Clients::new(seed), disk, batches, tells)
+}
+
+fn run_with(mut clients: Clients, disk: FaultyDisk, batches: usize, tells: Tells) -> Life {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let mut clients = Clients::new(seed);
-    let served_from = runtime.block_on(live(disk.clone(), &mut clients, batches, tells))?;
+    let served_from = runtime.block_on(live(disk.clone(), &mut clients, batches, tells));
     let has_failed = clients.refused > 0;
-    Some(Life { disk, told: clients.told, has_failed, served_from })
+    Life { disk, told: clients.told, has_failed, served_from }
 }
 
 impl Counted {
@@ -95,19 +112,48 @@ impl Counted {
     fn check(&mut self, image: Vec<u8>, life: &Life, position: usize) -> Result<(), String> {
         self.disks += 1;
         let disk = FaultyDisk::new(image);
-        let recovered = catch_unwind(AssertUnwindSafe(|| recover(&disk))).map_err(|_| "a panic".to_owned())?;
-        let (instances, _) = recovered.map_err(|error| error.to_string())?;
+        let (instances, _) = recover(&disk).map_err(|error| error.to_string())?;
         life.told.check(position, &instances)?;
         self.recovered += 1;
         self.facts += life.told.count(position) as u64;
         Ok(())
     }
 
+    /// As [`Self::lose_power`], of a disk that has lied: what is recovered holds by some place of the tape, or the damage
+    /// is reported.
+    fn lose_power_of_a_liar(&mut self, life: &Life, random: usize) -> Result<(), String> {
+        let mut outcome = Ok(());
+        // The places at which something was told, the last first.
+        let mut places: Vec<usize> = life.told.facts.iter().map(|(at, _, _)| *at).chain([0]).collect();
+        places.dedup();
+        places.reverse();
+        life.disk.tape().power_losses(|loss| {
+            if outcome.is_err() || life.served_from.is_none_or(|from| loss.position < from) {
+                return;
+            }
+            self.power_losses += 1;
+            for kept in choices(loss.unsynced.len(), random, loss.position as u64) {
+                self.disks += 1;
+                let Ok((instances, _)) = recover(&FaultyDisk::new(loss.image(&kept))) else {
+                    self.reported += 1;
+                    continue;
+                };
+                let mut checks = places.iter().map(|place| (place, life.told.check(*place, &instances)));
+                match checks.find(|(_, check)| check.is_ok()) {
+                    Some((place, _)) if life.told.count(*place) == life.told.count(loss.position) => self.recovered += 1,
+                    Some(_) => self.older += 1,
+                    None => outcome = Err(format!("it was never so; power was lost at {}", loss.position)),
+                }
+            }
+        });
+        outcome
+    }
+
     /// Loses power wherever that can matter. The error is the first that does not hold.
     fn lose_power(&mut self, life: &Life, random: usize, torn: usize) -> Result<(), String> {
         let mut outcome = Ok(());
         life.disk.tape().power_losses(|loss| {
-            if outcome.is_err() || loss.position < life.served_from {
+            if outcome.is_err() || life.served_from.is_none_or(|from| loss.position < from) {
                 return;
             }
             self.power_losses += 1;
@@ -129,9 +175,94 @@ impl Counted {
 fn what_clients_were_told_survives_every_loss_of_power() {
     let mut counted = Counted::default();
     for seed in 0..form(1, 12) as u64 {
-        let life = run(FaultyDisk::new(Vec::new()), seed, form(14, 40), Tells::AfterTheCommit).unwrap();
+        let life = run(FaultyDisk::new(Vec::new()), seed, form(14, 40), Tells::AfterTheCommit);
         assert!(!life.has_failed);
-        counted.lose_power(&life, form(4, 24), form(0, 1)).unwrap();
+        counted.lose_power(&life, form(4, 24), form(1, 2)).unwrap();
     }
-    println!("power losses: {counted:?}");
+    println!("power losses: {counted}");
+}
+
+/// A server that cannot write stops, and tells nothing more: see [`live`], which checks that.
+#[test]
+fn a_server_whose_disk_fails_tells_nothing_more() {
+    let (seed, batches) = (20, form(6, 30));
+    let mut counted = Counted::default();
+    let partly = [Kept::Nothing, Kept::Whole, Kept::Prefix(100), Kept::Suffix(100), Kept::Sector(0)];
+    let mut kinds: Vec<(Box<dyn Fn(u64) -> Fault>, usize)> =
+        vec![(Box::new(Fault::SyncFails), form(3, 1)), (Box::new(Fault::ReadFails), form(3, 1))];
+    for kept in partly {
+        kinds.push((Box::new(move |write| Fault::WriteFails(write, kept)), form(17, 2)));
+    }
+    for (kind, step) in kinds {
+        for number in (1..).step_by(step) {
+            let life = run(FaultyDisk::with_fault(Vec::new(), kind(number)), seed, batches, Tells::AfterTheCommit);
+            if !life.disk.has_fired() {
+                break;
+            }
+            counted.faults += 1;
+            counted.stopped += u64::from(life.has_failed);
+            assert_eq!(life.disk.counts().after_failure, 0, "nothing is written or synced after a failure");
+            counted.lose_power(&life, form(2, 12), 0).unwrap();
+        }
+    }
+    assert!(counted.stopped > 0);
+    println!("failing disks: {counted}");
+}
+
+/// After a loss of power the clients come back to the server, which goes on with its log, and power is lost again, also
+/// while the server recovers.
+#[test]
+fn power_may_be_lost_again() {
+    let mut counted = Counted::default();
+    for seed in 40..40 + form(1, 6) as u64 {
+        let first = run(FaultyDisk::new(Vec::new()), seed, form(6, 20), Tells::AfterTheCommit);
+        let mut disks = Vec::new();
+        first.disk.tape().power_losses(|loss| {
+            if first.served_from.is_some_and(|from| loss.position >= from) {
+                let kept = choices(loss.unsynced.len(), 4, seed).swap_remove(1);
+                disks.push((loss.position, loss.image(&kept)));
+            }
+        });
+        for (position, image) in disks.into_iter().step_by(form(4, 2)) {
+            // What was told before holds at every moment of the second life.
+            let clients = Clients::returning(&first.told, position, seed);
+            let mut second = run_with(clients, FaultyDisk::new(image), form(3, 8), Tells::AfterTheCommit);
+            second.served_from = Some(0);
+            counted.lose_power(&second, form(4, 16), 0).unwrap();
+        }
+    }
+    println!("second lives: {counted}");
+}
+
+/// The planted bug: a log that tells what it has written and not yet synced.
+#[test]
+fn a_log_that_tells_before_the_sync_is_caught() {
+    // The first sync of a commit is that of the data, the second that of the header which makes them count.
+    for syncs_done in 0..2 {
+        let life = run(FaultyDisk::new(Vec::new()), 50, 4, Tells::AfterSyncs(syncs_done));
+        let lost = Counted::default().lose_power(&life, 4, 0).unwrap_err();
+        assert!(lost.contains("though clients were told"), "{lost}");
+        println!("caught: {lost}");
+    }
+}
+
+/// What the disk has lost though it was synced is noticed, or it is all that came last: then everything is as it was at
+/// an earlier moment, which no server can tell from a log that has always ended there.
+#[test]
+fn a_disk_that_lies_is_noticed_or_loses_only_the_end() {
+    let (seed, batches) = (60, form(5, 24));
+    let mut counted = Counted::default();
+    let kinds: [(&dyn Fn(u64) -> Fault, usize); 2] =
+        [(&Fault::SyncLost, form(5, 1)), (&Fault::WriteLost, form(19, 1))];
+    for (kind, step) in kinds {
+        for number in (1..).step_by(step) {
+            let life = run(FaultyDisk::with_fault(Vec::new(), kind(number)), seed, batches, Tells::AfterTheCommit);
+            if !life.disk.has_fired() {
+                break;
+            }
+            counted.faults += 1;
+            counted.lose_power_of_a_liar(&life, form(2, 12)).unwrap();
+        }
+    }
+    println!("lying disks: {counted}");
 }

@@ -43,7 +43,7 @@ pub(super) struct Told {
 }
 
 /// What clients have sent about one instance.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Sent {
     pub(super) name: String,
     pub(super) accesses: BTreeMap<(ProcessId, u64), Vec<Op>>,
@@ -79,6 +79,12 @@ pub(super) fn events(instance: &Instance, from: u64) -> Vec<v1::Event> {
 impl Told {
     pub(super) fn sent(&mut self, id: InstanceId) -> &mut Sent {
         self.sent.entry(id).or_default()
+    }
+
+    /// What was told by this place of the tape, as told before the start of another one.
+    pub(super) fn until(&self, position: usize) -> Self {
+        let facts = self.facts.iter().filter(|(at, _, _)| *at <= position);
+        Self { facts: facts.map(|(_, id, fact)| (0, *id, fact.clone())).collect(), sent: self.sent.clone() }
     }
 
     /// How many facts were told by this place of the tape.

@@ -69,8 +69,8 @@ pub(crate) enum Fault {
     ReadFails(u64),
     /// A read returns only the first half, and says so.
     ReadShort(u64),
-    /// A read returns one bit that is not as it was written.
-    ReadFlips(u64),
+    /// A read returns this bit, counted on from the start as often as it takes, not as it was written.
+    ReadFlips(u64, usize),
 }
 
 impl fmt::Debug for FaultyDisk {
@@ -238,10 +238,9 @@ impl StorageBackend for FaultyDisk {
                 out[half..].fill(0);
                 state.fail("the read was short")
             }
-            Some(Fault::ReadFlips(read)) if read == state.counts.reads => {
+            Some(Fault::ReadFlips(read, bit)) if read == state.counts.reads => {
                 state.fired = true;
-                // Another bit with each read, all over the page.
-                let bit = index(read) * 2_741 % (out.len() * 8);
+                let bit = bit % (out.len() * 8);
                 out[bit / 8] ^= 1 << (bit % 8);
                 Ok(())
             }
