@@ -215,7 +215,10 @@ impl Instances {
                     inner.set_live_guard(guard);
                     let created = instance.start(&mut inner);
                     drop(inner);
-                    return created.map(|()| Ok((instance, true)));
+                    if created.peek().is_err() {
+                        self.remove(instance.config().id);
+                    }
+                    return created.map(|created| created.map(|()| (instance, true)));
                 }
                 Ok(Inserted::NameTaken) => {}
                 Err(refused) => return Uncommitted::new(Err(refused), None),
