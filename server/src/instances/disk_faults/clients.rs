@@ -109,14 +109,15 @@ impl Clients {
 
     /// The server was replaced by one that has recovered: the clients know the instances by their ids.
     pub(super) fn reconnect(&mut self, server: &Server) {
-        for (id, sent) in &self.told.sent {
+        for (id, sent) in &mut self.told.sent {
             let Ok(instance) = server.instances.get(*id) else { continue };
             let clients = ProcessId::all(instance.params().processes()).map(|process| {
                 let mut client = Client::new(process);
                 // What was lost is sent anew.
                 let (_, member) = poll(instance.status(Some(process)).committed()).unwrap().unwrap().unwrap();
                 let next = member.unwrap().next.get();
-                let accepted = sent.accepted.iter().filter(|((of, number), _)| *of == process && *number < next);
+                sent.accepted.retain(|(of, number), _| *of != process || *number < next);
+                let accepted = sent.accepted.iter().filter(|((of, _), _)| *of == process);
                 client.sent = accepted.map(|((_, number), op)| (*number, op.clone())).collect();
                 client
             });
@@ -145,6 +146,7 @@ impl Clients {
         let Some(created) = poll(server.instances.create(&Principal::new("creator"), spec)) else { return };
         let Ok((instance, _)) = created.peek() else {
             assert!(server.has_failed(), "{created:?}");
+            self.refused += 1;
             return;
         };
         let (id, instance) = (instance.config().id, instance.clone());

@@ -3,7 +3,7 @@
 //! Its log writes one batch when the test lets it. So each batch is what the clients have sent since the one before, and
 //! whatever was told between two batches was told at a known place of the disk's tape.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 
 use super::super::{Instances, Recovered, Recovery, RecoveryError};
 use crate::commit_log::engine::faulty_disk::FaultyDisk;
@@ -28,6 +28,7 @@ struct SteppedEngine {
     tells: Tells,
     steps: Mutex<Steps>,
     changed: Condvar,
+    this: Weak<Self>,
 }
 
 #[derive(Debug, Default)]
@@ -36,7 +37,11 @@ struct Steps {
     came: u64,
     /// Appends that may be done; `None`: all.
     may: Option<u64>,
-    /// Appends that are settled.
+    /// Appends of which it was told what has become of them.
+    told: u64,
+    /// Appends of which the clients have heard.
+    heard: u64,
+    /// Appends that are done.
     done: u64,
 }
 
@@ -48,6 +53,16 @@ impl SteppedEngine {
     fn wait(&self, until: impl Fn(&Steps) -> bool) {
         let waiting = self.changed.wait_while(self.steps(), |steps| !until(steps));
         drop(waiting.unwrap());
+    }
+}
+
+impl SteppedEngine {
+    /// Tells that an append is committed in the middle of a sync, which goes on when the clients have listened.
+    fn tell_early(&self, append: u64, done: Done) {
+        done(Outcome::Committed);
+        self.steps().told = append;
+        self.changed.notify_all();
+        self.wait(|steps| steps.heard >= append || steps.may.is_none());
     }
 }
 
@@ -67,11 +82,14 @@ impl Engine for SteppedEngine {
         match self.tells {
             Tells::AfterTheCommit => self.engine.append(batch, done),
             Tells::AfterSyncs(syncs) => {
-                self.disk.before_sync(syncs, || done(Outcome::Committed));
+                let this = self.this.clone();
+                self.disk.before_sync(syncs, move || this.upgrade().expect("it is in use").tell_early(came, done));
                 self.engine.append(batch, Box::new(|_| ()));
             }
         }
-        self.steps().done += 1;
+        let mut steps = self.steps();
+        (steps.told, steps.done) = (came, came);
+        drop(steps);
         self.changed.notify_all();
     }
 
@@ -97,7 +115,9 @@ impl Server {
     pub(super) async fn start(disk: &FaultyDisk, tells: Tells) -> Result<Self, RecoveryError> {
         let engine = RedbEngine::with_backend(disk.clone()).map_err(|error| RecoveryError::Engine(error.0))?;
         let (steps, changed) = (Mutex::default(), Condvar::new());
-        let engine = Arc::new(SteppedEngine { engine, disk: disk.clone(), tells, steps, changed });
+        let engine = Arc::new_cyclic(|this| {
+            SteppedEngine { engine, disk: disk.clone(), tells, steps, changed, this: this.clone() }
+        });
         let log = Arc::new(DurableLog::new(engine.clone(), usize::MAX).expect("there are threads"));
         let shared: Arc<dyn CommitLog> = log.clone();
         let instances = Instances::new(limits(), &shared);
@@ -124,6 +144,11 @@ impl Server {
 
     /// Writes the batch that waits, if one does, and has everything told that may be told then.
     pub(super) async fn write(&self) -> bool {
+        {
+            let mut steps = self.engine.steps();
+            steps.heard = steps.told;
+        }
+        self.engine.changed.notify_all();
         let has_batch = self.has_batch();
         if has_batch {
             let came = {
@@ -132,8 +157,7 @@ impl Server {
                 steps.came
             };
             self.engine.changed.notify_all();
-            self.engine.wait(|steps| steps.done == came);
-            self.end_batch();
+            self.engine.wait(|steps| steps.told == came);
         }
         // The task that settles steps.
         for _ in 0..16 {
