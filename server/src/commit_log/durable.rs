@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -22,7 +23,7 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::engine::{AppendBatch, Engine, Outcome};
+use super::engine::{AppendBatch, Done, Engine, EngineError, Outcome};
 use super::{Append, CommitLog, Place, RULES, Settle, Settled, Step};
 
 /// See the module.
@@ -292,7 +293,11 @@ impl Shared {
                 trim: forming.trim.map(Place::get),
             };
             let shared = self.clone();
-            engine.append(append, Box::new(move |outcome| shared.settle(place, outcome)));
+            let done: Done = Box::new(move |outcome| shared.settle(place, outcome));
+            // Without its writer the log would be silent for ever.
+            if catch_unwind(AssertUnwindSafe(|| engine.append(append, done))).is_err() {
+                self.settle(place, Outcome::Unknown(EngineError("its engine has panicked".to_owned())));
+            }
         }
     }
 

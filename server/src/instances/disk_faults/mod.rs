@@ -9,7 +9,11 @@ mod clients;
 mod server;
 mod told;
 
+use std::collections::BTreeSet;
 use std::fmt;
+
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
 
 use self::clients::Clients;
 use self::server::{Server, Tells, recover};
@@ -242,7 +246,7 @@ fn power_may_be_lost_again() {
 fn a_log_that_tells_before_the_sync_is_caught() {
     // The first sync of a commit is that of the data, the second that of the header which makes them count.
     for syncs_done in 0..2 {
-        let life = run(FaultyDisk::new(Vec::new()), 50, 4, Tells::AfterSyncs(syncs_done));
+        let life = run(FaultyDisk::new(Vec::new()), 50, 6, Tells::AfterSyncs(syncs_done));
         let lost = Counted::default().lose_power(&life, 4, 0).unwrap_err();
         assert!(lost.contains("though clients were told"), "{lost}");
         println!("caught: {lost}");
@@ -268,4 +272,40 @@ fn a_disk_that_lies_is_noticed_or_loses_only_the_end() {
         }
     }
     println!("lying disks: {counted}");
+}
+
+/// Whichever bytes of the file are not as they were written: the server recovers what it was, or says that the log is
+/// damaged.
+#[test]
+fn a_flipped_bit_is_reported_or_changes_nothing() {
+    /// The byte of the database's header that names the commit that counts: see the engine's test of this name.
+    const COMMIT_BYTE: usize = 9;
+    let mut counted = Counted::default();
+    let mut reasons = BTreeSet::new();
+    for seed in 70..70 + form(1, 6) as u64 {
+        let life = run(FaultyDisk::new(Vec::new()), seed, form(8, 30), Tells::AfterTheCommit);
+        let (content, mut random) = (life.disk.content(), StdRng::seed_from_u64(seed));
+        let used: Vec<usize> = (0..content.len()).filter(|at| content[*at] != 0 && *at != COMMIT_BYTE).collect();
+        for _ in 0..form(300, 4_000) {
+            let mut flipped = content.clone();
+            for _ in 0..random.random_range(1..=3) {
+                flipped[used[random.random_range(0..used.len())]] ^= random.random_range(1..=255);
+            }
+            counted.faults += 1;
+            counted.disks += 1;
+            match recover(&FaultyDisk::new(flipped)) {
+                Ok((instances, _)) => {
+                    life.told.check(usize::MAX, &instances).unwrap();
+                    counted.recovered += 1;
+                    counted.facts += life.told.count(usize::MAX) as u64;
+                }
+                Err(error) => {
+                    counted.reported += 1;
+                    reasons.insert(error.to_string());
+                }
+            }
+        }
+    }
+    println!("flipped bits: {counted}");
+    reasons.iter().for_each(|reason| println!("    {reason}"));
 }

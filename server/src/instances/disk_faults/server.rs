@@ -124,6 +124,7 @@ impl Server {
         let recovered = Recovery::run(&instances, &*engine).inspect_err(|_| log.close())?;
         log.begin(recovered.last).await;
         instances.restart();
+        engine.wait(|steps| steps.done == steps.came);
         engine.steps().may = Some(1);
         Ok(Self { instances, disk: disk.clone(), log, engine })
     }
