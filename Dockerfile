@@ -41,9 +41,10 @@ COPY loadgen loadgen
 # Stands in run folders beside the version.
 ARG COMMIT
 RUN STICKYCAS_COMMIT="${COMMIT}" demo/cargo-for "${TARGETARCH}" build \
-    && mkdir -p /image/usr/local /image/runs \
+    && mkdir -p /image/usr/local /image/runs /image/data \
     && mv target/programs /image/usr/local/bin \
-    && chown 65532:65532 /image/runs
+    && chown 65532:65532 /image/runs /image/data \
+    && chmod 700 /image/data
 
 FROM scratch
 ARG COMMIT

@@ -1,7 +1,7 @@
 //! Compiles the .proto files with a compiler written in Rust, so that no `protoc` is needed.
 //!
-//! Writes three files to `OUT_DIR`: the generated messages, clients and servers; the descriptor set for server
-//! reflection; and a second server of `StickyCasService`, for the codec of `src/attach`.
+//! Writes to `OUT_DIR`: the generated messages, clients and servers, a file for each package; the descriptor set for
+//! server reflection; and a second server of `StickyCasService`, for the codec of `src/attach`.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -9,20 +9,24 @@ use std::{env, fs};
 use prost::Message as _;
 use tonic_prost_build::manual;
 
-/// The folders of the protobuf packages, below this one: the API, and the log of a server.
-const PACKAGES: [&str; 2] = ["stickycas/v1", "stickycas/log/v1"];
+/// The folder of the protobuf package of the services, below this one.
+const SERVICES: &str = "stickycas/v1";
+/// That of what a server writes to its log: no service, and nothing that reflection tells.
+const LOG: &str = "stickycas/log/v1";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    PACKAGES.iter().for_each(|package| println!("cargo::rerun-if-changed={package}"));
+    println!("cargo::rerun-if-changed={SERVICES}");
+    println!("cargo::rerun-if-changed={LOG}");
     let out_dir = PathBuf::from(env::var("OUT_DIR")?);
-    let descriptors = protox::compile(sources()?, ["."])?;
-    fs::write(out_dir.join("stickycas_descriptor.bin"), descriptors.encode_to_vec())?;
+    let services = protox::compile(sources(SERVICES)?, ["."])?;
+    fs::write(out_dir.join("stickycas_descriptor.bin"), services.encode_to_vec())?;
+    let all = [sources(SERVICES)?, sources(LOG)?].concat();
     tonic_prost_build::configure()
         .bytes(".")
         // Rare and large: without a box every frame would be as large as these.
         .boxed("stickycas.v1.ServerFrame.frame.welcome")
         .boxed("stickycas.v1.ServerFrame.frame.refusal")
-        .compile_fds(descriptors)?;
+        .compile_fds(protox::compile(all, ["."])?)?;
     manual::Builder::new().build_client(false).compile(&[attach_service()]);
     Ok(())
 }
@@ -42,14 +46,12 @@ fn attach_service() -> manual::Service {
     manual::Service::builder().name("StickyCasService").package("stickycas.v1").method(attach).build()
 }
 
-fn sources() -> std::io::Result<Vec<PathBuf>> {
+fn sources(package: &str) -> std::io::Result<Vec<PathBuf>> {
     let mut sources = Vec::new();
-    for package in PACKAGES {
-        for entry in fs::read_dir(Path::new(package))? {
-            let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == "proto") {
-                sources.push(path);
-            }
+    for entry in fs::read_dir(Path::new(package))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "proto") {
+            sources.push(path);
         }
     }
     sources.sort();

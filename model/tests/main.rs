@@ -15,6 +15,7 @@ mod judge_unnamed;
 mod judge_verdicts;
 mod player;
 mod properties;
+mod recovery;
 mod schedule;
 mod simulation;
 mod sticky_cas;

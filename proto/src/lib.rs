@@ -2,7 +2,7 @@
 //! here, and no bytes that a peer sends make this crate panic.
 //!
 //! - [`v1`]: the code that the build generates from `proto/stickycas/v1/*.proto`.
-//! - [`log`]: the same from `proto/stickycas/log/v1/*.proto`: what a server keeps on its disk.
+//! - [`log`]: the same of `proto/stickycas/log/v1/*.proto`, which a server writes to its log and nobody sends.
 //! - [`convert`]: wire to model and model to wire. A message is checked here once; behind it only checked types
 //!   travel.
 //! - [`status`]: errors, reasons of refusals, gRPC codes and statuses (SPEC section 11).
@@ -27,13 +27,22 @@ pub mod v1 {
     tonic::include_proto!("stickycas.v1");
 }
 
-/// The generated messages of the protobuf package `stickycas.log.v1`: what a server keeps on its disk.
-#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, clippy::pedantic, rustdoc::all)]
+/// What a server writes to its log, and no client sees.
 pub mod log {
+    /// The generated messages of the protobuf package `stickycas.log.v1`. Their documentation is that of the .proto
+    /// files.
+    #[allow(
+        missing_docs,
+        unreachable_pub,
+        unused_qualifications,
+        clippy::all,
+        clippy::pedantic,
+        rustdoc::all
+    )]
     pub mod v1 {
         tonic::include_proto!("stickycas.log.v1");
     }
 }
 
-/// The compiled .proto files with everything they import, for server reflection.
+/// The compiled .proto files of the services with everything they import, for server reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = tonic::include_file_descriptor_set!("stickycas_descriptor");

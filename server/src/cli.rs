@@ -16,6 +16,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
+use crate::data::Data;
 use crate::limits::Limits;
 use crate::{AuthMode, Config, PRINCIPAL_KEY, Stopped, run, telemetry};
 
@@ -41,6 +42,9 @@ enum Command {
     /// It has failed if the server answers that it does not serve.
     #[command(after_help = EXIT_CODES)]
     Health(Health),
+    /// Check, dump, compact, back up or restore the log of a server.
+    #[command(subcommand, after_help = EXIT_CODES)]
+    Data(Data),
 }
 
 #[derive(Debug, Args)]
@@ -140,6 +144,9 @@ impl Cli {
         let outcome = match self.command {
             Command::Serve(serve) => runtime(serve.workers).and_then(|runtime| runtime.block_on(serve.run())),
             Command::Health(health) => runtime(Some(1)).and_then(|runtime| runtime.block_on(health.run())),
+            Command::Data(data) => {
+                runtime(None).and_then(|runtime| runtime.block_on(data.run(default_data())))
+            }
         };
         outcome.unwrap_or_else(|error| {
             print_error(&format!("error: {error:#}"));

@@ -21,6 +21,7 @@ mod commit_log;
 mod config;
 #[cfg(test)]
 mod counting_waker;
+mod data;
 mod event_log;
 mod instances;
 pub mod limits;
@@ -123,6 +124,17 @@ pub async fn run(
         () = &mut shutdown => return Ok(Stopped::Clean),
         recovered = storage.recover(&instances) => recovered.map_err(StorageError::from)?,
     }
+    let checkpoints = (storage.clone(), instances.clone());
+    let _checkpoints =
+        AbortOnDropHandle::new(tokio::spawn(async move { checkpoints.0.keep_short(&checkpoints.1).await }));
+    let control = storage.folder().map(|(folder, engine)| (folder.to_owned(), engine));
+    let _control = control.map(|(folder, engine)| {
+        AbortOnDropHandle::new(tokio::spawn(async move {
+            if let Err(error) = data::socket::serve(&folder, engine).await {
+                tracing::warn!(%error, "no backup can be made while the server runs");
+            }
+        }))
+    });
     service.set_recovered();
     health.set_service_status("", ServingStatus::Serving).await;
     let failed = tokio::select! {

@@ -111,6 +111,14 @@ pub struct Limits {
     /// Bytes of steps that are not committed yet: their records and their effects. Above the limit no further inputs are
     /// read until the disk has caught up.
     pub uncommitted_bytes: usize,
+    /// Bytes of the log from which on checkpoints are written and the log is trimmed; or as many as the checkpoints have,
+    /// if that is more. A longer log takes longer to recover.
+    pub log_tail_bytes: u64,
+    /// Bytes of the log's disk that all instances may come to take, if there is a log on disk. Above it a Create is
+    /// refused, and nothing else.
+    pub log_bytes: u64,
+    /// Those of one creator among them: another one can still create.
+    pub log_bytes_per_creator: u64,
     /// Live instances, in all. Each has a machine with the state of every process.
     pub live_instances: usize,
     /// Instances of one creator among them.
@@ -178,6 +186,9 @@ impl Default for Limits {
             event_bytes: 2 * 1024 * 1024 * 1024,
             callers_per_access: 8,
             uncommitted_bytes: 64 * 1024 * 1024,
+            log_tail_bytes: 64 * 1024 * 1024,
+            log_bytes: 64 * 1024 * 1024 * 1024,
+            log_bytes_per_creator: 32 * 1024 * 1024 * 1024,
             live_instances: 200_000,
             live_instances_per_creator: 150_000,
             instances: 2_000_000,
@@ -208,6 +219,25 @@ impl Limits {
         let value = spec.max_value_bytes as usize;
         let process = PROCESS + 2 * self.principal_bytes + 2 * value + spec.pipeline as usize * ANSWER;
         params.processes() as usize * process
+    }
+
+    /// Bytes that a live instance with these parameters and a roster of so many bytes may come to take in the log: its
+    /// checkpoint, twice for the moment in which a new one replaces it.
+    pub(crate) fn log_case(&self, params: &Params, roster: usize) -> u64 {
+        /// What was fixed at its creation, without the roster.
+        const CREATED: u64 = 512;
+        /// The state of a process, without values.
+        const PROCESS: u64 = 256;
+        /// A number that is kept of an access.
+        const ACCESS: u64 = 24;
+        /// Values of a process: in its access, in the list, in its decision, in the history.
+        const VALUES: u64 = 4;
+        /// Events of a process that are kept, and their bytes without values.
+        const EVENTS: u64 = 96 * 32;
+        let spec = params.spec();
+        let process =
+            PROCESS + ACCESS * u64::from(spec.pipeline) + VALUES * u64::from(spec.max_value_bytes) + EVENTS;
+        2 * (CREATED + roster as u64 + u64::from(params.processes()) * process)
     }
 
     /// Bytes of a live instance with these parameters in the worst case, without its event log: every pipeline is

@@ -34,6 +34,12 @@ pub(super) fn mismatches(plan: &Plan, verdict: &Verdict, run: &Folder) -> Vec<St
             ));
         }
     }
+    if let Some(wanted) = plan.expectations.restarts {
+        let restarts = history.iter().filter(|it| matches!(it.event, Event::Restarted { .. })).count();
+        if restarts != wanted {
+            mismatches.push(format!("the server has restarted {restarts} times, and not {wanted}"));
+        }
+    }
     for (property, words) in &plan.expectations.missing {
         match verdict.finding(*property).1 {
             None => mismatches.push(format!("{property} was promised, and \"{words}\" was to be missing")),

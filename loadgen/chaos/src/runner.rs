@@ -105,6 +105,10 @@ impl Runner<'_> {
             (self.tell)("the judge is still at work: waiting for its end");
             project.judge_ended().await?;
         }
+        if self.plan.in_memory {
+            (self.tell)("the server keeps its log in memory for this plan");
+            project.recreate_server_in_memory().await?;
+        }
         let old = self.find().await?.map(|instance| instance.id);
         let all: BTreeSet<Service> = self.plan.steps.iter().flat_map(|step| step.services.clone()).collect();
         let (judge, others): (Vec<_>, Vec<_>) =

@@ -81,10 +81,14 @@ impl<S: PhaseOrder> Invariants<S> {
         let timeout = self.params.spec().join_timeout;
         let due =
             if joined == all { Some(at) } else { gathering.first_join.map(|first| first.after(timeout)) };
+        // Processes that cannot connect have the time of the restart to join.
+        let due =
+            due.map(|due| if joined == all { due } else { due.max(self.rejoin.until().unwrap_or(due)) });
         ensure(due.is_some_and(|due| at >= due), "F5", || {
             format!("gathering ended with {joined} of {all} joined, before the join timeout")
         })?;
         gathering.ended = due;
+        self.rejoin.gathering_ended(due.unwrap_or(at));
         gathering.absent = all - joined;
         Ok(())
     }
@@ -101,11 +105,11 @@ impl<S: PhaseOrder> Invariants<S> {
             });
         };
         if member.joined {
-            let spent = match self.params.spec().patience {
-                Patience::Finite(patience) => at >= ended.after(patience),
-                Patience::Endless => false,
+            let Patience::Finite(patience) = self.params.spec().patience else {
+                let what = format!("the patience of process {process} is without end, and it was spent");
+                return Err(RuleFault { rule: "F3", what });
             };
-            ensure(spent, "F3", || format!("the patience of process {process} cannot be spent yet"))?;
+            self.check_spent(at, process, ended, patience)?;
             // An access at the very end of the patience is in time, and spends the patience all the same.
             let at_the_end = member.waiting.len() == 1 && member.waiting[0].at == at;
             ensure(member.waiting.is_empty() || at_the_end, "F3", || {

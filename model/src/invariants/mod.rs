@@ -16,12 +16,13 @@
 //! such an event says only that it was not before its due time; the time of an acceptance is exact.
 //!
 //! Not checked here, because it takes the time between events: that a step happens as soon as it may (F3), and how
-//! much of a patience has drained. [`crate::sim`] compares a whole replay for that.
+//! much of a patience has drained; only that it cannot have drained while processes were away after a restart. [`crate::sim`] compares a whole replay for that.
 
 mod admission;
 mod fault;
 mod observe;
 mod phase_oracle;
+mod rejoin;
 mod state;
 mod step;
 

@@ -31,9 +31,26 @@ impl<S: PhaseOrder> Invariants<S> {
     }
 
     fn take_in(&mut self, at: Time, event: &Event) -> CheckResult {
-        use Event::{Accepted, Added, Answered, Closed, Decided, Finished, GatheringEnded, Joined};
-        use Event::{Offence, PatienceSpent, Refused, Sealed, Session, Stepped, Withdrawn};
+        use Event::{Accepted, Decided, PatienceSpent, Rejoined, Session};
         self.settle_before(event)?;
+        if !matches!(event, PatienceSpent { .. }) {
+            self.go_on_after_restart();
+        }
+        self.take_in_kind(at, event)?;
+        if let &Session { process, .. } | &Accepted { process, .. } | &Decided { process, .. } = event {
+            self.heard_of(at, process);
+        }
+        if let &PatienceSpent { process } | &Rejoined { process } = event {
+            self.heard_of(at, process);
+        }
+        Ok(())
+    }
+
+    fn take_in_kind(&mut self, at: Time, event: &Event) -> CheckResult {
+        use Event::{Accepted, Added, Answered, Closed, Decided, Finished, GatheringEnded, Joined};
+        use Event::{
+            Offence, PatienceSpent, Refused, Rejoined, Restarted, Sealed, Session, Stepped, Withdrawn,
+        };
         match event {
             &Joined { process } => self.joined(at, process),
             &Session { process, session, .. } => self.session(process, session),
@@ -50,8 +67,8 @@ impl<S: PhaseOrder> Invariants<S> {
             Offence(offence) => self.known(offence.process),
             Finished => self.finished(),
             Closed => self.closed(),
-            Event::Restarted { .. } => Ok(()),
-            &Event::Rejoined { process } => self.known(process),
+            &Restarted { rejoin } => self.restarted(at, rejoin),
+            &Rejoined { process } => self.rejoined(process),
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::fault::{CheckResult, ensure};
 use super::phase_oracle::PhaseOracle;
+use super::rejoin::RejoinState;
 use crate::access::Op;
 use crate::params::{Arbiter, Params};
 use crate::scheduler::{CachedSchedule, PhaseOrder, Schedule, ScriptedSchedule};
@@ -22,6 +23,7 @@ pub struct Invariants<S = CachedSchedule> {
     /// Rank of each process under a `priority` arbiter (A4), else empty.
     pub(super) ranks: Vec<u32>,
     pub(super) gathering: Gathering,
+    pub(super) rejoin: RejoinState,
     /// The step whose answers are being checked.
     pub(super) step: Option<ExecutedStep>,
     /// The last step, and the earliest moment at which it can have been (F9).
@@ -60,6 +62,8 @@ pub(super) struct MemberState {
     pub(super) spent: bool,
     /// It decided (F10).
     pub(super) left: bool,
+    /// It was awaited at the last restart and has not been heard of since (F3).
+    pub(super) away: bool,
     pub(super) session: Option<SessionId>,
     /// Accesses accepted of it, which is the number of the last one (F8).
     pub(super) accepted: u64,
@@ -134,6 +138,7 @@ impl<S: PhaseOrder> Invariants<S> {
             oracle: PhaseOracle::new(&params, schedule),
             ranks: ranks(&params),
             gathering: Gathering::default(),
+            rejoin: RejoinState::default(),
             step: None,
             last_step: None,
             length: 0,

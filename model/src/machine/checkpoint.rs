@@ -62,7 +62,6 @@ pub struct Checkpoint {
 
 /// One process of a [`Checkpoint`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "marks that are independent of each other")]
 pub struct MemberCheckpoint {
     /// The number of its next new access.
     pub next: AccessNumber,

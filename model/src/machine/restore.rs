@@ -258,6 +258,11 @@ impl Machine {
     fn restore_ready(&mut self, ready: &[ProcessId]) -> Checked {
         let waiting = self.members.iter().filter(|member| member.waiting() > 0).count();
         let mut named = BTreeSet::new();
+        let warp_of = |process: &ProcessId| self.params.warp_of(*process);
+        ensure(
+            ready.is_sorted_by_key(warp_of),
+            "the processes whose accesses wait are not in the order of warps",
+        )?;
         for &process in ready {
             let waits = self.params.contains(process) && self.members[process.index()].waiting() > 0;
             ensure(waits && named.insert(process), "a process stands in the order of its warp that may not")?;
@@ -296,7 +301,7 @@ impl Machine {
             counted
                 .chain(refusals.iter().copied())
                 .all(|(process, count)| self.params.contains(process) && (1..=LARGEST).contains(&count)),
-            "an offence or a refusal is of no process or has no count",
+            "an offence or a refusal is of no process, or its count is 0 or too large",
         )?;
         self.offences.counts = offences.into_iter().map(|offence| (key(&offence), offence)).collect();
         self.offences.refusals = refusals.iter().copied().collect();
@@ -347,6 +352,8 @@ impl Machine {
     fn check_state(&self) -> Checked {
         let all = self.params.processes() as usize;
         let all_left = self.decisions.len() == all;
+        let phases_go_on = !self.has_ended() || (self.last_step.is_none() && self.accepted == 0);
+        ensure(phases_go_on, "an ended instance has what only phases need")?;
         let mut members = self.members.iter();
         let fits = match self.state {
             State::Gathering => {

@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::access::Access;
-use crate::history::{Event, Recorded};
+use crate::history::{Event, OffenceKind, Recorded};
 use crate::machine::{Input, Machine};
 use crate::params::Params;
 use crate::types::{ProcessId, Time};
@@ -50,7 +50,7 @@ pub fn replay(params: &Arc<Params>, events: &[Recorded]) -> Result<Machine, Diff
     let mut machine = Machine::new(Arc::clone(params));
     let mut record = Record { events, index: 0 };
     while let Some(next) = record.peek() {
-        open_silently(&mut machine, next.at);
+        tick_silently(&mut machine, next.at);
         let input = record.input(machine.deadline());
         let mut happened = Vec::new();
         if named(&input).is_none_or(|process| params.contains(process)) {
@@ -68,12 +68,10 @@ pub fn replay(params: &Arc<Params>, events: &[Recorded]) -> Result<Machine, Diff
     Ok(machine)
 }
 
-/// With a pace, phases open by time alone, without an event: ticks at each deadline before `until`, as long as the
-/// tick causes no event, since the record has none there.
-fn open_silently(machine: &mut Machine, until: Time) {
-    if machine.params().spec().pace.is_zero() {
-        return;
-    }
+/// Some things happen by time alone, without an event: with a pace phases open, and a timer that was set for the least
+/// patience of a warp is set anew for that of the missing members. Ticks at each deadline before `until`, as long as
+/// the tick causes no event, since the record has none there.
+fn tick_silently(machine: &mut Machine, until: Time) {
     while let Some(due) = machine.deadline().filter(|due| *due < until) {
         let mut ticked = machine.clone();
         let mut happened = Vec::new();
@@ -119,8 +117,9 @@ impl<'a> Record<'a> {
     /// exactly then: only a tick lets it happen.
     fn input(&self, deadline: Option<Time>) -> Input {
         let Some(next) = self.events.get(self.index) else { return Input::Tick };
-        // Joining is part of the input that is recorded next.
-        let comes_now = matches!(next.event, Event::Joined { .. }) || self.input_of(next).is_some();
+        // Joining is part of the input that is recorded next, and so is what a close withdraws.
+        let part = matches!(next.event, Event::Joined { .. } | Event::Withdrawn { .. });
+        let comes_now = part || self.input_of(next).is_some();
         if !comes_now && deadline == Some(next.at) {
             return Input::Tick;
         }
@@ -175,6 +174,8 @@ fn input_of(event: &Event) -> Option<Input> {
             no_wait: false,
         })),
         Event::Decided { process, value } => Some(Input::Decide { process: *process, value: value.clone() }),
+        // The machine's own finding: it follows from the decision or from the seal, which may come by time alone.
+        Event::Offence(offence) if offence.kind == OffenceKind::FalseDecision => None,
         Event::Offence(offence) => Some(Input::Offence(offence.clone())),
         Event::Closed => Some(Input::Close),
         Event::Restarted { rejoin } => Some(Input::Restart { rejoin: *rejoin }),

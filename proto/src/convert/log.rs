@@ -53,24 +53,24 @@ pub fn counts_to_log(counts: &Counts) -> record::Input {
     let offences = counts.offences.iter();
     record::Input::Counts(log::Counts {
         refusals: refusals
-            .map(|&(process, count)| log::ProcessCount { process: process.get(), count })
+            .map(|&(process, count)| log::RefusalsOfProcess { process: process.get(), count })
             .collect(),
         offences: offences
             .map(|&(process, kind, count)| {
                 let kind = v1::OffenceKind::from(kind).into();
-                log::OffenceCount { process: process.get(), kind, count }
+                log::OffencesOfKind { process: process.get(), kind, count }
             })
             .collect(),
     })
 }
 
 fn counts_from_log(counts: &log::Counts, params: &Params) -> Result<Counts, WireError> {
-    let offence = |it: &log::OffenceCount| {
+    let offence = |it: &log::OffencesOfKind| {
         let process = member("counts.offences.process", it.process, params)?;
         Ok((process, offence_kind_from_wire("counts.offences.kind", it.kind)?, it.count))
     };
     let refusal =
-        |it: &log::ProcessCount| Ok((member("counts.refusals.process", it.process, params)?, it.count));
+        |it: &log::RefusalsOfProcess| Ok((member("counts.refusals.process", it.process, params)?, it.count));
     Ok(Counts {
         offences: counts.offences.iter().map(offence).collect::<Result<_, WireError>>()?,
         refusals: counts.refusals.iter().map(refusal).collect::<Result<_, WireError>>()?,

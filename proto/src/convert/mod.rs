@@ -11,6 +11,7 @@ use stickycas_model::types::{AccessNumber, Phase, ProcessId, SessionId, WarpId};
 
 pub mod access;
 pub mod answer;
+pub mod checkpoint;
 pub mod client_frame;
 mod frames;
 pub mod history;

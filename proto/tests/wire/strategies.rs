@@ -13,7 +13,7 @@ use stickycas_model::types::{
     AccessNumber, Phase, Position, ProcessId, Seed, SessionId, Time, Value, WarpId,
 };
 
-fn process() -> impl Strategy<Value = ProcessId> {
+pub(crate) fn process() -> impl Strategy<Value = ProcessId> {
     (1..=u32::MAX).prop_filter_map("counts from 1", ProcessId::new)
 }
 
@@ -21,15 +21,15 @@ fn warp() -> impl Strategy<Value = WarpId> {
     (1..=u32::MAX).prop_filter_map("counts from 1", WarpId::new)
 }
 
-fn phase() -> impl Strategy<Value = Phase> {
+pub(crate) fn phase() -> impl Strategy<Value = Phase> {
     (1..=u64::MAX).prop_filter_map("counts from 1", Phase::new)
 }
 
-fn number() -> impl Strategy<Value = AccessNumber> {
+pub(crate) fn number() -> impl Strategy<Value = AccessNumber> {
     (1..=u64::MAX).prop_filter_map("counts from 1", AccessNumber::new)
 }
 
-fn session() -> impl Strategy<Value = SessionId> {
+pub(crate) fn session() -> impl Strategy<Value = SessionId> {
     (1..=u32::MAX).prop_filter_map("counts from 1", SessionId::new)
 }
 
@@ -37,11 +37,11 @@ fn position() -> impl Strategy<Value = Position> {
     any::<u32>().prop_map(Position::new)
 }
 
-fn value() -> impl Strategy<Value = Value> {
+pub(crate) fn value() -> impl Strategy<Value = Value> {
     vec(any::<u8>(), 1..40).prop_filter_map("has a byte", |bytes| Value::new(&bytes))
 }
 
-fn op() -> impl Strategy<Value = Op> {
+pub(crate) fn op() -> impl Strategy<Value = Op> {
     prop_oneof![value().prop_map(Op::Append), position().prop_map(|start| Op::Read { start })]
 }
 
@@ -56,7 +56,7 @@ fn answer() -> impl Strategy<Value = Answer> {
     prop_oneof![append.prop_map(Answer::Append), read.prop_map(Answer::Read)]
 }
 
-fn offence() -> impl Strategy<Value = Offence> {
+pub(crate) fn offence() -> impl Strategy<Value = Offence> {
     (process(), select(&OffenceKind::ALL[..]), option::of(number()), option::of(phase()), ".*")
         .prop_map(|(process, kind, number, phase, detail)| Offence { process, kind, number, phase, detail })
 }

@@ -69,12 +69,27 @@ impl DataDir {
         }
     }
 
+    /// Whether there is a log in this folder.
+    pub(crate) fn has_log(path: &Path) -> bool {
+        path.join(LOG).is_file()
+    }
+
+    /// The folder.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file of the log.
+    pub(crate) fn log_path(&self) -> PathBuf {
+        self.path.join(LOG)
+    }
+
     /// Opens the log in the folder, or makes a new one.
     ///
     /// # Errors
     /// If it cannot be opened, is damaged, or has a newer format.
     pub(crate) fn engine(&self) -> Result<RedbEngine, DataDirError> {
-        let path = self.path.join(LOG);
+        let path = self.log_path();
         let engine = RedbEngine::open(&path);
         // The name of a new file is on the disk only when its folder is.
         let synced = File::open(&self.path).and_then(|folder| folder.sync_all());

@@ -13,17 +13,17 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 
 use prost::Message as _;
-use stickycas_proto::log::v1::{Batch, Record, Restart, record};
+use stickycas_proto::log::v1::{Batch, Checkpoint, Record, Restart, record};
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
+use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::engine::{AppendBatch, Done, Engine, EngineError, Outcome};
+use super::engine::{AppendBatch, Done, Engine, EngineError, Outcome, Usage};
 use super::{Append, CommitLog, Place, RULES, Settle, Settled, Step};
 
 /// See the module.
@@ -49,9 +49,11 @@ struct Shared {
     limit: usize,
     /// Whether more wait.
     full: AtomicBool,
-    /// Those that do not read inputs meanwhile.
-    waiting_for_room: Mutex<Vec<Waker>>,
+    /// Notified when there is room again.
+    room: Arc<Notify>,
     settled: mpsc::UnboundedSender<SettledBatch>,
+    /// The engine's usage after the last batch.
+    usage: Mutex<Usage>,
 }
 
 /// A batch that is settled, and the instances that have steps in it.
@@ -65,6 +67,10 @@ struct Queue {
     forming: Forming,
     /// Its place.
     place: Place,
+    /// The instances that have records since the last checkpoints were begun, some of them twice.
+    dirty: Vec<Dirty>,
+    /// An instance is among them if it has a record at this place or behind it.
+    dirty_since: Place,
     /// Batches that the engine has not settled yet, in order.
     in_flight: VecDeque<InFlight>,
     /// Bytes of all of them.
@@ -86,6 +92,15 @@ impl Forming {
     fn is_empty(&self) -> bool {
         self.records.is_empty() && self.checkpoints.is_empty() && self.trim.is_none()
     }
+}
+
+/// An instance with records that no checkpoint covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Dirty {
+    /// Its number.
+    pub(crate) number: u64,
+    /// Its id.
+    pub(crate) instance: InstanceId,
 }
 
 /// What is to be told when a batch is settled.
@@ -125,6 +140,8 @@ impl DurableLog {
         let queue = Queue {
             forming: Forming::default(),
             place: Place::START.next(),
+            dirty: Vec::new(),
+            dirty_since: Place::START.next(),
             in_flight: VecDeque::new(),
             bytes: 0,
             closing: false,
@@ -137,8 +154,9 @@ impl DurableLog {
             failed: Notify::new(),
             limit,
             full: AtomicBool::new(false),
-            waiting_for_room: Mutex::default(),
+            room: Arc::default(),
             settled: sender,
+            usage: Mutex::new(engine.usage()),
         });
         let writes = shared.clone();
         let writer =
@@ -146,18 +164,70 @@ impl DurableLog {
         Ok(Self { shared, writer: Mutex::new(Some(writer)), settled: Mutex::new(Some(receiver)) })
     }
 
-    /// The server serves from now on: the log goes on behind this place, with the record of the restart.
-    pub(crate) async fn begin(&self, last: Place) {
+    /// The server serves from now on: the log goes on behind this place, with the record of the restart. `dirty`: the
+    /// instances that the restart changes, and those that have records in the log.
+    pub(crate) async fn begin(&self, last: Place, dirty: Vec<Dirty>) {
         let restart = Record { input: Some(record::Input::Restart(Restart {})), ..Record::default() };
         {
             let mut queue = self.shared.queue();
-            queue.place = last.next();
+            (queue.place, queue.dirty, queue.dirty_since) = (last.next(), dirty, last.next());
             queue.forming.records.push(restart);
         }
         self.shared.work.notify_one();
+        self.committed().await;
+    }
+
+    /// Completes when everything that was appended so far is settled.
+    pub(crate) async fn committed(&self) {
         if let Some(committed) = self.barrier() {
             let _ = committed.await;
         }
+    }
+
+    /// Begins new checkpoints: returns the place from which on the log is needed when all of these instances have one,
+    /// and the instances.
+    pub(crate) fn begin_checkpoints(&self) -> (Place, Vec<Dirty>) {
+        let mut queue = self.shared.queue();
+        let boundary = queue.place;
+        // An instance that has its checkpoint before its next record in the batch that forms is dirty again.
+        queue.dirty_since = boundary.next();
+        (boundary, std::mem::take(&mut queue.dirty))
+    }
+
+    /// Sets the checkpoint of the instance with this number, whose lock the caller holds; `None` removes it, since the
+    /// instance is gone. Returns how many bytes are in the batch that forms.
+    pub(crate) fn checkpoint(&self, number: u64, checkpoint: Option<&Checkpoint>) -> usize {
+        // Encoded before the queue is locked. The place is known only behind: the fields of one message may be encoded in
+        // two parts.
+        let encoded = checkpoint.map(Checkpoint::encode_to_vec);
+        let mut queue = self.shared.queue();
+        let (place, was_empty) = (queue.place.get(), queue.forming.is_empty());
+        let records = u32::try_from(queue.forming.records.len()).unwrap_or(u32::MAX);
+        let state = encoded.map(|mut encoded| {
+            let covered = Checkpoint { place, records, ..Checkpoint::default() };
+            encoded.extend(covered.encode_to_vec());
+            encoded
+        });
+        let bytes = CHECKPOINT + state.as_ref().map_or(0, Vec::len);
+        queue.forming.checkpoints.push((number, state));
+        queue.forming.settling.bytes += bytes;
+        queue.bytes += bytes;
+        drop(queue);
+        if was_empty {
+            self.shared.work.notify_one();
+        }
+        bytes
+    }
+
+    /// The log before this place is not needed any more.
+    pub(crate) fn trim(&self, before: Place) {
+        self.shared.queue().forming.trim = Some(before);
+        self.shared.work.notify_one();
+    }
+
+    /// Bytes in the engine.
+    pub(crate) fn usage(&self) -> Usage {
+        *self.shared.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Completes when the log has failed.
@@ -208,12 +278,16 @@ impl CommitLog for DurableLog {
         }
         let (place, was_empty) = (queue.place, queue.forming.is_empty());
         let forming = &mut queue.forming;
-        forming.records.push(*record);
         if step.last != place {
             forming.settling.instances.push(step.instance);
         }
+        let number = record.instance;
+        forming.records.push(*record);
         forming.settling.bytes += bytes;
         queue.bytes += bytes;
+        if step.last < queue.dirty_since {
+            queue.dirty.push(Dirty { number, instance: step.instance });
+        }
         if queue.bytes > self.shared.limit {
             self.shared.full.store(true, Ordering::Relaxed);
         }
@@ -241,13 +315,13 @@ impl CommitLog for DurableLog {
         self.shared.failure.get()
     }
 
-    fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
+    fn room(&self) -> Option<OwnedNotified> {
         if !self.shared.full.load(Ordering::Relaxed) {
-            return Poll::Ready(());
+            return None;
         }
-        self.shared.waiting_for_room().push(cx.waker().clone());
+        let room = self.shared.room.clone().notified_owned();
         // There may be room since the first look.
-        if self.shared.full.load(Ordering::SeqCst) { Poll::Pending } else { Poll::Ready(()) }
+        self.shared.full.load(Ordering::SeqCst).then_some(room)
     }
 
     fn barrier(&self) -> Option<oneshot::Receiver<()>> {
@@ -262,6 +336,9 @@ impl CommitLog for DurableLog {
         Some(receiver)
     }
 }
+
+/// About how much memory a checkpoint takes beside its bytes until it is committed.
+const CHECKPOINT: usize = 64;
 
 /// Instances that are settled before other tasks run.
 const INSTANCES_PER_TURN: usize = 64;
@@ -278,10 +355,6 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn waiting_for_room(&self) -> MutexGuard<'_, Vec<Waker>> {
-        self.waiting_for_room.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The writer: hands batches to the engine until the log closes or fails.
     fn write(self: Arc<Self>, engine: &dyn Engine) {
         while let Some((place, forming)) = self.next_batch() {
@@ -292,6 +365,7 @@ impl Shared {
                 checkpoints: forming.checkpoints,
                 trim: forming.trim.map(Place::get),
             };
+            *self.usage.lock().unwrap_or_else(PoisonError::into_inner) = engine.usage();
             let shared = self.clone();
             let done: Done = Box::new(move |outcome| shared.settle(place, outcome));
             // Without its writer the log would be silent for ever.
@@ -349,7 +423,7 @@ impl Shared {
         drop(queue);
         self.work.notify_one();
         if room && self.full.swap(false, Ordering::SeqCst) {
-            std::mem::take(&mut *self.waiting_for_room()).into_iter().for_each(Waker::wake);
+            self.room.notify_waiters();
         }
     }
 
@@ -366,7 +440,7 @@ impl Shared {
         drop(queue);
         self.failed.notify_waiters();
         self.full.store(false, Ordering::SeqCst);
-        std::mem::take(&mut *self.waiting_for_room()).into_iter().for_each(Waker::wake);
+        self.room.notify_waiters();
     }
 
     fn send(&self, Settling { instances, barriers, .. }: Settling, settled: Settled) {
@@ -377,3 +451,6 @@ impl Shared {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

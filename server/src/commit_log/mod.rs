@@ -19,17 +19,18 @@ mod memory;
 mod storage;
 
 use std::fmt;
-use std::task::{Context, Poll};
 
 use stickycas_model::history::Event;
 use stickycas_model::types::Time;
 use stickycas_proto::log::v1::Record;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::RpcRefusal;
+use tokio::sync::futures::OwnedNotified;
+use tokio::sync::oneshot;
 
 pub(crate) use data_dir::DataDir;
 pub use data_dir::DataDirError;
-pub(crate) use durable::DurableLog;
+pub(crate) use durable::{Dirty, DurableLog};
 pub(crate) use memory::MemoryLog;
 pub(crate) use storage::Storage;
 pub use storage::StorageError;
@@ -56,13 +57,14 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Ready when the log takes further inputs of clients. While too much waits for its commit none are read.
-    fn poll_room(&self, _: &Context<'_>) -> Poll<()> {
-        Poll::Ready(())
+    /// While too much waits for its commit, no further inputs of clients are read: completes when they may be again.
+    /// `None`: they may be.
+    fn room(&self) -> Option<OwnedNotified> {
+        None
     }
 
     /// Resolves when everything that was appended so far is settled; `None` if it is.
-    fn barrier(&self) -> Option<tokio::sync::oneshot::Receiver<()>> {
+    fn barrier(&self) -> Option<oneshot::Receiver<()>> {
         None
     }
 }

@@ -3,14 +3,18 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use stickycas_proto::status::RpcRefusal;
 use tokio::task::spawn_blocking;
 
 use super::engine::Engine;
 use super::{CommitLog, DataDir, DataDirError, DurableLog, MemoryLog};
-use crate::instances::{Instances, Recovery, RecoveryError};
+use crate::instances::{Instances, Recovered, Recovery, RecoveryError};
 use crate::limits::Limits;
+
+/// How often the length of the log is looked at.
+const CHECK_LENGTH_EVERY: Duration = Duration::from_millis(200);
 
 /// Why a server has no log.
 #[derive(Debug, thiserror::Error)]
@@ -37,8 +41,10 @@ pub(crate) enum Storage {
 pub(crate) struct Durable {
     log: Arc<DurableLog>,
     engine: Arc<dyn Engine>,
+    /// Bytes of batches from which on checkpoints are written; or as many as the checkpoints have, if that is more.
+    tail_bytes: u64,
     /// Other processes are kept out of the folder as long as the log may write.
-    _dir: DataDir,
+    dir: Option<DataDir>,
 }
 
 /// Also when serving is cancelled: what the log has taken is committed, and the folder is free for another server.
@@ -56,9 +62,8 @@ impl Storage {
     pub(crate) fn open(data: Option<&Path>, limits: &Limits) -> Result<Self, StorageError> {
         let Some(path) = data else { return Ok(Self::Memory(Arc::new(MemoryLog))) };
         let dir = DataDir::open(path)?;
-        let engine: Arc<dyn Engine> = Arc::new(dir.engine()?);
-        let log = Arc::new(DurableLog::new(engine.clone(), limits.uncommitted_bytes)?);
-        Ok(Self::Durable(Arc::new(Durable { log, engine, _dir: dir })))
+        let engine = Arc::new(dir.engine()?);
+        Self::durable(engine, Some(dir), limits)
     }
 
     pub(crate) fn log(&self) -> Arc<dyn CommitLog> {
@@ -68,20 +73,87 @@ impl Storage {
         }
     }
 
-    /// Recovers the instances, and logs that the server has restarted.
+    /// A log on this engine. `dir`: the folder that it keeps from others.
+    ///
+    /// # Errors
+    /// If the log has no thread.
+    pub(crate) fn durable(
+        engine: Arc<dyn Engine>,
+        dir: Option<DataDir>,
+        limits: &Limits,
+    ) -> Result<Self, StorageError> {
+        let log = Arc::new(DurableLog::new(engine.clone(), limits.uncommitted_bytes)?);
+        let tail_bytes = limits.log_tail_bytes;
+        Ok(Self::Durable(Arc::new(Durable { log, engine, tail_bytes, dir })))
+    }
+
+    /// Recovers the instances.
+    ///
+    /// # Errors
+    /// Why the log cannot be recovered.
+    pub(crate) async fn replay(&self, instances: &Arc<Instances>) -> Result<Recovered, RecoveryError> {
+        let Self::Durable(durable) = self else { return Ok(Recovered::default()) };
+        let (engine, target) = (durable.engine.clone(), instances.clone());
+        let replaying = spawn_blocking(move || Recovery::run(&target, &*engine));
+        replaying.await.map_err(|error| RecoveryError::Engine(error.to_string()))?
+    }
+
+    /// Recovers the instances, and goes on behind them.
     ///
     /// # Errors
     /// Why the log cannot be recovered.
     pub(crate) async fn recover(&self, instances: &Arc<Instances>) -> Result<(), RecoveryError> {
-        let Self::Durable(durable) = self else { return Ok(()) };
-        let (engine, target) = (durable.engine.clone(), instances.clone());
-        let recovering = spawn_blocking(move || Recovery::run(&target, &*engine));
-        let recovered = recovering.await.map_err(|error| RecoveryError::Engine(error.to_string()))??;
-        let crate::instances::Recovered { instances: found, batches, records, .. } = recovered;
+        let recovered = self.replay(instances).await?;
+        let Recovered { instances: found, batches, records, .. } = recovered;
         tracing::info!(instances = found, batches, records, "recovered");
-        durable.log.begin(recovered.last).await;
-        instances.restart();
+        self.begin(instances, recovered).await;
         Ok(())
+    }
+
+    /// Goes on behind what was recovered: logs that the server has restarted.
+    pub(crate) async fn begin(&self, instances: &Instances, recovered: Recovered) {
+        let Self::Durable(durable) = self else { return };
+        durable.log.begin(recovered.last, recovered.dirty).await;
+        instances.restart();
+    }
+
+    /// Gives every instance with new records a checkpoint, and trims the log.
+    pub(crate) async fn shorten(&self, instances: &Instances) {
+        if let Self::Durable(durable) = self {
+            instances.write_checkpoints(&durable.log).await;
+        }
+    }
+
+    /// Writes checkpoints and trims the log, for ever.
+    pub(crate) async fn keep_short(&self, instances: &Instances) {
+        let Self::Durable(durable) = self else { return };
+        loop {
+            tokio::time::sleep(CHECK_LENGTH_EVERY).await;
+            let usage = durable.log.usage();
+            if usage.batches >= durable.tail_bytes.max(usage.checkpoints) {
+                let started = Instant::now();
+                self.shorten(instances).await;
+                let usage = durable.log.usage();
+                tracing::debug!(?usage, took = ?started.elapsed(), "checkpoints written");
+            }
+        }
+    }
+
+    /// The folder of the log, and what keeps it.
+    pub(crate) fn folder(&self) -> Option<(&Path, Arc<dyn Engine>)> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Durable(durable) => Some((durable.dir.as_ref()?.path(), durable.engine.clone())),
+        }
+    }
+
+    /// The log, if it is durable.
+    #[cfg(test)]
+    pub(crate) fn durable_log(&self) -> Option<&DurableLog> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Durable(durable) => Some(&durable.log),
+        }
     }
 
     /// Completes with the reason when the log has failed.

@@ -14,6 +14,11 @@ pub(crate) trait ReadEvents {
     /// The events kept, in order.
     fn segments(&self) -> impl Iterator<Item = SegmentView<'_>>;
 
+    /// All events kept, in order.
+    fn all(&self) -> impl Iterator<Item = Recorded> {
+        self.segments().flat_map(SegmentView::events)
+    }
+
     /// The index that the next event will have.
     fn next_index(&self) -> u64 {
         self.first() + self.segments().map(|segment| u64::from(segment.count)).sum::<u64>()

@@ -102,6 +102,17 @@ impl EventLog {
         }
     }
 
+    /// The log again whose oldest event has this index; `forgotten`: as [`ReadEvents::forgotten`].
+    pub(crate) fn restore(
+        &mut self,
+        first: u64,
+        forgotten: Option<Phase>,
+        events: impl Iterator<Item = Recorded>,
+    ) {
+        (self.first, self.forgotten) = (first, forgotten);
+        events.for_each(|Recorded { at, event }| self.extend(at, std::slice::from_ref(&event)));
+    }
+
     /// Adds what happened at the moment `at`.
     pub(crate) fn extend(&mut self, at: Time, events: &[Event]) {
         let segment = SEGMENT.min(self.limit / 4).max(1);
@@ -182,7 +193,6 @@ struct OlderSegments {
 
 impl ArchivedLog {
     /// Bytes that it takes, with the trailer.
-    #[cfg(test)]
     pub(crate) fn size(&self) -> usize {
         self.encoded.len() - self.events as usize + self.held()
     }

@@ -1,6 +1,6 @@
 //! What a step of an instance brings about, until the step is committed.
 
-use stickycas_model::history::Event;
+use stickycas_model::history::{Event, Recorded};
 use stickycas_model::machine::OutcomeDigest;
 use stickycas_model::types::{ProcessId, SessionId, Time};
 use stickycas_proto::log::v1::record::Input;
@@ -69,6 +69,11 @@ impl Effects {
     /// The effects; none are left.
     pub(super) fn take(&mut self) -> Self {
         std::mem::replace(self, Self::new(self.at, Vec::new()))
+    }
+
+    /// The events of the step as they will be recorded.
+    pub(super) fn recorded(&self) -> impl Iterator<Item = Recorded> {
+        self.events.iter().map(|event| Recorded { at: self.at, event: event.clone() })
     }
 
     /// The digest of the outcome of the step's input, which a replay is compared with.

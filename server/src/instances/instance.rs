@@ -6,7 +6,7 @@
 //! sessions, waiting calls and watchers. Nothing is awaited in between, so a call that is cancelled leaves nothing half
 //! done (SPEC F8a).
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use stickycas_model::access::Refusal;
@@ -41,9 +41,17 @@ pub(crate) struct Instance {
 
 /// From creation to the end.
 impl Instance {
+    /// A new instance, whose time begins now.
     pub(super) fn new(config: InstanceConfig, context: Arc<Context>) -> Self {
-        let mut inner = Inner::new(Live::new(&config, &context), 0);
-        inner.resume(Time::ZERO, context.timers.nanos(Instant::now()));
+        let live = Live::new(&config, &context);
+        Self::with(config, context, live)
+    }
+
+    /// An instance whose time goes on now.
+    pub(super) fn with(config: InstanceConfig, context: Arc<Context>, live: Live) -> Self {
+        let latest = live.latest;
+        let mut inner = Inner::new(live, 0);
+        inner.resume(latest, context.timers.nanos(Instant::now()));
         Self { config, context, inner: Mutex::new(inner) }
     }
 
@@ -63,7 +71,10 @@ impl Instance {
 
     /// The timer fired. Returns whether the instance is gone: it has expired (F10), or an earlier step has panicked.
     pub(super) fn wake(&self) -> bool {
-        let Ok(mut inner) = self.inner.lock() else { return true };
+        let Ok(mut inner) = self.inner.lock() else {
+            self.abandon();
+            return true;
+        };
         let inner = &mut *inner;
         let moment = self.context.timers.nanos(Instant::now());
         inner.timer.fired(moment);
@@ -77,7 +88,7 @@ impl Instance {
         {
             self.run(live, now, |live, effects| live.tick(effects));
         }
-        inner.archive_if_idle(self.params(), now);
+        self.archive_if_idle(inner, now);
         if inner.is_committed() && inner.expires(&self.config.shared.lifetimes) <= now {
             self.expire(inner, now);
         } else {
@@ -139,7 +150,7 @@ impl Instance {
         let now = now.max(live.latest);
         live.touched = now;
         let outcome = self.run(live, now, input);
-        inner.archive_if_idle(self.params(), now);
+        self.archive_if_idle(inner, now);
         self.set_timer(inner);
         Ok(outcome)
     }
@@ -158,6 +169,16 @@ impl Instance {
         self.commit(live, &mut effects);
         live.spare_events = effects.events;
         outcome
+    }
+
+    /// Archives an ended instance that is idle, once its counters are logged.
+    fn archive_if_idle(&self, inner: &mut Inner, now: Time) {
+        if let Some(live) = inner.live()
+            && live.ended.is_some()
+        {
+            self.log_counts(live);
+        }
+        inner.archive_if_idle(self.params(), now);
     }
 
     /// Logs counters that have risen by inputs that changed nothing else, before a view tells them.
@@ -321,8 +342,24 @@ impl Instance {
             inner.resume(latest, moment);
         }
         let now = inner.time(moment);
-        inner.archive_if_idle(self.params(), now);
+        self.archive_if_idle(inner, now);
         self.set_timer(inner);
+    }
+
+    /// A step has panicked: the instance ends, also for a server that recovers.
+    fn abandon(&self) {
+        let inner = &mut *self.lock_poisoned();
+        if inner.gone.is_none() {
+            tracing::error!(instance = %self.config.id, "a step has panicked: the instance ends");
+            let (latest, last) = (inner.latest(), Place::START);
+            self.append_expiry(latest, last);
+            inner.gone = Some(Box::new(Gone { why: RpcRefusal::internal(), uncommitted: Vec::new() }));
+        }
+    }
+
+    fn append_expiry(&self, now: Time, last: Place) -> Append {
+        let record = self.context.log.keeps_inputs().then(|| self.record(now, Input::Expired(Expired {}), 0));
+        self.context.log.append(Step { instance: self.config.id, last, at: now, events: &[], record })
     }
 
     /// The instance has expired (F10). That is told when it is committed.
@@ -331,9 +368,7 @@ impl Instance {
             RefusalReason::InstanceUnknown,
             format!("instance {} has expired", self.config.id),
         );
-        let record = self.context.log.keeps_inputs().then(|| self.record(now, Input::Expired(Expired {}), 0));
-        let (instance, last) = (self.config.id, Place::START);
-        match self.context.log.append(Step { instance, last, at: now, events: &[], record }) {
+        match self.append_expiry(now, Place::START) {
             Append::Committed => self.end(inner, why),
             Append::Later(place) => {
                 let effects = Effects { place, ..Effects::new(now, Vec::new()) };
@@ -392,6 +427,11 @@ impl Instance {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().expect("no step of a machine panics")
+    }
+
+    /// The lock, even after a step has panicked.
+    pub(super) fn lock_poisoned(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The time of the instance now, as its lock shows it.

@@ -11,6 +11,7 @@ use super::context::Context;
 use super::effects::{CommitReceiver, Effects, Uncommitted};
 use super::live::Live;
 use super::load_monitor::LiveGuard;
+use super::log_share::LogShare;
 use super::sessions::SessionSink;
 use super::timers::TimerHandle;
 
@@ -23,6 +24,8 @@ pub(super) struct Inner {
     pub(super) epoch: i64,
     /// Why the instance is gone for everybody who still has a reference to it; `None` if it is not.
     pub(super) gone: Option<Box<Gone>>,
+    /// What the instance may take of the log's disk, if there is one.
+    pub(super) log_share: Option<LogShare>,
     pub(super) lifecycle: Lifecycle,
 }
 
@@ -36,6 +39,9 @@ pub(super) struct Gone {
     pub(super) uncommitted: Vec<Effects>,
 }
 
+/// About what the log takes for an ended instance beside its events and its state.
+const ARCHIVED_LOG: u64 = 1_024;
+
 /// See the module.
 #[derive(Debug)]
 pub(super) enum Lifecycle {
@@ -46,7 +52,8 @@ pub(super) enum Lifecycle {
 impl Inner {
     /// Of a new instance, whose time begins at this moment.
     pub(super) fn new(live: Live, epoch: i64) -> Self {
-        Self { timer: TimerHandle::default(), epoch, gone: None, lifecycle: Lifecycle::Live(Box::new(live)) }
+        let lifecycle = Lifecycle::Live(Box::new(live));
+        Self { timer: TimerHandle::default(), epoch, gone: None, log_share: None, lifecycle }
     }
 
     /// The time of the instance at this moment, as timers keep moments (F3).
@@ -168,7 +175,12 @@ impl Inner {
         if live.reserved.is_none() && now < live.touched.after(restored_for(params)) {
             return;
         }
-        self.lifecycle = Lifecycle::Archived(Archived::new(live, ended));
+        let archived = Archived::new(live, ended);
+        if let Some(share) = &mut self.log_share {
+            // The log is not as compact.
+            share.shrink(ARCHIVED_LOG + 4 * archived.events.size() as u64);
+        }
+        self.lifecycle = Lifecycle::Archived(archived);
     }
 
     /// When the instance expires as things stand (F10).

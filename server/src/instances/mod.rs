@@ -1,6 +1,7 @@
 //! All instances that the server holds, live and ended: creating and finding them, waking and removing them.
 
 mod archive;
+mod checkpoints;
 mod completed_access;
 mod config;
 mod context;
@@ -9,6 +10,7 @@ mod instance;
 mod lifecycle;
 mod live;
 mod load_monitor;
+mod log_share;
 mod operations;
 mod outbox;
 mod recovery;
@@ -51,6 +53,7 @@ pub(crate) use waiters::Waiter;
 use config::{InstanceConfig, Lifetimes, SharedConfig};
 use context::Context;
 use load_monitor::LiveGuard;
+use log_share::LogShare;
 use registry::{Capacity, Registry};
 
 /// What a Create asks for; the parameters are checked, the roster fits them.
@@ -211,8 +214,9 @@ impl Instances {
             // Nobody else finds the instance before its creation is in the log: its lock is held until then.
             let mut inner = instance.lock();
             match self.insert(&instance, closed) {
-                Ok(Inserted::Registered(guard)) => {
+                Ok(Inserted::Registered(guard, log_share)) => {
                     inner.set_live_guard(guard);
+                    inner.log_share = log_share;
                     let created = instance.start(&mut inner);
                     drop(inner);
                     if created.peek().is_err() {
@@ -243,7 +247,8 @@ impl Instances {
             return Ok(Inserted::NameTaken);
         }
         self.check_capacity(&registry, shared, reserved)?;
-        Ok(Inserted::Registered(registry.insert(instance, self.capacity(reserved))))
+        let (guard, log_share) = registry.insert(instance, self.capacity(reserved));
+        Ok(Inserted::Registered(guard, log_share))
     }
 
     /// Whether there is capacity for a new instance with this configuration, for which so many bytes are reserved
@@ -262,7 +267,8 @@ impl Instances {
 
     fn capacity(&self, reserved: usize) -> Capacity<'_> {
         let reserved = self.context.reserved().saturating_sub(reserved);
-        Capacity { limits: self.limits(), load: &self.load, reserved }
+        let has_log = self.context.log.keeps_inputs();
+        Capacity { limits: self.limits(), load: &self.load, reserved, has_log }
     }
 
     fn registry(&self) -> RwLockReadGuard<'_, Registry> {
@@ -276,8 +282,8 @@ impl Instances {
 
 /// What becomes of a new instance.
 enum Inserted {
-    /// It counts as live while the guard lives.
-    Registered(LiveGuard),
+    /// It counts as live while the guard lives, and has this share of the log.
+    Registered(LiveGuard, Option<LogShare>),
     /// Another instance has taken its name in the meantime.
     NameTaken,
 }

@@ -5,25 +5,30 @@
 //! would contradict what clients were told, so it stops: the log is damaged, or this program follows other rules than
 //! the one that wrote it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use prost::Message as _;
-use stickycas_model::machine::State;
-use stickycas_model::types::Time;
+use stickycas_model::machine::{Machine, State};
+use stickycas_model::types::{Phase, Time};
 use stickycas_proto::convert::WireError;
+use stickycas_proto::convert::checkpoint::checkpoint_from_wire;
+use stickycas_proto::convert::history::event_from_wire;
 use stickycas_proto::convert::log::input_from_log;
 use stickycas_proto::log::v1::record::Input;
-use stickycas_proto::log::v1::{Batch, Record};
+use stickycas_proto::log::v1::{Batch, Checkpoint, Record};
 use stickycas_proto::names::InstanceId;
 
 use super::Instances;
 use super::config::InstanceConfig;
+use super::context::Context;
 use super::effects::Effects;
 use super::instance::Instance;
+use super::lifecycle::Lifecycle;
+use super::live::Live;
 use crate::commit_log::engine::{Engine, EngineError, Stored};
-use crate::commit_log::{Place, RULES};
+use crate::commit_log::{Dirty, Place, RULES};
 
 /// Why a log cannot be recovered.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +60,7 @@ pub enum RecoveryError {
 }
 
 /// What was recovered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(crate) struct Recovered {
     /// The last batch.
     pub(crate) last: Place,
@@ -64,7 +69,9 @@ pub(crate) struct Recovered {
     /// Inputs that were replayed.
     pub(crate) records: u64,
     /// Instances that are there.
-    pub(crate) instances: u64,
+    pub(crate) instances: usize,
+    /// Those of which the log has records that no checkpoint covers, and all that the restart changes.
+    pub(crate) dirty: Vec<Dirty>,
 }
 
 /// See the module.
@@ -74,6 +81,8 @@ pub(crate) struct Recovery<'a> {
     /// Instances of which records stand in the log that begin in the middle. Their expiry must follow: the records are
     /// what is left of an instance that is gone.
     partial: BTreeSet<u64>,
+    /// Instances of which the log has records.
+    in_tail: HashSet<u64>,
     recovered: Recovered,
 }
 
@@ -90,8 +99,13 @@ impl<'a> Recovery<'a> {
     /// # Errors
     /// Why nothing may be served from it.
     pub(crate) fn run(instances: &'a Instances, engine: &dyn Engine) -> Result<Recovered, RecoveryError> {
-        let (known, partial) = (HashMap::new(), BTreeSet::new());
-        let mut recovery = Self { instances, known, partial, recovered: Recovered::default() };
+        let mut recovery = Self {
+            instances,
+            known: HashMap::new(),
+            partial: BTreeSet::new(),
+            in_tail: HashSet::new(),
+            recovered: Recovered::default(),
+        };
         let mut stopped = None;
         let read = engine.read(&mut |stored| {
             recovery.read(stored).map_err(|error| {
@@ -109,11 +123,32 @@ impl<'a> Recovery<'a> {
 
     fn read(&mut self, stored: Stored<'_>) -> Result<(), RecoveryError> {
         match stored {
-            Stored::Checkpoint(number, _) => {
-                Err(damaged(format!("checkpoint {number}"), "it is not known yet"))
-            }
+            Stored::Checkpoint(number, bytes) => self
+                .restore(number, bytes)
+                .map_err(|what| damaged(format!("the checkpoint of instance {number}"), &what)),
             Stored::Batch(place, bytes) => self.replay(place, bytes),
         }
+    }
+
+    /// Restores an instance from its checkpoint. The error says what is wrong with it.
+    fn restore(&mut self, number: u64, bytes: &[u8]) -> Result<(), String> {
+        let checkpoint = Checkpoint::decode(bytes).map_err(|error| error.to_string())?;
+        if checkpoint.rules != RULES {
+            return Err(format!(
+                "it was written under version {} of the rules, and this is {RULES}",
+                checkpoint.rules
+            ));
+        }
+        let created = checkpoint.created.as_ref().ok_or("it does not say how the instance was created")?;
+        let config = InstanceConfig::from_log(number, created, |config| self.instances.intern(config))
+            .map_err(text)?;
+        let instance =
+            self.instances.adopt(config, |config, context| restored(&checkpoint, config, context))?;
+        if checkpoint.name_taken {
+            self.instances.registry_mut().release_name(&instance);
+        }
+        self.known.insert(number, Known { instance, covered: (checkpoint.place, checkpoint.records) });
+        Ok(())
     }
 
     fn finish(mut self) -> Result<Recovered, RecoveryError> {
@@ -124,7 +159,16 @@ impl<'a> Recovery<'a> {
             );
             return Err(damaged("the end".to_owned(), &what));
         }
-        self.recovered.instances = self.known.len() as u64;
+        self.recovered.instances = self.known.len();
+        let known = self
+            .known
+            .iter()
+            .filter(|(number, known)| self.in_tail.contains(number) || !known.instance.has_ended());
+        let gone = self.in_tail.iter().filter(|number| !self.known.contains_key(number));
+        let dirty = known.map(|(number, known)| (*number, known.instance.config().id));
+        // An instance that is gone is found under no id.
+        let dirty = dirty.chain(gone.map(|number| (*number, InstanceId::new(0))));
+        self.recovered.dirty = dirty.map(|(number, instance)| Dirty { number, instance }).collect();
         Ok(self.recovered)
     }
 
@@ -152,6 +196,9 @@ impl<'a> Recovery<'a> {
     /// Replays one record. The error says what is wrong with it.
     fn record(&mut self, at: (u64, u32), record: &Record) -> Result<(), String> {
         let input = record.input.as_ref().ok_or("it has no input")?;
+        if record.instance != 0 {
+            self.in_tail.insert(record.instance);
+        }
         match input {
             Input::Restart(_) => {
                 for known in self.known.values().filter(|known| known.covered <= at) {
@@ -162,15 +209,16 @@ impl<'a> Recovery<'a> {
             Input::Created(created) if !self.known.contains_key(&record.instance) => {
                 let intern = |config| self.instances.intern(config);
                 let config = InstanceConfig::from_log(record.instance, created, intern).map_err(text)?;
-                let instance = self.instances.adopt(config);
+                let instance =
+                    self.instances.adopt(config, |config, context| Ok(Live::new(config, context)))?;
                 self.known.insert(record.instance, Known { instance, covered: at });
                 Ok(())
             }
             Input::Expired(_) => {
+                // Of an instance that is not known its checkpoint is removed and its beginning trimmed.
+                self.partial.remove(&record.instance);
                 if let Some(known) = self.known.remove(&record.instance) {
                     self.instances.remove(known.instance.config().id);
-                } else if !self.partial.remove(&record.instance) {
-                    return Err("it was never created".to_owned());
                 }
                 Ok(())
             }
@@ -188,6 +236,27 @@ impl<'a> Recovery<'a> {
     }
 }
 
+/// The instance of this checkpoint.
+fn restored(
+    checkpoint: &Checkpoint,
+    config: &InstanceConfig,
+    context: &Arc<Context>,
+) -> Result<Live, String> {
+    let params = Arc::new(config.params());
+    let machine = checkpoint.machine.as_ref().ok_or("it holds no machine")?;
+    let machine = checkpoint_from_wire(machine).map_err(text)?;
+    let machine = Machine::from_checkpoint(params, machine).map_err(|error| error.to_string())?;
+    let events = checkpoint.events.iter().map(|event| event_from_wire(event).map(|(_, recorded)| recorded));
+    let events = events.collect::<Result<Vec<_>, _>>().map_err(text)?;
+    let mut live = Live::new(config, context);
+    live.machine = machine;
+    live.events.restore(checkpoint.first_index, Phase::new(checkpoint.forgotten_phase), events.into_iter());
+    live.ended = checkpoint.ended_nanos.map(Time::from_nanos);
+    live.latest = Time::from_nanos(checkpoint.at_nanos);
+    live.touched = live.latest;
+    Ok(live)
+}
+
 fn damaged(at: String, what: &str) -> RecoveryError {
     RecoveryError::Damaged { at, what: what.to_owned() }
 }
@@ -198,12 +267,24 @@ fn text(error: WireError) -> String {
 
 impl Instances {
     /// Registers an instance that was found in the log, whatever the limits are by now.
-    fn adopt(&self, config: InstanceConfig) -> Arc<Instance> {
+    fn adopt(
+        &self,
+        config: InstanceConfig,
+        live: impl FnOnce(&InstanceConfig, &Arc<Context>) -> Result<Live, String>,
+    ) -> Result<Arc<Instance>, String> {
         self.context.skip_number(config.number);
-        let instance = Arc::new(Instance::new(config, self.context.clone()));
-        let guard = self.registry_mut().insert(&instance, self.capacity(0));
-        instance.lock().set_live_guard(guard);
-        instance
+        let live = live(&config, &self.context)?;
+        let instance = Arc::new(Instance::with(config, self.context.clone(), live));
+        let (guard, log_share) = self.registry_mut().insert(&instance, self.capacity(0));
+        let inner = &mut *instance.lock();
+        inner.log_share = log_share;
+        let ended = inner.live().is_some_and(|live| live.ended.is_some());
+        if !ended {
+            inner.set_live_guard(guard);
+        }
+        let latest = inner.latest();
+        inner.archive_if_idle(instance.params(), latest);
+        Ok(instance.clone())
     }
 
     /// The server has recovered, and serves from now on: the restart is an input of every instance, and its time goes
@@ -221,6 +302,14 @@ impl Instances {
 }
 
 impl Instance {
+    /// Whether nothing but reads and its expiry can come.
+    fn has_ended(&self) -> bool {
+        match &self.lock().lifecycle {
+            Lifecycle::Live(live) => live.ended.is_some(),
+            Lifecycle::Archived(_) => true,
+        }
+    }
+
     /// Takes an input from the log once more. The error says how the outcome differs.
     fn replay(&self, at: Time, input: &Input, digest: u32) -> Result<(), String> {
         let inner = &mut *self.lock();
@@ -234,6 +323,9 @@ impl Instance {
         if effects.digest() != digest {
             return Err("its outcome is not what it was when the input was taken".to_owned());
         }
+        // All that it changed is in the log already.
+        live.machine.take_changed();
+        live.machine.take_counts();
         (live.latest, live.touched) = (at, at);
         self.release(live, &mut effects);
         live.spare_events = effects.events;
@@ -251,6 +343,7 @@ impl Instance {
             let now = live.latest;
             let mut effects = Effects::new(now, std::mem::take(&mut live.spare_events));
             live.restart(self.config.shared.lifetimes.rejoin, &mut effects);
+            live.machine.take_changed();
             live.touched = now;
             self.release(live, &mut effects);
             live.spare_events = effects.events;
@@ -262,3 +355,6 @@ impl Instance {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,7 @@ use stickycas_proto::names::{InstanceId, InstanceName};
 use super::config::{Interner, SharedConfig};
 use super::instance::Instance;
 use super::load_monitor::{LiveGuard, LoadMonitor};
+use super::log_share::{LogReserve, LogShare};
 use crate::auth::Principal;
 use crate::limits::Limits;
 
@@ -28,6 +29,7 @@ pub(super) struct Registry {
     processes: usize,
     /// Bytes that all instances may come to take once they have ended.
     ended_case: usize,
+    log: LogReserve,
 }
 
 /// The instances of one creator.
@@ -37,6 +39,7 @@ struct CreatorUsage {
     held: usize,
     /// Instances that have not ended.
     live: Arc<AtomicUsize>,
+    log: LogReserve,
 }
 
 /// What decides whether there is capacity, beside the registry itself.
@@ -46,6 +49,8 @@ pub(super) struct Capacity<'a> {
     pub(super) load: &'a LoadMonitor,
     /// Bytes that live instances may come to take beyond what they may take once they have ended.
     pub(super) reserved: usize,
+    /// Whether there is a log on disk.
+    pub(super) has_log: bool,
 }
 
 impl Registry {
@@ -58,6 +63,21 @@ impl Registry {
         self.get(*self.by_name.get(name)?)
     }
 
+    /// Whether an instance is found by its name, if it has one.
+    pub(super) fn holds_name(&self, instance: &Instance) -> bool {
+        let config = instance.config();
+        config.name.as_ref().is_none_or(|name| self.by_name.get(name) == Some(&config.id))
+    }
+
+    /// The instance is found by its name no more: another one has taken it.
+    pub(super) fn release_name(&mut self, instance: &Instance) {
+        if self.holds_name(instance)
+            && let Some(name) = &instance.config().name
+        {
+            self.by_name.remove(name);
+        }
+    }
+
     /// At most `limit` instances after this id, in the order of their ids.
     pub(super) fn after(&self, id: Option<InstanceId>, limit: usize) -> Vec<Arc<Instance>> {
         let from = id.map_or(Bound::Unbounded, Bound::Excluded);
@@ -66,7 +86,36 @@ impl Registry {
 
     /// Why there is no capacity for an instance with this configuration; `None` if there is.
     pub(super) fn shortage(&self, config: &SharedConfig, capacity: Capacity<'_>) -> Option<String> {
-        self.count_shortage(&config.creator, capacity).or_else(|| self.memory_shortage(config, capacity))
+        self.count_shortage(&config.creator, capacity)
+            .or_else(|| self.memory_shortage(config, capacity))
+            .or_else(|| self.log_shortage(config, capacity))
+    }
+
+    fn log_shortage(
+        &self,
+        config: &SharedConfig,
+        Capacity { limits, has_log, .. }: Capacity<'_>,
+    ) -> Option<String> {
+        if !has_log {
+            return None;
+        }
+        let needed = log_case(config, limits);
+        let (all, limit) = (self.log.bytes(), limits.log_bytes);
+        let own = self.by_creator.get(&config.creator).map_or(0, |created| created.log.bytes());
+        let own_limit = limits.log_bytes_per_creator;
+        Some(if all + needed > limit {
+            format!(
+                "the instances that the server holds may come to take {all} bytes of its log, and with this one more than \
+                 the {limit} that they may: wait until some have ended"
+            )
+        } else if own + needed > own_limit {
+            format!(
+                "your instances may come to take {own} bytes of the server's log, and with this one more than the \
+                 {own_limit} that they may: let some come to their end"
+            )
+        } else {
+            return None;
+        })
     }
 
     fn count_shortage(
@@ -130,12 +179,19 @@ impl Registry {
         })
     }
 
-    /// Adds an instance, which counts as live from now on, until the guard is dropped.
-    pub(super) fn insert(&mut self, instance: &Arc<Instance>, capacity: Capacity<'_>) -> LiveGuard {
+    /// Adds an instance, which counts as live from now on, until the guard is dropped. Also returns its share of the
+    /// log, if there is one.
+    pub(super) fn insert(
+        &mut self,
+        instance: &Arc<Instance>,
+        capacity: Capacity<'_>,
+    ) -> (LiveGuard, Option<LogShare>) {
         let shared = &instance.config().shared;
         let created = self.by_creator.entry(shared.creator.clone()).or_default();
         created.held += 1;
         let guard = capacity.load.track(&created.live);
+        let bytes = capacity.has_log.then(|| log_case(shared, capacity.limits));
+        let log_share = bytes.map(|bytes| LogShare::new([&self.log, &created.log], bytes));
         let config = instance.config();
         if let Some(name) = &config.name {
             self.by_name.insert(name.clone(), config.id);
@@ -144,7 +200,7 @@ impl Registry {
         self.ended_case += capacity.limits.ended_case(&shared.params);
         self.configs.add(shared);
         self.by_id.insert(config.id, instance.clone());
-        guard
+        (guard, log_share)
     }
 
     /// Removes an instance. The caller drops it when the lock of the registry is free again.
@@ -168,4 +224,9 @@ impl Registry {
         self.configs.remove(&config.shared);
         Some(instance)
     }
+}
+
+/// Bytes of the log that an instance with this configuration may come to take.
+fn log_case(config: &SharedConfig, limits: &Limits) -> u64 {
+    limits.log_case(&config.params, config.roster.bytes())
 }

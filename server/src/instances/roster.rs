@@ -38,6 +38,11 @@ impl Roster {
         ProcessId::from_index(self.sorted[found] as usize)
     }
 
+    /// Bytes of all names.
+    pub(super) fn bytes(&self) -> usize {
+        self.names.len()
+    }
+
     /// The names, by process.
     pub(crate) fn to_vec(&self) -> Vec<String> {
         (0..self.ends.len()).map(|index| self.name(index).to_owned()).collect()

@@ -22,6 +22,7 @@ use http_body::{Body, Frame, SizeHint};
 use stickycas_model::history::OffenceKind;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
+use tokio::sync::futures::OwnedNotified;
 use tonic::{Code, Status};
 
 use crate::commit_log::CommitLog;
@@ -106,12 +107,27 @@ pub(crate) struct LimitedBody<B> {
     state: Arc<BodyState>,
     remaining: usize,
     log: Arc<dyn CommitLog>,
+    /// Completes when the log has room again; `None`: it had room when it was asked last.
+    room: Option<Pin<Box<OwnedNotified>>>,
 }
 
 impl<B> LimitedBody<B> {
     /// At most `limit` bytes of this body.
     pub(crate) fn new(body: B, state: Arc<BodyState>, limit: usize, log: Arc<dyn CommitLog>) -> Self {
-        Self { body, state, remaining: limit, log }
+        Self { body, state, remaining: limit, log, room: None }
+    }
+
+    /// Ready while the log has room.
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            if let Some(room) = &mut self.room {
+                ready!(room.as_mut().poll(cx));
+            }
+            self.room = self.log.room().map(Box::pin);
+            if self.room.is_none() {
+                return Poll::Ready(());
+            }
+        }
     }
 }
 
@@ -126,7 +142,7 @@ impl<B: Body + Unpin> Body for LimitedBody<B> {
         if self.state.is_too_long() {
             return Poll::Ready(None);
         }
-        ready!(self.log.poll_room(cx));
+        ready!(self.poll_room(cx));
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         match &frame {
             Some(Ok(frame)) => {

@@ -22,6 +22,8 @@ pub struct Project {
     touched: BTreeMap<Service, Touched>,
     /// Whether the judge's container was made anew for a plan.
     judge_of_plan: bool,
+    /// Whether the server's container was made anew, so as to keep its log in memory.
+    in_memory: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -37,8 +39,14 @@ impl Project {
     /// # Errors
     /// The engine does not answer, there is no Compose, or the project has no containers.
     pub async fn open(docker: Docker, compose: Vec<String>, name: &str) -> Result<Self, DockerError> {
-        let project =
-            Self { docker, compose, name: name.to_owned(), touched: BTreeMap::new(), judge_of_plan: false };
+        let project = Self {
+            docker,
+            compose,
+            name: name.to_owned(),
+            touched: BTreeMap::new(),
+            judge_of_plan: false,
+            in_memory: false,
+        };
         if project.docker.containers(name).await?.is_empty() {
             let others = project.docker.projects().await?;
             return Err(DockerError::NoProject { project: name.to_owned(), others });
@@ -143,6 +151,11 @@ impl Project {
                 failed.push((service, Box::new(error)));
             }
         }
+        if std::mem::take(&mut self.in_memory)
+            && let Err(error) = self.recreate(Service::Server, &["--wait"], &[]).await
+        {
+            failed.push((Service::Server, Box::new(error)));
+        }
         if failed.is_empty() { Ok(()) } else { Err(DockerError::NotRestored(failed)) }
     }
 
@@ -170,14 +183,36 @@ impl Project {
     /// # Errors
     /// Compose fails.
     pub async fn recreate_judge(&mut self, plan: &str) -> Result<(), DockerError> {
-        let (program, first) = self.compose.split_first().expect("open has found one");
-        let judge = Service::Judge.to_string();
-        let arguments = ["-p", &self.name, "up", "--detach", "--no-deps", "--force-recreate", &judge];
-        let arguments: Vec<&str> = first.iter().map(String::as_str).chain(arguments).collect();
-        let mut command = Command::new(program);
         let series = format!("{:08x}", rand::random::<u32>());
         self.judge_of_plan = true;
-        command.args(&arguments).env("STICKYCAS_PLAN", plan).env("STICKYCAS_SERIES", series);
+        let environment = [("STICKYCAS_PLAN", plan), ("STICKYCAS_SERIES", &series)];
+        self.recreate(Service::Judge, &["--force-recreate"], &environment).await
+    }
+
+    /// Makes the server's container anew, which keeps its log in memory from now on, until
+    /// [`restore`](Self::restore); returns when it serves.
+    ///
+    /// # Errors
+    /// Compose fails.
+    pub async fn recreate_server_in_memory(&mut self) -> Result<(), DockerError> {
+        self.in_memory = true;
+        self.recreate(Service::Server, &["--wait"], &[("DEMO_LOG", "--in-memory")]).await
+    }
+
+    /// Makes the container of a service anew, with these variables; all others stay as they are.
+    async fn recreate(
+        &self,
+        service: Service,
+        flags: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<(), DockerError> {
+        let (program, first) = self.compose.split_first().expect("open has found one");
+        let service = service.to_string();
+        let arguments = ["-p", &self.name, "up", "--detach", "--no-deps"];
+        let arguments = arguments.iter().chain(flags).copied().chain([service.as_str()]);
+        let arguments: Vec<&str> = first.iter().map(String::as_str).chain(arguments).collect();
+        let mut command = Command::new(program);
+        command.args(&arguments).envs(environment.iter().copied());
         self.docker.to_its_end(command, named(program.as_ref(), &arguments)).await
     }
 

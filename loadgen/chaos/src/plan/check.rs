@@ -22,7 +22,8 @@ pub(super) fn check(file: File, called: &str, text: &str) -> Result<Plan, Fault>
         format!("{called}:{line}")
     });
     let expectations = expectations(file.expectations)?;
-    Ok(Plan { name, about: file.about, expect: file.expect, faulty, late, settings, steps, expectations })
+    let (about, expect, in_memory) = (file.about, file.expect, file.in_memory);
+    Ok(Plan { name, about, expect, faulty, late, settings, in_memory, steps, expectations })
 }
 
 fn settings(file: &File, origin: impl Fn(Range<usize>) -> String) -> Settings {
@@ -213,6 +214,7 @@ fn expectations(written: file::Expectations) -> Result<Expectations, Fault> {
         appends: by_process(written.appends)?,
         still: written.still.as_ref().map(|text| duration("still", text)).transpose()?,
         told_unknown: written.told_unknown,
+        restarts: written.restarts,
         missing: written.missing,
     })
 }

@@ -35,6 +35,9 @@ pub(crate) struct File {
     #[serde(default)]
     #[schemars(schema_with = "schema::processes")]
     pub(super) late: Vec<Spanned<ProcessId>>,
+    /// The server keeps its log in memory while the plan is carried out, and so forgets when it stops.
+    #[serde(default)]
+    pub(super) in_memory: bool,
     /// As in scenarios: these keys take the place of the scenario's.
     #[serde(default)]
     #[schemars(with = "Instance")]
@@ -139,6 +142,8 @@ pub(super) struct Expectations {
     pub(super) still: Option<Spanned<String>>,
     /// The number of processes that were told that the instance is unknown.
     pub(super) told_unknown: Option<u32>,
+    /// How often the server has restarted in the middle of the instance.
+    pub(super) restarts: Option<usize>,
     /// The property was not promised, for a premise that the verdict names so.
     #[serde(default)]
     #[schemars(with = "BTreeMap<String, String>")]

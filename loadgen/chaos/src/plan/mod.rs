@@ -8,6 +8,7 @@
 //! expect = "valid"                    # the verdict: valid, outside, violation, unknown
 //! faulty = [5]                        # correct processes that are killed or the like: in f, not judged (V4)
 //! late = [6]                          # correct processes that are made to miss their first phase: in f (F6)
+//! in_memory = true                    # the server keeps no log on disk, and forgets when it stops
 //!
 //! [instance]                          # takes the place of these keys of the scenario's [instance]
 //! pace = "300ms"
@@ -67,6 +68,7 @@
 //! | `appends = { 7 = 1 }` | exactly so many of its appends were executed |
 //! | `still = "2s"` | between two neighbouring events nothing happened for so long, or longer |
 //! | `told_unknown = 16` | so many processes were told that the instance is unknown (F11) |
+//! | `restarts = 2` | the server has restarted exactly so often, and has gone on with the instance (F3) |
 //! | `missing = { strong_validity = "f = 4" }` | it was not promised, for a premise that the verdict names so |
 //!
 //! Who is late is compared with the plan by the judge; so is whether the attacks of Byzantine processes fired.
@@ -105,6 +107,8 @@ pub struct Plan {
     pub late: BTreeSet<ProcessId>,
     /// What takes the place of the scenario's values, [`faulty`](Self::faulty) and [`late`](Self::late) included.
     pub settings: Settings,
+    /// Whether the server keeps its log in memory while the plan is carried out, and so forgets when it stops.
+    pub in_memory: bool,
     /// What is done, in order. Those [`When::Before`] come first.
     pub steps: Vec<Step>,
     /// What shows that it hit.
@@ -191,6 +195,8 @@ pub struct Expectations {
     pub still: Option<Duration>,
     /// So many processes were told that the instance is unknown.
     pub told_unknown: Option<u32>,
+    /// How often the server has restarted in the middle of the instance.
+    pub restarts: Option<usize>,
     /// These properties were not promised, for a premise in which these words stand.
     pub missing: BTreeMap<Property, String>,
 }

@@ -32,7 +32,13 @@ pub(crate) trait Engine: fmt::Debug + Send + Sync {
     /// What cannot be read; or the error of `visit`, which ends the reading.
     fn read(&self, visit: &mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>) -> Result<(), EngineError>;
 
-    /// Bytes that the engine takes on its disk, and of these the bytes that hold data.
+    /// Which log this is: drawn when it was made. A restored backup is another log.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    fn identity(&self) -> Result<Vec<u8>, EngineError>;
+
+    /// What it holds, without what its own structures take. Known once it has been read.
     fn usage(&self) -> Usage;
 }
 
@@ -73,16 +79,28 @@ pub(crate) enum Stored<'a> {
     Batch(u64, &'a [u8]),
 }
 
-/// See [`Engine::usage`].
+/// Bytes that an engine holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// Bytes on the disk.
-    pub(crate) disk: u64,
-    /// Bytes of them that hold data.
-    pub(crate) data: u64,
+    /// Of the tail.
+    pub(crate) batches: u64,
+    /// Of checkpoints.
+    pub(crate) checkpoints: u64,
+    /// Checkpoints.
+    pub(crate) checkpoint_count: u64,
 }
 
 /// Why an engine cannot read or write.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct EngineError(pub(crate) String);
+
+impl Usage {
+    /// A checkpoint of so many bytes takes the place of one of so many; `None`: of none.
+    fn replace_checkpoint(&mut self, before: Option<usize>, after: Option<usize>) {
+        self.checkpoints =
+            self.checkpoints.saturating_sub(before.unwrap_or(0) as u64) + after.unwrap_or(0) as u64;
+        self.checkpoint_count =
+            self.checkpoint_count.saturating_sub(before.is_some().into()) + u64::from(after.is_some());
+    }
+}

@@ -10,9 +10,10 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use redb::{
-    Database, Durability, ReadableDatabase as _, ReadableTable as _, Table, TableDefinition, TableHandle as _,
+    Database, Durability, ReadableDatabase as _, ReadableTable as _, TableDefinition, TableHandle as _,
 };
 
 use super::sealed::{SEAL, open, seal};
@@ -24,6 +25,8 @@ const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 
 /// The key of META under which the version of the tables stands.
 const FORMAT: &str = "format";
+/// The key of META under which the identity of the log stands.
+const IDENTITY: &str = "identity";
 /// The version of the tables that this program reads and writes.
 const FORMAT_VERSION: u32 = 1;
 /// Memory that the database may take for pages that it has read or will write.
@@ -32,6 +35,7 @@ const CACHE: usize = 64 * 1024 * 1024;
 /// See the module.
 pub(crate) struct RedbEngine {
     database: Database,
+    usage: Mutex<Usage>,
 }
 
 impl fmt::Debug for RedbEngine {
@@ -47,7 +51,16 @@ impl RedbEngine {
     /// If it cannot be opened, is damaged, or has a newer format.
     pub(crate) fn open(path: &Path) -> Result<Self, EngineError> {
         let opened = builder().create(path);
-        Self::new(opened.map_err(|error| EngineError(format!("{}: {error}", path.display())))?)
+        Self::new(opened.map_err(open_error)?)
+    }
+
+    /// A database in memory.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub(crate) fn in_memory() -> Result<Self, EngineError> {
+        let backend = redb::backends::InMemoryBackend::new();
+        Self::new(builder().create_with_backend(backend).map_err(storage_error)?)
     }
 
     /// Opens the database that this backend keeps.
@@ -56,11 +69,11 @@ impl RedbEngine {
     /// As [`Self::open`].
     #[cfg(test)]
     pub(crate) fn with_backend(backend: impl redb::StorageBackend) -> Result<Self, EngineError> {
-        Self::new(builder().create_with_backend(backend).map_err(storage_error)?)
+        Self::new(builder().create_with_backend(backend).map_err(open_error)?)
     }
 
     fn new(database: Database) -> Result<Self, EngineError> {
-        let engine = Self { database };
+        let engine = Self { database, usage: Mutex::default() };
         match engine.format()? {
             Some(FORMAT_VERSION) => {}
             Some(newer) => {
@@ -86,9 +99,30 @@ impl RedbEngine {
         Ok(Some(u32::from_le_bytes(format)))
     }
 
+    /// Compares everything that is stored with its checksums. Returns whether all of it was whole; what was not is as it
+    /// was after the last commit that is.
+    ///
+    /// # Errors
+    /// If the database is damaged beyond that.
+    pub(crate) fn check_integrity(&mut self) -> Result<bool, EngineError> {
+        self.database.check_integrity().map_err(storage_error)
+    }
+
+    /// Gives back to the system the disk that is not in use.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(crate) fn compact(&mut self) -> Result<bool, EngineError> {
+        self.database.compact().map_err(storage_error)
+    }
+
     fn create_tables(&self) -> Result<(), redb::Error> {
         let write = begin(&self.database)?;
-        write.open_table(META)?.insert(FORMAT, FORMAT_VERSION.to_le_bytes().as_slice())?;
+        {
+            let mut meta = write.open_table(META)?;
+            meta.insert(FORMAT, FORMAT_VERSION.to_le_bytes().as_slice())?;
+            meta.insert(IDENTITY, rand::random::<[u8; 16]>().as_slice())?;
+        }
         write.open_table(BATCHES)?;
         write.open_table(CHECKPOINTS)?;
         write.commit()?;
@@ -96,32 +130,36 @@ impl RedbEngine {
     }
 
     fn commit(&self, append: &AppendBatch) -> Result<(), redb::Error> {
+        let mut usage = Engine::usage(self);
         let write = begin(&self.database)?;
         {
             let mut batches = write.open_table(BATCHES)?;
-            insert(&mut batches, append.place, &append.batch)?;
+            batches.insert(append.place, &*seal(BATCHES.name(), append.place, &append.batch))?;
+            usage.batches += append.batch.len() as u64;
             if let Some(trim) = append.trim {
-                batches.retain_in(..trim, |_, _| false)?;
+                batches.retain_in(..trim, |_, batch| {
+                    usage.batches = usage.batches.saturating_sub(batch.len().saturating_sub(SEAL) as u64);
+                    false
+                })?;
             }
-            if !append.checkpoints.is_empty() {
-                let mut checkpoints = write.open_table(CHECKPOINTS)?;
-                for (instance, state) in &append.checkpoints {
-                    match state {
-                        Some(state) => insert(&mut checkpoints, *instance, state)?,
-                        None => drop(checkpoints.remove(*instance)?),
+        }
+        if !append.checkpoints.is_empty() {
+            let mut checkpoints = write.open_table(CHECKPOINTS)?;
+            for (instance, state) in &append.checkpoints {
+                let before = match state {
+                    Some(state) => {
+                        checkpoints.insert(*instance, &*seal(CHECKPOINTS.name(), *instance, state))?
                     }
-                }
+                    None => checkpoints.remove(*instance)?,
+                };
+                let before = before.map(|before| before.value().len().saturating_sub(SEAL));
+                usage.replace_checkpoint(before, state.as_ref().map(Vec::len));
             }
         }
         write.commit()?;
+        *self.usage.lock().unwrap_or_else(PoisonError::into_inner) = usage;
         Ok(())
     }
-}
-
-fn insert(table: &mut Table<'_, u64, &[u8]>, key: u64, value: &[u8]) -> Result<(), redb::StorageError> {
-    let name = table.name().to_owned();
-    seal(&name, key, value, table.insert_reserve(key, value.len() + SEAL)?.as_mut());
-    Ok(())
 }
 
 fn builder() -> redb::Builder {
@@ -136,6 +174,16 @@ fn begin(database: &Database) -> Result<redb::WriteTransaction, redb::Error> {
     write.set_durability(Durability::Immediate)?;
     write.set_two_phase_commit(true);
     Ok(write)
+}
+
+fn open_error(error: redb::DatabaseError) -> EngineError {
+    match error {
+        redb::DatabaseError::Storage(redb::StorageError::Corrupted(what)) => EngineError(format!(
+            "its pages are not as they were written ({what}), so nothing is served from it: restore a backup \
+             (stickycas-server data)"
+        )),
+        error => storage_error(error),
+    }
 }
 
 fn storage_error(error: impl fmt::Display) -> EngineError {
@@ -157,21 +205,34 @@ impl Engine for RedbEngine {
     fn read(&self, visit: &mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>) -> Result<(), EngineError> {
         let read = self.database.begin_read().map_err(storage_error)?;
         let checkpoints = read.open_table(CHECKPOINTS).map_err(storage_error)?;
+        let mut usage = Usage::default();
         for row in checkpoints.iter().map_err(storage_error)? {
             let (instance, state) = row.map_err(storage_error)?;
             let (instance, state) = (instance.value(), state.value());
-            visit(Stored::Checkpoint(instance, open(CHECKPOINTS.name(), instance, state)?))?;
+            let state = open(CHECKPOINTS.name(), instance, state)?;
+            usage.replace_checkpoint(None, Some(state.len()));
+            visit(Stored::Checkpoint(instance, state))?;
         }
         let batches = read.open_table(BATCHES).map_err(storage_error)?;
         for row in batches.iter().map_err(storage_error)? {
             let (place, batch) = row.map_err(storage_error)?;
             let (place, batch) = (place.value(), batch.value());
-            visit(Stored::Batch(place, open(BATCHES.name(), place, batch)?))?;
+            let batch = open(BATCHES.name(), place, batch)?;
+            usage.batches += batch.len() as u64;
+            visit(Stored::Batch(place, batch))?;
         }
+        *self.usage.lock().unwrap_or_else(PoisonError::into_inner) = usage;
         Ok(())
     }
 
+    fn identity(&self) -> Result<Vec<u8>, EngineError> {
+        let read = self.database.begin_read().map_err(storage_error)?;
+        let meta = read.open_table(META).map_err(storage_error)?;
+        let identity = meta.get(IDENTITY).map_err(storage_error)?;
+        identity.map(|it| it.value().to_vec()).ok_or_else(|| EngineError("the log has no identity".into()))
+    }
+
     fn usage(&self) -> Usage {
-        Usage::default()
+        *self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

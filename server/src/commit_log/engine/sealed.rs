@@ -9,11 +9,9 @@ use super::EngineError;
 /// Bytes that a sealed value has more.
 pub(super) const SEAL: usize = size_of::<u32>();
 
-/// Writes the value and its checksum. `sealed` has [`SEAL`] bytes more than the value.
-pub(super) fn seal(table: &str, key: u64, value: &[u8], sealed: &mut [u8]) {
-    let (bytes, checksum) = sealed.split_at_mut(value.len());
-    bytes.copy_from_slice(value);
-    checksum.copy_from_slice(&checksum_of(table, key, value).to_le_bytes());
+/// The value and, behind it, its checksum.
+pub(super) fn seal(table: &str, key: u64, value: &[u8]) -> Vec<u8> {
+    [value, &checksum_of(table, key, value).to_le_bytes()].concat()
 }
 
 /// The value in these bytes.
@@ -44,8 +42,7 @@ mod tests {
     #[test]
     fn a_sealed_value_opens_under_its_own_key_and_unchanged() {
         let value = b"a value";
-        let mut sealed = vec![0; value.len() + SEAL];
-        seal("batches", 3, value, &mut sealed);
+        let sealed = seal("batches", 3, value);
         assert_eq!(open("batches", 3, &sealed).unwrap(), value);
         let refused = open("batches", 4, &sealed).unwrap_err().to_string();
         assert_eq!(refused, "the 11 bytes under 4 in batches are not as they were written");

@@ -70,8 +70,12 @@ async fn live(disk: FaultyDisk, clients: &mut Clients, batches: usize, tells: Te
     clients.reconnect(&server);
     clients.create(&server);
     server.end_batch();
-    for _ in 0..batches {
-        clients.send(&server, 6);
+    for batch in 1..=batches {
+        clients.send(&server, 3);
+        if batch % 4 == 0 {
+            server.begin_checkpoints().await;
+        }
+        clients.send(&server, 3);
         // What needs no commit.
         clients.listen(&server);
         server.write().await;

@@ -97,6 +97,10 @@ impl Engine for SteppedEngine {
         self.engine.read(visit)
     }
 
+    fn identity(&self) -> Result<Vec<u8>, EngineError> {
+        self.engine.identity()
+    }
+
     fn usage(&self) -> Usage {
         self.engine.usage()
     }
@@ -122,7 +126,7 @@ impl Server {
         let shared: Arc<dyn CommitLog> = log.clone();
         let instances = Instances::new(limits(), &shared);
         let recovered = Recovery::run(&instances, &*engine).inspect_err(|_| log.close())?;
-        log.begin(recovered.last).await;
+        log.begin(recovered.last, recovered.dirty).await;
         instances.restart();
         engine.wait(|steps| steps.done == steps.came);
         engine.steps().may = Some(1);
@@ -165,6 +169,13 @@ impl Server {
             tokio::task::yield_now().await;
         }
         has_batch
+    }
+
+    /// Begins to write checkpoints, which goes on with the next batches.
+    pub(super) async fn begin_checkpoints(&self) {
+        let (instances, log) = (self.instances.clone(), self.log.clone());
+        tokio::spawn(async move { instances.write_checkpoints(&log).await });
+        tokio::task::yield_now().await;
     }
 
     pub(super) fn has_failed(&self) -> bool {

@@ -1,0 +1,221 @@
+//! The log above an engine whose outcomes the test decides.
+
+use std::time::Duration;
+
+use stickycas_model::types::Time;
+use stickycas_proto::log::v1::Tick;
+
+use super::*;
+use crate::commit_log::engine::{Done, EngineError, Stored};
+
+/// An engine that settles an append when the test says so.
+#[derive(Default)]
+struct ManualEngine {
+    depth: usize,
+    appended: Mutex<VecDeque<(AppendBatch, Done)>>,
+    arrived: Condvar,
+}
+
+impl fmt::Debug for ManualEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ManualEngine").finish_non_exhaustive()
+    }
+}
+
+impl Engine for ManualEngine {
+    fn depth(&self) -> usize {
+        self.depth
+    }
+
+    fn append(&self, batch: AppendBatch, done: Done) {
+        self.appended.lock().unwrap().push_back((batch, done));
+        self.arrived.notify_all();
+    }
+
+    fn read(&self, _: &mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn identity(&self) -> Result<Vec<u8>, EngineError> {
+        Ok(Vec::new())
+    }
+
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+}
+
+impl ManualEngine {
+    /// The append that came first and is not settled.
+    fn next(&self) -> (AppendBatch, Done) {
+        let mut appended = self.appended.lock().unwrap();
+        loop {
+            if let Some(next) = appended.pop_front() {
+                return next;
+            }
+            appended = self.arrived.wait(appended).unwrap();
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.appended.lock().unwrap().is_empty()
+    }
+}
+
+/// A log, its engine, and what it has settled.
+struct Fixture {
+    engine: Arc<ManualEngine>,
+    log: DurableLog,
+    settled: mpsc::UnboundedReceiver<(InstanceId, Settled)>,
+}
+
+fn fixture(depth: usize, limit: usize) -> Fixture {
+    let engine = Arc::new(ManualEngine { depth, ..ManualEngine::default() });
+    let log = DurableLog::new(engine.clone(), limit).unwrap();
+    let (sender, settled) = mpsc::unbounded_channel();
+    log.on_settled(Box::new(move |instance, settled| sender.send((instance, settled)).unwrap()));
+    Fixture { engine, log, settled }
+}
+
+impl Fixture {
+    /// A step of the instance with this number.
+    fn step(&self, number: u64, last: Place) -> Place {
+        let input = Some(record::Input::Tick(Tick {}));
+        let record = Record { instance: number, input, ..Record::default() };
+        let step = Step {
+            instance: InstanceId::new(number.into()),
+            last,
+            at: Time::ZERO,
+            events: &[],
+            record: Some(Box::new(record)),
+        };
+        match self.log.append(step) {
+            Append::Later(place) => place,
+            Append::Committed => panic!("nothing is committed at once"),
+        }
+    }
+
+    async fn settled(&mut self) -> (u128, Result<u64, RefusalReason>) {
+        let settled = tokio::time::timeout(Duration::from_secs(60), self.settled.recv()).await;
+        match settled.unwrap().unwrap() {
+            (instance, Settled::Committed(place)) => (instance.get(), Ok(place.get())),
+            (instance, Settled::Refused(why)) => (instance.get(), Err(why.reason)),
+        }
+    }
+}
+
+fn instances(batch: &AppendBatch) -> Vec<u64> {
+    Batch::decode(&*batch.batch).unwrap().records.iter().map(|record| record.instance).collect()
+}
+
+#[tokio::test]
+async fn steps_that_come_during_a_sync_are_committed_together() {
+    let mut it = fixture(1, usize::MAX);
+    let first = it.step(1, Place::START);
+    let (batch, done) = it.engine.next();
+    assert_eq!((batch.place, instances(&batch)), (1, vec![1]));
+    let mut last = first;
+    for number in [2, 3, 2, 1] {
+        last = it.step(number, if number == 1 { first } else { Place::START });
+    }
+    assert_eq!(last, Place::new(2));
+    assert!(it.engine.is_idle(), "the engine takes one append at a time");
+    done(Outcome::Committed);
+    assert_eq!(it.settled().await, (1, Ok(1)));
+    let (batch, done) = it.engine.next();
+    assert_eq!((batch.place, instances(&batch)), (2, vec![2, 3, 2, 1]));
+    done(Outcome::Committed);
+    for instance in [2, 3, 2, 1] {
+        assert_eq!(it.settled().await, (instance, Ok(2)));
+    }
+}
+
+#[tokio::test]
+async fn batches_that_are_committed_out_of_order_are_settled_in_order() {
+    let mut it = fixture(2, usize::MAX);
+    it.step(1, Place::START);
+    let (_, first) = it.engine.next();
+    it.step(2, Place::START);
+    let (_, second) = it.engine.next();
+    second(Outcome::Committed);
+    assert!(it.settled.try_recv().is_err(), "the batch before it is not committed");
+    first(Outcome::Committed);
+    assert_eq!((it.settled().await, it.settled().await), ((1, Ok(1)), (2, Ok(2))));
+}
+
+#[tokio::test]
+async fn after_a_failure_nothing_is_written_and_everything_is_refused() {
+    let mut it = fixture(1, usize::MAX);
+    it.step(1, Place::START);
+    let (_, done) = it.engine.next();
+    it.step(2, Place::START);
+    let barrier = it.log.barrier().unwrap();
+    assert!(it.log.failure().is_none());
+    done(Outcome::Unknown(EngineError("the disk is gone".into())));
+    assert_eq!(it.settled().await, (1, Err(RefusalReason::LogFailed)));
+    assert_eq!(it.settled().await, (2, Err(RefusalReason::LogFailed)));
+    barrier.await.unwrap();
+    assert!(it.log.failure_signal().wait().await.message.contains("the disk is gone"));
+    it.step(3, Place::START);
+    assert_eq!(it.settled().await, (3, Err(RefusalReason::LogFailed)));
+    it.log.close();
+    assert!(it.engine.is_idle());
+}
+
+#[tokio::test]
+async fn while_too_much_waits_no_inputs_are_read() {
+    let mut it = fixture(1, 4 * 1024);
+    assert!(it.log.room().is_none());
+    let mut steps = 0;
+    while it.log.room().is_none() {
+        it.step(steps, Place::START);
+        steps += 1;
+    }
+    assert!(steps > 1);
+    let room = it.log.room().unwrap();
+    let mut settled = 0;
+    while settled < steps {
+        let (batch, done) = it.engine.next();
+        settled += instances(&batch).len() as u64;
+        done(Outcome::Committed);
+    }
+    room.await;
+    assert!(it.log.room().is_none());
+    for _ in 0..steps {
+        it.settled().await.1.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_checkpoint_covers_the_records_before_it() {
+    let it = fixture(1, usize::MAX);
+    it.step(1, Place::START);
+    let (_, done) = it.engine.next();
+    it.step(1, Place::START);
+    it.step(2, Place::START);
+    it.log.checkpoint(1, Some(&Checkpoint { at_nanos: 7, ..Checkpoint::default() }));
+    it.step(1, Place::START);
+    it.log.checkpoint(3, None);
+    done(Outcome::Committed);
+    let (batch, _done) = it.engine.next();
+    let [(1, Some(state)), (3, None)] = &batch.checkpoints[..] else { panic!("{:?}", batch.checkpoints) };
+    let state = Checkpoint::decode(&**state).unwrap();
+    assert_eq!((state.place, state.records, state.at_nanos), (2, 2, 7));
+    assert_eq!(instances(&batch), [1, 2, 1]);
+}
+
+#[tokio::test]
+async fn an_instance_is_dirty_until_it_has_a_checkpoint_behind_its_records() {
+    let it = fixture(1, usize::MAX);
+    let first = it.step(1, Place::START);
+    let again = it.step(2, Place::START);
+    it.step(2, again);
+    let numbers = |dirty: Vec<Dirty>| dirty.into_iter().map(|it| it.number).collect::<Vec<_>>();
+    let (needed_from, dirty) = it.log.begin_checkpoints();
+    assert_eq!(numbers(dirty)[..2], [1, 2]);
+    // In the batch that forms, or in the next: it must be found again.
+    it.step(1, first);
+    let (next, dirty) = it.log.begin_checkpoints();
+    assert_eq!(numbers(dirty), [1]);
+    assert!(needed_from <= next);
+}
