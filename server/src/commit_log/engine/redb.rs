@@ -9,6 +9,8 @@
 //! reads everything anyway. Values have a [checksum of their own](super::sealed) besides.
 
 use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -29,6 +31,12 @@ const FORMAT: &str = "format";
 const IDENTITY: &str = "identity";
 /// The version of the tables that this program reads and writes.
 const FORMAT_VERSION: u32 = 1;
+/// Bytes at the start of a database that [`NOT_CLOSED`] is in.
+const HEADER: usize = FLAGS + 1;
+/// Where the flags of a database stand.
+const FLAGS: usize = 9;
+/// The flag that a database has as long as it is open.
+const NOT_CLOSED: u8 = 2;
 /// Memory that the database may take for pages that it has read or will write.
 const CACHE: usize = 64 * 1024 * 1024;
 
@@ -36,6 +44,8 @@ const CACHE: usize = 64 * 1024 * 1024;
 pub(crate) struct RedbEngine {
     database: Database,
     usage: Mutex<Usage>,
+    #[cfg_attr(not(test), expect(dead_code, reason = "it is told when the log is opened"))]
+    was_cut_off: bool,
 }
 
 impl fmt::Debug for RedbEngine {
@@ -50,8 +60,13 @@ impl RedbEngine {
     /// # Errors
     /// If it cannot be opened, is damaged, or has a newer format.
     pub(crate) fn open(path: &Path) -> Result<Self, EngineError> {
+        let mut header = Vec::new();
+        if let Ok(file) = File::open(path) {
+            let read = file.take(HEADER as u64).read_to_end(&mut header);
+            read.map_err(storage_error)?;
+        }
         let opened = builder().create(path);
-        Self::new(opened.map_err(open_error)?)
+        Self::new(opened.map_err(open_error)?, &header)
     }
 
     /// A database in memory.
@@ -60,7 +75,7 @@ impl RedbEngine {
     /// None that is known.
     pub(crate) fn in_memory() -> Result<Self, EngineError> {
         let backend = redb::backends::InMemoryBackend::new();
-        Self::new(builder().create_with_backend(backend).map_err(storage_error)?)
+        Self::new(builder().create_with_backend(backend).map_err(storage_error)?, &[])
     }
 
     /// Opens the database that this backend keeps.
@@ -69,11 +84,27 @@ impl RedbEngine {
     /// As [`Self::open`].
     #[cfg(test)]
     pub(crate) fn with_backend(backend: impl redb::StorageBackend) -> Result<Self, EngineError> {
-        Self::new(builder().create_with_backend(backend).map_err(open_error)?)
+        let mut header =
+            vec![0; backend.len().map_or(0, |length| HEADER.min(usize::try_from(length).unwrap_or(0)))];
+        backend.read(0, &mut header).map_err(storage_error)?;
+        Self::new(builder().create_with_backend(backend).map_err(open_error)?, &header)
     }
 
-    fn new(database: Database) -> Result<Self, EngineError> {
-        let engine = Self { database, usage: Mutex::default() };
+    /// Whether the last commit before it was opened may have been cut off.
+    #[cfg(test)]
+    pub(super) fn was_cut_off(&self) -> bool {
+        self.was_cut_off
+    }
+
+    /// `header`: the first bytes as they were before it was opened.
+    fn new(database: Database, header: &[u8]) -> Result<Self, EngineError> {
+        let was_cut_off = header.get(FLAGS).is_some_and(|flags| flags & NOT_CLOSED != 0);
+        if was_cut_off {
+            tracing::warn!(
+                "the server before this one did not end in order: what it had written and not committed is cut off"
+            );
+        }
+        let engine = Self { database, usage: Mutex::default(), was_cut_off };
         match engine.format()? {
             Some(FORMAT_VERSION) => {}
             Some(newer) => {
@@ -85,6 +116,14 @@ impl RedbEngine {
             None => engine.create_tables().map_err(storage_error)?,
         }
         Ok(engine)
+    }
+
+    /// Closes the database.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(crate) fn close(self) -> Result<(), EngineError> {
+        self.database.close().map_err(storage_error)
     }
 
     fn format(&self) -> Result<Option<u32>, EngineError> {

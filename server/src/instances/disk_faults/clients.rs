@@ -130,11 +130,18 @@ impl Clients {
     pub(super) fn create(&mut self, server: &Server) {
         const SHAPES: [(u32, u32, u32); 3] = [(2, 2, 1), (3, 1, 2), (4, 2, 2)];
         let (processes, warp_size, read_size) = SHAPES[self.random.random_range(0..SHAPES.len())];
-        let patience =
-            if self.random.random_bool(0.5) { Patience::Endless } else { Patience::Finite(Duration::from_nanos(1)) };
+        let patience = if self.random.random_bool(0.5) {
+            Patience::Endless
+        } else {
+            Patience::Finite(Duration::from_nanos(1))
+        };
         let spec = ParamsSpec { patience, ..ParamsSpec::new(processes, warp_size, read_size) };
         let name = format!("instance-{}", self.random.random_range(0..6));
-        if server.instances.find(&InstanceRef::Name(name.parse().unwrap())).is_ok_and(|it| !self.is_closed(&it)) {
+        if server
+            .instances
+            .find(&InstanceRef::Name(name.parse().unwrap()))
+            .is_ok_and(|it| !self.is_closed(&it))
+        {
             return;
         }
         let spec = CreateSpec {
@@ -151,9 +158,11 @@ impl Clients {
         };
         let (id, instance) = (instance.config().id, instance.clone());
         self.told.sent(id).name = name;
-        self.pending.push((id, ProcessId::FIRST, Box::pin(async move {
-            created.committed().await.flatten().map(|_| vec![Fact::Created])
-        })));
+        self.pending.push((
+            id,
+            ProcessId::FIRST,
+            Box::pin(async move { created.committed().await.flatten().map(|_| vec![Fact::Created]) }),
+        ));
         let clients = ProcessId::all(processes).map(Client::new).collect();
         self.played.push(Played { id, instance, clients, watched: 0 });
     }
@@ -221,12 +230,15 @@ impl Clients {
                 send(client, number, op, random.random_bool(0.05));
             }
             58..68 => {
-                if let Some((number, op)) = client.sent.last_key_value().map(|(number, op)| (*number, op.clone())) {
+                if let Some((number, op)) =
+                    client.sent.last_key_value().map(|(number, op)| (*number, op.clone()))
+                {
                     send(client, number, op, false);
                 }
             }
             68..73 => {
-                let access = access(process, client.session, client.next() + 3, Op::Read { start: Position::new(0) });
+                let access =
+                    access(process, client.session, client.next() + 3, Op::Read { start: Position::new(0) });
                 if client.session.is_some() {
                     let _ = instance.access(access, &client.sink, now);
                 } else {
@@ -237,7 +249,11 @@ impl Clients {
             73..76 => {
                 if let Some(number) = client.sent.last_key_value().map(|(number, _)| *number) {
                     let other = Op::Append(Value::new(b"other content").unwrap());
-                    wait(answered(process, number, instance.call(access(process, None, number, other)).answer));
+                    wait(answered(
+                        process,
+                        number,
+                        instance.call(access(process, None, number, other)).answer,
+                    ));
                 }
             }
             76..82 => {
@@ -269,7 +285,9 @@ impl Clients {
             91..93 => {
                 sent.is_closed = true;
                 let closed = instance.close();
-                wait(Box::pin(async move { closed.committed().await.flatten().map(|()| vec![Fact::Closed]) }));
+                wait(Box::pin(
+                    async move { closed.committed().await.flatten().map(|()| vec![Fact::Closed]) },
+                ));
             }
             93..97 => {
                 let state = instance.state().peek().clone();
@@ -288,16 +306,17 @@ impl Clients {
         let position = server.disk.position();
         let Self { pending, played, told, refused, .. } = self;
         let mut cx = TaskContext::from_waker(Waker::noop());
-        let mut refuse = |refusal: &RpcRefusal, id, process: ProcessId, facts: &mut Vec<(usize, InstanceId, Fact)>| {
-            match refusal.reason {
-                RefusalReason::LogFailed => *refused += 1,
-                RefusalReason::InstanceUnknown => facts.push((position, id, Fact::Gone)),
-                _ => {
-                    let expected = refusal.details.expected_access_number;
-                    facts.extend(expected.map(|number| (position, id, Fact::Expected(process, number))));
+        let mut refuse =
+            |refusal: &RpcRefusal, id, process: ProcessId, facts: &mut Vec<(usize, InstanceId, Fact)>| {
+                match refusal.reason {
+                    RefusalReason::LogFailed => *refused += 1,
+                    RefusalReason::InstanceUnknown => facts.push((position, id, Fact::Gone)),
+                    _ => {
+                        let expected = refusal.details.expected_access_number;
+                        facts.extend(expected.map(|number| (position, id, Fact::Expected(process, number))));
+                    }
                 }
-            }
-        };
+            };
         pending.retain_mut(|(id, process, future)| match future.as_mut().poll(&mut cx) {
             Poll::Pending => true,
             Poll::Ready(outcome) => {
@@ -346,7 +365,9 @@ fn answered(process: ProcessId, number: u64, given: UnaryAnswer) -> Pending {
     Box::pin(async move {
         let completed = match given {
             UnaryAnswer::Known(known) => known.committed().await.flatten()?,
-            UnaryAnswer::Waiting(waiter) => waiter.await.map_err(|_| RpcRefusal::internal())?.map_err(|why| *why)?,
+            UnaryAnswer::Waiting(waiter) => {
+                waiter.await.map_err(|_| RpcRefusal::internal())?.map_err(|why| *why)?
+            }
         };
         Ok(vec![Fact::Answer(process, answer(number, &completed))])
     })

@@ -83,7 +83,8 @@ impl Engine for SteppedEngine {
             Tells::AfterTheCommit => self.engine.append(batch, done),
             Tells::AfterSyncs(syncs) => {
                 let this = self.this.clone();
-                self.disk.before_sync(syncs, move || this.upgrade().expect("it is in use").tell_early(came, done));
+                self.disk
+                    .before_sync(syncs, move || this.upgrade().expect("it is in use").tell_early(came, done));
                 self.engine.append(batch, Box::new(|_| ()));
             }
         }
@@ -117,10 +118,16 @@ pub(super) struct Server {
 impl Server {
     /// A server that has recovered what is on the disk and serves, unless the disk has failed by then.
     pub(super) async fn start(disk: &FaultyDisk, tells: Tells) -> Result<Self, RecoveryError> {
-        let engine = RedbEngine::with_backend(disk.clone()).map_err(|error| RecoveryError::Engine(error.0))?;
+        let engine =
+            RedbEngine::with_backend(disk.clone()).map_err(|error| RecoveryError::Engine(error.0))?;
         let (steps, changed) = (Mutex::default(), Condvar::new());
-        let engine = Arc::new_cyclic(|this| {
-            SteppedEngine { engine, disk: disk.clone(), tells, steps, changed, this: this.clone() }
+        let engine = Arc::new_cyclic(|this| SteppedEngine {
+            engine,
+            disk: disk.clone(),
+            tells,
+            steps,
+            changed,
+            this: this.clone(),
         });
         let log = Arc::new(DurableLog::new(engine.clone(), usize::MAX).expect("there are threads"));
         let shared: Arc<dyn CommitLog> = log.clone();

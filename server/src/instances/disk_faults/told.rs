@@ -147,8 +147,7 @@ impl Recovered {
     /// Whether nothing is there that was not sent.
     fn check_sent(&self, sent: &Sent) -> Result<(), String> {
         for entry in &self.snapshot.entries {
-            let appended =
-                |op: &Op| matches!(op, Op::Append(value) if *value == entry.value);
+            let appended = |op: &Op| matches!(op, Op::Append(value) if *value == entry.value);
             let of_process = sent.accesses.iter().filter(|((process, _), _)| *process == entry.process);
             if !of_process.flat_map(|(_, ops)| ops).any(appended) {
                 return Err(format!("nobody has appended {entry:?}"));
@@ -246,13 +245,15 @@ impl Recovered {
 
 /// Whether a process may stand there now that was told to stand here.
 fn is_continued(told: &v1::Own, found: &stickycas_model::machine::MemberStatus) -> bool {
-    let append = found.append.map(|(phase, answer)| v1::FirstAppend {
-        phase: phase.get(),
-        result: Some(answer.into()),
-    });
+    let append = found
+        .append
+        .map(|(phase, answer)| v1::FirstAppend { phase: phase.get(), result: Some(answer.into()) });
     told.next_access_number <= found.next.get()
         && (told.append.is_none() || told.append == append)
-        && told.decided.as_deref().is_none_or(|told| found.decided.as_ref().is_some_and(|it| it.as_bytes() == told))
+        && told
+            .decided
+            .as_deref()
+            .is_none_or(|told| found.decided.as_ref().is_some_and(|it| it.as_bytes() == told))
 }
 
 fn rank(state: State) -> u32 {

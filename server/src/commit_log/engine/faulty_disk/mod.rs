@@ -27,8 +27,8 @@ struct State {
     tape: Tape,
     counts: Counts,
     fault: Option<Fault>,
-    /// What `fault` has brought about.
-    fired: bool,
+    /// Where the tape was when the fault first came about.
+    fired: Option<usize>,
     before_sync: Option<(u32, Box<dyn FnOnce() + Send>)>,
     /// Nothing is read or written any more.
     off: bool,
@@ -96,7 +96,7 @@ impl FaultyDisk {
             content,
             counts: Counts::default(),
             fault: None,
-            fired: false,
+            fired: None,
             before_sync: None,
             off: false,
         };
@@ -125,8 +125,8 @@ impl FaultyDisk {
         self.state().before_sync = Some((skipped, Box::new(call)));
     }
 
-    /// Whether the fault has come about.
-    pub(crate) fn has_fired(&self) -> bool {
+    /// Where the tape was when the fault came about; `None`: it has not.
+    pub(crate) fn fired(&self) -> Option<usize> {
         self.state().fired
     }
 
@@ -155,9 +155,13 @@ impl State {
         if self.off { Err(io::Error::other("the disk is off")) } else { Ok(()) }
     }
 
+    fn note_fired(&mut self) {
+        self.fired.get_or_insert(self.tape.len());
+    }
+
     /// The simulated failure.
     fn fail<T>(&mut self, what: &str) -> io::Result<T> {
-        self.fired = true;
+        self.note_fired();
         Err(io::Error::other(format!("simulated fault: {what}")))
     }
 
@@ -166,7 +170,7 @@ impl State {
             self.fault,
             Some(Fault::WriteFails(..) | Fault::SyncFails(_) | Fault::ReadFails(_) | Fault::ReadShort(_))
         );
-        self.counts.after_failure += u64::from(self.fired && failing);
+        self.counts.after_failure += u64::from(self.fired.is_some() && failing);
     }
 
     fn change(&mut self, change: Change) -> io::Result<()> {
@@ -179,7 +183,7 @@ impl State {
                 self.fail("the write failed")
             }
             Some(Fault::WriteLost(write)) if write == self.counts.writes => {
-                self.fired = true;
+                self.note_fired();
                 change.apply(&mut self.content, Kept::Whole);
                 Ok(())
             }
@@ -239,7 +243,7 @@ impl StorageBackend for FaultyDisk {
                 state.fail("the read was short")
             }
             Some(Fault::ReadFlips(read, bit)) if read == state.counts.reads => {
-                state.fired = true;
+                state.note_fired();
                 let bit = bit % (out.len() * 8);
                 out[bit / 8] ^= 1 << (bit % 8);
                 Ok(())
@@ -270,11 +274,11 @@ impl StorageBackend for FaultyDisk {
         match state.fault {
             Some(Fault::SyncFails(failing)) if failing == sync => state.fail("the sync failed"),
             Some(Fault::SyncLost(lost)) if lost == sync => {
-                state.fired = true;
+                state.note_fired();
                 Ok(())
             }
             Some(Fault::SyncsLostFrom(lost)) if lost <= sync => {
-                state.fired = true;
+                state.note_fired();
                 Ok(())
             }
             _ => {
