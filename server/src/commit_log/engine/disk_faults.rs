@@ -395,7 +395,7 @@ fn a_flipped_bit_is_reported_or_changes_nothing() {
             match recover(&FaultyDisk::new(flipped)) {
                 Found::Reported(_) => counted.reported += 1,
                 Found::Contents(contents) if at == COMMIT_BYTE && run.states.contains(&contents) => {
-                    counted.older += 1
+                    counted.older += 1;
                 }
                 found => {
                     assert_eq!(found, expected, "mask {mask} at byte {} of page {}", at % PAGE, at / PAGE);

@@ -15,7 +15,8 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use redb::{
-    Database, Durability, ReadableDatabase as _, ReadableTable as _, TableDefinition, TableHandle as _,
+    Database, Durability, ReadableDatabase as _, ReadableTable as _, ReadableTableMetadata, TableDefinition,
+    TableHandle as _,
 };
 
 use super::sealed::{SEAL, open, seal};
@@ -201,6 +202,15 @@ impl RedbEngine {
     }
 }
 
+/// The number of rows stands in another page than the rows: none has been overlooked.
+fn check_count(table: &impl ReadableTableMetadata, name: &str, found: u64) -> Result<(), EngineError> {
+    let rows = table.len().map_err(storage_error)?;
+    if rows == found {
+        return Ok(());
+    }
+    Err(EngineError(format!("{found} rows were read from {name}, and {rows} were written")))
+}
+
 fn builder() -> redb::Builder {
     let mut builder = Database::builder();
     builder.set_cache_size(CACHE);
@@ -244,7 +254,7 @@ impl Engine for RedbEngine {
     fn read(&self, visit: &mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>) -> Result<(), EngineError> {
         let read = self.database.begin_read().map_err(storage_error)?;
         let checkpoints = read.open_table(CHECKPOINTS).map_err(storage_error)?;
-        let mut usage = Usage::default();
+        let (mut usage, mut count) = (Usage::default(), 0);
         for row in checkpoints.iter().map_err(storage_error)? {
             let (instance, state) = row.map_err(storage_error)?;
             let (instance, state) = (instance.value(), state.value());
@@ -252,6 +262,7 @@ impl Engine for RedbEngine {
             usage.replace_checkpoint(None, Some(state.len()));
             visit(Stored::Checkpoint(instance, state))?;
         }
+        check_count(&checkpoints, CHECKPOINTS.name(), usage.checkpoint_count)?;
         let batches = read.open_table(BATCHES).map_err(storage_error)?;
         for row in batches.iter().map_err(storage_error)? {
             let (place, batch) = row.map_err(storage_error)?;
@@ -259,7 +270,9 @@ impl Engine for RedbEngine {
             let batch = open(BATCHES.name(), place, batch)?;
             usage.batches += batch.len() as u64;
             visit(Stored::Batch(place, batch))?;
+            count += 1;
         }
+        check_count(&batches, BATCHES.name(), count)?;
         *self.usage.lock().unwrap_or_else(PoisonError::into_inner) = usage;
         Ok(())
     }

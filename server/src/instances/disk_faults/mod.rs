@@ -160,7 +160,7 @@ impl Counted {
                 let mut checks = places.iter().map(|place| (place, life.told.check(*place, &instances)));
                 match checks.find(|(_, check)| check.is_ok()) {
                     Some((place, _)) if life.told.count(*place) >= life.told.count(loss.position) => {
-                        self.recovered += 1
+                        self.recovered += 1;
                     }
                     Some(_) => self.older += 1,
                     None => outcome = Err(format!("it was never so; power was lost at {}", loss.position)),
@@ -206,13 +206,16 @@ fn what_clients_were_told_survives_every_loss_of_power() {
     println!("power losses: {counted}");
 }
 
+/// The fault of a kind that comes about with this operation.
+type Kind = Box<dyn Fn(u64) -> Fault>;
+
 /// A server that cannot write stops, and tells nothing more: see [`live`], which checks that.
 #[test]
 fn a_server_whose_disk_fails_tells_nothing_more() {
     let (seed, batches) = (20, form(6, 30));
     let mut counted = Counted::default();
     let partly = [Kept::Nothing, Kept::Whole, Kept::Prefix(100), Kept::Suffix(100), Kept::Sector(0)];
-    let mut kinds: Vec<(Box<dyn Fn(u64) -> Fault>, usize)> =
+    let mut kinds: Vec<(Kind, usize)> =
         vec![(Box::new(Fault::SyncFails), 1), (Box::new(Fault::ReadFails), 1)];
     for kept in partly {
         kinds.push((Box::new(move |write| Fault::WriteFails(write, kept)), form(7, 1)));

@@ -203,7 +203,7 @@ impl Change {
             Self::SetLen(length) if kept != Kept::Nothing => content.resize(*length, 0),
             Self::SetLen(_) => {}
             Self::Write { offset, data } => {
-                for range in kept.ranges(data.len()) {
+                for range in kept.ranges(data.len()).into_iter().filter(|range| !range.is_empty()) {
                     let end = offset + range.end;
                     if content.len() < end {
                         content.resize(end, 0);

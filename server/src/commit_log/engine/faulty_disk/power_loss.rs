@@ -41,19 +41,19 @@ pub(crate) enum Kept {
 }
 
 impl Kept {
-    /// The ranges of a write of so many bytes that are on the disk.
-    pub(super) fn ranges(self, length: usize) -> Vec<Range<usize>> {
+    /// The ranges of a write of so many bytes that are on the disk; some may be empty.
+    pub(super) fn ranges(self, length: usize) -> [Range<usize>; 2] {
         let sector = |number: usize| {
             let start = (number * SECTOR).min(length);
             start..(start + SECTOR).min(length)
         };
         match self {
-            Self::Nothing => Vec::new(),
-            Self::Whole => vec![0..length],
-            Self::Prefix(bytes) => vec![0..bytes.min(length)],
-            Self::Suffix(bytes) => vec![bytes.min(length)..length],
-            Self::Sector(number) => vec![sector(number)],
-            Self::AllButSector(number) => vec![0..sector(number).start, sector(number).end..length],
+            Self::Nothing => [0..0, 0..0],
+            Self::Whole => [0..length, 0..0],
+            Self::Prefix(bytes) => [0..bytes.min(length), 0..0],
+            Self::Suffix(bytes) => [bytes.min(length)..length, 0..0],
+            Self::Sector(number) => [sector(number), 0..0],
+            Self::AllButSector(number) => [0..sector(number).start, sector(number).end..length],
         }
     }
 }
