@@ -37,6 +37,13 @@ impl Contents {
         }
     }
 
+    /// Whether this is the other without one of its tables.
+    fn hides_a_table(&self, other: &Found) -> bool {
+        let Found::Contents(other) = other else { return false };
+        (self.batches.is_empty() && self.checkpoints == other.checkpoints)
+            || (self.checkpoints.is_empty() && self.batches == other.batches)
+    }
+
     fn of(engine: &dyn Engine) -> Result<Self, EngineError> {
         let mut contents = Self::default();
         engine.read(&mut |stored| {
@@ -62,15 +69,17 @@ struct Counted {
     older: u64,
     reported: u64,
     panicked: u64,
+    /// A table was not seen: only where a read returned a flipped bit of the page that lists the tables.
+    hidden: u64,
 }
 
 impl fmt::Display for Counted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { faults, power_losses, disks, recovered, older, reported, panicked } = self;
+        let Self { faults, power_losses, disks, recovered, older, reported, panicked, hidden } = self;
         write!(
             f,
             "{faults} faults, {power_losses} power losses, {disks} disks: {recovered} recovered, {older} to an older \
-             state, {reported} reported as damaged, {panicked} panics"
+             state, {reported} reported as damaged, {panicked} panics, {hidden} with a table hidden"
         )
     }
 }
@@ -304,14 +313,17 @@ fn a_disk_that_lies_is_noticed_or_loses_only_the_end() {
     let mut counted = Counted::default();
     let mut check = |run: Run| {
         counted.faults += 1;
-        counted.lose_power(&run, Allowed::Older, subsets(form(2, 16), seed)).unwrap();
+        counted.lose_power(&run, Allowed::Older, subsets(form(2, 8), seed)).unwrap();
     };
-    with_each(seed, count, form(5, 1), Fault::SyncLost, &mut check);
-    with_each(seed, count, form(5, 1), Fault::SyncsLostFrom, &mut check);
-    with_each(seed, count, form(41, 2), Fault::WriteLost, &mut check);
+    with_each(seed, count, form(5, 2), Fault::SyncLost, &mut check);
+    with_each(seed, count, form(5, 3), Fault::SyncsLostFrom, &mut check);
+    with_each(seed, count, form(41, 7), Fault::WriteLost, &mut check);
     println!("lying disks: {counted}");
 }
 
+/// Also a read that returns a flipped bit of what the disk holds, which no disk should do: what was verified when the
+/// database was opened is read again. Values have checksums and rows are counted; but a bit of the page that lists the
+/// tables may hide a table, and is not noticed.
 #[test]
 fn a_read_that_fails_is_told_and_changes_nothing() {
     let (seed, count) = (3, form(8, 30) as u64);
@@ -346,6 +358,11 @@ fn a_read_that_fails_is_told_and_changes_nothing() {
                     Found::Reported(_) => counted.reported += 1,
                     // The database was whole when it was opened, so redb trusts it. No server serves then either.
                     Found::Panicked if matches!(fault, Fault::ReadFlips(..)) => counted.panicked += 1,
+                    Found::Contents(contents)
+                        if matches!(fault, Fault::ReadFlips(..)) && contents.hides_a_table(&expected) =>
+                    {
+                        counted.hidden += 1;
+                    }
                     found => {
                         assert_eq!(found, expected, "{fault:?}");
                         counted.recovered += 1;

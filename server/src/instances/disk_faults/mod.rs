@@ -282,7 +282,7 @@ fn a_disk_that_lies_is_noticed_or_loses_only_the_end() {
     let (seed, batches) = (60, form(5, 24));
     let mut counted = Counted::default();
     let kinds: [(&dyn Fn(u64) -> Fault, usize); 2] =
-        [(&Fault::SyncLost, form(5, 1)), (&Fault::WriteLost, form(19, 3))];
+        [(&Fault::SyncLost, form(5, 3)), (&Fault::WriteLost, form(19, 11))];
     for (kind, step) in kinds {
         for number in (1..).step_by(step) {
             let life =
@@ -291,7 +291,7 @@ fn a_disk_that_lies_is_noticed_or_loses_only_the_end() {
                 break;
             }
             counted.faults += 1;
-            counted.lose_power_of_a_liar(&life, form(2, 12)).unwrap();
+            counted.lose_power_of_a_liar(&life, form(2, 6)).unwrap();
         }
     }
     println!("lying disks: {counted}");
