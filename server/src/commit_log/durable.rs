@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -23,7 +24,7 @@ use stickycas_proto::v1::RefusalReason;
 use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::engine::{AppendBatch, Engine, Outcome, Usage};
+use super::engine::{AppendBatch, Done, Engine, EngineError, Outcome, Usage};
 use super::{Append, CommitLog, Place, RULES, Settle, Settled, Step};
 use crate::metrics::CommitLogMetrics;
 
@@ -380,13 +381,16 @@ impl Shared {
             };
             *self.usage.lock().unwrap_or_else(PoisonError::into_inner) = engine.usage();
             let shared = self.clone();
-            let done = move |outcome| {
+            let done: Done = Box::new(move |outcome| {
                 if matches!(outcome, Outcome::Committed) {
                     shared.metrics.count_batch(steps, bytes, appended.elapsed());
                 }
                 shared.settle(place, outcome);
-            };
-            engine.append(append, Box::new(done));
+            });
+            // Without its writer the log would be silent for ever.
+            if catch_unwind(AssertUnwindSafe(|| engine.append(append, done))).is_err() {
+                self.settle(place, Outcome::Unknown(EngineError("its engine has panicked".to_owned())));
+            }
         }
     }
 

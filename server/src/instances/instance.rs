@@ -57,14 +57,16 @@ impl Instance {
 
     /// Commits the creation, and has the instance woken when it is time. `inner` has been locked since before the
     /// instance was registered, so this is its first step.
-    pub(super) fn start(&self, inner: &mut Inner) -> Uncommitted<()> {
+    ///
+    /// # Errors
+    /// If the log has failed: nothing was created.
+    pub(super) fn start(&self, inner: &mut Inner) -> Uncommitted<Result<(), RpcRefusal>> {
         let created = self.step(inner, Instant::now(), |live, effects| {
             if live.keeps_inputs {
                 effects.input = Some(Box::new(Input::Created(self.config.to_log())));
             }
         });
-        debug_assert!(created.is_ok(), "a new instance is not gone");
-        Uncommitted::new((), inner.commit_receiver())
+        inner.outcome(created.map(Ok))
     }
 
     /// The timer fired. Returns whether the instance is gone: it has expired (F10), or an earlier step has panicked.

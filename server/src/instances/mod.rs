@@ -255,7 +255,10 @@ impl Instances {
                     inner.log_share = log_share;
                     let created = instance.start(&mut inner);
                     drop(inner);
-                    return created.map(|()| Ok((instance, true)));
+                    if created.peek().is_err() {
+                        self.remove(instance.config().id);
+                    }
+                    return created.map(|created| created.map(|()| (instance, true)));
                 }
                 Ok(Inserted::NameTaken) => {}
                 Err(refused) => return Uncommitted::new(Err(refused), None),
@@ -333,5 +336,7 @@ pub(crate) fn draw_seed() -> Seed {
     Seed::new(rand::random())
 }
 
+#[cfg(test)]
+mod disk_faults;
 #[cfg(test)]
 mod tests;

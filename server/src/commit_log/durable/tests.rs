@@ -219,3 +219,37 @@ async fn an_instance_is_dirty_until_it_has_a_checkpoint_behind_its_records() {
     assert_eq!(numbers(dirty), [1]);
     assert!(needed_from <= next);
 }
+
+/// An engine with a bug.
+#[derive(Debug)]
+struct PanickingEngine;
+
+impl Engine for PanickingEngine {
+    fn depth(&self) -> usize {
+        1
+    }
+
+    fn append(&self, _: AppendBatch, _: Done) {
+        panic!("a bug")
+    }
+
+    fn read(&self, _: &mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn identity(&self) -> Result<Vec<u8>, EngineError> {
+        Ok(Vec::new())
+    }
+
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+}
+
+#[tokio::test]
+async fn a_log_whose_engine_panics_has_failed() {
+    let log = DurableLog::new(Arc::new(PanickingEngine), usize::MAX, Arc::default()).unwrap();
+    log.begin(Place::START, Vec::new()).await;
+    assert_eq!(log.failure_signal().wait().await.reason, RefusalReason::LogFailed);
+    log.close();
+}
