@@ -32,7 +32,7 @@ const CONNECTIONS: usize = 8;
 /// How long Byzantine processes that leave by themselves are waited for.
 const GRACE: Duration = Duration::from_millis(100);
 /// How long the end of an instance may take to reach those who follow it.
-const LONGEST_END: Duration = Duration::from_secs(10);
+const LONGEST_END: Duration = Duration::from_secs(5);
 
 /// A server as its clients see it.
 #[derive(Debug)]
@@ -241,10 +241,12 @@ impl InstanceRun {
             self.facts.note(Fact::Told(process, told));
         }
         let (mut history, mut watch) = (Vec::new(), site.creator(&self.plan).watch(id, WatchFrom::Start));
-        while let Some(watched) = watch.try_next().await? {
+        loop {
+            // The watch of an instance that is open again has no end, and what there is says so.
+            let Ok(watched) = timeout(LONGEST_END, watch.try_next()).await else { return Ok(history) };
+            let Some(watched) = watched? else { return Ok(history) };
             take(&mut history, watched)?;
         }
-        Ok(history)
     }
 }
 

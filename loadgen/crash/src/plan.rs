@@ -91,7 +91,7 @@ impl RoundPlan {
             InstancePlan::draw(number, begin, load.processes, random)
         });
         let instances = instances.collect();
-        Self { seed, kills, killed_at_end: random.below(2) == 0, instances }
+        Self { seed, kills, killed_at_end: random.below(4) > 0, instances }
     }
 }
 

@@ -77,7 +77,7 @@ impl ServerProcess {
         let log = File::create(self.log()).context("cannot write the log of the server")?;
         let child = Command::new(&self.program.program)
             .args(&self.program.arguments)
-            .args(["serve", "--insecure-principals", "--coordinator", CREATOR, "--log", "warn"])
+            .args(["serve", "--insecure-principals", "--coordinator", CREATOR, "--log", "error"])
             .args(["--listen", &format!("127.0.0.1:{}", self.port)])
             .args(["--rejoin", &humantime::format_duration(self.rejoin).to_string()])
             .arg("--data")
