@@ -12,7 +12,7 @@ use crate::harness::raw::{RawClient, prefixed};
 use crate::harness::{Client, with_timeout};
 use crate::program::{command, output, signal};
 
-const SERVE: [&str; 4] = ["serve", "--insecure-principals", "--listen", "127.0.0.1:0"];
+const SERVE: [&str; 5] = ["serve", "--in-memory", "--insecure-principals", "--listen", "127.0.0.1:0"];
 
 /// A server as a program: its process, the address for clients, and the rest of its standard output.
 async fn serve(arguments: &[&str], stderr: Stdio) -> (Child, String, Lines<BufReader<ChildStdout>>) {
@@ -135,7 +135,7 @@ async fn an_address_for_operators_that_is_in_use_is_reported() {
 async fn a_server_starts_with_the_settings_of_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("server.toml");
-    std::fs::write(&file, "insecure_principals = true\nlisten = '127.0.0.1:0'\nhttp = '127.0.0.1:0'\n")
+    std::fs::write(&file, "data = 'off'\ninsecure_principals = true\nlisten = '127.0.0.1:0'\nhttp = '127.0.0.1:0'\n")
         .unwrap();
     let mut command = command(&["serve"]);
     command.env("STICKYCAS_CONFIG", &file);
