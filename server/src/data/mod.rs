@@ -240,7 +240,7 @@ async fn compact(path: &Path) -> anyhow::Result<ExitCode> {
 impl Backup {
     async fn run(self, default: Option<PathBuf>) -> anyhow::Result<ExitCode> {
         let path = self.folder.path(default)?;
-        match existing(&path).map_err(|error| error.downcast::<DataDirError>()) {
+        match existing(&path).map_err(anyhow::Error::downcast::<DataDirError>) {
             Ok(dir) => {
                 let engine = dir.engine()?;
                 let contents = write_file(&self.out, |out| Ok(backup::write(&engine, out)?))?;

@@ -86,7 +86,7 @@ impl Instance {
             && let Some(live) = inner.live()
             && live.machine.deadline().is_some_and(|due| due <= now)
         {
-            self.run(live, now, |live, effects| live.tick(effects));
+            self.run(live, now, Live::tick);
         }
         self.archive_if_idle(inner, now);
         if inner.is_committed() && inner.expires(&self.config.shared.lifetimes) <= now {

@@ -261,7 +261,8 @@ fn damaged(at: String, what: &str) -> RecoveryError {
     RecoveryError::Damaged { at, what: what.to_owned() }
 }
 
-fn text(error: WireError) -> String {
+fn text(error: impl Into<WireError>) -> String {
+    let error: WireError = error.into();
     error.to_string()
 }
 

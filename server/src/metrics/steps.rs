@@ -167,9 +167,8 @@ fn tally(events: &[Event], add: impl Fn(usize)) {
             Event::Finished => add(C::Finished as usize),
             Event::Closed => add(C::Closed as usize),
             // Refusals are counted where they are told, with their reason.
-            Event::Refused { .. } => {}
-            // Of all instances at once: `stickycas_start_time_seconds` tells it.
-            Event::Restarted { .. } | Event::Rejoined { .. } => {}
+            // A restart is one of all instances at once: `stickycas_start_time_seconds` tells it.
+            Event::Refused { .. } | Event::Restarted { .. } | Event::Rejoined { .. } => {}
         }
     }
 }
