@@ -114,15 +114,28 @@ impl Told {
                 (Some(found), fact) => found.check_told(fact, sent).map_err(wrong)?,
             }
             if let (Some(_), Fact::Created) = (recovered.get(id), fact) {
-                let name = InstanceRef::Name(sent.name.parse().map_err(|_| wrong("no name".into()))?);
-                let named = instances.find(&name).map_err(|error| wrong(error.message))?;
-                let heir = &self.sent[&named.config().id];
-                if heir.name != sent.name || (named.config().id != *id && !sent.is_closed) {
-                    return Err(wrong(format!("{} is the name of {}", sent.name, named.config().id)));
-                }
+                self.check_name(*id, instances).map_err(wrong)?;
             }
         }
         Ok(())
+    }
+
+    /// Whether the instance has its name, or another one has taken it when it was closed.
+    fn check_name(&self, id: InstanceId, instances: &Instances) -> Result<(), String> {
+        let Sent { name, is_closed, .. } = &self.sent[&id];
+        let name_ref = InstanceRef::Name(name.parse().map_err(|_| "it has no name".to_owned())?);
+        let heirs =
+            self.sent.iter().filter(|(other, sent)| **other != id && sent.name == *name && *is_closed);
+        match instances.find(&name_ref) {
+            Ok(named) if named.config().id == id => Ok(()),
+            Ok(named) if heirs.clone().any(|(heir, _)| *heir == named.config().id) => Ok(()),
+            Ok(named) => Err(format!("{name} is the name of {}", named.config().id)),
+            // The name has gone with the one that had taken it.
+            Err(_) if heirs.clone().any(|(heir, sent)| sent.may_be_gone && instances.get(*heir).is_err()) => {
+                Ok(())
+            }
+            Err(error) => Err(error.message),
+        }
     }
 }
 
