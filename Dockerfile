@@ -31,9 +31,10 @@ RUN demo/cargo-for "${TARGETARCH}" prepare
 COPY --from=manifests /src .
 # What was built of our own packages was empty, and must not be taken for the real thing.
 RUN demo/cargo-for "${TARGETARCH}" build \
-    && rm -rf model proto server client loadgen target/release/.fingerprint/stickycas-* \
+    && rm -rf model program proto server client loadgen target/release/.fingerprint/stickycas-* \
         target/*/release/.fingerprint/stickycas-*
 COPY model model
+COPY program program
 COPY proto proto
 COPY server server
 COPY client client

@@ -146,7 +146,7 @@ fn a_wrong_profile_or_flag_is_reported_with_its_place() {
     let nobody = refused(&["--server", "http://127.0.0.1:1"], 3);
     assert!(nobody.contains("no answer from http://127.0.0.1:1"), "{nobody}");
     assert!(
-        nobody.contains("stickycas-server serve --insecure-principals --coordinator loadgen"),
+        nobody.contains("stickycas-server serve --in-memory --insecure-principals --coordinator loadgen"),
         "{nobody}"
     );
 }

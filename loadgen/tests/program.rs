@@ -241,3 +241,21 @@ fn a_server_that_is_not_there_is_given_up_and_the_seed_is_told() {
     assert_eq!(output.status.code(), Some(3), "{}", told(&output));
     assert!(told(&output).contains(&url) && told(&output).contains("--seed 6"), "{}", told(&output));
 }
+
+#[test]
+fn completions_and_man_pages_are_there() {
+    let folder = tempfile::tempdir().unwrap();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = loadgen(folder.path(), &["completions", shell]);
+        assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+        assert!(String::from_utf8(output.stdout).unwrap().contains("campaign"), "{shell}");
+    }
+    let output = loadgen(folder.path(), &["man", "pages"]);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    for page in ["stickycas-loadgen.1", "stickycas-loadgen-load.1"] {
+        assert!(
+            fs::read_to_string(folder.path().join("pages").join(page)).unwrap().contains(".SH NAME"),
+            "{page}"
+        );
+    }
+}

@@ -265,3 +265,17 @@ impl From<ValueError> for OffenceKind {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restart_is_written_in_nanoseconds() {
+        let event = Event::Restarted { rejoin: Duration::from_secs(5) };
+        let recorded = Recorded { at: Time::from_nanos(7), event };
+        let text = r#"{"at":7,"event":"restarted","rejoin_nanos":5000000000}"#;
+        assert_eq!(serde_json::to_string(&recorded).unwrap(), text);
+        assert_eq!(serde_json::from_str::<Recorded>(text).unwrap(), recorded);
+    }
+}

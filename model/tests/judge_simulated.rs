@@ -4,20 +4,25 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use stickycas_model::byzantine::Strategy as Byzantine;
 use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::counts::RunCounts;
 use stickycas_model::detection::{Detection, detect};
+use stickycas_model::history::Event;
 use stickycas_model::judge::{self, Case, Outcome, Property, Verdict, VerdictSummary};
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, Patience};
 use stickycas_model::sim;
-use stickycas_model::types::{Seed, Value};
+use stickycas_model::types::{Phase, Seed, Value};
 
-/// Judged by its whole history.
-fn judged(plan: &sim::SimPlan, outcome: &sim::SimOutcome, expected: &judge::Expectations) -> Verdict {
-    judge::judge(&Case {
+fn case_of<'a>(
+    plan: &'a sim::SimPlan,
+    outcome: &'a sim::SimOutcome,
+    expected: &'a judge::Expectations,
+) -> Case<'a> {
+    Case {
         params: Arc::clone(&plan.params),
         cast: &plan.cast,
         expected,
@@ -25,7 +30,12 @@ fn judged(plan: &sim::SimPlan, outcome: &sim::SimOutcome, expected: &judge::Expe
         complete: true,
         reports: &outcome.reports,
         fired: detected(plan, outcome).fired,
-    })
+    }
+}
+
+/// Judged by its whole history.
+fn judged(plan: &sim::SimPlan, outcome: &sim::SimOutcome, expected: &judge::Expectations) -> Verdict {
+    judge::judge(&case_of(plan, outcome, expected))
 }
 
 fn detected(plan: &sim::SimPlan, outcome: &sim::SimOutcome) -> Detection {
@@ -88,6 +98,26 @@ proptest! {
             let (observed, missing) = verdict.finding(property);
             prop_assert!(observed == judge::Observed::Held || missing.is_some(), "{}", property);
         }
+    }
+
+    /// V4: a restart of the server makes nobody late, and the verdict is none but that of a run without.
+    #[test]
+    fn a_run_in_which_the_server_restarts_is_judged_as_any_other(
+        plan in plans(), after in 1_u64..12, millis in 0_u64..8_000,
+    ) {
+        let restart = sim::SimRestart {
+            reached: Phase::new(after).unwrap(),
+            rejoin: Duration::from_millis(millis),
+        };
+        let outcome = sim::run_with_restarts(&plan, &[restart]);
+        let verdict = judged(&plan, &outcome, &judge::Expectations::default());
+        let fine = matches!(verdict.verdict, Outcome::Valid | Outcome::Outside);
+        prop_assert!(fine, "{:?}: {:#?}", verdict.verdict, verdict.reasons);
+        prop_assert!(verdict.late.is_empty());
+        let expected = judge::Expectations::default();
+        let told = judge::explain(&case_of(&plan, &outcome, &expected)).restarts.len();
+        let happened = outcome.history.iter().filter(|it| matches!(it.event, Event::Restarted { .. })).count();
+        prop_assert_eq!(told, happened);
     }
 
     #[test]

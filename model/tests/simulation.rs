@@ -12,8 +12,8 @@ use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::history::{Event, OffenceKind, Recorded};
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, Patience};
 use stickycas_model::process::{ProcessEnd, Report};
-use stickycas_model::sim::{SimOutcome, SimPlan, replay, run};
-use stickycas_model::types::{ProcessId, Seed, Time, Value};
+use stickycas_model::sim::{SimOutcome, SimPlan, SimRestart, replay, run, run_with_restarts};
+use stickycas_model::types::{Phase, ProcessId, Seed, Time, Value};
 
 const PATIENCE: Duration = Duration::from_secs(1);
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -324,7 +324,41 @@ fn any_plan() -> impl Strategy<Value = SimPlan> {
         .prop_map(|(params, parts, seed)| SimPlan { params, cast: Cast::new(parts), seed })
 }
 
+fn any_restarts() -> impl Strategy<Value = Vec<SimRestart>> {
+    let restart = (1_u64..20, 0_u64..8_000).prop_map(|(phase, millis)| SimRestart {
+        reached: Phase::new(phase).unwrap(),
+        rejoin: Duration::from_millis(millis),
+    });
+    prop::collection::vec(restart, 0..4).prop_map(|mut restarts| {
+        restarts.sort_by_key(|restart| restart.reached);
+        restarts
+    })
+}
+
 proptest! {
+    /// F3: a restart costs at most the time to reconnect, and nobody a phase.
+    #[test]
+    fn a_restart_of_the_server_changes_no_decision_and_costs_its_time_once(
+        plan in any_plan(), restarts in any_restarts(),
+    ) {
+        let outcome = run_with_restarts(&plan, &restarts);
+        let machine = replay(&plan.params, &outcome.history).unwrap_or_else(|difference| panic!("{difference}"));
+        prop_assert!(machine.list().iter().eq(&outcome.list));
+        let decided = decisions(&plan, &outcome);
+        if plan.params.spec().append_window == AppendWindow::FirstAccess {
+            prop_assert!(decided.windows(2).all(|pair| pair[0] == pair[1]), "{:?}", decided);
+        }
+        let correct: BTreeSet<ProcessId> = plan.cast.correct().collect();
+        for report in outcome.reports.iter().filter(|report| correct.contains(&report.process)) {
+            prop_assert!(report.phase.unwrap().get() <= bound(&plan.params), "{:?}", report);
+        }
+        prop_assert!(accused(&outcome).iter().all(|(process, _)| !correct.contains(process)));
+        let faulty = plan.params.processes() - u32::try_from(correct.len()).unwrap();
+        let paces = plan.params.spec().pace * u32::try_from(bound(&plan.params)).unwrap();
+        let rejoins: Duration = restarts.iter().map(|restart| restart.rejoin).sum();
+        prop_assert!(duration(&outcome) <= JOIN_TIMEOUT + PATIENCE * faulty + paces + rejoins);
+    }
+
     #[test]
     fn correct_processes_decide_in_time_and_by_first_access_alike(plan in any_plan()) {
         let outcome = run_and_replay(&plan);

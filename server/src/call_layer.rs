@@ -7,6 +7,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
 use http::request::Parts;
@@ -22,7 +23,7 @@ use tower::{Layer, Service};
 use crate::auth::{Authenticator, Principal, Roles};
 use crate::commit_log::CommitLog;
 use crate::config::Config;
-use crate::quota::{Account, Counter, Permit, Principals, Quota};
+use crate::quota::{Account, Counter, Method, Permit, Principals, Quota};
 use crate::transport::{BodyState, Connection, DecodeFailure, LimitedBody, permit_body};
 
 /// The caller of an admitted call. Handlers find it in the extensions of the request, and look nowhere else for it.
@@ -157,6 +158,8 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
+        let method = Method::from_name(method(parts.uri.path()));
+        self.policy.principals.usage().calls[method as usize].fetch_add(1, Ordering::Relaxed);
         match self.policy.admit(&parts) {
             Ok((caller, permit)) => {
                 let path = parts.uri.path();

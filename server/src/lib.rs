@@ -23,21 +23,26 @@ mod config;
 mod counting_waker;
 mod data;
 mod event_log;
+mod http;
 mod instances;
 pub mod limits;
+mod logging;
+mod metrics;
 mod quota;
+mod readiness;
 mod server_info;
 mod service;
+mod settings;
 mod shutdown;
-mod telemetry;
 mod transport;
+
+use std::sync::Arc;
 
 use stickycas_proto::v1::{instance_service_server, server_service_server, sticky_cas_service_server};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::service::Routes;
-use tonic_health::ServingStatus;
 use tower::Layer as _;
 
 pub use cli::allow_all_files;
@@ -49,9 +54,27 @@ use commit_log::Storage;
 pub use commit_log::{DataDirError, StorageError};
 use instances::Instances;
 pub use instances::RecoveryError;
+use metrics::{CommitLogMetrics, Sources};
 use quota::Principals;
+use readiness::{Readiness, State};
 use service::{Service, UnaryEndpoint};
 use transport::GrpcTimeoutLayer;
+
+/// Where a server listens.
+#[derive(Debug)]
+pub struct Listeners {
+    /// For clients: gRPC.
+    pub grpc: TcpListener,
+    /// For operators: `/livez`, `/readyz` and `/metrics` over HTTP; `None`: nowhere.
+    pub http: Option<TcpListener>,
+}
+
+impl From<TcpListener> for Listeners {
+    /// For clients only.
+    fn from(grpc: TcpListener) -> Self {
+        Self { grpc, http: None }
+    }
+}
 
 /// How a server that was told to stop has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,21 +98,24 @@ pub enum ServeError {
     Storage(#[from] StorageError),
 }
 
-/// Serves on `listener` until `shutdown` completes, then drains: health says NOT_SERVING, nothing new is
+/// Serves on these listeners until `shutdown` completes, then drains: health says NOT_SERVING, nothing new is
 /// taken, open streams and waiting calls end with UNAVAILABLE, and after [`Config::drain`] what is still
 /// open is cut off.
 ///
 /// # Errors
 /// If reflection cannot be built, or the log cannot be opened or recovered.
 pub async fn run(
-    listener: TcpListener,
+    listeners: impl Into<Listeners>,
     config: Config,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Stopped, ServeError> {
-    let limits = &config.limits;
+    let (limits, listeners) = (&config.limits, listeners.into());
+    // A log that has something to recover begins with State::Recovering, and serves afterwards.
+    let readiness = Readiness::new(State::Recovering);
     // Ends the accept loop, connections, streams and waiting calls.
     let drain = CancellationToken::new();
-    let storage = Storage::open(config.data.as_deref(), limits)?;
+    let log_metrics = Arc::<CommitLogMetrics>::default();
+    let storage = Storage::open(config.data.as_deref(), limits, &log_metrics)?;
     let log = storage.log();
     let instances = Instances::new(limits.clone(), &log);
     let timers = instances.clone();
@@ -104,6 +130,19 @@ pub async fn run(
     let _watchdog = AbortOnDropHandle::new(tokio::spawn(async move { watchdog.run_watchdog().await }));
     let call_layer = CallLayer::new(&config, principals.clone(), log.clone());
     let (mut health, health_service) = tonic_health::server::health_reporter();
+    let report = readiness.clone();
+    let reporter = health.clone();
+    let _report =
+        AbortOnDropHandle::new(tokio::spawn(async move { report.report(reporter, HEALTH_NAMES).await }));
+    let sources = Arc::new(Sources {
+        instances: instances.clone(),
+        principals: principals.clone(),
+        service: service.clone(),
+        readiness: readiness.clone(),
+        limits: limits.clone(),
+        commit_log: log_metrics,
+    });
+    let _http = listeners.http.map(|http| AbortOnDropHandle::new(tokio::spawn(http::serve(http, sources))));
 
     let mut routes = Routes::builder();
     routes
@@ -115,10 +154,12 @@ pub async fn run(
         routes.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
     }
     let calls = GrpcTimeoutLayer::new(log).layer(routes.routes().prepare());
+    #[cfg(feature = "otlp")]
+    let calls = transport::CallSpanLayer.layer(calls);
 
-    let serve = transport::serve(listener, calls, limits, &principals, drain.clone());
+    let serve = transport::serve(listeners.grpc, calls, limits, &principals, drain.clone());
     tokio::pin!(serve, shutdown);
-    health.set_service_status("", ServingStatus::NotServing).await;
+    readiness::set_health(&mut health, HEALTH_NAMES, readiness.state()).await;
     tokio::select! {
         () = &mut serve => return Ok(Stopped::Clean),
         () = &mut shutdown => return Ok(Stopped::Clean),
@@ -136,13 +177,16 @@ pub async fn run(
         }))
     });
     service.set_recovered();
-    health.set_service_status("", ServingStatus::Serving).await;
+    readiness.set(State::Serving);
     let failed = tokio::select! {
         () = &mut serve => return Ok(Stopped::Clean),
         () = &mut shutdown => false,
         _ = storage.failed() => true,
     };
-    shutdown::begin(&mut health, &drain, &instances).await;
+    if failed {
+        readiness.set(State::LogFailed);
+    }
+    shutdown::begin(&readiness, &mut health, HEALTH_NAMES, &drain, &instances).await;
     let drained = tokio::time::timeout(config.drain, serve).await;
     storage.close().await;
     Ok(match drained {
@@ -152,18 +196,21 @@ pub async fn run(
     })
 }
 
+/// The services of ours; the descriptors also hold services that other programs serve.
+const SERVED: [&str; 3] = [
+    instance_service_server::SERVICE_NAME,
+    server_service_server::SERVICE_NAME,
+    sticky_cas_service_server::SERVICE_NAME,
+];
+/// The names that health can be asked for: the server as a whole, and each service.
+const HEALTH_NAMES: &[&str] = &["", SERVED[0], SERVED[1], SERVED[2]];
+
 /// The reflection service, for the services that are served here, health included. Older tools ask for v1alpha.
 fn reflection() -> tonic_reflection::server::Builder<'static> {
-    // The descriptors also hold services that other programs serve.
-    let served = [
-        instance_service_server::SERVICE_NAME,
-        server_service_server::SERVICE_NAME,
-        sticky_cas_service_server::SERVICE_NAME,
-        tonic_health::pb::health_server::SERVICE_NAME,
-    ];
     let builder = tonic_reflection::server::Builder::configure();
-    served
+    SERVED
         .into_iter()
+        .chain([tonic_health::pb::health_server::SERVICE_NAME])
         .fold(builder, tonic_reflection::server::Builder::with_service_name)
         .register_encoded_file_descriptor_set(stickycas_proto::FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)

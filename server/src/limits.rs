@@ -31,180 +31,165 @@ use std::time::Duration;
 
 use stickycas_model::params::Params;
 
-/// The bounds of one server. [`Limits::default`] is what `serve` starts with.
-#[derive(Clone, Debug)]
-pub struct Limits {
+use crate::settings::{Number, Setting};
+
+/// Makes of one list the type, its default, and the rows of these settings in the table of all settings.
+macro_rules! limits {
+    ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:expr, $kind:ident;)+) => {
+        /// The bounds of one server. [`Limits::default`] is what `serve` starts with.
+        #[derive(Clone, Debug)]
+        pub struct Limits {
+            $($(#[doc = $doc])+ pub $name: $type,)+
+        }
+
+        impl Default for Limits {
+            fn default() -> Self {
+                Self { $($name: $default,)+ }
+            }
+        }
+
+        /// The settings of the table `[limits]`.
+        pub(crate) const LIMIT_SETTINGS: &[Setting] = &[$(Setting {
+            key: concat!("limits.", stringify!($name)),
+            flag: limit_flag(stringify!($name)),
+            off_flag: None,
+            kind: crate::settings::kind::$kind,
+            doc: concat!($($doc),+),
+            read: |settings| Number::to_value(settings.limits.$name, &crate::settings::kind::$kind),
+            write: |settings, value| {
+                settings.limits.$name = Number::from_value(value)?;
+                Ok(())
+            },
+        },)+];
+    };
+}
+
+/// The flags whose names are not made from the key; `None`: from the key.
+const fn limit_flag(name: &str) -> Option<&'static str> {
+    match name.as_bytes() {
+        b"instance_bytes" => Some("instance-memory"),
+        b"event_bytes" => Some("record-memory"),
+        _ => None,
+    }
+}
+
+limits! {
     /// Open connections. The next one is closed at once: without file descriptors no client could connect.
-    pub connections: usize,
+    connections: usize = 16_384, COUNT;
     /// Open connections of one principal: some for each program that plays its processes.
-    pub connections_per_principal: u32,
+    connections_per_principal: u32 = 64, COUNT;
     /// Open connections that belong to no principal yet. The oldest makes room for the next, so a client that opens
     /// many and makes no call takes no connection from others.
-    pub unclaimed_connections: usize,
+    unclaimed_connections: usize = 1_024, COUNT;
     /// How long a new connection may take for its handshake, and then for the HTTP/2 preface. A silent connection
     /// would stay open for ever.
-    pub preface_timeout: Duration,
+    preface_timeout: Duration = Duration::from_secs(10), TIMEOUT;
     /// How long it may then take until the first call on it is admitted. Longer than clients connect ahead of use; a
     /// client whose connection was closed connects again with its next call.
-    pub first_call_timeout: Duration,
+    first_call_timeout: Duration = Duration::from_secs(60), TIMEOUT;
     /// Concurrent streams, and so calls, on one connection. tonic sets none by itself.
-    pub streams_per_connection: u32,
+    streams_per_connection: u32 = 4_096, COUNT;
     /// Streams per connection that the client has reset before they were accepted: the guard against rapid reset.
-    pub pending_reset_streams: usize,
+    pending_reset_streams: usize = 20, COUNT_OR_NONE;
     /// Streams per connection that the server resets because of errors of the client, before it closes the
     /// connection.
-    pub local_reset_streams: usize,
+    local_reset_streams: usize = 1_024, COUNT_OR_NONE;
     /// Bytes of the headers of one request. Requests of StickyCAS need some hundred.
-    pub header_bytes: u32,
+    header_bytes: u32 = 16 * 1024, SIZE;
     /// Bytes of one request message. A batch of accesses on Attach, or a roster on Create, must fit.
-    pub message_bytes: usize,
+    message_bytes: usize = 4 * 1024 * 1024, SIZE;
     /// Bytes of the request of a unary call: a value and a little more. Only a Create of a coordinator may have
     /// `message_bytes`.
-    pub call_bytes: usize,
+    call_bytes: usize = 128 * 1024, SIZE;
     /// Bytes of the values that one read may return, as the parameters of its instance have it: an answer on Attach
     /// is one frame, and is written as one.
-    pub read_bytes: usize,
+    read_bytes: usize = 64 * 1024 * 1024, SIZE;
     /// Frames in one message on Attach: the work that is done before other tasks run.
-    pub frames_per_message: usize,
+    frames_per_message: usize = 1_024, COUNT;
     /// Frames in one message that the server sends on Attach.
-    pub frames_per_answer: usize,
+    frames_per_answer: usize = 256, COUNT;
     /// Bytes of one message that the server sends on a stream, unless a single frame, event or entry has more.
     /// Clients refuse messages above 4 MiB unless told otherwise.
-    pub bytes_per_answer: usize,
+    bytes_per_answer: usize = 1024 * 1024, SIZE;
     /// Principals that have an account. Idle accounts are closed when more principals come.
-    pub principals: usize,
+    principals: usize = 131_072, COUNT;
     /// Frames on Attach that one principal may send in a second, and as many at once after a pause; a unary call
     /// counts as ten. Far more than a correct process needs, which sends two or three frames an instance.
-    pub requests_per_second: u32,
+    requests_per_second: u32 = 200_000, COUNT;
     /// Offences of one kind that are filed of one principal in a second, and as many at once after a pause. Others
     /// are only counted: refusals must not be a way to overload the instances where the principal is active.
-    pub offences_per_second: u32,
+    offences_per_second: u32 = 16, COUNT_OR_NONE;
     /// Unary calls of one principal whose response has not left the server, even because the client does not read it,
     /// and streams that have not begun.
-    pub calls_per_principal: u32,
+    calls_per_principal: u32 = 1_024, COUNT;
     /// Attach streams of one principal.
-    pub attach_streams_per_principal: u32,
+    attach_streams_per_principal: u32 = 64, COUNT;
     /// Instances that one Attach stream may hold open.
-    pub channels_per_stream: usize,
+    channels_per_stream: usize = 4_096, COUNT;
     /// Frames of one Attach stream that wait for the client to read them. Above the limit the stream ends.
-    pub unread_frames: usize,
+    unread_frames: usize = 65_536, COUNT;
     /// Unread frames from which on no more requests of that client are read: answers to repeated requests must not
     /// pile up. Frames above the limit answer accesses that were accepted before.
-    pub unread_frames_to_pause: usize,
+    unread_frames_to_pause: usize = 1_024, COUNT;
     /// About how long answers may be left unread on an Attach stream before its connection is closed: as long as a
     /// connection may be silent.
-    pub unread_for: Duration,
+    unread_for: Duration = Duration::from_secs(60), TIMEOUT;
     /// Watch streams of one principal.
-    pub watch_streams_per_principal: u32,
+    watch_streams_per_principal: u32 = 64, COUNT;
     /// Events in one message on Watch.
-    pub events_per_message: usize,
+    events_per_message: usize = 256, COUNT;
     /// Events that an instance keeps for its watchers, beside [`Limits::events_per_process`].
-    pub events: usize,
+    events: usize = 16_384, COUNT_OR_NONE;
     /// Further events kept for each process of the instance: one phase of a single large warp must fit.
-    pub events_per_process: usize,
+    events_per_process: usize = 16, COUNT_OR_NONE;
     /// Bytes of the event logs of all instances. Above the limit a growing log drops its oldest events until it has
     /// no more than its share. Logs that do not grow keep theirs: k logs never hold more than 1 + ln k times the
     /// limit.
-    pub event_bytes: usize,
+    event_bytes: usize = 2 * 1024 * 1024 * 1024, MEMORY;
     /// Unary calls that wait for the same access. More than one are retries; each holds memory.
-    pub callers_per_access: usize,
+    callers_per_access: usize = 8, COUNT;
     /// Bytes of steps that are not committed yet: their records and their effects. Above the limit no further inputs are
     /// read until the disk has caught up.
-    pub uncommitted_bytes: usize,
+    uncommitted_bytes: usize = 64 * 1024 * 1024, SIZE;
     /// Bytes of the log from which on checkpoints are written and the log is trimmed; or as many as the checkpoints have,
     /// if that is more. A longer log takes longer to recover.
-    pub log_tail_bytes: u64,
+    log_tail_bytes: usize = 64 * 1024 * 1024, SIZE;
     /// Bytes of the log's disk that all instances may come to take, if there is a log on disk. Above it a Create is
     /// refused, and nothing else.
-    pub log_bytes: u64,
+    log_bytes: usize = 64 * 1024 * 1024 * 1024, SIZE;
     /// Those of one creator among them: another one can still create.
-    pub log_bytes_per_creator: u64,
+    log_bytes_per_creator: usize = 32 * 1024 * 1024 * 1024, SIZE;
     /// Live instances, in all. Each has a machine with the state of every process.
-    pub live_instances: usize,
+    live_instances: usize = 200_000, COUNT_OR_NONE;
     /// Instances of one creator among them.
-    pub live_instances_per_creator: usize,
+    live_instances_per_creator: usize = 150_000, COUNT_OR_NONE;
     /// Instances that the server holds in all: live ones, and ended ones that can still be read. Ended instances are
     /// archived in few bytes, so there may be far more of them.
-    pub instances: usize,
+    instances: usize = 2_000_000, COUNT_OR_NONE;
     /// Instances of one creator among them.
-    pub instances_per_creator: usize,
+    instances_per_creator: usize = 1_000_000, COUNT_OR_NONE;
     /// Processes of all instances together: this bounds the memory of many large instances.
-    pub processes: usize,
+    processes: usize = 16_000_000, COUNT;
     /// Bytes of all instances together in the worst case. Far more than they take in fact, since correct processes
     /// leave most of their pipelines empty.
-    pub instance_bytes: usize,
+    instance_bytes: usize = 128 * 1024 * 1024 * 1024, MEMORY;
     /// Live instances of one creator while the server is saturated: enough to keep a machine busy, so that a refusal
     /// loses nothing, and few enough for each to end soon. It is a quota that other creators cannot use up.
-    pub instances_when_busy: usize,
+    instances_when_busy: usize = 512, COUNT_OR_NONE;
     /// Bytes of a principal's name.
-    pub principal_bytes: usize,
+    principal_bytes: usize = 256, SIZE;
     /// Instances on one page of List.
-    pub page: usize,
+    page: usize = 1_000, COUNT;
     /// Processes, offences and the like named one by one in a Status.
-    pub status_rows: usize,
+    status_rows: usize = 1_024, COUNT;
     /// How long a finished or closed instance can still be read (F10).
-    pub retention: Duration,
+    retention: Duration = Duration::from_secs(10 * 60), DURATION;
     /// How long an instance lives without a call (F10).
-    pub idle_lifetime: Duration,
+    idle_lifetime: Duration = Duration::from_secs(60 * 60), DURATION;
     /// How long the patience of processes stands still after a restart, unless all are back before (F3).
-    pub rejoin: Duration,
+    rejoin: Duration = Duration::from_secs(5), DURATION;
     /// The wait that RetryInfo advises when a limit is reached.
-    pub retry_after: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connections: 16_384,
-            connections_per_principal: 64,
-            unclaimed_connections: 1_024,
-            preface_timeout: Duration::from_secs(10),
-            first_call_timeout: Duration::from_secs(60),
-            streams_per_connection: 4_096,
-            pending_reset_streams: 20,
-            local_reset_streams: 1_024,
-            header_bytes: 16 * 1024,
-            message_bytes: 4 * 1024 * 1024,
-            call_bytes: 128 * 1024,
-            read_bytes: 64 * 1024 * 1024,
-            frames_per_message: 1_024,
-            frames_per_answer: 256,
-            bytes_per_answer: 1024 * 1024,
-            principals: 131_072,
-            requests_per_second: 200_000,
-            offences_per_second: 16,
-            calls_per_principal: 1_024,
-            attach_streams_per_principal: 64,
-            channels_per_stream: 4_096,
-            unread_frames: 65_536,
-            unread_frames_to_pause: 1_024,
-            unread_for: Duration::from_secs(60),
-            watch_streams_per_principal: 64,
-            events_per_message: 256,
-            events: 16_384,
-            events_per_process: 16,
-            event_bytes: 2 * 1024 * 1024 * 1024,
-            callers_per_access: 8,
-            uncommitted_bytes: 64 * 1024 * 1024,
-            log_tail_bytes: 64 * 1024 * 1024,
-            log_bytes: 64 * 1024 * 1024 * 1024,
-            log_bytes_per_creator: 32 * 1024 * 1024 * 1024,
-            live_instances: 200_000,
-            live_instances_per_creator: 150_000,
-            instances: 2_000_000,
-            instances_per_creator: 1_000_000,
-            processes: 16_000_000,
-            instance_bytes: 128 * 1024 * 1024 * 1024,
-            instances_when_busy: 512,
-            principal_bytes: 256,
-            page: 1_000,
-            status_rows: 1_024,
-            retention: Duration::from_secs(10 * 60),
-            idle_lifetime: Duration::from_secs(60 * 60),
-            rejoin: Duration::from_secs(5),
-            retry_after: Duration::from_millis(100),
-        }
-    }
+    retry_after: Duration = Duration::from_millis(100), TIMEOUT;
 }
 
 impl Limits {
@@ -223,21 +208,21 @@ impl Limits {
 
     /// Bytes that a live instance with these parameters and a roster of so many bytes may come to take in the log: its
     /// checkpoint, twice for the moment in which a new one replaces it.
-    pub(crate) fn log_case(&self, params: &Params, roster: usize) -> u64 {
+    pub(crate) fn log_case(&self, params: &Params, roster: usize) -> usize {
         /// What was fixed at its creation, without the roster.
-        const CREATED: u64 = 512;
+        const CREATED: usize = 512;
         /// The state of a process, without values.
-        const PROCESS: u64 = 256;
+        const PROCESS: usize = 256;
         /// A number that is kept of an access.
-        const ACCESS: u64 = 24;
+        const ACCESS: usize = 24;
         /// Values of a process: in its access, in the list, in its decision, in the history.
-        const VALUES: u64 = 4;
+        const VALUES: usize = 4;
         /// Events of a process that are kept, and their bytes without values.
-        const EVENTS: u64 = 96 * 32;
+        const EVENTS: usize = 96 * 32;
         let spec = params.spec();
         let process =
-            PROCESS + ACCESS * u64::from(spec.pipeline) + VALUES * u64::from(spec.max_value_bytes) + EVENTS;
-        2 * (CREATED + roster as u64 + u64::from(params.processes()) * process)
+            PROCESS + ACCESS * spec.pipeline as usize + VALUES * spec.max_value_bytes as usize + EVENTS;
+        2 * (CREATED + roster + params.processes() as usize * process)
     }
 
     /// Bytes of a live instance with these parameters in the worst case, without its event log: every pipeline is

@@ -1,17 +1,16 @@
 //! The build of the server, its machine and its memory, for the comparison of measurements.
 
-use std::fs;
-
 use stickycas_proto::v1;
 
 use crate::instances::LoadMonitor;
+use crate::metrics::resident_bytes;
 
 /// This server, now.
 pub(crate) fn server_info(load: &LoadMonitor) -> v1::ServerFacts {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     v1::ServerFacts {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        commit: option_env!("STICKYCAS_COMMIT").unwrap_or_default().to_owned(),
+        commit: stickycas_program::commit().unwrap_or_default().to_owned(),
         debug_assertions: cfg!(debug_assertions),
         os: std::env::consts::OS.to_owned(),
         architecture: std::env::consts::ARCH.to_owned(),
@@ -20,11 +19,4 @@ pub(crate) fn server_info(load: &LoadMonitor) -> v1::ServerFacts {
         busy: load.busy(),
         instances_under_way: load.live() as u64,
     }
-}
-
-/// Resident memory of this process, where the system reports it.
-fn resident_bytes() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }

@@ -5,17 +5,22 @@
 //! drain deadline passes are aborted by [`run`](crate::run).
 
 use tokio_util::sync::CancellationToken;
-use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::instances::Instances;
+use crate::readiness::{Readiness, State, set_health};
 
 /// Begins to drain.
-pub(crate) async fn begin(health: &mut HealthReporter, drain: &CancellationToken, instances: &Instances) {
-    health.set_service_status("", ServingStatus::NotServing).await;
-    // Cleared for a moment, so that streams that watch it get the change and end.
-    health.clear_service_status("").await;
-    health.set_service_status("", ServingStatus::NotServing).await;
+pub(crate) async fn begin(
+    readiness: &Readiness,
+    health: &mut HealthReporter,
+    services: &[&str],
+    drain: &CancellationToken,
+    instances: &Instances,
+) {
+    readiness.set(State::Draining);
+    // Not left to the task that reports changes: clients are told before their streams end.
+    set_health(health, services, State::Draining).await;
     drain.cancel();
     instances.cancel_waiters();
 }

@@ -8,13 +8,13 @@ use tokio::process::{Child, Command};
 
 use crate::harness::with_timeout;
 
-fn command(arguments: &[&str]) -> Command {
+pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stickycas-server"));
     command.args(arguments).env_clear().stdin(Stdio::null()).kill_on_drop(true);
     command
 }
 
-async fn output(arguments: &[&str]) -> Output {
+pub(crate) async fn output(arguments: &[&str]) -> Output {
     with_timeout(command(arguments).output()).await.unwrap()
 }
 
@@ -33,7 +33,7 @@ async fn serve_on(address: &str, arguments: &[&str]) -> (Child, String) {
     (server, address)
 }
 
-async fn signal(server: &Child, signal: &str) {
+pub(crate) async fn signal(server: &Child, signal: &str) {
     let id = server.id().expect("it runs").to_string();
     assert!(with_timeout(Command::new("kill").args([signal, &id]).status()).await.unwrap().success());
 }

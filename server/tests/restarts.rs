@@ -174,3 +174,47 @@ async fn refusals_above_their_bounds_are_counted_after_a_restart() {
     let after = server.client(&principal(1)).await.status(&id).await;
     assert_eq!(after.offences, before.offences);
 }
+
+/// A server that writes checkpoints all the time.
+async fn server_with_checkpoints(data: &Path) -> Server {
+    Server::with(|config| {
+        config.data = Some(data.to_owned());
+        config.limits.log_tail_bytes = 1;
+    })
+    .await
+}
+
+#[tokio::test]
+async fn checkpoints_and_the_log_behind_them_are_the_instances() {
+    let data = tempfile::tempdir().unwrap();
+    let mut server = server_with_checkpoints(data.path()).await;
+    let mut ids = Vec::new();
+    let mut told = Vec::new();
+    for round in 0..6 {
+        let finished = instance_with(&server, parameters()).await;
+        play(&server, &finished, "yes").await;
+        told.push((finished.clone(), history(&server, &finished).await));
+        let begun = instance_with(&server, parameters()).await;
+        let mut first = server.client(&principal(1)).await;
+        let waiting = first.append_and_wait(&begun, "yes").await;
+        waiting.abort();
+        ids.push((begun, first.own(&finished).await));
+        tokio::time::sleep(std::time::Duration::from_millis(300 * (round % 3))).await;
+        if round % 2 == 0 {
+            server.kill().await;
+        } else {
+            server.stop().await;
+        }
+        server = server_with_checkpoints(data.path()).await;
+        for (id, told) in &told {
+            assert_eq!(history(&server, id).await, *told, "round {round}");
+        }
+        for (id, _) in &ids {
+            let own = server.client(&principal(1)).await.own(id).await;
+            assert_eq!(own.waiting.len(), 1, "round {round}");
+        }
+    }
+    for (id, _) in ids {
+        play(&server, &id, "yes").await;
+    }
+}

@@ -24,6 +24,7 @@ use std::ffi::OsString;
 use std::io::{IsTerminal as _, Write};
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use stickycas_program::{Completions, ManPages};
 
 pub use self::exit::Exit;
 use self::failure::Failure;
@@ -43,7 +44,7 @@ Exit codes, the same in all three programs:
 
 /// Play one process of a StickyCAS instance, or work on instances by hand.
 #[derive(Debug, Parser)]
-#[command(name = "stickycas-client", version, after_help = EXIT_CODES)]
+#[command(name = "stickycas-client", version = stickycas_program::VERSION, after_help = EXIT_CODES)]
 pub struct Cli {
     #[command(flatten)]
     common: GlobalArgs,
@@ -53,6 +54,17 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    #[command(flatten)]
+    Call(CallCommand),
+    /// Write completions for a shell to standard output.
+    Completions(Completions),
+    /// Write man pages to a folder.
+    Man(ManPages),
+}
+
+/// The subcommands that call the server.
+#[derive(Debug, Subcommand)]
+enum CallCommand {
     /// Play one process to its decision.
     Propose(propose::Propose),
     /// Create an instance (needs the coordinator role).
@@ -103,7 +115,15 @@ where
 pub async fn run(cli: Cli, out: &mut (dyn Write + Send), err: &mut (dyn Write + Send)) -> Exit {
     let Cli { common, command } = cli;
     let mut output = Output::new(out, common.json);
-    match perform(&common, command, &mut output).await {
+    let performed = match command {
+        Command::Call(command) => perform(&common, command, &mut output).await,
+        Command::Completions(completions) => {
+            let written = completions.write(Cli::command(), output.writer());
+            written.map(|()| Exit::Done).map_err(Failure::Output)
+        }
+        Command::Man(pages) => pages.write(Cli::command()).map(|()| Exit::Done).map_err(Failure::Output),
+    };
+    match performed {
         Ok(exit) => exit,
         Err(Failure::Client(error)) => {
             // Nobody is left to tell if stderr is gone.
@@ -119,19 +139,23 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), err: &mut (dyn Write + 
     }
 }
 
-async fn perform(common: &GlobalArgs, command: Command, output: &mut Output<'_>) -> Result<Exit, Failure> {
+async fn perform(
+    common: &GlobalArgs,
+    command: CallCommand,
+    output: &mut Output<'_>,
+) -> Result<Exit, Failure> {
     let client = common.client(&common.server)?;
     match command {
-        Command::Propose(propose) => propose.run(common, client, output).await,
-        Command::Create(create) => create.run(&client, output).await,
-        Command::Close(close) => close.run(&client, output).await,
-        Command::Append(append) => append.run(&client, output).await,
-        Command::Read(read) => read.run(&client, output).await,
-        Command::Decide(decide) => decide.run(&client, output).await,
-        Command::Get(get) => get.run(&client, output).await,
-        Command::List => inspect::list(&client, output).await,
-        Command::Watch(watch) => watch.run(&client, output).await,
-        Command::Counts(counts) => counts.run(&client, output).await,
+        CallCommand::Propose(propose) => propose.run(common, client, output).await,
+        CallCommand::Create(create) => create.run(&client, output).await,
+        CallCommand::Close(close) => close.run(&client, output).await,
+        CallCommand::Append(append) => append.run(&client, output).await,
+        CallCommand::Read(read) => read.run(&client, output).await,
+        CallCommand::Decide(decide) => decide.run(&client, output).await,
+        CallCommand::Get(get) => get.run(&client, output).await,
+        CallCommand::List => inspect::list(&client, output).await,
+        CallCommand::Watch(watch) => watch.run(&client, output).await,
+        CallCommand::Counts(counts) => counts.run(&client, output).await,
     }
 }
 

@@ -15,6 +15,11 @@ impl<'a> Output<'a> {
         Self { out, json }
     }
 
+    /// Takes what is no result of a call, whatever form results have.
+    pub(super) fn writer(&mut self) -> &mut dyn Write {
+        &mut self.out
+    }
+
     /// One result: `record` for programs, `text` for people.
     pub(super) fn result(
         &mut self,

@@ -131,3 +131,23 @@ async fn counts_are_shown_to_a_coordinator_and_to_no_process() {
     assert_eq!(exit, Exit::Done);
     assert!(text.ends_with("all: refused NOT_OBSERVER 1\nprincipal p1: refused NOT_OBSERVER 1\n"), "{text}");
 }
+
+#[tokio::test]
+async fn completions_and_man_pages_need_no_server() {
+    let folder = std::env::temp_dir().join(format!("stickycas-client-man-{}", std::process::id()));
+    let nobody = "127.0.0.1:1";
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let (exit, script) = run(nobody, "p1", &format!("completions {shell}")).await;
+        assert_eq!(exit, Exit::Done);
+        assert!(script.contains("propose") && script.contains("wait-for-instance"), "{shell}");
+    }
+    let (exit, told) = run(nobody, "p1", &format!("man {}", folder.display())).await;
+    assert_eq!((exit, told.as_str()), (Exit::Done, ""));
+    for page in ["stickycas-client.1", "stickycas-client-propose.1"] {
+        assert!(std::fs::read_to_string(folder.join(page)).unwrap().contains(".SH NAME"), "{page}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+    let (exit, version) = run(nobody, "p1", "--version").await;
+    assert_eq!(exit, Exit::Done);
+    assert!(version.starts_with("stickycas-client 0.1.0 (commit "), "{version}");
+}

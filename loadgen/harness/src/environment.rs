@@ -6,15 +6,14 @@ use serde::Serialize;
 
 use crate::record::ExecutionMode;
 
-/// The version of this program with its commit, as `environment.json` has them.
-pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("STICKYCAS_COMMIT"), ")");
+pub use stickycas_program::VERSION;
 
 /// This program and the machine that it runs on: what every record of where something was made begins with.
 #[derive(Clone, Debug, Serialize)]
 pub struct Platform {
     /// Version of this package.
     pub version: &'static str,
-    /// The commit it was built from, if that is known: see `build.rs`.
+    /// The commit it was built from, if that is known: see [`stickycas_program::COMMIT`].
     pub commit: Option<&'static str>,
     /// Whether it was built with debug assertions.
     pub debug_assertions: bool,
@@ -32,8 +31,7 @@ impl Platform {
     pub fn here() -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION"),
-            // What `build.rs` writes if the build does not know.
-            commit: Some(env!("STICKYCAS_COMMIT")).filter(|commit| *commit != "unknown"),
+            commit: stickycas_program::commit(),
             debug_assertions: cfg!(debug_assertions),
             os: std::env::consts::OS,
             architecture: std::env::consts::ARCH,

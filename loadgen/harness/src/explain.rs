@@ -40,6 +40,7 @@ impl Page<'_> {
         self.heading(out)?;
         self.setting(out)?;
         self.list(out)?;
+        self.restarts(out)?;
         self.choices(out)?;
         self.faulty(out)?;
         self.properties(out)?;
@@ -112,6 +113,25 @@ What was run
         } else {
             writeln!(out, "  Warps that added none: {}.", without.join(", "))
         }
+    }
+
+    fn restarts(&self, out: &mut String) -> Result {
+        let restarts = &self.explanation.restarts;
+        if restarts.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "\nThe server restarted")?;
+        self.each(out, restarts, |out, restart| {
+            match restart.after {
+                None => write!(out, "  before the first phase, with ")?,
+                Some(phase) => write!(out, "  after phase {phase}, with ")?,
+            }
+            writeln!(out, "{} accesses waiting", restart.waiting)
+        })?;
+        writeln!(
+            out,
+            "  The list and the waiting accesses are to be as they were, and no process is to miss a phase by it."
+        )
     }
 
     fn choices(&self, out: &mut String) -> Result {

@@ -156,7 +156,7 @@ async fn on_some_server<T>(
 /// What to do about a server that does not answer.
 fn nobody_there(principal: &str) -> String {
     format!(
-        "the server of --server cannot be loaded (to start one: stickycas-server serve --insecure-principals \
+        "the server of --server cannot be loaded (to start one: stickycas-server serve --in-memory --insecure-principals \
          --coordinator {principal} --retention 3s; without --server, load starts one itself)"
     )
 }

@@ -27,6 +27,7 @@ use stickycas_client_program::ErrorRecord;
 use stickycas_harness::environment::VERSION;
 use stickycas_harness::exit::{EXIT_CODES, Exit};
 use stickycas_harness::report::json;
+use stickycas_program::{Completions, ManPages};
 
 use self::output::{show, tell};
 
@@ -69,6 +70,10 @@ enum Command {
     /// Be a client: play one process, or work on instances by hand (client --help)
     #[command(disable_help_flag = true)]
     Client(client::ClientArgs),
+    /// Write completions for a shell to standard output
+    Completions(Completions),
+    /// Write man pages to a folder
+    Man(ManPages),
 }
 
 /// What `--json` prints in the place of a result that there is not; the client's errors have the same form.
@@ -116,6 +121,11 @@ pub(crate) fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Crash(args) => crash::run(&args).map(ExitCode::from),
         Command::Server(args) => Ok(crash::run_server(args)),
         Command::Client(args) => client::run(args),
+        Command::Completions(completions) => completions
+            .write(command(), &mut std::io::stdout())
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(Into::into),
+        Command::Man(pages) => pages.write(command()).map(|()| ExitCode::SUCCESS).map_err(Into::into),
     };
     done.unwrap_or_else(|error| {
         let (exit, message) = (Exit::of_error(&error), format!("{error:#}"));

@@ -202,7 +202,12 @@ fn rules(largest: u32) -> Vec<Task> {
         let setup = Setup { window: AppendWindow::Open, agreement: false, ..full(setup) };
         Task::new(Claim::D, "every access, open", Expected::NoViolation, setup)
     });
-    sealed.chain(open).collect()
+    // A restart may fall between any two accesses: more ways to the same states.
+    let restarted = sizes(largest.min(3)).map(move |setup| {
+        let setup = Setup { restarts: true, ..full(setup) };
+        Task::new(Claim::D, "the same, the server restarts", Expected::NoViolation, setup)
+    });
+    sealed.chain(open).chain(restarted).collect()
 }
 
 /// All n up to `largest`, all p, all r.

@@ -2,7 +2,8 @@
 //!
 //! A [`Setup`] fixes n, p, r and the append window. [`search`] then tries everything else: which processes are
 //! Byzantine, what the others propose, which warp comes next, what each Byzantine process does in each phase, which
-//! append is accepted first, and, if the setup says so, which processes miss their first phases. [`tasks`] lists the
+//! append is accepted first, and, if the setup says so, which processes miss their first phases and when the server
+//! restarts. [`tasks`] lists the
 //! searches that decide each claim of SPEC.
 //!
 //! # What is real
@@ -36,6 +37,9 @@
 //!    silence leave the same list; and after the window one append stands for all.
 //! 6. *For validity a list is its counts, and from round 2 on one order of warps is enough.* Only the mode of the
 //!    sealed list matters.
+//!
+//! 7. *A restart leaves no trace but in time.* Which members are away, and until when, is not in the key: it moves the
+//!    moments at which patience is spent, and no other answer or decision.
 //!
 //! One order is not tried: that a warp passes because no member is ready, and has the very next phase that is
 //! executed. Phases pass only while an access waits (F4), and that access is of another warp.

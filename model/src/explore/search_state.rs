@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::setup::{ProcessKind, Space};
+use super::setup::{ProcessKind, REJOIN, Space};
 use super::transition::{Action, Transition};
 use crate::access::{Access, Answer, Op};
 use crate::history::{Event, Recorded};
@@ -135,10 +135,12 @@ impl SearchState {
         self.record_phase(space, transition);
         self.machine.schedule_next(transition.warp);
         self.invariants.schedule_next(transition.warp);
-        for (process, action) in &transition.accesses {
+        for (accepted, (process, action)) in transition.accesses.iter().enumerate() {
+            self.restart_after(accepted, transition)?;
             let access = self.access(space, *process, *action);
             self.apply(Input::Access(access))?;
         }
+        self.restart_after(transition.accesses.len(), transition)?;
         self.let_time_pass()?;
         for &(process, _) in &transition.accesses {
             if let Slot::Correct(correct) = &self.slots[process.index()]
@@ -149,6 +151,14 @@ impl SearchState {
             }
         }
         Ok(())
+    }
+
+    /// The server restarts if it is due now. Processes come back with their next access or not at all.
+    fn restart_after(&mut self, accepted: usize, transition: &Transition) -> Result<(), RuleViolation> {
+        if transition.restart != Some(accepted) {
+            return Ok(());
+        }
+        self.apply(Input::Restart { rejoin: REJOIN })
     }
 
     /// Records which warp has the phase, and which correct processes miss it.

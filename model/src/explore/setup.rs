@@ -63,6 +63,8 @@ pub struct Setup {
     pub foreign: u8,
     /// A correct process may have no access ready in so many of its first phases.
     pub late: u8,
+    /// In each phase the server may restart: before its accesses, between two of them, or after them (F3).
+    pub restarts: bool,
     /// The kinds of the processes, if they are not left open.
     pub kinds: Option<Vec<ProcessKind>>,
     /// Only casts within the bound of strong validity (V3).
@@ -93,6 +95,7 @@ impl Setup {
             values: 2,
             foreign: 0,
             late: 0,
+            restarts: false,
             kinds: None,
             inside_the_bound: false,
             agreement: true,
@@ -127,6 +130,9 @@ impl Setup {
 }
 
 const INSTANT: Duration = Duration::from_nanos(1);
+
+/// The time to reconnect after a restart. It differs from patience, so that the two cannot be taken for each other.
+pub(super) const REJOIN: Duration = Duration::from_nanos(3);
 
 /// Why a search cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -35,7 +35,14 @@ pub(super) fn successors(space: &Space, state: &SearchState) -> Vec<Transition> 
                     members.iter().filter(|member| !member.has_ended && !is_absent(member.process)).collect();
                 for accesses in accesses(space, &present, may_win(space, state, warp)) {
                     if may_come(space, state, warp, accesses.is_empty()) {
-                        transitions.push(Transition { warp, kinds: kinds.clone(), accesses });
+                        let restarts = if space.setup.restarts { accesses.len() + 1 } else { 0 };
+                        let moments = std::iter::once(None).chain((0..restarts).map(Some));
+                        transitions.extend(moments.map(|restart| Transition {
+                            warp,
+                            kinds: kinds.clone(),
+                            accesses: accesses.clone(),
+                            restart,
+                        }));
                     }
                 }
             }

@@ -92,6 +92,21 @@ fn states_of_one_key_have_the_same_future() {
     }
 }
 
+/// Every path of so many phases, with restarts at all moments of all of them, leads to no other states than without.
+#[test]
+fn a_restart_of_the_server_leads_to_no_other_state() {
+    for (largest, phases) in [(2, 5), (3, 3)] {
+        for setup in small(largest) {
+            let plain = space(&Setup { late: 1, ..setup });
+            let restarted = space(&Setup { restarts: true, ..plain.setup.clone() });
+            let (mut without, mut with) = (BTreeSet::new(), BTreeSet::new());
+            tree(&plain, &SearchState::new(&plain).unwrap(), phases, &mut without);
+            tree(&restarted, &SearchState::new(&restarted).unwrap(), phases, &mut with);
+            assert_eq!(with, without, "{:?}", plain.setup);
+        }
+    }
+}
+
 #[test]
 fn validity_depends_on_neither_list_order_nor_warp_order() {
     for (n, p) in (1..=4).flat_map(|n| (1..=n).map(move |p| (n, p))) {

@@ -23,4 +23,6 @@ pub struct Transition {
     pub kinds: Vec<(ProcessId, ProcessKind)>,
     /// The accesses of the phase, in the order of acceptance.
     pub accesses: Vec<(ProcessId, Action)>,
+    /// The server restarts when so many of the accesses were accepted (F3).
+    pub restart: Option<usize>,
 }

@@ -28,6 +28,9 @@ pub struct Explanation {
     pub verdict: Verdict,
     /// The list, with the winner of each entry.
     pub entries: Vec<WonEntry>,
+    /// The restarts of the server (F3).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub restarts: Vec<ServerRestart>,
     /// The decisions of correct processes, grouped by value and by the entries that they had read.
     pub choices: Vec<DecisionGroup>,
     /// The processes that count in f, and why.
@@ -51,6 +54,17 @@ pub struct WonEntry {
     pub phase: Phase,
     /// The processes whose appends failed in that phase, in the order of their answers (A1).
     pub against: Vec<ProcessId>,
+}
+
+/// A restart of the server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerRestart {
+    /// The index of its event.
+    pub event: usize,
+    /// The last phase that had been executed.
+    pub after: Option<Phase>,
+    /// The accesses that were accepted and not answered then: the restart must not have lost one.
+    pub waiting: u64,
 }
 
 /// The processes that decided the same value from the same entries.
@@ -105,6 +119,7 @@ pub fn explain(case: &Case<'_>) -> Explanation {
     let verdict = judge(case);
     Explanation {
         entries: entries(case),
+        restarts: restarts(case.history),
         choices: choices(&run),
         faulty: faulty(case, &run, &verdict),
         broke: broke(case, &run),
@@ -131,6 +146,20 @@ fn entries(case: &Case<'_>) -> Vec<WonEntry> {
         }
     }
     entries
+}
+
+fn restarts(history: &[Recorded]) -> Vec<ServerRestart> {
+    let (mut restarts, mut after, mut waiting) = (Vec::new(), None, 0_u64);
+    for (event, recorded) in history.iter().enumerate() {
+        match recorded.event {
+            Event::Accepted { .. } => waiting += 1,
+            Event::Answered { .. } | Event::Withdrawn { .. } => waiting = waiting.saturating_sub(1),
+            Event::Stepped { phase, .. } => after = Some(phase),
+            Event::Restarted { .. } => restarts.push(ServerRestart { event, after, waiting }),
+            _ => {}
+        }
+    }
+    restarts
 }
 
 /// The groups of decisions, in the order of value.

@@ -36,7 +36,9 @@ mod verdict;
 mod verdict_builder;
 
 pub use self::case::{Case, Expectations};
-pub use self::explain::{Breach, DecisionGroup, Explanation, FaultReason, FaultyProcess, WonEntry, explain};
+pub use self::explain::{
+    Breach, DecisionGroup, Explanation, FaultReason, FaultyProcess, ServerRestart, WonEntry, explain,
+};
 pub use self::streaming::StreamingJudge;
 pub use self::summary::{Finding, VerdictSummary};
 pub use self::value_counts::{Margin, ValueCount, ValueCounts};

@@ -30,6 +30,12 @@ impl<S: PhaseOrder> Machine<S> {
         }
     }
 
+    /// Accesses of all processes that wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.members.iter().map(|member| usize::from(member.waiting())).sum()
+    }
+
     /// The newest session of a process; `None` before its first.
     ///
     /// # Panics

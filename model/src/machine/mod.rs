@@ -15,6 +15,12 @@
 //! access that arrives at the very end of its process's patience is in time (F3), unless a [`Machine::tick`] of the
 //! same moment came first. Should a moment be earlier than the last one, no time has passed.
 //!
+//! # Restarts of a server
+//! A server that keeps a log replays the inputs ([`Machine::take_changed`] says which it must log,
+//! [`Machine::take_counts`] what of the others counts), from a [`Checkpoint`] on, and compares what they lead to
+//! ([`OutcomeDigest`]). Then it tells the machine that it has restarted ([`Machine::restart`]): no patience drains until
+//! the processes had time to reconnect (`rejoin`). That is an input like all others.
+//!
 //! # How phases go
 //! ```text
 //!  gathering --- all joined, or join timeout (F5) ---> running

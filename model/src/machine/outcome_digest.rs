@@ -7,10 +7,11 @@
 //!
 //! # Pinned
 //! The digest is the same on all platforms, in all versions and with all releases of Rust. FNV-1a over words of 64 bits,
-//! after each word folded (`hash ^= hash >> 32`): for each input its moment, whether it was refused and the number of its
-//! events, then each event as the number of its kind and its fields in the order of `history.proto`. An optional number
-//! is 0 if it is missing. Bytes and texts are their length and then words of eight bytes, little-endian, the last one
-//! filled up with zeros. The tests have vectors. A kind of event keeps its number; a new one gets a new number.
+//! folded after each word (`hash ^= hash >> 32`). For each input: its moment; twice the number of its events, plus 1 if
+//! it was refused; then each event as the number of its kind and its fields, as `OutcomeDigest::event` has them. An
+//! optional number is 0 if it is missing; an offence's kind is its place in the closed list, from 1. Bytes and texts are
+//! their length and then words of eight bytes, little-endian, the last one filled up with zeros. The tests have vectors.
+//! A kind of event keeps its number; a new one gets a new number.
 
 use crate::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use crate::history::{Event, Offence};
@@ -109,7 +110,7 @@ impl OutcomeDigest {
             Event::Withdrawn { process: who, number } => self.words([12, process(*who), number.get()]),
             Event::Offence(Offence { process: who, kind, number, phase, detail }) => {
                 let phase = phase.map_or(0, Phase::get);
-                self.words([13, process(*who), *kind as u64, optional(*number), phase]);
+                self.words([13, process(*who), *kind as u64 + 1, optional(*number), phase]);
                 self.bytes(detail.as_bytes());
             }
             Event::Finished => self.word(14),
@@ -141,5 +142,116 @@ impl OutcomeDigest {
                 self.words([4, start, count, length, (*sealed).into()]);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::history::OffenceKind;
+    use crate::types::{Position, WarpId};
+
+    fn id(process: u32) -> ProcessId {
+        ProcessId::new(process).unwrap()
+    }
+
+    fn number(number: u64) -> AccessNumber {
+        AccessNumber::new(number).unwrap()
+    }
+
+    fn phase(phase: u64) -> Phase {
+        Phase::new(phase).unwrap()
+    }
+
+    fn value(text: &str) -> Value {
+        Value::parse(text).unwrap()
+    }
+
+    fn at(nanos: u64) -> Time {
+        Time::from_nanos(nanos)
+    }
+
+    fn inputs() -> [Event; 6] {
+        let session = SessionId::new(1);
+        let (process, append) = (id(1), Op::Append(value("apple pie")));
+        let read = Op::Read { start: Position::new(4) };
+        let kind = OffenceKind::Oversized;
+        let why = "why".to_owned();
+        [
+            Event::Joined { process },
+            Event::Session { process, session: session.unwrap(), incarnation: 9 },
+            Event::Accepted { process, number: number(1), session, op: append },
+            Event::Accepted { process: id(2), number: number(1), session: None, op: read },
+            Event::Refused { process: id(2), number: None, why },
+            Event::Offence(Offence {
+                process: id(2),
+                kind,
+                number: Some(number(5)),
+                phase: None,
+                detail: String::new(),
+            }),
+        ]
+    }
+
+    fn outcomes() -> [Event; 15] {
+        let answered = |process, of, executed, answer| Event::Answered {
+            process: id(process),
+            number: number(of),
+            phase: phase(executed),
+            answer,
+        };
+        let read = ReadAnswer { start: Position::new(0), count: 1, length: 1, sealed: true };
+        let (position, process) = (Position::new(0), id(1));
+        [
+            Event::GatheringEnded { joined: 2 },
+            Event::PatienceSpent { process: id(3) },
+            Event::Stepped { phase: phase(1), warp: WarpId::FIRST, length: 0 },
+            Event::Added { position, process, phase: phase(1), value: value("a") },
+            answered(1, 1, 1, Answer::Append(AppendAnswer::Success(position))),
+            answered(2, 1, 1, Answer::Append(AppendAnswer::Failed)),
+            answered(3, 1, 1, Answer::Append(AppendAnswer::LimitReached)),
+            answered(2, 2, 3, Answer::Read(read)),
+            Event::Sealed { phase: phase(3), length: 1 },
+            Event::Decided { process, value: value("a") },
+            Event::Withdrawn { process: id(2), number: number(4) },
+            Event::Finished,
+            Event::Closed,
+            Event::Restarted { rejoin: Duration::from_secs(5) },
+            Event::Rejoined { process: id(2) },
+        ]
+    }
+
+    /// Computed by another program, from the words of the module.
+    #[test]
+    fn the_digest_is_pinned_for_every_kind_of_event() {
+        let mut digest = OutcomeDigest::default();
+        digest.add(at(0), false, &[]);
+        assert_eq!(digest.value(), 0x6885_3b6a_3912_cca3);
+        let mut digest = OutcomeDigest::default();
+        digest.add(at(7), false, &inputs()[..4]);
+        assert_eq!(digest.value(), 0xc7d3_1105_ac9b_8fe3);
+        digest.add(at(8), true, &inputs()[4..]);
+        assert_eq!(digest.value(), 0xcb1a_cce4_4d31_7f6b);
+        digest.add(at(9), false, &outcomes());
+        assert_eq!(digest.value(), 0x4b7e_2129_14ca_0287);
+        assert_eq!(OutcomeDigest::from_value(digest.value()), digest);
+    }
+
+    #[test]
+    fn each_event_and_each_input_counts() {
+        let all = inputs().into_iter().chain(outcomes());
+        let of = |at, refused, events: &[Event]| {
+            let mut digest = OutcomeDigest::default();
+            digest.add(at, refused, events);
+            digest.value()
+        };
+        let mut digests: Vec<u64> = all.map(|event| of(at(1), false, &[event])).collect();
+        digests.extend([of(at(1), true, &[]), of(at(1), false, &[]), of(at(2), false, &[])]);
+        let count = digests.len();
+        digests.sort_unstable();
+        digests.dedup();
+        assert_eq!(digests.len(), count);
     }
 }

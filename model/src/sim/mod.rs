@@ -10,14 +10,14 @@
 //! without: then a [judge](crate::judge::StreamingJudge) reads the events and only the
 //! [`VerdictSummary`](crate::judge::VerdictSummary) is left.
 //!
-//! Connections that break and clients that restart are left out: [`crate::player`] covers them, and runs over the
-//! network show them.
+//! Connections break only where the server restarts ([`run_with_restarts`]). Those that break one by one and clients that
+//! restart are left out: [`crate::player`] covers them, and runs over the network show them.
 
 mod plan;
 mod replay;
 mod sim_run;
 mod simulator;
 
-pub use self::plan::SimPlan;
+pub use self::plan::{SimPlan, SimRestart};
 pub use self::replay::{Difference, replay};
-pub use self::simulator::{SimOutcome, Simulator, run};
+pub use self::simulator::{SimOutcome, Simulator, run, run_with_restarts};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::plan::SimPlan;
+use super::plan::{SimPlan, SimRestart};
 use crate::access::{Access, Answer, ReadAnswer};
 use crate::cast::Latecomers;
 use crate::history::{Event, Offence, OffenceKind};
@@ -44,6 +44,8 @@ pub(super) struct SimRun {
     active: usize,
     /// The processes that have not arrived yet because they come late.
     late: Latecomers,
+    /// The restarts of the server that are to come, the last one first.
+    restarts: Vec<SimRestart>,
     /// The messages that may arrive next. At most one per process.
     ready: Vec<(ProcessId, Message)>,
     /// The messages that are sent at the last moment. At most one per process.
@@ -71,6 +73,7 @@ impl SimRun {
             processes: Vec::new(),
             active: 0,
             late: Latecomers::default(),
+            restarts: Vec::new(),
             ready: Vec::new(),
             delayed: Vec::new(),
             events: Vec::new(),
@@ -104,9 +107,30 @@ impl SimRun {
         self.processes.truncate(params.processes() as usize);
         self.active = 0;
         self.late = Latecomers::default();
+        self.restarts.clear();
         self.ready.clear();
         self.delayed.clear();
         self.events.clear();
+    }
+
+    /// The server restarts as these say, in the order of their phases.
+    pub(super) fn restart_at(&mut self, restarts: &[SimRestart]) {
+        self.restarts.extend(restarts.iter().rev());
+    }
+
+    /// The server restarts: what was on its way is lost, and every process that has not ended says hello again.
+    fn restart(&mut self, restart: SimRestart) {
+        self.machine.restart(self.now, restart.rejoin, &mut self.events);
+        self.ready.clear();
+        self.delayed.clear();
+        for (process, own) in ProcessId::all(self.machine.params().processes()).zip(&mut self.processes) {
+            let Some(own) = own.as_mut().filter(|_| !self.late.contains(process)) else { continue };
+            // A process that has had no welcome yet knows of nothing to do.
+            if own.session.is_none() || own.player.next_step_kind() != StepKind::Leave {
+                own.player.disconnected();
+                self.ready.push((process, Message::Hello));
+            }
+        }
     }
 
     /// Adds the next process, which joins. It says hello, unless it comes late.
@@ -279,6 +303,7 @@ impl SimRun {
     /// Shows the events to `observe`, and delivers the answers among them to their processes.
     fn deliver_events(&mut self, observe: &mut impl FnMut(Time, &mut Vec<Event>)) {
         let mut events = std::mem::take(&mut self.events);
+        let mut due = false;
         for event in &events {
             if let Event::Answered { process, number, phase, answer } = *event {
                 let list = read_so_far(&mut self.read, &self.machine, answer);
@@ -286,6 +311,8 @@ impl SimRun {
                 own.player.answered_sharing(number, Some(phase), answer, list);
                 self.schedule_step(process);
             }
+            let next = self.restarts.last().map(|restart| restart.reached);
+            due |= next.is_some() && event.reached() >= next;
             if let (false, Some(phase)) = (self.late.is_empty(), event.reached()) {
                 self.ready.extend(self.late.come(phase).into_iter().map(|late| (late, Message::Hello)));
             }
@@ -293,6 +320,10 @@ impl SimRun {
         observe(self.now, &mut events);
         events.clear();
         self.events = events;
+        if let Some(restart) = self.restarts.pop_if(|_| due) {
+            self.restart(restart);
+            self.deliver_events(observe);
+        }
     }
 
     /// Schedules the next step of a process.

@@ -1,6 +1,6 @@
 //! One run after another, in the same memory: with its whole history, or with no more than the verdict takes.
 
-use super::plan::SimPlan;
+use super::plan::{SimPlan, SimRestart};
 use super::sim_run::SimRun;
 use crate::history::Recorded;
 use crate::judge::{StreamingJudge, VerdictSummary};
@@ -28,6 +28,12 @@ pub fn run(plan: &SimPlan) -> SimOutcome {
     Simulator::new(plan).run(plan)
 }
 
+/// The same, with restarts of the server, in the order of their phases.
+#[must_use]
+pub fn run_with_restarts(plan: &SimPlan, restarts: &[SimRestart]) -> SimOutcome {
+    Simulator::new(plan).run_with_restarts(plan, restarts)
+}
+
 /// Makes one run after another, as [`run`] makes them, in the same memory.
 pub struct Simulator {
     sim_run: SimRun,
@@ -49,8 +55,15 @@ impl Simulator {
     /// Runs the plan and keeps the whole history.
     #[must_use]
     pub fn run(&mut self, plan: &SimPlan) -> SimOutcome {
+        self.run_with_restarts(plan, &[])
+    }
+
+    /// See [`run_with_restarts`].
+    #[must_use]
+    pub fn run_with_restarts(&mut self, plan: &SimPlan, restarts: &[SimRestart]) -> SimOutcome {
         let mut history = Vec::new();
         self.sim_run.prepare(plan);
+        self.sim_run.restart_at(restarts);
         self.sim_run.run(|at, events| history.extend(events.drain(..).map(|event| Recorded { at, event })));
         let mut reports = Vec::new();
         self.sim_run.report(&mut reports);

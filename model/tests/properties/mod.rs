@@ -17,7 +17,7 @@ use stickycas_model::access::{Access, Refusal};
 use stickycas_model::compact_codec::{Decoder, Encoder};
 use stickycas_model::history::{Event, Offence, OffenceKind, Recorded};
 use stickycas_model::invariants::check;
-use stickycas_model::machine::{Admission, Input, Machine, State};
+use stickycas_model::machine::{Admission, Checkpoint, Input, Machine, State};
 use stickycas_model::process::mode;
 use stickycas_model::types::{AccessNumber, ProcessId, SessionId, Time, Value};
 
@@ -222,6 +222,12 @@ impl Run {
         assert!(reader.rest().is_empty());
         assert_eq!(unpacked.status(self.told), self.machine.status(self.told));
         assert_eq!(unpacked.list(), self.machine.list());
+        let timeless = |machine: &Machine| Checkpoint { time: Time::ZERO, ..machine.checkpoint() };
+        assert_eq!(
+            timeless(&unpacked),
+            timeless(&self.machine),
+            "an archived instance has the same checkpoint"
+        );
         for process in ProcessId::all(self.machine.params().processes()) {
             assert_eq!(unpacked.member(process), self.machine.member(process));
         }

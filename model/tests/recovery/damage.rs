@@ -169,7 +169,7 @@ fn drive_on(mut machine: Machine, comes: &[Come]) {
             driver.note(&apply(&mut machine, at, input).0);
         }
         for process in ProcessId::all(machine.params().processes()) {
-            machine.member(process);
+            let _ = machine.member(process);
         }
     }
     let checkpoint = machine.checkpoint();

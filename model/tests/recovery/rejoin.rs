@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stickycas_model::access::{Access, Op};
-use stickycas_model::history::Event;
+use stickycas_model::history::{Event, Recorded};
+use stickycas_model::invariants::check;
 use stickycas_model::machine::{Input, Machine, State};
 use stickycas_model::params::{Params, ParamsSpec, Patience};
 use stickycas_model::types::{AccessNumber, Position, ProcessId, Time};
@@ -22,6 +23,7 @@ fn id(process: u32) -> ProcessId {
 struct Four {
     machine: Machine,
     now: u64,
+    history: Vec<Recorded>,
 }
 
 impl Four {
@@ -30,14 +32,17 @@ impl Four {
         let mut spec = ParamsSpec::new(4, 4, 1);
         spec.patience = Patience::Finite(Duration::from_nanos(PATIENCE));
         let machine = Machine::new(Arc::new(Params::try_new(spec).unwrap()));
-        let mut four = Self { machine, now: 0 };
+        let mut four = Self { machine, now: 0, history: Vec::new() };
         (1..=4).for_each(|process| drop(four.hello(process)));
         (1..=waiting).for_each(|process| drop(four.read(process)));
         four
     }
 
     fn apply(&mut self, input: Input) -> Vec<Event> {
-        apply(&mut self.machine, Time::from_nanos(self.now), input).0
+        let at = Time::from_nanos(self.now);
+        let events = apply(&mut self.machine, at, input).0;
+        self.history.extend(events.iter().map(|event| Recorded { at, event: event.clone() }));
+        events
     }
 
     fn hello(&mut self, process: u32) -> Vec<Event> {
@@ -162,7 +167,7 @@ fn the_join_timeout_does_not_end_before_the_time_to_reconnect() {
     let mut spec = ParamsSpec::new(4, 4, 1);
     spec.join_timeout = Duration::from_nanos(60);
     let machine = Machine::new(Arc::new(Params::try_new(spec).unwrap()));
-    let mut four = Four { machine, now: 0 };
+    let mut four = Four { machine, now: 0, history: Vec::new() };
     four.restart();
     assert_eq!(four.due(), None, "nobody has joined");
     four.hello(1);
@@ -191,9 +196,47 @@ fn a_restart_changes_nothing_once_the_instance_is_closed() {
 fn endless_patience_needs_no_timer_after_a_restart() {
     let mut spec = ParamsSpec::new(4, 4, 1);
     spec.patience = Patience::Endless;
-    let mut four = Four { machine: Machine::new(Arc::new(Params::try_new(spec).unwrap())), now: 0 };
+    let mut four =
+        Four { machine: Machine::new(Arc::new(Params::try_new(spec).unwrap())), now: 0, history: Vec::new() };
     (1..=4).for_each(|process| drop(four.hello(process)));
     four.read(1);
     four.restart();
     assert_eq!(four.due(), None);
+}
+
+/// V4: a record in which processes lose patience over a restart is a violation.
+#[test]
+fn patience_that_drained_while_processes_were_away_is_noticed() {
+    let mut four = Four::waiting(2);
+    four.now = 10;
+    four.restart();
+    four.hello(1);
+    four.now = 10 + REJOIN + PATIENCE;
+    four.apply(Input::Tick);
+    let params = Arc::clone(four.machine.params());
+    assert_eq!(check(&params, &four.history, true), Ok(()));
+    let spent = |recorded: &Recorded| matches!(recorded.event, Event::PatienceSpent { .. });
+    let place = four.history.iter().position(spent).unwrap();
+    let at_once = |nanos| {
+        let mut history = four.history.clone();
+        history[place..].iter_mut().for_each(|recorded| recorded.at = Time::from_nanos(nanos));
+        check(&params, &history, true).map_err(|broken| (broken.rule, broken.index))
+    };
+    assert_eq!(at_once(10 + REJOIN - 1), Err(("F3", place)), "they were away");
+    assert_eq!(at_once(REJOIN + PATIENCE - 1), Err(("F3", place)), "not that long was open");
+    assert_eq!(at_once(REJOIN + PATIENCE), Ok(()), "what had drained before the restart counts");
+}
+
+#[test]
+fn a_process_that_was_not_away_cannot_come_back() {
+    let mut four = Four::waiting(2);
+    four.restart();
+    four.hello(1);
+    let params = Arc::clone(four.machine.params());
+    let back = |process| {
+        let mut history = four.history.clone();
+        history.push(Recorded { at: Time::ZERO, event: Event::Rejoined { process: id(process) } });
+        check(&params, &history, false).map_err(|broken| broken.rule)
+    };
+    assert_eq!([back(1), back(2), back(3)], [Err("F3"), Ok(()), Err("F3")], "3 has sent nothing");
 }

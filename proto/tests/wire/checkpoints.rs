@@ -7,7 +7,7 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use prost::Message as _;
-use stickycas_model::cast::{Cast, Part};
+use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::machine::{
     Checkpoint, Entry, KeptAnswer, Machine, MemberCheckpoint, OffenceCount, State, WaitingCheckpoint,
 };
@@ -120,7 +120,7 @@ proptest! {
 }
 
 fn correct(proposal: Value) -> Part {
-    Part { play: Play::Behaves(BehaviourSpec::Correct), proposal }
+    Part { role: Role::Correct, proposal }
 }
 
 /// An instance in which all processes were correct and have left.

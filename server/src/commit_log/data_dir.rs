@@ -8,6 +8,8 @@ use super::engine::{EngineError, RedbEngine};
 
 /// The file of the log.
 const LOG: &str = "log.redb";
+/// The file of a log that is being made.
+const NEW_LOG: &str = "log.redb.new";
 /// The file that is locked while a server uses the folder.
 const LOCK: &str = "lock";
 
@@ -90,11 +92,29 @@ impl DataDir {
     /// If it cannot be opened, is damaged, or has a newer format.
     pub(crate) fn engine(&self) -> Result<RedbEngine, DataDirError> {
         let path = self.log_path();
+        if !path.exists() {
+            self.make_log(&path)?;
+        }
         let engine = RedbEngine::open(&path);
         // The name of a new file is on the disk only when its folder is.
         let synced = File::open(&self.path).and_then(|folder| folder.sync_all());
         synced.map_err(|error| DataDirError::Io { path: self.path.clone(), error })?;
         engine.map_err(|EngineError(error)| DataDirError::Log { path, error })
+    }
+
+    /// Makes a new log. It has its name when it is complete: a loss of power in between must not leave a file that is no
+    /// log.
+    fn make_log(&self, path: &Path) -> Result<(), DataDirError> {
+        let new = self.path.join(NEW_LOG);
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(DataDirError::Io { path: new, error });
+            }
+            _ => {}
+        }
+        let made = RedbEngine::open(&new).and_then(RedbEngine::close);
+        made.map_err(|EngineError(error)| DataDirError::Log { path: new.clone(), error })?;
+        fs::rename(&new, path).map_err(|error| DataDirError::Io { path: new, error })
     }
 }
 
@@ -127,6 +147,17 @@ mod tests {
         }
         drop(first);
         DataDir::open(&path).unwrap();
+    }
+
+    #[test]
+    fn a_log_that_was_half_made_is_made_again() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(parent.path()).unwrap();
+        // As a loss of power leaves it: with its length, and nothing in it.
+        fs::write(parent.path().join(NEW_LOG), [0; 73_728]).unwrap();
+        drop(dir.engine().unwrap());
+        assert!(parent.path().join(LOG).is_file() && !parent.path().join(NEW_LOG).exists());
+        drop(dir.engine().unwrap());
     }
 
     #[test]

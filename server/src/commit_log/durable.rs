@@ -10,9 +10,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use prost::Message as _;
 use stickycas_proto::log::v1::{Batch, Checkpoint, Record, Restart, record};
@@ -22,8 +24,9 @@ use stickycas_proto::v1::RefusalReason;
 use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::engine::{AppendBatch, Engine, Outcome, Usage};
+use super::engine::{AppendBatch, Done, Engine, EngineError, Outcome, Usage};
 use super::{Append, CommitLog, Place, RULES, Settle, Settled, Step};
+use crate::metrics::CommitLogMetrics;
 
 /// See the module.
 pub(crate) struct DurableLog {
@@ -53,6 +56,7 @@ struct Shared {
     settled: mpsc::UnboundedSender<SettledBatch>,
     /// The engine's usage after the last batch.
     usage: Mutex<Usage>,
+    metrics: Arc<CommitLogMetrics>,
 }
 
 /// A batch that is settled, and the instances that have steps in it.
@@ -108,6 +112,8 @@ struct Settling {
     instances: Vec<InstanceId>,
     barriers: Vec<oneshot::Sender<()>>,
     bytes: usize,
+    /// When the first step of the batch came.
+    since: Option<Instant>,
 }
 
 struct InFlight {
@@ -134,7 +140,12 @@ impl DurableLog {
     ///
     /// # Errors
     /// If no thread can be started.
-    pub(crate) fn new(engine: Arc<dyn Engine>, limit: usize) -> std::io::Result<Self> {
+    pub(crate) fn new(
+        engine: Arc<dyn Engine>,
+        limit: usize,
+        metrics: Arc<CommitLogMetrics>,
+    ) -> std::io::Result<Self> {
+        metrics.enable();
         let (sender, receiver) = mpsc::unbounded_channel();
         let queue = Queue {
             forming: Forming::default(),
@@ -156,6 +167,7 @@ impl DurableLog {
             room: Arc::default(),
             settled: sender,
             usage: Mutex::new(engine.usage()),
+            metrics,
         });
         let writes = shared.clone();
         let writer =
@@ -283,6 +295,7 @@ impl CommitLog for DurableLog {
         let number = record.instance;
         forming.records.push(*record);
         forming.settling.bytes += bytes;
+        forming.settling.since.get_or_insert_with(Instant::now);
         queue.bytes += bytes;
         if step.last < queue.dirty_since {
             queue.dirty.push(Dirty { number, instance: step.instance });
@@ -358,15 +371,26 @@ impl Shared {
     fn write(self: Arc<Self>, engine: &dyn Engine) {
         while let Some((place, forming)) = self.next_batch() {
             let batch = Batch { rules: RULES, records: forming.records };
+            let (steps, batch) = (batch.records.len() as u64, batch.encode_to_vec());
+            let (bytes, appended) = (batch.len() as u64, Instant::now());
             let append = AppendBatch {
                 place: place.get(),
-                batch: batch.encode_to_vec(),
+                batch,
                 checkpoints: forming.checkpoints,
                 trim: forming.trim.map(Place::get),
             };
             *self.usage.lock().unwrap_or_else(PoisonError::into_inner) = engine.usage();
             let shared = self.clone();
-            engine.append(append, Box::new(move |outcome| shared.settle(place, outcome)));
+            let done: Done = Box::new(move |outcome| {
+                if matches!(outcome, Outcome::Committed) {
+                    shared.metrics.count_batch(steps, bytes, appended.elapsed());
+                }
+                shared.settle(place, outcome);
+            });
+            // Without its writer the log would be silent for ever.
+            if catch_unwind(AssertUnwindSafe(|| engine.append(append, done))).is_err() {
+                self.settle(place, Outcome::Unknown(EngineError("its engine has panicked".to_owned())));
+            }
         }
     }
 
@@ -412,6 +436,9 @@ impl Shared {
         while queue.in_flight.front().is_some_and(|batch| batch.committed) {
             let Some(InFlight { place, settling, .. }) = queue.in_flight.pop_front() else { break };
             queue.bytes -= settling.bytes;
+            if let Some(since) = settling.since {
+                self.metrics.count_commit(since.elapsed());
+            }
             self.send(settling, Settled::Committed(place));
         }
         let room = queue.bytes <= self.limit / 2;
@@ -426,6 +453,7 @@ impl Shared {
         if self.failure.set(why.clone()).is_err() {
             return;
         }
+        self.metrics.count_failure();
         let mut queue = self.queue();
         let in_flight = std::mem::take(&mut queue.in_flight).into_iter().map(|batch| batch.settling);
         let forming = std::mem::take(&mut queue.forming).settling;

@@ -12,6 +12,7 @@ use super::engine::Engine;
 use super::{CommitLog, DataDir, DataDirError, DurableLog, MemoryLog};
 use crate::instances::{Instances, Recovered, Recovery, RecoveryError};
 use crate::limits::Limits;
+use crate::metrics::CommitLogMetrics;
 
 /// How often the length of the log is looked at.
 const CHECK_LENGTH_EVERY: Duration = Duration::from_millis(200);
@@ -41,6 +42,7 @@ pub(crate) enum Storage {
 pub(crate) struct Durable {
     log: Arc<DurableLog>,
     engine: Arc<dyn Engine>,
+    metrics: Arc<CommitLogMetrics>,
     /// Bytes of batches from which on checkpoints are written; or as many as the checkpoints have, if that is more.
     tail_bytes: u64,
     /// Other processes are kept out of the folder as long as the log may write.
@@ -59,11 +61,15 @@ impl Storage {
     ///
     /// # Errors
     /// If the folder cannot be used.
-    pub(crate) fn open(data: Option<&Path>, limits: &Limits) -> Result<Self, StorageError> {
+    pub(crate) fn open(
+        data: Option<&Path>,
+        limits: &Limits,
+        metrics: &Arc<CommitLogMetrics>,
+    ) -> Result<Self, StorageError> {
         let Some(path) = data else { return Ok(Self::Memory(Arc::new(MemoryLog))) };
         let dir = DataDir::open(path)?;
         let engine = Arc::new(dir.engine()?);
-        Self::durable(engine, Some(dir), limits)
+        Self::durable(engine, Some(dir), limits, metrics)
     }
 
     pub(crate) fn log(&self) -> Arc<dyn CommitLog> {
@@ -81,10 +87,11 @@ impl Storage {
         engine: Arc<dyn Engine>,
         dir: Option<DataDir>,
         limits: &Limits,
+        metrics: &Arc<CommitLogMetrics>,
     ) -> Result<Self, StorageError> {
-        let log = Arc::new(DurableLog::new(engine.clone(), limits.uncommitted_bytes)?);
-        let tail_bytes = limits.log_tail_bytes;
-        Ok(Self::Durable(Arc::new(Durable { log, engine, tail_bytes, dir })))
+        let log = Arc::new(DurableLog::new(engine.clone(), limits.uncommitted_bytes, metrics.clone())?);
+        let tail_bytes = limits.log_tail_bytes as u64;
+        Ok(Self::Durable(Arc::new(Durable { log, engine, metrics: metrics.clone(), tail_bytes, dir })))
     }
 
     /// Recovers the instances.
@@ -129,6 +136,9 @@ impl Storage {
         let Self::Durable(durable) = self else { return };
         loop {
             tokio::time::sleep(CHECK_LENGTH_EVERY).await;
+            if let Some(metadata) = durable.dir.as_ref().and_then(|dir| dir.log_path().metadata().ok()) {
+                durable.metrics.set_bytes_on_disk(metadata.len());
+            }
             let usage = durable.log.usage();
             if usage.batches >= durable.tail_bytes.max(usage.checkpoints) {
                 let started = Instant::now();
@@ -144,6 +154,15 @@ impl Storage {
         match self {
             Self::Memory(_) => None,
             Self::Durable(durable) => Some((durable.dir.as_ref()?.path(), durable.engine.clone())),
+        }
+    }
+
+    /// The log, if it is durable.
+    #[cfg(test)]
+    pub(crate) fn durable_log(&self) -> Option<&DurableLog> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Durable(durable) => Some(&durable.log),
         }
     }
 

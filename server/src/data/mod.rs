@@ -25,7 +25,7 @@ use offline::Offline;
 
 /// The subcommands of `data`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Data {
+pub(crate) enum DataCommand {
     /// Read the whole log and replay it; say what is in it, or what is damaged.
     ///
     /// It has failed if the log is damaged.
@@ -92,7 +92,7 @@ pub(crate) struct Restore {
     from: PathBuf,
 }
 
-impl Data {
+impl DataCommand {
     /// Runs the command. `default`: the folder that `serve` takes if none is given.
     ///
     /// # Errors
@@ -240,7 +240,7 @@ async fn compact(path: &Path) -> anyhow::Result<ExitCode> {
 impl Backup {
     async fn run(self, default: Option<PathBuf>) -> anyhow::Result<ExitCode> {
         let path = self.folder.path(default)?;
-        match existing(&path).map_err(|error| error.downcast::<DataDirError>()) {
+        match existing(&path).map_err(anyhow::Error::downcast::<DataDirError>) {
             Ok(dir) => {
                 let engine = dir.engine()?;
                 let contents = write_file(&self.out, |out| Ok(backup::write(&engine, out)?))?;

@@ -25,7 +25,7 @@ impl Offline {
     /// What is damaged.
     pub(super) async fn open(dir: DataDir) -> anyhow::Result<Self> {
         let engine = Arc::new(dir.engine()?);
-        Self::recover(Storage::durable(engine, Some(dir), &Limits::default())?).await
+        Self::recover(Storage::durable(engine, Some(dir), &Limits::default(), &Arc::default())?).await
     }
 
     /// Recovers what this engine holds.
@@ -33,7 +33,7 @@ impl Offline {
     /// # Errors
     /// What is damaged.
     pub(super) async fn in_memory(engine: Arc<dyn Engine>) -> anyhow::Result<Self> {
-        Self::recover(Storage::durable(engine, None, &Limits::default())?).await
+        Self::recover(Storage::durable(engine, None, &Limits::default(), &Arc::default())?).await
     }
 
     async fn recover(storage: Storage) -> anyhow::Result<Self> {

@@ -54,8 +54,8 @@ impl Budget {
         self.logs.load(Ordering::Relaxed)
     }
 
-    #[cfg(test)]
-    pub(super) fn held(&self) -> usize {
+    /// Bytes that all logs hold.
+    pub(crate) fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
 }

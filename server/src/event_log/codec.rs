@@ -153,7 +153,7 @@ impl DeltaState {
         let has = |flag: u8| flags & flag != 0;
         match event {
             Event::Joined { process } | Event::PatienceSpent { process } | Event::Rejoined { process } => {
-                out.number(process.get())
+                out.number(process.get());
             }
             Event::Session { process, session, incarnation } => {
                 if !has(A) {

@@ -7,6 +7,7 @@ use super::timers::Timers;
 use crate::commit_log::CommitLog;
 use crate::event_log::Budget;
 use crate::limits::Limits;
+use crate::metrics::StepCounters;
 
 /// See the module.
 #[derive(Debug)]
@@ -14,6 +15,8 @@ pub(crate) struct Context {
     pub(super) limits: Limits,
     pub(super) log: Arc<dyn CommitLog>,
     pub(super) timers: Timers,
+    /// What the steps of all instances bring about, for operators.
+    pub(super) steps: StepCounters,
     /// The memory that all event logs may take together.
     pub(super) event_budget: Arc<Budget>,
     /// Bytes that live instances may come to take beyond what they may take once they have ended.
@@ -34,6 +37,7 @@ impl Context {
             limits,
             log,
             timers: Timers::default(),
+            steps: StepCounters::default(),
             event_budget,
             reserved: AtomicUsize::new(0),
             watchers: AtomicU64::new(0),

@@ -57,14 +57,16 @@ impl Instance {
 
     /// Commits the creation, and has the instance woken when it is time. `inner` has been locked since before the
     /// instance was registered, so this is its first step.
-    pub(super) fn start(&self, inner: &mut Inner) -> Uncommitted<()> {
+    ///
+    /// # Errors
+    /// If the log has failed: nothing was created.
+    pub(super) fn start(&self, inner: &mut Inner) -> Uncommitted<Result<(), RpcRefusal>> {
         let created = self.step(inner, Instant::now(), |live, effects| {
             if live.keeps_inputs {
                 effects.input = Some(Box::new(Input::Created(self.config.to_log())));
             }
         });
-        debug_assert!(created.is_ok(), "a new instance is not gone");
-        Uncommitted::new((), inner.commit_receiver())
+        inner.outcome(created.map(Ok))
     }
 
     /// The timer fired. Returns whether the instance is gone: it has expired (F10), or an earlier step has panicked.
@@ -84,9 +86,9 @@ impl Instance {
             && let Some(live) = inner.live()
             && live.machine.deadline().is_some_and(|due| due <= now)
         {
-            self.run(live, now, |live, effects| live.tick(effects));
+            self.run(live, now, Live::tick);
         }
-        inner.archive_if_idle(self.params(), now);
+        self.archive_if_idle(inner, now);
         if inner.is_committed() && inner.expires(&self.config.shared.lifetimes) <= now {
             self.expire(inner, now);
         } else {
@@ -148,7 +150,7 @@ impl Instance {
         let now = now.max(live.latest);
         live.touched = now;
         let outcome = self.run(live, now, input);
-        inner.archive_if_idle(self.params(), now);
+        self.archive_if_idle(inner, now);
         self.set_timer(inner);
         Ok(outcome)
     }
@@ -167,6 +169,16 @@ impl Instance {
         self.commit(live, &mut effects);
         live.spare_events = effects.events;
         outcome
+    }
+
+    /// Archives an ended instance that is idle, once its counters are logged.
+    fn archive_if_idle(&self, inner: &mut Inner, now: Time) {
+        if let Some(live) = inner.live()
+            && live.ended.is_some()
+        {
+            self.log_counts(live);
+        }
+        inner.archive_if_idle(self.params(), now);
     }
 
     /// Logs counters that have risen by inputs that changed nothing else, before a view tells them.
@@ -238,6 +250,10 @@ impl Instance {
     /// Records the effects of a committed step and then tells them.
     pub(super) fn release(&self, live: &mut Live, effects: &mut Effects) {
         live.events.extend(effects.at, &effects.events);
+        self.context.steps.count(&effects.events);
+        if let Some(guard) = &mut live.live_guard {
+            guard.observe(&effects.events);
+        }
         self.deliver(live, effects);
         if !effects.events.is_empty() {
             live.wake_watchers();
@@ -330,7 +346,7 @@ impl Instance {
             inner.resume(latest, moment);
         }
         let now = inner.time(moment);
-        inner.archive_if_idle(self.params(), now);
+        self.archive_if_idle(inner, now);
         self.set_timer(inner);
     }
 
@@ -371,6 +387,7 @@ impl Instance {
         match &mut inner.lifecycle {
             Lifecycle::Live(live) => {
                 live.live_guard = None;
+                self.context.steps.forget_waiting(live.machine.waiting());
                 for (process, sink) in live.sessions.drain() {
                     for (number, _) in live.machine.member(process).waiting {
                         sink.outbox.push(why.to_frame(sink.channel, Some(number)));

@@ -40,7 +40,7 @@ pub(super) struct Gone {
 }
 
 /// About what the log takes for an ended instance beside its events and its state.
-const ARCHIVED_LOG: u64 = 1_024;
+const ARCHIVED_LOG: usize = 1_024;
 
 /// See the module.
 #[derive(Debug)]
@@ -178,7 +178,7 @@ impl Inner {
         let archived = Archived::new(live, ended);
         if let Some(share) = &mut self.log_share {
             // The log is not as compact.
-            share.shrink(ARCHIVED_LOG + 4 * archived.events.size() as u64);
+            share.shrink(ARCHIVED_LOG + 4 * archived.events.size());
         }
         self.lifecycle = Lifecycle::Archived(archived);
     }

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use stickycas_model::history::Event;
 use tokio::runtime::{Handle, RuntimeMetrics};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
@@ -39,6 +40,8 @@ pub(crate) struct LoadMonitor {
     busy: AtomicU32,
     /// Live instances of all creators.
     live: Arc<AtomicUsize>,
+    /// Live instances whose processes still gather.
+    gathering: Arc<AtomicUsize>,
     /// Notified when there are so many live instances that the load has to be measured.
     measure: Notify,
     share: usize,
@@ -47,7 +50,13 @@ pub(crate) struct LoadMonitor {
 impl LoadMonitor {
     pub(crate) fn new(limits: &Limits) -> Self {
         let share = limits.instances_when_busy;
-        Self { busy: AtomicU32::new(0), live: Arc::default(), measure: Notify::new(), share }
+        Self {
+            busy: AtomicU32::new(0),
+            live: Arc::default(),
+            gathering: Arc::default(),
+            measure: Notify::new(),
+            share,
+        }
     }
 
     /// Measures the load for ever, but not while there are so few live instances that no creator can be refused.
@@ -82,6 +91,11 @@ impl LoadMonitor {
         self.live.load(Ordering::Relaxed)
     }
 
+    /// Live instances whose processes still gather.
+    pub(crate) fn gathering(&self) -> usize {
+        self.gathering.load(Ordering::Relaxed)
+    }
+
     /// Whether a creator with so many live instances may not have another now.
     pub(super) fn refuses(&self, own: usize) -> bool {
         own >= self.share && self.busy.load(Ordering::Relaxed) >= SATURATED
@@ -93,7 +107,11 @@ impl LoadMonitor {
         if self.live.fetch_add(1, Ordering::Relaxed) + 1 >= self.share {
             self.measure.notify_one();
         }
-        LiveGuard([Arc::clone(creator), Arc::clone(&self.live)])
+        self.gathering.fetch_add(1, Ordering::Relaxed);
+        LiveGuard {
+            counts: [Arc::clone(creator), Arc::clone(&self.live)],
+            gathering: Some(Arc::clone(&self.gathering)),
+        }
     }
 }
 
@@ -104,11 +122,33 @@ fn worked(metrics: &RuntimeMetrics) -> Duration {
 
 /// An instance that counts as live until this is dropped.
 #[derive(Debug)]
-pub(super) struct LiveGuard([Arc<AtomicUsize>; 2]);
+pub(super) struct LiveGuard {
+    counts: [Arc<AtomicUsize>; 2],
+    /// `None` once the processes have gathered.
+    gathering: Option<Arc<AtomicUsize>>,
+}
+
+impl LiveGuard {
+    /// Counts the instance as running if these events end its gathering.
+    pub(super) fn observe(&mut self, events: &[Event]) {
+        if self.gathering.is_some()
+            && events.iter().any(|event| matches!(event, Event::GatheringEnded { .. }))
+        {
+            self.end_gathering();
+        }
+    }
+
+    fn end_gathering(&mut self) {
+        if let Some(gathering) = self.gathering.take() {
+            gathering.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
 
 impl Drop for LiveGuard {
     fn drop(&mut self) {
-        for count in &self.0 {
+        self.end_gathering();
+        for count in &self.counts {
             count.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -140,6 +180,12 @@ mod tests {
         assert_eq!((monitor.live(), one.load(Ordering::Relaxed)), (2, 1));
         drop(first);
         assert_eq!((monitor.live(), one.load(Ordering::Relaxed)), (1, 0));
+        assert_eq!(monitor.gathering(), 1);
+        let mut second = second;
+        second.observe(&[Event::Finished]);
+        second.observe(&[Event::GatheringEnded { joined: 1 }]);
+        second.observe(&[Event::GatheringEnded { joined: 1 }]);
+        assert_eq!((monitor.live(), monitor.gathering()), (1, 0));
         drop(second);
         assert_eq!(monitor.live(), 0);
     }

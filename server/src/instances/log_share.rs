@@ -5,14 +5,14 @@
 //! counts with what it takes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes of the log that are reserved: of the server, or of one creator.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LogReserve(Arc<AtomicU64>);
+pub(super) struct LogReserve(Arc<AtomicUsize>);
 
 impl LogReserve {
-    pub(super) fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -21,12 +21,12 @@ impl LogReserve {
 #[derive(Debug)]
 pub(super) struct LogShare {
     reserves: [LogReserve; 2],
-    bytes: u64,
+    bytes: usize,
 }
 
 impl LogShare {
     /// Reserves so many bytes of both.
-    pub(super) fn new(reserves: [&LogReserve; 2], bytes: u64) -> Self {
+    pub(super) fn new(reserves: [&LogReserve; 2], bytes: usize) -> Self {
         for LogReserve(reserve) in reserves {
             reserve.fetch_add(bytes, Ordering::Relaxed);
         }
@@ -34,7 +34,7 @@ impl LogShare {
     }
 
     /// The instance has ended and takes so many bytes.
-    pub(super) fn shrink(&mut self, bytes: u64) {
+    pub(super) fn shrink(&mut self, bytes: usize) {
         let less = self.bytes.saturating_sub(bytes);
         for LogReserve(reserve) in &self.reserves {
             reserve.fetch_sub(less, Ordering::Relaxed);

@@ -36,6 +36,7 @@ use stickycas_proto::v1::RefusalReason;
 use crate::auth::Principal;
 use crate::commit_log::{CommitLog, Settled};
 use crate::limits::Limits;
+use crate::metrics::StepCounters;
 
 pub(crate) use completed_access::CompletedAccess;
 pub(crate) use context::WatcherId;
@@ -64,6 +65,22 @@ pub(crate) struct CreateSpec {
     /// Whether the request gave the seed; a drawn seed matches any (F11).
     pub(crate) seed_given: bool,
     pub(crate) roster: Vec<String>,
+}
+
+/// What all instances together use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InstanceUsage {
+    /// Instances that were created and removed since the server started.
+    pub(crate) created: u64,
+    pub(crate) removed: u64,
+    /// Instances, ended ones included.
+    pub(crate) held: usize,
+    /// Their processes.
+    pub(crate) processes: usize,
+    /// Bytes that they may come to take, without their event logs.
+    pub(crate) reserved_bytes: usize,
+    /// Bytes of their event logs.
+    pub(crate) event_bytes: usize,
 }
 
 /// See the module.
@@ -97,6 +114,25 @@ impl Instances {
     /// Measures whether the server keeps up.
     pub(crate) fn load(&self) -> &Arc<LoadMonitor> {
         &self.load
+    }
+
+    /// What the steps of all instances have brought about.
+    pub(crate) fn steps(&self) -> &StepCounters {
+        &self.context.steps
+    }
+
+    /// What all instances together use now.
+    pub(crate) fn usage(&self) -> InstanceUsage {
+        let registry = self.registry();
+        let (held, processes, ended_case) = registry.usage();
+        InstanceUsage {
+            created: registry.inserted,
+            removed: registry.removed,
+            held,
+            processes,
+            reserved_bytes: ended_case + self.context.reserved(),
+            event_bytes: self.context.event_budget.held(),
+        }
     }
 
     /// Wakes instances when their timers fire and removes those that have expired, for ever.
@@ -219,7 +255,10 @@ impl Instances {
                     inner.log_share = log_share;
                     let created = instance.start(&mut inner);
                     drop(inner);
-                    return created.map(|()| Ok((instance, true)));
+                    if created.peek().is_err() {
+                        self.remove(instance.config().id);
+                    }
+                    return created.map(|created| created.map(|()| (instance, true)));
                 }
                 Ok(Inserted::NameTaken) => {}
                 Err(refused) => return Uncommitted::new(Err(refused), None),
@@ -297,5 +336,7 @@ pub(crate) fn draw_seed() -> Seed {
     Seed::new(rand::random())
 }
 
+#[cfg(test)]
+mod disk_faults;
 #[cfg(test)]
 mod tests;

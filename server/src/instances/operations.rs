@@ -235,11 +235,15 @@ impl Instance {
     /// # Errors
     /// Why the instance is gone, if it is.
     pub(crate) fn close(&self) -> Uncommitted<Result<(), RpcRefusal>> {
-        if let Lifecycle::Archived(archived) = &self.lock().lifecycle
-            && archived.state == State::Closed
         {
-            // It need not be restored to be closed again.
-            return Uncommitted::new(Ok(()), None);
+            let inner = self.lock();
+            if let Lifecycle::Archived(archived) = &inner.lifecycle
+                && archived.state == State::Closed
+                && self.gone(&inner).is_none()
+            {
+                // It need not be restored to be closed again.
+                return Uncommitted::new(Ok(()), None);
+            }
         }
         self.unary_step(|live, effects| {
             live.close(effects);

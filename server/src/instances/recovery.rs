@@ -215,10 +215,10 @@ impl<'a> Recovery<'a> {
                 Ok(())
             }
             Input::Expired(_) => {
+                // Of an instance that is not known its checkpoint is removed and its beginning trimmed.
+                self.partial.remove(&record.instance);
                 if let Some(known) = self.known.remove(&record.instance) {
                     self.instances.remove(known.instance.config().id);
-                } else if !self.partial.remove(&record.instance) {
-                    return Err("it was never created".to_owned());
                 }
                 Ok(())
             }
@@ -261,7 +261,8 @@ fn damaged(at: String, what: &str) -> RecoveryError {
     RecoveryError::Damaged { at, what: what.to_owned() }
 }
 
-fn text(error: WireError) -> String {
+fn text(error: impl Into<WireError>) -> String {
+    let error: WireError = error.into();
     error.to_string()
 }
 
@@ -323,6 +324,9 @@ impl Instance {
         if effects.digest() != digest {
             return Err("its outcome is not what it was when the input was taken".to_owned());
         }
+        // All that it changed is in the log already.
+        live.machine.take_changed();
+        live.machine.take_counts();
         (live.latest, live.touched) = (at, at);
         self.release(live, &mut effects);
         live.spare_events = effects.events;
@@ -340,6 +344,7 @@ impl Instance {
             let now = live.latest;
             let mut effects = Effects::new(now, std::mem::take(&mut live.spare_events));
             live.restart(self.config.shared.lifetimes.rejoin, &mut effects);
+            live.machine.take_changed();
             live.touched = now;
             self.release(live, &mut effects);
             live.spare_events = effects.events;
@@ -351,3 +356,6 @@ impl Instance {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,6 +30,9 @@ pub(super) struct Registry {
     /// Bytes that all instances may come to take once they have ended.
     ended_case: usize,
     log: LogReserve,
+    /// Instances that were inserted and removed since the server started.
+    pub(super) inserted: u64,
+    pub(super) removed: u64,
 }
 
 /// The instances of one creator.
@@ -54,6 +57,11 @@ pub(super) struct Capacity<'a> {
 }
 
 impl Registry {
+    /// Instances held, their processes, and the bytes that they may come to take once they have ended.
+    pub(super) fn usage(&self) -> (usize, usize, usize) {
+        (self.by_id.len(), self.processes, self.ended_case)
+    }
+
     pub(super) fn get(&self, id: InstanceId) -> Option<&Arc<Instance>> {
         self.by_id.get(&id)
     }
@@ -189,6 +197,7 @@ impl Registry {
         let shared = &instance.config().shared;
         let created = self.by_creator.entry(shared.creator.clone()).or_default();
         created.held += 1;
+        self.inserted += 1;
         let guard = capacity.load.track(&created.live);
         let bytes = capacity.has_log.then(|| log_case(shared, capacity.limits));
         let log_share = bytes.map(|bytes| LogShare::new([&self.log, &created.log], bytes));
@@ -206,6 +215,7 @@ impl Registry {
     /// Removes an instance. The caller drops it when the lock of the registry is free again.
     pub(super) fn remove(&mut self, id: InstanceId, limits: &Limits) -> Option<Arc<Instance>> {
         let instance = self.by_id.remove(&id)?;
+        self.removed += 1;
         let config = instance.config();
         let SharedConfig { creator, params, .. } = &*config.shared;
         if let Some(name) = &config.name
@@ -227,6 +237,6 @@ impl Registry {
 }
 
 /// Bytes of the log that an instance with this configuration may come to take.
-fn log_case(config: &SharedConfig, limits: &Limits) -> u64 {
+fn log_case(config: &SharedConfig, limits: &Limits) -> usize {
     limits.log_case(&config.params, config.roster.bytes())
 }

@@ -135,6 +135,36 @@ fn a_creation_is_told_when_the_log_has_settled_it() {
     assert!(Arc::ptr_eq(&created, &found) && new && !newer);
 }
 
+/// A log that has failed.
+#[derive(Debug)]
+struct FailedLog(RpcRefusal);
+
+impl CommitLog for FailedLog {
+    fn keeps_inputs(&self) -> bool {
+        true
+    }
+
+    fn append(&self, _: Step<'_>) -> Append {
+        panic!("a log that has failed takes nothing")
+    }
+
+    fn on_settled(&self, _: Settle) {}
+
+    fn failure(&self) -> Option<&RpcRefusal> {
+        Some(&self.0)
+    }
+}
+
+#[test]
+fn nothing_is_created_when_the_log_has_failed() {
+    let failure = RpcRefusal::new(RefusalReason::LogFailed, "the disk is full");
+    let log: Arc<dyn CommitLog> = Arc::new(FailedLog(failure.clone()));
+    let instances = Instances::new(Limits::default(), &log);
+    let refused = create(&instances, create_spec("name", 3, "p1")).unwrap_err();
+    assert_eq!(refused, failure);
+    assert!(instances.find(&named("name")).is_err());
+}
+
 #[test]
 fn a_name_is_free_when_the_close_is_committed() {
     let (log, instances) = delayed();

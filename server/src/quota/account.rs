@@ -29,7 +29,7 @@ pub(crate) enum Quota {
     WatchStreams,
 }
 
-const QUOTAS: usize = Quota::WatchStreams as usize + 1;
+pub(super) const QUOTAS: usize = Quota::WatchStreams as usize + 1;
 
 /// See the module.
 #[derive(Debug)]
@@ -109,7 +109,10 @@ impl Account {
         let taken = permits
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| (taken < limit).then_some(taken + 1));
         match taken {
-            Ok(_) => Ok(Permit { account: self.clone(), quota }),
+            Ok(_) => {
+                self.context.usage.permits[quota as usize].fetch_add(1, Ordering::Relaxed);
+                Ok(Permit { account: self.clone(), quota })
+            }
             Err(_) => {
                 let (reason, what) = quota.refusal();
                 let why = format!("you have {limit} {what}, as many as you may");
@@ -192,6 +195,8 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.account.permits[self.quota as usize].fetch_sub(1, Ordering::Relaxed);
+        let (account, quota) = (&self.account, self.quota as usize);
+        account.permits[quota].fetch_sub(1, Ordering::Relaxed);
+        account.context.usage.permits[quota].fetch_sub(1, Ordering::Relaxed);
     }
 }

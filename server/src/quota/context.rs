@@ -1,8 +1,11 @@
 //! The data that all accounts share.
 
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::{Instant, SystemTime};
 
+use super::account::QUOTAS;
 use super::counts::Counts;
+use super::method::Method;
 use super::rate::Rate;
 use crate::limits::Limits;
 
@@ -14,8 +17,25 @@ pub(super) struct AccountContext {
     pub(super) offence_rate: Rate,
     /// The counts of all clients, identified or not.
     pub(super) all: Counts,
+    pub(super) usage: Usage,
     epoch: Instant,
     pub(super) start_time: SystemTime,
+}
+
+/// What all clients together use now, identified or not.
+///
+/// On cache lines of its own: what stands beside it is read for every message.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Usage {
+    /// Open connections.
+    pub(crate) connections: AtomicUsize,
+    /// Connections that were accepted since the server started.
+    pub(crate) accepted: AtomicU64,
+    /// By quota, the permits that are out.
+    pub(super) permits: [AtomicUsize; QUOTAS],
+    /// Calls by method.
+    pub(crate) calls: [AtomicU64; Method::ALL.len()],
 }
 
 impl AccountContext {
@@ -25,6 +45,7 @@ impl AccountContext {
             request_rate: Rate::per_second(limits.requests_per_second),
             offence_rate: Rate::per_second(limits.offences_per_second),
             all: Counts::default(),
+            usage: Usage::default(),
             epoch: Instant::now(),
             start_time: SystemTime::now(),
         }

@@ -20,6 +20,39 @@ pub(crate) enum Counter {
     AccessRepeated,
 }
 
+impl Counter {
+    pub(crate) const ALL: [Self; COUNTERS] = [
+        Self::ConnectionRefused,
+        Self::ConnectionSilent,
+        Self::ConnectionResetFlooded,
+        Self::ConnectionUnread,
+        Self::MessageUndecodable,
+        Self::MessageOversized,
+        Self::CallAbandoned,
+        Self::StreamAbandoned,
+        Self::StreamStalled,
+        Self::SessionReplaced,
+        Self::AccessRepeated,
+    ];
+
+    /// The name, as metrics have it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::ConnectionRefused => "connection_refused",
+            Self::ConnectionSilent => "connection_silent",
+            Self::ConnectionResetFlooded => "connection_reset_flooded",
+            Self::ConnectionUnread => "connection_unread",
+            Self::MessageUndecodable => "message_undecodable",
+            Self::MessageOversized => "message_oversized",
+            Self::CallAbandoned => "call_abandoned",
+            Self::StreamAbandoned => "stream_abandoned",
+            Self::StreamStalled => "stream_stalled",
+            Self::SessionReplaced => "session_replaced",
+            Self::AccessRepeated => "access_repeated",
+        }
+    }
+}
+
 /// Numbers of values of [`Counter`] and of [`RefusalReason`].
 const COUNTERS: usize = Counter::AccessRepeated as usize + 1;
 const REASONS: usize = RefusalReason::LogFailed as usize + 1;
@@ -56,7 +89,12 @@ impl Counts {
         self.refusals.iter().chain(&self.counters).all(|count| count.load(Ordering::Relaxed) == 0)
     }
 
-    fn get(&self, counter: Counter) -> u64 {
+    /// Refusals for this reason.
+    pub(crate) fn refusals(&self, reason: RefusalReason) -> u64 {
+        self.refusals[reason as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn get(&self, counter: Counter) -> u64 {
         self.counters[counter as usize].load(Ordering::Relaxed)
     }
 }
@@ -64,7 +102,7 @@ impl Counts {
 impl From<&Counts> for v1::Counts {
     fn from(counts: &Counts) -> Self {
         let row = |reason: RefusalReason| {
-            let count = counts.refusals[reason as usize].load(Ordering::Relaxed);
+            let count = counts.refusals(reason);
             (count > 0).then_some(v1::RefusalCount { reason: reason.into(), count })
         };
         Self {

@@ -6,11 +6,13 @@
 mod account;
 mod context;
 mod counts;
+mod method;
 mod offences;
 mod principals;
 mod rate;
 
 pub(crate) use account::{Account, Permit, Quota};
 pub(crate) use counts::Counter;
+pub(crate) use method::Method;
 pub(crate) use offences::OffenceSink;
 pub(crate) use principals::Principals;

@@ -1,14 +1,15 @@
 //! The accounts of all principals.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::{self, RefusalReason};
 
-use super::account::Account;
-use super::context::AccountContext;
+use super::account::{Account, Quota};
+use super::context::{AccountContext, Usage};
 use super::counts::Counts;
 use crate::auth::Principal;
 use crate::limits::Limits;
@@ -66,6 +67,26 @@ impl Principals {
         let account = Arc::new(Account::new(principal.clone(), self.0.context.clone()));
         table.accounts.insert(principal.clone(), account.clone());
         Ok(account)
+    }
+
+    /// What all clients together use now.
+    pub(crate) fn usage(&self) -> &Usage {
+        &self.0.context.usage
+    }
+
+    /// Permits of this quota that are out, of all principals.
+    pub(crate) fn permits(&self, quota: Quota) -> usize {
+        self.0.context.usage.permits[quota as usize].load(Ordering::Relaxed)
+    }
+
+    /// Principals that have an account.
+    pub(crate) fn accounts(&self) -> usize {
+        self.table().accounts.len()
+    }
+
+    /// When the server started.
+    pub(crate) fn start_time(&self) -> SystemTime {
+        self.0.context.start_time
     }
 
     /// The counts of the principals with these names, or of all if there are no names; at most `rows` of them.

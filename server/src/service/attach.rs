@@ -251,7 +251,10 @@ impl AttachStream {
         let params = instance.params();
         let access = match access_from_frame(number, op, channel.process, channel.session, params) {
             Ok(access) => access,
-            Err(error) => return Ok(self.refuse_content(channel, &instance, number, &error, now)),
+            Err(error) => {
+                self.refuse_content(channel, &instance, number, &error, now);
+                return Ok(());
+            }
         };
         match instance.access(access, &channel.sink, now) {
             Ok(Submitted::New) => {}
@@ -265,7 +268,10 @@ impl AttachStream {
         let (channel, instance) = self.channel(number)?;
         let value = match decision_from_frame(value, instance.params()) {
             Ok(value) => value,
-            Err(error) => return Ok(self.refuse_content(channel, &instance, None, &error, now)),
+            Err(error) => {
+                self.refuse_content(channel, &instance, None, &error, now);
+                return Ok(());
+            }
         };
         match instance.decide(channel.process, channel.session, value, &channel.sink, now) {
             // The channel is free when the client has been told so.

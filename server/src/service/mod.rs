@@ -69,6 +69,11 @@ impl Service {
         self.0.watchdog.run(self.0.limits.unread_for).await;
     }
 
+    /// Frames that wait on all Attach streams for their clients, and on the stream with the most.
+    pub(crate) fn unread_frames(&self) -> (usize, usize) {
+        self.0.watchdog.unread()
+    }
+
     /// The service of instances: create, get, list, watch, close.
     pub(crate) fn instances(&self) -> InstanceServiceServer<Self> {
         let bytes = self.0.limits.message_bytes;

@@ -60,6 +60,13 @@ impl Watchdog {
         }
     }
 
+    /// Frames that wait on all streams for their clients, and on the stream with the most.
+    pub(super) fn unread(&self) -> (usize, usize) {
+        let entries = self.entries();
+        let lengths = entries.iter().filter_map(|(_, entry)| Some(entry.outbox.upgrade()?.len()));
+        lengths.fold((0, 0), |(all, most), length| (all + length, most.max(length)))
+    }
+
     fn entries(&self) -> MutexGuard<'_, Slab<Entry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

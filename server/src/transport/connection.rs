@@ -6,6 +6,7 @@
 //! that do (SPEC section 8, `slow-open`).
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use stickycas_proto::status::RpcRefusal;
@@ -69,6 +70,9 @@ impl UnclaimedConnections {
             task: OnceLock::new(),
         });
         by_age.connections.insert(number, Arc::downgrade(&connection));
+        let usage = self.principals.usage();
+        usage.connections.fetch_add(1, Ordering::Relaxed);
+        usage.accepted.fetch_add(1, Ordering::Relaxed);
         let oldest =
             if by_age.connections.len() > self.limit { by_age.connections.pop_first() } else { None };
         // Before a connection may be dropped, which takes the lock.
@@ -147,6 +151,7 @@ impl ConnectionState {
 
 impl Drop for ConnectionState {
     fn drop(&mut self) {
+        self.unclaimed.principals.usage().connections.fetch_sub(1, Ordering::Relaxed);
         self.deregister();
     }
 }

@@ -1,5 +1,7 @@
 //! From TCP to calls: accepting connections, HTTP/2, deadlines, and the bodies of requests and responses.
 
+#[cfg(feature = "otlp")]
+mod call_span;
 mod connection;
 mod connection_io;
 mod goaway;
@@ -10,6 +12,8 @@ mod request_body;
 mod serve;
 mod silent_client;
 
+#[cfg(feature = "otlp")]
+pub(crate) use call_span::CallSpanLayer;
 pub(crate) use connection::Connection;
 pub(crate) use grpc_timeout::GrpcTimeoutLayer;
 pub(crate) use permit_body::permit_body;

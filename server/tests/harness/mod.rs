@@ -13,7 +13,7 @@ use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
 use stickycas_proto::v1::server_service_client::ServerServiceClient;
 use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
 use stickycas_proto::v1::{Counts, GetCountsRequest, GetCountsResponse, RefusalReason};
-use stickycas_server::{Config, PRINCIPAL_KEY, ServeError, Stopped, run};
+use stickycas_server::{Config, Listeners, PRINCIPAL_KEY, ServeError, Stopped, run};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -35,6 +35,8 @@ pub(crate) const OBSERVER: &str = "observer";
 /// A server that runs in the runtime of its test.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
+    /// Where operators look.
+    pub(crate) http: SocketAddr,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<Result<Stopped, ServeError>>,
 }
@@ -58,13 +60,15 @@ impl Server {
         config.observers.insert(OBSERVER.to_owned());
         config.drain = Duration::from_millis(200);
         change(&mut config);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let bind = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (grpc, http) = (bind().await, bind().await);
+        let (address, http_address) = (grpc.local_addr().unwrap(), http.local_addr().unwrap());
+        let listeners = Listeners { grpc, http: Some(http) };
         let (stop, stopped) = oneshot::channel::<()>();
-        let serving = tokio::spawn(run(listener, config, async {
+        let serving = tokio::spawn(run(listeners, config, async {
             let _ = stopped.await;
         }));
-        let mut server = Self { address, stop, serving };
+        let mut server = Self { address, http: http_address, stop, serving };
         server.until_it_serves().await.map(|()| server)
     }
 

@@ -26,7 +26,11 @@ fn sentence(phase: u64, step: &Transition) -> String {
         Action::Append(value) => format!("{process} appends {}", text_of(*value)),
         Action::Read => format!("{process} reads"),
     });
-    let said: Vec<String> = roles.chain(accesses).collect();
+    let restart = step.restart.map(|accepted| match accepted {
+        0 => "the server restarts first".to_owned(),
+        accepted => format!("the server restarts after {accepted} of the accesses"),
+    });
+    let said: Vec<String> = roles.chain(accesses).chain(restart).collect();
     let said = if said.is_empty() { "nobody has anything ready".to_owned() } else { said.join(", ") };
     format!("phase {phase}, warp {}: {said}", step.warp)
 }
@@ -49,6 +53,10 @@ pub(super) fn scenario(setup: &Setup, witness: &Witness) -> anyhow::Result<Strin
     ensure!(
         setup.schedule == ScheduleClass::Ascending,
         "only the ascending order of warps can be written as a scenario"
+    );
+    ensure!(
+        witness.transitions.iter().all(|step| step.restart.is_none()),
+        "a restart of the server between two accesses cannot be written as a scenario"
     );
     let mut roles: BTreeMap<ProcessId, ProcessKind> = BTreeMap::new();
     let mut conduct: BTreeMap<ProcessId, Vec<Action>> = BTreeMap::new();

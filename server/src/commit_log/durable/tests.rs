@@ -71,7 +71,7 @@ struct Fixture {
 
 fn fixture(depth: usize, limit: usize) -> Fixture {
     let engine = Arc::new(ManualEngine { depth, ..ManualEngine::default() });
-    let log = DurableLog::new(engine.clone(), limit).unwrap();
+    let log = DurableLog::new(engine.clone(), limit, Arc::default()).unwrap();
     let (sender, settled) = mpsc::unbounded_channel();
     log.on_settled(Box::new(move |instance, settled| sender.send((instance, settled)).unwrap()));
     Fixture { engine, log, settled }
@@ -218,4 +218,38 @@ async fn an_instance_is_dirty_until_it_has_a_checkpoint_behind_its_records() {
     let (next, dirty) = it.log.begin_checkpoints();
     assert_eq!(numbers(dirty), [1]);
     assert!(needed_from <= next);
+}
+
+/// An engine with a bug.
+#[derive(Debug)]
+struct PanickingEngine;
+
+impl Engine for PanickingEngine {
+    fn depth(&self) -> usize {
+        1
+    }
+
+    fn append(&self, _: AppendBatch, _: Done) {
+        panic!("a bug")
+    }
+
+    fn read(&self, _: &mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn identity(&self) -> Result<Vec<u8>, EngineError> {
+        Ok(Vec::new())
+    }
+
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+}
+
+#[tokio::test]
+async fn a_log_whose_engine_panics_has_failed() {
+    let log = DurableLog::new(Arc::new(PanickingEngine), usize::MAX, Arc::default()).unwrap();
+    log.begin(Place::START, Vec::new()).await;
+    assert_eq!(log.failure_signal().wait().await.reason, RefusalReason::LogFailed);
+    log.close();
 }

@@ -4,7 +4,12 @@
 //! place, and checkpoints, which are states by the number of the instance. One [`Append`] adds a batch, sets and removes
 //! checkpoints, and trims the tail, all of it or nothing.
 
+#[cfg(test)]
+mod disk_faults;
+#[cfg(test)]
+pub(crate) mod faulty_disk;
 mod redb;
+mod sealed;
 
 use std::fmt;
 

@@ -1,6 +1,6 @@
-//! Names the commit that the program is built from, in `STICKYCAS_COMMIT`: as the environment says; of a package, as
-//! cargo wrote it there; of a release build in a git checkout, as git says. Else it is `unknown`. A debug build does not
-//! ask git: it would be built anew after every commit.
+//! Names the commit that the programs are built from, in `STICKYCAS_COMMIT`: as the environment says; of a package, as
+//! cargo wrote it there; of a release build in a git checkout, as git says, with `-dirty` if tracked files differ from
+//! it. Else it is `unknown`. A debug build does not ask git: it would be built anew after every commit.
 
 use std::process::Command;
 use std::{env, fs};
@@ -25,9 +25,16 @@ fn checked_out() -> Option<String> {
     if env::var("PROFILE").is_ok_and(|profile| profile != "release") {
         return None;
     }
+    let root = git(&["rev-parse", "--show-toplevel"])?;
     // It grows with every commit and every change of the branch.
     println!("cargo::rerun-if-changed={}", git(&["rev-parse", "--git-path", "logs/HEAD"])?);
-    git(&["rev-parse", "HEAD"]).as_deref().map(short)
+    // Whether the tree is dirty may change with every tracked file.
+    for path in git(&["ls-tree", "--name-only", "--full-tree", "HEAD"])?.lines() {
+        println!("cargo::rerun-if-changed={root}/{path}");
+    }
+    let dirty = !git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty();
+    let commit = short(git(&["rev-parse", "HEAD"])?);
+    Some(if dirty { commit + "-dirty" } else { commit })
 }
 
 fn git(arguments: &[&str]) -> Option<String> {

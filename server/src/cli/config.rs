@@ -1,0 +1,50 @@
+//! `config`: checks and shows settings.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use super::{EXIT_CODES, load};
+use crate::settings::{Origin, SettingsArgs, reference, show};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ConfigCommand {
+    /// Check the settings that `serve` would start with, and say what is wrong.
+    #[command(after_help = EXIT_CODES)]
+    Check(SettingsArgs),
+    /// Print the settings that `serve` would start with, as a file, with where each comes from.
+    #[command(after_help = EXIT_CODES)]
+    Show(Box<Show>),
+    /// Print the page with all settings, as in docs/configuration.md.
+    #[command(after_help = EXIT_CODES)]
+    Reference,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Show {
+    /// Every setting, those at their defaults too.
+    #[arg(long)]
+    effective: bool,
+    #[command(flatten)]
+    settings: SettingsArgs,
+}
+
+impl ConfigCommand {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        let text = match self {
+            Self::Check(args) => {
+                let effective = load(&args)?;
+                let set = effective.origins().filter(|(_, origin)| **origin != Origin::Default).count();
+                let file = effective.file.as_ref().map(|file| format!("{}: ", file.display()));
+                format!("{}good: {set} settings are not left at their defaults\n", file.unwrap_or_default())
+            }
+            Self::Show(args) => show(&load(&args.settings)?, args.effective),
+            Self::Reference => reference(),
+        };
+        let mut out = std::io::stdout();
+        out.write_all(text.as_bytes())?;
+        out.flush()?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,134 @@
+//! The command line of the server.
+
+mod config;
+mod health;
+mod serve;
+mod signals;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::{CommandFactory as _, Parser, Subcommand};
+use stickycas_program::{Completions, ManPages};
+use tokio::runtime::Runtime;
+
+use self::config::ConfigCommand;
+use self::health::Health;
+use crate::data::DataCommand;
+use crate::settings::{Data, Effective, SettingsArgs, SettingsError};
+
+pub use self::serve::allow_all_files;
+
+/// The StickyCAS server: a write-once, totally ordered list guarded by a warp scheduler, over gRPC.
+#[derive(Debug, Parser)]
+#[command(name = "stickycas-server", version = stickycas_program::VERSION, after_help = EXIT_CODES)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve until SIGTERM or SIGINT, then drain; a second signal ends it at once.
+    ///
+    /// It has failed if connections had to be cut off. docs/configuration.md lists all settings.
+    #[command(after_help = EXIT_CODES)]
+    Serve(SettingsArgs),
+    /// Ask a server whether it serves; for probes.
+    ///
+    /// It has failed if the server answers that it does not serve.
+    #[command(after_help = EXIT_CODES)]
+    Health(Health),
+    /// Check, dump, compact, back up or restore the log of a server.
+    #[command(subcommand, after_help = EXIT_CODES)]
+    Data(DataCommand),
+    /// Check and show settings.
+    #[command(subcommand, after_help = EXIT_CODES)]
+    Config(ConfigCommand),
+    /// Write completions for a shell to standard output.
+    #[command(after_help = EXIT_CODES)]
+    Completions(Completions),
+    /// Write man pages to a folder.
+    #[command(after_help = EXIT_CODES)]
+    Man(ManPages),
+}
+
+impl Cli {
+    /// Runs the command.
+    #[must_use]
+    pub fn run(self) -> ExitCode {
+        let outcome = match self.command {
+            Command::Serve(args) => load(&args)
+                .and_then(|effective| runtime(effective.settings.workers)?.block_on(serve::serve(effective))),
+            Command::Health(health) => runtime(Some(1)).and_then(|runtime| runtime.block_on(health.run())),
+            Command::Data(command) => {
+                let usual = Data::Auto.folder(&|variable| std::env::var_os(variable)).ok().flatten();
+                runtime(None).and_then(|runtime| runtime.block_on(command.run(usual)))
+            }
+            Command::Config(command) => command.run(),
+            Command::Completions(completions) => {
+                let written = completions.write(Self::command(), &mut std::io::stdout());
+                written.map(|()| ExitCode::SUCCESS).map_err(Into::into)
+            }
+            Command::Man(pages) => {
+                pages.write(Self::command()).map(|()| ExitCode::SUCCESS).map_err(Into::into)
+            }
+        };
+        outcome.unwrap_or_else(|error| {
+            print_error(format!("error: {error:#}"));
+            if error.is::<UsageError>() || error.is::<SettingsError>() { USAGE } else { NOT_DONE }.into()
+        })
+    }
+}
+
+/// The settings that these flags, the file and the environment give together.
+fn load(args: &SettingsArgs) -> anyhow::Result<Effective> {
+    Ok(Effective::load(args, &|variable| std::env::var_os(variable))?)
+}
+
+/// Exit code: flags are wrong.
+const USAGE: u8 = 2;
+/// Exit code: it was not possible.
+const NOT_DONE: u8 = 3;
+
+/// Exit code of a server: its log could not be written any more. What it had told is in the log, which a restart reads.
+const LOG_FAILED: u8 = 5;
+
+const EXIT_CODES: &str = "\
+Exit codes, the same in all three programs:
+  0  done; of a run: its verdict is valid or outside
+  1  failed: a promise or a condition was not kept, an instance ended without a decision
+  2  wrong usage: flags or files
+  3  refused, or not possible: it did not happen
+  4  unknown: it may have happened; of a run: it proves nothing";
+
+/// Flags are wrong.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct UsageError(String);
+
+/// A runtime of this number of threads, or of one for each processor.
+fn runtime(workers: Option<u16>) -> anyhow::Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if let Some(workers) = workers {
+        builder.worker_threads(workers.into());
+    }
+    builder.enable_all().build().context("cannot start the threads that serve")
+}
+
+/// How long the end of the program waits for its last words to be read.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Prints an error. If nobody reads standard error, the program ends without.
+fn print_error(message: String) {
+    let (done, written) = mpsc::channel();
+    std::thread::spawn(move || {
+        // Without standard error there is nowhere to write.
+        let _ = writeln!(std::io::stderr(), "{message}");
+        let _ = done.send(());
+    });
+    let _ = written.recv_timeout(LAST_WORDS);
+}

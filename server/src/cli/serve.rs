@@ -1,0 +1,102 @@
+//! `serve`: the server as a program.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use tokio::net::TcpListener;
+
+use super::LOG_FAILED;
+use super::signals::Signals;
+use crate::limits::Limits;
+use crate::settings::{Effective, Origin, Settings};
+use crate::{Listeners, PRINCIPAL_KEY, Stopped, logging, run};
+
+/// Serves until it is told to stop.
+pub(super) async fn serve(effective: Effective) -> anyhow::Result<ExitCode> {
+    let asked_for = *effective.origin("http") != Origin::Default;
+    let settings = effective.settings;
+    // Written out when everything else has ended.
+    let _log = logging::init(&settings.log, settings.otlp_endpoint.as_deref())?;
+    warn_of_few_files(&settings.limits);
+    let (listen_on, config) = (settings.clone(), settings.into_config()?);
+    // Installed before the address is announced.
+    let signals = Signals::install()?;
+    let listeners = listen(&listen_on, asked_for).await?;
+    let address = listeners.grpc.local_addr().context("the listener has no address")?;
+    let http = listeners.http.as_ref().map(TcpListener::local_addr).transpose()?;
+    tracing::warn!("principals are not checked: a caller is the principal that it names in {PRINCIPAL_KEY}");
+    tracing::info!(%address, version = stickycas_program::VERSION, "serving");
+    if let Some(address) = http {
+        tracing::info!(%address, "serving operators: /livez, /readyz, /metrics");
+    }
+    announce(address, http.filter(|_| asked_for))?;
+
+    let (first, second) = signals.split();
+    match &config.data {
+        Some(folder) => tracing::info!(folder = %folder.display(), "the log is kept on disk"),
+        None => tracing::info!("in memory: every instance is lost when the server stops"),
+    }
+    let serving = run(listeners, config, first);
+    tokio::select! {
+        stopped = serving => Ok(match stopped? {
+            Stopped::Clean => ExitCode::SUCCESS,
+            Stopped::Forced => ExitCode::FAILURE,
+            Stopped::LogFailed => LOG_FAILED.into(),
+        }),
+        () = second => Ok(ExitCode::FAILURE),
+    }
+}
+
+/// Listens for clients, and for operators unless that is off. `asked_for`: the address for operators is not only the
+/// default, so the server must not go on without it.
+async fn listen(settings: &Settings, asked_for: bool) -> anyhow::Result<Listeners> {
+    let bind = async |address: SocketAddr| {
+        TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
+    };
+    let grpc = bind(settings.listen).await?;
+    let http = match settings.http {
+        None => None,
+        Some(address) => match bind(address).await {
+            Ok(listener) => Some(listener),
+            Err(error) if asked_for => return Err(error),
+            Err(error) => {
+                tracing::warn!("nothing for operators: {error:#}; give --http another address, or --no-http");
+                None
+            }
+        },
+    };
+    Ok(Listeners { grpc, http })
+}
+
+fn warn_of_few_files(limits: &Limits) {
+    let files = allow_all_files();
+    if files < FILES_BESIDE_CONNECTIONS + limits.connections as u64 {
+        tracing::warn!(files, "fewer files may be open than connections: raise the hard limit (ulimit -Hn)");
+    }
+}
+
+/// Open files of a server that are no connections.
+const FILES_BESIDE_CONNECTIONS: u64 = 64;
+
+/// Raises the soft limit on open files to the hard limit, which is often far higher; returns the limit. Every
+/// connection is a file.
+#[must_use]
+pub fn allow_all_files() -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // If the limit cannot be raised, the present one is returned.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Prints the addresses on standard output, for programs that start the server on port 0.
+fn announce(address: SocketAddr, http: Option<SocketAddr>) -> std::io::Result<()> {
+    let mut out = std::io::stdout();
+    writeln!(out, "listening on {address}")?;
+    if let Some(address) = http {
+        writeln!(out, "http on {address}")?;
+    }
+    out.flush()
+}

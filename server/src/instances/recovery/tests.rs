@@ -1,0 +1,195 @@
+//! What is recovered is what was there: random inputs, checkpoints at random moments, and restarts.
+
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom as _;
+use rand::{Rng as _, SeedableRng as _};
+use stickycas_model::access::{Access, Op};
+use stickycas_model::history::{Offence, OffenceKind};
+use stickycas_model::machine::Checkpoint as Machine;
+use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, Patience};
+use stickycas_model::types::{AccessNumber, Position, ProcessId, Seed, SessionId, Value};
+use stickycas_proto::log::v1::DumpedInstance;
+use stickycas_proto::names::InstanceName;
+
+use super::super::CreateSpec;
+use super::super::outbox::Outbox;
+use super::super::sessions::SessionSink;
+use super::*;
+use crate::auth::Principal;
+use crate::commit_log::Storage;
+use crate::commit_log::engine::RedbEngine;
+use crate::limits::Limits;
+
+fn limits() -> Limits {
+    Limits { retention: Duration::from_millis(1), ..Limits::default() }
+}
+
+struct Server {
+    engine: Arc<dyn Engine>,
+    storage: Storage,
+    instances: Arc<Instances>,
+    random: StdRng,
+}
+
+/// All that is recovered of an instance.
+#[derive(Debug, PartialEq)]
+struct Found {
+    dumped: DumpedInstance,
+    machine: Machine,
+    named: bool,
+}
+
+impl Server {
+    async fn start(engine: Arc<dyn Engine>, random: StdRng) -> Self {
+        let mut server = Self::recover(engine, random).await;
+        let recovered = server.storage.replay(&server.instances).await.unwrap();
+        server.begin(recovered).await;
+        server
+    }
+
+    async fn begin(&mut self, recovered: Recovered) {
+        self.storage.begin(&self.instances, recovered).await;
+    }
+
+    async fn recover(engine: Arc<dyn Engine>, random: StdRng) -> Self {
+        let storage = Storage::durable(engine.clone(), None, &limits(), &Arc::default()).unwrap();
+        let instances = Instances::new(limits(), &storage.log());
+        Self { engine, storage, instances, random }
+    }
+
+    /// The same server again, which must be as it was.
+    async fn restart(self) -> Self {
+        // A view has counters logged that were not.
+        self.found();
+        self.storage.close().await;
+        while !self.all().iter().all(|instance| instance.lock().is_committed()) {
+            tokio::task::yield_now().await;
+        }
+        let before = self.found();
+        let Self { engine, random, .. } = self;
+        let mut server = Self::recover(engine, random).await;
+        let recovered = server.storage.replay(&server.instances).await.unwrap();
+        let after = server.found();
+        assert_eq!(after.len(), before.len());
+        for (after, before) in after.iter().zip(&before) {
+            assert_eq!(after.machine, before.machine, "{:#?}", before.dumped);
+            assert_eq!(after, before);
+        }
+        server.begin(recovered).await;
+        server
+    }
+
+    fn all(&self) -> Vec<Arc<Instance>> {
+        self.instances.after(None, usize::MAX)
+    }
+
+    fn found(&self) -> Vec<Found> {
+        let found = |instance: &Arc<Instance>| {
+            let name = instance.config().name.clone();
+            let found = name.map(|name| self.instances.registry().named(&name).map(|it| it.config().id));
+            // An instance that has expired may not have been removed yet.
+            let mut machine = instance.view(|machine, _, _| machine.checkpoint()).into_inner().ok()?;
+            // Inputs that changed nothing have advanced it.
+            machine.time = Time::ZERO;
+            Some(Found { dumped: instance.dump(), machine, named: found == Some(Some(instance.config().id)) })
+        };
+        self.all().iter().filter_map(found).collect()
+    }
+
+    async fn act(&mut self) {
+        match self.random.random_range(0..100) {
+            0..8 => self.create().await,
+            8..10 => self.instances.write_checkpoints(self.storage.durable_log().unwrap()).await,
+            10..14 => self.all().iter().for_each(|instance| _ = instance.wake()),
+            _ => self.input(),
+        }
+        tokio::task::yield_now().await;
+    }
+
+    async fn create(&mut self) {
+        let random = &mut self.random;
+        let processes = random.random_range(1..=4);
+        let spec = ParamsSpec {
+            order: *[Order::Ascending, Order::Shuffled].choose(random).unwrap(),
+            arbiter: [Arbiter::FirstCome, Arbiter::Uniform].choose(random).unwrap().clone(),
+            append_window: *[AppendWindow::FirstAccess, AppendWindow::Open].choose(random).unwrap(),
+            patience: Patience::Finite(Duration::from_micros(random.random_range(1..500))),
+            pace: Duration::from_micros(random.random_range(0..50)),
+            pipeline: 3,
+            seed: Seed::new(random.random()),
+            ..ParamsSpec::new(
+                processes,
+                random.random_range(1..=processes),
+                random.random_range(1..=processes),
+            )
+        };
+        let name = format!("name-{}", random.random_range(0..6));
+        let spec = CreateSpec {
+            name: random.random_bool(0.5).then(|| InstanceName::optional(&name).unwrap().unwrap()),
+            params: Params::try_new(spec).unwrap(),
+            seed_given: true,
+            roster: (1..=processes).map(|process| format!("p{process}")).collect(),
+        };
+        // A name may be taken, by an instance that was created differently.
+        let _ = self.instances.create(&Principal::new("creator"), spec).await.committed().await.unwrap();
+    }
+
+    /// An input of some instance, most often of one that has not ended; one in four makes no sense.
+    fn input(&mut self) {
+        let all = self.all();
+        let random = &mut self.random;
+        let Some(instance) = all.choose(random) else { return };
+        let process = ProcessId::new(random.random_range(1..=instance.params().processes())).unwrap();
+        let sink = SessionSink { outbox: Arc::new(Outbox::new(1_000)), channel: 0 };
+        let member = instance.status(Some(process)).into_inner();
+        let Some(member) = member.ok().and_then(|(_, member)| member) else { return };
+        let value = Value::new(format!("value {}", random.random_range(0..3)).as_bytes()).unwrap();
+        let wrong = random.random_bool(0.25);
+        let session = member.session.filter(|_| random.random_bool(0.7));
+        let session = if wrong { session.map(SessionId::next) } else { session };
+        let number = member.next.get() + u64::from(wrong && random.random_bool(0.5));
+        let number = number - u64::from(number > 1 && random.random_bool(0.1));
+        let op = if number == 1 || random.random_bool(0.1) {
+            Op::Append(value.clone())
+        } else {
+            Op::Read { start: Position::new(random.random_range(0..3)) }
+        };
+        let number = AccessNumber::new(number).unwrap();
+        let access = Access { process, session, number, op, no_wait: random.random_bool(0.1) };
+        match random.random_range(0..20) {
+            0..3 => drop(instance.hello(process, random.random(), &sink, Instant::now())),
+            3..10 => drop(instance.access(access, &sink, Instant::now())),
+            10..16 => drop(instance.call(access)),
+            16..18 => drop(instance.call_decide(process, value)),
+            18 => {
+                let (kind, detail) = (OffenceKind::Malformed, "bytes that are no message".to_owned());
+                // More than are recorded one by one.
+                for _ in 0..random.random_range(1..20) {
+                    let offence =
+                        Offence { process, kind, number: None, phase: None, detail: detail.clone() };
+                    instance.file_offence(offence);
+                }
+            }
+            _ => drop(instance.close()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_recovered_is_what_was_there() {
+    // More of them: STICKYCAS_SEEDS=1000.
+    let seeds = std::env::var("STICKYCAS_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(30);
+    for seed in 0..seeds {
+        println!("seed {seed}");
+        let engine: Arc<dyn Engine> = Arc::new(RedbEngine::in_memory().unwrap());
+        let mut server = Server::start(engine, StdRng::seed_from_u64(seed)).await;
+        for _ in 0..6 {
+            for _ in 0..server.random.random_range(0..120) {
+                server.act().await;
+            }
+            server = server.restart().await;
+        }
+    }
+}

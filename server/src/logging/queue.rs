@@ -1,0 +1,288 @@
+//! The queue of log lines and the thread that writes them.
+//!
+//! A write to a pipe that nobody reads waits for ever. Here only the thread of the log waits; the queue has a bound in
+//! lines and in bytes, and what does not fit is dropped and counted.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::time::{Duration, Instant};
+
+use tracing_subscriber::fmt::MakeWriter;
+
+use super::rate::{self, RateLimit};
+
+/// Lines in the queue.
+const LINES: usize = 8_192;
+/// Bytes of the lines in the queue.
+const BYTES: usize = 4 * 1024 * 1024;
+/// Bytes of one line; what is longer is cut.
+const LINE_BYTES: usize = 32 * 1024;
+/// How often the thread looks for lines that were left out.
+const TICK: Duration = Duration::from_secs(1);
+/// How long the end of the program waits for the queue to be written.
+const FLUSH: Duration = Duration::from_secs(1);
+
+/// What has happened to log lines since the program started.
+#[derive(Debug, Default)]
+pub(crate) struct LogCounts {
+    written: AtomicU64,
+    dropped: AtomicU64,
+    limited: AtomicU64,
+}
+
+static COUNTS: LogCounts =
+    LogCounts { written: AtomicU64::new(0), dropped: AtomicU64::new(0), limited: AtomicU64::new(0) };
+
+/// The counts of the program's log.
+pub(crate) fn counts() -> &'static LogCounts {
+    &COUNTS
+}
+
+impl LogCounts {
+    /// Lines that were written.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Lines that were dropped because the queue was full.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Lines that were left out because there were too many of their kind.
+    pub(crate) fn limited(&self) -> u64 {
+        self.limited.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn add_limited(&self, lines: u64) {
+        self.limited.fetch_add(lines, Ordering::Relaxed);
+    }
+}
+
+/// See the module. Clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct LineQueue {
+    sender: SyncSender<String>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Bytes of the lines in the queue.
+    bytes: AtomicUsize,
+    /// Lines dropped that no line has told of yet.
+    untold: AtomicU64,
+    /// Whether the thread is to end when the queue is empty.
+    stop: AtomicBool,
+    /// Whether lines may have the escape sequences of colours.
+    ansi: bool,
+}
+
+/// Has the queue written when it is dropped, unless that takes long.
+#[derive(Debug)]
+pub(crate) struct LogGuard {
+    queue: LineQueue,
+    ended: Receiver<()>,
+}
+
+impl LineQueue {
+    /// Starts the thread that writes to `out`.
+    ///
+    /// # Errors
+    /// If the thread cannot be started.
+    pub(super) fn start(
+        out: impl Write + Send + 'static,
+        ansi: bool,
+        limit: Arc<RateLimit>,
+    ) -> io::Result<(Self, LogGuard)> {
+        let (sender, lines) = mpsc::sync_channel(LINES);
+        let (end, ended) = mpsc::channel();
+        let shared = Arc::new(Shared {
+            bytes: AtomicUsize::new(0),
+            untold: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            ansi,
+        });
+        let thread = Thread { lines, shared: Arc::clone(&shared), limit, out };
+        std::thread::Builder::new().name("log".to_owned()).spawn(move || {
+            thread.run();
+            let _ = end.send(());
+        })?;
+        let queue = Self { sender, shared };
+        Ok((queue.clone(), LogGuard { queue, ended }))
+    }
+
+    fn push(&self, line: &[u8]) {
+        let line = clean(line, self.shared.ansi);
+        let bytes = line.len();
+        let fits = self.shared.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= BYTES;
+        if !fits || self.sender.try_send(line).is_err() {
+            self.shared.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.shared.untold.fetch_add(1, Ordering::Relaxed);
+            COUNTS.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The line with every control character escaped but its end, so that a line is one line and a terminal shows it as it
+/// is; cut if it is too long. With `ansi` the escape sequences of the formatter stay: it has escaped those of clients.
+fn clean(line: &[u8], ansi: bool) -> String {
+    let cut = &line[..line.len().min(LINE_BYTES)];
+    let text = String::from_utf8_lossy(cut);
+    let text = text.strip_suffix('\n').unwrap_or(&text);
+    let keep = |character: char| !character.is_control() || (ansi && character == '\u{1b}');
+    let mut cleaned = String::with_capacity(text.len() + 1);
+    for character in text.chars() {
+        if keep(character) { cleaned.push(character) } else { cleaned.extend(character.escape_default()) }
+    }
+    cleaned.push('\n');
+    cleaned
+}
+
+impl<'a> MakeWriter<'a> for LineQueue {
+    type Writer = Line<'a>;
+
+    fn make_writer(&'a self) -> Line<'a> {
+        Line(self)
+    }
+}
+
+/// Takes one line, in one write.
+pub(super) struct Line<'a>(&'a LineQueue);
+
+impl Write for Line<'_> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.push(line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+struct Thread<W> {
+    lines: Receiver<String>,
+    shared: Arc<Shared>,
+    limit: Arc<RateLimit>,
+    out: W,
+}
+
+impl<W: Write> Thread<W> {
+    fn run(mut self) {
+        let mut ticked = Instant::now();
+        loop {
+            match self.lines.recv_timeout(TICK) {
+                Ok(line) => self.write(&line),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if ticked.elapsed() >= TICK {
+                ticked = Instant::now();
+                self.report();
+            }
+            if self.shared.stop.load(Ordering::Relaxed) {
+                self.report();
+                while let Ok(line) = self.lines.try_recv() {
+                    self.write(&line);
+                }
+                return;
+            }
+        }
+    }
+
+    fn write(&mut self, line: &str) {
+        self.shared.bytes.fetch_sub(line.len(), Ordering::Relaxed);
+        // An empty line only wakes the thread. If standard error is gone there is nowhere to write.
+        if !line.is_empty() && self.out.write_all(line.as_bytes()).is_ok() {
+            COUNTS.written.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Logs what was left out; the lines come through the queue, as all others do.
+    fn report(&self) {
+        let dropped = self.shared.untold.swap(0, Ordering::Relaxed);
+        if dropped > 0 {
+            tracing::warn!("dropped {dropped} lines of the log: standard error was not read fast enough");
+        }
+        self.limit.take_left_out(Instant::now()).iter().for_each(rate::report);
+    }
+}
+
+impl Drop for LogGuard {
+    fn drop(&mut self) {
+        self.queue.shared.stop.store(true, Ordering::Relaxed);
+        // Wakes the thread. If the queue is full it is awake, or waits for a reader.
+        let _ = self.queue.sender.try_send(String::new());
+        let _ = self.ended.recv_timeout(FLUSH);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Condvar, Mutex};
+
+    use super::*;
+
+    /// Takes what is written while it is open, and waits while it is not.
+    #[derive(Clone, Default)]
+    struct Gate(Arc<GateState>);
+
+    #[derive(Default)]
+    struct GateState {
+        open: Mutex<bool>,
+        opened: Condvar,
+        written: Mutex<Vec<u8>>,
+    }
+
+    impl Gate {
+        fn open(&self) {
+            *self.0.open.lock().unwrap() = true;
+            self.0.opened.notify_all();
+        }
+
+        fn text(&self) -> String {
+            String::from_utf8(self.0.written.lock().unwrap().clone()).unwrap()
+        }
+    }
+
+    impl Write for Gate {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            drop(self.0.opened.wait_while(self.0.open.lock().unwrap(), |open| !*open).unwrap());
+            self.0.written.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_queue_that_nobody_empties_drops_lines_and_counts_them() {
+        let gate = Gate::default();
+        let (queue, guard) = LineQueue::start(gate.clone(), false, Arc::new(RateLimit::new(9))).unwrap();
+        let line = vec![b'x'; 1024];
+        for _ in 0..3 * BYTES / 1024 {
+            queue.push(&line);
+        }
+        let dropped = queue.shared.untold.load(Ordering::Relaxed);
+        assert!(dropped > 0 && queue.shared.bytes.load(Ordering::Relaxed) <= BYTES);
+        gate.open();
+        drop(guard);
+        assert!(gate.text().lines().count() as u64 >= 3 * BYTES as u64 / 1024 - dropped);
+    }
+
+    #[test]
+    fn control_characters_of_clients_are_escaped() {
+        let hostile = b"principal=\x1b[31mroot\x1b[0m\r\nforged\x07\xc2\x9b\n";
+        assert_eq!(clean(hostile, false), "principal=\\u{1b}[31mroot\\u{1b}[0m\\r\\nforged\\u{7}\\u{9b}\n");
+        assert!(
+            clean(hostile, true).contains("\u{1b}[31m"),
+            "of the formatter, which escapes those of clients"
+        );
+        assert_eq!(clean(&[b'x'; LINE_BYTES + 9], false).len(), LINE_BYTES + 1);
+    }
+}

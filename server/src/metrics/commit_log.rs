@@ -1,0 +1,178 @@
+//! The metrics of a durable log: what a batch holds, how long a commit and a sync take, and what is on disk.
+//!
+//! A log in memory has none of them, so they are told only once [`CommitLogMetrics::enable`] was called. Their names,
+//! `stickycas_log_*`, are what the dashboard and the alert rules in `deploy/` refer to.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::exposition::Exposition;
+
+/// Upper bounds of the buckets of durations, in seconds: from a fast disk to one that hangs.
+const SECONDS: [f64; 12] =
+    [0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0];
+/// Upper bounds of the buckets of batch sizes, in steps.
+const STEPS: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 1_024.0, 4_096.0];
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct CommitLogMetrics {
+    enabled: AtomicBool,
+    bytes_on_disk: AtomicU64,
+    bytes_written: AtomicU64,
+    failures: AtomicU64,
+    batch: Histogram<{ STEPS.len() + 1 }>,
+    commit: Histogram<{ SECONDS.len() + 1 }>,
+    sync: Histogram<{ SECONDS.len() + 1 }>,
+}
+
+impl CommitLogMetrics {
+    /// There is a durable log: its metrics are told from now on.
+    pub(crate) fn enable(&self) {
+        self.enabled.store(true, Ordering::Relaxed);
+    }
+
+    /// A batch of so many steps was written, in so many bytes, and made durable.
+    pub(crate) fn count_batch(&self, steps: u64, bytes: u64, sync: Duration) {
+        #[expect(clippy::cast_precision_loss, reason = "a batch has few steps")]
+        self.batch.observe(steps as f64, &STEPS);
+        self.bytes_written.fetch_add(bytes, Ordering::Relaxed);
+        self.sync.observe(sync.as_secs_f64(), &SECONDS);
+    }
+
+    /// A batch was settled so long after its first step was appended.
+    pub(crate) fn count_commit(&self, latency: Duration) {
+        self.commit.observe(latency.as_secs_f64(), &SECONDS);
+    }
+
+    /// A write or a sync failed.
+    pub(crate) fn count_failure(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The files of the log have so many bytes now.
+    pub(crate) fn set_bytes_on_disk(&self, bytes: u64) {
+        self.bytes_on_disk.store(bytes, Ordering::Relaxed);
+    }
+}
+
+impl CommitLogMetrics {
+    pub(super) fn encode(&self, out: &mut Exposition<'_>) -> fmt::Result {
+        if !self.enabled.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let get = |value: &AtomicU64| value.load(Ordering::Relaxed);
+        self.batch.encode(out, "stickycas_log_batch_steps", "Steps in one batch of the log", &STEPS)?;
+        self.commit.encode(
+            out,
+            "stickycas_log_commit_seconds",
+            "Time from the first step of a batch to its commit",
+            &SECONDS,
+        )?;
+        self.sync.encode(
+            out,
+            "stickycas_log_sync_seconds",
+            "Time of one sync of the log to disk",
+            &SECONDS,
+        )?;
+        out.counter("stickycas_log_bytes_written", "Bytes written to the log", get(&self.bytes_written))?;
+        out.counter(
+            "stickycas_log_failures",
+            "Writes and syncs of the log that failed",
+            get(&self.failures),
+        )?;
+        out.gauge("stickycas_log_bytes", "Bytes of the log's files on disk", get(&self.bytes_on_disk))
+    }
+}
+
+/// A histogram without locks. The last bucket has no upper bound.
+#[derive(Debug)]
+struct Histogram<const N: usize> {
+    buckets: [AtomicU64; N],
+    /// In millionths.
+    sum: AtomicU64,
+}
+
+impl<const N: usize> Default for Histogram<N> {
+    fn default() -> Self {
+        Self { buckets: [const { AtomicU64::new(0) }; N], sum: AtomicU64::new(0) }
+    }
+}
+
+impl<const N: usize> Histogram<N> {
+    fn observe(&self, value: f64, bounds: &[f64]) {
+        let bucket = bounds.iter().position(|bound| value <= *bound).unwrap_or(bounds.len());
+        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "durations and counts")]
+        self.sum.fetch_add((value * 1e6) as u64, Ordering::Relaxed);
+    }
+
+    fn encode(&self, out: &mut Exposition<'_>, name: &str, help: &str, bounds: &[f64]) -> fmt::Result {
+        let bounds = bounds.iter().copied().chain([f64::INFINITY]);
+        let counts = self.buckets.iter().map(|count| count.load(Ordering::Relaxed));
+        let buckets: Vec<_> = bounds.zip(counts).collect();
+        #[expect(clippy::cast_precision_loss, reason = "a sum of durations")]
+        let sum = self.sum.load(Ordering::Relaxed) as f64 / 1e6;
+        out.histogram(name, help, sum, &buckets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_durable_log_has_the_metrics_that_the_documentation_promises() {
+        let metrics = CommitLogMetrics::default();
+        let text = |metrics: CommitLogMetrics| {
+            let mut registry = prometheus_client::registry::Registry::default();
+            registry.register_collector(Box::new(Alone(metrics)));
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+            text
+        };
+        assert_eq!(text(CommitLogMetrics::default()), "# EOF\n", "a log in memory tells nothing");
+        metrics.enable();
+        metrics.count_batch(3, 100, Duration::from_millis(2));
+        let told = text(metrics);
+        assert!(told.contains("stickycas_log_batch_steps_bucket{le=\"4.0\"} 1\n"), "{told}");
+        assert!(told.contains("stickycas_log_sync_seconds_bucket{le=\"+Inf\"} 1\n"), "{told}");
+        let page = include_str!("../../../docs/operations.md");
+        let names = |name: &str| [format!("| `{name}` "), format!("| `{name}_total` ")];
+        for line in told.lines().filter_map(|line| line.strip_prefix("# HELP ")) {
+            let (name, help) = line.split_once(' ').unwrap();
+            let row = page.lines().find(|row| names(name).iter().any(|name| row.starts_with(name)));
+            assert!(row.is_some_and(|row| row.ends_with(&format!("| {help} |"))), "{line}");
+        }
+    }
+
+    /// The metrics of a log and nothing else.
+    #[derive(Debug)]
+    struct Alone(CommitLogMetrics);
+
+    impl prometheus_client::collector::Collector for Alone {
+        fn encode(&self, encoder: prometheus_client::encoding::DescriptorEncoder<'_>) -> fmt::Result {
+            self.0.encode(&mut Exposition(encoder))
+        }
+    }
+
+    #[test]
+    fn values_are_counted_in_their_buckets() {
+        let metrics = CommitLogMetrics::default();
+        metrics.enable();
+        for (steps, millis) in [(1, 1), (2, 2), (3, 3), (9_999, 60_000)] {
+            metrics.count_batch(steps, 100, Duration::from_millis(millis));
+            metrics.count_commit(Duration::from_millis(millis));
+        }
+        metrics.count_failure();
+        metrics.set_bytes_on_disk(77);
+        let counts = |histogram: &Histogram<{ STEPS.len() + 1 }>| {
+            histogram.buckets.each_ref().map(|count| count.load(Ordering::Relaxed))
+        };
+        assert_eq!(counts(&metrics.batch), [1, 1, 1, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(metrics.batch.sum.load(Ordering::Relaxed), 10_005 * 1_000_000);
+        assert_eq!(metrics.commit.buckets.last().unwrap().load(Ordering::Relaxed), 1);
+        assert_eq!(metrics.bytes_written.load(Ordering::Relaxed), 400);
+    }
+}

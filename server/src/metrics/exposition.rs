@@ -1,0 +1,100 @@
+//! The text of metrics, by `prometheus-client`, with labels that are known when the program is compiled.
+
+use std::fmt;
+
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+
+/// The media type of the text.
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// One value of a label, and the number that it has.
+pub(super) type Row<V> = (&'static str, V);
+
+/// Takes metrics, one after the other. A counter's name ends in the text with `_total`, which is not part of the name
+/// here.
+pub(super) struct Exposition<'a>(pub(super) DescriptorEncoder<'a>);
+
+impl Exposition<'_> {
+    pub(super) fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.describe(name, help, MetricType::Counter)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
+    }
+
+    pub(super) fn seconds_counter(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+        self.describe(name, help, MetricType::Counter)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
+    }
+
+    pub(super) fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.describe(name, help, MetricType::Gauge)?.encode_gauge(&to_gauge(value))
+    }
+
+    pub(super) fn float_gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+        self.describe(name, help, MetricType::Gauge)?.encode_gauge(&value)
+    }
+
+    /// A counter for each value of a label.
+    pub(super) fn counters(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &'static str,
+        rows: impl IntoIterator<Item = Row<u64>>,
+    ) -> fmt::Result {
+        let mut metric = self.describe(name, help, MetricType::Counter)?;
+        for (value, count) in rows {
+            metric.encode_family(&[(label, value)])?.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+        }
+        Ok(())
+    }
+
+    /// A gauge for each value of a label.
+    pub(super) fn gauges(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &'static str,
+        rows: impl IntoIterator<Item = Row<u64>>,
+    ) -> fmt::Result {
+        let mut metric = self.describe(name, help, MetricType::Gauge)?;
+        for (value, number) in rows {
+            metric.encode_family(&[(label, value)])?.encode_gauge(&to_gauge(number))?;
+        }
+        Ok(())
+    }
+
+    /// A gauge that is 1, with labels that say what is there.
+    pub(super) fn info(
+        &mut self,
+        name: &str,
+        help: &str,
+        labels: &[(&'static str, &'static str)],
+    ) -> fmt::Result {
+        self.describe(name, help, MetricType::Gauge)?.encode_family(&labels)?.encode_gauge(&1_i64)
+    }
+
+    /// A histogram: its sum, and the count of each bucket by its upper bound.
+    pub(super) fn histogram(
+        &mut self,
+        name: &str,
+        help: &str,
+        sum: f64,
+        buckets: &[(f64, u64)],
+    ) -> fmt::Result {
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        let mut metric = self.describe(name, help, MetricType::Histogram)?;
+        metric.encode_histogram::<NoLabelSet>(sum, count, buckets, None)
+    }
+
+    fn describe<'s>(
+        &'s mut self,
+        name: &'s str,
+        help: &str,
+        kind: MetricType,
+    ) -> Result<MetricEncoder<'s>, fmt::Error> {
+        self.0.encode_descriptor(name, help, None, kind)
+    }
+}
+
+fn to_gauge(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,20 @@
+//! What operators watch: metrics in the text format of Prometheus (OpenMetrics), made when they are asked for.
+//!
+//! Counting and telling are two things. What happens often is counted in place, by atomics that nobody waits for:
+//! [`steps`] for what instances do, the accounts of principals for calls and refusals, [`commit_log`] for a durable log.
+//! Everything else is read where it stands when `/metrics` is asked for ([`sources`]).
+//!
+//! A label's value is a `&'static str` ([`exposition`]): no name that a client chooses can become a series, so the number
+//! of series is fixed when the program is compiled.
+
+mod commit_log;
+mod exposition;
+mod process;
+mod sources;
+mod steps;
+
+pub(crate) use commit_log::CommitLogMetrics;
+pub(crate) use exposition::CONTENT_TYPE;
+pub(crate) use process::resident_bytes;
+pub(crate) use sources::Sources;
+pub(crate) use steps::StepCounters;

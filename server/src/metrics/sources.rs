@@ -1,0 +1,278 @@
+//! Where each metric is read when `/metrics` is asked for, with its name and its explanation.
+//!
+//! This is the only list of names: the table in `docs/operations.md` is compared with what it tells.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::UNIX_EPOCH;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, text};
+use prometheus_client::registry::Registry;
+use stickycas_proto::v1::RefusalReason;
+
+use super::commit_log::CommitLogMetrics;
+use super::exposition::Exposition;
+use super::process;
+use super::steps::{StepCounter, StepCounters};
+use crate::instances::Instances;
+use crate::limits::Limits;
+use crate::logging;
+use crate::quota::{Counter, Method, Principals, Quota};
+use crate::readiness::{Readiness, State};
+use crate::service::Service;
+
+/// What is read.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    pub(crate) instances: Arc<Instances>,
+    pub(crate) principals: Principals,
+    pub(crate) service: Service,
+    pub(crate) readiness: Readiness,
+    pub(crate) limits: Limits,
+    pub(crate) commit_log: Arc<CommitLogMetrics>,
+}
+
+impl Sources {
+    /// The text of all metrics.
+    pub(crate) fn text(self: &Arc<Self>) -> Result<String, fmt::Error> {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Arc::clone(self)));
+        let mut text = String::new();
+        text::encode(&mut text, &registry)?;
+        Ok(text)
+    }
+
+    fn server(&self, out: &mut Exposition<'_>) -> fmt::Result {
+        out.info(
+            "stickycas_build_info",
+            "1; the labels say which build of the server it is",
+            &[("version", env!("CARGO_PKG_VERSION")), ("commit", stickycas_program::COMMIT)],
+        )?;
+        let state = self.readiness.state();
+        out.gauges(
+            "stickycas_readiness",
+            "1 for the state that the server is in, 0 for the others",
+            "state",
+            State::ALL.map(|each| (each.name(), u64::from(each == state))),
+        )?;
+        let started = self.principals.start_time().duration_since(UNIX_EPOCH).unwrap_or_default();
+        out.float_gauge(
+            "stickycas_start_time_seconds",
+            "When the server started, in seconds since 1970",
+            started.as_secs_f64(),
+        )?;
+        out.float_gauge(
+            "stickycas_busy_ratio",
+            "Share of their time for which the threads were busy; measured while many instances are live",
+            self.instances.load().busy(),
+        )?;
+        let runtime = tokio::runtime::Handle::current().metrics();
+        let tasks = runtime.num_alive_tasks() as u64;
+        out.gauge("stickycas_runtime_tasks", "Tasks of the runtime", tasks)?;
+        let queue = runtime.global_queue_depth() as u64;
+        out.gauge("stickycas_runtime_queue", "Tasks in the common queue of the runtime", queue)?;
+        let log = logging::counts();
+        out.counters(
+            "stickycas_logging_lines",
+            "Lines of the program's log: written; dropped, because standard error was not read; left out, because there \
+             were too many of their kind",
+            "outcome",
+            [("written", log.written()), ("dropped", log.dropped()), ("left_out", log.limited())],
+        )
+    }
+
+    fn phases(&self, out: &mut Exposition<'_>) -> fmt::Result {
+        use StepCounter as C;
+        let steps = self.steps();
+        let (executed, won) = (steps.get(C::PhaseExecuted), steps.get(C::PhaseWon));
+        out.counters(
+            "stickycas_phases",
+            "Phases that were executed: won, if an append took a position of the list, else empty",
+            "outcome",
+            [("won", won), ("empty", executed.saturating_sub(won))],
+        )?;
+        out.counter(
+            "stickycas_phases_timed_out",
+            "Phases that were executed without a process whose patience was spent",
+            steps.get(C::PhaseTimedOut),
+        )?;
+        out.counter(
+            "stickycas_patience_spent",
+            "Processes that are not awaited any more",
+            steps.get(C::PatienceSpent),
+        )?;
+        out.counters(
+            "stickycas_accesses_accepted",
+            "Accesses that were accepted, by kind",
+            "kind",
+            [("append", steps.get(C::AcceptedAppend)), ("read", steps.get(C::AcceptedRead))],
+        )?;
+        out.counters(
+            "stickycas_accesses_answered",
+            "Accesses that were executed, by answer: an append wins, fails or comes too late, a read returns entries",
+            "answer",
+            [
+                ("success", steps.get(C::AnsweredSuccess)),
+                ("failed", steps.get(C::AnsweredFailed)),
+                ("limit_reached", steps.get(C::AnsweredLimitReached)),
+                ("read", steps.get(C::AnsweredRead)),
+            ],
+        )?;
+        out.counter(
+            "stickycas_accesses_withdrawn",
+            "Accesses that were withdrawn because their process left or the instance was closed",
+            steps.get(C::Withdrawn),
+        )?;
+        out.gauge("stickycas_accesses_waiting", "Accesses that wait for their phase", steps.waiting())
+    }
+
+    fn instances(&self, out: &mut Exposition<'_>) -> fmt::Result {
+        use StepCounter as C;
+        let (steps, load, usage) = (self.steps(), self.instances.load(), self.instances.usage());
+        let (held, live) = (usage.held as u64, load.live() as u64);
+        let gathering = load.gathering() as u64;
+        out.gauges(
+            "stickycas_instances",
+            "Instances by state: gathering processes, running, or ended and still readable",
+            "state",
+            [
+                ("gathering", gathering),
+                ("running", live.saturating_sub(gathering)),
+                ("ended", held.saturating_sub(live)),
+            ],
+        )?;
+        let counts = |counter| steps.get(counter);
+        out.counters(
+            "stickycas_instance_events",
+            "What happened to instances",
+            "event",
+            [
+                ("created", usage.created),
+                ("gathered", counts(C::GatheringEnded)),
+                ("sealed", counts(C::Sealed)),
+                ("finished", counts(C::Finished)),
+                ("closed", counts(C::Closed)),
+                ("removed", usage.removed),
+            ],
+        )?;
+        out.counters(
+            "stickycas_process_events",
+            "What processes did: joined, opened a session, decided",
+            "event",
+            [
+                ("joined", counts(C::Joined)),
+                ("session", counts(C::SessionOpened)),
+                ("decided", counts(C::Decided)),
+            ],
+        )?;
+        out.counters(
+            "stickycas_offences",
+            "Offences that instances have recorded, by kind; only the first of each process and kind are",
+            "kind",
+            steps.offences(),
+        )
+    }
+
+    fn clients(&self, out: &mut Exposition<'_>) -> fmt::Result {
+        let (usage, all) = (self.principals.usage(), self.principals.all());
+        out.counters(
+            "stickycas_refusals",
+            "Calls and frames that were refused, by reason",
+            "reason",
+            RefusalReason::all().map(|reason| (reason.name(), all.refusals(reason))),
+        )?;
+        out.counters(
+            "stickycas_client_faults",
+            "What clients did on the wire that no correct client does, or seldom",
+            "kind",
+            Counter::ALL.map(|counter| (counter.name(), all.get(counter))),
+        )?;
+        out.counters(
+            "stickycas_calls",
+            "Calls by method, streams and refused ones included",
+            "method",
+            Method::ALL.map(|method| (method.name(), usage.calls[method as usize].load(Ordering::Relaxed))),
+        )?;
+        let (open, unclaimed) = self.connections();
+        out.gauges(
+            "stickycas_connections",
+            "Open connections: those that belong to a principal, and those without an admitted call yet",
+            "state",
+            [("claimed", (open - unclaimed) as u64), ("unclaimed", unclaimed as u64)],
+        )?;
+        let accepted = usage.accepted.load(Ordering::Relaxed);
+        out.counter("stickycas_connections_accepted", "Connections that were accepted", accepted)?;
+        let permits = |quota| self.principals.permits(quota) as u64;
+        out.gauges(
+            "stickycas_calls_open",
+            "Calls that have not ended: unary calls, Attach streams, Watch streams",
+            "kind",
+            [
+                ("unary", permits(Quota::Calls)),
+                ("attach", permits(Quota::AttachStreams)),
+                ("watch", permits(Quota::WatchStreams)),
+            ],
+        )?;
+        let (unread, most) = self.service.unread_frames();
+        out.gauge(
+            "stickycas_unread_frames",
+            "Frames on Attach that wait for their clients to read them",
+            unread as u64,
+        )?;
+        out.gauge("stickycas_unread_frames_max", "The same on the stream with the most", most as u64)
+    }
+
+    /// Limits that the server has as a whole, and what is in use of each. Those of a principal, a call or an instance
+    /// show in the refusals.
+    fn limits(&self, out: &mut Exposition<'_>) -> fmt::Result {
+        let (limits, usage, load) = (&self.limits, self.instances.usage(), self.instances.load());
+        let (open, unclaimed) = self.connections();
+        let rows: [(&'static str, usize, usize); 8] = [
+            ("connections", open, limits.connections),
+            ("unclaimed_connections", unclaimed, limits.unclaimed_connections),
+            ("principals", self.principals.accounts(), limits.principals),
+            ("live_instances", load.live(), limits.live_instances),
+            ("instances", usage.held, limits.instances),
+            ("processes", usage.processes, limits.processes),
+            ("instance_bytes", usage.reserved_bytes, limits.instance_bytes),
+            ("event_bytes", usage.event_bytes, limits.event_bytes),
+        ];
+        out.gauges(
+            "stickycas_limit_used",
+            "What is in use of each limit of the server",
+            "limit",
+            rows.map(|(name, used, _)| (name, used as u64)),
+        )?;
+        out.gauges(
+            "stickycas_limit_bound",
+            "The bound of each limit of the server",
+            "limit",
+            rows.map(|(name, _, bound)| (name, bound as u64)),
+        )
+    }
+
+    /// Open connections, and how many of them belong to no principal yet.
+    fn connections(&self) -> (usize, usize) {
+        let open = self.principals.usage().connections.load(Ordering::Relaxed);
+        (open, open.saturating_sub(self.principals.permits(Quota::Connections)))
+    }
+
+    fn steps(&self) -> &StepCounters {
+        self.instances.steps()
+    }
+}
+
+impl Collector for Sources {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let out = &mut Exposition(encoder);
+        self.server(out)?;
+        self.phases(out)?;
+        self.instances(out)?;
+        self.clients(out)?;
+        self.limits(out)?;
+        self.commit_log.encode(out)?;
+        process::encode(out)
+    }
+}

@@ -1,0 +1,87 @@
+//! The methods whose calls are counted apart. Names of methods that do not exist are one kind.
+
+/// A method of our services.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    Append,
+    Read,
+    Decide,
+    Attach,
+    Create,
+    Get,
+    List,
+    Watch,
+    Close,
+    GetCounts,
+    Unknown,
+}
+
+impl Method {
+    pub(crate) const ALL: [Self; 11] = [
+        Self::Append,
+        Self::Read,
+        Self::Decide,
+        Self::Attach,
+        Self::Create,
+        Self::Get,
+        Self::List,
+        Self::Watch,
+        Self::Close,
+        Self::GetCounts,
+        Self::Unknown,
+    ];
+
+    /// The method of this name.
+    pub(crate) fn from_name(name: &str) -> Self {
+        Self::ALL.into_iter().find(|method| method.name() == name).unwrap_or(Self::Unknown)
+    }
+
+    /// The name, as in the schema.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Append => "Append",
+            Self::Read => "Read",
+            Self::Decide => "Decide",
+            Self::Attach => "Attach",
+            Self::Create => "Create",
+            Self::Get => "Get",
+            Self::List => "List",
+            Self::Watch => "Watch",
+            Self::Close => "Close",
+            Self::GetCounts => "GetCounts",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_method_is_found_by_its_name_and_no_other_is() {
+        for (index, method) in Method::ALL.into_iter().enumerate() {
+            assert_eq!((Method::from_name(method.name()), method as usize), (method, index));
+        }
+        for other in ["", "append", "Appendix", "x\u{1b}[31m"] {
+            assert_eq!(Method::from_name(other), Method::Unknown);
+        }
+    }
+
+    #[test]
+    fn every_method_of_the_schema_is_counted_apart() {
+        use prost::Message as _;
+        let set = prost_types::FileDescriptorSet::decode(stickycas_proto::FILE_DESCRIPTOR_SET).unwrap();
+        let services =
+            set.file.iter().filter(|file| file.package() == "stickycas.v1").flat_map(|file| &file.service);
+        let served = ["StickyCasService", "InstanceService", "ServerService"];
+        let methods =
+            services.filter(|service| served.contains(&service.name())).flat_map(|service| &service.method);
+        let mut count = 0;
+        for method in methods {
+            assert_ne!(Method::from_name(method.name()), Method::Unknown, "{}", method.name());
+            count += 1;
+        }
+        assert_eq!(count, Method::ALL.len() - 1);
+    }
+}

@@ -1,0 +1,65 @@
+//! What settings must fulfil together.
+
+use super::{Effective, Origin};
+
+/// Adds what is wrong with the whole.
+pub(super) fn whole(effective: &Effective, errors: &mut Vec<String>) {
+    let settings = &effective.settings;
+    if !settings.insecure_principals {
+        errors.push(
+            "callers cannot be identified: add --insecure-principals (key insecure_principals = true), with which any \
+             caller can name any principal"
+                .to_owned(),
+        );
+    }
+    if !settings.listen.ip().is_loopback() && !settings.insecure_allow_remote {
+        errors.push(format!(
+            "{} can be reached from other machines, and any caller can name any principal: listen on a loopback \
+             address, or add --insecure-allow-remote",
+            settings.listen
+        ));
+    }
+    if let Some(http) = settings.http
+        && http == settings.listen
+        && http.port() != 0
+    {
+        errors.push(format!("{http} is the address of clients and of operators: give them different ones"));
+    }
+    if settings.otlp_endpoint.is_some() && !cfg!(feature = "otlp") {
+        let origin = effective.origin("otlp_endpoint");
+        errors.push(format!(
+            "otlp_endpoint ({origin}): this build has no traces, build it with --features otlp"
+        ));
+    }
+    for (smaller, larger) in NOT_ABOVE {
+        check_order(effective, smaller, larger, errors);
+    }
+}
+
+/// Limits that must not be above others.
+const NOT_ABOVE: [(&str, &str); 3] = [
+    ("limits.unread_frames_to_pause", "limits.unread_frames"),
+    ("limits.unclaimed_connections", "limits.connections"),
+    ("limits.call_bytes", "limits.message_bytes"),
+];
+
+fn check_order(effective: &Effective, smaller: &str, larger: &str, errors: &mut Vec<String>) {
+    use super::kind::Value;
+    let value = |key: &str| {
+        let (_, setting) = super::table::find(key)?;
+        match (setting.read)(&effective.settings) {
+            Value::Number(number) | Value::Size(number) => Some(number),
+            _ => None,
+        }
+    };
+    // What was only left at its default is not what is wrong.
+    let given = |key| *effective.origin(key) != Origin::Default;
+    if value(smaller) > value(larger) {
+        let (wrong, other) = if given(smaller) { (smaller, larger) } else { (larger, smaller) };
+        let how = if given(smaller) { "above" } else { "below" };
+        errors.push(format!(
+            "{wrong} ({}) is {how} {other}: {smaller} is at most {larger}",
+            effective.origin(wrong)
+        ));
+    }
+}

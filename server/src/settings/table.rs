@@ -1,0 +1,228 @@
+//! The table of all settings. Those of the table `[limits]` stand beside the limits themselves, in
+//! [`crate::limits`].
+
+use super::{Data, Settings};
+use super::kind::{self, Kind, Number, Value};
+use crate::limits::LIMIT_SETTINGS;
+
+/// One setting.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    /// The key in the file, with that of its table: `limits.retention`.
+    pub(crate) key: &'static str,
+    /// The flag, if it is not made from the key.
+    pub(crate) flag: Option<&'static str>,
+    /// A second flag that takes no value, and the value that it stands for.
+    pub(crate) off_flag: Option<(&'static str, &'static str)>,
+    pub(crate) kind: Kind,
+    /// What it is for; the first sentence is enough for most.
+    pub(crate) doc: &'static str,
+    pub(crate) read: fn(&Settings) -> Value,
+    pub(crate) write: fn(&mut Settings, Value) -> Result<(), String>,
+}
+
+impl Setting {
+    /// The flag, without its dashes: `requests-per-second`.
+    pub(crate) fn flag(&self) -> String {
+        let name = self.key.rsplit('.').next().unwrap_or(self.key);
+        self.flag.map_or_else(|| name.replace('_', "-"), str::to_owned)
+    }
+
+    /// The environment variable: `STICKYCAS_LIMITS_RETENTION`.
+    pub(crate) fn variable(&self) -> String {
+        format!("STICKYCAS_{}", self.key.replace('.', "_").to_uppercase())
+    }
+
+    /// What it is for, as plain text.
+    pub(crate) fn text(&self) -> String {
+        let lines: Vec<_> = self.doc.split('\n').map(str::trim).collect();
+        lines.join(" ").trim().replace("[`Limits::", "`").replace("`]", "`")
+    }
+}
+
+/// Every setting, in the order of helps and pages.
+pub(crate) fn all() -> impl Iterator<Item = &'static Setting> {
+    SETTINGS.iter().chain(LIMIT_SETTINGS)
+}
+
+/// The setting with this key.
+pub(crate) fn find(key: &str) -> Option<(usize, &'static Setting)> {
+    all().enumerate().find(|(_, setting)| setting.key == key)
+}
+
+/// A setting whose flag is made from its key.
+const fn setting(
+    key: &'static str,
+    kind: Kind,
+    doc: &'static str,
+    read: fn(&Settings) -> Value,
+    write: fn(&mut Settings, Value) -> Result<(), String>,
+) -> Setting {
+    Setting { key, flag: None, off_flag: None, kind, doc, read, write }
+}
+
+/// The setters of a field by the variant of its value.
+macro_rules! write {
+    ($($field:ident).+, $variant:ident) => {
+        |settings, value| {
+            if let Value::$variant(value) = value {
+                settings.$($field).+ = value;
+            }
+            Ok(())
+        }
+    };
+    ($field:ident, optional $variant:ident) => {
+        |settings, value| {
+            settings.$field = if let Value::$variant(value) = value { Some(value) } else { None };
+            Ok(())
+        }
+    };
+}
+
+const SETTINGS: &[Setting] = &[
+    setting(
+        "listen",
+        Kind::Address,
+        "Address to listen on for clients; port 0 takes a free one. The address is printed on standard output.",
+        |settings| Value::Address(settings.listen),
+        write!(listen, Address),
+    ),
+    Setting {
+        off_flag: Some(("no-http", "off")),
+        ..setting(
+            "http",
+            Kind::AddressOrOff,
+            "Address to listen on for operators: /livez, /readyz and /metrics over HTTP. Port 0 takes a free one. An \
+             address that is given is printed on standard output; if the default one is in use, the server goes on \
+             without it and says so in its log.",
+            |settings| settings.http.map_or(Value::None("off"), Value::Address),
+            write!(http, optional Address),
+        )
+    },
+    Setting {
+        off_flag: Some(("in-memory", "off")),
+        ..setting(
+            "data",
+            Kind::Folder,
+            "Folder of the log, made if it does not exist: a server that is started again on it goes on where it was, \
+             however it ended. auto: $STATE_DIRECTORY as systemd sets it, else $XDG_STATE_HOME/stickycas, else \
+             ~/.local/state/stickycas. off: no log, and all instances are lost when the server stops.",
+            |settings| match &settings.data {
+                Data::Auto => Value::None("auto"),
+                Data::InMemory => Value::None("off"),
+                Data::Folder(folder) => Value::Text(folder.display().to_string()),
+            },
+            |settings, value| {
+                settings.data = match value {
+                    Value::None("auto") => Data::Auto,
+                    Value::Text(folder) => Data::Folder(folder.into()),
+                    _ => Data::InMemory,
+                };
+                Ok(())
+            },
+        )
+    },
+    setting(
+        "insecure_principals",
+        Kind::Switch,
+        "Believe the principal that a caller names in the metadata key `stickycas-principal`. Proves nothing. There is \
+         no other way to identify callers yet, so it has to be set.",
+        |settings| Value::Switch(settings.insecure_principals),
+        write!(insecure_principals, Switch),
+    ),
+    setting(
+        "insecure_allow_remote",
+        Kind::Switch,
+        "With insecure_principals, allow listening on an address that other machines may reach.",
+        |settings| Value::Switch(settings.insecure_allow_remote),
+        write!(insecure_allow_remote, Switch),
+    ),
+    Setting {
+        flag: Some("coordinator"),
+        ..setting(
+            "coordinators",
+            Kind::Names,
+            "Principals that may create instances; without one no instance can be created. Repeat the flag for several.",
+            |settings| Value::Names(settings.coordinators.clone()),
+            write!(coordinators, Names),
+        )
+    },
+    Setting {
+        flag: Some("observer"),
+        ..setting(
+            "observers",
+            Kind::Names,
+            "Principals that may look at every instance. Repeat the flag for several.",
+            |settings| Value::Names(settings.observers.clone()),
+            write!(observers, Names),
+        )
+    },
+    setting(
+        "drain",
+        kind::DURATION,
+        "How long connections have to end once the server is told to stop.",
+        |settings| Value::Duration(settings.drain),
+        write!(drain, Duration),
+    ),
+    setting(
+        "workers",
+        Kind::CountOrAuto { min: 1, max: 1_024 },
+        "Threads that serve; auto: one for each processor. Fewer leave processors to others on the same machine.",
+        |settings| settings.workers.map_or(Value::None("auto"), |workers| Value::Number(workers.into())),
+        |settings, value| {
+            settings.workers = match value {
+                Value::None(_) => None,
+                number => Some(Number::from_value(number)?),
+            };
+            Ok(())
+        },
+    ),
+    Setting {
+        off_flag: Some(("no-reflection", "false")),
+        ..setting(
+            "reflection",
+            Kind::Switch,
+            "Tell tools the service definitions (gRPC reflection).",
+            |settings| Value::Switch(settings.reflection),
+            write!(reflection, Switch),
+        )
+    },
+    setting(
+        "log",
+        Kind::Text,
+        "What to log, on standard error: off, error, warn, info, debug, trace, or filters by module.",
+        |settings| Value::Text(settings.log.filter.clone()),
+        |settings, value| {
+            if let Value::Text(filter) = value {
+                crate::logging::check_filter(&filter)?;
+                settings.log.filter = filter;
+            }
+            Ok(())
+        },
+    ),
+    setting(
+        "log_json",
+        Kind::Switch,
+        "Log as JSON, one object a line.",
+        |settings| Value::Switch(settings.log.json),
+        write!(log.json, Switch),
+    ),
+    setting(
+        "log_lines_per_second",
+        kind::COUNT,
+        "Lines of one kind that are logged in a second; a line says how many more there were. The kind of a line is the \
+         place in the code that logs it.",
+        |settings| Value::Number(settings.log.lines_per_second.into()),
+        |settings, value| {
+            settings.log.lines_per_second = Number::from_value(value)?;
+            Ok(())
+        },
+    ),
+    setting(
+        "otlp_endpoint",
+        Kind::UrlOrOff,
+        "Where traces go by OTLP over gRPC, a span for each call. Needs a build with the feature `otlp`.",
+        |settings| settings.otlp_endpoint.clone().map_or(Value::None("off"), Value::Text),
+        write!(otlp_endpoint, optional Text),
+    ),
+];

@@ -1,0 +1,202 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use clap::{Args as _, FromArgMatches as _};
+
+use super::kind::Value;
+use super::*;
+
+/// The settings of these flags, these variables and a file with this text.
+fn load(flags: &[&str], variables: &[(&str, &str)], file: &str) -> Result<Effective, Vec<String>> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("server.toml");
+    std::fs::write(&path, file).unwrap();
+    let command = SettingsArgs::augment_args(clap::Command::new("serve"));
+    let config = format!("--config={}", path.display());
+    let matches = command
+        .try_get_matches_from([&["serve", &config], flags].concat())
+        .unwrap_or_else(|error| panic!("{error}"));
+    let args = SettingsArgs::from_arg_matches(&matches).unwrap();
+    let variables: BTreeMap<_, _> = variables.iter().copied().collect();
+    let prefix = format!("{}/", folder.path().display());
+    Effective::load(&args, &|name| variables.get(name).map(Into::into))
+        .map_err(|SettingsError(errors)| errors.iter().map(|error| error.replace(&prefix, "")).collect())
+}
+
+/// The same with callers identified, so that nothing else is wrong.
+fn good(flags: &[&str], variables: &[(&str, &str)], file: &str) -> Effective {
+    load(&[&["--insecure-principals"], flags].concat(), variables, file).unwrap()
+}
+
+#[track_caller]
+fn assert_wrong(flags: &[&str], variables: &[(&str, &str)], file: &str, expected: &[&str]) {
+    let flags = [&["--insecure-principals"], flags].concat();
+    assert_eq!(load(&flags, variables, file).unwrap_err(), expected);
+}
+
+#[test]
+fn a_flag_wins_over_a_variable_over_a_file_over_a_default() {
+    let file = "drain = '1s'\nworkers = 3\n[limits]\nretention = '2h'\n";
+    let variables =
+        [("STICKYCAS_DRAIN", "2s"), ("STICKYCAS_LIMITS_RETENTION", "3h"), ("STICKYCAS_WORKERS", "")];
+    let effective = good(&["--drain", "3s"], &variables, file);
+    assert_eq!(effective.settings.drain, Duration::from_secs(3));
+    assert_eq!(effective.settings.limits.retention, Duration::from_secs(3 * 60 * 60));
+    assert_eq!(effective.settings.workers, Some(3), "an empty variable is not set");
+    assert_eq!(effective.settings.limits.principals, Limits::default().principals);
+    let origin = |key| effective.origin(key).to_string().rsplit('/').next().unwrap().to_owned();
+    assert_eq!(
+        ["drain", "limits.retention", "workers", "limits.principals"].map(origin),
+        ["flag --drain", "environment STICKYCAS_LIMITS_RETENTION", "server.toml:2", "default"]
+    );
+}
+
+#[test]
+fn a_file_may_give_every_kind_of_value() {
+    let file = "listen = '127.0.0.1:1'\nhttp = 'off'\ninsecure_principals = true\ncoordinators = ['a', 'b, c']\n\
+                workers = 'auto'\n[limits]\nprincipals = 1_000\nmessage_bytes = '8MiB'\ncall_bytes = 4096\n\
+                instance_bytes = 512\nunread_for = '90s'\n";
+    let settings = load(&[], &[], file).unwrap().settings;
+    assert_eq!((settings.http, settings.workers), (None, None));
+    assert_eq!(settings.coordinators, ["a", "b, c"]);
+    let limits = settings.limits;
+    assert_eq!((limits.principals, limits.message_bytes, limits.call_bytes), (1_000, 8 << 20, 4_096));
+    assert_eq!(limits.instance_bytes, 512 << 20, "as the flag has always counted");
+    assert_eq!(limits.unread_for, Duration::from_secs(90));
+}
+
+#[test]
+fn names_of_flags_and_variables_are_separated_by_commas() {
+    let settings = good(
+        &["--coordinator", "a,b", "--coordinator", "c"],
+        &[("STICKYCAS_OBSERVERS", "x, y")],
+        "coordinators = ['z']",
+    );
+    assert_eq!(settings.settings.coordinators, ["a", "b", "c"]);
+    assert_eq!(settings.settings.observers, ["x", "y"]);
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_its_line_and_the_key_that_was_meant() {
+    assert_wrong(
+        &[],
+        &[],
+        "log = 'info'\n\nobserver = ['x']\nretention = '1h'\n\n[limits]\nconections = 3\n[xyz]\na = 1\n",
+        &[
+            "server.toml:3: there is no key `observer`: did you mean `observers`?",
+            "server.toml:4: there is no key `retention`: did you mean `limits.retention`?",
+            "server.toml:7: there is no key `limits.conections`: did you mean `limits.connections`?",
+            "server.toml:8: there is no key `xyz`: `stickycas-server config reference` names all keys",
+        ],
+    );
+}
+
+#[test]
+fn every_mistake_is_told_with_its_place() {
+    assert_wrong(
+        &["--workers", "0"],
+        &[("STICKYCAS_HTTP", "localhost"), ("STICKYCAS_LOG_LINES_PER_SECOND", "5000000000")],
+        "drain = 5\nlisten = 7420\n[limits]\nconnections = 0\nprincipal_bytes = 1.5\nunread_for = '0s'\n",
+        &[
+            "server.toml:1: drain = \"5\": give a duration such as 500ms, 10min or 1h",
+            "server.toml:2: listen = \"7420\": give an address and a port such as 127.0.0.1:7420",
+            "server.toml:4: limits.connections = \"0\": give a whole number from 1 on",
+            "server.toml:5: limits.principal_bytes is a float: give a size such as 64KiB or 16MiB",
+            "server.toml:6: limits.unread_for = \"0s\": give a duration above 0 such as 500ms, 10s or 1min",
+            "environment STICKYCAS_HTTP = \"localhost\": give an address and a port such as 127.0.0.1:7421, or off",
+            "environment STICKYCAS_LOG_LINES_PER_SECOND = \"5000000000\": give at most 4294967295",
+            "--workers \"0\": give a whole number from 1 to 1024, or auto",
+        ],
+    );
+}
+
+#[test]
+fn a_file_that_is_no_toml_is_refused_with_its_line() {
+    let errors = load(&["--insecure-principals"], &[], "drain = '1s'\nlog = info\n").unwrap_err();
+    assert!(errors[0].starts_with("server.toml:2: "), "{errors:?}");
+    let errors = load(&["--insecure-principals"], &[], "drain = '1s'\ndrain = '2s'\n").unwrap_err();
+    assert!(errors[0].starts_with("server.toml:2: duplicate key"), "{errors:?}");
+}
+
+#[test]
+fn a_file_that_is_not_there_is_refused_by_its_name() {
+    let args = SettingsArgs::of_file("/nowhere/server.toml");
+    let SettingsError(errors) = Effective::load(&args, &|_| None).unwrap_err();
+    assert!(errors[0].starts_with("cannot read the configuration /nowhere/server.toml: "), "{errors:?}");
+    // A variable names the file too, and a flag wins over it.
+    let from_variable = Effective::load(&SettingsArgs::default(), &|name| {
+        (name == CONFIG_VARIABLE).then(|| "/elsewhere.toml".into())
+    });
+    assert!(from_variable.unwrap_err().to_string().contains("/elsewhere.toml"));
+}
+
+#[test]
+fn settings_that_do_not_fit_together_are_refused() {
+    assert_eq!(
+        load(&["--listen", "0.0.0.0:1", "--http", "0.0.0.0:1"], &[], "").unwrap_err().len(),
+        3,
+        "no identity, a remote address, one address for two"
+    );
+    assert_wrong(
+        &["--unread-frames", "10"],
+        &[],
+        "[limits]\nunclaimed_connections = 20000\n",
+        &[
+            "limits.unread_frames (flag --unread-frames) is below limits.unread_frames_to_pause: \
+             limits.unread_frames_to_pause is at most limits.unread_frames",
+            "limits.unclaimed_connections (server.toml:2) is above limits.connections: \
+             limits.unclaimed_connections is at most limits.connections",
+        ],
+    );
+}
+
+#[test]
+fn every_setting_has_names_of_its_own_and_says_what_it_is_for() {
+    let mut names = BTreeSet::new();
+    for setting in table::all() {
+        for name in [setting.key.to_owned(), setting.flag(), setting.variable()] {
+            assert!(names.insert(name.clone()) || name == setting.key, "{name} twice");
+        }
+        assert!(setting.text().ends_with('.'), "{}: {}", setting.key, setting.text());
+    }
+}
+
+#[test]
+fn what_is_shown_is_a_file_that_gives_the_same_settings() {
+    let variables = [("STICKYCAS_COORDINATORS", "boss,o\"range")];
+    let effective =
+        good(&["--no-http", "--instance-memory", "3", "--drain", "90s", "--log-json"], &variables, "");
+    let text = show(&effective, true);
+    assert!(text.contains("drain = \"1m30s\" # flag --drain\n"), "{text}");
+    assert!(text.contains("http = \"off\" # flag --no-http\n"), "{text}");
+    assert!(text.contains("instance_bytes = \"3MiB\" # flag --instance-memory\n"), "{text}");
+    assert!(text.contains("# environment STICKYCAS_COORDINATORS\n"), "{text}");
+    assert_eq!(text.lines().filter(|line| line.contains(" = ")).count(), table::all().count());
+    let again = load(&[], &[], &text).unwrap();
+    let values = |effective: &Effective| -> Vec<Value> {
+        table::all().map(|setting| (setting.read)(&effective.settings)).collect()
+    };
+    assert_eq!(values(&again), values(&effective));
+    let changed = show(&effective, false);
+    assert_eq!(changed.lines().filter(|line| line.contains(" = ")).count(), 6, "{changed}");
+}
+
+#[test]
+fn the_page_of_all_settings_is_the_one_in_the_documentation() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/configuration.md");
+    if std::env::var_os("STICKYCAS_BLESS").is_some() {
+        std::fs::write(&path, reference()).unwrap();
+    }
+    let page = std::fs::read_to_string(&path).unwrap();
+    assert!(
+        page == reference(),
+        "docs/configuration.md is not what `stickycas-server config reference` prints"
+    );
+}
+
+#[test]
+fn the_file_for_systemd_is_good() {
+    let file = include_str!("../../../deploy/systemd/server.toml");
+    let effective = load(&[], &[], file).unwrap();
+    assert!(effective.origins().filter(|(_, origin)| **origin != Origin::Default).count() > 5);
+}

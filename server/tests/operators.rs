@@ -1,0 +1,302 @@
+//! What operators see: `/livez`, `/readyz`, `/metrics`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use stickycas_proto::v1::{ListRequest, RefusalReason};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tonic::Request;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+use crate::harness::fixtures::{append, instance, instance_with, parameters, play, principal};
+use crate::harness::raw::{RawClient, prefixed};
+use crate::harness::{COORDINATOR, Server, with_timeout};
+
+/// What operators get.
+impl Server {
+    async fn get(&self, path: &str) -> (String, String) {
+        get(self.http, path).await
+    }
+
+    async fn raw(&self, bytes: &[u8]) -> String {
+        raw(self.http, bytes).await
+    }
+
+    /// Every series with its value.
+    async fn series(&self) -> BTreeMap<String, f64> {
+        let (status, text) = self.get("/metrics").await;
+        assert_eq!(status, "HTTP/1.1 200 OK");
+        assert!(text.ends_with("# EOF\n"), "{text}");
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        lines
+            .map(|line| {
+                let (series, value) = line.rsplit_once(' ').unwrap();
+                (series.to_owned(), value.parse().unwrap_or_else(|_| panic!("{line}")))
+            })
+            .collect()
+    }
+}
+
+/// The status line and the body of a page.
+async fn get(http: SocketAddr, path: &str) -> (String, String) {
+    let answer = raw(http, format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    (head.lines().next().unwrap_or_default().to_owned(), body.to_owned())
+}
+
+/// All that the server answers to these bytes.
+async fn raw(http: SocketAddr, bytes: &[u8]) -> String {
+    let mut tcp = TcpStream::connect(http).await.unwrap();
+    // The server may have refused by now.
+    let _ = tcp.write_all(bytes).await;
+    let mut answer = Vec::new();
+    let _ = with_timeout(tcp.read_to_end(&mut answer)).await;
+    String::from_utf8(answer).unwrap()
+}
+
+#[tokio::test]
+async fn probes_and_metrics_are_there_and_nothing_else() {
+    let server = Server::start().await;
+    assert_eq!(server.get("/livez").await, ("HTTP/1.1 200 OK".to_owned(), "alive\n".to_owned()));
+    assert_eq!(server.get("/readyz").await, ("HTTP/1.1 200 OK".to_owned(), "ready\n".to_owned()));
+    for path in ["/", "/metrics/", "/favicon.ico", "/livez/x", "/..%2f"] {
+        assert_eq!(server.get(path).await.0, "HTTP/1.1 404 Not Found", "{path}");
+    }
+    let posted = server.raw(b"POST /metrics HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n").await;
+    assert!(posted.starts_with("HTTP/1.1 405 "), "{posted}");
+}
+
+#[tokio::test]
+async fn large_headers_are_refused_and_silent_clients_hold_nobody_up() {
+    let server = Server::start().await;
+    let mut silent = Vec::new();
+    for _ in 0..20 {
+        let mut tcp = TcpStream::connect(server.http).await.unwrap();
+        tcp.write_all(b"GET /metrics HT").await.unwrap();
+        silent.push(tcp);
+    }
+    let large = format!("GET /livez HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(64 * 1024));
+    let answer = server.raw(large.as_bytes()).await;
+    assert!(!answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let many = format!("GET /livez HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(100));
+    assert!(!server.raw(many.as_bytes()).await.starts_with("HTTP/1.1 200"));
+    assert_eq!(server.get("/livez").await.0, "HTTP/1.1 200 OK");
+}
+
+#[tokio::test]
+async fn more_connections_than_may_be_are_closed_at_once() {
+    let server = Server::start().await;
+    let mut open = Vec::new();
+    // More than there may be; those above are closed without an answer.
+    for _ in 0..40 {
+        open.push(TcpStream::connect(server.http).await.unwrap());
+    }
+    let mut closed = 0;
+    for tcp in &mut open[32..] {
+        closed += usize::from(matches!(with_timeout(tcp.read(&mut [0])).await, Ok(0) | Err(_)));
+    }
+    assert_eq!(closed, 8);
+    drop(open);
+    with_timeout(async {
+        while server.get("/livez").await.0 != "HTTP/1.1 200 OK" {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_that_drains_says_so_and_every_service_is_not_serving() {
+    let server = Server::with(|config| config.drain = Duration::from_secs(60)).await;
+    let mut health = HealthClient::new(server.connect().await);
+    let services =
+        ["", "stickycas.v1.StickyCasService", "stickycas.v1.InstanceService", "stickycas.v1.ServerService"];
+    for service in services {
+        let request = HealthCheckRequest { service: service.to_owned() };
+        let status = health.check(request).await.unwrap().into_inner().status();
+        assert_eq!(status, ServingStatus::Serving, "{service}");
+    }
+    let mut watches = Vec::new();
+    for service in services {
+        let request = HealthCheckRequest { service: service.to_owned() };
+        let mut watch = health.watch(request).await.unwrap().into_inner();
+        assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::Serving);
+        watches.push(watch);
+    }
+    // A connection that does not end keeps the server draining.
+    let mut raw = RawClient::connect(server.address).await;
+    let _call = raw.begin("StickyCasService/Append", &[("stickycas-principal", "p1")]).await;
+    raw.call_as("p1", "InstanceService/List", prefixed(&[])).await;
+    let http = server.http;
+    let stopping = server.begin_shutdown();
+    for mut watch in watches {
+        assert_eq!(with_timeout(watch.message()).await.unwrap().unwrap().status(), ServingStatus::NotServing);
+    }
+    let (status, words) = get(http, "/readyz").await;
+    assert_eq!(status, "HTTP/1.1 503 Service Unavailable");
+    assert!(words.starts_with("not ready: ") && words.contains("told to stop"), "{words}");
+    assert_eq!(get(http, "/livez").await.0, "HTTP/1.1 200 OK");
+    drop(stopping);
+}
+
+#[tokio::test]
+async fn hostile_clients_and_many_principals_add_no_series() {
+    let server = Server::start().await;
+    let before: BTreeSet<String> = server.series().await.into_keys().collect();
+    for number in 0..50 {
+        let mut client = server.client(&format!("p{number}\"}} 1")).await;
+        client.instances.list(Request::new(ListRequest::default())).await.unwrap();
+        let mut raw = RawClient::connect(server.address).await;
+        let name = format!("hostile-{number}");
+        raw.call_as(&name, &format!("StickyCasService/Method{number}"), prefixed(&[])).await;
+        raw.call_as(&name, "StickyCasService/Append", prefixed(&[0xff; 9])).await;
+    }
+    let after = server.series().await;
+    assert_eq!(after.keys().cloned().collect::<BTreeSet<_>>(), before);
+    assert!(after.len() < 200, "{}", after.len());
+    let value = |series: &str| after[series] as u64;
+    assert_eq!(value("stickycas_calls_total{method=\"unknown\"}"), 50, "the attack took place");
+    assert_eq!(value("stickycas_refusals_total{reason=\"MALFORMED\"}"), 50);
+    assert_eq!(value("stickycas_limit_used{limit=\"principals\"}"), 100);
+    assert_eq!(value("stickycas_limit_bound{limit=\"principals\"}"), 131_072);
+}
+
+#[tokio::test]
+async fn what_instances_do_is_counted_when_it_is_done() {
+    let server = Server::start().await;
+    let before = server.series().await;
+    assert!(before["stickycas_build_info{version=\"0.1.0\",commit=\"unknown\"}"] > 0.0, "{before:?}");
+    let played = instance(&server).await;
+    let waiting = instance(&server).await;
+    let gathering = instance_with(&server, parameters()).await;
+    play(&server, &played, "yes").await;
+    let mut client = server.client(&principal(1)).await;
+    let _pending = client.append_and_wait(&waiting, "yes").await;
+    // Refused: not a process of the instance.
+    let mut stranger = server.client("stranger").await;
+    stranger.list.append(append(&gathering, 1, "yes")).await.unwrap_err();
+    let now = server.series().await;
+    let grown = |series: &str| {
+        let value =
+            |all: &BTreeMap<String, f64>| *all.get(series).unwrap_or_else(|| panic!("no {series}: {all:?}"));
+        value(&now) - value(&before)
+    };
+    let close_to = |series: &str, expected: f64| {
+        assert!((grown(series) - expected).abs() < 0.5, "{series}: {} and not {expected}", grown(series));
+    };
+    close_to("stickycas_instance_events_total{event=\"created\"}", 3.0);
+    close_to("stickycas_instance_events_total{event=\"finished\"}", 1.0);
+    close_to("stickycas_instances{state=\"ended\"}", 1.0);
+    close_to("stickycas_limit_used{limit=\"live_instances\"}", 2.0);
+    close_to("stickycas_limit_used{limit=\"instances\"}", 3.0);
+    close_to("stickycas_accesses_waiting", 1.0);
+    close_to(&format!("stickycas_refusals_total{{reason=\"{}\"}}", RefusalReason::NotAMember.name()), 1.0);
+    for more in [
+        "stickycas_phases_total{outcome=\"won\"}",
+        "stickycas_accesses_accepted_total{kind=\"append\"}",
+        "stickycas_accesses_answered_total{answer=\"success\"}",
+        "stickycas_accesses_answered_total{answer=\"read\"}",
+        "stickycas_process_events_total{event=\"decided\"}",
+        "stickycas_calls_total{method=\"Create\"}",
+        "stickycas_connections_accepted_total",
+    ] {
+        assert!(grown(more) > 0.0, "{more}");
+    }
+    // A close withdraws what waits.
+    server.client(COORDINATOR).await.close(&waiting).await.unwrap();
+    let closed = server.series().await;
+    assert!(closed["stickycas_accesses_waiting"].abs() < 0.5, "{closed:?}");
+    assert!(closed["stickycas_accesses_withdrawn_total"] > 0.5);
+}
+
+#[tokio::test]
+async fn an_instance_that_expires_has_no_waiting_accesses_any_more() {
+    let server = Server::with(|config| {
+        config.limits.idle_lifetime = Duration::from_millis(20);
+        config.limits.retention = Duration::from_millis(1);
+    })
+    .await;
+    // Nobody else comes, so its access waits until the instance has expired.
+    let mut client = server.client(&principal(1)).await;
+    let waits = async {
+        loop {
+            let id = instance_with(&server, parameters()).await;
+            // Refused when the instance expires; it may have expired before.
+            client.append(&id, 1, "yes").await.unwrap_err();
+            if server.series().await["stickycas_accesses_accepted_total{kind=\"append\"}"] > 0.0 {
+                return;
+            }
+        }
+    };
+    with_timeout(waits).await;
+    with_timeout(async {
+        while server.series().await["stickycas_instances{state=\"gathering\"}"] > 0.0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(server.series().await["stickycas_accesses_waiting"].abs() < 0.5);
+}
+
+/// The rows of the table of metrics: name, kind, labels, explanation.
+fn metric_rows(text: &str) -> String {
+    let mut rows = String::from("| metric | kind | labels | |\n| --- | --- | --- | --- |\n");
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) else {
+            continue;
+        };
+        let kind = lines.next().and_then(|line| line.rsplit(' ').next()).unwrap();
+        let first = lines.peek().unwrap();
+        let labels = first.split_once('{').map_or("", |(_, labels)| labels.split('}').next().unwrap());
+        let labels: Vec<_> = labels.split("\",").filter_map(|label| label.split_once('=')).collect();
+        let labels: Vec<_> = labels.iter().map(|(label, _)| format!("`{label}`")).collect();
+        let total = if kind == "counter" { "_total" } else { "" };
+        rows += &format!("| `{name}{total}` | {kind} | {} | {help} |\n", labels.join(", "));
+    }
+    rows
+}
+
+#[tokio::test]
+async fn the_table_of_metrics_is_the_one_in_the_documentation() {
+    let server = Server::start().await;
+    let rows = metric_rows(&server.get("/metrics").await.1);
+    assert!(rows.contains("| `stickycas_phases_total` | counter | `outcome` | "), "{rows}");
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operations.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = page.split_once("<!-- metrics: ").unwrap();
+    let (note, rest) = rest.split_once("-->\n").unwrap();
+    let (_, after) = rest.split_once("<!-- end of metrics -->").unwrap();
+    let expected = format!("{before}<!-- metrics: {note}-->\n\n{rows}\n<!-- end of metrics -->{after}");
+    if std::env::var_os("STICKYCAS_BLESS").is_some() {
+        std::fs::write(&path, &expected).unwrap();
+    } else {
+        assert!(page == expected, "docs/operations.md has another table of metrics:\n{rows}");
+    }
+}
+
+#[test]
+fn dashboard_and_rules_name_metrics_that_are_documented() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
+    let page = read("docs/operations.md");
+    let mut found = 0;
+    for file in ["deploy/grafana/stickycas-server.json", "deploy/prometheus/alerts.yml"] {
+        let text = read(file);
+        let names = text.split(|character: char| !character.is_ascii_alphanumeric() && character != '_');
+        let is_metric = |name: &&str| name.starts_with("stickycas_") || name.starts_with("process_");
+        // Not a prefix that a comment names.
+        for name in names.filter(|name| is_metric(name) && !name.ends_with('_')) {
+            let parts = ["_bucket", "_sum", "_count"];
+            let base = parts.iter().find_map(|part| name.strip_suffix(part)).unwrap_or(name);
+            let known = [name, base].iter().any(|name| page.contains(&format!("`{name}`")));
+            assert!(known, "{file}: {name}");
+            found += 1;
+        }
+    }
+    assert!(found > 30, "{found}");
+}
