@@ -392,13 +392,13 @@ impl Checker<'_> {
             match fact {
                 Fact::Told(_, Told::Answered { answer, .. }) => match answer {
                     Answer::Append(AppendAnswer::Success(position)) => {
-                        length = length.max(position.get() + 1)
+                        length = length.max(position.get() + 1);
                     }
                     Answer::Append(_) => {}
                     Answer::Read(read) => (length, sealed) = (length.max(read.length), sealed || read.sealed),
                 },
                 Fact::Status(before) => {
-                    (length, sealed) = (length.max(before.length), sealed || before.sealed)
+                    (length, sealed) = (length.max(before.length), sealed || before.sealed);
                 }
                 _ => {}
             }

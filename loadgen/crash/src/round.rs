@@ -75,7 +75,7 @@ impl Round<'_> {
             let (run, site) = (run.clone(), self.site.clone());
             playing.spawn(async move { (index, run.play(&site, began).await) });
         }
-        let random = &mut SplitMix64::new(self.plan.seed ^ 0x6173_6b);
+        let random = &mut SplitMix64::new(self.plan.seed ^ 0x0061_736b);
         for kill in &self.plan.kills {
             self.kill_at(*kill, server, random).await?;
         }

@@ -332,9 +332,10 @@ fn a_restart_in_the_middle_shows_and_no_other_does() {
 #[test]
 fn a_history_that_does_not_follow_from_its_inputs_is_found() {
     let mut story = story();
-    let length = |recorded: &mut Recorded| match &mut recorded.event {
-        Event::Stepped { length, .. } => *length += 1,
-        _ => {}
+    let length = |recorded: &mut Recorded| {
+        if let Event::Stepped { length, .. } = &mut recorded.event {
+            *length += 1;
+        }
     };
     story.history.iter_mut().for_each(length);
     story.must_be(ViolationKind::History, "it does not follow from its inputs");
