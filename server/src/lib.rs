@@ -111,7 +111,9 @@ pub async fn run(
 ) -> Result<Stopped, ServeError> {
     let (limits, listeners) = (&config.limits, listeners.into());
     // A log that has something to recover begins with State::Recovering, and serves afterwards.
-    let readiness = Readiness::new(State::Recovering);
+    // Without a log on disk there is nothing to recover.
+    let recovers = config.data.is_some();
+    let readiness = Readiness::new(if recovers { State::Recovering } else { State::Serving });
     // Ends the accept loop, connections, streams and waiting calls.
     let drain = CancellationToken::new();
     let log_metrics = Arc::<CommitLogMetrics>::default();
@@ -126,6 +128,9 @@ pub async fn run(
 
     let principals = Principals::new(limits);
     let service = Service::new(instances.clone(), limits.clone(), drain.clone(), principals.clone());
+    if !recovers {
+        service.set_recovered();
+    }
     let watchdog = service.clone();
     let _watchdog = AbortOnDropHandle::new(tokio::spawn(async move { watchdog.run_watchdog().await }));
     let call_layer = CallLayer::new(&config, principals.clone(), log.clone());

@@ -101,7 +101,7 @@ impl RefusalReason {
             // UNAVAILABLE tells generic clients that a retry is safe. A call whose access waits when draining begins, or
             // when the log fails, ends with it too, and the access waits on, was executed, or is lost.
             Self::Draining | Self::LogFailed => unknown(Code::Unavailable, Retry::After(LATER)),
-            Self::Recovering => did_not_happen(Code::Unavailable, Retry::After(LATER)),
+            Self::Recovering => did_not_happen(Code::Unavailable, Retry::After(SOON)),
             // The deadline is the caller's: no delay is right.
             Self::Deadline => unknown(Code::DeadlineExceeded, Retry::Yes),
             Self::Internal => unknown(Code::Internal, Retry::Yes),

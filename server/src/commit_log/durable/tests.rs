@@ -253,3 +253,14 @@ async fn a_log_whose_engine_panics_has_failed() {
     assert_eq!(log.failure_signal().wait().await.reason, RefusalReason::LogFailed);
     log.close();
 }
+
+#[tokio::test]
+async fn a_refused_batch_tells_why() {
+    let mut it = fixture(1, usize::MAX);
+    it.step(1, Place::START);
+    let (_, done) = it.engine.next();
+    let why = RpcRefusal::new(RefusalReason::Draining, "another server owns the log");
+    done(Outcome::Refused(Box::new(why)));
+    assert_eq!(it.settled().await, (1, Err(RefusalReason::Draining)));
+    assert!(it.log.failure().is_some());
+}
