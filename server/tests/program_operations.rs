@@ -135,8 +135,11 @@ async fn an_address_for_operators_that_is_in_use_is_reported() {
 async fn a_server_starts_with_the_settings_of_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("server.toml");
-    std::fs::write(&file, "data = 'off'\ninsecure_principals = true\nlisten = '127.0.0.1:0'\nhttp = '127.0.0.1:0'\n")
-        .unwrap();
+    std::fs::write(
+        &file,
+        "data = 'off'\ninsecure_principals = true\nlisten = '127.0.0.1:0'\nhttp = '127.0.0.1:0'\n",
+    )
+    .unwrap();
     let mut command = command(&["serve"]);
     command.env("STICKYCAS_CONFIG", &file);
     let (mut server, _, mut lines) = start(command, Stdio::null()).await;

@@ -122,12 +122,14 @@ impl Data {
                 let state = state.and_then(|paths| paths.split(':').next().map(PathBuf::from));
                 let state = state.filter(|path| path.is_absolute());
                 let usual = || {
-                    let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
+                    let state =
+                        folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
                     Some(state?.join("stickycas"))
                 };
                 let found = state.or_else(usual).map(Some);
                 found.ok_or_else(|| {
-                    "there is no folder for the log: give one with --data DIR, or serve with --in-memory".to_owned()
+                    "there is no folder for the log: give one with --data DIR, or serve with --in-memory"
+                        .to_owned()
                 })
             }
         }

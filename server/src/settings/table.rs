@@ -1,8 +1,8 @@
 //! The table of all settings. Those of the table `[limits]` stand beside the limits themselves, in
 //! [`crate::limits`].
 
-use super::{Data, Settings};
 use super::kind::{self, Kind, Number, Value};
+use super::{Data, Settings};
 use crate::limits::LIMIT_SETTINGS;
 
 /// One setting.
