@@ -34,7 +34,8 @@ pub struct Cli {
 enum Command {
     /// Serve until SIGTERM or SIGINT, then drain; a second signal ends it at once.
     ///
-    /// It has failed if connections had to be cut off. docs/configuration.md lists all settings.
+    /// It has failed if connections had to be cut off. With 5 it ends if its log cannot be written any more: what it has
+    /// told is in the log, which the next start reads. docs/configuration.md lists all settings.
     #[command(after_help = EXIT_CODES)]
     Serve(SettingsArgs),
     /// Ask a server whether it serves; for probes.
