@@ -164,15 +164,8 @@ fn write_file<T>(
 
 impl Check {
     async fn run(self, default: Option<PathBuf>) -> anyhow::Result<ExitCode> {
-        let checked = match (&self.backup, self.folder.data.clone().or(default.clone())) {
-            (None, Some(path)) => check_file(&path),
-            _ => Ok(()),
-        };
-        let opened = match checked {
-            Ok(()) => self.folder.open(self.backup.as_deref(), default).await,
-            Err(error) => Err(error),
-        };
-        match opened {
+        // When a log is opened, everything in it is compared with its checksums.
+        match self.folder.open(self.backup.as_deref(), default).await {
             Ok(log) => {
                 say(&format!("whole: {}", log.summary()))?;
                 Ok(ExitCode::SUCCESS)
@@ -186,25 +179,9 @@ impl Check {
     }
 }
 
-/// Compares everything in the file with its checksums.
-fn check_file(path: &Path) -> anyhow::Result<()> {
-    let dir = existing(path)?;
-    let whole = dir.engine()?.check_integrity().map_err(anyhow::Error::from).context(Damage)?;
-    if whole {
-        Ok(())
-    } else {
-        Err(anyhow::anyhow!("the file {} has bad checksums", dir.log_path().display()).context(Damage))
-    }
-}
-
-/// What was found is damage, and not that something could not be done.
-#[derive(Debug, thiserror::Error)]
-#[error("the log is not as it was written")]
-struct Damage;
-
+/// Whether what was found is damage, and not that something could not be done.
 fn is_damage(error: &anyhow::Error) -> bool {
-    error.is::<Damage>()
-        || error.is::<crate::RecoveryError>()
+    error.is::<crate::RecoveryError>()
         || error.is::<backup::BackupError>()
         || matches!(error.downcast_ref(), Some(DataDirError::Log { .. }))
 }

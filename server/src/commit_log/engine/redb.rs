@@ -139,15 +139,6 @@ impl RedbEngine {
         Ok(Some(u32::from_le_bytes(format)))
     }
 
-    /// Compares everything that is stored with its checksums. Returns whether all of it was whole; what was not is as it
-    /// was after the last commit that is.
-    ///
-    /// # Errors
-    /// If the database is damaged beyond that.
-    pub(crate) fn check_integrity(&mut self) -> Result<bool, EngineError> {
-        self.database.check_integrity().map_err(storage_error)
-    }
-
     /// Gives back to the system the disk that is not in use.
     ///
     /// # Errors
