@@ -34,6 +34,7 @@ mod server_info;
 mod service;
 mod settings;
 mod shutdown;
+mod storage;
 mod transport;
 
 use std::sync::Arc;
@@ -50,14 +51,15 @@ pub use config::{AuthMode, Config};
 pub use stickycas_proto::principal::PRINCIPAL_KEY;
 
 use call_layer::CallLayer;
-use commit_log::Storage;
-pub use commit_log::{DataDirError, StorageError};
+pub use commit_log::DataDirError;
 use instances::Instances;
 pub use instances::RecoveryError;
 use metrics::{CommitLogMetrics, Sources};
 use quota::Principals;
 use readiness::{Readiness, State};
 use service::{Service, UnaryEndpoint};
+use storage::Storage;
+pub use storage::StorageError;
 use transport::GrpcTimeoutLayer;
 
 /// Where a server listens.

@@ -16,7 +16,6 @@ mod data_dir;
 mod durable;
 pub(crate) mod engine;
 mod memory;
-mod storage;
 
 use std::fmt;
 
@@ -32,8 +31,6 @@ pub(crate) use data_dir::DataDir;
 pub use data_dir::DataDirError;
 pub(crate) use durable::{Dirty, DurableLog};
 pub(crate) use memory::MemoryLog;
-pub(crate) use storage::Storage;
-pub use storage::StorageError;
 
 /// The version of the rules by which machines take inputs. A log of another version may not be replayed.
 pub(crate) const RULES: u32 = 1;

@@ -7,9 +7,10 @@ use stickycas_model::machine::State;
 use stickycas_proto::names::InstanceId;
 
 use crate::commit_log::engine::Engine;
-use crate::commit_log::{DataDir, Storage};
+use crate::commit_log::DataDir;
 use crate::instances::{Instance, Instances, Recovered};
 use crate::limits::Limits;
+use crate::storage::Storage;
 
 /// See the module.
 pub(super) struct Offline {

@@ -18,9 +18,9 @@ use super::super::outbox::Outbox;
 use super::super::sessions::SessionSink;
 use super::*;
 use crate::auth::Principal;
-use crate::commit_log::Storage;
 use crate::commit_log::engine::RedbEngine;
 use crate::limits::Limits;
+use crate::storage::Storage;
 
 fn limits() -> Limits {
     Limits { retention: Duration::from_millis(1), ..Limits::default() }

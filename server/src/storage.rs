@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use stickycas_proto::status::RpcRefusal;
 use tokio::task::spawn_blocking;
 
-use super::engine::Engine;
-use super::{CommitLog, DataDir, DataDirError, DurableLog, MemoryLog};
+use crate::commit_log::engine::Engine;
+use crate::commit_log::{CommitLog, DataDir, DataDirError, DurableLog, MemoryLog};
 use crate::instances::{Instances, Recovered, Recovery, RecoveryError};
 use crate::limits::Limits;
 use crate::metrics::CommitLogMetrics;
