@@ -112,7 +112,7 @@ impl DataDir {
             }
             _ => {}
         }
-        let made = RedbEngine::open(&new).and_then(RedbEngine::close);
+        let made = RedbEngine::create(&new).and_then(RedbEngine::close);
         made.map_err(|EngineError(error)| DataDirError::Log { path: new.clone(), error })?;
         fs::rename(&new, path).map_err(|error| DataDirError::Io { path: new, error })
     }

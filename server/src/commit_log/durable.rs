@@ -212,6 +212,9 @@ impl DurableLog {
         // two parts.
         let encoded = checkpoint.map(Checkpoint::encode_to_vec);
         let mut queue = self.shared.queue();
+        if self.shared.failure.get().is_some() {
+            return 0;
+        }
         let (place, was_empty) = (queue.place.get(), queue.forming.is_empty());
         let records = u32::try_from(queue.forming.records.len()).unwrap_or(u32::MAX);
         let state = encoded.map(|mut encoded| {
@@ -232,8 +235,12 @@ impl DurableLog {
 
     /// The log before this place is not needed any more.
     pub(crate) fn trim(&self, before: Place) {
-        self.shared.queue().forming.trim = Some(before);
-        self.shared.work.notify_one();
+        let mut queue = self.shared.queue();
+        if self.shared.failure.get().is_none() {
+            queue.forming.trim = Some(before);
+            drop(queue);
+            self.shared.work.notify_one();
+        }
     }
 
     /// Bytes in the engine.
@@ -338,6 +345,9 @@ impl CommitLog for DurableLog {
 
     fn barrier(&self) -> Option<oneshot::Receiver<()>> {
         let mut queue = self.shared.queue();
+        if self.shared.failure.get().is_some() {
+            return None;
+        }
         let settling = if !queue.forming.is_empty() {
             &mut queue.forming.settling
         } else {

@@ -6,8 +6,8 @@ use anyhow::bail;
 use stickycas_model::machine::State;
 use stickycas_proto::names::InstanceId;
 
-use crate::commit_log::engine::Engine;
 use crate::commit_log::DataDir;
+use crate::commit_log::engine::Engine;
 use crate::instances::{Instance, Instances, Recovered};
 use crate::limits::Limits;
 use crate::storage::Storage;

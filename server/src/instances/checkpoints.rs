@@ -53,6 +53,9 @@ impl Instances {
 impl Instance {
     /// Adds the instance as it is now to the log. Returns how many bytes that takes.
     fn write_checkpoint(&self, log: &DurableLog, name_taken: bool) -> usize {
+        if self.inner.is_poisoned() {
+            self.abandon();
+        }
         let inner = self.lock_poisoned();
         if inner.gone.is_some() {
             return log.checkpoint(self.config.number, None);
@@ -99,10 +102,13 @@ impl Instance {
         events: impl Iterator<Item = Recorded>,
         (ended, latest): (Option<Time>, Time),
     ) -> Checkpoint {
+        let mut machine = machine.checkpoint();
+        // What is kept of an archived machine does not tell its time.
+        machine.time = machine.time.max(latest);
         Checkpoint {
             rules: RULES,
             created: Some(self.config.to_log()),
-            machine: Some(checkpoint_to_wire(&machine.checkpoint())),
+            machine: Some(checkpoint_to_wire(&machine)),
             first_index: kept.first(),
             forgotten_phase: kept.forgotten().map_or(0, Phase::get),
             // The index of an event follows from that of the first.

@@ -173,8 +173,8 @@ impl Instance {
 
     /// Archives an ended instance that is idle, once its counters are logged.
     fn archive_if_idle(&self, inner: &mut Inner, now: Time) {
-        if let Some(live) = inner.live()
-            && live.ended.is_some()
+        if inner.may_be_archived(self.params(), now)
+            && let Some(live) = inner.live()
         {
             self.log_counts(live);
         }
@@ -308,7 +308,10 @@ impl Instance {
     /// The commit log settles steps: see [`crate::commit_log::CommitLog::on_settled`]. Returns whether the instance is
     /// gone.
     pub(super) fn settle(&self, settled: Settled) -> bool {
-        let Ok(mut inner) = self.inner.lock() else { return true };
+        let Ok(mut inner) = self.inner.lock() else {
+            self.abandon();
+            return true;
+        };
         let inner = &mut *inner;
         match settled {
             Settled::Committed(place) => self.settle_through(inner, place),
@@ -351,7 +354,7 @@ impl Instance {
     }
 
     /// A step has panicked: the instance ends, also for a server that recovers.
-    fn abandon(&self) {
+    pub(super) fn abandon(&self) {
         let inner = &mut *self.lock_poisoned();
         if inner.gone.is_none() {
             tracing::error!(instance = %self.config.id, "a step has panicked: the instance ends");

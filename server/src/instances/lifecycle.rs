@@ -168,13 +168,25 @@ impl Inner {
         }
     }
 
-    /// Archives an instance that has ended: at once when it ends, later when no call has come for a while.
+    /// Whether the instance has ended and may be archived once everything is committed: at once when it ends, later when
+    /// no call has come for a while.
+    pub(super) fn may_be_archived(&self, params: &Params, now: Time) -> bool {
+        match &self.lifecycle {
+            Lifecycle::Live(live) => {
+                let is_idle = || now >= live.touched.after(restored_for(params));
+                live.ended.is_some() && (live.reserved.is_some() || is_idle())
+            }
+            Lifecycle::Archived(_) => false,
+        }
+    }
+
+    /// Archives the instance if it may be and everything is committed.
     pub(super) fn archive_if_idle(&mut self, params: &Params, now: Time) {
-        let Lifecycle::Live(live) = &mut self.lifecycle else { return };
-        let Some(ended) = live.ended.filter(|_| live.uncommitted.is_empty()) else { return };
-        if live.reserved.is_none() && now < live.touched.after(restored_for(params)) {
+        if !self.may_be_archived(params, now) || !self.is_committed() {
             return;
         }
+        let Lifecycle::Live(live) = &mut self.lifecycle else { return };
+        let Some(ended) = live.ended else { return };
         let archived = Archived::new(live, ended);
         if let Some(share) = &mut self.log_share {
             // The log is not as compact.

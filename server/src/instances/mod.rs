@@ -32,6 +32,7 @@ use stickycas_model::types::Seed;
 use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
+use tokio::sync::oneshot;
 
 use crate::auth::Principal;
 use crate::commit_log::{CommitLog, Settled};
@@ -106,6 +107,11 @@ impl Instances {
         instances
     }
 
+    /// Resolves when everything that was logged so far is settled; `None` if it is.
+    pub(crate) fn barrier(&self) -> Option<oneshot::Receiver<()>> {
+        self.context.log.barrier()
+    }
+
     /// Why nothing may be told any more, if the log has failed.
     pub(crate) fn log_failure(&self) -> Option<RpcRefusal> {
         self.context.log.failure().cloned()
@@ -160,7 +166,13 @@ impl Instances {
     /// The commit log settles steps of an instance.
     fn settle(&self, id: InstanceId, settled: Settled) {
         let Some(instance) = self.registry().get(id).cloned() else { return };
-        if instance.settle(settled) {
+        // A panic is the end of this instance, and must not be that of all settling.
+        let settle = AssertUnwindSafe(|| instance.settle(settled));
+        let gone = catch_unwind(settle).unwrap_or_else(|_| {
+            instance.abandon();
+            true
+        });
+        if gone {
             drop(instance);
             self.remove(id);
         }
@@ -191,7 +203,12 @@ impl Instances {
 
     /// The instance with this id (F11).
     pub(crate) fn get(&self, id: InstanceId) -> Result<Arc<Instance>, RpcRefusal> {
-        self.registry().get(id).cloned().ok_or_else(|| unknown(&id.to_string()))
+        self.registry().get(id).cloned().ok_or_else(|| self.not_found(&id.to_string()))
+    }
+
+    /// The refusal of a call that names an instance which is not there. After the log has failed nobody knows that.
+    fn not_found(&self, which: &str) -> RpcRefusal {
+        self.log_failure().unwrap_or_else(|| unknown(which))
     }
 
     /// The instance with this id or name.
@@ -199,7 +216,7 @@ impl Instances {
         match which {
             InstanceRef::Id(id) => self.get(*id),
             InstanceRef::Name(name) => {
-                self.registry().named(name).cloned().ok_or_else(|| unknown(name.as_str()))
+                self.registry().named(name).cloned().ok_or_else(|| self.not_found(name.as_str()))
             }
         }
     }

@@ -198,6 +198,8 @@ impl<'a> Recovery<'a> {
         let input = record.input.as_ref().ok_or("it has no input")?;
         if record.instance != 0 {
             self.in_tail.insert(record.instance);
+            // No number is given twice while the log knows it.
+            self.instances.context.skip_number(record.instance);
         }
         match input {
             Input::Restart(_) => {
@@ -217,7 +219,8 @@ impl<'a> Recovery<'a> {
             Input::Expired(_) => {
                 // Of an instance that is not known its checkpoint is removed and its beginning trimmed.
                 self.partial.remove(&record.instance);
-                if let Some(known) = self.known.remove(&record.instance) {
+                let is_covered = self.known.get(&record.instance).is_some_and(|known| at < known.covered);
+                if !is_covered && let Some(known) = self.known.remove(&record.instance) {
                     self.instances.remove(known.instance.config().id);
                 }
                 Ok(())

@@ -147,6 +147,9 @@ impl Instance {
         watcher: WatcherId,
         waker: &Waker,
     ) -> WatchPoll {
+        if let Some(failure) = self.context.log.failure() {
+            return WatchPoll::Gone(failure.clone());
+        }
         let inner = &mut *self.lock();
         let events = match &inner.lifecycle {
             Lifecycle::Live(live) => live.events.from(index, limit).ok_or_else(|| live.events.oldest_phase()),
@@ -162,7 +165,7 @@ impl Instance {
             .zip(&events)
             .map(|(index, recorded)| stickycas_proto::convert::history::event_to_wire(index, recorded))
             .collect();
-        let gone = if inner.is_gone() { inner.gone() } else { self.context.log.failure().cloned() };
+        let gone = if inner.is_gone() { inner.gone() } else { None };
         match (&mut inner.lifecycle, gone) {
             _ if !events.is_empty() => WatchPoll::Events(events),
             (Lifecycle::Live(live), None) if live.ended.is_none() => {

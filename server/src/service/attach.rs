@@ -22,7 +22,7 @@ use stickycas_proto::v1::RefusalReason;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
-use super::authorization::{expired, refused_content};
+use super::authorization::refused_content;
 use super::channels::{Channel, Channels, file_offence};
 use super::watchdog::Registration;
 use super::{DrainSignal, Service};
@@ -300,7 +300,7 @@ impl AttachStream {
             let why = format!("channel {number} is not open: say hello first");
             return Err(RpcRefusal::new(RefusalReason::Malformed, why));
         };
-        Ok((channel, channel.instance().ok_or_else(expired)?))
+        Ok((channel, channel.instance().ok_or_else(|| self.service.expired())?))
     }
 
     fn refuse(&self, channel: u32, number: Option<AccessNumber>, refused: &RpcRefusal) {

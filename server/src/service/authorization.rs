@@ -15,6 +15,12 @@ use crate::call_layer::Caller;
 use crate::instances::Instance;
 
 impl Service {
+    /// The refusal of what concerns an instance that is gone. After the log has failed nobody knows that it is.
+    pub(super) fn expired(&self) -> RpcRefusal {
+        let expired = || RpcRefusal::new(RefusalReason::InstanceUnknown, "the instance has expired");
+        self.0.instances.log_failure().unwrap_or_else(expired)
+    }
+
     /// The instance with this id, at which the caller is about to act, and the process of it that the caller is.
     /// `id`: `None` if the text of the request is no id.
     pub(super) fn member(
@@ -57,10 +63,6 @@ pub(super) fn authorize_view(caller: &Caller, instance: &Instance) -> Result<(),
         config.id
     );
     Err(RpcRefusal::new(RefusalReason::NotAMember, why))
-}
-
-pub(super) fn expired() -> RpcRefusal {
-    RpcRefusal::new(RefusalReason::InstanceUnknown, "the instance has expired")
 }
 
 /// The offence of a member's message with content that is refused (B2), and the refusal.

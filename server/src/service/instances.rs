@@ -81,11 +81,16 @@ impl InstanceService for Service {
             Some(last) if page.len() == size => last.config().id.to_string(),
             _ => String::new(),
         };
+        // All views are taken now, and shown when they are committed.
+        let seen = page.iter().filter(|instance| authorize_view(&caller, instance).is_ok());
+        let states: Vec<_> = seen.map(|instance| (instance, instance.state())).collect();
         let mut instances = Vec::new();
-        for instance in page.iter().filter(|instance| authorize_view(&caller, instance).is_ok()) {
-            // An instance that is gone by now is not listed.
-            if let Ok(state) = instance.state().committed().await.flatten() {
-                instances.push(summary(instance, state));
+        for (instance, state) in states {
+            match state.committed().await.flatten() {
+                Ok(state) => instances.push(summary(instance, state)),
+                // An instance that is gone by now is not listed.
+                Err(gone) if gone.reason == RefusalReason::InstanceUnknown => {}
+                Err(refused) => return Err(refused.into()),
             }
         }
         Ok(Response::new(ListResponse { instances, next_page_token }))

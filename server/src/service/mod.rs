@@ -100,6 +100,9 @@ impl Service {
 
     /// Fails while the server takes nothing.
     fn check_serving(&self) -> Result<(), RpcRefusal> {
+        if let Some(failure) = self.0.instances.log_failure() {
+            return Err(failure);
+        }
         if self.0.drain.is_cancelled() {
             return Err(self.draining());
         }
@@ -107,6 +110,14 @@ impl Service {
             return Err(RpcRefusal::new(RefusalReason::Recovering, "the server reads its log: try again"));
         }
         Ok(())
+    }
+
+    /// Why a call that waited gets no answer: when what it follows from is committed, and if it is.
+    async fn interrupted(&self) -> RpcRefusal {
+        if let Some(committed) = self.0.instances.barrier() {
+            let _ = committed.await;
+        }
+        self.draining()
     }
 
     /// Why the server takes nothing new any more.

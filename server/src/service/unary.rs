@@ -14,12 +14,11 @@ use stickycas_proto::convert::answer::append_response;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::{AppendRequest, AppendResponse, DecideRequest, DecideResponse, ReadRequest};
 use tokio_util::either::Either;
-use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::Service;
 use super::attach::AttachStream;
-use super::authorization::{expired, refused_content};
-use super::{Service, draining};
+use super::authorization::refused_content;
 use crate::call_layer::Caller;
 use crate::instances::{CompletedAccess, UnaryAccess, UnaryAnswer, Waiter};
 use crate::quota::{Counter, Quota};
@@ -125,7 +124,7 @@ impl Service {
         submitted: Result<UnaryAnswer, RpcRefusal>,
     ) -> impl Future<Output = Result<CompletedAccess, RpcRefusal>> + use<> {
         let known: Pin<Box<dyn Future<Output = _> + Send>> = match submitted {
-            Ok(UnaryAnswer::Waiting(waiter)) => return Either::Right(wait(waiter, self.0.drain.clone())),
+            Ok(UnaryAnswer::Waiting(waiter)) => return Either::Right(wait(waiter, self.clone())),
             Ok(UnaryAnswer::Known(known)) => Box::pin(async { known.committed().await? }),
             Err(refused) => Box::pin(ready(Err(refused))),
         };
@@ -134,15 +133,15 @@ impl Service {
 }
 
 /// Waits until the access is executed.
-async fn wait(waiter: Waiter, drain: CancellationToken) -> Result<CompletedAccess, RpcRefusal> {
+async fn wait(waiter: Waiter, service: Service) -> Result<CompletedAccess, RpcRefusal> {
     // Calls that wait are cancelled when draining begins; a call that came in between checks again.
-    if drain.is_cancelled() {
-        return Err(draining());
+    if service.0.drain.is_cancelled() {
+        return Err(Box::pin(service.interrupted()).await);
     }
     match waiter.await {
         Ok(outcome) => outcome.map_err(|refused| *refused),
         // The server drains, with the access still waiting.
-        Err(_) if drain.is_cancelled() => Err(draining()),
-        Err(_) => Err(expired()),
+        Err(_) if service.0.drain.is_cancelled() => Err(Box::pin(service.interrupted()).await),
+        Err(_) => Err(service.expired()),
     }
 }

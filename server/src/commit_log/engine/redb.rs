@@ -56,7 +56,15 @@ impl fmt::Debug for RedbEngine {
 }
 
 impl RedbEngine {
-    /// Opens the database in this file, or makes a new one.
+    /// Makes a new database in this file, which does not exist.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(crate) fn create(path: &Path) -> Result<Self, EngineError> {
+        Self::new(builder().create(path).map_err(open_error)?, &[])
+    }
+
+    /// Opens the database in this file.
     ///
     /// # Errors
     /// If it cannot be opened, is damaged, or has a newer format.
@@ -66,8 +74,7 @@ impl RedbEngine {
             let read = file.take(HEADER as u64).read_to_end(&mut header);
             read.map_err(storage_error)?;
         }
-        let opened = builder().create(path);
-        Self::new(opened.map_err(open_error)?, &header)
+        Self::new(builder().open(path).map_err(open_error)?, &header)
     }
 
     /// A database in memory.
@@ -114,7 +121,8 @@ impl RedbEngine {
                      stickycas-server"
                 )));
             }
-            None => engine.create_tables().map_err(storage_error)?,
+            None if header.is_empty() => engine.create_tables().map_err(storage_error)?,
+            None => return Err(EngineError("it is no log: it has no format".to_owned())),
         }
         Ok(engine)
     }
