@@ -93,7 +93,7 @@ impl DataDir {
     pub(crate) fn engine(&self) -> Result<RedbEngine, DataDirError> {
         let path = self.log_path();
         if !path.exists() {
-            self.make_log(&path)?;
+            self.make_log()?;
         }
         let engine = RedbEngine::open(&path);
         // The name of a new file is on the disk only when its folder is.
@@ -104,17 +104,35 @@ impl DataDir {
 
     /// Makes a new log. It has its name when it is complete: a loss of power in between must not leave a file that is no
     /// log.
-    fn make_log(&self, path: &Path) -> Result<(), DataDirError> {
-        let new = self.path.join(NEW_LOG);
-        match fs::remove_file(&new) {
+    fn make_log(&self) -> Result<(), DataDirError> {
+        let made = self.new_log()?.close();
+        made.map_err(|EngineError(error)| DataDirError::Log { path: self.path.join(NEW_LOG), error })?;
+        self.finish_new_log()
+    }
+
+    /// A new log, which no server serves before [`Self::finish_new_log`].
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub(crate) fn new_log(&self) -> Result<RedbEngine, DataDirError> {
+        let path = self.path.join(NEW_LOG);
+        match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(DataDirError::Io { path: new, error });
+                return Err(DataDirError::Io { path, error });
             }
             _ => {}
         }
-        let made = RedbEngine::create(&new).and_then(RedbEngine::close);
-        made.map_err(|EngineError(error)| DataDirError::Log { path: new.clone(), error })?;
-        fs::rename(&new, path).map_err(|error| DataDirError::Io { path: new, error })
+        RedbEngine::create(&path).map_err(|EngineError(error)| DataDirError::Log { path, error })
+    }
+
+    /// The new log, which is closed, is complete: it is the log of the folder from now on.
+    ///
+    /// # Errors
+    /// If it cannot get its name.
+    pub(crate) fn finish_new_log(&self) -> Result<(), DataDirError> {
+        let renamed = fs::rename(self.path.join(NEW_LOG), self.log_path());
+        let synced = renamed.and_then(|()| File::open(&self.path)?.sync_all());
+        synced.map_err(|error| DataDirError::Io { path: self.path.clone(), error })
     }
 }
 

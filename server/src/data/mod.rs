@@ -120,7 +120,7 @@ impl Folder {
                 let engine: Arc<dyn Engine> = Arc::new(RedbEngine::in_memory()?);
                 let from = File::open(file).with_context(|| file.display().to_string())?;
                 backup::restore(from, &*engine).with_context(|| file.display().to_string())?;
-                Offline::in_memory(engine).await
+                Offline::on(engine).await
             }
             None => Offline::open(existing(&self.path(default)?)?).await,
         }
@@ -249,35 +249,17 @@ impl Restore {
         }
         let from = File::open(&self.from).with_context(|| self.from.display().to_string())?;
         let dir = DataDir::open(&path)?;
-        let restored = {
-            let engine = dir.engine()?;
-            backup::restore(from, &engine).with_context(|| self.from.display().to_string())
-        };
-        let file = dir.log_path();
-        drop(dir);
-        let closed = match restored {
-            Ok(_) => close_all(&path).await,
-            Err(error) => Err(error),
-        };
-        match closed {
-            Ok((summary, closed)) => {
-                say(&format!("restored: {summary}; {closed} instances that had not ended were closed"))?;
-                Ok(ExitCode::SUCCESS)
-            }
-            Err(error) => {
-                // Half a log must not be served.
-                let _ = fs::remove_file(file);
-                Err(error)
-            }
-        }
+        // Nobody serves it before the instances are closed, also if this ends in the middle.
+        let engine = Arc::new(dir.new_log()?);
+        backup::restore(from, &*engine).with_context(|| self.from.display().to_string())?;
+        let log = Offline::on(engine.clone()).await?;
+        let summary = log.summary();
+        let closed = log.close_live().await?;
+        drop(engine);
+        dir.finish_new_log()?;
+        say(&format!("restored: {summary}; {closed} instances that had not ended were closed"))?;
+        Ok(ExitCode::SUCCESS)
     }
-}
-
-/// Closes what had not ended.
-async fn close_all(path: &Path) -> anyhow::Result<(String, usize)> {
-    let log = Offline::open(existing(path)?).await?;
-    let summary = log.summary();
-    Ok((summary, log.close_live().await?))
 }
 
 fn say(line: &str) -> io::Result<()> {

@@ -12,6 +12,11 @@ use crate::instances::{Instance, Instances, Recovered};
 use crate::limits::Limits;
 use crate::storage::Storage;
 
+/// Histories are kept whole, however few events the server keeps.
+fn limits() -> Limits {
+    Limits { events: usize::MAX / 2, event_bytes: usize::MAX, ..Limits::default() }
+}
+
 /// See the module.
 pub(super) struct Offline {
     storage: Storage,
@@ -26,19 +31,19 @@ impl Offline {
     /// What is damaged.
     pub(super) async fn open(dir: DataDir) -> anyhow::Result<Self> {
         let engine = Arc::new(dir.engine()?);
-        Self::recover(Storage::durable(engine, Some(dir), &Limits::default(), &Arc::default())?).await
+        Self::recover(Storage::durable(engine, Some(dir), &limits(), &Arc::default())?).await
     }
 
     /// Recovers what this engine holds.
     ///
     /// # Errors
     /// What is damaged.
-    pub(super) async fn in_memory(engine: Arc<dyn Engine>) -> anyhow::Result<Self> {
-        Self::recover(Storage::durable(engine, None, &Limits::default(), &Arc::default())?).await
+    pub(super) async fn on(engine: Arc<dyn Engine>) -> anyhow::Result<Self> {
+        Self::recover(Storage::durable(engine, None, &limits(), &Arc::default())?).await
     }
 
     async fn recover(storage: Storage) -> anyhow::Result<Self> {
-        let instances = Instances::new(Limits::default(), &storage.log());
+        let instances = Instances::new(limits(), &storage.log());
         let recovered = storage.replay(&instances).await?;
         Ok(Self { storage, instances, recovered })
     }
