@@ -243,6 +243,21 @@ pub enum OffenceKind {
 }
 
 impl OffenceKind {
+    /// The name, as histories have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::LateAppend => "late_append",
+            Self::OtherContent => "other_content",
+            Self::ForeignIdentity => "foreign_identity",
+            Self::Malformed => "malformed",
+            Self::Oversized => "oversized",
+            Self::QuotaExceeded => "quota_exceeded",
+            Self::SecondDecision => "second_decision",
+            Self::FalseDecision => "false_decision",
+        }
+    }
+
     /// Every kind, in the order of the list.
     pub const ALL: [Self; 8] = [
         Self::LateAppend,

@@ -3,91 +3,28 @@
 //! The server tells what is committed and nothing else, so each fact must stand in the final history, word for word, and
 //! whoever is told something later must not be told less than was known when it asked.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
 use stickycas_client::raw::Told;
 use stickycas_client::{MemberState, State};
 use stickycas_model::access::{Answer, AppendAnswer, ReadAnswer};
 use stickycas_model::cast::Role;
 use stickycas_model::counts::RunCounts;
 use stickycas_model::detection::detect;
-use stickycas_model::history::{Event, Recorded};
+use stickycas_model::history::Recorded;
 use stickycas_model::judge::{Case, Expectations, Outcome, Verdict, judge};
 use stickycas_model::process::{ProcessEnd, RawOp, Report};
 use stickycas_model::sim::replay;
-use stickycas_model::types::{AccessNumber, Phase, ProcessId, Value};
+use stickycas_model::types::{AccessNumber, ProcessId, Value};
 
 use crate::facts::{Fact, MemberStatus};
 use crate::instance::by_process;
 use crate::plan::InstancePlan;
+use crate::violation::ViolationKind;
 
-/// What went wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ViolationKind {
-    /// Something that a client was told is not there any more, or it was told less than it knew.
-    Lost,
-    /// Something that a client was told is another thing now.
-    Changed,
-    /// An access was executed twice.
-    Twice,
-    /// An accepted access was neither answered nor withdrawn.
-    Vanished,
-    /// What was closed is open again.
-    Reopened,
-    /// A correct process lost its patience, though its client was there.
-    Impatient,
-    /// A correct process did not come to its decision.
-    Undecided,
-    /// The judge's verdict is neither `valid` nor `outside`.
-    Verdict,
-    /// The history has gaps, lacks a restart, or does not follow from its own inputs.
-    History,
-    /// A creator or an observer did not get what it was entitled to.
-    Refused,
-    /// The server ended by itself, or did not serve again.
-    Server,
-}
+mod known;
 
-impl fmt::Display for ViolationKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Lost => "LOST",
-            Self::Changed => "CHANGED",
-            Self::Twice => "TWICE",
-            Self::Vanished => "VANISHED",
-            Self::Reopened => "REOPENED",
-            Self::Impatient => "IMPATIENT",
-            Self::Undecided => "UNDECIDED",
-            Self::Verdict => "VERDICT",
-            Self::History => "HISTORY",
-            Self::Refused => "REFUSED",
-            Self::Server => "SERVER",
-        })
-    }
-}
-
-/// Something that must not be.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Violation {
-    /// What.
-    pub kind: ViolationKind,
-    /// The instance: its number in the round, and its id. `None`: all of them.
-    pub instance: Option<(usize, String)>,
-    /// What was known, and what is.
-    pub what: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.instance {
-            Some((number, id)) => write!(f, "{}: instance {number} ({id}): {}", self.kind, self.what),
-            None => write!(f, "{}: {}", self.kind, self.what),
-        }
-    }
-}
+use known::{KnownMember, Shown};
 
 /// All that is known of an instance when a round is over.
 #[derive(Clone, Copy, Debug)]
@@ -136,84 +73,6 @@ pub fn check(evidence: &Evidence<'_>) -> Checked {
     checker.patience();
     checker.judged();
     checker.checked
-}
-
-/// What a history shows.
-#[derive(Default)]
-struct Shown<'a> {
-    list: Vec<(ProcessId, Phase, &'a Value)>,
-    accepted: BTreeMap<(ProcessId, AccessNumber), u32>,
-    answered: BTreeMap<(ProcessId, AccessNumber), Vec<(Phase, Answer)>>,
-    withdrawn: BTreeSet<(ProcessId, AccessNumber)>,
-    decided: BTreeMap<ProcessId, &'a Value>,
-    sealed: Option<u32>,
-    over: bool,
-    closed: bool,
-    restarted: usize,
-    impatient: BTreeSet<ProcessId>,
-}
-
-impl<'a> Shown<'a> {
-    fn of(history: &'a [Recorded]) -> Self {
-        let mut shown = Self::default();
-        for Recorded { event, .. } in history {
-            match event {
-                Event::Added { process, phase, value, .. } => shown.list.push((*process, *phase, value)),
-                Event::Accepted { process, number, .. } => {
-                    *shown.accepted.entry((*process, *number)).or_default() += 1;
-                }
-                Event::Answered { process, number, phase, answer } => {
-                    shown.answered.entry((*process, *number)).or_default().push((*phase, *answer));
-                }
-                Event::Withdrawn { process, number } => drop(shown.withdrawn.insert((*process, *number))),
-                Event::Decided { process, value } => drop(shown.decided.insert(*process, value)),
-                Event::Sealed { length, .. } => shown.sealed = Some(*length),
-                Event::Finished => shown.over = true,
-                Event::Closed => (shown.over, shown.closed) = (true, true),
-                Event::Restarted { .. } => shown.restarted += 1,
-                Event::PatienceSpent { process } => drop(shown.impatient.insert(*process)),
-                _ => {}
-            }
-        }
-        shown
-    }
-}
-
-/// What was known of a process at some moment.
-#[derive(Default)]
-struct KnownMember {
-    /// The last access that was answered.
-    answered: u64,
-    /// What it was told to be its next one.
-    next: u64,
-    waiting: BTreeSet<AccessNumber>,
-    append: Option<(Phase, AppendAnswer)>,
-    decided: Option<Value>,
-}
-
-impl KnownMember {
-    /// Takes in what the process was told on its stream or by its calls.
-    fn learn(&mut self, told: &Told) {
-        match told {
-            Told::Welcome(own) => self.take(own),
-            Told::Answered { number, phase, answer, .. } => {
-                // A read of an instance that is over has no number of its own.
-                let Some(phase) = phase else { return };
-                self.answered = self.answered.max(number.get());
-                if let Answer::Append(answer) = answer {
-                    self.append.get_or_insert((*phase, *answer));
-                }
-            }
-            Told::Decided(value) => self.decided = Some(value.clone()),
-        }
-    }
-
-    fn take(&mut self, own: &MemberState) {
-        self.next = self.next.max(own.next.get());
-        self.waiting.extend(own.waiting.iter().map(|(number, _)| *number));
-        self.append = self.append.or(own.append);
-        self.decided = self.decided.take().or_else(|| own.decided.clone());
-    }
 }
 
 struct Checker<'a> {

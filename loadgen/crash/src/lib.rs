@@ -11,7 +11,7 @@
 //! | `server` | the server as a process: started, killed, started again |
 //! | `facts` | what clients were told |
 //! | `instance`, `unary` | the clients of one instance |
-//! | `check` | the facts against the final history |
+//! | `check`, `violation` | the facts against the final history; what can go wrong |
 //! | `round`, `run` | one round; many of them |
 //! | `result` | what was counted, for people and for programs; the folder of a run |
 
@@ -24,10 +24,12 @@ mod round;
 mod run;
 mod server;
 mod unary;
+mod violation;
 
-pub use self::check::{Checked, Evidence, Violation, ViolationKind, check};
+pub use self::check::{Checked, Evidence, check};
 pub use self::facts::{Fact, MemberStatus};
 pub use self::plan::{InstancePlan, Kill, Load, RoundPlan};
 pub use self::result::{CrashResult, RoundResult, table};
 pub use self::run::{CrashOptions, run};
 pub use self::server::ServerProgram;
+pub use self::violation::{Violation, ViolationKind};

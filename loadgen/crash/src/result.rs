@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use stickycas_harness::report::table::{align_right, grid};
 use stickycas_harness::report::words::grouped;
 
-use crate::check::Violation;
 use crate::plan::RoundPlan;
+use crate::violation::Violation;
 
 /// What one round has shown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -12,12 +12,13 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use crate::check::{Evidence, Violation, ViolationKind, check};
+use crate::check::{Evidence, check};
 use crate::facts::Fact;
 use crate::instance::{Ended, InstanceRun, Site, standing};
 use crate::plan::{Kill, RoundPlan};
 use crate::result::RoundResult;
 use crate::server::{ServerProcess, ServerProgram};
+use crate::violation::{Violation, ViolationKind};
 
 /// Instances that are asked again after a restart.
 const SAMPLE: usize = 10;

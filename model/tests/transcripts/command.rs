@@ -132,6 +132,6 @@ pub(crate) fn instance(mut words: Words<'_>) -> Result<ParamsSpec, String> {
 
 /// An offence by its name.
 pub(crate) fn offence_kind(word: &str) -> Result<OffenceKind, String> {
-    let found = OffenceKind::ALL.into_iter().find(|kind| super::words::kind(*kind) == word);
+    let found = OffenceKind::ALL.into_iter().find(|kind| kind.name() == word);
     found.ok_or_else(|| format!("there is no offence {word}"))
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use stickycas_model::access::{Answer, AppendAnswer, Op, ReadAnswer};
-use stickycas_model::history::{Event, Offence, OffenceKind};
+use stickycas_model::history::{Event, Offence};
 use stickycas_model::machine::{Admission, MemberStatus, Status, Welcome};
 use stickycas_model::params::Patience;
 use stickycas_model::types::{AccessNumber, Phase, Time};
@@ -56,7 +56,7 @@ pub(crate) fn event(event: &Event) -> String {
         Event::Offence(Offence { process, kind: given, number, phase, detail }) => {
             let number = number.map_or(String::new(), |number| format!(" #{number}"));
             let phase = phase.map_or("while gathering".to_owned(), |phase| format!("in phase {phase}"));
-            format!("P{process}{number} offence {} {phase}: {detail}", kind(*given))
+            format!("P{process}{number} offence {} {phase}: {detail}", given.name())
         }
         Event::Finished => "finished".to_owned(),
         Event::Closed => "closed".to_owned(),
@@ -90,7 +90,7 @@ pub(crate) fn status(status: &Status, deadline: Option<Time>) -> String {
         let _ = write!(line, "\n  P{process} is not awaited");
     }
     for offence in &status.offences {
-        let (process, kind) = (offence.first.process, kind(offence.first.kind));
+        let (process, kind) = (offence.first.process, offence.first.kind.name());
         let _ = write!(line, "\n  P{process} {kind} x{}", offence.count);
     }
     let _ = match deadline {
@@ -108,19 +108,6 @@ pub(crate) fn member(status: &MemberStatus) -> String {
 
 pub(crate) fn moment(time: Time) -> String {
     format!("{:?}", Duration::from_nanos(time.as_nanos()))
-}
-
-pub(crate) fn kind(kind: OffenceKind) -> &'static str {
-    match kind {
-        OffenceKind::LateAppend => "late_append",
-        OffenceKind::OtherContent => "other_content",
-        OffenceKind::ForeignIdentity => "foreign_identity",
-        OffenceKind::Malformed => "malformed",
-        OffenceKind::Oversized => "oversized",
-        OffenceKind::QuotaExceeded => "quota_exceeded",
-        OffenceKind::SecondDecision => "second_decision",
-        OffenceKind::FalseDecision => "false_decision",
-    }
 }
 
 fn so_far(

@@ -54,7 +54,7 @@ struct Shared {
     /// Notified when there is room again.
     room: Arc<Notify>,
     settled: mpsc::UnboundedSender<SettledBatch>,
-    /// The engine's usage after the last batch.
+    /// The engine's usage when the last batch was handed to it.
     usage: Mutex<Usage>,
     metrics: Arc<CommitLogMetrics>,
 }
@@ -78,7 +78,7 @@ struct Queue {
     in_flight: VecDeque<InFlight>,
     /// Bytes of all of them.
     bytes: usize,
-    /// No further batch will form.
+    /// What forms now is the last batch; what is appended behind it is never settled.
     closing: bool,
 }
 

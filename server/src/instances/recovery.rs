@@ -291,8 +291,8 @@ impl Instances {
         Ok(instance.clone())
     }
 
-    /// The server has recovered, and serves from now on: the restart is an input of every instance, and its time goes
-    /// on (F3). `place`: where the restart stands in the log; it is committed.
+    /// The server has recovered, and serves from now on: the restart, whose record is committed, is an input of every
+    /// instance, and its time goes on (F3).
     pub(crate) fn restart(&self) {
         const PAGE: usize = 4_096;
         let mut after: Option<InstanceId> = None;

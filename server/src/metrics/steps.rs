@@ -103,7 +103,7 @@ impl StepCounters {
 
     /// Offences by kind.
     pub(super) fn offences(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        OffenceKind::ALL.into_iter().map(|kind| (offence_name(kind), self.sum(OFFENCES + kind as usize)))
+        OffenceKind::ALL.into_iter().map(|kind| (kind.name(), self.sum(OFFENCES + kind as usize)))
     }
 
     /// Accesses that were accepted and are neither answered nor withdrawn.
@@ -169,20 +169,6 @@ fn tally(events: &[Event], add: impl Fn(usize)) {
             // A restart is one of all instances at once: `stickycas_start_time_seconds` tells it.
             Event::Refused { .. } | Event::Restarted { .. } | Event::Rejoined { .. } => {}
         }
-    }
-}
-
-/// The name of a kind of offence, as histories have it.
-const fn offence_name(kind: OffenceKind) -> &'static str {
-    match kind {
-        OffenceKind::LateAppend => "late_append",
-        OffenceKind::OtherContent => "other_content",
-        OffenceKind::ForeignIdentity => "foreign_identity",
-        OffenceKind::Malformed => "malformed",
-        OffenceKind::Oversized => "oversized",
-        OffenceKind::QuotaExceeded => "quota_exceeded",
-        OffenceKind::SecondDecision => "second_decision",
-        OffenceKind::FalseDecision => "false_decision",
     }
 }
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stickycas_model::cast::{Cast, Part};
+use stickycas_model::history::Event;
 use stickycas_model::params::{Params, ParamsSpec};
 use stickycas_model::sim::{self, SimPlan};
-use stickycas_model::types::{Position, Time};
+use stickycas_model::types::{Phase, Position, Time};
 
 use super::*;
 

@@ -1,0 +1,87 @@
+//! What the final history shows, and what is known of a process from what it was told.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use stickycas_client::MemberState;
+use stickycas_client::raw::Told;
+use stickycas_model::access::{Answer, AppendAnswer};
+use stickycas_model::history::{Event, Recorded};
+use stickycas_model::types::{AccessNumber, Phase, ProcessId, Value};
+
+/// What a history shows.
+#[derive(Default)]
+pub(super) struct Shown<'a> {
+    pub(super) list: Vec<(ProcessId, Phase, &'a Value)>,
+    pub(super) accepted: BTreeMap<(ProcessId, AccessNumber), u32>,
+    pub(super) answered: BTreeMap<(ProcessId, AccessNumber), Vec<(Phase, Answer)>>,
+    pub(super) withdrawn: BTreeSet<(ProcessId, AccessNumber)>,
+    pub(super) decided: BTreeMap<ProcessId, &'a Value>,
+    pub(super) sealed: Option<u32>,
+    pub(super) over: bool,
+    pub(super) closed: bool,
+    pub(super) restarted: usize,
+    pub(super) impatient: BTreeSet<ProcessId>,
+}
+
+impl<'a> Shown<'a> {
+    pub(super) fn of(history: &'a [Recorded]) -> Self {
+        let mut shown = Self::default();
+        for Recorded { event, .. } in history {
+            match event {
+                Event::Added { process, phase, value, .. } => shown.list.push((*process, *phase, value)),
+                Event::Accepted { process, number, .. } => {
+                    *shown.accepted.entry((*process, *number)).or_default() += 1;
+                }
+                Event::Answered { process, number, phase, answer } => {
+                    shown.answered.entry((*process, *number)).or_default().push((*phase, *answer));
+                }
+                Event::Withdrawn { process, number } => drop(shown.withdrawn.insert((*process, *number))),
+                Event::Decided { process, value } => drop(shown.decided.insert(*process, value)),
+                Event::Sealed { length, .. } => shown.sealed = Some(*length),
+                Event::Finished => shown.over = true,
+                Event::Closed => (shown.over, shown.closed) = (true, true),
+                Event::Restarted { .. } => shown.restarted += 1,
+                Event::PatienceSpent { process } => drop(shown.impatient.insert(*process)),
+                _ => {}
+            }
+        }
+        shown
+    }
+}
+
+/// What was known of a process at some moment.
+#[derive(Default)]
+pub(super) struct KnownMember {
+    /// The last access that was answered.
+    pub(super) answered: u64,
+    /// What it was told to be its next one.
+    pub(super) next: u64,
+    pub(super) waiting: BTreeSet<AccessNumber>,
+    pub(super) append: Option<(Phase, AppendAnswer)>,
+    pub(super) decided: Option<Value>,
+}
+
+impl KnownMember {
+    /// Takes in what the process was told on its stream or by its calls.
+    pub(super) fn learn(&mut self, told: &Told) {
+        match told {
+            Told::Welcome(own) => self.take(own),
+            Told::Answered { number, phase, answer, .. } => {
+                // A read of an instance that is over has no number of its own.
+                let Some(phase) = phase else { return };
+                self.answered = self.answered.max(number.get());
+                if let Answer::Append(answer) = answer {
+                    self.append.get_or_insert((*phase, *answer));
+                }
+            }
+            Told::Decided(value) => self.decided = Some(value.clone()),
+        }
+    }
+
+    pub(super) fn take(&mut self, own: &MemberState) {
+        self.next = self.next.max(own.next.get());
+        self.waiting.extend(own.waiting.iter().map(|(number, _)| *number));
+        self.append = self.append.or(own.append);
+        self.decided = self.decided.take().or_else(|| own.decided.clone());
+    }
+}
