@@ -34,6 +34,8 @@ mod server_info;
 mod service;
 mod settings;
 mod shutdown;
+#[cfg(test)]
+mod slow_disk;
 mod storage;
 mod transport;
 
@@ -111,15 +113,26 @@ pub async fn run(
     config: Config,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Stopped, ServeError> {
-    let (limits, listeners) = (&config.limits, listeners.into());
+    let log_metrics = Arc::<CommitLogMetrics>::default();
+    let storage = Storage::open(config.data.as_deref(), &config.limits, &log_metrics)?;
+    run_on(storage, log_metrics, listeners.into(), config, shutdown).await
+}
+
+/// Serves with this log.
+async fn run_on(
+    storage: Storage,
+    log_metrics: Arc<CommitLogMetrics>,
+    listeners: Listeners,
+    config: Config,
+    shutdown: impl Future<Output = ()>,
+) -> Result<Stopped, ServeError> {
+    let limits = &config.limits;
     // A log that has something to recover begins with State::Recovering, and serves afterwards.
     // Without a log on disk there is nothing to recover.
-    let recovers = config.data.is_some();
+    let recovers = storage.log().keeps_inputs();
     let readiness = Readiness::new(if recovers { State::Recovering } else { State::Serving });
     // Ends the accept loop, connections, streams and waiting calls.
     let drain = CancellationToken::new();
-    let log_metrics = Arc::<CommitLogMetrics>::default();
-    let storage = Storage::open(config.data.as_deref(), limits, &log_metrics)?;
     let log = storage.log();
     let instances = Instances::new(limits.clone(), &log);
     let timers = instances.clone();

@@ -101,7 +101,8 @@ impl Storage {
     pub(crate) async fn replay(&self, instances: &Arc<Instances>) -> Result<Recovered, RecoveryError> {
         let Self::Durable(durable) = self else { return Ok(Recovered::default()) };
         let (engine, target) = (durable.engine.clone(), instances.clone());
-        let replaying = spawn_blocking(move || Recovery::run(&target, &*engine));
+        let file_bytes = durable.dir.as_ref().and_then(|dir| Some(dir.log_path().metadata().ok()?.len()));
+        let replaying = spawn_blocking(move || Recovery::run(&target, &*engine, file_bytes));
         replaying.await.map_err(|error| RecoveryError::Engine(error.to_string()))?
     }
 

@@ -97,6 +97,16 @@ impl Forming {
     }
 }
 
+impl Queue {
+    /// The first batch at this place or behind it that is to be committed. `None`: all are, and what waits for them leaves
+    /// in a moment.
+    fn settling_of(&mut self, place: Place) -> Option<&mut Settling> {
+        let in_flight = self.in_flight.iter_mut().find(|batch| batch.place >= place);
+        let forming = (!self.forming.is_empty()).then_some(&mut self.forming.settling);
+        in_flight.map(|batch| &mut batch.settling).or(forming)
+    }
+}
+
 /// An instance with records that no checkpoint covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Dirty {
@@ -307,9 +317,7 @@ impl CommitLog for DurableLog {
         if step.last < queue.dirty_since {
             queue.dirty.push(Dirty { number, instance: step.instance });
         }
-        if queue.bytes > self.shared.limit {
-            self.shared.full.store(true, Ordering::Relaxed);
-        }
+        self.shared.check_room(&queue);
         drop(queue);
         if was_empty {
             self.shared.work.notify_one();
@@ -328,6 +336,15 @@ impl CommitLog for DurableLog {
                 }
             }
         });
+    }
+
+    fn hold(&self, place: Place, bytes: usize) {
+        let mut queue = self.shared.queue();
+        if let Some(settling) = queue.settling_of(place) {
+            settling.bytes += bytes;
+            queue.bytes += bytes;
+            self.shared.check_room(&queue);
+        }
     }
 
     fn failure(&self) -> Option<&RpcRefusal> {
@@ -377,6 +394,13 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Too much may wait by now.
+    fn check_room(&self, queue: &Queue) {
+        if queue.bytes > self.limit {
+            self.full.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// The writer: hands batches to the engine until the log closes or fails.
     fn write(self: Arc<Self>, engine: &dyn Engine) {
         while let Some((place, forming)) = self.next_batch() {
@@ -397,6 +421,10 @@ impl Shared {
                 }
                 shared.settle(place, outcome);
             });
+            // A batch before this one may have failed in the meantime.
+            if self.failure.get().is_some() {
+                return;
+            }
             // Without its writer the log would be silent for ever.
             if catch_unwind(AssertUnwindSafe(|| engine.append(append, done))).is_err() {
                 self.settle(place, Outcome::Unknown(EngineError("its engine has panicked".to_owned())));

@@ -49,6 +49,10 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
     /// first step.
     fn on_settled(&self, settle: Settle);
 
+    /// So many bytes of effects wait for this place beside those of the steps that stand there: their inputs are not
+    /// logged.
+    fn hold(&self, _place: Place, _bytes: usize) {}
+
     /// Why nothing may be told any more; `None` while the log works.
     fn failure(&self) -> Option<&RpcRefusal> {
         None

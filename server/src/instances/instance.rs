@@ -116,7 +116,7 @@ impl Instance {
             })
         });
         taken.unwrap_or_else(|gone| {
-            inner.tell(sink, gone.to_frame(sink.channel, number));
+            inner.tell(sink, gone.to_frame(sink.channel, number), &self.context);
             Err(gone.reason)
         })
     }
@@ -212,7 +212,9 @@ impl Instance {
         if live.keeps_inputs {
             let input = effects.input.take();
             let Some(input) = input.filter(|input| live.has_changed(input)) else {
-                return live.uncommitted.back().map_or(Append::Committed, |last| Append::Later(last.place));
+                let Some(last) = live.uncommitted.back() else { return Append::Committed };
+                self.context.log.hold(last.place, effects.bytes());
+                return Append::Later(last.place);
             };
             record = Some(self.record(effects.at, *input, effects.digest()));
         }

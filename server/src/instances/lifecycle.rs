@@ -136,13 +136,14 @@ impl Inner {
     }
 
     /// Tells a client on its session that the instance is gone, when that may be told.
-    pub(super) fn tell(&mut self, sink: &SessionSink, frame: impl Into<ServerFrame>) {
+    pub(super) fn tell(&mut self, sink: &SessionSink, frame: impl Into<ServerFrame>, context: &Context) {
         let waiting = self.gone.as_mut().map(|gone| &mut gone.uncommitted);
         match waiting.filter(|waiting| !waiting.is_empty()) {
             Some(waiting) => {
                 let mut effects = Effects::new(waiting[0].at, Vec::new());
                 effects.place = waiting[0].place;
                 effects.reply(sink, frame);
+                context.log.hold(effects.place, effects.bytes());
                 waiting.push(effects);
             }
             None => sink.outbox.push(frame),

@@ -5,6 +5,8 @@
 //! would contradict what clients were told, so it stops: the log is damaged, or this program follows other rules than
 //! the one that wrote it.
 
+mod progress;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,6 +22,7 @@ use stickycas_proto::log::v1::record::Input;
 use stickycas_proto::log::v1::{Batch, Checkpoint, Record};
 use stickycas_proto::names::InstanceId;
 
+use self::progress::Progress;
 use super::Instances;
 use super::config::InstanceConfig;
 use super::context::Context;
@@ -84,6 +87,7 @@ pub(crate) struct Recovery<'a> {
     /// Instances of which the log has records.
     in_tail: HashSet<u64>,
     recovered: Recovered,
+    progress: Progress,
 }
 
 /// An instance that was found in the log.
@@ -94,17 +98,22 @@ struct Known {
 }
 
 impl<'a> Recovery<'a> {
-    /// Reads everything that the engine has kept.
+    /// Reads everything that the engine has kept. `file_bytes`: the length of its file, if it has one.
     ///
     /// # Errors
     /// Why nothing may be served from it.
-    pub(crate) fn run(instances: &'a Instances, engine: &dyn Engine) -> Result<Recovered, RecoveryError> {
+    pub(crate) fn run(
+        instances: &'a Instances,
+        engine: &dyn Engine,
+        file_bytes: Option<u64>,
+    ) -> Result<Recovered, RecoveryError> {
         let mut recovery = Self {
             instances,
             known: HashMap::new(),
             partial: BTreeSet::new(),
             in_tail: HashSet::new(),
             recovered: Recovered::default(),
+            progress: Progress::new(file_bytes, Instant::now()),
         };
         let mut stopped = None;
         let read = engine.read(&mut |stored| {
@@ -122,6 +131,11 @@ impl<'a> Recovery<'a> {
     }
 
     fn read(&mut self, stored: Stored<'_>) -> Result<(), RecoveryError> {
+        let (Stored::Checkpoint(_, bytes) | Stored::Batch(_, bytes)) = stored;
+        if let Some(progress) = self.progress.add(bytes.len(), Instant::now()) {
+            let (instances, batches) = (self.known.len(), self.recovered.batches);
+            tracing::info!("recovering: {instances} instances, {batches} batches so far, {progress}");
+        }
         match stored {
             Stored::Checkpoint(number, bytes) => self
                 .restore(number, bytes)
@@ -157,6 +171,12 @@ impl<'a> Recovery<'a> {
                 "instances have records but no beginning, {number} first ({} in all)",
                 self.partial.len()
             );
+            return Err(damaged("the end".to_owned(), &what));
+        }
+        let covered = self.known.values().map(|known| known.covered.0).max().unwrap_or(0);
+        let last = self.recovered.last.get();
+        if covered > last {
+            let what = format!("the last batch is {last}, and a checkpoint covers batch {covered}");
             return Err(damaged("the end".to_owned(), &what));
         }
         self.recovered.instances = self.known.len();

@@ -8,6 +8,8 @@
 mod disk_faults;
 #[cfg(test)]
 pub(crate) mod faulty_disk;
+#[cfg(test)]
+mod manual;
 mod redb;
 mod sealed;
 
@@ -15,6 +17,8 @@ use std::fmt;
 
 use stickycas_proto::status::RpcRefusal;
 
+#[cfg(test)]
+pub(crate) use self::manual::ManualEngine;
 pub(crate) use self::redb::RedbEngine;
 
 /// Keeps batches. See the module.

@@ -133,7 +133,7 @@ impl Server {
             Arc::new(DurableLog::new(engine.clone(), usize::MAX, Arc::default()).expect("there are threads"));
         let shared: Arc<dyn CommitLog> = log.clone();
         let instances = Instances::new(limits(), &shared);
-        let recovered = Recovery::run(&instances, &*engine).inspect_err(|_| log.close())?;
+        let recovered = Recovery::run(&instances, &*engine, None).inspect_err(|_| log.close())?;
         log.begin(recovered.last, recovered.dirty).await;
         instances.restart();
         engine.wait(|steps| steps.done == steps.came);
@@ -208,7 +208,7 @@ pub(super) fn recover(disk: &FaultyDisk) -> Result<(Arc<Instances>, Recovered), 
     let engine = RedbEngine::with_backend(disk.clone()).map_err(|error| RecoveryError::Engine(error.0))?;
     let memory: Arc<dyn CommitLog> = Arc::new(MemoryLog);
     let instances = Instances::new(limits(), &memory);
-    let recovered = Recovery::run(&instances, &engine);
+    let recovered = Recovery::run(&instances, &engine, None);
     disk.switch_off();
     let recovered = recovered?;
     instances.restart();
