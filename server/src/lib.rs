@@ -34,6 +34,8 @@ mod server_info;
 mod service;
 mod settings;
 mod shutdown;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 #[cfg(test)]
 mod slow_disk;
 mod storage;
@@ -63,6 +65,10 @@ use service::{Service, UnaryEndpoint};
 use storage::Storage;
 pub use storage::StorageError;
 use transport::GrpcTimeoutLayer;
+#[cfg(feature = "simulation")]
+pub use transport::Listener;
+#[cfg(not(feature = "simulation"))]
+use transport::Listener;
 
 /// Where a server listens.
 #[derive(Debug)]
@@ -115,21 +121,28 @@ pub async fn run(
 ) -> Result<Stopped, ServeError> {
     let log_metrics = Arc::<CommitLogMetrics>::default();
     let storage = Storage::open(config.data.as_deref(), &config.limits, &log_metrics)?;
-    run_on(storage, log_metrics, listeners.into(), config, shutdown).await
+    let Listeners { grpc, http } = listeners.into();
+    serve_in(Environment { grpc, http, storage, log_metrics }, config, shutdown).await
 }
 
-/// Serves with this log.
-async fn run_on(
+/// What a server gets from the machine on which it runs. Beside it there are only the clock and the random numbers of
+/// the operating system.
+struct Environment<L> {
+    grpc: L,
+    http: Option<TcpListener>,
     storage: Storage,
     log_metrics: Arc<CommitLogMetrics>,
-    listeners: Listeners,
+}
+
+async fn serve_in<L: Listener>(
+    environment: Environment<L>,
     config: Config,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Stopped, ServeError> {
-    let limits = &config.limits;
+    let (limits, Environment { grpc, http, storage, log_metrics }) = (&config.limits, environment);
     // A log that has something to recover begins with State::Recovering, and serves afterwards.
     // Without a log on disk there is nothing to recover.
-    let recovers = storage.log().keeps_inputs();
+    let recovers = storage.recovers();
     let readiness = Readiness::new(if recovers { State::Recovering } else { State::Serving });
     // Ends the accept loop, connections, streams and waiting calls.
     let drain = CancellationToken::new();
@@ -162,7 +175,7 @@ async fn run_on(
         limits: limits.clone(),
         commit_log: log_metrics,
     });
-    let _http = listeners.http.map(|http| AbortOnDropHandle::new(tokio::spawn(http::serve(http, sources))));
+    let _http = http.map(|http| AbortOnDropHandle::new(tokio::spawn(http::serve(http, sources))));
 
     let mut routes = Routes::builder();
     routes
@@ -177,7 +190,7 @@ async fn run_on(
     #[cfg(feature = "otlp")]
     let calls = transport::CallSpanLayer.layer(calls);
 
-    let serve = transport::serve(listeners.grpc, calls, limits, &principals, drain.clone());
+    let serve = transport::serve(grpc, calls, limits, &principals, drain.clone());
     tokio::pin!(serve, shutdown);
     readiness::set_health(&mut health, HEALTH_NAMES, readiness.state()).await;
     tokio::select! {

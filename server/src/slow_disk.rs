@@ -48,7 +48,8 @@ async fn fixture(limits: Limits) -> Fixture {
     let endpoint = Endpoint::from_shared(format!("http://{}", grpc.local_addr().unwrap())).unwrap();
     let config = Config { limits, ..Config::insecure(["boss".to_owned()]) };
     let serving = async {
-        run_on(storage, metrics, grpc.into(), config, std::future::pending()).await.unwrap();
+        let environment = Environment { grpc, http: None, storage, log_metrics: metrics };
+        serve_in(environment, config, std::future::pending()).await.unwrap();
     };
     let serving = AbortOnDropHandle::new(tokio::spawn(serving));
     let channel = endpoint.connect().await.unwrap();

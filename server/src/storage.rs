@@ -72,6 +72,11 @@ impl Storage {
         Self::durable(engine, Some(dir), limits, metrics)
     }
 
+    /// Whether there may be instances to recover.
+    pub(crate) fn recovers(&self) -> bool {
+        matches!(self, Self::Durable(_))
+    }
+
     pub(crate) fn log(&self) -> Arc<dyn CommitLog> {
         match self {
             Self::Memory(log) => log.clone(),
@@ -101,6 +106,9 @@ impl Storage {
     pub(crate) async fn replay(&self, instances: &Arc<Instances>) -> Result<Recovered, RecoveryError> {
         let Self::Durable(durable) = self else { return Ok(Recovered::default()) };
         let (engine, target) = (durable.engine.clone(), instances.clone());
+        if !engine.blocks() {
+            return Recovery::run(&target, &*engine, None);
+        }
         let file_bytes = durable.dir.as_ref().and_then(|dir| Some(dir.log_path().metadata().ok()?.len()));
         let replaying = spawn_blocking(move || Recovery::run(&target, &*engine, file_bytes));
         replaying.await.map_err(|error| RecoveryError::Engine(error.to_string()))?
@@ -179,7 +187,12 @@ impl Storage {
     pub(crate) async fn close(&self) {
         if let Self::Durable(durable) = self {
             let log = durable.log.clone();
-            let _ = spawn_blocking(move || log.close()).await;
+            if durable.engine.blocks() {
+                let _ = spawn_blocking(move || log.close()).await;
+            } else {
+                log.committed().await;
+                log.close();
+            }
         }
     }
 }

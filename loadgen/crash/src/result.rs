@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anstyle::{AnsiColor, Style};
 use serde::{Deserialize, Serialize};
@@ -66,6 +67,17 @@ impl RoundResult {
             folder: None,
             evidence: Vec::new(),
         }
+    }
+
+    /// Writes what was known of instances with a violation, a file each.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn write_evidence(&mut self, folder: &Path) -> std::io::Result<()> {
+        for (number, text) in std::mem::take(&mut self.evidence) {
+            fs::write(folder.join(format!("instance-{number}.txt")), text)?;
+        }
+        Ok(())
     }
 }
 

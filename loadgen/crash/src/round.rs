@@ -1,7 +1,5 @@
 //! One round: a server, its clients, the kills, and what is checked when all is over.
 
-use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,13 +15,11 @@ use crate::facts::Fact;
 use crate::instance::{Ended, InstanceRun, Site, standing};
 use crate::plan::{Kill, RoundPlan};
 use crate::result::RoundResult;
-use crate::server::{ServerProcess, ServerProgram};
+use crate::server::Server;
 use crate::violation::{Violation, ViolationKind};
 
 /// Instances that are asked again after a restart.
 const SAMPLE: usize = 10;
-/// How long all may take to come to their end after the last kill: far longer than they do.
-const LONGEST_END: Duration = Duration::from_secs(60);
 /// How long the last questions may take.
 const LONGEST_ASKING: Duration = Duration::from_secs(30);
 /// Histories that are fetched at a time.
@@ -32,29 +28,17 @@ const FETCHED_AT_A_TIME: usize = 32;
 const TOLD_OF_AN_INSTANCE: usize = 3;
 const TOLD_OF_A_ROUND: usize = 50;
 
-/// Runs a round in this folder.
-///
-/// # Errors
-/// What keeps it from being run; what goes wrong with the server is in the result.
-pub(crate) async fn run_round(
-    plan: &RoundPlan,
-    program: &ServerProgram,
-    rejoin: Duration,
-    folder: &Path,
-) -> anyhow::Result<RoundResult> {
+/// Runs a round with a server that was not started yet, and its clients.
+pub async fn play_round(plan: &RoundPlan, mut server: impl Server, site: Site) -> RoundResult {
     let began = Instant::now();
-    fs::create_dir_all(folder)?;
-    let mut server = ServerProcess::new(program, folder, rejoin, plan.seed)?;
-    let site = Arc::new(Site::new(plan.seed, &server.url())?);
     let runs = plan.instances.iter().cloned().map(|plan| Arc::new(InstanceRun::new(plan))).collect();
+    let site = Arc::new(site);
     let mut round = Round { plan, site, runs, asking: JoinSet::new(), result: RoundResult::new(plan) };
-    server.start()?;
     if let Err(error) = round.run(&mut server).await {
         round.found(ViolationKind::Server, None, error.to_string());
     }
-    round.write_evidence(folder)?;
     round.result.seconds = began.elapsed().as_secs_f64();
-    Ok(round.result)
+    round.result
 }
 
 struct Round<'a> {
@@ -69,7 +53,8 @@ struct Round<'a> {
 impl Round<'_> {
     /// # Errors
     /// What is wrong with the server.
-    async fn run(&mut self, server: &mut ServerProcess) -> anyhow::Result<()> {
+    async fn run(&mut self, server: &mut impl Server) -> anyhow::Result<()> {
+        server.start()?;
         let began = Instant::now();
         let mut playing = JoinSet::new();
         for (index, run) in self.runs.iter().enumerate() {
@@ -90,14 +75,14 @@ impl Round<'_> {
         let _ = timeout(LONGEST_ASKING, asking).await;
         let histories = self.histories().await;
         server.check_alive()?;
-        self.check(&ended, &histories, server.starts - 1);
+        self.check(&ended, &histories, server.starts() - 1);
         Ok(())
     }
 
     async fn kill_at(
         &mut self,
         kill: Kill,
-        server: &mut ServerProcess,
+        server: &mut impl Server,
         random: &mut SplitMix64,
     ) -> anyhow::Result<()> {
         let started = Instant::now();
@@ -122,7 +107,7 @@ impl Round<'_> {
         self.kill(server, served).await
     }
 
-    async fn kill(&mut self, server: &mut ServerProcess, served: bool) -> anyhow::Result<()> {
+    async fn kill(&mut self, server: &mut impl Server, served: bool) -> anyhow::Result<()> {
         server.kill().await?;
         self.result.kills += 1;
         self.result.kills_before_serving += u64::from(!served);
@@ -132,7 +117,7 @@ impl Round<'_> {
 
     async fn serves_again(
         &mut self,
-        server: &mut ServerProcess,
+        server: &mut impl Server,
         random: &mut SplitMix64,
     ) -> anyhow::Result<()> {
         server.serves().await?;
@@ -141,8 +126,8 @@ impl Round<'_> {
     }
 
     /// The server serves. After a restart some clients ask again for what they know.
-    fn note_restart(&mut self, server: &ServerProcess, random: &mut SplitMix64) {
-        if server.starts == 1 {
+    fn note_restart(&mut self, server: &impl Server, random: &mut SplitMix64) {
+        if server.starts() == 1 {
             return;
         }
         for run in &self.runs {
@@ -162,9 +147,9 @@ impl Round<'_> {
     async fn await_all(
         &mut self,
         playing: &mut JoinSet<(usize, Ended)>,
-        server: &mut ServerProcess,
+        server: &mut impl Server,
     ) -> anyhow::Result<Vec<Ended>> {
-        let deadline = Instant::now() + LONGEST_END;
+        let deadline = Instant::now() + self.plan.longest_end;
         let mut ended: Vec<Option<Ended>> = self.runs.iter().map(|_| None).collect();
         while !playing.is_empty() {
             match timeout_at(deadline.min(Instant::now() + Duration::from_millis(500)), playing.join_next())
@@ -187,7 +172,8 @@ impl Round<'_> {
         for index in (0..ended.len()).filter(|&index| ended[index].is_none()).take(TOLD_OF_A_ROUND) {
             let run = self.runs[index].clone();
             let stands = standing(&run, &self.site).await;
-            let what = format!("it has not come to its end {LONGEST_END:?} after the last kill: {stands}");
+            let longest = self.plan.longest_end;
+            let what = format!("it has not come to its end {longest:?} after the last kill: {stands}");
             self.found(ViolationKind::Undecided, Some(&run), what);
         }
         Ok(ended.into_iter().map(Option::unwrap_or_default).collect())
@@ -262,13 +248,5 @@ impl Round<'_> {
             let instance = run.map(|run| (run.plan.number, id(run)));
             self.result.violations.push(Violation { kind, instance, what });
         }
-    }
-
-    /// What was known of instances with a violation, a file each.
-    fn write_evidence(&mut self, folder: &Path) -> std::io::Result<()> {
-        for (number, text) in std::mem::take(&mut self.result.evidence) {
-            fs::write(folder.join(format!("instance-{number}.txt")), text)?;
-        }
-        Ok(())
     }
 }

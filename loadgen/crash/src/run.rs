@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
+use stickycas_client::Client;
 use tokio::task::JoinSet;
 
+use crate::instance::{RETRIES, Site};
 use crate::plan::{Load, RoundPlan};
 use crate::result::CrashResult;
-use crate::round::run_round;
-use crate::server::ServerProgram;
+use crate::round::play_round;
+use crate::server::{CREATOR, ServerProcess, ServerProgram};
 
 /// What is run.
 #[derive(Clone, Debug)]
@@ -69,7 +71,12 @@ pub async fn run(
 async fn one(options: &CrashOptions, seed: u64) -> anyhow::Result<crate::result::RoundResult> {
     let folder = options.out.join(format!("round-{seed}"));
     let plan = RoundPlan::draw(seed, options.load);
-    let mut result = run_round(&plan, &options.program, options.rejoin, &folder).await?;
+    fs::create_dir_all(&folder)?;
+    let server = ServerProcess::new(&options.program, &folder, options.rejoin, seed)?;
+    let url = server.url();
+    let connect = |_| Client::builder(&url).principal(CREATOR).retry(RETRIES).connect_lazy();
+    let mut result = play_round(&plan, server, Site::new(seed, connect)?).await;
+    result.write_evidence(&folder)?;
     if result.violations_found == 0 {
         fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
     } else {

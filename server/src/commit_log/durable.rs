@@ -1,7 +1,7 @@
 //! A log that commits what its engine has made durable.
 //!
-//! Instances add their steps to the batch that forms; a thread hands the batch to the [`Engine`] as soon as that may take
-//! another one. So while one batch is being synced, the steps of all instances gather in the next: one write and one
+//! Instances add their steps to the batch that forms; the writer hands the batch to the [`Engine`] as soon as that may
+//! take another one. The writer is a thread of its own, or a task if the engine does not block. So while one batch is being synced, the steps of all instances gather in the next: one write and one
 //! sync for all of them (group commit). When a batch is committed, a task of the server settles the instances that have
 //! steps in it, in the order of the batches.
 //!
@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -23,6 +23,7 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, mpsc, oneshot};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::engine::{AppendBatch, Done, Engine, EngineError, Outcome, Usage};
 use super::{Append, CommitLog, Place, RULES, Settle, Settled, Step};
@@ -31,8 +32,13 @@ use crate::metrics::CommitLogMetrics;
 /// See the module.
 pub(crate) struct DurableLog {
     shared: Arc<Shared>,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    writer: Mutex<Option<Writer>>,
     settled: Mutex<Option<mpsc::UnboundedReceiver<SettledBatch>>>,
+}
+
+enum Writer {
+    Thread(JoinHandle<()>),
+    Task { _handle: AbortOnDropHandle<()> },
 }
 
 /// Completes when a log has failed.
@@ -44,7 +50,7 @@ struct Shared {
     depth: usize,
     queue: Mutex<Queue>,
     /// The writer waits here for a batch that it may append.
-    work: Condvar,
+    work: Notify,
     failure: OnceLock<RpcRefusal>,
     failed: Notify,
     /// Bytes that may wait for their commit before no further inputs are read.
@@ -80,6 +86,18 @@ struct Queue {
     bytes: usize,
     /// What forms now is the last batch; what is appended behind it is never settled.
     closing: bool,
+}
+
+impl Queue {
+    /// What forms is in flight from now on.
+    fn begin_batch(&mut self) -> (Place, Forming) {
+        let mut forming = std::mem::take(&mut self.forming);
+        let place = self.place;
+        self.place = place.next();
+        let settling = std::mem::take(&mut forming.settling);
+        self.in_flight.push_back(InFlight { place, settling, committed: false });
+        (place, forming)
+    }
 }
 
 /// A batch that forms.
@@ -169,7 +187,7 @@ impl DurableLog {
         let shared = Arc::new(Shared {
             depth: engine.depth(),
             queue: Mutex::new(queue),
-            work: Condvar::new(),
+            work: Notify::new(),
             failure: OnceLock::new(),
             failed: Notify::new(),
             limit,
@@ -179,9 +197,9 @@ impl DurableLog {
             usage: Mutex::new(engine.usage()),
             metrics,
         });
-        let writes = shared.clone();
-        let writer =
-            std::thread::Builder::new().name("log".to_owned()).spawn(move || writes.write(&*engine))?;
+        let blocks = engine.blocks();
+        let writing = shared.clone().write(engine);
+        let writer = if blocks { Writer::thread(writing)? } else { Writer::task(writing) };
         Ok(Self { shared, writer: Mutex::new(Some(writer)), settled: Mutex::new(Some(receiver)) })
     }
 
@@ -263,14 +281,27 @@ impl DurableLog {
         LogFailure(self.shared.clone())
     }
 
-    /// Commits what was appended so far, and ends the log. Blocks.
+    /// Commits what was appended so far, and ends the log. Blocks; but a writer that is a task is cancelled, so
+    /// [`Self::committed`] comes first.
     pub(crate) fn close(&self) {
         self.shared.queue().closing = true;
-        self.shared.work.notify_all();
+        self.shared.work.notify_one();
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(writer) = writer {
-            let _ = writer.join();
+        if let Some(Writer::Thread(thread)) = writer {
+            let _ = thread.join();
         }
+    }
+}
+
+impl Writer {
+    fn thread(writing: impl Future<Output = ()> + Send + 'static) -> std::io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+        let thread = std::thread::Builder::new().name("log".to_owned());
+        Ok(Self::Thread(thread.spawn(move || runtime.block_on(writing))?))
+    }
+
+    fn task(writing: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self::Task { _handle: AbortOnDropHandle::new(tokio::spawn(writing)) }
     }
 }
 
@@ -402,8 +433,8 @@ impl Shared {
     }
 
     /// The writer: hands batches to the engine until the log closes or fails.
-    fn write(self: Arc<Self>, engine: &dyn Engine) {
-        while let Some((place, forming)) = self.next_batch() {
+    async fn write(self: Arc<Self>, engine: Arc<dyn Engine>) {
+        while let Some((place, forming)) = self.next_batch().await {
             let batch = Batch { rules: RULES, records: forming.records };
             let (steps, batch) = (batch.records.len() as u64, batch.encode_to_vec());
             let (bytes, appended) = (batch.len() as u64, Instant::now());
@@ -433,24 +464,20 @@ impl Shared {
     }
 
     /// The next batch, which is in flight from now on; `None`: there will be none.
-    fn next_batch(&self) -> Option<(Place, Forming)> {
-        let mut queue = self.queue();
+    async fn next_batch(&self) -> Option<(Place, Forming)> {
         loop {
-            let is_ready = queue.in_flight.len() < self.depth && !queue.forming.is_empty();
-            if self.failure.get().is_some() || (queue.closing && queue.forming.is_empty()) {
-                return None;
+            let work = self.work.notified();
+            {
+                let mut queue = self.queue();
+                if self.failure.get().is_some() || (queue.closing && queue.forming.is_empty()) {
+                    return None;
+                }
+                if queue.in_flight.len() < self.depth && !queue.forming.is_empty() {
+                    return Some(queue.begin_batch());
+                }
             }
-            if is_ready {
-                break;
-            }
-            queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            work.await;
         }
-        let mut forming = std::mem::take(&mut queue.forming);
-        let place = queue.place;
-        queue.place = place.next();
-        let settling = std::mem::take(&mut forming.settling);
-        queue.in_flight.push_back(InFlight { place, settling, committed: false });
-        Some((place, forming))
     }
 
     /// The engine tells what became of the batch at this place.
@@ -499,6 +526,7 @@ impl Shared {
             self.send(settling, Settled::Refused(Box::new(why.clone())));
         }
         drop(queue);
+        self.work.notify_one();
         self.failed.notify_waiters();
         self.full.store(false, Ordering::SeqCst);
         self.room.notify_waiters();

@@ -34,6 +34,7 @@ fn story() -> Story {
         cast,
         seed: 1,
         unary: BTreeSet::new(),
+        killed_clients: BTreeMap::new(),
         closed_after: None,
         watched: true,
     };

@@ -1,5 +1,6 @@
 //! The log above an engine whose outcomes the test decides.
 
+use std::sync::Condvar;
 use std::time::Duration;
 
 use stickycas_model::types::Time;

@@ -6,7 +6,11 @@
 
 #[cfg(test)]
 mod disk_faults;
-#[cfg(test)]
+#[cfg(any(test, feature = "simulation"))]
+#[cfg_attr(
+    not(test),
+    allow(dead_code, unused_imports, reason = "tests want more faults of it than the simulation")
+)]
 pub(crate) mod faulty_disk;
 #[cfg(test)]
 mod manual;
@@ -25,6 +29,11 @@ pub(crate) use self::redb::RedbEngine;
 pub(crate) trait Engine: fmt::Debug + Send + Sync {
     /// How many appends may be in flight at once.
     fn depth(&self) -> usize;
+
+    /// Whether its calls wait for a disk, and so have to be kept off the threads of the runtime.
+    fn blocks(&self) -> bool {
+        true
+    }
 
     /// Appends a batch. `done` is called once, from any thread, perhaps before this returns. Several batches may be in
     /// flight; a batch is committed only if all batches before it are.

@@ -90,7 +90,7 @@ impl RedbEngine {
     ///
     /// # Errors
     /// As [`Self::open`].
-    #[cfg(test)]
+    #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn with_backend(backend: impl redb::StorageBackend) -> Result<Self, EngineError> {
         let mut header =
             vec![0; backend.len().map_or(0, |length| HEADER.min(usize::try_from(length).unwrap_or(0)))];
