@@ -129,8 +129,8 @@ impl Storage {
     /// Goes on behind what was recovered: logs that the server has restarted.
     pub(crate) async fn begin(&self, instances: &Instances, recovered: Recovered) {
         let Self::Durable(durable) = self else { return };
-        durable.log.begin(recovered.last, recovered.dirty).await;
-        instances.restart();
+        durable.log.begin(recovered.last, recovered.served, recovered.dirty).await;
+        instances.restart(recovered.served);
     }
 
     /// Gives every instance with new records a checkpoint, and trims the log.
@@ -148,6 +148,7 @@ impl Storage {
             if let Some(metadata) = durable.dir.as_ref().and_then(|dir| dir.log_path().metadata().ok()) {
                 durable.metrics.set_bytes_on_disk(metadata.len());
             }
+            durable.log.tell_time();
             let usage = durable.log.usage();
             if usage.batches >= durable.tail_bytes.max(usage.checkpoints) {
                 let started = Instant::now();

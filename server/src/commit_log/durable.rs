@@ -11,10 +11,10 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use stickycas_proto::log::v1::{Batch, Checkpoint, Record, Restart, record};
@@ -53,6 +53,10 @@ struct Shared {
     work: Notify,
     failure: OnceLock<RpcRefusal>,
     failed: Notify,
+    /// How long instances had been served when this server began to serve, and when that was.
+    began: OnceLock<(Duration, Instant)>,
+    /// What the last batch tells of it, in nanoseconds.
+    told_nanos: AtomicU64,
     /// Bytes that may wait for their commit before no further inputs are read.
     limit: usize,
     /// Whether more wait.
@@ -106,12 +110,14 @@ struct Forming {
     records: Vec<Record>,
     checkpoints: Vec<(u64, Option<Vec<u8>>)>,
     trim: Option<Place>,
+    /// Whether it is written even if nothing else is in it: it tells the time.
+    tells_time: bool,
     settling: Settling,
 }
 
 impl Forming {
     fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.checkpoints.is_empty() && self.trim.is_none()
+        self.records.is_empty() && self.checkpoints.is_empty() && self.trim.is_none() && !self.tells_time
     }
 }
 
@@ -190,6 +196,8 @@ impl DurableLog {
             work: Notify::new(),
             failure: OnceLock::new(),
             failed: Notify::new(),
+            began: OnceLock::new(),
+            told_nanos: AtomicU64::new(0),
             limit,
             full: AtomicBool::new(false),
             room: Arc::default(),
@@ -203,9 +211,10 @@ impl DurableLog {
         Ok(Self { shared, writer: Mutex::new(Some(writer)), settled: Mutex::new(Some(receiver)) })
     }
 
-    /// The server serves from now on: the log goes on behind this place, with the record of the restart. `dirty`: the
-    /// instances that the restart changes, and those that have records in the log.
-    pub(crate) async fn begin(&self, last: Place, dirty: Vec<Dirty>) {
+    /// The server serves from now on: the log goes on behind this place, with the record of the restart. `served`: how
+    /// long instances had been served. `dirty`: those that the restart changes, and those that have records in the log.
+    pub(crate) async fn begin(&self, last: Place, served: Duration, dirty: Vec<Dirty>) {
+        let _ = self.shared.began.set((served, Instant::now()));
         let restart = Record { input: Some(record::Input::Restart(Restart {})), ..Record::default() };
         {
             let mut queue = self.shared.queue();
@@ -259,6 +268,20 @@ impl DurableLog {
             self.shared.work.notify_one();
         }
         bytes
+    }
+
+    /// How long instances have been served (F3): since the log was made, without the time in which no server served it.
+    pub(crate) fn served(&self) -> Duration {
+        self.shared.served()
+    }
+
+    /// Writes how long instances have been served, unless a batch has told it a short while ago.
+    pub(crate) fn tell_time(&self) {
+        let told = Duration::from_nanos(self.shared.told_nanos.load(Ordering::Relaxed));
+        if self.served().saturating_sub(told) >= TELL_TIME_EVERY {
+            self.shared.queue().forming.tells_time = true;
+            self.shared.work.notify_one();
+        }
     }
 
     /// The log before this place is not needed any more.
@@ -410,6 +433,10 @@ impl CommitLog for DurableLog {
 /// About how much memory a checkpoint takes beside its bytes until it is committed.
 const CHECKPOINT: usize = 64;
 
+/// How often the time for which instances have been served is written, if nothing else is. A server that is killed
+/// forgets so much of it at most: that much longer can an instance be read that has ended.
+const TELL_TIME_EVERY: Duration = Duration::from_secs(60);
+
 /// Instances that are settled before other tasks run.
 const INSTANCES_PER_TURN: usize = 64;
 
@@ -425,6 +452,10 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn served(&self) -> Duration {
+        self.began.get().map_or(Duration::ZERO, |(served, began)| *served + began.elapsed())
+    }
+
     /// Too much may wait by now.
     fn check_room(&self, queue: &Queue) {
         if queue.bytes > self.limit {
@@ -435,7 +466,9 @@ impl Shared {
     /// The writer: hands batches to the engine until the log closes or fails.
     async fn write(self: Arc<Self>, engine: Arc<dyn Engine>) {
         while let Some((place, forming)) = self.next_batch().await {
-            let batch = Batch { rules: RULES, records: forming.records };
+            let served_nanos = u64::try_from(self.served().as_nanos()).unwrap_or(u64::MAX);
+            self.told_nanos.store(served_nanos, Ordering::Relaxed);
+            let batch = Batch { rules: RULES, records: forming.records, served_nanos };
             let (steps, batch) = (batch.records.len() as u64, batch.encode_to_vec());
             let (bytes, appended) = (batch.len() as u64, Instant::now());
             let append = AppendBatch {

@@ -14,6 +14,7 @@ use stickycas_proto::log::v1::{Checkpoint, DumpedInstance};
 
 use super::Instances;
 use super::archive::restore_machine;
+use super::config::nanos;
 use super::effects::Effects;
 use super::instance::Instance;
 use super::lifecycle::Lifecycle;
@@ -77,6 +78,8 @@ impl Instance {
             }
         };
         checkpoint.name_taken = name_taken;
+        let age = self.now(&inner).since(Time::from_nanos(checkpoint.at_nanos));
+        checkpoint.served_nanos = nanos(log.served().saturating_sub(age));
         log.checkpoint(self.config.number, Some(&checkpoint))
     }
 

@@ -84,6 +84,14 @@ impl Inner {
         }
     }
 
+    /// Whether the instance has ended: nothing but reads and its expiry can come.
+    pub(super) fn has_ended(&self) -> bool {
+        match &self.lifecycle {
+            Lifecycle::Live(live) => live.ended.is_some(),
+            Lifecycle::Archived(_) => true,
+        }
+    }
+
     /// Whether the time of the instance stands still.
     pub(super) fn is_stopped(&self) -> bool {
         matches!(&self.lifecycle, Lifecycle::Live(live) if live.stopped_until.is_some())

@@ -1,8 +1,5 @@
 //! The log above an engine whose outcomes the test decides.
 
-use std::sync::Condvar;
-use std::time::Duration;
-
 use stickycas_model::types::Time;
 use stickycas_proto::log::v1::Tick;
 
@@ -267,7 +264,7 @@ impl Engine for PanickingEngine {
 #[tokio::test]
 async fn a_log_whose_engine_panics_has_failed() {
     let log = DurableLog::new(Arc::new(PanickingEngine), usize::MAX, Arc::default()).unwrap();
-    log.begin(Place::START, Vec::new()).await;
+    log.begin(Place::START, Duration::ZERO, Vec::new()).await;
     assert_eq!(log.failure_signal().wait().await.reason, RefusalReason::LogFailed);
     log.close();
 }

@@ -134,8 +134,8 @@ impl Server {
         let shared: Arc<dyn CommitLog> = log.clone();
         let instances = Instances::new(limits(), &shared);
         let recovered = Recovery::run(&instances, &*engine, None).inspect_err(|_| log.close())?;
-        log.begin(recovered.last, recovered.dirty).await;
-        instances.restart();
+        log.begin(recovered.last, recovered.served, recovered.dirty).await;
+        instances.restart(recovered.served);
         engine.wait(|steps| steps.done == steps.came);
         engine.steps().may = Some(1);
         Ok(Self { instances, disk: disk.clone(), log, engine })
@@ -211,6 +211,6 @@ pub(super) fn recover(disk: &FaultyDisk) -> Result<(Arc<Instances>, Recovered), 
     let recovered = Recovery::run(&instances, &engine, None);
     disk.switch_off();
     let recovered = recovered?;
-    instances.restart();
+    instances.restart(recovered.served);
     Ok((instances, recovered))
 }

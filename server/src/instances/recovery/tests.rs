@@ -253,9 +253,53 @@ async fn a_log_that_ends_before_its_checkpoints_is_damaged() {
         Ok(())
     };
     engine.read(&mut visit).unwrap();
-    let batch = Batch { rules: RULES, records: Vec::new() }.encode_to_vec();
+    let batch = Batch { rules: RULES, ..Batch::default() }.encode_to_vec();
     lost.append(AppendBatch { place: 1, batch, checkpoints, trim: None }, Box::new(|_| ()));
     let server = Server::recover(Arc::new(lost), StdRng::seed_from_u64(0)).await;
     let error = server.storage.replay(&server.instances).await.unwrap_err().to_string();
     assert!(error.contains("the last batch is 1, and a checkpoint covers batch"), "{error}");
+}
+
+#[tokio::test]
+async fn an_ended_instance_ages_while_it_is_served_and_only_then() {
+    const SERVED: Duration = Duration::from_secs(9 * 60);
+    let engine: Arc<dyn Engine> = Arc::new(RedbEngine::in_memory().unwrap());
+    let mut server = Server::start(engine.clone(), StdRng::seed_from_u64(0)).await;
+    for _ in 0..8 {
+        server.create().await;
+    }
+    let ended: Vec<_> = server.all().into_iter().step_by(2).map(|instance| instance.config().id).collect();
+    assert!(ended.len() > 2);
+    for id in &ended {
+        server.instances.get(*id).unwrap().close().committed().await.unwrap().unwrap();
+    }
+    let age = |server: &Server| {
+        let since = |instance: &Arc<Instance>| {
+            let inner = instance.lock();
+            (ended.contains(&instance.config().id), instance.now(&inner).since(inner.latest()))
+        };
+        server.all().iter().map(since).collect::<Vec<_>>()
+    };
+    // A batch that was written so much later.
+    server.storage.close().await;
+    let mut last = 0;
+    let mut visit = |stored: Stored<'_>| {
+        if let Stored::Batch(place, _) = stored {
+            last = place;
+        }
+        Ok(())
+    };
+    engine.read(&mut visit).unwrap();
+    let later = Batch { rules: RULES, served_nanos: nanos(SERVED), ..Batch::default() };
+    let later = AppendBatch { place: last + 1, batch: later.encode_to_vec(), ..AppendBatch::default() };
+    engine.append(later, Box::new(|_| ()));
+    // From the inputs, then from checkpoints.
+    for _ in 0..3 {
+        let server = Server::start(engine.clone(), StdRng::seed_from_u64(0)).await;
+        for (ended, age) in age(&server) {
+            assert!((SERVED / 2..SERVED * 2).contains(&age) == ended, "{ended}: {age:?}");
+        }
+        server.instances.write_checkpoints(server.storage.durable_log().unwrap()).await;
+        server.storage.close().await;
+    }
 }
