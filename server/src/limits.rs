@@ -29,6 +29,7 @@
 
 use std::time::Duration;
 
+use stickycas_model::history::OffenceKind;
 use stickycas_model::params::Params;
 
 use crate::settings::{Number, Setting};
@@ -154,11 +155,11 @@ limits! {
     /// Bytes of the log from which on checkpoints are written and the log is trimmed; or as many as the checkpoints have,
     /// if that is more. A longer log takes longer to recover.
     log_tail_bytes: usize = 64 * 1024 * 1024, SIZE;
-    /// Bytes of the log's disk that all instances may come to take, if there is a log on disk. Above it a Create is
-    /// refused, and nothing else.
-    log_bytes: usize = 64 * 1024 * 1024 * 1024, SIZE;
+    /// Bytes of the log's disk that all instances may come to take in the worst case, if there is a log on disk. Above it
+    /// a Create is refused, and nothing else. Actual instances take far less; the file has some more than they take.
+    log_bytes: usize = 192 * 1024 * 1024 * 1024, SIZE;
     /// Those of one creator among them: another one can still create.
-    log_bytes_per_creator: usize = 32 * 1024 * 1024 * 1024, SIZE;
+    log_bytes_per_creator: usize = 128 * 1024 * 1024 * 1024, SIZE;
     /// Live instances, in all. Each has a machine with the state of every process.
     live_instances: usize = 200_000, COUNT_OR_NONE;
     /// Instances of one creator among them.
@@ -206,23 +207,23 @@ impl Limits {
         params.processes() as usize * process
     }
 
-    /// Bytes that a live instance with these parameters and a roster of so many bytes may come to take in the log: its
-    /// checkpoint, twice for the moment in which a new one replaces it.
+    /// Bytes that a live instance with these parameters and a roster of so many bytes may come to take in the log: twice
+    /// its checkpoint, since the log behind the checkpoints may have as many bytes as they have.
     pub(crate) fn log_case(&self, params: &Params, roster: usize) -> usize {
-        /// What was fixed at its creation, without the roster.
-        const CREATED: usize = 512;
-        /// The state of a process, without values.
+        /// What was fixed at its creation, without the roster, and with the counters of the machine.
+        const CREATED: usize = 1_024;
+        /// The state of a process, without values and accesses, and a place in the list.
         const PROCESS: usize = 256;
-        /// A number that is kept of an access.
-        const ACCESS: usize = 24;
-        /// Values of a process: in its access, in the list, in its decision, in the history.
-        const VALUES: usize = 4;
-        /// Events of a process that are kept, and their bytes without values.
-        const EVENTS: usize = 96 * 32;
+        /// An access that waits or whose answer is kept, without its value.
+        const ACCESS: usize = 64;
+        /// The first offence of a kind.
+        const OFFENCE: usize = LONGEST_OFFENCE + 64;
         let spec = params.spec();
-        let process =
-            PROCESS + ACCESS * spec.pipeline as usize + VALUES * spec.max_value_bytes as usize + EVENTS;
-        2 * (CREATED + roster + params.processes() as usize * process)
+        let (value, pipeline) = (spec.max_value_bytes as usize + 8, spec.pipeline as usize);
+        // Its entry and its decision, and what waits.
+        let process = PROCESS + 2 * value + pipeline * (ACCESS + value) + OffenceKind::ALL.len() * OFFENCE;
+        let state = CREATED + roster + params.processes() as usize * process;
+        2 * (state + checkpoint_events(params))
     }
 
     /// Bytes of a live instance with these parameters in the worst case, without its event log: every pipeline is
@@ -238,4 +239,20 @@ impl Limits {
         let access = ACCESS + value + self.callers_per_access * CALLER;
         self.ended_case(params) + params.processes() as usize * spec.pipeline as usize * access
     }
+}
+
+/// Bytes of the text of an offence; a longer one is cut.
+pub(crate) const LONGEST_OFFENCE: usize = 640;
+
+/// Bytes of the events of an instance with these parameters that are kept in its checkpoint: the latest. Its processes
+/// come to their end with far less, unless they read without need or are refused.
+pub(crate) fn checkpoint_events(params: &Params) -> usize {
+    /// Of an instance, however small it is.
+    const INSTANCE: usize = 32 * 1024;
+    /// Of a process, without values.
+    const PROCESS: usize = 96 * 32;
+    /// Values of a process: in its access, in the list, in its decision, and one more.
+    const VALUES: usize = 4;
+    let process = PROCESS + VALUES * params.spec().max_value_bytes as usize;
+    INSTANCE + params.processes() as usize * process
 }

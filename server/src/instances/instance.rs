@@ -178,7 +178,7 @@ impl Instance {
         {
             self.log_counts(live);
         }
-        inner.archive_if_idle(self.params(), now);
+        inner.archive_if_idle(&self.config, now);
     }
 
     /// Logs counters that have risen by inputs that changed nothing else, before a view tells them.
@@ -463,6 +463,6 @@ impl Instance {
     pub(super) fn archive_now(&self) {
         let inner = &mut *self.lock();
         let later = self.now(inner).after(super::archive::restored_for(self.params()));
-        inner.archive_if_idle(self.params(), later);
+        inner.archive_if_idle(&self.config, later);
     }
 }

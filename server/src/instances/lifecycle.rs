@@ -39,9 +39,6 @@ pub(super) struct Gone {
     pub(super) uncommitted: Vec<Effects>,
 }
 
-/// About what the log takes for an ended instance beside its events and its state.
-const ARCHIVED_LOG: usize = 1_024;
-
 /// See the module.
 #[derive(Debug)]
 pub(super) enum Lifecycle {
@@ -190,16 +187,15 @@ impl Inner {
     }
 
     /// Archives the instance if it may be and everything is committed.
-    pub(super) fn archive_if_idle(&mut self, params: &Params, now: Time) {
-        if !self.may_be_archived(params, now) || !self.is_committed() {
+    pub(super) fn archive_if_idle(&mut self, config: &InstanceConfig, now: Time) {
+        if !self.may_be_archived(&config.shared.params, now) || !self.is_committed() {
             return;
         }
         let Lifecycle::Live(live) = &mut self.lifecycle else { return };
         let Some(ended) = live.ended else { return };
         let archived = Archived::new(live, ended);
         if let Some(share) = &mut self.log_share {
-            // The log is not as compact.
-            share.shrink(ARCHIVED_LOG + 4 * archived.events.size());
+            share.shrink(archived.log_case(config));
         }
         self.lifecycle = Lifecycle::Archived(archived);
     }

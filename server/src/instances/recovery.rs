@@ -316,7 +316,7 @@ impl Instances {
         }
         let latest = inner.latest();
         inner.resume(latest, nanos(served));
-        inner.archive_if_idle(instance.params(), latest);
+        inner.archive_if_idle(&instance.config, latest);
         Ok(instance.clone())
     }
 
@@ -362,7 +362,7 @@ impl Instance {
         self.release(live, &mut effects);
         live.spare_events = effects.events;
         inner.resume(at, nanos(served));
-        inner.archive_if_idle(self.params(), at);
+        inner.archive_if_idle(&self.config, at);
         Ok(())
     }
 
