@@ -37,6 +37,13 @@ struct Fixture {
     _serving: AbortOnDropHandle<()>,
 }
 
+/// A test that has failed does not wait for the disk either.
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.engine.set_commits(true);
+    }
+}
+
 /// A server that serves and has an instance with one process, `p1`. Its disk answers nothing from now on.
 async fn fixture(limits: Limits) -> Fixture {
     let engine = Arc::new(ManualEngine::new(1));
