@@ -16,9 +16,9 @@ use http::{Request, Response};
 use stickycas_model::history::OffenceKind;
 use stickycas_proto::status::RpcRefusal;
 use tokio::sync::oneshot;
-use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
+use tonic::{Code, Status};
 use tower::{Layer, Service};
 
 use crate::auth::{Authenticator, Principal, Roles};
@@ -168,12 +168,14 @@ where
                 let body = LimitedBody::new(body, caller.request.clone(), limit, self.policy.log.clone());
                 let (account, request) = (caller.account.clone(), caller.request.clone());
                 let (is_stream, log) = (is_stream(path), self.policy.log.clone());
-                let call = Some(Call { account, request, permit, is_stream, log });
+                let principals = self.policy.principals.clone();
+                let call = Some(Call { method, principals, account, request, permit, is_stream, log });
                 parts.extensions.insert(caller);
                 let inner = self.inner.call(Request::from_parts(parts, body));
                 CallFuture::Running { inner, call }
             }
             Err(refused) => {
+                self.policy.principals.usage().ended_calls.count(method, refused.reason.code());
                 CallFuture::Refused(Refusal::new(&self.policy.log, refused.to_status().into_http(), None))
             }
         }
@@ -194,6 +196,8 @@ pub(crate) enum CallFuture<F> {
 
 /// An admitted call.
 pub(crate) struct Call {
+    method: Method,
+    principals: Principals,
     account: Arc<Account>,
     request: Arc<BodyState>,
     permit: Permit,
@@ -256,18 +260,29 @@ impl<F> Drop for CallFuture<F> {
         if let Self::Running { call, .. } = self
             && let Some(call) = call.take()
         {
-            call.account.count(Counter::CallAbandoned);
+            call.abandoned();
         }
     }
 }
 
 impl Call {
+    fn ended(&self, code: Code) {
+        self.principals.usage().ended_calls.count(self.method, code);
+    }
+
+    /// The client is gone, or its deadline has passed.
+    fn abandoned(&self) {
+        self.account.count(Counter::CallAbandoned);
+        self.ended(Code::Cancelled);
+    }
+
     /// Counts how the call ended. A refused call has its status among the headers, and no body.
     ///
     /// # Errors
     /// If it was refused.
     fn finish(self, response: Response<Body>) -> Result<Response<Body>, Refusal> {
         let Some(status) = Status::from_header_map(response.headers()) else {
+            self.ended(Code::Ok);
             return Ok(if self.is_stream {
                 response
             } else {
@@ -275,9 +290,10 @@ impl Call {
             });
         };
         if self.request.is_broken() {
-            self.account.count(Counter::CallAbandoned);
+            self.abandoned();
             return Ok(response);
         }
+        self.ended(status.code());
         let refused = match DecodeFailure::of(&status, &self.request) {
             Some(failure) => {
                 let refused = DecodeFailure::refusal(&status, &self.request);

@@ -414,6 +414,10 @@ impl CommitLog for DurableLog {
         self.shared.full.load(Ordering::SeqCst).then_some(room)
     }
 
+    fn uncommitted_bytes(&self) -> usize {
+        self.shared.queue().bytes
+    }
+
     fn barrier(&self) -> Option<oneshot::Receiver<()>> {
         let mut queue = self.shared.queue();
         if self.shared.failure.get().is_some() {

@@ -64,6 +64,11 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Bytes of steps that wait for their commit.
+    fn uncommitted_bytes(&self) -> usize {
+        0
+    }
+
     /// Resolves when everything that was appended so far is settled; `None` if it is.
     fn barrier(&self) -> Option<oneshot::Receiver<()>> {
         None

@@ -82,6 +82,10 @@ pub(crate) struct InstanceUsage {
     pub(crate) reserved_bytes: usize,
     /// Bytes of their event logs.
     pub(crate) event_bytes: usize,
+    /// Bytes that they may come to take of the log.
+    pub(crate) log_bytes: usize,
+    /// Bytes of steps that are not committed.
+    pub(crate) uncommitted_bytes: usize,
 }
 
 /// See the module.
@@ -138,6 +142,8 @@ impl Instances {
             processes,
             reserved_bytes: ended_case + self.context.reserved(),
             event_bytes: self.context.event_budget.held(),
+            log_bytes: registry.log_bytes(),
+            uncommitted_bytes: self.context.log.uncommitted_bytes(),
         }
     }
 

@@ -98,6 +98,11 @@ impl Account {
         self.context.all.count(counter);
     }
 
+    /// Permits of this quota that are out.
+    pub(super) fn permits(&self, quota: Quota) -> u32 {
+        self.permits[quota as usize].load(Ordering::Relaxed)
+    }
+
     /// A permit of this quota.
     ///
     /// # Errors
@@ -167,7 +172,20 @@ impl Account {
 }
 
 impl Quota {
-    fn limit(self, limits: &Limits) -> u32 {
+    pub(crate) const ALL: [Self; QUOTAS] =
+        [Self::Connections, Self::Calls, Self::AttachStreams, Self::WatchStreams];
+
+    /// The name, as metrics have it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Connections => "connections",
+            Self::Calls => "calls",
+            Self::AttachStreams => "attach_streams",
+            Self::WatchStreams => "watch_streams",
+        }
+    }
+
+    pub(crate) fn limit(self, limits: &Limits) -> u32 {
         match self {
             Self::Connections => limits.connections_per_principal,
             Self::Calls => limits.calls_per_principal,

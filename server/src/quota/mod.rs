@@ -6,6 +6,7 @@
 mod account;
 mod context;
 mod counts;
+mod ended_calls;
 mod method;
 mod offences;
 mod principals;

@@ -79,6 +79,12 @@ impl Principals {
         self.0.context.usage.permits[quota as usize].load(Ordering::Relaxed)
     }
 
+    /// By quota, the permits of the principal that has the most of it.
+    pub(crate) fn most_permits(&self) -> [u32; Quota::ALL.len()] {
+        let table = self.table();
+        Quota::ALL.map(|quota| table.accounts.values().map(|it| it.permits(quota)).max().unwrap_or(0))
+    }
+
     /// Principals that have an account.
     pub(crate) fn accounts(&self) -> usize {
         self.table().accounts.len()
