@@ -1,33 +1,38 @@
 //! A log that commits what its engine has made durable.
 //!
-//! Instances add their steps to the batch that forms; the writer hands the batch to the [`Engine`] as soon as that may
-//! take another one. The writer is a thread of its own, or a task if the engine does not block. So while one batch is being synced, the steps of all instances gather in the next: one write and one
-//! sync for all of them (group commit). When a batch is committed, a task of the server settles the instances that have
-//! steps in it, in the order of the batches.
+//! Instances add their steps to the batch that forms ([`queue`]); the [`writer`] hands the batch to the [`Engine`] as soon
+//! as that may take another one. So while one batch is being synced, the steps of all instances gather in the next: one
+//! write and one sync for all of them (group commit). When a batch is committed ([`shared`]), a task of the server settles
+//! the instances that have steps in it, in the order of the batches.
 //!
 //! After the first failure nothing is written any more and nothing is told any more, not even what could be read from
 //! memory: nobody knows what the disk has kept, so only a restart, which reads the log, can tell.
 
+mod queue;
+mod shared;
+mod writer;
+
 use std::collections::VecDeque;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use prost::Message as _;
-use stickycas_proto::log::v1::{Batch, Checkpoint, Record, Restart, record};
-use stickycas_proto::names::InstanceId;
+use stickycas_proto::log::v1::{Checkpoint, Record, Restart, record};
 use stickycas_proto::status::RpcRefusal;
-use stickycas_proto::v1::RefusalReason;
 use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio_util::task::AbortOnDropHandle;
 
-use super::engine::{AppendBatch, Done, Engine, EngineError, Outcome, Usage};
-use super::{Append, CommitLog, Place, RULES, Settle, Settled, Step};
+use super::engine::{Engine, Usage};
+use super::{Append, CommitLog, Place, Settle, Settled, Step};
 use crate::metrics::CommitLogMetrics;
+
+pub(crate) use queue::Dirty;
+
+use queue::{Forming, Queue, Settling, bytes_of};
+use shared::{SettledBatch, Shared};
+use writer::Writer;
 
 /// See the module.
 pub(crate) struct DurableLog {
@@ -36,135 +41,13 @@ pub(crate) struct DurableLog {
     settled: Mutex<Option<mpsc::UnboundedReceiver<SettledBatch>>>,
 }
 
-enum Writer {
-    Thread(JoinHandle<()>),
-    Task { _handle: AbortOnDropHandle<()> },
-}
-
 /// Completes when a log has failed.
 #[derive(Clone, Debug)]
 pub(crate) struct LogFailure(Arc<Shared>);
 
-struct Shared {
-    /// Batches that the engine takes before it has settled the first.
-    depth: usize,
-    queue: Mutex<Queue>,
-    /// The writer waits here for a batch that it may append.
-    work: Notify,
-    failure: OnceLock<RpcRefusal>,
-    failed: Notify,
-    /// How long instances had been served when this server began to serve, and when that was.
-    began: OnceLock<(Duration, Instant)>,
-    /// What the last batch tells of it, in nanoseconds.
-    told_nanos: AtomicU64,
-    /// Bytes that may wait for their commit before no further inputs are read.
-    limit: usize,
-    /// Whether more wait.
-    full: AtomicBool,
-    /// Notified when there is room again.
-    room: Arc<Notify>,
-    settled: mpsc::UnboundedSender<SettledBatch>,
-    /// The engine's usage when the last batch was handed to it.
-    usage: Mutex<Usage>,
-    metrics: Arc<CommitLogMetrics>,
-}
-
-/// A batch that is settled, and the instances that have steps in it.
-struct SettledBatch {
-    instances: Vec<InstanceId>,
-    settled: Settled,
-}
-
-struct Queue {
-    /// The batch that forms.
-    forming: Forming,
-    /// Its place.
-    place: Place,
-    /// The instances that have records since the last checkpoints were begun, some of them twice.
-    dirty: Vec<Dirty>,
-    /// An instance is among them if it has a record at this place or behind it.
-    dirty_since: Place,
-    /// Batches that the engine has not settled yet, in order.
-    in_flight: VecDeque<InFlight>,
-    /// Bytes of all of them.
-    bytes: usize,
-    /// What forms now is the last batch; what is appended behind it is never settled.
-    closing: bool,
-}
-
-impl Queue {
-    /// What forms is in flight from now on.
-    fn begin_batch(&mut self) -> (Place, Forming) {
-        let mut forming = std::mem::take(&mut self.forming);
-        let place = self.place;
-        self.place = place.next();
-        let settling = std::mem::take(&mut forming.settling);
-        self.in_flight.push_back(InFlight { place, settling, committed: false });
-        (place, forming)
-    }
-}
-
-/// A batch that forms.
-#[derive(Default)]
-struct Forming {
-    records: Vec<Record>,
-    checkpoints: Vec<(u64, Option<Vec<u8>>)>,
-    trim: Option<Place>,
-    /// Whether it is written even if nothing else is in it: it tells the time.
-    tells_time: bool,
-    settling: Settling,
-}
-
-impl Forming {
-    fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.checkpoints.is_empty() && self.trim.is_none() && !self.tells_time
-    }
-}
-
-impl Queue {
-    /// The first batch at this place or behind it that is to be committed. `None`: all are, and what waits for them leaves
-    /// in a moment.
-    fn settling_of(&mut self, place: Place) -> Option<&mut Settling> {
-        let in_flight = self.in_flight.iter_mut().find(|batch| batch.place >= place);
-        let forming = (!self.forming.is_empty()).then_some(&mut self.forming.settling);
-        in_flight.map(|batch| &mut batch.settling).or(forming)
-    }
-}
-
-/// An instance with records that no checkpoint covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Dirty {
-    /// Its number.
-    pub(crate) number: u64,
-    /// Its id.
-    pub(crate) instance: InstanceId,
-}
-
-/// What is to be told when a batch is settled.
-#[derive(Default)]
-struct Settling {
-    instances: Vec<InstanceId>,
-    barriers: Vec<oneshot::Sender<()>>,
-    bytes: usize,
-    /// When the first step of the batch came.
-    since: Option<Instant>,
-}
-
-struct InFlight {
-    place: Place,
-    settling: Settling,
-    committed: bool,
-}
-
 impl fmt::Debug for DurableLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DurableLog").field("shared", &self.shared).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("failure", &self.failure).finish_non_exhaustive()
     }
 }
 
@@ -205,9 +88,7 @@ impl DurableLog {
             usage: Mutex::new(engine.usage()),
             metrics,
         });
-        let blocks = engine.blocks();
-        let writing = shared.clone().write(engine);
-        let writer = if blocks { Writer::thread(writing)? } else { Writer::task(writing) };
+        let writer = Writer::start(shared.clone(), engine)?;
         Ok(Self { shared, writer: Mutex::new(Some(writer)), settled: Mutex::new(Some(receiver)) })
     }
 
@@ -313,18 +194,6 @@ impl DurableLog {
         if let Some(Writer::Thread(thread)) = writer {
             let _ = thread.join();
         }
-    }
-}
-
-impl Writer {
-    fn thread(writing: impl Future<Output = ()> + Send + 'static) -> std::io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-        let thread = std::thread::Builder::new().name("log".to_owned());
-        Ok(Self::Thread(thread.spawn(move || runtime.block_on(writing))?))
-    }
-
-    fn task(writing: impl Future<Output = ()> + Send + 'static) -> Self {
-        Self::Task { _handle: AbortOnDropHandle::new(tokio::spawn(writing)) }
     }
 }
 
@@ -443,140 +312,6 @@ const TELL_TIME_EVERY: Duration = Duration::from_secs(60);
 
 /// Instances that are settled before other tasks run.
 const INSTANCES_PER_TURN: usize = 64;
-
-/// About how much memory a step takes until it is committed: its record, and its effects.
-fn bytes_of(record: &Record, events: usize) -> usize {
-    const STEP: usize = 256;
-    const EVENT: usize = 96;
-    record.encoded_len() + STEP + events * EVENT
-}
-
-impl Shared {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn served(&self) -> Duration {
-        self.began.get().map_or(Duration::ZERO, |(served, began)| *served + began.elapsed())
-    }
-
-    /// Too much may wait by now.
-    fn check_room(&self, queue: &Queue) {
-        if queue.bytes > self.limit {
-            self.full.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// The writer: hands batches to the engine until the log closes or fails.
-    async fn write(self: Arc<Self>, engine: Arc<dyn Engine>) {
-        while let Some((place, forming)) = self.next_batch().await {
-            let served_nanos = u64::try_from(self.served().as_nanos()).unwrap_or(u64::MAX);
-            self.told_nanos.store(served_nanos, Ordering::Relaxed);
-            let batch = Batch { rules: RULES, records: forming.records, served_nanos };
-            let (steps, batch) = (batch.records.len() as u64, batch.encode_to_vec());
-            let (bytes, appended) = (batch.len() as u64, Instant::now());
-            let append = AppendBatch {
-                place: place.get(),
-                batch,
-                checkpoints: forming.checkpoints,
-                trim: forming.trim.map(Place::get),
-            };
-            *self.usage.lock().unwrap_or_else(PoisonError::into_inner) = engine.usage();
-            let shared = self.clone();
-            let done: Done = Box::new(move |outcome| {
-                if matches!(outcome, Outcome::Committed) {
-                    shared.metrics.count_batch(steps, bytes, appended.elapsed());
-                }
-                shared.settle(place, outcome);
-            });
-            // A batch before this one may have failed in the meantime.
-            if self.failure.get().is_some() {
-                return;
-            }
-            // Without its writer the log would be silent for ever.
-            if catch_unwind(AssertUnwindSafe(|| engine.append(append, done))).is_err() {
-                self.settle(place, Outcome::Unknown(EngineError("its engine has panicked".to_owned())));
-            }
-        }
-    }
-
-    /// The next batch, which is in flight from now on; `None`: there will be none.
-    async fn next_batch(&self) -> Option<(Place, Forming)> {
-        loop {
-            let work = self.work.notified();
-            {
-                let mut queue = self.queue();
-                if self.failure.get().is_some() || (queue.closing && queue.forming.is_empty()) {
-                    return None;
-                }
-                if queue.in_flight.len() < self.depth && !queue.forming.is_empty() {
-                    return Some(queue.begin_batch());
-                }
-            }
-            work.await;
-        }
-    }
-
-    /// The engine tells what became of the batch at this place.
-    fn settle(&self, place: Place, outcome: Outcome) {
-        match outcome {
-            Outcome::Committed => self.commit(place),
-            Outcome::Refused(why) => self.fail(&why),
-            Outcome::Unknown(error) => {
-                tracing::error!(%error, "the log cannot be written: the server tells nothing more and ends");
-                let why = format!("the server cannot write its log: {error}");
-                self.fail(&RpcRefusal::new(RefusalReason::LogFailed, why));
-            }
-        }
-    }
-
-    fn commit(&self, place: Place) {
-        let mut queue = self.queue();
-        if let Some(batch) = queue.in_flight.iter_mut().find(|batch| batch.place == place) {
-            batch.committed = true;
-        }
-        while queue.in_flight.front().is_some_and(|batch| batch.committed) {
-            let Some(InFlight { place, settling, .. }) = queue.in_flight.pop_front() else { break };
-            queue.bytes -= settling.bytes;
-            if let Some(since) = settling.since {
-                self.metrics.count_commit(since.elapsed());
-            }
-            self.send(settling, Settled::Committed(place));
-        }
-        let room = queue.bytes <= self.limit / 2;
-        drop(queue);
-        self.work.notify_one();
-        if room && self.full.swap(false, Ordering::SeqCst) {
-            self.room.notify_waiters();
-        }
-    }
-
-    fn fail(&self, why: &RpcRefusal) {
-        if self.failure.set(why.clone()).is_err() {
-            return;
-        }
-        self.metrics.count_failure();
-        let mut queue = self.queue();
-        let in_flight = std::mem::take(&mut queue.in_flight).into_iter().map(|batch| batch.settling);
-        let forming = std::mem::take(&mut queue.forming).settling;
-        for settling in in_flight.chain([forming]) {
-            self.send(settling, Settled::Refused(Box::new(why.clone())));
-        }
-        drop(queue);
-        self.work.notify_one();
-        self.failed.notify_waiters();
-        self.full.store(false, Ordering::SeqCst);
-        self.room.notify_waiters();
-    }
-
-    fn send(&self, Settling { instances, barriers, .. }: Settling, settled: Settled) {
-        // Without a receiver the server has ended.
-        let _ = self.settled.send(SettledBatch { instances, settled });
-        for barrier in barriers {
-            let _ = barrier.send(());
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests;

@@ -17,6 +17,7 @@ mod recovery;
 mod registry;
 mod roster;
 mod sessions;
+mod settle;
 mod timers;
 mod trace;
 mod view;

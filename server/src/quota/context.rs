@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::{Instant, SystemTime};
 
-use super::account::QUOTAS;
 use super::counts::Counts;
 use super::ended_calls::EndedCalls;
+use super::limited::QUOTAS;
 use super::method::Method;
 use super::rate::Rate;
 use crate::limits::Limits;

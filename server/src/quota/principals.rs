@@ -8,9 +8,10 @@ use std::time::{Duration, Instant, SystemTime};
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::{self, RefusalReason};
 
-use super::account::{Account, Quota};
+use super::account::Account;
 use super::context::{AccountContext, Usage};
 use super::counts::Counts;
+use super::limited::Quota;
 use crate::auth::Principal;
 use crate::limits::Limits;
 

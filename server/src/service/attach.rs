@@ -315,7 +315,7 @@ impl AttachStream {
     }
 
     fn refusals_push(&mut self, refusal: StreamRefusal) {
-        self.refusals.push(refusal, &self.service.0.instances);
+        self.refusals.push(refusal, &self.service.0.instances, &self.outbox);
     }
 
     /// Whether the client has half-closed the stream and every answer is in the outbox. No access comes on the stream

@@ -37,13 +37,15 @@ impl StreamRefusals {
         self.leaving.len() + self.waiting.len()
     }
 
-    /// Adds one, which is told when everything is committed that was logged so far.
-    pub(super) fn push(&mut self, refusal: StreamRefusal, instances: &Instances) {
-        if self.committed.is_some() {
-            self.waiting.push(refusal);
-        } else {
-            self.leaving.push(refusal);
-            self.committed = instances.barrier();
+    /// Adds one, which is told when everything is committed that was logged so far: at once, if it is.
+    pub(super) fn push(&mut self, refusal: StreamRefusal, instances: &Instances, outbox: &Outbox) {
+        if self.len() > 0 {
+            return self.waiting.push(refusal);
+        }
+        self.committed = instances.barrier();
+        match refusal {
+            StreamRefusal::Frame(refusal) if self.committed.is_none() => outbox.push(refusal),
+            refusal => self.leaving.push(refusal),
         }
     }
 

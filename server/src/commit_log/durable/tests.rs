@@ -1,10 +1,12 @@
 //! The log above an engine whose outcomes the test decides.
 
 use stickycas_model::types::Time;
-use stickycas_proto::log::v1::Tick;
+use stickycas_proto::log::v1::{Batch, Tick};
+use stickycas_proto::names::InstanceId;
+use stickycas_proto::v1::RefusalReason;
 
 use super::*;
-use crate::commit_log::engine::{Done, EngineError, ManualEngine, Stored};
+use crate::commit_log::engine::{AppendBatch, Done, EngineError, ManualEngine, Outcome, Stored};
 
 /// A log, its engine, and what it has settled.
 struct Fixture {
