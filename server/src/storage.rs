@@ -121,7 +121,9 @@ impl Storage {
     pub(crate) async fn recover(&self, instances: &Arc<Instances>) -> Result<(), RecoveryError> {
         let recovered = self.replay(instances).await?;
         let Recovered { instances: found, batches, records, .. } = recovered;
-        tracing::info!(instances = found, batches, records, "recovered");
+        if self.recovers() {
+            tracing::info!(instances = found, batches, records, "recovered");
+        }
         self.begin(instances, recovered).await;
         Ok(())
     }

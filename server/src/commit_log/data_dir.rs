@@ -225,6 +225,18 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_no_log_is_said_to_be_none() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("data");
+        let dir = DataDir::open(&path).unwrap();
+        for bytes in [&[][..], &[7; 100_000]] {
+            fs::write(dir.log_path(), bytes).unwrap();
+            let refused = dir.engine().unwrap_err().to_string();
+            assert!(refused.contains("log.redb: it is no log ("), "{refused}");
+        }
+    }
+
+    #[test]
     fn a_folder_that_cannot_be_made_is_named() {
         let parent = tempfile::tempdir().unwrap();
         let file = parent.path().join("file");

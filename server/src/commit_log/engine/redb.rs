@@ -10,7 +10,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -230,6 +230,13 @@ fn open_error(error: redb::DatabaseError) -> EngineError {
             "its pages are not as they were written ({what}), so nothing is served from it: restore a backup \
              (stickycas-server data)"
         )),
+        redb::DatabaseError::Storage(redb::StorageError::Io(error))
+            if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) =>
+        {
+            EngineError(format!(
+                "it is no log ({error}): give another folder, or restore a backup in one (stickycas-server data)"
+            ))
+        }
         error => storage_error(error),
     }
 }
