@@ -44,10 +44,9 @@ impl Drop for Fixture {
     }
 }
 
-/// A server that serves and has an instance with one process, `p1`. Its disk answers nothing from now on.
-async fn fixture(limits: Limits) -> Fixture {
+/// A server that has not recovered yet: its disk answers nothing.
+async fn start(limits: Limits) -> Fixture {
     let engine = Arc::new(ManualEngine::new(1));
-    engine.set_commits(true);
     let metrics = Arc::<CommitLogMetrics>::default();
     let storage = Storage::durable(engine.clone(), None, &limits, &metrics).unwrap();
     let log = storage.log();
@@ -60,7 +59,13 @@ async fn fixture(limits: Limits) -> Fixture {
     };
     let serving = AbortOnDropHandle::new(tokio::spawn(serving));
     let channel = endpoint.connect().await.unwrap();
-    let mut it = Fixture { engine, log, channel, instance_id: String::new(), _serving: serving };
+    Fixture { engine, log, channel, instance_id: String::new(), _serving: serving }
+}
+
+/// A server that serves and has an instance with one process, `p1`. Its disk answers nothing from now on.
+async fn fixture(limits: Limits) -> Fixture {
+    let mut it = start(limits).await;
+    it.engine.set_commits(true);
     let parameters = Parameters { processes: 1, warp_size: 1, read_size: 1, ..Parameters::default() };
     let create =
         CreateRequest { name: String::new(), roster: vec!["p1".to_owned()], parameters: Some(parameters) };
@@ -246,4 +251,19 @@ async fn a_refused_call_is_told_when_its_offence_is_committed() {
     let _watch = with_timeout(client.watch(watch())).await.unwrap();
     let mut second = it.instances();
     it.assert_refused_when_committed(second.watch(watch()), RefusalReason::TooManyStreams).await;
+}
+
+#[tokio::test]
+async fn calls_are_refused_until_the_log_is_read() {
+    let it = start(Limits::default()).await;
+    let id = "0".repeat(32);
+    let close = || of("boss", CloseRequest { instance_id: id.clone() });
+    let reason = async || {
+        let status = with_timeout(it.instances().close(close())).await.unwrap_err();
+        stickycas_proto::status::RpcRefusal::from_status(&status).map(|refused| refused.reason)
+    };
+    assert_eq!(reason().await, Some(RefusalReason::Recovering), "nobody knows which instances there are");
+    it.engine.set_commits(true);
+    with_timeout(async { while reason().await == Some(RefusalReason::Recovering) {} }).await;
+    assert_eq!(reason().await, Some(RefusalReason::InstanceUnknown));
 }

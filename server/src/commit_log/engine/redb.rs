@@ -294,3 +294,24 @@ impl Engine for RedbEngine {
         *self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_of_a_newer_format_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let engine = RedbEngine::create(&path).unwrap();
+        let write = begin(&engine.database).unwrap();
+        let newer = (FORMAT_VERSION + 1).to_le_bytes();
+        write.open_table(META).unwrap().insert(FORMAT, newer.as_slice()).unwrap();
+        write.commit().unwrap();
+        engine.close().unwrap();
+        let refused = RedbEngine::open(&path).unwrap_err().to_string();
+        let expected =
+            "the log has format 2, and this program knows formats up to 1: use a newer stickycas-server";
+        assert_eq!(refused, expected);
+    }
+}
