@@ -191,7 +191,7 @@ pub(crate) enum CallFuture<F> {
     /// It is admitted.
     Running { inner: F, call: Option<Call> },
     /// Its refusal waits until it may be told.
-    Refused(Refusal),
+    Refused(Box<Refusal>),
 }
 
 /// An admitted call.
@@ -237,8 +237,9 @@ where
 }
 
 impl Refusal {
-    fn new(log: &Arc<dyn CommitLog>, response: Response<Body>, permit: Option<Permit>) -> Self {
-        Self { log: log.clone(), committed: log.barrier(), response: Some(response), _permit: permit }
+    fn new(log: &Arc<dyn CommitLog>, response: Response<Body>, permit: Option<Permit>) -> Box<Self> {
+        let committed = log.barrier();
+        Box::new(Self { log: log.clone(), committed, response: Some(response), _permit: permit })
     }
 }
 
@@ -280,7 +281,7 @@ impl Call {
     ///
     /// # Errors
     /// If it was refused.
-    fn finish(self, response: Response<Body>) -> Result<Response<Body>, Refusal> {
+    fn finish(self, response: Response<Body>) -> Result<Response<Body>, Box<Refusal>> {
         let Some(status) = Status::from_header_map(response.headers()) else {
             self.ended(Code::Ok);
             return Ok(if self.is_stream {
