@@ -28,7 +28,7 @@ pub const RETRIES: RetryPolicy = RetryPolicy {
     give_up_after: Duration::from_secs(30),
 };
 /// Connections of a round. Each carries the processes of many instances.
-const CONNECTIONS: usize = 8;
+pub const CONNECTIONS: usize = 8;
 /// How long Byzantine processes that leave by themselves are waited for.
 const GRACE: Duration = Duration::from_millis(100);
 /// How long the end of an instance may take to reach an observer that has to connect again.

@@ -28,7 +28,7 @@ mod violation;
 
 pub use self::check::{Checked, Evidence, check};
 pub use self::facts::{Fact, MemberStatus};
-pub use self::instance::{RETRIES, Site};
+pub use self::instance::{CONNECTIONS, RETRIES, Site};
 pub use self::plan::{InstancePlan, Kill, Load, RoundPlan, Waiting};
 pub use self::result::{CrashResult, RoundResult, table};
 pub use self::round::play_round;

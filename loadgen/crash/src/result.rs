@@ -115,7 +115,8 @@ pub struct CrashResult {
 }
 
 impl CrashResult {
-    pub(crate) fn add(&mut self, round: RoundResult) {
+    /// Adds a round.
+    pub fn add(&mut self, round: RoundResult) {
         self.rounds += 1;
         self.kills += round.kills;
         self.kills_before_serving += round.kills_before_serving;
