@@ -102,6 +102,13 @@ impl Disk {
         }
     }
 
+    /// The next write fails.
+    pub fn fail_next_write(&self) {
+        if let Some(disk) = &self.state().in_use {
+            disk.fail_next_write();
+        }
+    }
+
     /// Stops the disk, at a drawn moment of the commit that is under way: what the server does from now on is lost.
     pub fn stop(&self, loss: Loss, random: &mut SplitMix64) {
         let mut state = self.state();

@@ -18,7 +18,6 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::facts::{Fact, Facts, MemberStatus};
 use crate::plan::InstancePlan;
-use crate::server::CREATOR;
 use crate::unary::{UnaryProcess, no_report};
 
 /// How clients try again: as they do by default, but more often, since a round is short.
@@ -302,10 +301,11 @@ struct PlayerTask {
 impl PlayerTask {
     /// What the process says at its end, in its last life.
     async fn lives(mut self) -> Option<Report> {
-        if let Some(after) = self.killed_after.take()
-            && let Ok(report) = timeout(after, self.clone().play()).await
-        {
-            return report;
+        if let Some(after) = self.killed_after.take() {
+            if let Ok(report) = timeout(after, self.clone().play()).await {
+                return report;
+            }
+            self.facts.note(Fact::ClientKilled(self.process));
         }
         self.play().await
     }

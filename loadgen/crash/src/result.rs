@@ -22,6 +22,8 @@ pub struct RoundResult {
     pub kills: u64,
     /// How often of these before it served: while it started or recovered.
     pub kills_before_serving: u64,
+    /// Clients that were killed, and started again without their memory.
+    pub clients_killed: u64,
     /// Instances.
     pub instances: u64,
     /// Processes of all instances.
@@ -55,6 +57,7 @@ impl RoundResult {
             seed: plan.seed,
             kills: 0,
             kills_before_serving: 0,
+            clients_killed: 0,
             instances: plan.instances.len() as u64,
             processes: processes.sum(),
             accesses: 0,
@@ -94,6 +97,8 @@ pub struct CrashResult {
     pub kills: u64,
     /// How often of these before it served.
     pub kills_before_serving: u64,
+    /// Clients that were killed, and started again without their memory.
+    pub clients_killed: u64,
     /// Instances.
     pub instances: u64,
     /// Processes.
@@ -120,6 +125,7 @@ impl CrashResult {
         self.rounds += 1;
         self.kills += round.kills;
         self.kills_before_serving += round.kills_before_serving;
+        self.clients_killed += round.clients_killed;
         self.instances += round.instances;
         self.processes += round.processes;
         self.accesses += round.accesses;
@@ -151,11 +157,12 @@ const SHOWN_OF_A_ROUND: usize = 5;
 pub fn table(result: &CrashResult, again: impl Fn(u64) -> String) -> String {
     let mut table = grid(["what", "count"]);
     let CrashResult { rounds, kills, kills_before_serving, instances, processes, accesses, .. } = *result;
-    let CrashResult { reads, decisions, violations_found, .. } = *result;
+    let CrashResult { reads, decisions, violations_found, clients_killed, .. } = *result;
     let rows = [
         ("rounds", rounds),
         ("kills of the server", kills),
         ("  before it served (starting, recovering)", kills_before_serving),
+        ("kills of clients", clients_killed),
         ("instances", instances),
         ("processes", processes),
         ("accesses acknowledged, compared with the history", accesses),

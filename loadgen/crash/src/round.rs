@@ -217,6 +217,7 @@ impl Round<'_> {
             let facts = run.facts.take();
             let (plan, reports) = (&run.plan, &ended.reports);
             let checked = check(&Evidence { plan, facts: &facts, reports, history, restarts });
+            self.result.clients_killed += checked.clients_killed;
             self.result.accesses += checked.accesses;
             self.result.reads += checked.reads;
             self.result.decisions += checked.decisions;

@@ -40,8 +40,8 @@ pub(crate) enum Disturbance {
 
 /// Small, so that a run takes little; many seeds make up for it.
 const LOAD: Load = Load {
-    instances: 10,
-    processes: 5,
+    instances: 16,
+    processes: 6,
     // Virtual time costs nothing. Longer than all disturbances together.
     waiting: Waiting { in_vain: Duration::from_secs(90), otherwise: Duration::from_secs(180) },
 };

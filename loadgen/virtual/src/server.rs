@@ -1,6 +1,6 @@
 //! The real server on the simulated network and disk: started, killed, started again.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -10,7 +10,8 @@ use stickycas_model::random::SplitMix64;
 use stickycas_server::simulation::{CommitLatency, Disk, Loss, serve};
 use stickycas_server::{Config, ServeError, Stopped};
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::task::yield_now;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::network::Network;
@@ -20,6 +21,11 @@ use crate::plan::{PROBE, Plan};
 const LONGEST_START: u64 = 1_500_000;
 /// A commit that takes much longer than others, as disks have them.
 const STALL: Duration = Duration::from_secs(2);
+
+/// Turns of the runtime that pass at most before a server is gone.
+const MOST_TURNS: u64 = 60;
+/// How long a server may take to end whose disk fails: its drain, and some commits.
+const LONGEST_FAILING: Duration = Duration::from_secs(10);
 
 /// A server that runs, or has been killed.
 pub(crate) struct SimulatedServer {
@@ -58,6 +64,51 @@ impl SimulatedServer {
             let mut random = random.lock().unwrap_or_else(PoisonError::into_inner);
             if random.below(200) == 0 { STALL } else { Duration::from_micros(random.below(slowest)) }
         })
+    }
+}
+
+impl SimulatedServer {
+    /// It is gone from one moment to the next: all its tasks end where they wait.
+    async fn crash(&mut self, serving: Serving, loss: Loss) -> anyhow::Result<()> {
+        // Timers fire by the millisecond, and one message is followed by a row of tasks: anywhere among them.
+        for _ in 0..self.random.below(MOST_TURNS) {
+            yield_now().await;
+        }
+        self.cut_off(loss);
+        serving.task.abort();
+        // That it was cancelled.
+        let _ = serving.task.await;
+        Ok(())
+    }
+
+    /// It is told to stop, and ends in order.
+    async fn stop(&mut self, serving: Serving) -> anyhow::Result<()> {
+        self.network.trace().disturbance("the server is told to stop");
+        serving.stop.cancel();
+        serving.task.await.context("it panicked")?.context("it failed while it stopped")?;
+        self.cut_off(Loss::Process);
+        Ok(())
+    }
+
+    /// Its disk fails: it has to end by itself, unless it writes nothing.
+    async fn fail_disk(&mut self, mut serving: Serving) -> anyhow::Result<()> {
+        self.network.trace().disturbance("the disk fails");
+        self.disk.fail_next_write();
+        match timeout(LONGEST_FAILING, &mut serving.task).await {
+            Ok(ended) => match ended.context("it panicked")? {
+                Ok(Stopped::LogFailed) | Err(_) => self.cut_off(Loss::Process),
+                Ok(stopped) => {
+                    bail!("its disk has failed, and it ended as if nothing was wrong: {stopped:?}")
+                }
+            },
+            Err(_) => return self.crash(serving, Loss::Process).await,
+        }
+        Ok(())
+    }
+
+    fn cut_off(&mut self, loss: Loss) {
+        self.network.cut_off(loss);
+        self.disk.stop(loss, &mut self.random);
     }
 }
 
@@ -102,26 +153,13 @@ impl Server for SimulatedServer {
 
     async fn kill(&mut self) -> anyhow::Result<()> {
         self.check_alive()?;
-        let Some(Serving { task, stop }) = self.serving.take() else { bail!("it does not run") };
-        let loss = match self.random.below(5) {
-            0 => None,
-            1 | 2 => Some(Loss::Process),
-            _ => Some(Loss::Power),
-        };
-        if let Some(loss) = loss {
-            self.network.cut_off(loss);
-            self.disk.stop(loss, &mut self.random);
-            task.abort();
-            // It is cancelled, at whatever it waited for.
-            let _ = task.await;
-            return Ok(());
+        let Some(serving) = self.serving.take() else { bail!("it does not run") };
+        match self.random.below(8) {
+            0 => self.stop(serving).await,
+            1 => self.fail_disk(serving).await,
+            2..=4 => self.crash(serving, Loss::Process).await,
+            _ => self.crash(serving, Loss::Power).await,
         }
-        self.network.trace().disturbance("the server is told to stop");
-        stop.cancel();
-        task.await.context("it panicked")?.context("it failed while it stopped")?;
-        self.network.cut_off(Loss::Process);
-        self.disk.stop(Loss::Process, &mut self.random);
-        Ok(())
     }
 
     fn check_alive(&mut self) -> anyhow::Result<()> {
