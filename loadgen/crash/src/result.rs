@@ -51,7 +51,9 @@ pub struct RoundResult {
 }
 
 impl RoundResult {
-    pub(crate) fn new(plan: &RoundPlan) -> Self {
+    /// Of a round that has not begun.
+    #[must_use]
+    pub fn new(plan: &RoundPlan) -> Self {
         let processes = plan.instances.iter().map(|instance| u64::from(instance.params.processes()));
         Self {
             seed: plan.seed,

@@ -56,7 +56,7 @@ unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_i
     if now == 0 {
         // SAFETY: the arguments are those of the caller.
         let status = unsafe { libc::syscall(SYS_clock_gettime, c_long::from(clock), time) };
-        return c_int::from(status != 0) * -1;
+        return -c_int::from(status != 0);
     }
     let offset = if clock == CLOCK_REALTIME { REALTIME_OFFSET } else { 0 };
     let seconds = i64::try_from(now / NANOS + offset).unwrap_or(i64::MAX);
@@ -64,6 +64,12 @@ unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_i
     // SAFETY: the caller gives a place for the time.
     unsafe { time.write(timespec { tv_sec: seconds, tv_nsec: nanos }) };
     0
+}
+
+/// The next random number.
+fn draw() -> u64 {
+    let drawn = DRAWN.fetch_add(1, Ordering::Relaxed);
+    SplitMix64::new(SEED.load(Ordering::Relaxed) ^ drawn << 32).next_u64()
 }
 
 /// `getrandom(2)`.
@@ -77,9 +83,8 @@ unsafe extern "C" fn getrandom(buffer: *mut c_void, length: size_t, flags: c_uin
         let read = unsafe { libc::syscall(SYS_getrandom, buffer, length, c_long::from(flags)) };
         return ssize_t::try_from(read).unwrap_or(-1);
     }
-    for (index, place) in (0..length).step_by(8).enumerate() {
-        let number = DRAWN.fetch_add(1, Ordering::Relaxed) ^ (index as u64) << 48;
-        let bytes = SplitMix64::new(SEED.load(Ordering::Relaxed) ^ number).next_u64().to_le_bytes();
+    for place in (0..length).step_by(size_of::<u64>()) {
+        let bytes = draw().to_le_bytes();
         let count = bytes.len().min(length - place);
         // SAFETY: `place + count` is at most `length`.
         unsafe { buffer.cast::<u8>().add(place).copy_from_nonoverlapping(bytes.as_ptr(), count) };

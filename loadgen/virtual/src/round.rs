@@ -1,7 +1,7 @@
 //! One seed: the round of the kill test in virtual time.
 
 use serde::{Deserialize, Serialize};
-use stickycas_crash::{RETRIES, RoundResult, Site, play_round};
+use stickycas_crash::{RETRIES, RoundResult, Site, Violation, ViolationKind, play_round};
 use stickycas_model::random::SplitMix64;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep_until};
@@ -24,6 +24,16 @@ pub(crate) struct SeedResult {
     pub(crate) disturbances: u64,
     /// A digest of the trace.
     pub(crate) trace: u64,
+}
+
+impl SeedResult {
+    /// Of a seed whose process has not come to its end.
+    pub(crate) fn failed(seed: u64, what: String) -> Self {
+        let mut round = RoundResult::new(&Plan::draw(seed).round);
+        round.violations.push(Violation { kind: ViolationKind::Server, instance: None, what });
+        round.violations_found = 1;
+        Self { round, messages: 0, disturbances: 0, trace: 0 }
+    }
 }
 
 /// Runs this seed, and returns what it has shown with its trace. Once in a process: clock and random numbers belong to

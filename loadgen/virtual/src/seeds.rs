@@ -2,18 +2,26 @@
 //! anew with each.
 
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use stickycas_crash::CrashResult;
 
 use crate::round::SeedResult;
+
+/// How long a seed may take in real time: far longer than it does.
+const LONGEST_SEED: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// After so many failed seeds no further ones begin: they would say the same.
+const MOST_FAILED: usize = 10;
 
 /// What is run.
 #[derive(Clone, Debug)]
@@ -51,7 +59,7 @@ impl SeedsResult {
 /// Runs the seeds; `progress` is told after each.
 ///
 /// # Errors
-/// What keeps a seed from being run; a process that dies without a result.
+/// What keeps a seed from being run.
 pub(crate) fn run(options: &Options, progress: impl Fn(&SeedsResult) + Sync) -> anyhow::Result<SeedsResult> {
     let rounds = CrashResult { seed: options.first, asked: options.seeds, ..CrashResult::default() };
     let result = Mutex::new(SeedsResult { rounds, ..SeedsResult::default() });
@@ -59,7 +67,8 @@ pub(crate) fn run(options: &Options, progress: impl Fn(&SeedsResult) + Sync) -> 
     let work = || -> anyhow::Result<()> {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= options.seeds {
+            let failed = result.lock().expect("no thread panics while it holds it").rounds.failed.len();
+            if number >= options.seeds || failed >= MOST_FAILED {
                 return Ok(());
             }
             let seed = run_in_process(options.first + number, &options.out)?;
@@ -75,31 +84,49 @@ pub(crate) fn run(options: &Options, progress: impl Fn(&SeedsResult) + Sync) -> 
     Ok(result.into_inner().expect("no thread panics while it holds it"))
 }
 
-/// Runs one seed in a process of its own.
+/// Runs one seed in a process of its own. One that dies or comes to no end is a violation.
 fn run_in_process(seed: u64, out: &Path) -> anyhow::Result<SeedResult> {
     let folder = out.join(format!("seed-{seed}"));
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let log = folder.join("log.txt");
+    let (told, log) = (folder.join("result.json"), folder.join("log.txt"));
     let mut child = Command::new(std::env::current_exe().context("cannot find myself")?)
         .args(["one", "--seed", &seed.to_string(), "--out"])
         .arg(&folder)
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
+        .stdout(File::create(&told)?)
         .stderr(File::create(&log)?)
         .spawn()
         .context("cannot start a process")?;
-    let mut told = Vec::new();
-    child.stdout.take().context("it has no output")?.read_to_end(&mut told)?;
-    let status = child.wait()?;
-    if !status.success() {
-        let log = fs::read_to_string(&log).unwrap_or_default();
-        bail!("seed {seed}: the process ended with {status}; repeat it with --seeds 1 --seed {seed}:\n{log}");
-    }
-    let mut result: SeedResult = serde_json::from_slice(&told).context("it told no result")?;
+    let mut result = match wait(&mut child)? {
+        None => SeedResult::failed(seed, format!("it did not come to its end in {LONGEST_SEED:?}")),
+        Some(status) if status.success() => {
+            serde_json::from_slice(&fs::read(&told)?).context("it told no result")?
+        }
+        Some(status) => {
+            let log = fs::read_to_string(&log).unwrap_or_default();
+            SeedResult::failed(seed, format!("its process ended with {status}: {}", log.trim_end()))
+        }
+    };
     if result.round.violations_found == 0 {
         fs::remove_dir_all(&folder)?;
     } else {
         result.round.folder = Some(folder);
     }
     Ok(result)
+}
+
+/// How the process has ended; `None`: it was killed, since it took too long.
+fn wait(child: &mut Child) -> io::Result<Option<ExitStatus>> {
+    let began = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if began.elapsed() > LONGEST_SEED {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        sleep(LOOK_EVERY);
+    }
 }

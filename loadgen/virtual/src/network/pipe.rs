@@ -175,3 +175,78 @@ impl Pipe {
 pub(super) fn after(delay: Duration) -> Instant {
     Instant::now() + delay
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cx() -> Context<'static> {
+        Context::from_waker(Waker::noop())
+    }
+
+    /// What can be read at this time.
+    fn read(pipe: &mut Pipe, now: Instant) -> String {
+        let mut text = String::new();
+        while let Arrived::Bytes(bytes) = pipe.arrived(now, &mut cx()) {
+            text += std::str::from_utf8(bytes).unwrap();
+            let count = bytes.len();
+            pipe.advance(count);
+        }
+        text
+    }
+
+    fn millis(count: u64) -> Duration {
+        Duration::from_millis(count)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_arrive_in_order_and_none_before_its_time() {
+        let (mut pipe, now) = (Pipe::default(), Instant::now());
+        for (text, delay) in [("a", 5), ("b", 2), ("c", 9)] {
+            let written = pipe.write(text.as_bytes(), now + millis(delay), &mut cx());
+            assert!(matches!(written, Poll::Ready(Ok(1))));
+        }
+        assert_eq!(read(&mut pipe, now + millis(4)), "");
+        assert_eq!(read(&mut pipe, now + millis(5)), "ab");
+        assert_eq!(read(&mut pipe, now + millis(9)), "c");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_partition_delays_what_is_on_its_way() {
+        let (mut pipe, now) = (Pipe::default(), Instant::now());
+        let _ = pipe.write(b"a", now, &mut cx());
+        pipe.delay(now + millis(7));
+        let _ = pipe.write(b"b", now + millis(1), &mut cx());
+        assert_eq!(read(&mut pipe, now + millis(6)), "");
+        assert_eq!(read(&mut pipe, now + millis(7)), "ab");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reset_is_seen_behind_what_was_sent() {
+        let (mut pipe, now) = (Pipe::default(), Instant::now());
+        let _ = pipe.write(b"a", now + millis(3), &mut cx());
+        pipe.reset(now);
+        assert_eq!(read(&mut pipe, now + millis(3)), "a");
+        assert!(matches!(pipe.arrived(now + millis(3), &mut cx()), Arrived::Reset));
+        assert!(matches!(pipe.write(b"b", now, &mut cx()), Poll::Ready(Err(_))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_pipe_takes_everything_and_tells_nothing() {
+        let (mut pipe, now) = (Pipe::default(), Instant::now());
+        pipe.silence();
+        assert!(matches!(pipe.write(b"a", now, &mut cx()), Poll::Ready(Ok(1))));
+        assert!(matches!(pipe.arrived(now + millis(9), &mut cx()), Arrived::Nothing));
+        pipe.reset(now);
+        assert!(matches!(pipe.arrived(now, &mut cx()), Arrived::Reset));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_pipe_waits_for_its_reader() {
+        let (mut pipe, now) = (Pipe::default(), Instant::now());
+        let _ = pipe.write(&vec![0; CAPACITY], now, &mut cx());
+        assert!(pipe.write(b"a", now, &mut cx()).is_pending());
+        pipe.advance(1);
+        assert!(pipe.write(b"a", now, &mut cx()).is_ready());
+    }
+}
