@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,6 +24,7 @@ use stickycas_model::types::{ProcessId, Value};
 use stickycas_proto::convert::WireError;
 use stickycas_proto::convert::history::event_from_wire;
 use stickycas_proto::convert::params::params_from_wire;
+use stickycas_proto::delimited::read_message;
 use stickycas_proto::log::v1 as log;
 use stickycas_proto::names::InstanceId;
 
@@ -35,7 +36,7 @@ use crate::scenario::Scenario;
 pub const ASSUMPTIONS: &str = "A log does not say who is Byzantine: a process with an offence on record counts as faulty, \
                                every other one as correct, with its first append as its proposal.";
 
-/// The longest message that is read: longer than that of any instance.
+/// Bytes of the longest message that is read: more than that of any instance.
 const LONGEST: u64 = 1 << 31;
 
 /// An instance in a dump.
@@ -79,39 +80,10 @@ impl Dump {
         Ok(Self { path: path.to_owned(), file: Some(BufReader::new(file)), read: 0 })
     }
 
-    /// The next message: its length as protobuf writes it, then the message.
-    fn message(file: &mut BufReader<File>) -> io::Result<Option<Vec<u8>>> {
-        let (mut length, mut shift) = (0, 0);
-        loop {
-            let Some(&byte) = file.fill_buf()?.first() else {
-                return if shift == 0 { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
-            };
-            file.consume(1);
-            length |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                break;
-            }
-            shift += 7;
-            if length > LONGEST || shift > 35 {
-                break;
-            }
-        }
-        if length > LONGEST {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a message of more than 2 GiB"));
-        }
-        // Grows with what is there, whatever length a damaged file claims.
-        let mut message = Vec::new();
-        file.take(length).read_to_end(&mut message)?;
-        if message.len() as u64 == length {
-            Ok(Some(message))
-        } else {
-            Err(io::ErrorKind::UnexpectedEof.into())
-        }
-    }
-
     fn read_next(&mut self) -> Result<Option<DumpedInstance>, String> {
         let Some(file) = &mut self.file else { return Ok(None) };
-        let Some(message) = Self::message(file).map_err(|error| error.to_string())? else { return Ok(None) };
+        let message = read_message(file, LONGEST).map_err(|error| error.to_string())?;
+        let Some(message) = message else { return Ok(None) };
         self.read += 1;
         let dumped = log::DumpedInstance::decode(message.as_slice()).map_err(|error| error.to_string())?;
         DumpedInstance::from_wire(&dumped).map(Some).map_err(|error| error.to_string())
