@@ -25,6 +25,8 @@ pub(crate) struct Plan {
     pub(crate) disturbances: Vec<(Duration, Disturbance)>,
     /// Bytes of the log from which on the server writes checkpoints.
     pub(crate) log_tail_bytes: usize,
+    /// Bytes of steps that may wait for their commit.
+    pub(crate) uncommitted_bytes: usize,
     /// How long patience stands still after a restart.
     pub(crate) rejoin: Duration,
 }
@@ -69,6 +71,7 @@ impl Plan {
             slowest_commit: Duration::from_millis([1, 10, 50][random.index(3)]),
             disturbances,
             log_tail_bytes: [4_096, 64 * 1_024, 64 * 1_024 * 1_024][random.index(3)],
+            uncommitted_bytes: [2_048, 64 * 1_024 * 1_024][random.index(2)],
             rejoin: millis(random, 6_000),
         }
     }

@@ -51,6 +51,7 @@ impl SimulatedServer {
         let mut config = Config::insecure([CREATOR.to_owned()]);
         config.limits.rejoin = plan.rejoin;
         config.limits.log_tail_bytes = plan.log_tail_bytes;
+        config.limits.uncommitted_bytes = plan.uncommitted_bytes;
         config.drain = Duration::from_secs(1);
         let slowest_commit = plan.slowest_commit;
         let disk = Disk::default();
