@@ -29,6 +29,13 @@ impl Counts {
         let counts = self.0.iter();
         counts.map(|(name, count)| (name.clone(), count.saturating_sub(earlier.get(name)))).collect()
     }
+
+    /// Adds the counts of other counters of the same names.
+    pub fn add(&mut self, others: &Self) {
+        for (name, count) in &others.0 {
+            *self.0.entry(name.clone()).or_default() += count;
+        }
+    }
 }
 
 impl FromIterator<(String, u64)> for Counts {
@@ -60,6 +67,14 @@ impl RunCounts {
         let process =
             |(&process, counts): (&ProcessId, &Counts)| (process, counts.since(earlier.of(process)));
         Self { all: self.all.since(&earlier.all), processes: self.processes.iter().map(process).collect() }
+    }
+
+    /// Adds the counts of other counters: those of another life of the server.
+    pub fn add(&mut self, others: &Self) {
+        self.all.add(&others.all);
+        for (process, counts) in &others.processes {
+            self.processes.entry(*process).or_default().add(counts);
+        }
     }
 }
 

@@ -125,8 +125,9 @@ async fn fires(attack: &str) {
 async fn switched_off(handle: &ServerHandle, attack: &str) -> Record {
     let claimed = scenario(Some(attack));
     let before = run::counted(handle, &claimed).await.unwrap();
+    let counts = run::CountsObserver::start(handle, &claimed, before);
     let record = run::run(handle, &scenario(None), &RunOptions::in_process()).await.unwrap();
-    let counted = run::counted(handle, &claimed).await.unwrap().since(&before);
+    let counted = counts.finish().await.unwrap();
     assert_eq!(record.verdict.verdict, Outcome::Valid, "{:?}", record.verdict.reasons);
     Record::judged(claimed, record.how, record.history, record.complete, counted, record.reports)
 }
