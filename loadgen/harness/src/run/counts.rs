@@ -107,11 +107,7 @@ impl CountsObserver {
     }
 }
 
-async fn observe(
-    query: CountsQuery,
-    mut since: CountsSince,
-    stopped: oneshot::Receiver<()>,
-) -> CountsSince {
+async fn observe(query: CountsQuery, mut since: CountsSince, stopped: oneshot::Receiver<()>) -> CountsSince {
     if query.attackers.is_empty() {
         return since;
     }
