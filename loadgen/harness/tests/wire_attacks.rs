@@ -21,7 +21,7 @@ use stickycas_server::limits::Limits;
 /// that attacks fall into them. The bound (V3): f*(|Vc|+1)*p = 2*(2+1)*2 = 12 < 14 = n.
 const ATTACKERS: &str = "[4, 13]";
 
-fn scenario(attack: Option<&str>) -> Scenario {
+pub(super) fn scenario(attack: Option<&str>) -> Scenario {
     let faults = attack.map_or_else(String::new, |attack| {
         format!("[[faults]]\nprocesses = {ATTACKERS}\nattack = \"{attack}\"\n")
     });
