@@ -87,3 +87,34 @@ fn instance(number: usize, stage: Stage, random: &mut SplitMix64) -> InstancePla
         watched: number % 8 == 0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AHEAD: Duration = Duration::from_secs(2 * 24 * 3600);
+
+    #[test]
+    fn an_outage_is_longer_than_all_that_an_instance_waits_for() {
+        let plan = RoundPlan::outage(1, Load { instances: 12, processes: PROCESSES }, AHEAD);
+        assert_eq!(plan.kills, [Kill::UnderWay { ahead: AHEAD }]);
+        for instance in &plan.instances {
+            let spec = instance.params.spec();
+            assert!(matches!(spec.patience, Patience::Finite(patience) if patience < AHEAD / 1_000));
+            assert!(spec.join_timeout.max(spec.pace) < AHEAD / 1_000);
+        }
+    }
+
+    #[test]
+    fn an_outage_meets_instances_of_every_stage() {
+        let plan = RoundPlan::outage(1, Load { instances: 12, processes: PROCESSES }, AHEAD);
+        let count = |is: fn(&InstancePlan) -> bool| plan.instances.iter().filter(|plan| is(plan)).count();
+        assert_eq!(plan.instances.len(), 15);
+        assert_eq!(count(|instance| instance.ends_before), 3);
+        assert_eq!(count(|instance| instance.absent_before.is_some()), 4);
+        assert_eq!(count(|instance| instance.cast.byzantine().next().is_some()), 4);
+        assert_eq!(count(|instance| !instance.params.spec().pace.is_zero()), 4);
+        // Whoever is to come first must not wait for whoever comes last.
+        assert!(plan.instances.iter().all(|plan| !(plan.ends_before && plan.absent_before.is_some())));
+    }
+}
