@@ -80,11 +80,11 @@ fn instance(number: usize, stage: Stage, random: &mut SplitMix64) -> InstancePla
         cast: Cast::new(parts.collect()),
         seed: random.next_u64(),
         // Calls that wait are a client's other way.
-        unary: if number % 2 == 0 { BTreeSet::from_iter(last) } else { BTreeSet::new() },
+        unary: if number.is_multiple_of(2) { BTreeSet::from_iter(last) } else { BTreeSet::new() },
         absent_before: if stage == Stage::Gathering { last } else { None },
         ends_before: stage == Stage::Finished,
         closed_after: None,
-        watched: number % 8 == 0,
+        watched: number.is_multiple_of(8),
     }
 }
 
