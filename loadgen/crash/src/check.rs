@@ -55,6 +55,8 @@ pub struct Checked {
     pub reads: u64,
     /// Decisions that the server has acknowledged.
     pub decisions: u64,
+    /// Accesses that waited when the server was started again, once for each start.
+    pub waited: u64,
     /// The verdict.
     pub verdict: Option<Outcome>,
 }
@@ -70,6 +72,7 @@ pub fn check(evidence: &Evidence<'_>) -> Checked {
     if evidence.history.is_empty() {
         return checker.checked;
     }
+    checker.checked.waited = checker.shown.waited;
     checker.history();
     checker.facts();
     checker.restarts();

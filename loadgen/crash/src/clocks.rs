@@ -1,6 +1,6 @@
 //! Programs whose clocks are ahead of this machine's, for a server that is started after a long outage.
 //!
-//! The monotonic clock is set ahead in a time namespace of the kernel (`unshare`, Linux 6.3, root): so sleeping and waiting
+//! The monotonic clock is set ahead in a time namespace of the kernel (`unshare`, Linux 6.2, root): so sleeping and waiting
 //! stay right, which they would not if only the program's view of that clock was changed. The clock of the day is no part
 //! of time namespaces: `libfaketime` sets that one ahead, and leaves the monotonic one alone.
 
@@ -53,7 +53,7 @@ impl ClockOffset {
         ahead.with_context(|| {
             let wanted = humantime::format_duration(self.0);
             format!(
-                "the clocks of a program cannot be set ahead by {wanted}: this needs root, Linux 6.3, unshare, and \
+                "the clocks of a program cannot be set ahead by {wanted}: this needs root, Linux 6.2, unshare, and \
                  libfaketime (Debian: apt-get install libfaketime)"
             )
         })

@@ -52,6 +52,11 @@ impl RoundPlan {
         let instances = instances.map(|(number, stage)| instance(number, stage, random)).collect();
         Self { seed, kills: vec![Kill::UnderWay { ahead }], killed_at_end: true, instances }
     }
+
+    /// Whether the server is killed when all instances are under way.
+    pub(crate) fn is_outage(&self) -> bool {
+        self.kills.iter().any(|kill| matches!(kill, Kill::UnderWay { .. }))
+    }
 }
 
 fn instance(number: usize, stage: Stage, random: &mut SplitMix64) -> InstancePlan {

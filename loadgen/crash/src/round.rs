@@ -60,6 +60,12 @@ pub(crate) async fn run_round(
     if let Err(error) = round.run(&mut server).await {
         round.found(ViolationKind::Server, None, error.to_string());
     }
+    let waited = round.result.waited;
+    if plan.is_outage() && round.result.violations_found == 0 && waited < plan.instances.len() as u64 {
+        bail!(
+            "only {waited} accesses waited when the server was killed: take a faster machine, or fewer instances"
+        );
+    }
     round.write_evidence(folder)?;
     round.result.seconds = began.elapsed().as_secs_f64();
     Ok(round.result)
@@ -267,6 +273,7 @@ impl Round<'_> {
             self.result.accesses += checked.accesses;
             self.result.reads += checked.reads;
             self.result.decisions += checked.decisions;
+            self.result.waited += checked.waited;
             if let Some(verdict) = checked.verdict {
                 *self.result.verdicts.entry(verdict.to_string()).or_default() += 1;
             }

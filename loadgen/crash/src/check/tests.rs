@@ -335,6 +335,18 @@ fn a_restart_in_the_middle_shows_and_no_other_does() {
 }
 
 #[test]
+fn accesses_that_wait_when_a_server_is_restarted_are_counted() {
+    let mut story = story();
+    assert_eq!(story.checked().waited, 0);
+    let accepted = |recorded: &Recorded| matches!(recorded.event, Event::Accepted { .. });
+    let first = story.history.iter().position(accepted).unwrap();
+    let event = Event::Restarted { rejoin: Duration::from_secs(1) };
+    let at = story.history[first].at;
+    story.history.insert(first + 1, Recorded { at, event });
+    assert_eq!(story.checked().waited, 1);
+}
+
+#[test]
 fn a_history_that_does_not_follow_from_its_inputs_is_found() {
     let mut story = story();
     let length = |recorded: &mut Recorded| {
