@@ -60,7 +60,7 @@ async fn play(seed: u64, plan: &Plan, trace: Trace) -> anyhow::Result<RoundResul
     let random = &mut SplitMix64::new(seed ^ 0x6e65_7477);
     let network = Network::new(HOSTS, plan.slowest, SplitMix64::new(random.next_u64()), trace);
     let server = SimulatedServer::new(plan, network.clone(), SplitMix64::new(random.next_u64()))?;
-    let site = Site::new(seed, |host| connect(&network, host, RETRIES))?;
+    let site = Site::new(&plan.round, |host| connect(&network, host, RETRIES))?;
     let disturbances = disturb(network.clone(), plan.disturbances.clone());
     let _disturbances = AbortOnDropHandle::new(tokio::spawn(disturbances));
     Ok(play_round(&plan.round, server, site).await)

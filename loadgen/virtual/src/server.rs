@@ -131,6 +131,10 @@ pub(crate) fn connect(
 }
 
 impl Server for SimulatedServer {
+    fn set_clocks_ahead(&mut self, _: Duration) -> anyhow::Result<()> {
+        bail!("it has the clock of its clients")
+    }
+
     fn start(&mut self) -> anyhow::Result<()> {
         self.starts += 1;
         let start = Duration::from_micros(self.random.below(LONGEST_START));
