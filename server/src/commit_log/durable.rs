@@ -285,9 +285,11 @@ impl DurableLog {
 
 impl Writer {
     fn thread(writing: impl Future<Output = ()> + Send + 'static) -> std::io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-        let thread = std::thread::Builder::new().name("log".to_owned());
-        Ok(Self::Thread(thread.spawn(move || runtime.block_on(writing))?))
+        let write = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build();
+            runtime.expect("without drivers it takes nothing of the system").block_on(writing);
+        };
+        Ok(Self::Thread(std::thread::Builder::new().name("log".to_owned()).spawn(write)?))
     }
 
     fn task(writing: impl Future<Output = ()> + Send + 'static) -> Self {
