@@ -34,7 +34,7 @@ mod server_info;
 mod service;
 mod settings;
 mod shutdown;
-#[cfg(feature = "simulation")]
+#[cfg(any(test, feature = "simulation"))]
 pub mod simulation;
 #[cfg(test)]
 mod slow_disk;
@@ -66,10 +66,7 @@ use service::{Service, UnaryEndpoint};
 use storage::Storage;
 pub use storage::StorageError;
 use transport::GrpcTimeoutLayer;
-#[cfg(feature = "simulation")]
 pub use transport::Listener;
-#[cfg(not(feature = "simulation"))]
-use transport::Listener;
 
 /// Where a server listens.
 #[derive(Debug)]

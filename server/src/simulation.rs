@@ -102,6 +102,13 @@ impl Disk {
         }
     }
 
+    /// The next write fails.
+    pub fn fail_next_write(&self) {
+        if let Some(disk) = &self.state().in_use {
+            disk.fail_next_write();
+        }
+    }
+
     /// Stops the disk, at a drawn moment of the commit that is under way: what the server does from now on is lost.
     pub fn stop(&self, loss: Loss, random: &mut SplitMix64) {
         let mut state = self.state();
@@ -175,5 +182,63 @@ impl Engine for SimulatedEngine {
 
     fn usage(&self) -> Usage {
         self.redb.usage()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commit_log::engine::Outcome;
+
+    fn batch(place: u64) -> AppendBatch {
+        AppendBatch { place, batch: vec![7; 900], ..AppendBatch::default() }
+    }
+
+    fn places(disk: &Disk) -> Vec<u64> {
+        let (engine, mut places) = (disk.engine(Box::new(|| Duration::ZERO)).unwrap(), Vec::new());
+        let read = engine.read(&mut |stored| {
+            if let Stored::Batch(place, _) = stored {
+                places.push(place);
+            }
+            Ok(())
+        });
+        read.unwrap();
+        places
+    }
+
+    /// What was told is kept; what was under way is there as a whole or not at all, and both happen.
+    #[tokio::test(start_paused = true)]
+    async fn a_disk_that_stops_keeps_what_was_told() {
+        for loss in [Loss::Process, Loss::Power] {
+            let mut kept_unsettled = [0; 2];
+            for seed in 0..40 {
+                let disk = Disk::default();
+                let engine = disk.engine(Box::new(|| Duration::from_millis(5))).unwrap();
+                let (told, settled) = tokio::sync::oneshot::channel();
+                engine.append(batch(1), Box::new(|outcome| drop(told.send(outcome))));
+                settled.await.unwrap();
+                engine.append(batch(2), Box::new(|_| panic!("the server is gone")));
+                disk.stop(loss, &mut SplitMix64::new(seed));
+                drop(engine);
+                let places = places(&disk);
+                assert!(places.starts_with(&[1]) && places.len() <= 2, "seed {seed}: {places:?}");
+                kept_unsettled[places.len() - 1] += 1;
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            assert!(kept_unsettled.iter().all(|&seeds| seeds > 0), "{loss:?}: {kept_unsettled:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_disk_that_fails_commits_nothing() {
+        let disk = Disk::default();
+        let engine = disk.engine(Box::new(|| Duration::ZERO)).unwrap();
+        disk.fail_next_write();
+        let (told, settled) = tokio::sync::oneshot::channel();
+        engine.append(batch(1), Box::new(|outcome| drop(told.send(outcome))));
+        assert!(matches!(settled.await.unwrap(), Outcome::Unknown(_)));
+        disk.stop(Loss::Process, &mut SplitMix64::new(1));
+        drop(engine);
+        assert_eq!(places(&disk), [0; 0]);
     }
 }

@@ -23,6 +23,8 @@ pub enum Fact {
     Closed,
     /// There is no such instance.
     Unknown,
+    /// The client of a process was killed, and is started again without its memory.
+    ClientKilled(ProcessId),
     /// No client was told anything: the server was killed.
     Killed,
     /// No client was told anything: a server that had been killed serves again.
@@ -73,6 +75,18 @@ impl Facts {
 
     pub(crate) fn was_created(&self) -> bool {
         self.all().contains(&Fact::Created)
+    }
+
+    /// Whether this process was welcomed.
+    pub(crate) fn was_welcomed(&self, process: ProcessId) -> bool {
+        let welcome = |fact: &Fact| matches!(fact, Fact::Told(of, Told::Welcome(_)) if *of == process);
+        self.all().iter().any(welcome)
+    }
+
+    /// Whether the decision of this process was acknowledged.
+    pub(crate) fn has_decided(&self, process: ProcessId) -> bool {
+        let decided = |fact: &Fact| matches!(fact, Fact::Told(of, Told::Decided(_)) if *of == process);
+        self.all().iter().any(decided)
     }
 
     /// The last access of this process that was answered on a stream or by a call.

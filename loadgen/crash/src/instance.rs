@@ -17,8 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::facts::{Fact, Facts, MemberStatus};
-use crate::plan::InstancePlan;
-use crate::server::CREATOR;
+use crate::plan::{InstancePlan, RoundPlan};
 use crate::unary::{UnaryProcess, no_report};
 
 /// How clients try again: as they do by default, but more often, since a round is short.
@@ -27,8 +26,10 @@ pub const RETRIES: RetryPolicy = RetryPolicy {
     longest: Duration::from_millis(500),
     give_up_after: Duration::from_secs(30),
 };
-/// Connections of a round. Each carries the processes of many instances.
-const CONNECTIONS: usize = 8;
+/// Connections of a round, at the least. Each carries the processes of many instances, up to as many as here, since a
+/// connection bounds its streams.
+pub const CONNECTIONS: usize = 8;
+const PROCESSES_PER_CONNECTION: usize = 128;
 /// How long Byzantine processes that leave by themselves are waited for.
 const GRACE: Duration = Duration::from_millis(100);
 /// How long the end of an instance may take to reach an observer that has to connect again.
@@ -41,24 +42,37 @@ const LONGEST_ANSWER: Duration = Duration::from_secs(5);
 pub struct Site {
     pub(crate) round: u64,
     connections: Vec<Client>,
+    /// Whether the server serves after the last kill under load.
+    last_kill: watch::Sender<bool>,
 }
 
 impl Site {
-    /// The clients of this round. `connect` makes a client for [`CREATOR`] with the number of its connection, which should
-    /// try again as [`RETRIES`] says.
+    /// The clients of a round. `connect` makes a client for [`CREATOR`](crate::CREATOR) with the number of its connection,
+    /// which should try again as [`RETRIES`] says.
     ///
     /// # Errors
     /// What `connect` says.
-    pub fn new(round: u64, connect: impl FnMut(usize) -> Result<Client, Error>) -> Result<Self, Error> {
-        Ok(Self { round, connections: (0..CONNECTIONS).map(connect).collect::<Result<_, _>>()? })
+    pub fn new(plan: &RoundPlan, connect: impl FnMut(usize) -> Result<Client, Error>) -> Result<Self, Error> {
+        let processes: usize = plan.instances.iter().map(|plan| plan.params.processes() as usize).sum();
+        let connections = CONNECTIONS.max(processes.div_ceil(PROCESSES_PER_CONNECTION));
+        Ok(Self {
+            round: plan.seed,
+            connections: (0..connections).map(connect).collect::<Result<_, _>>()?,
+            last_kill: watch::channel(false).0,
+        })
+    }
+
+    /// The server serves after the last kill under load.
+    pub(crate) fn note_last_kill(&self) {
+        self.last_kill.send_replace(true);
     }
 
     fn creator(&self, plan: &InstancePlan) -> &Client {
-        &self.connections[plan.number % CONNECTIONS]
+        &self.connections[plan.number % self.connections.len()]
     }
 
     fn client(&self, plan: &InstancePlan, process: ProcessId) -> Client {
-        let client = &self.connections[(plan.number + process.index()) % CONNECTIONS];
+        let client = &self.connections[(plan.number + process.index()) % self.connections.len()];
         client.as_principal(&plan.principal(self.round, process)).expect("these names are visible ASCII")
     }
 }
@@ -83,6 +97,18 @@ pub(crate) struct Ended {
 impl InstanceRun {
     pub(crate) fn new(plan: InstancePlan) -> Self {
         Self { plan, facts: Arc::default(), id: OnceLock::new() }
+    }
+
+    /// Whether it was created, and everybody who is to come before the last kill has been welcomed, and has decided if
+    /// that is to be waited for.
+    pub(crate) fn is_under_way(&self) -> bool {
+        let InstancePlan { cast, absent_before, ends_before, .. } = &self.plan;
+        let mut parts =
+            cast.parts().filter(|(process, part)| part.joins() && Some(*process) != *absent_before);
+        self.facts.was_created()
+            && parts.all(|(process, _)| {
+                self.facts.was_welcomed(process) && (!ends_before || self.facts.has_decided(process))
+            })
     }
 
     /// Creates the instance, plays it, and closes it if somebody stays.
@@ -145,6 +171,8 @@ impl InstanceRun {
         for (process, part) in self.plan.cast.parts() {
             correct += usize::from(part.role == Role::Correct);
             let is_correct = part.role == Role::Correct;
+            let mut last_kill = site.last_kill.subscribe();
+            let is_absent = self.plan.absent_before == Some(process);
             let player = PlayerTask {
                 client: site.client(&self.plan, process),
                 instance: id,
@@ -156,7 +184,13 @@ impl InstanceRun {
                 killed_after: self.plan.killed_clients.get(&process).copied(),
                 stopped: stopped.clone(),
             };
-            playing.spawn(async move { (is_correct, player.lives().await) });
+            playing.spawn(async move {
+                if is_absent {
+                    // Without a sender the round is over.
+                    let _ = last_kill.wait_for(|last_kill| *last_kill).await;
+                }
+                (is_correct, player.lives().await)
+            });
         }
         let mut close = closing;
         while correct > 0 {
@@ -302,10 +336,11 @@ struct PlayerTask {
 impl PlayerTask {
     /// What the process says at its end, in its last life.
     async fn lives(mut self) -> Option<Report> {
-        if let Some(after) = self.killed_after.take()
-            && let Ok(report) = timeout(after, self.clone().play()).await
-        {
-            return report;
+        if let Some(after) = self.killed_after.take() {
+            if let Ok(report) = timeout(after, self.clone().play()).await {
+                return report;
+            }
+            self.facts.note(Fact::ClientKilled(self.process));
         }
         self.play().await
     }

@@ -43,6 +43,12 @@ pub enum Kill {
     Serving(Duration),
     /// So long after it was started: mostly it has not recovered yet.
     Starting(Duration),
+    /// As soon as all instances are under way, or have ended where they are to. From then on the server's clocks are
+    /// ahead.
+    UnderWay {
+        /// How far.
+        ahead: Duration,
+    },
 }
 
 /// A round.
@@ -78,6 +84,10 @@ pub struct InstancePlan {
     /// Correct processes whose client is killed so long after it began, and started again without its memory. Such a
     /// process counts as faulty (V4).
     pub killed_clients: BTreeMap<ProcessId, Duration>,
+    /// A process that comes when the server has been killed for the last time.
+    pub absent_before: Option<ProcessId>,
+    /// Whether its end is waited for before the server is killed.
+    pub ends_before: bool,
     /// When the creator closes it, after its creation, whoever still plays; `None`: when the correct ones have decided.
     pub closed_after: Option<Duration>,
     /// Whether an observer watches it from its creation on.
@@ -100,6 +110,7 @@ impl RoundPlan {
         let span = kills.iter().map(|kill| match kill {
             Kill::Serving(after) => *after + Duration::from_millis(150),
             Kill::Starting(after) => *after,
+            Kill::UnderWay { .. } => Duration::ZERO,
         });
         let span = u64::try_from(span.sum::<Duration>().as_millis()).unwrap_or(u64::MAX);
         let instances = (0..load.instances).map(|number| {
@@ -162,7 +173,7 @@ impl InstancePlan {
         let unary = ProcessId::all(n).filter(|_| random.below(4) == 0).collect();
         let closed_after = (random.below(12) == 0).then(|| millis(random, 0, 500));
         let watched = random.below(2) == 0;
-        let killed_clients = BTreeMap::new();
+        let (killed_clients, absent_before, ends_before) = (BTreeMap::new(), None, false);
         Self {
             number,
             begin,
@@ -171,6 +182,8 @@ impl InstancePlan {
             seed,
             unary,
             killed_clients,
+            absent_before,
+            ends_before,
             closed_after,
             watched,
         }

@@ -22,6 +22,8 @@ pub struct RoundResult {
     pub kills: u64,
     /// How often of these before it served: while it started or recovered.
     pub kills_before_serving: u64,
+    /// Clients that were killed, and started again without their memory.
+    pub clients_killed: u64,
     /// Instances.
     pub instances: u64,
     /// Processes of all instances.
@@ -32,6 +34,8 @@ pub struct RoundResult {
     pub reads: u64,
     /// Decisions that were acknowledged.
     pub decisions: u64,
+    /// Accesses that waited when the server was started again, once for each start.
+    pub waited: u64,
     /// Instances by verdict.
     pub verdicts: BTreeMap<String, u64>,
     /// How long it took.
@@ -49,17 +53,21 @@ pub struct RoundResult {
 }
 
 impl RoundResult {
-    pub(crate) fn new(plan: &RoundPlan) -> Self {
+    /// Of a round that has not begun.
+    #[must_use]
+    pub fn new(plan: &RoundPlan) -> Self {
         let processes = plan.instances.iter().map(|instance| u64::from(instance.params.processes()));
         Self {
             seed: plan.seed,
             kills: 0,
             kills_before_serving: 0,
+            clients_killed: 0,
             instances: plan.instances.len() as u64,
             processes: processes.sum(),
             accesses: 0,
             reads: 0,
             decisions: 0,
+            waited: 0,
             verdicts: BTreeMap::new(),
             seconds: 0.0,
             violations_found: 0,
@@ -94,6 +102,8 @@ pub struct CrashResult {
     pub kills: u64,
     /// How often of these before it served.
     pub kills_before_serving: u64,
+    /// Clients that were killed, and started again without their memory.
+    pub clients_killed: u64,
     /// Instances.
     pub instances: u64,
     /// Processes.
@@ -104,6 +114,8 @@ pub struct CrashResult {
     pub reads: u64,
     /// Decisions that were acknowledged.
     pub decisions: u64,
+    /// Accesses that waited when the server was started again, once for each start.
+    pub waited: u64,
     /// Instances by verdict.
     pub verdicts: BTreeMap<String, u64>,
     /// How long the longest round took.
@@ -115,15 +127,18 @@ pub struct CrashResult {
 }
 
 impl CrashResult {
-    pub(crate) fn add(&mut self, round: RoundResult) {
+    /// Adds a round.
+    pub fn add(&mut self, round: RoundResult) {
         self.rounds += 1;
         self.kills += round.kills;
         self.kills_before_serving += round.kills_before_serving;
+        self.clients_killed += round.clients_killed;
         self.instances += round.instances;
         self.processes += round.processes;
         self.accesses += round.accesses;
         self.reads += round.reads;
         self.decisions += round.decisions;
+        self.waited += round.waited;
         for (verdict, count) in &round.verdicts {
             *self.verdicts.entry(verdict.clone()).or_default() += count;
         }
@@ -150,16 +165,18 @@ const SHOWN_OF_A_ROUND: usize = 5;
 pub fn table(result: &CrashResult, again: impl Fn(u64) -> String) -> String {
     let mut table = grid(["what", "count"]);
     let CrashResult { rounds, kills, kills_before_serving, instances, processes, accesses, .. } = *result;
-    let CrashResult { reads, decisions, violations_found, .. } = *result;
+    let CrashResult { reads, decisions, waited, violations_found, clients_killed, .. } = *result;
     let rows = [
         ("rounds", rounds),
         ("kills of the server", kills),
         ("  before it served (starting, recovering)", kills_before_serving),
+        ("kills of clients", clients_killed),
         ("instances", instances),
         ("processes", processes),
         ("accesses acknowledged, compared with the history", accesses),
         ("reads compared with the list", reads),
         ("decisions acknowledged", decisions),
+        ("accesses that waited over a restart", waited),
     ];
     for (what, count) in rows {
         table.add_row([what.to_owned(), grouped(count)]);

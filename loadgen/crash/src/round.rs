@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::bail;
 use stickycas_model::history::Recorded;
 use stickycas_model::random::SplitMix64;
 use stickycas_model::types::ProcessId;
@@ -20,6 +21,10 @@ use crate::violation::{Violation, ViolationKind};
 
 /// Instances that are asked again after a restart.
 const SAMPLE: usize = 10;
+/// How long it may take until all instances are under way.
+const LONGEST_BEGIN: Duration = Duration::from_secs(60);
+/// How often to look whether they are.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How long the last questions may take.
 const LONGEST_ASKING: Duration = Duration::from_secs(30);
 /// Histories that are fetched at a time.
@@ -32,8 +37,8 @@ const TOLD_OF_A_ROUND: usize = 50;
 pub async fn play_round(plan: &RoundPlan, mut server: impl Server, site: Site) -> RoundResult {
     let began = Instant::now();
     let runs = plan.instances.iter().cloned().map(|plan| Arc::new(InstanceRun::new(plan))).collect();
-    let site = Arc::new(site);
-    let mut round = Round { plan, site, runs, asking: JoinSet::new(), result: RoundResult::new(plan) };
+    let (site, asking, result) = (Arc::new(site), JoinSet::new(), RoundResult::new(plan));
+    let mut round = Round { plan, began, site, runs, asking, result };
     if let Err(error) = round.run(&mut server).await {
         round.found(ViolationKind::Server, None, error.to_string());
     }
@@ -43,6 +48,7 @@ pub async fn play_round(plan: &RoundPlan, mut server: impl Server, site: Site) -
 
 struct Round<'a> {
     plan: &'a RoundPlan,
+    began: Instant,
     site: Arc<Site>,
     runs: Vec<Arc<InstanceRun>>,
     /// Clients that ask again after a restart.
@@ -66,6 +72,7 @@ impl Round<'_> {
             self.kill_at(*kill, server, random).await?;
         }
         self.serves_again(server, random).await?;
+        self.site.note_last_kill();
         let ended = self.await_all(&mut playing, server).await?;
         if self.plan.killed_at_end {
             self.kill(server, true).await?;
@@ -103,8 +110,28 @@ impl Round<'_> {
                 }
                 serves
             }
+            Kill::UnderWay { ahead } => {
+                self.serves_again(server, random).await?;
+                self.under_way(server).await?;
+                server.set_clocks_ahead(ahead)?;
+                true
+            }
         };
         self.kill(server, served).await
+    }
+
+    /// Waits until all instances are under way, or have ended where they are to.
+    async fn under_way(&self, server: &mut impl Server) -> anyhow::Result<()> {
+        let deadline = Instant::now() + LONGEST_BEGIN;
+        while let Some(run) = self.runs.iter().find(|run| !run.is_under_way()) {
+            server.check_alive()?;
+            if Instant::now() > deadline {
+                let stands = standing(run, &self.site).await;
+                bail!("instance {} is not under way after {LONGEST_BEGIN:?}: {stands}", run.plan.number);
+            }
+            sleep(LOOK_EVERY).await;
+        }
+        Ok(())
     }
 
     async fn kill(&mut self, server: &mut impl Server, served: bool) -> anyhow::Result<()> {
@@ -216,10 +243,13 @@ impl Round<'_> {
             }
             let facts = run.facts.take();
             let (plan, reports) = (&run.plan, &ended.reports);
-            let checked = check(&Evidence { plan, facts: &facts, reports, history, restarts });
+            let elapsed = self.began.elapsed();
+            let checked = check(&Evidence { plan, facts: &facts, reports, history, restarts, elapsed });
+            self.result.clients_killed += checked.clients_killed;
             self.result.accesses += checked.accesses;
             self.result.reads += checked.reads;
             self.result.decisions += checked.decisions;
+            self.result.waited += checked.waited;
             if let Some(verdict) = checked.verdict {
                 *self.result.verdicts.entry(verdict.to_string()).or_default() += 1;
             }

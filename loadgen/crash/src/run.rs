@@ -4,10 +4,11 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use stickycas_client::Client;
 use tokio::task::JoinSet;
 
+use crate::clocks::ClockOffset;
 use crate::instance::{RETRIES, Site};
 use crate::plan::{Load, RoundPlan};
 use crate::result::CrashResult;
@@ -23,6 +24,9 @@ pub struct CrashOptions {
     pub seed: u64,
     /// What there is to do in each.
     pub load: Load,
+    /// Kill the server once in each round, when all instances are under way, and start it again with its clocks so far
+    /// ahead.
+    pub outage: Option<Duration>,
     /// How many at a time, each with a server of its own.
     pub jobs: usize,
     /// The rejoin time of the servers.
@@ -46,6 +50,9 @@ pub async fn run(
     mut progress: impl FnMut(&CrashResult),
 ) -> anyhow::Result<CrashResult> {
     let CrashOptions { rounds, seed, .. } = *options;
+    if let Some(ahead) = options.outage {
+        ClockOffset::new(ahead).check().await?;
+    }
     let mut result = CrashResult { seed, asked: rounds, ..CrashResult::default() };
     let mut running = JoinSet::new();
     let mut next = 0;
@@ -70,12 +77,22 @@ pub async fn run(
 
 async fn one(options: &CrashOptions, seed: u64) -> anyhow::Result<crate::result::RoundResult> {
     let folder = options.out.join(format!("round-{seed}"));
-    let plan = RoundPlan::draw(seed, options.load);
+    let plan = match options.outage {
+        Some(ahead) => RoundPlan::outage(seed, options.load, ahead),
+        None => RoundPlan::draw(seed, options.load),
+    };
     fs::create_dir_all(&folder)?;
     let server = ServerProcess::new(&options.program, &folder, options.rejoin, seed)?;
     let url = server.url();
     let connect = |_| Client::builder(&url).principal(CREATOR).retry(RETRIES).connect_lazy();
-    let mut result = play_round(&plan, server, Site::new(seed, connect)?).await;
+    let site = Site::new(&plan, connect)?;
+    let mut result = play_round(&plan, server, site).await;
+    let waited = result.waited;
+    if plan.is_outage() && result.violations_found == 0 && waited < plan.instances.len() as u64 {
+        bail!(
+            "only {waited} accesses waited when the server was killed: take a faster machine, or fewer instances"
+        );
+    }
     result.write_evidence(&folder)?;
     if result.violations_found == 0 {
         fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;

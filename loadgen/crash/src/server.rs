@@ -10,8 +10,10 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use stickycas_client::{Client, RefusalReason, RetryPolicy};
 use stickycas_proto::names::InstanceId;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::clocks::ClockOffset;
 
 /// The principal that creates the instances.
 pub const CREATOR: &str = "crash";
@@ -27,6 +29,12 @@ pub struct ServerProgram {
 
 /// A server that is killed, and started again on what its log has kept.
 pub trait Server: Send {
+    /// Sets its clocks so far ahead of those of its clients, from its next start on.
+    ///
+    /// # Errors
+    /// It cannot have other clocks.
+    fn set_clocks_ahead(&mut self, ahead: Duration) -> anyhow::Result<()>;
+
     /// Starts it. It serves later, see [`Self::serves`].
     ///
     /// # Errors
@@ -84,6 +92,8 @@ pub(crate) struct ServerProcess {
     port: u16,
     folder: PathBuf,
     rejoin: Duration,
+    /// Its clocks, from its next start on.
+    clocks: ClockOffset,
     child: Option<Child>,
     starts: u32,
     probe: Client,
@@ -112,6 +122,7 @@ impl ServerProcess {
             port,
             folder: folder.to_owned(),
             rejoin,
+            clocks: ClockOffset::default(),
             child: None,
             starts: 0,
             probe: probe.connect_lazy()?,
@@ -128,10 +139,17 @@ impl ServerProcess {
 }
 
 impl Server for ServerProcess {
+    fn set_clocks_ahead(&mut self, ahead: Duration) -> anyhow::Result<()> {
+        self.clocks = ClockOffset::new(ahead);
+        Ok(())
+    }
+
     fn start(&mut self) -> anyhow::Result<()> {
         self.starts += 1;
         let log = File::create(self.log()).context("cannot write the log of the server")?;
-        let child = Command::new(&self.program.program)
+        let child = self
+            .clocks
+            .command(&self.program.program)
             .args(&self.program.arguments)
             .args(["serve", "--insecure-principals", "--coordinator", CREATOR, "--log", "error"])
             .args(["--listen", &format!("127.0.0.1:{}", self.port)])

@@ -34,9 +34,11 @@ impl Writer {
         if !blocks {
             return Ok(Self::Task { _handle: AbortOnDropHandle::new(tokio::spawn(writing)) });
         }
-        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-        let thread = std::thread::Builder::new().name("log".to_owned());
-        Ok(Self::Thread(thread.spawn(move || runtime.block_on(writing))?))
+        let write = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build();
+            runtime.expect("without drivers it takes nothing of the system").block_on(writing);
+        };
+        Ok(Self::Thread(std::thread::Builder::new().name("log".to_owned()).spawn(write)?))
     }
 }
 
