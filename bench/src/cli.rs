@@ -1,5 +1,6 @@
 //! The command line: one subcommand for each measurement.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -28,6 +29,9 @@ enum Command {
     Serve {
         #[arg(value_enum)]
         service: Service,
+        /// The folder of the log; without it everything is kept in memory.
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
     },
 }
 
@@ -38,7 +42,9 @@ impl Cli {
             Command::Wire(options) => wire::run(&options),
             Command::Latency(options) => latency::run(&options),
             Command::Scale(options) => scale::run(&options),
-            Command::Serve { service } => serve::run(service).map(|()| ExitCode::SUCCESS),
+            Command::Serve { service, data } => {
+                serve::run(service, data.as_deref()).map(|()| ExitCode::SUCCESS)
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::principal::{Creator, InstanceSize, Principal};
 use crate::serve::{Launch, RunningServer, Service};
-use crate::stopwatch::Stopwatch;
+use crate::stopwatch::{Sample, Stopwatch};
 use crate::workload::{self, Observation, PROCESSES, READ_SIZE, WARP_SIZE};
 
 /// See the module. The server ends when this is dropped.
@@ -68,6 +68,17 @@ impl Fixture {
     /// Creates further instances.
     pub(crate) async fn creator(&self) -> anyhow::Result<Creator> {
         Creator::connect(&self.server.url, SIZE).await
+    }
+
+    /// Measures `turn`, and adds to its sample what the log of the server has committed meanwhile.
+    pub(crate) async fn with_commits(
+        &self,
+        turn: impl Future<Output = anyhow::Result<Sample>>,
+    ) -> anyhow::Result<Sample> {
+        let before = self.server.commits().await?;
+        let sample = turn.await?;
+        let after = self.server.commits().await?;
+        Ok(Sample { log: after.zip(before).map(|(after, before)| after.since(&before)), ..sample })
     }
 
     /// Starts a stopwatch that also counts the processor time of the server.

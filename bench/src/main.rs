@@ -17,9 +17,11 @@
 mod attach_stream;
 mod baseline;
 mod cli;
+mod disk;
 mod etcd;
 mod fixture;
 mod latency;
+mod operators;
 mod principal;
 mod results;
 mod rounds;

@@ -12,6 +12,9 @@ use crate::serve::Layout;
 use crate::summary::Summary;
 use crate::table::table;
 
+/// Rounds of an instance: the processes append in the first and read in the second.
+const ROUNDS: f64 = 2.0;
+
 /// The turns of one candidate.
 pub(super) struct Series {
     pub(super) variant: Variant,
@@ -51,6 +54,8 @@ fn micros(duration: Duration) -> f64 {
 pub(super) struct Results {
     layout: String,
     rounds: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk: Option<String>,
     candidates: Vec<Row>,
 }
 
@@ -64,9 +69,42 @@ struct Row {
     with_create_us: Option<Summary>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     of: BTreeMap<&'static str, Summary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<LogRow>,
     samples_us: Vec<Vec<f64>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     create_us: Vec<Vec<f64>>,
+}
+
+/// What the log adds to an instance.
+#[derive(Debug, Serialize)]
+struct LogRow {
+    of_memory: Summary,
+    syncs_per_round: Option<Summary>,
+    commits_per_round: Option<Summary>,
+}
+
+impl LogRow {
+    fn new(series: &Series, all: &[Series]) -> Option<Self> {
+        let medians = |variant| all.iter().find(|other| other.variant == variant).map(Series::medians);
+        let (ours, memory) = (series.medians(), medians(series.variant.in_memory()?)?);
+        let per_round = |unit| {
+            let added = ours.iter().zip(&memory).map(|(ours, memory)| ours - memory);
+            Summary::of(added.zip(medians(unit)?).map(|(added, unit)| added / unit / ROUNDS))
+        };
+        Some(Self {
+            of_memory: Summary::of(ours.iter().zip(&memory).map(|(ours, memory)| ours / memory))?,
+            syncs_per_round: per_round(Variant::Sync),
+            commits_per_round: per_round(Variant::Commit),
+        })
+    }
+
+    fn cells(&self) -> [String; 3] {
+        let cell = |summary: Option<Summary>| {
+            summary.map_or(String::new(), |it| format!("{:.2} ({:.2}..{:.2})", it.median, it.min, it.max))
+        };
+        [cell(Some(self.of_memory)), cell(self.syncs_per_round), cell(self.commits_per_round)]
+    }
 }
 
 impl Row {
@@ -87,6 +125,7 @@ impl Row {
                 .collect()
         };
         let is_floor = series.variant.baselines().is_empty();
+        let log = LogRow::new(series, all);
         let with_create = || Summary::of(series.quantile(0.5, |timing| timing.create + timing.decide));
         Self {
             name: series.variant.name(),
@@ -94,6 +133,7 @@ impl Row {
             p99_us: Summary::of(series.quantile(0.99, |timing| timing.decide)),
             with_create_us: if is_floor { None } else { with_create() },
             of,
+            log,
             samples_us: each(|timing| timing.decide),
             create_us: if is_floor { Vec::new() } else { each(|timing| timing.create) },
         }
@@ -119,11 +159,12 @@ impl Row {
 }
 
 impl Results {
-    pub(super) fn new(layout: Layout, rounds: u32, series: &[Series]) -> Self {
+    pub(super) fn new(layout: Layout, rounds: u32, disk: Option<String>, series: &[Series]) -> Self {
         let layout = layout.to_possible_value();
         Self {
             layout: layout.map(|layout| layout.get_name().to_owned()).unwrap_or_default(),
             rounds,
+            disk,
             candidates: series.iter().map(|one| Row::new(one, series)).collect(),
         }
     }
@@ -141,7 +182,16 @@ impl Results {
             "of 32 at once",
         ];
         let rows = self.candidates.iter().map(Row::cells);
-        writeln!(std::io::stdout().lock(), "{}", table(header.map(str::to_owned).to_vec(), rows))?;
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{}", table(header.map(str::to_owned).to_vec(), rows))?;
+        let logs = self.candidates.iter().filter_map(|row| {
+            Some(std::iter::once(row.name.to_owned()).chain(row.log.as_ref()?.cells()).collect())
+        });
+        let logs: Vec<Vec<String>> = logs.collect();
+        if !logs.is_empty() {
+            let header = ["log on disk", "of memory", "more, in syncs a round", "in commits a round"];
+            writeln!(out, "\n{}", table(header.map(str::to_owned).to_vec(), logs))?;
+        }
         Ok(())
     }
 }
@@ -159,10 +209,25 @@ mod tests {
     }
 
     #[test]
+    fn what_a_log_adds_is_told_in_syncs_of_the_same_round() {
+        let all = [
+            series(Variant::Attach { ahead: false, durable: false }, &[[10, 10, 99], [30, 30, 99]]),
+            series(Variant::Sync, &[[5, 5, 9], [10, 10, 99]]),
+            series(Variant::Commit, &[[10, 10, 99], [20, 20, 99]]),
+            series(Variant::Attach { ahead: false, durable: true }, &[[30, 30, 99], [90, 90, 99]]),
+        ];
+        let row = Row::new(&all[3], &all).log.unwrap();
+        assert_eq!(row.of_memory, Summary { median: 3.0, min: 3.0, max: 3.0 });
+        assert_eq!(row.syncs_per_round, Some(Summary { median: 2.5, min: 2.0, max: 3.0 }));
+        assert_eq!(row.commits_per_round, Some(Summary { median: 1.25, min: 1.0, max: 1.5 }));
+        assert!(Row::new(&all[0], &all).log.is_none());
+    }
+
+    #[test]
     fn a_ratio_is_taken_within_its_round() {
         // In the second round the machine was ten times as slow, for all candidates.
         let baseline = series(Variant::Message, &[[10, 10, 99], [100, 100, 999]]);
-        let ours = series(Variant::Attach { ahead: false }, &[[30, 1, 30], [400, 1, 400]]);
+        let ours = series(Variant::Attach { ahead: false, durable: false }, &[[30, 1, 30], [400, 1, 400]]);
         let all = [baseline, ours];
         let row = Row::new(&all[1], &all);
         assert_eq!(row.of["message"], Summary { median: 3.5, min: 3.0, max: 4.0 });

@@ -383,6 +383,7 @@ impl Shared {
             let batch = Batch { rules: RULES, records: forming.records };
             let (steps, batch) = (batch.records.len() as u64, batch.encode_to_vec());
             let (bytes, appended) = (batch.len() as u64, Instant::now());
+            let checkpoints = forming.checkpoints.len() as u64;
             let append = AppendBatch {
                 place: place.get(),
                 batch,
@@ -394,6 +395,7 @@ impl Shared {
             let done: Done = Box::new(move |outcome| {
                 if matches!(outcome, Outcome::Committed) {
                     shared.metrics.count_batch(steps, bytes, appended.elapsed());
+                    shared.metrics.count_checkpoints(checkpoints);
                 }
                 shared.settle(place, outcome);
             });
