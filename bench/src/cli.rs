@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::serve::{self, Service};
-use crate::{latency, scale, wire};
+use crate::{engine, latency, scale, soak, start_up, wire};
 
 /// Measures StickyCAS beside the least that could do the work.
 #[derive(Debug, Parser)]
@@ -24,6 +24,12 @@ enum Command {
     Latency(latency::Options),
     /// Memory for each principal and instance of one server, and what an access costs when many live.
     Scale(scale::Options),
+    /// The engine of the log beside alternatives, without a server.
+    Engine(engine::Options),
+    /// The start of a server on a large log, and the disk that it takes.
+    StartUp(start_up::Options),
+    /// Disk, memory and the latency of accesses of a durable server under load.
+    Soak(soak::Options),
     /// Serves until standard input ends: the other program of `--layout two-programs`.
     #[command(hide = true)]
     Serve {
@@ -42,6 +48,9 @@ impl Cli {
             Command::Wire(options) => wire::run(&options),
             Command::Latency(options) => latency::run(&options),
             Command::Scale(options) => scale::run(&options),
+            Command::Engine(options) => engine::run(&options),
+            Command::StartUp(options) => start_up::run(&options),
+            Command::Soak(options) => soak::run(&options),
             Command::Serve { service, data } => {
                 serve::run(service, data.as_deref()).map(|()| ExitCode::SUCCESS)
             }

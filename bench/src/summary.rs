@@ -1,5 +1,7 @@
 //! Median and range of some figures.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 /// See the module.
@@ -21,6 +23,14 @@ impl Summary {
             if values.len() % 2 == 1 { values[half] } else { f64::midpoint(values[half - 1], values[half]) };
         Some(Self { median, min, max })
     }
+}
+
+/// The quantile of these durations, one of them; `None` if there are none.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+pub(crate) fn quantile(mut durations: Vec<Duration>, quantile: f64) -> Option<Duration> {
+    durations.sort_unstable();
+    let rank = (durations.len() as f64 * quantile).ceil() as usize;
+    durations.get(rank.saturating_sub(1)).copied()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::variant::{Timing, Variant};
 use crate::serve::Layout;
-use crate::summary::Summary;
+use crate::summary::{Summary, quantile};
 use crate::table::table;
 
 /// Rounds of an instance: the processes append in the first and read in the second.
@@ -27,21 +27,14 @@ impl Series {
     }
 
     /// A quantile of each round, in microseconds.
-    fn quantile(&self, quantile: f64, figure: impl Fn(&Timing) -> Duration + Copy) -> Vec<f64> {
-        self.rounds.iter().filter_map(|round| at(round.iter().map(figure).collect(), quantile)).collect()
+    fn quantile(&self, at: f64, figure: impl Fn(&Timing) -> Duration + Copy) -> Vec<f64> {
+        let each = |round: &Vec<Timing>| quantile(round.iter().map(figure).collect(), at).map(micros);
+        self.rounds.iter().filter_map(each).collect()
     }
 
     fn medians(&self) -> Vec<f64> {
         self.quantile(0.5, |timing| timing.decide)
     }
-}
-
-/// The quantile of these durations, one of them, in microseconds.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
-fn at(mut durations: Vec<Duration>, quantile: f64) -> Option<f64> {
-    durations.sort_unstable();
-    let rank = (durations.len() as f64 * quantile).ceil() as usize;
-    durations.get(rank.saturating_sub(1)).map(|duration| micros(*duration))
 }
 
 /// Microseconds, to a tenth.
