@@ -66,6 +66,10 @@ pub enum Error {
     /// The server's answer does not follow the protocol: another version, or its bug.
     #[error("the server's answer breaks the protocol: {0}")]
     Protocol(String),
+    /// The server tells less than it has told this client before, or something else: its log was put back to an
+    /// earlier state, or it is another server. Nothing that it says can be relied on (SPEC A3, R2, F8b).
+    #[error("LOST: the server does not stand by what it has told: {0}")]
+    Lost(String),
     /// An argument is not well formed, and nothing was sent: an address, a principal, an instance, a value or a
     /// parameter.
     #[error("{0}")]
@@ -96,6 +100,7 @@ impl Error {
             Self::GaveUp { .. }
             | Self::UnexpectedPeer { .. }
             | Self::Protocol(_)
+            | Self::Lost(_)
             | Self::InvalidArgument(_)
             | Self::Undecided(_) => false,
         }
@@ -109,13 +114,13 @@ impl Error {
             Self::Refused(refused) => refused.reason.may_have_happened(),
             Self::Unreachable { sent, .. } => *sent,
             // An earlier try may have gone through, whatever the last one says.
-            Self::GaveUp { .. } | Self::Protocol(_) => true,
+            Self::GaveUp { .. } | Self::Protocol(_) | Self::Lost(_) => true,
             Self::UnexpectedPeer { .. } | Self::InvalidArgument(_) | Self::Undecided(_) => false,
         }
     }
 
-    /// The kind as one word, for programs; `refused`, `unreachable`, `gave_up`, `foreign`, `protocol`, `usage` or
-    /// `undecided`.
+    /// The kind as one word, for programs; `refused`, `unreachable`, `gave_up`, `foreign`, `protocol`, `lost`,
+    /// `usage` or `undecided`.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -124,6 +129,7 @@ impl Error {
             Self::GaveUp { .. } => "gave_up",
             Self::UnexpectedPeer { .. } => "foreign",
             Self::Protocol(_) => "protocol",
+            Self::Lost(_) => "lost",
             Self::InvalidArgument(_) => "usage",
             Self::Undecided(_) => "undecided",
         }

@@ -168,7 +168,10 @@ impl Source {
                     self.backoff.progress();
                     self.cursor.take(response, &mut self.ready)?;
                 }
-                Ok(None) => return Ok(false),
+                Ok(None) => {
+                    self.cursor.ended()?;
+                    return Ok(false);
+                }
                 Err(error) => {
                     self.stream = None;
                     self.cursor.lost();
@@ -201,13 +204,17 @@ struct Cursor {
     from: WatchFrom,
     /// The number of the next event to give; `None` before the first.
     next: Option<u64>,
+    /// The event before that, once given.
+    last: Option<Recorded>,
+    /// Whether that event is still to come again, since the stream broke.
+    resumed: bool,
     /// The parts of a snapshot that have come.
     snapshot: Option<Snapshot>,
 }
 
 impl Cursor {
     fn new(from: WatchFrom) -> Self {
-        Self { from, next: None, snapshot: None }
+        Self { from, next: None, last: None, resumed: false, snapshot: None }
     }
 
     fn request(&self, instance: InstanceId) -> v1::WatchRequest {
@@ -222,6 +229,20 @@ impl Cursor {
     /// The stream broke: half a snapshot is none.
     fn lost(&mut self) {
         self.snapshot = None;
+        self.resumed = self.last.is_some();
+    }
+
+    /// The stream has ended, since the instance is over.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if events are missing that were given before.
+    fn ended(&self) -> Result<(), Error> {
+        match self.next {
+            Some(next) if self.resumed => {
+                Err(Error::Lost(format!("the instance had {next} events, and now it is over with fewer")))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn take(&mut self, response: v1::WatchResponse, ready: &mut VecDeque<Watched>) -> Result<(), Error> {
@@ -267,13 +288,22 @@ impl Cursor {
     /// An event; gives nothing if it was given before.
     fn event(&mut self, index: u64, recorded: Recorded) -> Result<Option<Watched>, Error> {
         match self.next {
-            Some(next) if index < next => return Ok(None),
+            Some(next) if index < next => {
+                if index + 1 == next {
+                    self.resumed = false;
+                    if self.last.as_ref().is_some_and(|last| *last != recorded) {
+                        return Err(Error::Lost(format!("event {index} of the history is another one now")));
+                    }
+                }
+                return Ok(None);
+            }
             Some(next) if index > next => {
                 return Err(Error::Protocol(format!("event {index} came where {next} was due")));
             }
             _ => {}
         }
         self.next = Some(index + 1);
+        self.last = Some(recorded.clone());
         if let Event::Stepped { phase, .. } = recorded.event {
             self.from = WatchFrom::Phase(phase);
         }
@@ -329,6 +359,22 @@ mod tests {
         let mut watch = client.watch("no/name", WatchFrom::Start);
         assert!(matches!(watch.try_next().await, Err(Error::InvalidArgument(_))));
         assert!(matches!(watch.try_next().await, Ok(None)));
+    }
+
+    #[test]
+    fn a_history_that_was_put_back_is_lost() {
+        let given = |again: &[(u64, Event)]| {
+            let (mut cursor, mut ready) = (Cursor::new(WatchFrom::Start), VecDeque::new());
+            cursor.take(batch(&[(0, joined()), (1, stepped(3)), (2, joined())]), &mut ready).unwrap();
+            cursor.lost();
+            cursor.take(batch(again), &mut ready).and_then(|()| cursor.ended())
+        };
+        given(&[(1, stepped(3)), (2, joined())]).unwrap();
+        given(&[(1, stepped(3)), (2, joined()), (3, stepped(4))]).unwrap();
+        for less in [&[][..], &[(1, stepped(3))], &[(1, stepped(3)), (2, stepped(4))]] {
+            let error = given(less).unwrap_err();
+            assert!(matches!(error, Error::Lost(_)), "{error}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod bulk_program;
 mod campaign_program;
 mod crash_program;
+mod dump_program;
 mod judge;
 mod load_program;
 mod perturb;

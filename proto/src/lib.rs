@@ -14,6 +14,7 @@
 
 pub mod attach;
 pub mod convert;
+pub mod delimited;
 pub mod names;
 pub mod principal;
 pub mod read_encoder;

@@ -41,6 +41,7 @@ use std::sync::Arc;
 
 use stickycas_proto::v1::{instance_service_server, server_service_server, sticky_cas_service_server};
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::service::Routes;
@@ -172,17 +173,17 @@ pub async fn run(
         () = &mut shutdown => return Ok(Stopped::Clean),
         recovered = storage.recover(&instances) => recovered.map_err(StorageError::from)?,
     }
+    // These hold the log.
+    let mut log_tasks = JoinSet::new();
     let checkpoints = (storage.clone(), instances.clone());
-    let _checkpoints =
-        AbortOnDropHandle::new(tokio::spawn(async move { checkpoints.0.keep_short(&checkpoints.1).await }));
-    let control = storage.folder().map(|(folder, engine)| (folder.to_owned(), engine));
-    let _control = control.map(|(folder, engine)| {
-        AbortOnDropHandle::new(tokio::spawn(async move {
+    log_tasks.spawn(async move { checkpoints.0.keep_short(&checkpoints.1).await });
+    if let Some((folder, engine)) = storage.folder().map(|(folder, engine)| (folder.to_owned(), engine)) {
+        log_tasks.spawn(async move {
             if let Err(error) = data::socket::serve(&folder, engine).await {
                 tracing::warn!(%error, "no backup can be made while the server runs");
             }
-        }))
-    });
+        });
+    }
     service.set_recovered();
     readiness.set(State::Serving);
     let failed = tokio::select! {
@@ -195,6 +196,8 @@ pub async fn run(
     }
     shutdown::begin(&readiness, &mut health, HEALTH_NAMES, &drain, &instances).await;
     let drained = tokio::time::timeout(config.drain, serve).await;
+    // So that the folder of the log is free for another server when this one has ended.
+    log_tasks.shutdown().await;
     storage.close().await;
     Ok(match drained {
         _ if failed => Stopped::LogFailed,

@@ -42,7 +42,7 @@ impl Exit {
             },
             Error::UnexpectedPeer { .. } => Self::Refused,
             Error::InvalidArgument(_) => Self::Usage,
-            Error::Undecided(_) => Self::Ended,
+            Error::Undecided(_) | Error::Lost(_) => Self::Ended,
             // `Unreachable`, `GaveUp`, `Protocol`, and what a later client may add: it may have happened.
             _ => Self::Unreachable,
         }

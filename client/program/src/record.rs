@@ -49,7 +49,7 @@ pub struct PlayRecord {
 /// An error, for programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorRecord {
-    /// `refused`, `unreachable`, `gave_up`, `foreign`, `protocol`, `usage` or `undecided`.
+    /// `refused`, `unreachable`, `gave_up`, `foreign`, `protocol`, `lost`, `usage` or `undecided`.
     pub kind: String,
     /// The reason of the server's refusal, for example `INSTANCE_UNKNOWN`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -4,8 +4,10 @@
 //! the player asks for and hands it the answers. When the connection breaks, the next session has the same
 //! incarnation, and the player sends again what is not answered, with the same numbers; so nothing is executed
 //! twice (SPEC F8b). What no retry helps ends the play at once: an instance that is unknown (F11), a newer
-//! session of the same process (F8f), a closed instance.
+//! session of the same process (F8f), a closed instance, a server that tells less than it has told before (file
+//! `knowledge.rs`).
 
+mod knowledge;
 mod session;
 
 use std::time::Duration;
@@ -19,6 +21,8 @@ use stickycas_proto::convert::member_state::MemberState;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1::RefusalReason;
 use tokio::time::Instant;
+
+use knowledge::Knowledge;
 
 use crate::connection::Connection;
 use crate::error::Error;
@@ -151,6 +155,7 @@ struct Drive<'a> {
     behaviour: Option<MakeBehaviour>,
     player: Option<Player>,
     observer: Option<Observer>,
+    knowledge: Knowledge,
     /// What it may still hold phases open for; `None`: without end (F3). Its own account, which can only be
     /// too low.
     patience: Option<Duration>,
@@ -175,6 +180,7 @@ impl<'a> Drive<'a> {
             behaviour: Some(spec.behaviour),
             player: None,
             observer: spec.observer,
+            knowledge: Knowledge::default(),
             patience: None,
             backoff: Backoff::new(policy),
             longest_hello: HELLO_TIMEOUT.min(policy.give_up_after),

@@ -24,6 +24,7 @@ use tonic::Streaming;
 use super::{Drive, LAST_MOMENT, Told};
 use crate::error::Error;
 
+const WELCOMED: &str = "a session is open, so there was a welcome";
 /// There is one instance on each stream.
 const CHANNEL: u32 = 0;
 /// How long the server may take to end a stream on which nothing is under way.
@@ -116,6 +117,7 @@ impl Drive<'_> {
     fn welcomed(&mut self, welcomed: WelcomeData, outgoing: Outgoing) -> Result<Session, Error> {
         let WelcomeData { session, own, params } = welcomed;
         self.told(|| Told::Welcome(own.clone()));
+        self.knowledge.welcomed(&own)?;
         let params = Arc::new(params);
         let player = match &mut self.player {
             Some(player) if player.view().me == own.process => player,
@@ -223,12 +225,15 @@ impl Drive<'_> {
                     let AnswerData { phase, answer, entries } = received.clone();
                     Told::Answered { number, op, phase, answer, entries }
                 });
+                let player = self.player.as_ref().expect(WELCOMED);
+                self.knowledge.answered(number, &received, &session.unanswered, player.view())?;
                 session.unanswered.retain(|(unanswered, _)| *unanswered != number);
                 self.backoff.progress();
                 self.player().answered(number, received.phase, received.answer, received.entries);
             }
             Frame::Decided(_) => {
                 if let Some(value) = session.deciding.take() {
+                    self.knowledge.decided(value.clone());
                     self.told(|| Told::Decided(value));
                 }
                 self.player().decided();
@@ -269,7 +274,7 @@ impl Drive<'_> {
     }
 
     fn player(&mut self) -> &mut Player {
-        self.player.as_mut().expect("a session is open, so there was a welcome")
+        self.player.as_mut().expect(WELCOMED)
     }
 }
 

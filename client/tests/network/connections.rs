@@ -1,15 +1,20 @@
 //! A lost reply or a broken connection never makes a correct process fail or append twice (SPEC F8), and a
 //! server that lost its memory is found out at once (F11). Real server, real sockets, a proxy in between.
 
+use std::path::Path;
 use std::time::Duration;
 
 use stickycas_client::{Client, Error, InstanceId, Played, ProcessSpec, RefusalReason, WaitMode};
 use stickycas_model::access::{AppendAnswer, Op};
+use stickycas_model::byzantine::{Silent, Strategy};
 use stickycas_model::history::Event;
 use stickycas_model::process::{ProcessEnd, Report};
 use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId};
 
-use crate::support::{self, Proxy, Watcher, Way, client, client_with, instance, server, server_until, value};
+use crate::support::{
+    self, Proxy, Watcher, Way, client, client_with, durable_server, instance, server, server_until,
+    until_dropped, value,
+};
 
 fn play(client: Client, instance: InstanceId, proposal: &str) -> tokio::task::JoinHandle<Played> {
     let spec = ProcessSpec::correct(value(proposal));
@@ -199,4 +204,54 @@ async fn a_watch_resumes_without_a_gap_or_a_repetition() {
     let (seen, happened) = (through_proxy.until_the_end().await, direct.until_the_end().await);
     assert_eq!(seen, happened);
     assert_eq!(decision(&first.await.unwrap()), decision(&second.await.unwrap()));
+}
+
+/// An old copy of a log tells less than clients know (SPEC A3), so none goes on with it.
+#[tokio::test]
+async fn a_server_whose_log_was_put_back_is_found_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, copy) = (folder.path().join("log"), folder.path().join("copy"));
+    let (stop, stopped) = until_dropped();
+    let (address, server) = durable_server(&log, stopped).await;
+    let instance = instance(&address, 2).await;
+    drop(stop);
+    server.await.unwrap();
+    copy_files(&log, &copy);
+
+    let (stop, stopped) = until_dropped();
+    let (address, server) = durable_server(&log, stopped).await;
+    let proxy = Proxy::to(&address).await;
+    let mut watcher = Watcher::new(&address, instance);
+    let first = play(client(&proxy.address, "p1"), instance, "a");
+    let silent = ProcessSpec::byzantine(Strategy::Silent(Silent), None, 0);
+    let second = client(&address, "p2");
+    let second = tokio::spawn(async move { second.play(instance, silent, std::future::pending()).await });
+    // It sends its second access when it knows the answer of the first.
+    let second_access = |event: &Event| matches!(event, Event::Accepted { process: ProcessId::FIRST, number, .. } if number.get() == 2);
+    watcher.until(second_access).await;
+    proxy.redirect(None);
+    drop(stop);
+    server.await.unwrap();
+    second.abort();
+
+    let (_stop, stopped) = until_dropped();
+    let (address, _server) = durable_server(&copy, stopped).await;
+    proxy.redirect(Some(&address));
+    let played = first.await.unwrap();
+    let error = played.error.unwrap();
+    assert!(matches!(&error, Error::Lost(_)), "{error}");
+    assert!(error.to_string().contains("access 1 was accepted"), "{error}");
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::create_dir(to).unwrap();
+    std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o700)).unwrap();
+    for file in std::fs::read_dir(from).unwrap() {
+        let file = file.unwrap();
+        // And not the socket.
+        if file.file_type().unwrap().is_file() {
+            std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
+        }
+    }
 }

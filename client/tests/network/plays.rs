@@ -10,16 +10,8 @@ use stickycas_model::history::Event;
 use stickycas_model::params::{Params, ParamsSpec, Patience};
 use stickycas_model::process::ProcessEnd;
 use stickycas_model::types::{AccessNumber, Position, ProcessId};
-use tokio::sync::oneshot;
 
-use crate::support::{Watcher, client, instance, server, value};
-
-fn until_dropped() -> (oneshot::Sender<()>, impl Future<Output = ()> + Send) {
-    let (sender, receiver) = oneshot::channel();
-    (sender, async move {
-        let _ = receiver.await;
-    })
-}
+use crate::support::{Watcher, client, instance, server, until_dropped, value};
 
 #[tokio::test]
 async fn correct_processes_decide_the_same_from_the_same_list() {

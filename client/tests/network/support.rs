@@ -2,6 +2,7 @@
 
 #![allow(unreachable_pub)]
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,7 +16,8 @@ use stickycas_server::Config;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
 
 /// Long enough that a test which waits for it hangs visibly instead of passing by luck.
 pub const FOR_EVER: Duration = Duration::from_secs(24 * 60 * 60);
@@ -31,11 +33,28 @@ pub async fn server() -> String {
 
 /// Starts a server that drains and ends when `stop` resolves; gives its address.
 pub async fn server_until(stop: impl Future<Output = ()> + Send + 'static) -> String {
+    start(None, stop).await.0
+}
+
+/// Starts a server that keeps its log in this folder; gives its address and its task, which ends after `stop`.
+pub async fn durable_server(
+    data: &Path,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> (String, JoinHandle<()>) {
+    start(Some(data.to_owned()), stop).await
+}
+
+async fn start(
+    data: Option<PathBuf>,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> (String, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let config = Config::insecure(["coordinator".to_owned()]);
-    tokio::spawn(async move { stickycas_server::run(listener, config, stop).await });
-    address
+    let config = Config { data, ..Config::insecure(["coordinator".to_owned()]) };
+    let server = tokio::spawn(async move {
+        stickycas_server::run(listener, config, stop).await.unwrap();
+    });
+    (address, server)
 }
 
 pub fn client(address: &str, principal: &str) -> Client {
@@ -45,6 +64,14 @@ pub fn client(address: &str, principal: &str) -> Client {
 pub fn client_with(address: &str, principal: &str, give_up_after: Duration) -> Client {
     let policy = RetryPolicy { first: Duration::from_millis(2), give_up_after, ..RetryPolicy::default() };
     Client::builder(format!("http://{address}")).principal(principal).retry(policy).connect_lazy().unwrap()
+}
+
+/// Resolves when the sender is dropped.
+pub fn until_dropped() -> (oneshot::Sender<()>, impl Future<Output = ()> + Send) {
+    let (sender, receiver) = oneshot::channel();
+    (sender, async move {
+        let _ = receiver.await;
+    })
 }
 
 /// An instance of p1, ..., pn, one to a warp, in which everybody is awaited for ever.

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 pub use stickycas_client_program::EXIT_CODES;
 use stickycas_model::judge::Outcome;
 
+use crate::dump::DumpError;
 use crate::files::{FileError, SettingError};
 use crate::report::folder::FolderError;
 
@@ -60,6 +61,7 @@ impl Exit {
             || error.is::<FileError>()
             || error.is::<SettingError>()
             || error.is::<FolderError>()
+            || error.is::<DumpError>()
             || matches!(error.downcast_ref(), Some(stickycas_client::Error::InvalidArgument(_)));
         if is_usage { Self::Usage } else { Self::NotDone }
     }

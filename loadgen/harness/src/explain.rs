@@ -12,7 +12,7 @@ use stickycas_model::judge::{
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Params};
 use stickycas_model::types::{Value, WarpId};
 
-use crate::record::Record;
+use crate::record::{ExecutionMode, Record};
 use crate::report::table::grid;
 use crate::report::words;
 
@@ -50,7 +50,11 @@ impl Page<'_> {
 
     fn heading(&self, out: &mut String) -> Result {
         let (scenario, verdict) = (&self.record.scenario, self.verdict);
-        writeln!(out, "{}, {}, seed {}", scenario.name, self.record.how, scenario.seed)?;
+        write!(out, "{}, {}", scenario.name, self.record.how)?;
+        match self.record.how {
+            ExecutionMode::Dumped => writeln!(out)?,
+            _ => writeln!(out, ", seed {}", scenario.seed)?,
+        }
         if !scenario.about.is_empty() {
             writeln!(out, "{}", scenario.about)?;
         }
@@ -151,6 +155,9 @@ What was run
             let process = faulty.process;
             match &faulty.why {
                 FaultReason::Byzantine(part) => writeln!(out, "  process {process} is Byzantine: it plays {part}"),
+                FaultReason::Planned if self.record.how == ExecutionMode::Dumped => {
+                    writeln!(out, "  process {process} has an offence on record")
+                }
                 FaultReason::Planned => writeln!(
                     out,
                     "  process {process} is correct, but the plan has it killed, paused or robbed of its memory"
@@ -233,16 +240,19 @@ What was run
             };
             match self.record.history.get(index) {
                 Some(recorded) => {
-                    writeln!(
-                        out,
-                        "    line {} of history.ndjson: {}",
-                        index + 1,
-                        words::event(&recorded.event)
-                    )
+                    writeln!(out, "    {}: {}", self.place(index), words::event(&recorded.event))
                 }
-                None => writeln!(out, "    at the end of history.ndjson, after line {index}"),
+                None => writeln!(out, "    at the end of the history, after its {index} events"),
             }
         })
+    }
+
+    /// Where the event with this index stands.
+    fn place(&self, index: usize) -> String {
+        match self.record.how {
+            ExecutionMode::Dumped => format!("event {index} of those that are kept"),
+            _ => format!("line {} of history.ndjson", index + 1),
+        }
     }
 
     /// Offences on record, held against who was seen to commit one (B2, B3).

@@ -22,6 +22,7 @@
 
 pub mod atomic_files;
 pub mod command_line;
+pub mod dump;
 pub mod environment;
 pub mod exit;
 pub mod explain;

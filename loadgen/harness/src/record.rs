@@ -24,6 +24,8 @@ pub enum ExecutionMode {
     Tasks,
     /// Over the network, with processes that others started.
     Judged,
+    /// Not by this program: it stands in the log of a server (file `dump.rs`).
+    Dumped,
 }
 
 impl fmt::Display for ExecutionMode {
@@ -33,6 +35,7 @@ impl fmt::Display for ExecutionMode {
             Self::ChildProcesses => "over the network, a child process each",
             Self::Tasks => "over the network, a task each",
             Self::Judged => "over the network, started by others",
+            Self::Dumped => "from the log of a server",
         })
     }
 }

@@ -13,10 +13,12 @@
 //! processes' own reports.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Serialize;
 use stickycas_model::history::Recorded;
 use stickycas_model::judge::{Observed, Verdict};
+use stickycas_model::params::Params;
 use stickycas_model::sim::{self, Difference};
 use stickycas_model::types::Time;
 
@@ -64,18 +66,23 @@ pub struct DifferentField {
 /// Replays the run of a folder and judges it again.
 #[must_use]
 pub fn replay(folder: &Folder) -> ReplayResult {
-    let replayed = sim::replay(&folder.scenario.params, &folder.history);
-    let difference = replayed.err().map(|Difference { index, expected, got }| DifferentEvent {
-        index,
-        expected: expected.map(|recorded| *recorded),
-        got: got.map(|recorded| *recorded),
-    });
+    let difference = first_difference(&folder.scenario.params, &folder.history);
     let judged = folder.judged_again().verdict;
     let not_compared = changed_meaning(folder, &judged);
     let fields = different_fields(folder, &judged, not_compared);
     let same = difference.is_none() && fields.is_empty();
     let not_compared = not_compared.iter().map(|&field| field.to_owned()).collect();
     ReplayResult { same, events: folder.history.len(), difference, fields, not_compared }
+}
+
+/// Replays a whole history; `None`: the same came out again.
+pub(crate) fn first_difference(params: &Arc<Params>, history: &[Recorded]) -> Option<DifferentEvent> {
+    let replayed = sim::replay(params, history);
+    replayed.err().map(|Difference { index, expected, got }| DifferentEvent {
+        index,
+        expected: expected.map(|recorded| *recorded),
+        got: got.map(|recorded| *recorded),
+    })
 }
 
 /// The fields of a verdict of version 1 that follow from termination, besides the version itself.
@@ -132,18 +139,14 @@ impl fmt::Display for ReplayResult {
             return self.write_not_compared(out);
         }
         writeln!(out, "replay: different")?;
-        if let Some(DifferentEvent { index, expected, got }) = &self.difference {
+        if let Some(difference) = &self.difference {
+            let index = difference.index;
             writeln!(
                 out,
                 "the first event that differs is number {index}, line {} of history.ndjson",
                 index + 1
             )?;
-            writeln!(out, "  the record says  {}", event(expected.as_ref(), "nothing: it ends here"))?;
-            writeln!(
-                out,
-                "  the machine did  {}",
-                event(got.as_ref(), "nothing that is not on record already")
-            )?;
+            difference.write_both(out)?;
         } else {
             writeln!(out, "the {} events came out again one by one", self.events)?;
         }
@@ -157,6 +160,15 @@ impl fmt::Display for ReplayResult {
             writeln!(out, "  the judge says     {}", json(got.as_ref(), "nothing of the kind"))?;
         }
         self.write_not_compared(out)
+    }
+}
+
+impl DifferentEvent {
+    /// Both events, a line each.
+    pub(crate) fn write_both(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { expected, got, .. } = self;
+        writeln!(out, "  the record says  {}", event(expected.as_ref(), "nothing: it ends here"))?;
+        writeln!(out, "  the machine did  {}", event(got.as_ref(), "nothing that is not on record already"))
     }
 }
 

@@ -6,6 +6,7 @@
 mod campaign;
 mod client;
 mod crash;
+mod dump;
 mod explain;
 mod explore;
 mod judge;
@@ -54,9 +55,9 @@ enum Command {
     Campaign(campaign::CampaignArgs),
     /// Make the results of a campaign again from its journal, or one result of those of several load generators
     Report(report::ReportArgs),
-    /// Say what a run folder shows, and why
+    /// Say what a run folder or the dump of a server's log shows, and why
     Explain(explain::ExplainArgs),
-    /// Feed the history of a run folder to the simulator's machine, judge it again, and compare
+    /// Feed the history of a run folder, or of a dump's instances, to the simulator's machine, and compare
     Replay(replay::ReplayArgs),
     /// Search small instances exhaustively and say which claims hold
     Explore(explore::ExploreArgs),

@@ -1,29 +1,57 @@
-//! `replay`: whether a run folder follows from its own inputs.
+//! `replay`: whether a run folder, or each instance of a dump, follows from its own inputs.
 
 use std::path::PathBuf;
 
 use clap::Args;
+use stickycas_harness::dump::DumpReplay;
 use stickycas_harness::exit::Exit;
 use stickycas_harness::replay::replay;
 use stickycas_harness::report::folder::Folder;
 use stickycas_harness::report::json;
 
+use super::dump::{InstanceArgs, each_instance};
 use super::output::show;
 use super::scenario::run_folder;
 
 /// The arguments of `replay`.
 #[derive(Debug, Args)]
 pub(super) struct ReplayArgs {
-    /// The folder that a run wrote, or a folder with several of them: then the newest
-    #[arg(value_name = "RUN_FOLDER")]
-    folder: PathBuf,
-    /// Print what was found as JSON on standard output
+    /// The folder that a run wrote, or a folder with several of them: then the newest; or the file that
+    /// `stickycas-server data dump` wrote
+    #[arg(value_name = "RUN_FOLDER|DUMP")]
+    path: PathBuf,
+    #[command(flatten)]
+    instances: InstanceArgs,
+    /// Print what was found as JSON on standard output; of a dump, a line for each instance
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<Exit> {
-    let replayed = replay(&Folder::read(&run_folder(&args.folder))?);
+    if args.path.is_file() {
+        return replay_dump(args);
+    }
+    args.instances.check_unused()?;
+    let replayed = replay(&Folder::read(&run_folder(&args.path))?);
     show(&if args.json { json::text(&replayed) } else { replayed.to_string() })?;
     Ok(if replayed.same { Exit::Done } else { Exit::Failed })
+}
+
+/// Failed if one instance differs; unknown if none does and one could not be replayed.
+fn replay_dump(args: &ReplayArgs) -> anyhow::Result<Exit> {
+    let (mut different, mut not_replayed) = (0_u64, 0_u64);
+    each_instance(&args.path, &args.instances, |instance| {
+        let replayed: DumpReplay = instance.replay();
+        match replayed.same() {
+            Some(true) => {}
+            Some(false) => different += 1,
+            None => not_replayed += 1,
+        }
+        show(&if args.json { json::line(&replayed) } else { replayed.to_string() })
+    })?;
+    Ok(match (different, not_replayed) {
+        (0, 0) => Exit::Done,
+        (0, _) => Exit::Unknown,
+        _ => Exit::Failed,
+    })
 }

@@ -3,10 +3,12 @@
 //! A backup is a view of one moment, also of a server that goes on. It ends with the counts of what is in it, so a file
 //! that was cut off is noticed.
 
+use std::fmt;
 use std::io::{self, BufReader, Read, Write};
 use std::time::SystemTime;
 
 use prost::Message as _;
+use stickycas_proto::delimited::read_message;
 use stickycas_proto::log::v1::backup_entry::Entry;
 use stickycas_proto::log::v1::{BackupBatch, BackupCheckpoint, BackupEnd, BackupEntry, BackupHeader};
 
@@ -24,6 +26,12 @@ pub(super) struct Contents {
     pub(super) batches: u64,
 }
 
+impl fmt::Display for Contents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} checkpoints and {} batches", self.checkpoints, self.batches)
+    }
+}
+
 /// Why a backup cannot be made or read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BackupError {
@@ -34,7 +42,7 @@ pub(super) enum BackupError {
     #[error("the backup file: {0}")]
     File(#[from] io::Error),
     /// The file is no backup, or not a whole one.
-    #[error("the backup file is damaged after {0:?}: {1}; use another backup")]
+    #[error("the backup file is damaged after {0}: {1}; use another backup")]
     Damaged(Contents, String),
     /// A newer program wrote it.
     #[error(
@@ -138,30 +146,12 @@ fn append(engine: &dyn Engine, batch: AppendBatch) -> Result<(), BackupError> {
 /// The next entry; `None`: there is none.
 fn next(from: &mut impl Read, contents: Contents) -> Result<Option<Entry>, BackupError> {
     let damaged = |what: &str| BackupError::Damaged(contents, what.to_owned());
-    let Some(length) = length(from)? else { return Ok(None) };
-    if length > LONGEST_ENTRY {
-        return Err(damaged("an entry is too long"));
-    }
-    let mut bytes = Vec::new();
-    if from.take(length).read_to_end(&mut bytes)? as u64 != length {
-        return Err(damaged("it is cut off"));
-    }
-    let entry = BackupEntry::decode(&*bytes).map_err(|error| damaged(&error.to_string()))?;
+    let message = read_message(from, LONGEST_ENTRY).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => damaged("it is cut off"),
+        io::ErrorKind::InvalidData => damaged(&error.to_string()),
+        _ => error.into(),
+    })?;
+    let Some(message) = message else { return Ok(None) };
+    let entry = BackupEntry::decode(&*message).map_err(|error| damaged(&error.to_string()))?;
     entry.entry.map(Some).ok_or_else(|| damaged("an entry is empty"))
-}
-
-/// A length as protobuf writes it; `None` at the end of the file.
-fn length(from: &mut impl Read) -> Result<Option<u64>, BackupError> {
-    let mut length = 0_u64;
-    for shift in (0..64).step_by(7) {
-        let mut byte = [0];
-        if from.read(&mut byte)? == 0 {
-            return Ok(None);
-        }
-        length |= u64::from(byte[0] & 0x7f) << shift;
-        if byte[0] & 0x80 == 0 {
-            return Ok(Some(length));
-        }
-    }
-    Err(io::Error::new(io::ErrorKind::InvalidData, "a length has too many bytes").into())
 }

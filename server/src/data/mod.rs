@@ -6,6 +6,8 @@
 
 mod backup;
 mod offline;
+#[cfg(test)]
+mod released;
 pub(crate) mod socket;
 
 use std::fs::{self, File};
@@ -221,7 +223,7 @@ impl Backup {
             Ok(dir) => {
                 let engine = dir.engine()?;
                 let contents = write_file(&self.out, |out| Ok(backup::write(&engine, out)?))?;
-                say(&format!("{contents:?} in {}", self.out.display()))?;
+                say(&format!("{contents} in {}", self.out.display()))?;
             }
             Err(Ok(DataDirError::Locked { .. })) => {
                 let mut out = create(&self.out)?;

@@ -14,3 +14,9 @@ pub fn text(record: &impl serde::Serialize) -> String {
     let text = serde_json::to_string_pretty(record).expect("our records have text keys and no failing parts");
     text + "\n"
 }
+
+/// The same in one line.
+#[must_use]
+pub fn line(record: &impl serde::Serialize) -> String {
+    serde_json::to_string(record).expect("our records have text keys and no failing parts") + "\n"
+}
