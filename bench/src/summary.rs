@@ -43,4 +43,13 @@ mod tests {
         assert_eq!(Summary::of([3.0, 1.0, 9.0]).map(|summary| summary.median), Some(3.0));
         assert_eq!(Summary::of([]), None);
     }
+
+    #[test]
+    fn a_quantile_is_one_of_the_samples() {
+        let samples: Vec<_> = (1..=200).rev().map(Duration::from_micros).collect();
+        assert_eq!(quantile(samples.clone(), 0.5), Some(Duration::from_micros(100)));
+        assert_eq!(quantile(samples.clone(), 0.99), Some(Duration::from_micros(198)));
+        assert_eq!(quantile(samples, 1.0), Some(Duration::from_micros(200)));
+        assert_eq!(quantile(Vec::new(), 0.5), None);
+    }
 }

@@ -39,7 +39,7 @@ use self::report::Findings;
 use self::seconds::{Observations, Sampler};
 use crate::operators;
 use crate::scale::at_least_one;
-use crate::scale::finished::{self, IN_FLIGHT, PORTION, portion};
+use crate::scale::finished::{IN_FLIGHT, PORTION, portion};
 use crate::scale::fixture::{PROCESSES, ScaleFixture};
 use crate::scale::live::groups;
 use crate::scale::server::{self, DurableServer, Serving};
@@ -103,7 +103,7 @@ async fn measure(options: &Options, directory: &Path) -> anyhow::Result<Observat
     let mut accesses = Vec::new();
     let mut done = 0;
     while done < options.instances {
-        let next = done..(done + finished::PORTION).min(options.instances);
+        let next = done..(done + PORTION).min(options.instances);
         done = next.end;
         accesses.extend(portion(&fixture, next, false, options.in_flight).await?.times);
     }
