@@ -5,15 +5,18 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
 
 use crate::disk;
 use crate::operators::Metrics;
 use crate::scale::process::AccessTimes;
 use crate::scale::server::peak_and_resident;
 
-/// One second.
+/// About a second: a machine that is busy looks late.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Second {
+    /// Its end, since the start.
+    until: Duration,
     pub(super) disk_bytes: u64,
     pub(super) rss_bytes: u64,
     /// Checkpoints that were written in it.
@@ -56,7 +59,7 @@ impl Sampler {
 fn add(seconds: &mut [Second], started: Instant, accesses: Vec<AccessTimes>) {
     for AccessTimes { sent, answered } in accesses {
         for answered in answered {
-            let second = usize::try_from((answered - started).as_secs()).unwrap_or(usize::MAX);
+            let second = seconds.partition_point(|second| started + second.until < answered);
             if let Some(second) = seconds.get_mut(second) {
                 second.accesses.push(answered - sent);
             }
@@ -73,13 +76,14 @@ async fn sample(
 ) -> anyhow::Result<Vec<Second>> {
     let (mut seconds, mut before) = (Vec::new(), checkpoints(&operators).await?);
     let mut every = tokio::time::interval_at((started + SECOND).into(), SECOND);
+    every.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = every.tick() => {}
             _ = &mut stopped => return Ok(seconds),
         }
         let now = checkpoints(&operators).await?;
-        seconds.push(look(&folder, pid, now - before)?);
+        seconds.push(Second { until: started.elapsed(), ..look(&folder, pid, now - before)? });
         before = now;
     }
 }
@@ -92,7 +96,7 @@ async fn checkpoints(operators: &str) -> anyhow::Result<f64> {
 
 fn look(folder: &Path, pid: u32, checkpoints: f64) -> anyhow::Result<Second> {
     let (_, rss_bytes) = peak_and_resident(pid)?;
-    Ok(Second { disk_bytes: disk::usage(folder)?, rss_bytes, checkpoints, accesses: Vec::new() })
+    Ok(Second { disk_bytes: disk::usage(folder)?, rss_bytes, checkpoints, ..Second::default() })
 }
 
 #[cfg(test)]
@@ -103,7 +107,8 @@ mod tests {
     fn an_access_belongs_to_the_second_of_its_answer() {
         let started = Instant::now();
         let at = |millis| started + Duration::from_millis(millis);
-        let mut seconds = vec![Second::default(); 2];
+        let until = |millis| Second { until: Duration::from_millis(millis), ..Second::default() };
+        let mut seconds = vec![until(1_000), until(2_000)];
         let times = AccessTimes { sent: at(900), answered: [at(990), at(1_100)] };
         let late = AccessTimes { sent: at(1_900), answered: [at(1_950), at(2_050)] };
         add(&mut seconds, started, vec![times, late]);
