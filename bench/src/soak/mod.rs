@@ -17,7 +17,7 @@
 //! checkpoints were taken. *Flat* means: the median of the last third is within 10 % of that of the middle third.
 //!
 //! In the raw results: `instances`, `live`, `in_flight`, `retention`, `disk` (the kind of file system), `wall_s`,
-//! `seconds`: of each, `disk_bytes`, `rss_bytes`, `checkpoints`, `accesses`, `p99_us`; `thirds` of `disk_bytes` and
+//! `seconds`: of each, `until_s`, `disk_bytes`, `rss_bytes`, `checkpoints`, `accesses`, `p99_us`; `thirds` of `disk_bytes` and
 //! `rss_bytes`: medians, and the `most`; `with_checkpoints` and `without`: `seconds`, `accesses`, `median_us`, `p99_us`,
 //! `most_us`.
 

@@ -91,6 +91,8 @@ impl Latency {
 
 #[derive(Debug, Serialize)]
 struct Row {
+    /// Its end, since the start.
+    until_s: f64,
     disk_bytes: u64,
     rss_bytes: u64,
     checkpoints: f64,
@@ -113,6 +115,7 @@ impl Findings {
             Third::of(&values).unwrap_or(nothing)
         };
         let row = |second: &Second| Row {
+            until_s: second.until.as_secs_f64(),
             disk_bytes: second.disk_bytes,
             rss_bytes: second.rss_bytes,
             checkpoints: second.checkpoints,

@@ -16,7 +16,7 @@ use crate::scale::server::peak_and_resident;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Second {
     /// Its end, since the start.
-    until: Duration,
+    pub(super) until: Duration,
     pub(super) disk_bytes: u64,
     pub(super) rss_bytes: u64,
     /// Checkpoints that were written in it.
