@@ -22,17 +22,16 @@ FROM --platform=${BUILDPLATFORM:-linux/amd64} ${RUST_IMAGE} AS build
 # The processor to build for: amd64 or arm64. BuildKit sets it from --platform.
 ARG TARGETARCH
 # off: a change of a source file is built in half the time, and the image is a fifth larger.
-ARG LTO=thin
-ENV CARGO_TERM_PROGRESS_WHEN=never CARGO_PROFILE_RELEASE_LTO=${LTO} CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 \
-    CARGO_PROFILE_RELEASE_DEBUG=none CARGO_PROFILE_RELEASE_STRIP=symbols
+ARG LTO=fat
+ENV CARGO_TERM_PROGRESS_WHEN=never CARGO_PROFILE_IMAGE_LTO=${LTO}
 WORKDIR /src
 COPY demo/cargo-for demo/
 RUN demo/cargo-for "${TARGETARCH}" prepare
 COPY --from=manifests /src .
 # What was built of our own packages was empty, and must not be taken for the real thing.
 RUN demo/cargo-for "${TARGETARCH}" build \
-    && rm -rf model program proto server client loadgen target/release/.fingerprint/stickycas-* \
-        target/*/release/.fingerprint/stickycas-*
+    && rm -rf model program proto server client loadgen target/image/.fingerprint/stickycas-* \
+        target/*/image/.fingerprint/stickycas-*
 COPY model model
 COPY program program
 COPY proto proto

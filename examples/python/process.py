@@ -14,20 +14,26 @@ from collections import Counter
 from pathlib import Path
 
 import grpc
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
 
 sys.path.insert(0, str(Path(__file__).parent / "generated"))
 
 from stickycas.v1 import instance_pb2, instance_service_pb2, instance_service_pb2_grpc  # noqa: E402
 from stickycas.v1 import sticky_cas_service_pb2, sticky_cas_service_pb2_grpc  # noqa: E402
 
-# After these nobody can say whether the call was executed. An access carries its number, so the very same
-# request again is safe: it attaches to the waiting access, or is told the first answer.
+# After these the very same request is made again. That is safe whether it was executed or not: an access carries its
+# number, so the same request attaches to the waiting access, or is told the first answer.
 ASK_AGAIN = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
-    # Refused for now: it did not happen.
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
+# Reasons with these codes by which a request did not happen. With any other reason, such as LOG_FAILED, and without one,
+# when the connection broke, nobody can say.
+DID_NOT_HAPPEN = {"DRAINING", "RECOVERING", "RATE_EXCEEDED"}
+# The server is there, and will serve: it is not out of reach, however long that takes.
+WILL_SERVE = {"DEADLINE", "RECOVERING"}
 
 # How long one call may wait for its phase before it is asked again, in seconds.
 CALL_TIMEOUT = 10.0
@@ -35,20 +41,36 @@ CALL_TIMEOUT = 10.0
 GIVE_UP_AFTER = 30.0
 # Between two tries, or two looks for an instance, in seconds.
 BACK_OFF = 0.2
+# A server that was killed is reached again soon after it is back; grpc would wait for up to two minutes.
+CHANNEL_OPTIONS = [("grpc.initial_reconnect_backoff_ms", 200), ("grpc.max_reconnect_backoff_ms", 1000)]
 
 
 class NoDecision(Exception):
     """The process cannot decide."""
 
 
+def refusal(error):
+    """Why the server refused a call, and after how many seconds it may be made again, as far as it says so."""
+    reason, delay = None, BACK_OFF
+    status = rpc_status.from_call(error)
+    for detail in status.details if status else ():
+        info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
+        if detail.Unpack(info):
+            reason = info.reason
+        elif detail.Unpack(retry):
+            delay = max(delay, retry.retry_delay.ToTimedelta().total_seconds())
+    return reason, delay
+
+
 class Caller:
     """Makes the calls of one principal, again if need be."""
 
-    def __init__(self, channel, principal, give_up_after):
+    def __init__(self, channel, principal, give_up_after, verbose):
         self.instances = instance_service_pb2_grpc.InstanceServiceStub(channel)
         self.list = sticky_cas_service_pb2_grpc.StickyCasServiceStub(channel)
         self.metadata = [("stickycas-principal", principal)]
         self.give_up_after = give_up_after
+        self.verbose = verbose
 
     def call(self, method, request):
         """The response; the same request is made until it comes or is refused for good."""
@@ -59,12 +81,15 @@ class Caller:
             except grpc.RpcError as error:
                 if error.code() not in ASK_AGAIN:
                     raise
-                if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
-                    # Waiting for the others, which is no failure of the server.
+                reason, delay = refusal(error)
+                if reason in WILL_SERVE or error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
                     reached = time.monotonic()
                 elif time.monotonic() - reached > self.give_up_after:
                     raise
-                time.sleep(BACK_OFF)
+                if self.verbose:
+                    happened = "it did not happen" if reason in DID_NOT_HAPPEN else "it may have happened"
+                    print(f"asks again: {error.code().name}, {reason}: {happened}", file=sys.stderr, flush=True)
+                time.sleep(delay)
 
 
 def mode(values):
@@ -162,14 +187,16 @@ def main():
     parser.add_argument("--value", required=True, metavar="TEXT", help="what it proposes")
     parser.add_argument("--again", action="store_true", help="wait for the instance, play it and the next of its name")
     parser.add_argument("--json", action="store_true", help="print a line of JSON instead of the decision alone")
+    parser.add_argument("--verbose", action="store_true", help="tell on standard error when a call is made again")
     arguments = parser.parse_args()
     # The first process of a container has no default for it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 
     try:
-        with grpc.insecure_channel(arguments.server.removeprefix("http://")) as channel:
+        server = arguments.server.removeprefix("http://")
+        with grpc.insecure_channel(server, options=CHANNEL_OPTIONS) as channel:
             give_up_after = float("inf") if arguments.again else GIVE_UP_AFTER
-            caller = Caller(channel, arguments.principal, give_up_after)
+            caller = Caller(channel, arguments.principal, give_up_after, arguments.verbose)
             if arguments.again:
                 play_all(caller, arguments)
             else:

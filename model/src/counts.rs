@@ -29,6 +29,13 @@ impl Counts {
         let counts = self.0.iter();
         counts.map(|(name, count)| (name.clone(), count.saturating_sub(earlier.get(name)))).collect()
     }
+
+    /// Adds the counts of other counters of the same names.
+    pub fn add(&mut self, others: &Self) {
+        for (name, count) in &others.0 {
+            *self.0.entry(name.clone()).or_default() += count;
+        }
+    }
 }
 
 impl FromIterator<(String, u64)> for Counts {
@@ -61,6 +68,14 @@ impl RunCounts {
             |(&process, counts): (&ProcessId, &Counts)| (process, counts.since(earlier.of(process)));
         Self { all: self.all.since(&earlier.all), processes: self.processes.iter().map(process).collect() }
     }
+
+    /// Adds the counts of other counters: those of another life of the server.
+    pub fn add(&mut self, others: &Self) {
+        self.all.add(&others.all);
+        for (process, counts) in &others.processes {
+            self.processes.entry(*process).or_default().add(counts);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -68,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_before_a_run_are_not_counts_of_the_run() {
+    fn counts_of_a_run_are_those_since_it_began_in_every_life() {
         let counts = |count| Counts::from_iter([("MALFORMED".to_owned(), count), ("same".to_owned(), 7)]);
         let counted = |count| RunCounts {
             all: counts(count + 1),
@@ -78,6 +93,10 @@ mod tests {
         assert_eq!(since.all, Counts::from_iter([("MALFORMED".to_owned(), 3)]));
         assert_eq!(since.of(ProcessId::FIRST).get("MALFORMED"), 3);
         assert_eq!(since.of(ProcessId::FIRST).get("same"), 0);
+        let mut sum = since.clone();
+        sum.add(&counted(4));
+        assert_eq!((sum.all.get("MALFORMED"), sum.of(ProcessId::FIRST).get("MALFORMED")), (3 + 5, 3 + 4));
+        assert_eq!(sum.all.get("same"), 7);
         assert_eq!(
             serde_json::to_string(&since).unwrap(),
             r#"{"all":{"MALFORMED":3},"processes":{"1":{"MALFORMED":3}}}"#

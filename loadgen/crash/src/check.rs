@@ -4,6 +4,7 @@
 //! whoever is told something later must not be told less than was known when it asked.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use stickycas_client::raw::Told;
 use stickycas_client::{MemberState, State};
@@ -39,6 +40,8 @@ pub struct Evidence<'a> {
     pub history: &'a [Recorded],
     /// How often the server was started again.
     pub restarts: u32,
+    /// How long the whole round has taken.
+    pub elapsed: Duration,
 }
 
 /// What was checked of an instance.
@@ -52,6 +55,8 @@ pub struct Checked {
     pub reads: u64,
     /// Decisions that the server has acknowledged.
     pub decisions: u64,
+    /// Accesses that waited when the server was started again, once for each start.
+    pub waited: u64,
     /// The verdict.
     pub verdict: Option<Outcome>,
 }
@@ -67,9 +72,11 @@ pub fn check(evidence: &Evidence<'_>) -> Checked {
     if evidence.history.is_empty() {
         return checker.checked;
     }
+    checker.checked.waited = checker.shown.waited;
     checker.history();
     checker.facts();
     checker.restarts();
+    checker.time();
     checker.patience();
     checker.judged();
     checker.checked
@@ -379,6 +386,16 @@ impl Checker<'_> {
                 ViolationKind::History,
                 format!("the server was restarted {seen} times while it was played, and it shows {shown}"),
             );
+        }
+    }
+
+    /// Time of an instance stands still while nobody serves it (F3), whatever the clocks of the server say.
+    fn time(&mut self) {
+        let Evidence { history, elapsed, .. } = self.evidence;
+        let passed = history.last().map_or(Duration::ZERO, |last| Duration::from_nanos(last.at.as_nanos()));
+        if passed > elapsed {
+            let what = format!("{passed:?} of its time have passed in {elapsed:?}");
+            self.found(ViolationKind::Time, what);
         }
     }
 

@@ -75,6 +75,18 @@ impl Facts {
         self.all().contains(&Fact::Created)
     }
 
+    /// Whether this process was welcomed.
+    pub(crate) fn was_welcomed(&self, process: ProcessId) -> bool {
+        let welcome = |fact: &Fact| matches!(fact, Fact::Told(of, Told::Welcome(_)) if *of == process);
+        self.all().iter().any(welcome)
+    }
+
+    /// Whether the decision of this process was acknowledged.
+    pub(crate) fn has_decided(&self, process: ProcessId) -> bool {
+        let decided = |fact: &Fact| matches!(fact, Fact::Told(of, Told::Decided(_)) if *of == process);
+        self.all().iter().any(decided)
+    }
+
     /// The last access of this process that was answered on a stream or by a call.
     pub(crate) fn last_answered(&self, process: ProcessId) -> Option<Told> {
         let is_answer = |fact: &Fact| match fact {

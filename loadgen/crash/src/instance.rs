@@ -27,8 +27,10 @@ const RETRIES: RetryPolicy = RetryPolicy {
     longest: Duration::from_millis(500),
     give_up_after: Duration::from_secs(30),
 };
-/// Connections of a round. Each carries the processes of many instances.
+/// Connections of a round, at the least. Each carries the processes of many instances, up to as many as here, since a
+/// connection bounds its streams.
 const CONNECTIONS: usize = 8;
+const PROCESSES_PER_CONNECTION: usize = 128;
 /// How long Byzantine processes that leave by themselves are waited for.
 const GRACE: Duration = Duration::from_millis(100);
 /// How long the end of an instance may take to reach those who follow it.
@@ -39,20 +41,33 @@ const LONGEST_END: Duration = Duration::from_secs(5);
 pub(crate) struct Site {
     pub(crate) round: u64,
     connections: Vec<Client>,
+    /// Whether the server serves after the last kill under load.
+    last_kill: watch::Receiver<bool>,
 }
 
 impl Site {
-    pub(crate) fn new(round: u64, url: &str) -> Result<Self, Error> {
+    /// A site for this many processes.
+    pub(crate) fn new(
+        round: u64,
+        url: &str,
+        processes: usize,
+        last_kill: watch::Receiver<bool>,
+    ) -> Result<Self, Error> {
         let client = || Client::builder(url).principal(CREATOR).retry(RETRIES).connect_lazy();
-        Ok(Self { round, connections: (0..CONNECTIONS).map(|_| client()).collect::<Result<_, _>>()? })
+        let connections = CONNECTIONS.max(processes.div_ceil(PROCESSES_PER_CONNECTION));
+        Ok(Self {
+            round,
+            connections: (0..connections).map(|_| client()).collect::<Result<_, _>>()?,
+            last_kill,
+        })
     }
 
     fn creator(&self, plan: &InstancePlan) -> &Client {
-        &self.connections[plan.number % CONNECTIONS]
+        &self.connections[plan.number % self.connections.len()]
     }
 
     fn client(&self, plan: &InstancePlan, process: ProcessId) -> Client {
-        let client = &self.connections[(plan.number + process.index()) % CONNECTIONS];
+        let client = &self.connections[(plan.number + process.index()) % self.connections.len()];
         client.as_principal(&plan.principal(self.round, process)).expect("these names are visible ASCII")
     }
 }
@@ -77,6 +92,18 @@ pub(crate) struct Ended {
 impl InstanceRun {
     pub(crate) fn new(plan: InstancePlan) -> Self {
         Self { plan, facts: Arc::default(), id: OnceLock::new() }
+    }
+
+    /// Whether it was created, and everybody who is to come before the last kill has been welcomed, and has decided if
+    /// that is to be waited for.
+    pub(crate) fn is_under_way(&self) -> bool {
+        let InstancePlan { cast, absent_before, ends_before, .. } = &self.plan;
+        let mut parts =
+            cast.parts().filter(|(process, part)| part.joins() && Some(*process) != *absent_before);
+        self.facts.was_created()
+            && parts.all(|(process, _)| {
+                self.facts.was_welcomed(process) && (!ends_before || self.facts.has_decided(process))
+            })
     }
 
     /// Creates the instance, plays it, and closes it if somebody stays.
@@ -139,6 +166,8 @@ impl InstanceRun {
         for (process, part) in self.plan.cast.parts() {
             correct += usize::from(part.role == Role::Correct);
             let is_correct = part.role == Role::Correct;
+            let mut last_kill = site.last_kill.clone();
+            let is_absent = self.plan.absent_before == Some(process);
             let player = PlayerTask {
                 client: site.client(&self.plan, process),
                 instance: id,
@@ -149,7 +178,13 @@ impl InstanceRun {
                 facts: self.facts.clone(),
                 stopped: stopped.clone(),
             };
-            playing.spawn(async move { (is_correct, player.play().await) });
+            playing.spawn(async move {
+                if is_absent {
+                    // Without a sender the round is over.
+                    let _ = last_kill.wait_for(|last_kill| *last_kill).await;
+                }
+                (is_correct, player.play().await)
+            });
         }
         let mut close = closing;
         while correct > 0 {

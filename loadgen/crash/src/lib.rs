@@ -8,7 +8,9 @@
 //! | module | what |
 //! | --- | --- |
 //! | `plan` | what a round does, drawn from its seed |
+//! | `outage` | the plan of a server that is started again days later |
 //! | `server` | the server as a process: started, killed, started again |
+//! | `clocks` | programs whose clocks are ahead |
 //! | `facts` | what clients were told |
 //! | `instance`, `unary` | the clients of one instance |
 //! | `check`, `violation` | the facts against the final history; what can go wrong |
@@ -16,8 +18,10 @@
 //! | `result` | what was counted, for people and for programs; the folder of a run |
 
 mod check;
+mod clocks;
 mod facts;
 mod instance;
+mod outage;
 mod plan;
 mod result;
 mod round;

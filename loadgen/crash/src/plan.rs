@@ -27,6 +27,12 @@ pub enum Kill {
     Serving(Duration),
     /// So long after it was started: mostly it has not recovered yet.
     Starting(Duration),
+    /// As soon as all instances are under way, or have ended where they are to. From then on the server's clocks are
+    /// ahead.
+    UnderWay {
+        /// How far.
+        ahead: Duration,
+    },
 }
 
 /// A round.
@@ -57,6 +63,10 @@ pub struct InstancePlan {
     pub seed: u64,
     /// The processes that make unary calls; the others are on Attach.
     pub unary: BTreeSet<ProcessId>,
+    /// A process that comes when the server has been killed for the last time.
+    pub absent_before: Option<ProcessId>,
+    /// Whether its end is waited for before the server is killed.
+    pub ends_before: bool,
     /// When the creator closes it, after its creation, whoever still plays; `None`: when the correct ones have decided.
     pub closed_after: Option<Duration>,
     /// Whether an observer watches it from its creation on.
@@ -84,6 +94,7 @@ impl RoundPlan {
         let span = kills.iter().map(|kill| match kill {
             Kill::Serving(after) => *after + Duration::from_millis(150),
             Kill::Starting(after) => *after,
+            Kill::UnderWay { .. } => Duration::ZERO,
         });
         let span = u64::try_from(span.sum::<Duration>().as_millis()).unwrap_or(u64::MAX);
         let instances = (0..load.instances).map(|number| {
@@ -143,7 +154,9 @@ impl InstancePlan {
         let unary = ProcessId::all(n).filter(|_| random.below(4) == 0).collect();
         let closed_after = (random.below(12) == 0).then(|| millis(random, 0, 500));
         let watched = random.below(2) == 0;
-        Self { number, begin, params: Arc::new(params), cast, seed, unary, closed_after, watched }
+        let params = Arc::new(params);
+        let (absent_before, ends_before) = (None, false);
+        Self { number, begin, params, cast, seed, unary, absent_before, ends_before, closed_after, watched }
     }
 
     /// Its name, which is another one in every round.

@@ -31,6 +31,8 @@ pub struct RoundResult {
     pub reads: u64,
     /// Decisions that were acknowledged.
     pub decisions: u64,
+    /// Accesses that waited when the server was started again, once for each start.
+    pub waited: u64,
     /// Instances by verdict.
     pub verdicts: BTreeMap<String, u64>,
     /// How long it took.
@@ -59,6 +61,7 @@ impl RoundResult {
             accesses: 0,
             reads: 0,
             decisions: 0,
+            waited: 0,
             verdicts: BTreeMap::new(),
             seconds: 0.0,
             violations_found: 0,
@@ -92,6 +95,8 @@ pub struct CrashResult {
     pub reads: u64,
     /// Decisions that were acknowledged.
     pub decisions: u64,
+    /// Accesses that waited when the server was started again, once for each start.
+    pub waited: u64,
     /// Instances by verdict.
     pub verdicts: BTreeMap<String, u64>,
     /// How long the longest round took.
@@ -112,6 +117,7 @@ impl CrashResult {
         self.accesses += round.accesses;
         self.reads += round.reads;
         self.decisions += round.decisions;
+        self.waited += round.waited;
         for (verdict, count) in &round.verdicts {
             *self.verdicts.entry(verdict.clone()).or_default() += count;
         }
@@ -138,7 +144,7 @@ const SHOWN_OF_A_ROUND: usize = 5;
 pub fn table(result: &CrashResult, again: impl Fn(u64) -> String) -> String {
     let mut table = grid(["what", "count"]);
     let CrashResult { rounds, kills, kills_before_serving, instances, processes, accesses, .. } = *result;
-    let CrashResult { reads, decisions, violations_found, .. } = *result;
+    let CrashResult { reads, decisions, waited, violations_found, .. } = *result;
     let rows = [
         ("rounds", rounds),
         ("kills of the server", kills),
@@ -148,6 +154,7 @@ pub fn table(result: &CrashResult, again: impl Fn(u64) -> String) -> String {
         ("accesses acknowledged, compared with the history", accesses),
         ("reads compared with the list", reads),
         ("decisions acknowledged", decisions),
+        ("accesses that waited over a restart", waited),
     ];
     for (what, count) in rows {
         table.add_row([what.to_owned(), grouped(count)]);

@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::bail;
 use stickycas_model::history::Recorded;
 use stickycas_model::random::SplitMix64;
 use stickycas_model::types::ProcessId;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
@@ -24,6 +25,10 @@ use crate::violation::{Violation, ViolationKind};
 const SAMPLE: usize = 10;
 /// How long all may take to come to their end after the last kill: far longer than they do.
 const LONGEST_END: Duration = Duration::from_secs(60);
+/// How long it may take until all instances are under way.
+const LONGEST_BEGIN: Duration = Duration::from_secs(60);
+/// How often to look whether they are.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How long the last questions may take.
 const LONGEST_ASKING: Duration = Duration::from_secs(30);
 /// Histories that are fetched at a time.
@@ -45,12 +50,21 @@ pub(crate) async fn run_round(
     let began = Instant::now();
     fs::create_dir_all(folder)?;
     let mut server = ServerProcess::new(program, folder, rejoin, plan.seed)?;
-    let site = Arc::new(Site::new(plan.seed, &server.url())?);
+    let (last_kill, killed_for_good) = watch::channel(false);
+    let processes = plan.instances.iter().map(|instance| instance.params.processes() as usize).sum();
+    let site = Arc::new(Site::new(plan.seed, &server.url(), processes, killed_for_good)?);
     let runs = plan.instances.iter().cloned().map(|plan| Arc::new(InstanceRun::new(plan))).collect();
-    let mut round = Round { plan, site, runs, asking: JoinSet::new(), result: RoundResult::new(plan) };
+    let (asking, result) = (JoinSet::new(), RoundResult::new(plan));
+    let mut round = Round { plan, began, site, runs, last_kill, asking, result };
     server.start()?;
     if let Err(error) = round.run(&mut server).await {
         round.found(ViolationKind::Server, None, error.to_string());
+    }
+    let waited = round.result.waited;
+    if plan.is_outage() && round.result.violations_found == 0 && waited < plan.instances.len() as u64 {
+        bail!(
+            "only {waited} accesses waited when the server was killed: take a faster machine, or fewer instances"
+        );
     }
     round.write_evidence(folder)?;
     round.result.seconds = began.elapsed().as_secs_f64();
@@ -59,8 +73,11 @@ pub(crate) async fn run_round(
 
 struct Round<'a> {
     plan: &'a RoundPlan,
+    began: Instant,
     site: Arc<Site>,
     runs: Vec<Arc<InstanceRun>>,
+    /// Becomes true when the server serves after the last kill under load.
+    last_kill: watch::Sender<bool>,
     /// Clients that ask again after a restart.
     asking: JoinSet<()>,
     result: RoundResult,
@@ -81,6 +98,7 @@ impl Round<'_> {
             self.kill_at(*kill, server, random).await?;
         }
         self.serves_again(server, random).await?;
+        self.last_kill.send_replace(true);
         let ended = self.await_all(&mut playing, server).await?;
         if self.plan.killed_at_end {
             self.kill(server, true).await?;
@@ -118,8 +136,28 @@ impl Round<'_> {
                 }
                 serves
             }
+            Kill::UnderWay { ahead } => {
+                self.serves_again(server, random).await?;
+                self.under_way(server).await?;
+                server.set_clocks_ahead(ahead);
+                true
+            }
         };
         self.kill(server, served).await
+    }
+
+    /// Waits until all instances are under way, or have ended where they are to.
+    async fn under_way(&self, server: &mut ServerProcess) -> anyhow::Result<()> {
+        let deadline = Instant::now() + LONGEST_BEGIN;
+        while let Some(run) = self.runs.iter().find(|run| !run.is_under_way()) {
+            server.check_alive()?;
+            if Instant::now() > deadline {
+                let stands = standing(run, &self.site).await;
+                bail!("instance {} is not under way after {LONGEST_BEGIN:?}: {stands}", run.plan.number);
+            }
+            sleep(LOOK_EVERY).await;
+        }
+        Ok(())
     }
 
     async fn kill(&mut self, server: &mut ServerProcess, served: bool) -> anyhow::Result<()> {
@@ -230,10 +268,12 @@ impl Round<'_> {
             }
             let facts = run.facts.take();
             let (plan, reports) = (&run.plan, &ended.reports);
-            let checked = check(&Evidence { plan, facts: &facts, reports, history, restarts });
+            let elapsed = self.began.elapsed();
+            let checked = check(&Evidence { plan, facts: &facts, reports, history, restarts, elapsed });
             self.result.accesses += checked.accesses;
             self.result.reads += checked.reads;
             self.result.decisions += checked.decisions;
+            self.result.waited += checked.waited;
             if let Some(verdict) = checked.verdict {
                 *self.result.verdicts.entry(verdict.to_string()).or_default() += 1;
             }

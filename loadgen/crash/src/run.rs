@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::task::JoinSet;
 
+use crate::clocks::ClockOffset;
 use crate::plan::{Load, RoundPlan};
 use crate::result::CrashResult;
 use crate::round::run_round;
@@ -21,6 +22,9 @@ pub struct CrashOptions {
     pub seed: u64,
     /// What there is to do in each.
     pub load: Load,
+    /// Kill the server once in each round, when all instances are under way, and start it again with its clocks so far
+    /// ahead.
+    pub outage: Option<Duration>,
     /// How many at a time, each with a server of its own.
     pub jobs: usize,
     /// The rejoin time of the servers.
@@ -44,6 +48,9 @@ pub async fn run(
     mut progress: impl FnMut(&CrashResult),
 ) -> anyhow::Result<CrashResult> {
     let CrashOptions { rounds, seed, .. } = *options;
+    if let Some(ahead) = options.outage {
+        ClockOffset::new(ahead).check().await?;
+    }
     let mut result = CrashResult { seed, asked: rounds, ..CrashResult::default() };
     let mut running = JoinSet::new();
     let mut next = 0;
@@ -68,7 +75,10 @@ pub async fn run(
 
 async fn one(options: &CrashOptions, seed: u64) -> anyhow::Result<crate::result::RoundResult> {
     let folder = options.out.join(format!("round-{seed}"));
-    let plan = RoundPlan::draw(seed, options.load);
+    let plan = match options.outage {
+        Some(ahead) => RoundPlan::outage(seed, options.load, ahead),
+        None => RoundPlan::draw(seed, options.load),
+    };
     let mut result = run_round(&plan, &options.program, options.rejoin, &folder).await?;
     if result.violations_found == 0 {
         fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;

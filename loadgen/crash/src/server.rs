@@ -10,8 +10,10 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use stickycas_client::{Client, RefusalReason, RetryPolicy};
 use stickycas_proto::names::InstanceId;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::clocks::ClockOffset;
 
 /// The principal that creates the instances.
 pub(crate) const CREATOR: &str = "crash";
@@ -32,6 +34,8 @@ pub(crate) struct ServerProcess {
     port: u16,
     folder: PathBuf,
     rejoin: Duration,
+    /// Its clocks, from its next start on.
+    clocks: ClockOffset,
     child: Option<Child>,
     /// How often it was started.
     pub(crate) starts: u32,
@@ -61,6 +65,7 @@ impl ServerProcess {
             port,
             folder: folder.to_owned(),
             rejoin,
+            clocks: ClockOffset::default(),
             child: None,
             starts: 0,
             probe: probe.connect_lazy()?,
@@ -71,11 +76,18 @@ impl ServerProcess {
         format!("http://127.0.0.1:{}", self.port)
     }
 
+    /// Sets its clocks so far ahead of this machine's, from its next start on.
+    pub(crate) fn set_clocks_ahead(&mut self, ahead: Duration) {
+        self.clocks = ClockOffset::new(ahead);
+    }
+
     /// Starts it. It serves later, see [`Self::serves`].
     pub(crate) fn start(&mut self) -> anyhow::Result<()> {
         self.starts += 1;
         let log = File::create(self.log()).context("cannot write the log of the server")?;
-        let child = Command::new(&self.program.program)
+        let child = self
+            .clocks
+            .command(&self.program.program)
             .args(&self.program.arguments)
             .args(["serve", "--insecure-principals", "--coordinator", CREATOR, "--log", "error"])
             .args(["--listen", &format!("127.0.0.1:{}", self.port)])

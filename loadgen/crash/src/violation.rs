@@ -18,6 +18,8 @@ pub enum ViolationKind {
     Vanished,
     /// What was closed is open again.
     Reopened,
+    /// Time of an instance has passed while nobody served it.
+    Time,
     /// A correct process lost its patience, though its client was there.
     Impatient,
     /// A correct process did not come to its decision.
@@ -40,6 +42,7 @@ impl fmt::Display for ViolationKind {
             Self::Twice => "TWICE",
             Self::Vanished => "VANISHED",
             Self::Reopened => "REOPENED",
+            Self::Time => "TIME",
             Self::Impatient => "IMPATIENT",
             Self::Undecided => "UNDECIDED",
             Self::Verdict => "VERDICT",

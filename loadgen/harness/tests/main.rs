@@ -4,6 +4,7 @@ mod chance;
 mod explain;
 mod full_block;
 mod matrix;
+mod metrics_under_attack;
 mod random_scenarios;
 mod replay;
 mod run_folder;

@@ -21,7 +21,7 @@ use stickycas_server::limits::Limits;
 /// that attacks fall into them. The bound (V3): f*(|Vc|+1)*p = 2*(2+1)*2 = 12 < 14 = n.
 const ATTACKERS: &str = "[4, 13]";
 
-fn scenario(attack: Option<&str>) -> Scenario {
+pub(super) fn scenario(attack: Option<&str>) -> Scenario {
     let faults = attack.map_or_else(String::new, |attack| {
         format!("[[faults]]\nprocesses = {ATTACKERS}\nattack = \"{attack}\"\n")
     });
@@ -125,8 +125,9 @@ async fn fires(attack: &str) {
 async fn switched_off(handle: &ServerHandle, attack: &str) -> Record {
     let claimed = scenario(Some(attack));
     let before = run::counted(handle, &claimed).await.unwrap();
+    let counts = run::CountsObserver::start(handle, &claimed, before);
     let record = run::run(handle, &scenario(None), &RunOptions::in_process()).await.unwrap();
-    let counted = run::counted(handle, &claimed).await.unwrap().since(&before);
+    let counted = counts.finish().await.unwrap();
     assert_eq!(record.verdict.verdict, Outcome::Valid, "{:?}", record.verdict.reasons);
     Record::judged(claimed, record.how, record.history, record.complete, counted, record.reports)
 }

@@ -43,6 +43,10 @@ pub(super) struct CrashArgs {
     /// How long the servers let the patience of processes stand still after a restart
     #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = humantime::parse_duration)]
     rejoin: Duration,
+    /// Kill the server once in each round, with all instances under way, and start it again with both its clocks so much
+    /// later, as in --rounds 1 --instances 1000 --outage 2days. Needs root, unshare and libfaketime
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    outage: Option<Duration>,
     /// Kill this server, a program with the flags of stickycas-server; without it, this program plays the server
     #[arg(long, value_name = "PROGRAM")]
     server_program: Option<PathBuf>,
@@ -73,6 +77,7 @@ pub(super) fn run(args: &CrashArgs) -> anyhow::Result<Exit> {
     let options = CrashOptions {
         rounds: args.rounds,
         seed,
+        outage: args.outage,
         load: Load { instances: args.instances as usize, processes: args.processes },
         jobs: args.jobs.unwrap_or(processors.saturating_mul(NonZeroUsize::MIN.saturating_add(1))).get(),
         rejoin: args.rejoin,

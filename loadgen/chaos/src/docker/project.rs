@@ -152,7 +152,7 @@ impl Project {
             }
         }
         if std::mem::take(&mut self.in_memory)
-            && let Err(error) = self.recreate(Service::Server, &["--wait"], &[]).await
+            && let Err(error) = self.recreate(Service::Server, &[], &[]).await
         {
             failed.push((Service::Server, Box::new(error)));
         }
@@ -190,13 +190,13 @@ impl Project {
     }
 
     /// Makes the server's container anew, which keeps its log in memory from now on, until
-    /// [`restore`](Self::restore); returns when it serves.
+    /// [`restore`](Self::restore). It serves soon: no flag to wait for that is known to every Compose.
     ///
     /// # Errors
     /// Compose fails.
     pub async fn recreate_server_in_memory(&mut self) -> Result<(), DockerError> {
         self.in_memory = true;
-        self.recreate(Service::Server, &["--wait"], &[("DEMO_LOG", "--in-memory")]).await
+        self.recreate(Service::Server, &[], &[("DEMO_LOG", "--in-memory")]).await
     }
 
     /// Makes the container of a service anew, with these variables; all others stay as they are.

@@ -20,27 +20,38 @@ pub(super) struct Shown<'a> {
     pub(super) over: bool,
     pub(super) closed: bool,
     pub(super) restarted: usize,
+    /// Accesses that waited when the server was started again, once for each start.
+    pub(super) waited: u64,
     pub(super) impatient: BTreeSet<ProcessId>,
 }
 
 impl<'a> Shown<'a> {
     pub(super) fn of(history: &'a [Recorded]) -> Self {
         let mut shown = Self::default();
+        let mut waiting = BTreeSet::new();
         for Recorded { event, .. } in history {
             match event {
                 Event::Added { process, phase, value, .. } => shown.list.push((*process, *phase, value)),
                 Event::Accepted { process, number, .. } => {
                     *shown.accepted.entry((*process, *number)).or_default() += 1;
+                    waiting.insert((*process, *number));
                 }
                 Event::Answered { process, number, phase, answer } => {
                     shown.answered.entry((*process, *number)).or_default().push((*phase, *answer));
+                    waiting.remove(&(*process, *number));
                 }
-                Event::Withdrawn { process, number } => drop(shown.withdrawn.insert((*process, *number))),
+                Event::Withdrawn { process, number } => {
+                    shown.withdrawn.insert((*process, *number));
+                    waiting.remove(&(*process, *number));
+                }
                 Event::Decided { process, value } => drop(shown.decided.insert(*process, value)),
                 Event::Sealed { length, .. } => shown.sealed = Some(*length),
                 Event::Finished => shown.over = true,
                 Event::Closed => (shown.over, shown.closed) = (true, true),
-                Event::Restarted { .. } => shown.restarted += 1,
+                Event::Restarted { .. } => {
+                    shown.restarted += 1;
+                    shown.waited += waiting.len() as u64;
+                }
                 Event::PatienceSpent { process } => drop(shown.impatient.insert(*process)),
                 _ => {}
             }

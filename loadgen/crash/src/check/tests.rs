@@ -19,6 +19,7 @@ struct Story {
     reports: Vec<Report>,
     history: Vec<Recorded>,
     restarts: u32,
+    elapsed: Duration,
 }
 
 fn story() -> Story {
@@ -34,6 +35,8 @@ fn story() -> Story {
         cast,
         seed: 1,
         unary: BTreeSet::new(),
+        absent_before: None,
+        ends_before: false,
         closed_after: None,
         watched: true,
     };
@@ -62,7 +65,8 @@ fn story() -> Story {
         }
     }
     facts.push(Fact::Watched(outcome.history.clone()));
-    Story { plan, facts, reports: outcome.reports, history: outcome.history, restarts: 0 }
+    let (reports, history) = (outcome.reports, outcome.history);
+    Story { plan, facts, reports, history, restarts: 0, elapsed: Duration::from_secs(60) }
 }
 
 fn added(recorded: &Recorded) -> Option<Value> {
@@ -74,8 +78,8 @@ fn added(recorded: &Recorded) -> Option<Value> {
 
 impl Story {
     fn checked(&self) -> Checked {
-        let Self { plan, facts, reports, history, restarts } = self;
-        check(&Evidence { plan, facts, reports, history, restarts: *restarts })
+        let Self { plan, facts, reports, history, restarts, elapsed } = self;
+        check(&Evidence { plan, facts, reports, history, restarts: *restarts, elapsed: *elapsed })
     }
 
     /// What is found, each kind once.
@@ -331,6 +335,18 @@ fn a_restart_in_the_middle_shows_and_no_other_does() {
 }
 
 #[test]
+fn accesses_that_wait_when_a_server_is_restarted_are_counted() {
+    let mut story = story();
+    assert_eq!(story.checked().waited, 0);
+    let accepted = |recorded: &Recorded| matches!(recorded.event, Event::Accepted { .. });
+    let first = story.history.iter().position(accepted).unwrap();
+    let event = Event::Restarted { rejoin: Duration::from_secs(1) };
+    let at = story.history[first].at;
+    story.history.insert(first + 1, Recorded { at, event });
+    assert_eq!(story.checked().waited, 1);
+}
+
+#[test]
 fn a_history_that_does_not_follow_from_its_inputs_is_found() {
     let mut story = story();
     let length = |recorded: &mut Recorded| {
@@ -340,6 +356,16 @@ fn a_history_that_does_not_follow_from_its_inputs_is_found() {
     };
     story.history.iter_mut().for_each(length);
     story.must_be(ViolationKind::History, "it does not follow from its inputs");
+}
+
+#[test]
+fn time_of_an_instance_is_no_more_than_what_was_served() {
+    let mut story = story();
+    let last = story.history.last().unwrap().at;
+    story.elapsed = Duration::from_nanos(last.as_nanos());
+    assert_eq!(story.found(), BTreeSet::new());
+    story.history.last_mut().unwrap().at = last.after(Duration::from_secs(2 * 24 * 3600));
+    story.must_be(ViolationKind::Time, "of its time have passed");
 }
 
 #[test]

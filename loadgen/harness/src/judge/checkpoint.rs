@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use stickycas_model::counts::RunCounts;
@@ -15,6 +16,7 @@ use stickycas_proto::names::{InstanceId, InstanceName};
 
 use super::report_service::RECENT;
 use crate::atomic_files::replace_file;
+use crate::run::LifeCounts;
 use crate::scenario::LARGEST_SEED;
 
 /// Version of the form of the state. Raised when a field changes its meaning or goes away.
@@ -78,10 +80,20 @@ pub(super) struct CurrentInstance {
     /// 32 hex digits. `None`: perhaps it was not created.
     pub(super) instance: Option<String>,
     /// What the server had counted before.
-    pub(super) before: RunCounts,
+    before: RunCounts,
+    /// Since when: the start of the server, by its clock.
+    #[serde(default)]
+    server_started: Option<SystemTime>,
     /// The judge was told to end while it judged it.
     #[serde(default)]
     pub(super) interrupted: bool,
+}
+
+impl CurrentInstance {
+    /// What the server had counted before anybody acted at it.
+    pub(super) fn before(&self) -> LifeCounts {
+        LifeCounts { started: self.server_started, counts: self.before.clone() }
+    }
 }
 
 /// Why the state of a series cannot be kept.
@@ -195,8 +207,11 @@ impl SeriesCheckpoint {
     }
 
     /// The next instance is about to be created.
-    pub(super) fn begin(&mut self, before: RunCounts) -> Result<(), CheckpointError> {
-        self.state.current = Some(CurrentInstance { instance: None, before, interrupted: false });
+    pub(super) fn begin(&mut self, before: LifeCounts) -> Result<(), CheckpointError> {
+        let LifeCounts { started, counts } = before;
+        let current =
+            CurrentInstance { instance: None, before: counts, server_started: started, interrupted: false };
+        self.state.current = Some(current);
         self.save()
     }
 
@@ -280,7 +295,7 @@ mod tests {
         let instance = InstanceId::new(7);
         let mut series = open(runs.path(), Some(2), 5);
         assert_eq!(series.next_seed().unwrap(), Some(5));
-        series.begin(RunCounts::default()).unwrap();
+        series.begin(LifeCounts::default()).unwrap();
         series.goes_on(instance).unwrap();
         series.interrupted().unwrap();
 
@@ -306,7 +321,7 @@ mod tests {
         let runs = tempfile::tempdir().unwrap();
         let mut series = open(runs.path(), None, 5);
         series.judged(InstanceId::new(1), Outcome::Valid).unwrap();
-        series.begin(RunCounts::default()).unwrap();
+        series.begin(LifeCounts::default()).unwrap();
         series.goes_on(InstanceId::new(2)).unwrap();
         let mut same = open(runs.path(), None, 99);
         assert_eq!((same.next_seed().unwrap(), same.take_abandoned()), (Some(6), None));

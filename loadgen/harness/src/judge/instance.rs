@@ -20,7 +20,7 @@ use crate::record::{ExecutionMode, Record};
 use crate::run::collect::Collector;
 use crate::run::completion::{Waiting, await_byzantine, await_correct, await_ended};
 use crate::run::result::to_record;
-use crate::run::{ServerHandle, TIME_TO_REPORT, counted};
+use crate::run::{CountsObserver, LifeCounts, ServerHandle, TIME_TO_REPORT};
 use crate::scenario::Scenario;
 
 /// When the server has lost an instance, processes have so long to say that they were told.
@@ -37,7 +37,7 @@ pub async fn judge(
     reports_at: &ReportService,
     scenario: &Scenario,
     instance: InstanceId,
-    before: &RunCounts,
+    before: LifeCounts,
     options: &JudgeOptions,
 ) -> anyhow::Result<Record> {
     reports_at.expect(instance, &scenario.params);
@@ -46,6 +46,7 @@ pub async fn judge(
         everybody().filter(|process| !options.gone.contains(process)).collect();
     let progress = RunProgress::new(scenario.cast.correct().collect(), options.quiet);
     let mut collector = Collector::start(handle.client().watch(instance, WatchFrom::Start), progress);
+    let observer = CountsObserver::start(handle, scenario, before);
     let mut completion = Completion::new(scenario, reports_at, options.tell);
     let mut waiting = Waiting { scenario, awaited, stall: options.stall, endings: Vec::new() };
 
@@ -54,8 +55,8 @@ pub async fn judge(
     let mut lost = collector.happened().lost.clone();
     let mut counts = RunCounts::default();
     if lost.is_none() {
-        match known(counted(handle, scenario).await)? {
-            Ok(now) => counts = now.since(before),
+        match known(observer.finish().await)? {
+            Ok(counted) => counts = counted,
             Err(error) => lost = Some(error),
         }
     }

@@ -2,38 +2,199 @@
 //!
 //! A process has the same principal in every run, so of runs at the same time on one server none can tell its
 //! counts from another's.
+//!
+//! Counts begin anew when the server is started again. So it is asked again and again in the course of a run, and the
+//! latest counts of each of its lives are added up. What a life counted after it was last asked is missing: the sum is
+//! never above the truth.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
-use stickycas_client::counts;
+use stickycas_client::{Client, counts};
 use stickycas_model::counts::{Counts, RunCounts};
 use stickycas_model::types::ProcessId;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 use super::server_handle::{self, ServerHandle};
 use crate::scenario::Scenario;
+
+/// How often the server is asked while a run lasts.
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// What a server has counted since it started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LifeCounts {
+    /// When it started, by its own clock. `None`: that is not known.
+    pub started: Option<SystemTime>,
+    /// The counts since then.
+    pub counts: RunCounts,
+}
 
 /// What the server has counted so far of the attackers of a scenario, and of all principals. Without attackers
 /// the server is not asked.
 ///
 /// # Errors
 /// The server cannot be reached, or does not tell.
-pub async fn counted(handle: &ServerHandle, scenario: &Scenario) -> anyhow::Result<RunCounts> {
-    let processes: BTreeMap<String, ProcessId> =
-        scenario.cast.attackers().map(|(process, _)| (server_handle::principal(process), process)).collect();
-    if processes.is_empty() {
-        return Ok(RunCounts::default());
+pub async fn counted(handle: &ServerHandle, scenario: &Scenario) -> anyhow::Result<LifeCounts> {
+    CountsQuery::new(handle, scenario).ask().await
+}
+
+/// Whose counts are asked for.
+#[derive(Clone, Debug)]
+struct CountsQuery {
+    client: Client,
+    attackers: BTreeMap<String, ProcessId>,
+}
+
+impl CountsQuery {
+    fn new(handle: &ServerHandle, scenario: &Scenario) -> Self {
+        let named = |process| (server_handle::principal(process), process);
+        let attackers = scenario.cast.attackers().map(|(process, _)| named(process)).collect();
+        Self { client: handle.client().clone(), attackers }
     }
-    let principals: Vec<String> = processes.keys().cloned().collect();
-    let counted = handle.client().counts(&principals).await.with_context(|| {
-        format!("cannot ask {} what it has counted, and so whether attacks fire", handle.url())
-    })?;
-    let of = |(principal, counts)| Some((*processes.get(principal)?, named(counts)));
-    Ok(RunCounts { all: named(&counted.all), processes: counted.principals.iter().filter_map(of).collect() })
+
+    async fn ask(&self) -> anyhow::Result<LifeCounts> {
+        let Self { client, attackers } = self;
+        if attackers.is_empty() {
+            return Ok(LifeCounts::default());
+        }
+        let principals: Vec<String> = attackers.keys().cloned().collect();
+        let counted = client.counts(&principals).await.with_context(|| {
+            format!("cannot ask {} what it has counted, and so whether attacks fire", client.server())
+        })?;
+        let of = |(principal, counts)| Some((*attackers.get(principal)?, named(counts)));
+        let processes = counted.principals.iter().filter_map(of).collect();
+        Ok(LifeCounts { started: counted.started, counts: RunCounts { all: named(&counted.all), processes } })
+    }
 }
 
 /// All counts by name.
 fn named(counts: &counts::Counts) -> Counts {
     let refusals = counts.refusals.iter().map(|(reason, count)| (*reason, *count));
     refusals.chain(counts.others()).map(|(name, count)| (name.to_owned(), count)).collect()
+}
+
+/// Asks the server for its counts as long as a run lasts.
+#[derive(Debug)]
+pub struct CountsObserver {
+    query: CountsQuery,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<CountsSince>,
+}
+
+impl CountsObserver {
+    /// Begins to ask. `before`: what the server had counted before anybody acted.
+    #[must_use]
+    pub fn start(handle: &ServerHandle, scenario: &Scenario, before: LifeCounts) -> Self {
+        let query = CountsQuery::new(handle, scenario);
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(observe(query.clone(), CountsSince::new(before), stopped));
+        Self { query, stop, task }
+    }
+
+    /// What the server has counted since then, in all its lives.
+    ///
+    /// # Errors
+    /// As for [`counted`].
+    pub async fn finish(self) -> anyhow::Result<RunCounts> {
+        drop(self.stop);
+        let mut since = self.task.await.context("the counts cannot be observed")?;
+        since.observe(self.query.ask().await?);
+        Ok(since.total())
+    }
+}
+
+async fn observe(query: CountsQuery, mut since: CountsSince, stopped: oneshot::Receiver<()>) -> CountsSince {
+    if query.attackers.is_empty() {
+        return since;
+    }
+    let asking = async {
+        loop {
+            sleep(INTERVAL).await;
+            // A server that is away is asked again; whether it comes back is asked in the end.
+            if let Ok(now) = query.ask().await {
+                since.observe(now);
+            }
+        }
+    };
+    tokio::select! {
+        _ = stopped => {}
+        () = asking => {}
+    }
+    since
+}
+
+/// What a server has counted since some moment, in all its lives since then.
+#[derive(Clone, Debug)]
+struct CountsSince {
+    /// Counts of the lives that have ended.
+    ended: RunCounts,
+    /// What the life that goes on had counted at that moment: nothing, if it began later.
+    before: RunCounts,
+    latest: LifeCounts,
+}
+
+impl CountsSince {
+    fn new(before: LifeCounts) -> Self {
+        Self { ended: RunCounts::default(), before: before.counts.clone(), latest: before }
+    }
+
+    fn observe(&mut self, now: LifeCounts) {
+        // Where a start is not known, it is taken for the same life: then too little is counted, and not too much.
+        if let (Some(before), Some(started)) = (self.latest.started, now.started)
+            && before != started
+        {
+            self.ended.add(&self.latest.counts.since(&self.before));
+            self.before = RunCounts::default();
+        }
+        self.latest = LifeCounts { started: now.started.or(self.latest.started), ..now };
+    }
+
+    fn total(mut self) -> RunCounts {
+        self.ended.add(&self.latest.counts.since(&self.before));
+        self.ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn life(started: Option<u64>, count: u64) -> LifeCounts {
+        let counts = || Counts::from_iter([("TOO_MANY_WAITING".to_owned(), count)]);
+        let processes = BTreeMap::from([(ProcessId::FIRST, counts())]);
+        let started = started.map(|second| SystemTime::UNIX_EPOCH + Duration::from_secs(second));
+        LifeCounts { started, counts: RunCounts { all: counts(), processes } }
+    }
+
+    fn total(before: LifeCounts, observed: &[LifeCounts]) -> u64 {
+        let mut since = CountsSince::new(before);
+        observed.iter().for_each(|now| since.observe(now.clone()));
+        let total = since.total();
+        let of_process = total.of(ProcessId::FIRST).get("TOO_MANY_WAITING");
+        assert_eq!(total.all.get("TOO_MANY_WAITING"), of_process);
+        of_process
+    }
+
+    #[test]
+    fn counts_of_all_lives_of_a_server_are_added() {
+        let before = life(Some(10), 7);
+        assert_eq!(total(before.clone(), &[life(Some(10), 9), life(Some(10), 12)]), 5);
+        assert_eq!(total(before.clone(), &[life(Some(10), 12), life(Some(20), 2), life(Some(20), 3)]), 8);
+        assert_eq!(total(before, &[life(Some(10), 12), life(Some(20), 3), life(Some(30), 1)]), 9);
+    }
+
+    #[test]
+    fn what_a_life_counted_unobserved_is_missing() {
+        assert_eq!(total(life(Some(10), 7), &[life(Some(20), 2)]), 2);
+    }
+
+    #[test]
+    fn a_life_without_a_start_is_no_new_one() {
+        assert_eq!(total(life(None, 7), &[life(Some(10), 9)]), 2);
+        assert_eq!(total(life(Some(10), 7), &[life(None, 8), life(Some(10), 9)]), 2);
+    }
 }

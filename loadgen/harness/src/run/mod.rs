@@ -6,8 +6,8 @@
 //! 2. start all processes, those that come late once their first phase has passed, and wait until every correct one
 //!    has ended, as long as something happens at the instance, and for a moment for those Byzantine ones that leave
 //!    by themselves;
-//! 3. if there are wire attacks, let them come to their end, and ask the server what it has counted since
-//!    before the run;
+//! 3. if there are wire attacks, let them come to their end; meanwhile and then, ask the server what it has counted
+//!    since before the run;
 //! 4. close the instance and follow the watch to its end, so that the history lacks nothing;
 //! 5. stop who is still there (a Byzantine process that stays silent is no failure), and judge.
 //!
@@ -35,7 +35,7 @@ use stickycas_proto::names::{InstanceId, InstanceName};
 
 use self::collect::Collector;
 use self::completion::{Waiting, await_byzantine, await_correct, await_ended};
-pub use self::counts::counted;
+pub use self::counts::{CountsObserver, LifeCounts, counted};
 use self::launcher::Launcher;
 pub use self::options::{DEFAULT_STALL, RunOptions};
 use self::result::to_record;
@@ -53,7 +53,7 @@ pub(crate) const TIME_TO_REPORT: Duration = Duration::from_secs(5);
 /// # Errors
 /// If it cannot be set up, or the server is lost. Whatever processes do or fail to do is in the record.
 pub async fn run(handle: &ServerHandle, scenario: &Scenario, options: &RunOptions) -> anyhow::Result<Record> {
-    let before = counted(handle, scenario).await?;
+    let counts = CountsObserver::start(handle, scenario, counted(handle, scenario).await?);
     let instance = create(handle, None, scenario).await?;
     let progress = RunProgress::new(scenario.cast.correct().collect(), options.quiet);
     let mut collector = Collector::start(handle.client().watch(instance, WatchFrom::Start), progress);
@@ -63,7 +63,7 @@ pub async fn run(handle: &ServerHandle, scenario: &Scenario, options: &RunOption
     let mut waiting = Waiting { scenario, awaited: everybody, stall: options.stall, endings: Vec::new() };
     let stalled = await_correct(&mut launcher, &mut collector, &mut waiting).await?;
     await_byzantine(&mut launcher, &mut collector, &mut waiting, stalled).await?;
-    let counted = counted(handle, scenario).await?.since(&before);
+    let counted = counts.finish().await?;
     handle.client().close(instance).await.context("cannot close the instance")?;
     if stalled {
         // The close tells them; a child that is stopped first could not report what it waited for.
