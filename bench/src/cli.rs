@@ -1,11 +1,12 @@
 //! The command line: one subcommand for each measurement.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use crate::serve::{self, Service};
-use crate::{latency, scale, wire};
+use crate::{engine, latency, scale, soak, start_up, wire};
 
 /// Measures StickyCAS beside the least that could do the work.
 #[derive(Debug, Parser)]
@@ -23,11 +24,20 @@ enum Command {
     Latency(latency::Options),
     /// Memory for each principal and instance of one server, and what an access costs when many live.
     Scale(scale::Options),
+    /// The engine of the log beside alternatives, without a server.
+    Engine(engine::Options),
+    /// The start of a server on a large log, and the disk that it takes.
+    StartUp(start_up::Options),
+    /// Disk, memory and the latency of accesses of a durable server under load.
+    Soak(soak::Options),
     /// Serves until standard input ends: the other program of `--layout two-programs`.
     #[command(hide = true)]
     Serve {
         #[arg(value_enum)]
         service: Service,
+        /// The folder of the log; without it everything is kept in memory.
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
     },
 }
 
@@ -38,7 +48,12 @@ impl Cli {
             Command::Wire(options) => wire::run(&options),
             Command::Latency(options) => latency::run(&options),
             Command::Scale(options) => scale::run(&options),
-            Command::Serve { service } => serve::run(service).map(|()| ExitCode::SUCCESS),
+            Command::Engine(options) => engine::run(&options),
+            Command::StartUp(options) => start_up::run(&options),
+            Command::Soak(options) => soak::run(&options),
+            Command::Serve { service, data } => {
+                serve::run(service, data.as_deref()).map(|()| ExitCode::SUCCESS)
+            }
         }
     }
 }

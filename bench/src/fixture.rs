@@ -1,10 +1,11 @@
 //! A server, its instances and 32 connections to it, one for each process.
 
+use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::principal::{Creator, InstanceSize, Principal};
 use crate::serve::{Launch, RunningServer, Service};
-use crate::stopwatch::Stopwatch;
+use crate::stopwatch::{Sample, Stopwatch};
 use crate::workload::{self, Observation, PROCESSES, READ_SIZE, WARP_SIZE};
 
 /// See the module. The server ends when this is dropped.
@@ -50,11 +51,7 @@ impl Fixture {
     /// StickyCAS, with this many instances.
     pub(crate) async fn start(instances: usize, launch: &Launch) -> anyhow::Result<Self> {
         let server = RunningServer::start(Service::Stickycas, launch).await?;
-        let mut creator = Creator::connect(&server.url, SIZE).await?;
-        let mut ids = Vec::with_capacity(instances);
-        for _ in 0..instances {
-            ids.push(creator.create(roster(), None).await?);
-        }
+        let ids = create(&Creator::connect(&server.url, SIZE).await?, instances).await?;
         Ok(Self { connections: connections(&server.url).await?, ids, real: true, server })
     }
 
@@ -70,6 +67,17 @@ impl Fixture {
         Creator::connect(&self.server.url, SIZE).await
     }
 
+    /// Measures `turn`, and adds to its sample what the log of the server has committed meanwhile.
+    pub(crate) async fn with_commits(
+        &self,
+        turn: impl Future<Output = anyhow::Result<Sample>>,
+    ) -> anyhow::Result<Sample> {
+        let before = self.server.commits().await?;
+        let sample = turn.await?;
+        let after = self.server.commits().await?;
+        Ok(Sample { log: after.zip(before).map(|(after, before)| after.since(&before)), ..sample })
+    }
+
     /// Starts a stopwatch that also counts the processor time of the server.
     pub(crate) fn stopwatch(&self) -> Stopwatch {
         Stopwatch::start(self.server.pid())
@@ -80,6 +88,27 @@ impl Fixture {
         let judge = if self.real { workload::judge } else { workload::agree };
         judge(observations, self.ids.len())
     }
+}
+
+/// Creates so many instances, several at a time, so that a log commits many of them at once.
+async fn create(creator: &Creator, instances: usize) -> anyhow::Result<Vec<String>> {
+    const AT_ONCE: usize = 64;
+    let mut creating = JoinSet::new();
+    for first in 0..AT_ONCE {
+        let mut creator = creator.clone();
+        creating.spawn(async move {
+            let mut ids = Vec::new();
+            for _ in (first..instances).step_by(AT_ONCE) {
+                ids.push(creator.create(roster(), None).await?);
+            }
+            anyhow::Ok(ids)
+        });
+    }
+    let mut ids = Vec::with_capacity(instances);
+    while let Some(created) = creating.join_next().await {
+        ids.extend(created??);
+    }
+    Ok(ids)
 }
 
 fn principal(process: usize) -> String {

@@ -4,6 +4,9 @@
 //! cargo run --release -p stickycas-bench -- wire       the service over the wire, beside one that does nothing
 //! cargo run --release -p stickycas-bench -- latency    one instance alone, in round trips
 //! target/release/stickycas-bench scale --finished 1000000    memory of each instance; see its header
+//! cargo run --release -p stickycas-bench -- engine     the engine of the log beside alternatives
+//! target/release/stickycas-bench start-up    a server on a large log; see its header
+//! target/release/stickycas-bench soak        disk, memory and p99 of a durable server under load; see its header
 //! cargo run --release -p stickycas-bench -- help
 //! ```
 //!
@@ -17,14 +20,19 @@
 mod attach_stream;
 mod baseline;
 mod cli;
+mod disk;
+mod engine;
 mod etcd;
 mod fixture;
 mod latency;
+mod operators;
 mod principal;
 mod results;
 mod rounds;
 mod scale;
 mod serve;
+mod soak;
+mod start_up;
 mod stopwatch;
 mod summary;
 mod table;

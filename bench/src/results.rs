@@ -13,7 +13,6 @@
 //! in the order in which they were taken; only those of the first, uncounted round are left out.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -119,23 +118,10 @@ fn host() -> Host {
     host
 }
 
-/// The kind of file system that holds a directory, if the system tells: `ext4`, `tmpfs`.
-pub(crate) fn file_system(directory: &Path) -> Option<String> {
-    let directory = directory.canonicalize().ok()?;
-    let mounts = fs::read_to_string("/proc/mounts").ok()?;
-    let mounts = mounts.lines().filter_map(|line| {
-        let mut fields = line.split_whitespace().skip(1);
-        Some((fields.next()?, fields.next()?))
-    });
-    // Of two mounts at the same place the later hides the earlier.
-    mounts
-        .filter(|(place, _)| directory.starts_with(place))
-        .max_by_key(|(place, _)| place.len())
-        .map(|(_, kind)| kind.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

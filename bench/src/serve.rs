@@ -8,21 +8,25 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
-use stickycas_server::Config;
 use stickycas_server::limits::Limits;
+use stickycas_server::{Config, Listeners};
+use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
-use crate::baseline;
+use crate::operators::{self, Commits};
+use crate::{baseline, disk};
 
 /// The principal that creates instances.
 pub(crate) const COORDINATOR: &str = "coordinator";
 
 /// Retention of finished instances: so short that the server drops them while others run.
 const RETENTION: Duration = Duration::from_millis(100);
+/// The time within which a server with an empty log has to be ready.
+const READY_WITHIN: Duration = Duration::from_secs(20);
 
 /// The service of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -62,17 +66,24 @@ pub(crate) struct Launch {
     layout: Layout,
     /// The program that serves, if it is not this one.
     program: Option<PathBuf>,
+    /// The directory in which StickyCAS has the folder of its log; `None`: it keeps everything in memory.
+    disk: Option<PathBuf>,
 }
 
 impl Launch {
     /// By this program.
     pub(crate) fn own(layout: Layout) -> Self {
-        Self { layout, program: None }
+        Self { layout, program: None, disk: None }
     }
 
     /// By the `stickycas-bench` of another build.
     pub(crate) fn other(program: &Path) -> Self {
-        Self { layout: Layout::TwoPrograms, program: Some(program.to_owned()) }
+        Self { layout: Layout::TwoPrograms, program: Some(program.to_owned()), disk: None }
+    }
+
+    /// With a log in a folder of its own in this directory.
+    pub(crate) fn durable(self, disk: &Path) -> Self {
+        Self { disk: Some(disk.to_owned()), ..self }
     }
 }
 
@@ -83,10 +94,10 @@ pub(crate) struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts it, and waits for its first line, in which `url_of` finds where it listens.
+    /// Starts it, and reads its lines until `url_of` has found where it listens.
     pub(crate) fn start(
         mut command: Command,
-        url_of: impl Fn(&str) -> Option<String>,
+        mut url_of: impl FnMut(&str) -> Option<String>,
     ) -> anyhow::Result<Self> {
         let program = PathBuf::from(command.get_program());
         let mut child =
@@ -94,13 +105,13 @@ impl ServerProcess {
         let output = child.stdout.take();
         // Built before anything can fail, so that the process ends in any case.
         let mut server = Self { url: String::new(), child };
-        let mut line = String::new();
-        if BufReader::new(output.context("no standard output")?).read_line(&mut line)? == 0 {
-            bail!("{} ended at once: it does not serve", program.display());
+        for line in BufReader::new(output.context("no standard output")?).lines() {
+            if let Some(url) = url_of(&line?) {
+                server.url = url;
+                return Ok(server);
+            }
         }
-        let url = url_of(line.trim());
-        server.url = url.with_context(|| format!("{} does not say where it serves", program.display()))?;
-        Ok(server)
+        bail!("{} ended at once: it does not serve", program.display())
     }
 
     /// Its process id.
@@ -121,6 +132,40 @@ impl Drop for ServerProcess {
 pub(crate) struct RunningServer {
     pub(crate) url: String,
     host: Host,
+    /// The address for operators of a server with a log.
+    operators: Option<String>,
+    // Deleted when the server has ended.
+    _log: Option<TempDir>,
+}
+
+/// What a server listens on, and where its log is.
+#[derive(Debug)]
+struct Addresses {
+    clients: std::net::TcpListener,
+    /// For operators, beside the folder of the log.
+    log: Option<(std::net::TcpListener, PathBuf)>,
+}
+
+impl Addresses {
+    /// Ports of the kernel's choice; the second for a server with its log in this folder.
+    fn bind(log: Option<&Path>) -> std::io::Result<Self> {
+        let listen = || {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+            listener.set_nonblocking(true)?;
+            std::io::Result::Ok(listener)
+        };
+        let log = log.map(|folder| Ok::<_, std::io::Error>((listen()?, folder.to_owned()))).transpose()?;
+        Ok(Self { clients: listen()?, log })
+    }
+
+    /// The URL for clients and, behind a space, the address for operators.
+    fn announcement(&self) -> std::io::Result<String> {
+        let url = format!("http://{}", self.clients.local_addr()?);
+        match &self.log {
+            None => Ok(url),
+            Some((operators, _)) => Ok(format!("{url} {}", operators.local_addr()?)),
+        }
+    }
 }
 
 /// Where a server runs; ends it when dropped.
@@ -132,46 +177,77 @@ enum Host {
 }
 
 impl RunningServer {
-    /// Starts a server on a port of the kernel's choice.
+    /// Starts a server on a port of the kernel's choice, and waits until it is ready.
     pub(crate) async fn start(service: Service, launch: &Launch) -> anyhow::Result<Self> {
-        let Launch { layout, program } = launch.clone();
-        if layout == Layout::TwoPrograms {
-            return tokio::task::spawn_blocking(move || Self::program(service, program)).await?;
-        }
-        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-        listener.set_nonblocking(true)?;
-        let url = format!("http://{}", listener.local_addr()?);
-        let host = match layout {
-            Layout::TwoRuntimes => {
-                let (stop, stopped) = oneshot::channel();
-                let thread = std::thread::Builder::new().name("server".to_owned()).spawn(move || {
-                    let runtime = runtime(1)?;
-                    let server =
-                        runtime.spawn(async move { serve(service, TcpListener::from_std(listener)?).await });
-                    // Completes when the sender is dropped. A server that failed shows in the calls of the clients.
-                    let _dropped = runtime.block_on(stopped);
-                    server.abort();
-                    anyhow::Ok(())
-                })?;
-                Host::Thread(Some(stop), Some(thread))
+        let log = launch.disk.as_deref().map(|disk| disk::folder(disk, "log")).transpose()?;
+        let folder = log.as_ref().map(|log| log.path().to_owned());
+        let launch = launch.clone();
+        let (announcement, host) = match launch.layout {
+            Layout::TwoPrograms => {
+                let start = move || Self::program(service, launch.program, folder.as_deref());
+                tokio::task::spawn_blocking(start).await??
             }
-            Layout::OneRuntime | Layout::TwoPrograms => {
-                Host::Task(tokio::spawn(serve(service, TcpListener::from_std(listener)?)).abort_handle())
+            Layout::TwoRuntimes => {
+                let addresses = Addresses::bind(folder.as_deref())?;
+                (addresses.announcement()?, Self::thread(service, addresses)?)
+            }
+            Layout::OneRuntime => {
+                let addresses = Addresses::bind(folder.as_deref())?;
+                (
+                    addresses.announcement()?,
+                    Host::Task(tokio::spawn(serve(service, addresses)).abort_handle()),
+                )
             }
         };
-        Ok(Self { url, host })
+        let (url, operators) = match announcement.split_once(' ') {
+            None => (announcement, None),
+            Some((url, operators)) => (url.to_owned(), Some(operators.to_owned())),
+        };
+        if let Some(operators) = &operators {
+            operators::ready(operators, READY_WITHIN).await?;
+        }
+        Ok(Self { url, host, operators, _log: log })
+    }
+
+    /// On a thread with a runtime of its own.
+    fn thread(service: Service, addresses: Addresses) -> anyhow::Result<Host> {
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("server".to_owned()).spawn(move || {
+            let runtime = runtime(1)?;
+            let server = runtime.spawn(serve(service, addresses));
+            // Completes when the sender is dropped. A server that failed shows in the calls of the clients.
+            let _dropped = runtime.block_on(stopped);
+            server.abort();
+            anyhow::Ok(())
+        })?;
+        Ok(Host::Thread(Some(stop), Some(thread)))
     }
 
     /// In a process of its own, by its subcommand `serve` (see [`run`]). `program`: if it is not this one.
-    fn program(service: Service, program: Option<PathBuf>) -> anyhow::Result<Self> {
+    fn program(
+        service: Service,
+        program: Option<PathBuf>,
+        log: Option<&Path>,
+    ) -> anyhow::Result<(String, Host)> {
         let name = service.to_possible_value().context("a service without a name")?;
         let program = program.map_or_else(std::env::current_exe, Ok)?;
         let mut command = Command::new(&program);
         // It serves until its standard input ends.
         command.args(["serve", name.get_name()]).stdin(Stdio::piped());
+        if let Some(log) = log {
+            command.arg("--data").arg(log);
+        }
         let server =
             ServerProcess::start(command, |line| Some(line.to_owned()).filter(|url| !url.is_empty()))?;
-        Ok(Self { url: server.url.clone(), host: Host::Program(server) })
+        Ok((server.url.clone(), Host::Program(server)))
+    }
+
+    /// What its log has committed; `None` without a log.
+    pub(crate) async fn commits(&self) -> anyhow::Result<Option<Commits>> {
+        match &self.operators {
+            None => Ok(None),
+            Some(operators) => Commits::read(operators).await.map(Some),
+        }
     }
 
     /// The process id of a server that is a program of its own.
@@ -206,31 +282,38 @@ pub(crate) fn runtime(workers: usize) -> std::io::Result<tokio::runtime::Runtime
 }
 
 /// The subcommand `serve`: serves until standard input ends, so never longer than the program that started it lives.
-/// Prints its address as the first line of standard output.
-pub(crate) fn run(service: Service) -> anyhow::Result<()> {
+/// Prints its address as the first line of standard output and, with a log in this folder, that for operators behind
+/// it.
+pub(crate) fn run(service: Service, log: Option<&Path>) -> anyhow::Result<()> {
     let runtime = runtime(1)?;
-    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
+    let addresses = Addresses::bind(log)?;
     let mut out = std::io::stdout().lock();
-    writeln!(out, "http://{}", listener.local_addr()?)?;
+    writeln!(out, "{}", addresses.announcement()?)?;
     out.flush()?;
-    runtime.spawn(serve(service, listener));
+    runtime.spawn(serve(service, addresses));
     std::io::stdin().lock().read_to_end(&mut Vec::new())?;
     runtime.shutdown_background();
     Ok(())
 }
 
-async fn serve(service: Service, listener: TcpListener) -> anyhow::Result<()> {
+async fn serve(service: Service, addresses: Addresses) -> anyhow::Result<()> {
+    let clients = TcpListener::from_std(addresses.clients)?;
     match service {
         Service::Baseline => {
-            let connections = TcpIncoming::from(listener).with_nodelay(Some(true));
+            let connections = TcpIncoming::from(clients).with_nodelay(Some(true));
             Server::builder().add_service(baseline::service()).serve_with_incoming(connections).await?;
         }
         Service::Stickycas => {
             // All instances of a turn are created before the first is played.
             let instances_when_busy = usize::MAX;
             let limits = Limits { retention: RETENTION, instances_when_busy, ..Limits::default() };
-            let config = Config { limits, ..Config::insecure([COORDINATOR.to_owned()]) };
-            stickycas_server::run(listener, config, std::future::pending()).await?;
+            let (http, data) = match addresses.log {
+                None => (None, None),
+                Some((operators, folder)) => (Some(TcpListener::from_std(operators)?), Some(folder)),
+            };
+            let config = Config { limits, data, ..Config::insecure([COORDINATOR.to_owned()]) };
+            let listeners = Listeners { http, ..Listeners::from(clients) };
+            stickycas_server::run(listeners, config, std::future::pending()).await?;
         }
     }
     Ok(())

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use serde::Serialize;
 
+use crate::operators::Commits;
+
 /// The work and the times of one turn.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Sample {
@@ -25,6 +27,9 @@ pub(crate) struct Sample {
         skip_serializing_if = "Option::is_none"
     )]
     pub(crate) server: Option<Duration>,
+    /// What the server's log has committed, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) log: Option<Commits>,
 }
 
 impl Sample {
@@ -38,6 +43,28 @@ impl Sample {
     #[allow(clippy::cast_precision_loss)]
     pub(crate) fn instance_rate(&self) -> f64 {
         self.instances as f64 / self.wall.as_secs_f64()
+    }
+
+    /// Commits of the log per second, if there is a log.
+    pub(crate) fn commit_rate(&self) -> Option<f64> {
+        self.log.map(|log| log.commits / self.wall.as_secs_f64())
+    }
+
+    /// Accesses for each commit of the log.
+    #[allow(clippy::cast_precision_loss)]
+    pub(crate) fn accesses_per_commit(&self) -> Option<f64> {
+        self.log.map(|log| self.accesses as f64 / log.commits)
+    }
+
+    /// Microseconds for each commit of the log.
+    pub(crate) fn commit_micros(&self) -> Option<f64> {
+        self.log.map(|log| log.sync_s * 1e6 / log.commits)
+    }
+
+    /// Bytes of batches of the log for each access.
+    #[allow(clippy::cast_precision_loss)]
+    pub(crate) fn log_bytes_each(&self) -> Option<f64> {
+        self.log.map(|log| log.bytes / self.accesses as f64)
     }
 
     /// Microseconds of a processor for each access.
@@ -93,7 +120,7 @@ impl Stopwatch {
             Some(_) => own.zip(server).map(|(own, server)| own + server),
             None => own,
         };
-        Sample { instances, accesses, wall, processor, server }
+        Sample { instances, accesses, wall, processor, server, log: None }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Median and range of some figures.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 /// See the module.
@@ -23,6 +25,14 @@ impl Summary {
     }
 }
 
+/// The quantile of these durations, one of them; `None` if there are none.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+pub(crate) fn quantile(mut durations: Vec<Duration>, quantile: f64) -> Option<Duration> {
+    durations.sort_unstable();
+    let rank = (durations.len() as f64 * quantile).ceil() as usize;
+    durations.get(rank.saturating_sub(1)).copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -32,5 +42,14 @@ mod tests {
         assert_eq!(Summary::of([4.0, 1.0, 3.0, 2.0]), Some(Summary { median: 2.5, min: 1.0, max: 4.0 }));
         assert_eq!(Summary::of([3.0, 1.0, 9.0]).map(|summary| summary.median), Some(3.0));
         assert_eq!(Summary::of([]), None);
+    }
+
+    #[test]
+    fn a_quantile_is_one_of_the_samples() {
+        let samples: Vec<_> = (1..=200).rev().map(Duration::from_micros).collect();
+        assert_eq!(quantile(samples.clone(), 0.5), Some(Duration::from_micros(100)));
+        assert_eq!(quantile(samples.clone(), 0.99), Some(Duration::from_micros(198)));
+        assert_eq!(quantile(samples, 1.0), Some(Duration::from_micros(200)));
+        assert_eq!(quantile(Vec::new(), 0.5), None);
     }
 }

@@ -52,6 +52,26 @@ fn wire_compares_with_floors_and_writes_every_sample() {
 }
 
 #[test]
+fn a_log_on_disk_is_compared_with_memory() {
+    let disk = tempfile::tempdir().unwrap();
+    let names = "unary,unary-durable,attach-batch/16,attach-batch-durable/16";
+    let place = disk.path().to_str().unwrap();
+    let results = results(&["wire", "--rounds", "2", "--scale", "0.01", "--disk", place, "--only", names]);
+    assert!(results["disk"].is_string(), "{results}");
+    for name in ["unary-durable", "attach-batch-durable/16"] {
+        let one = candidate(&results, name);
+        assert!(one["of_memory"]["rate"]["median"].as_f64().unwrap() > 0.0);
+        let (accesses, log) = (one["samples"][0]["accesses"].as_f64().unwrap(), &one["samples"][0]["log"]);
+        // Each access is a step; a hello, and on Attach a decision, is one too.
+        assert!(log["steps"].as_f64().unwrap() > accesses, "{one}");
+        assert!(log["commits"].as_f64().unwrap() >= 1.0 && log["sync_s"].as_f64().unwrap() > 0.0, "{one}");
+        assert!(one["accesses_per_commit"]["median"].as_f64().unwrap() > 0.0);
+    }
+    assert!(candidate(&results, "unary")["samples"][0]["log"].is_null());
+    assert!(is_empty(disk.path()), "the logs are not deleted");
+}
+
+#[test]
 fn every_layout_of_clients_and_server_works() {
     for layout in ["one-runtime", "two-runtimes", "two-programs"] {
         let results = results(&[
@@ -63,10 +83,12 @@ fn every_layout_of_clients_and_server_works() {
             "--layout",
             layout,
             "--only",
-            "unary-floor,attach/16",
+            "unary-floor,attach/16,attach-durable/16",
         ]);
         assert_eq!(results["layout"], layout);
-        assert!(candidate(&results, "attach/16")["rate"]["median"].as_f64().unwrap() > 0.0);
+        for name in ["attach/16", "attach-durable/16"] {
+            assert!(candidate(&results, name)["rate"]["median"].as_f64().unwrap() > 0.0);
+        }
     }
 }
 
@@ -118,6 +140,28 @@ fn latency_is_also_given_in_round_trips() {
         assert!(one["of"][at_once]["median"].as_f64().unwrap() > 0.0);
         let with_create = one["with_create_us"]["median"].as_f64().unwrap();
         assert!(with_create > one["median_us"]["median"].as_f64().unwrap());
+    }
+    for name in ["attach-durable", "attach-ahead-durable", "unary-durable"] {
+        let log = &candidate(&results, name)["log"];
+        assert!(log["of_memory"]["median"].as_f64().unwrap() > 0.0, "{log}");
+        assert!(log["syncs_per_round"]["median"].is_number(), "{log}");
+        assert!(log["commits_per_round"]["median"].is_number(), "{log}");
+    }
+}
+
+#[test]
+fn engines_commit_batches_of_the_same_sizes() {
+    let results = results(&["engine", "--rounds", "2", "--commits", "20"]);
+    let rows = results["candidates"].as_array().unwrap();
+    let sizes = |name: &str| {
+        let own = rows.iter().filter(|row| row["name"] == name);
+        own.map(|row| row["batch_bytes"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(sizes("redb"), [1 << 10, 16 << 10, 128 << 10, 1 << 20]);
+    assert_eq!((sizes("segments"), sizes("redb-one-phase")), (sizes("redb"), sizes("redb")));
+    for row in rows {
+        assert!(row["rate"]["median"].as_f64().unwrap() > 0.0, "{row}");
+        assert_eq!(row["of_redb"].is_null(), row["name"] == "redb", "{row}");
     }
 }
 
@@ -201,6 +245,31 @@ fn bad_options_are_refused_with_a_hint_and_no_backtrace() {
         assert!(stderr.contains(hint), "{arguments:?}: {stderr}");
         assert!(!stderr.contains("backtrace") && !stderr.contains("panicked"), "{arguments:?}: {stderr}");
     }
+}
+
+#[test]
+fn a_server_is_started_on_a_log_with_every_instance() {
+    let arguments = ["start-up", "--archived", "24", "--live", "8", "--starts", "2"];
+    let results = results(&arguments);
+    let starts = results["starts"].as_array().unwrap();
+    let after: Vec<_> = starts.iter().map(|it| &it["after"]).collect();
+    assert_eq!(after, ["killed", "compacted"]);
+    for one in starts {
+        assert_eq!(one["starts"].as_array().unwrap().len(), 2);
+        assert!(one["starts"][0]["peak_rss_bytes"].as_u64().unwrap() > 0, "{one}");
+    }
+    assert!(results["archived_bytes_each"].as_u64().unwrap() > 0, "{results}");
+}
+
+#[test]
+fn a_soak_sees_disk_and_memory_of_the_server() {
+    let arguments = ["soak", "--instances", "3000", "--live", "8", "--retention", "100ms"];
+    let results = results(&arguments);
+    let seconds = results["seconds"].as_array().unwrap();
+    for second in seconds {
+        assert!(second["disk_bytes"].as_u64().unwrap() > 0 && second["rss_bytes"].as_u64().unwrap() > 0);
+    }
+    assert!(results["wall_s"].as_f64().unwrap() > 0.0 && results["thirds"]["rss_bytes"].is_object());
 }
 
 #[test]

@@ -17,6 +17,9 @@
 //! | `attach` | one instance: hello and append as one message, then the read as another |
 //! | `attach-ahead` | the same, with the read in the first message (F7, D1) |
 //! | `unary` | one instance: an append, then a read |
+//! | `sync` | a page is written to a file that has its size, and synced (`fdatasync`) |
+//! | `commit` | twice that, one after the other: what the server's log does for a batch, which it commits in two phases |
+//! | `attach-durable`, `attach-ahead-durable`, `unary-durable` | an instance on a server that keeps its log on disk |
 //!
 //! The read may be sent ahead because it does not depend on the result of the append. The first instance of each turn
 //! does not count: it opens connections and streams.
@@ -26,14 +29,18 @@
 //!
 //! In the raw results: `rounds`, `layout`, and for each of `candidates` its `name`, `samples_us` by round and then by
 //! instance, `create_us` likewise, and over the rounds the summary of each round's median, `median_us`, `p99_us` and
-//! `with_create_us`; `of`: by floor, the medians in units of the floor's in the same round.
+//! `with_create_us`; `of`: by floor, the medians in units of the floor's in the same round. With a log, `log`: `of_memory`,
+//! the median in units of that without one in the same round; `syncs_per_round` and `commits_per_round`, the difference
+//! to it in units of `sync` and `commit` for each of the two rounds of an instance. `disk` is the kind of file system.
 
 mod call;
 mod report;
 mod stream;
+mod sync;
 mod variant;
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -41,19 +48,22 @@ use anyhow::Context as _;
 use clap::Args;
 
 use self::report::{Results, Series};
-use self::variant::Variant::{Attach, Call, Calls, Message, Messages, Unary};
+use self::variant::Variant::{Attach, Call, Calls, Commit, Message, Messages, Sync, Unary};
 use self::variant::{Timing, VARIANTS, Variant};
 use crate::fixture::{Fixture, roster};
-use crate::results;
 use crate::rounds::RoundOptions;
 use crate::serve::{self, Launch};
 use crate::workload::{self, Observation};
+use crate::{disk, results};
 
 /// How to measure an instance alone.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     rounds: RoundOptions,
+    /// The directory for the logs while they are written; by default that of temporary files.
+    #[arg(long, value_name = "DIRECTORY")]
+    disk: Option<PathBuf>,
 }
 
 /// Instances, or round trips, in one turn.
@@ -61,18 +71,20 @@ const INSTANCES: usize = 300;
 
 /// One turn of a candidate on a server of its own: this many instances or round trips, after a first one that does not
 /// count.
-async fn turn(variant: Variant, times: usize, launch: &Launch) -> anyhow::Result<Vec<Timing>> {
+async fn turn(variant: Variant, times: usize, launch: &Launch, disk: &Path) -> anyhow::Result<Vec<Timing>> {
     let times = times + 1;
     let timings = match variant {
         Message => stream::round_trips(&Fixture::start_baseline(0, launch).await?, times, 1).await,
         Messages => stream::round_trips(&Fixture::start_baseline(0, launch).await?, times, usize::MAX).await,
         Call => call::round_trips(&Fixture::start_baseline(0, launch).await?, times, 1).await,
         Calls => call::round_trips(&Fixture::start_baseline(0, launch).await?, times, usize::MAX).await,
-        Attach { ahead } => {
+        Sync => sync::repeat(disk, times, 1),
+        Commit => sync::repeat(disk, times, 2),
+        Attach { ahead, .. } => {
             let fixture = Fixture::start(0, launch).await?;
             instances(&fixture, times, &mut stream::Player::new(&fixture, ahead)).await
         }
-        Unary => {
+        Unary { .. } => {
             let fixture = Fixture::start(0, launch).await?;
             instances(&fixture, times, &mut call::Player(&fixture)).await
         }
@@ -116,19 +128,22 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let wanted = VARIANTS.into_iter().filter(|variant| options.rounds.wants(variant.name()));
     let mut series: Vec<Series> = wanted.map(Series::new).collect();
     let layout = options.rounds.layout;
+    let disk = options.disk.clone().unwrap_or_else(std::env::temp_dir);
     let runtime = serve::runtime(layout.workers())?;
     for round in 0..=options.rounds.rounds {
         for series in &mut series {
-            let (variant, launch) = (series.variant, Launch::own(layout));
+            let (variant, disk) = (series.variant, disk.clone());
+            let launch = Launch::own(layout);
+            let launch = if variant.is_durable() { launch.durable(&disk) } else { launch };
             let times = options.rounds.scaled(INSTANCES);
-            let turn = runtime.spawn(async move { turn(variant, times, &launch).await });
+            let turn = runtime.spawn(async move { turn(variant, times, &launch, &disk).await });
             let timings = runtime.block_on(turn)?.with_context(|| series.variant.name())?;
             if round > 0 {
                 series.rounds.push(timings);
             }
         }
     }
-    let results = Results::new(layout, options.rounds.rounds, &series);
+    let results = Results::new(layout, options.rounds.rounds, disk::file_system(&disk), &series);
     results.print()?;
     if let Some(json) = &options.rounds.json {
         results::write(json, "latency", &BTreeMap::new(), &results)?;

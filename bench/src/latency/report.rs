@@ -9,8 +9,11 @@ use serde::Serialize;
 
 use super::variant::{Timing, Variant};
 use crate::serve::Layout;
-use crate::summary::Summary;
+use crate::summary::{Summary, quantile};
 use crate::table::table;
+
+/// Rounds of an instance: the processes append in the first and read in the second.
+const ROUNDS: f64 = 2.0;
 
 /// The turns of one candidate.
 pub(super) struct Series {
@@ -24,21 +27,14 @@ impl Series {
     }
 
     /// A quantile of each round, in microseconds.
-    fn quantile(&self, quantile: f64, figure: impl Fn(&Timing) -> Duration + Copy) -> Vec<f64> {
-        self.rounds.iter().filter_map(|round| at(round.iter().map(figure).collect(), quantile)).collect()
+    fn quantile(&self, at: f64, figure: impl Fn(&Timing) -> Duration + Copy) -> Vec<f64> {
+        let each = |round: &Vec<Timing>| quantile(round.iter().map(figure).collect(), at).map(micros);
+        self.rounds.iter().filter_map(each).collect()
     }
 
     fn medians(&self) -> Vec<f64> {
         self.quantile(0.5, |timing| timing.decide)
     }
-}
-
-/// The quantile of these durations, one of them, in microseconds.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
-fn at(mut durations: Vec<Duration>, quantile: f64) -> Option<f64> {
-    durations.sort_unstable();
-    let rank = (durations.len() as f64 * quantile).ceil() as usize;
-    durations.get(rank.saturating_sub(1)).map(|duration| micros(*duration))
 }
 
 /// Microseconds, to a tenth.
@@ -51,6 +47,8 @@ fn micros(duration: Duration) -> f64 {
 pub(super) struct Results {
     layout: String,
     rounds: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk: Option<String>,
     candidates: Vec<Row>,
 }
 
@@ -64,9 +62,42 @@ struct Row {
     with_create_us: Option<Summary>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     of: BTreeMap<&'static str, Summary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<LogRow>,
     samples_us: Vec<Vec<f64>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     create_us: Vec<Vec<f64>>,
+}
+
+/// What the log adds to an instance.
+#[derive(Debug, Serialize)]
+struct LogRow {
+    of_memory: Summary,
+    syncs_per_round: Option<Summary>,
+    commits_per_round: Option<Summary>,
+}
+
+impl LogRow {
+    fn new(series: &Series, all: &[Series]) -> Option<Self> {
+        let medians = |variant| all.iter().find(|other| other.variant == variant).map(Series::medians);
+        let (ours, memory) = (series.medians(), medians(series.variant.in_memory()?)?);
+        let per_round = |unit| {
+            let added = ours.iter().zip(&memory).map(|(ours, memory)| ours - memory);
+            Summary::of(added.zip(medians(unit)?).map(|(added, unit)| added / unit / ROUNDS))
+        };
+        Some(Self {
+            of_memory: Summary::of(ours.iter().zip(&memory).map(|(ours, memory)| ours / memory))?,
+            syncs_per_round: per_round(Variant::Sync),
+            commits_per_round: per_round(Variant::Commit),
+        })
+    }
+
+    fn cells(&self) -> [String; 3] {
+        let cell = |summary: Option<Summary>| {
+            summary.map_or(String::new(), |it| format!("{:.2} ({:.2}..{:.2})", it.median, it.min, it.max))
+        };
+        [cell(Some(self.of_memory)), cell(self.syncs_per_round), cell(self.commits_per_round)]
+    }
 }
 
 impl Row {
@@ -87,6 +118,7 @@ impl Row {
                 .collect()
         };
         let is_floor = series.variant.baselines().is_empty();
+        let log = LogRow::new(series, all);
         let with_create = || Summary::of(series.quantile(0.5, |timing| timing.create + timing.decide));
         Self {
             name: series.variant.name(),
@@ -94,6 +126,7 @@ impl Row {
             p99_us: Summary::of(series.quantile(0.99, |timing| timing.decide)),
             with_create_us: if is_floor { None } else { with_create() },
             of,
+            log,
             samples_us: each(|timing| timing.decide),
             create_us: if is_floor { Vec::new() } else { each(|timing| timing.create) },
         }
@@ -119,11 +152,12 @@ impl Row {
 }
 
 impl Results {
-    pub(super) fn new(layout: Layout, rounds: u32, series: &[Series]) -> Self {
+    pub(super) fn new(layout: Layout, rounds: u32, disk: Option<String>, series: &[Series]) -> Self {
         let layout = layout.to_possible_value();
         Self {
             layout: layout.map(|layout| layout.get_name().to_owned()).unwrap_or_default(),
             rounds,
+            disk,
             candidates: series.iter().map(|one| Row::new(one, series)).collect(),
         }
     }
@@ -141,7 +175,16 @@ impl Results {
             "of 32 at once",
         ];
         let rows = self.candidates.iter().map(Row::cells);
-        writeln!(std::io::stdout().lock(), "{}", table(header.map(str::to_owned).to_vec(), rows))?;
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{}", table(header.map(str::to_owned).to_vec(), rows))?;
+        let logs = self.candidates.iter().filter_map(|row| {
+            Some(std::iter::once(row.name.to_owned()).chain(row.log.as_ref()?.cells()).collect())
+        });
+        let logs: Vec<Vec<String>> = logs.collect();
+        if !logs.is_empty() {
+            let header = ["log on disk", "of memory", "more, in syncs a round", "in commits a round"];
+            writeln!(out, "\n{}", table(header.map(str::to_owned).to_vec(), logs))?;
+        }
         Ok(())
     }
 }
@@ -159,10 +202,25 @@ mod tests {
     }
 
     #[test]
+    fn what_a_log_adds_is_told_in_syncs_of_the_same_round() {
+        let all = [
+            series(Variant::Attach { ahead: false, durable: false }, &[[10, 10, 99], [30, 30, 99]]),
+            series(Variant::Sync, &[[5, 5, 9], [10, 10, 99]]),
+            series(Variant::Commit, &[[10, 10, 99], [20, 20, 99]]),
+            series(Variant::Attach { ahead: false, durable: true }, &[[30, 30, 99], [90, 90, 99]]),
+        ];
+        let row = Row::new(&all[3], &all).log.unwrap();
+        assert_eq!(row.of_memory, Summary { median: 3.0, min: 3.0, max: 3.0 });
+        assert_eq!(row.syncs_per_round, Some(Summary { median: 2.5, min: 2.0, max: 3.0 }));
+        assert_eq!(row.commits_per_round, Some(Summary { median: 1.25, min: 1.0, max: 1.5 }));
+        assert!(Row::new(&all[0], &all).log.is_none());
+    }
+
+    #[test]
     fn a_ratio_is_taken_within_its_round() {
         // In the second round the machine was ten times as slow, for all candidates.
         let baseline = series(Variant::Message, &[[10, 10, 99], [100, 100, 999]]);
-        let ours = series(Variant::Attach { ahead: false }, &[[30, 1, 30], [400, 1, 400]]);
+        let ours = series(Variant::Attach { ahead: false, durable: false }, &[[30, 1, 30], [400, 1, 400]]);
         let all = [baseline, ours];
         let row = Row::new(&all[1], &all);
         assert_eq!(row.of["message"], Summary { median: 3.5, min: 3.0, max: 4.0 });
@@ -174,14 +232,5 @@ mod tests {
             baseline.of.is_empty() && baseline.with_create_us.is_none(),
             "a floor is measured against nothing"
         );
-    }
-
-    #[test]
-    fn a_quantile_is_one_of_the_samples() {
-        let samples: Vec<_> = (1..=200).map(Duration::from_micros).collect();
-        assert_eq!(at(samples.clone(), 0.5), Some(100.0));
-        assert_eq!(at(samples, 0.99), Some(198.0));
-        assert_eq!(at(vec![Duration::from_nanos(1_250)], 0.99), Some(1.3));
-        assert_eq!(at(Vec::new(), 0.5), None);
     }
 }

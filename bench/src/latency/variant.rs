@@ -9,15 +9,29 @@ pub(super) enum Variant {
     Messages,
     Call,
     Calls,
-    Attach { ahead: bool },
-    Unary,
+    Attach { ahead: bool, durable: bool },
+    Unary { durable: bool },
+    Sync,
+    Commit,
 }
 
-use Variant::{Attach, Call, Calls, Message, Messages, Unary};
+use Variant::{Attach, Call, Calls, Commit, Message, Messages, Sync, Unary};
 
 /// All candidates, in the order of the results.
-pub(super) const VARIANTS: [Variant; 7] =
-    [Message, Messages, Attach { ahead: false }, Attach { ahead: true }, Call, Calls, Unary];
+pub(super) const VARIANTS: [Variant; 12] = [
+    Message,
+    Messages,
+    Attach { ahead: false, durable: false },
+    Attach { ahead: true, durable: false },
+    Call,
+    Calls,
+    Unary { durable: false },
+    Sync,
+    Commit,
+    Attach { ahead: false, durable: true },
+    Attach { ahead: true, durable: true },
+    Unary { durable: true },
+];
 
 /// The times of one instance, or of one round trip.
 #[derive(Clone, Copy, Debug)]
@@ -35,18 +49,37 @@ impl Variant {
             Messages => "messages",
             Call => "call",
             Calls => "calls",
-            Attach { ahead: false } => "attach",
-            Attach { ahead: true } => "attach-ahead",
-            Unary => "unary",
+            Attach { ahead: false, durable: false } => "attach",
+            Attach { ahead: true, durable: false } => "attach-ahead",
+            Attach { ahead: false, durable: true } => "attach-durable",
+            Attach { ahead: true, durable: true } => "attach-ahead-durable",
+            Unary { durable: false } => "unary",
+            Unary { durable: true } => "unary-durable",
+            Sync => "sync",
+            Commit => "commit",
         }
     }
 
     /// The candidates that it is compared with.
     pub(super) fn baselines(self) -> &'static [Self] {
         match self {
-            Message | Messages | Call | Calls => &[],
+            Message | Messages | Call | Calls | Sync | Commit => &[],
             Attach { .. } => &[Message, Messages],
-            Unary => &[Call, Calls],
+            Unary { .. } => &[Call, Calls],
+        }
+    }
+
+    /// Whether the server keeps its log on a disk.
+    pub(super) fn is_durable(self) -> bool {
+        matches!(self, Attach { durable: true, .. } | Unary { durable: true })
+    }
+
+    /// The same with a server that keeps everything in memory; `None` for those without a log.
+    pub(super) fn in_memory(self) -> Option<Self> {
+        match self {
+            Attach { ahead, durable: true } => Some(Attach { ahead, durable: false }),
+            Unary { durable: true } => Some(Unary { durable: false }),
+            _ => None,
         }
     }
 }

@@ -16,16 +16,16 @@ use tokio::task::JoinSet;
 
 use super::Measurement;
 use super::fixture::{PROCESSES, ScaleFixture, WARPS};
-use super::process::{play, proposal};
+use super::process::{AccessTimes, play, proposal};
 use super::server::memory;
 use super::verdict;
 use crate::attach_stream::{AttachStream, hello};
 use crate::principal::Principal;
 
 /// Instances that each principal plays at a time.
-const IN_FLIGHT: usize = 128;
+pub(crate) const IN_FLIGHT: usize = 128;
 /// Instances that are created and played before the next are created.
-const PORTION: usize = 4_000;
+pub(crate) const PORTION: usize = 4_000;
 /// Finished instances that are checked.
 const SAMPLE: usize = 200;
 /// Principals, if each instance has a roster of its own.
@@ -37,16 +37,10 @@ pub(super) async fn measure(program: &Path, count: usize, own_rosters: bool) -> 
     let fixture = ScaleFixture::start(program, count + PORTION, principals).await?;
     let fixture = Arc::new(fixture);
     // A first portion that does not count: it includes what a server allocates once.
-    let warm = portion(&fixture, 0..1_000.min(count), own_rosters).await?;
-    drop(warm);
+    play_portions(&fixture, 1_000.min(count), own_rosters).await?;
     let before = memory(fixture.server.pid()).await?;
     let started = Instant::now();
-    let (mut done, mut kept) = (0, Vec::new());
-    while done < count {
-        let next = done..(done + PORTION).min(count);
-        done = next.end;
-        kept = portion(&fixture, next, own_rosters).await?;
-    }
+    let kept = play_portions(&fixture, count, own_rosters).await?;
     let wall = started.elapsed();
     let after = memory(fixture.server.pid()).await?;
     let step = (kept.len() / SAMPLE).max(1);
@@ -59,7 +53,8 @@ pub(super) async fn measure(program: &Path, count: usize, own_rosters: bool) -> 
 }
 
 /// A finished instance, as its processes know it.
-struct FinishedInstance {
+#[derive(Debug)]
+pub(crate) struct FinishedInstance {
     id: String,
     /// Its number within its portion.
     number: usize,
@@ -67,12 +62,36 @@ struct FinishedInstance {
     decided: Bytes,
 }
 
-/// Creates, plays and judges these instances.
-async fn portion(
+/// Creates, plays and judges so many instances, portion after portion. Returns the last portion.
+pub(crate) async fn play_portions(
+    fixture: &Arc<ScaleFixture>,
+    count: usize,
+    own_rosters: bool,
+) -> anyhow::Result<Vec<FinishedInstance>> {
+    let (mut done, mut kept) = (0, Vec::new());
+    while done < count {
+        let next = done..(done + PORTION).min(count);
+        done = next.end;
+        kept = portion(fixture, next, own_rosters, IN_FLIGHT).await?.instances;
+    }
+    Ok(kept)
+}
+
+/// Instances that were created and played together.
+#[derive(Debug)]
+pub(crate) struct Portion {
+    instances: Vec<FinishedInstance>,
+    /// Of all their accesses.
+    pub(crate) times: Vec<AccessTimes>,
+}
+
+/// Creates, plays and judges these instances; each principal plays `in_flight` of them at a time.
+pub(crate) async fn portion(
     fixture: &Arc<ScaleFixture>,
     numbers: std::ops::Range<usize>,
     own_rosters: bool,
-) -> anyhow::Result<Vec<FinishedInstance>> {
+    in_flight: usize,
+) -> anyhow::Result<Portion> {
     let rosters: Vec<Vec<usize>> = numbers.map(|number| roster(number, own_rosters)).collect();
     let ids: Arc<[String]> = fixture.create(rosters.clone(), 16).await?.into();
     let mut playing = JoinSet::new();
@@ -81,7 +100,7 @@ async fn portion(
             (0..ids.len()).filter(|instance| rosters[*instance].contains(&number)).collect();
         let (fixture, ids) = (fixture.clone(), ids.clone());
         playing.spawn(async move {
-            let (_stream, played) = play(&fixture.principals[number], number, &ids, &own, IN_FLIGHT).await?;
+            let (_stream, played) = play(&fixture.principals[number], number, &ids, &own, in_flight).await?;
             anyhow::Ok((number, played))
         });
     }
@@ -89,6 +108,7 @@ async fn portion(
     while let Some(one) = playing.join_next().await {
         played.push(one??);
     }
+    let times = played.iter().flat_map(|(_, own)| own.iter().map(|one| one.times)).collect();
     let decided = verdict::judge(&rosters, played)?;
     let all = rosters.into_iter().zip(decided).enumerate();
     let all = all.map(|(number, (roster, decided))| FinishedInstance {
@@ -97,7 +117,7 @@ async fn portion(
         roster,
         decided: decided.to_bytes(),
     });
-    Ok(all.collect())
+    Ok(Portion { instances: all.collect(), times })
 }
 
 /// The roster of an instance: all principals, or (`own`) some of them in an order of its own.

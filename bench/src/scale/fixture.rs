@@ -10,38 +10,42 @@ use crate::principal::{Creator, InstanceSize, Principal};
 use crate::serve::ServerProcess;
 
 /// n, the number of processes of an instance.
-pub(super) const PROCESSES: u32 = 8;
+pub(crate) const PROCESSES: u32 = 8;
 /// p, the number of processes in a warp.
-pub(super) const WARP_SIZE: u32 = 2;
+pub(crate) const WARP_SIZE: u32 = 2;
 /// W, the number of warps, and so the length of a list.
-pub(super) const WARPS: u32 = PROCESSES / WARP_SIZE;
+pub(crate) const WARPS: u32 = PROCESSES / WARP_SIZE;
 
 const SIZE: InstanceSize = InstanceSize { processes: PROCESSES, warp_size: WARP_SIZE, read_size: PROCESSES };
 
 /// The name of a principal, by number.
-pub(super) fn name(number: usize) -> String {
+pub(crate) fn name(number: usize) -> String {
     format!("principal-{number}")
 }
 
 /// See the module.
-pub(super) struct ScaleFixture {
-    pub(super) server: ServerProcess,
-    pub(super) principals: Vec<Principal>,
-    pub(super) creator: Creator,
+pub(crate) struct ScaleFixture {
+    pub(crate) server: ServerProcess,
+    pub(crate) principals: Vec<Principal>,
+    pub(crate) creator: Creator,
 }
 
 impl ScaleFixture {
     /// Starts a server with room for this many instances, and connects this many principals.
-    pub(super) async fn start(program: &Path, instances: usize, principals: usize) -> anyhow::Result<Self> {
+    pub(crate) async fn start(program: &Path, instances: usize, principals: usize) -> anyhow::Result<Self> {
+        Self::on(server::start(program, instances)?, principals).await
+    }
+
+    /// The same with this server, which is ready.
+    pub(crate) async fn on(server: ServerProcess, principals: usize) -> anyhow::Result<Self> {
         server::allow_files(principals)?;
-        let server = server::start(program, instances)?;
         let creator = Creator::connect(&server.url, SIZE).await?;
         let principals = connect(&server.url, principals).await?;
         Ok(Self { server, principals, creator })
     }
 
     /// Creates instances with these rosters, several at a time; returns their ids, in this order.
-    pub(super) async fn create(
+    pub(crate) async fn create(
         &self,
         rosters: Vec<Vec<usize>>,
         pipeline: u32,
@@ -71,7 +75,7 @@ impl ScaleFixture {
 }
 
 /// Connects this many principals, each over a connection of its own.
-pub(super) async fn connect(url: &str, count: usize) -> anyhow::Result<Vec<Principal>> {
+pub(crate) async fn connect(url: &str, count: usize) -> anyhow::Result<Vec<Principal>> {
     let mut principals = Vec::with_capacity(count);
     for number in 0..count {
         principals.push(Principal::connect(url, &name(number)).await?);
@@ -80,7 +84,7 @@ pub(super) async fn connect(url: &str, count: usize) -> anyhow::Result<Vec<Princ
 }
 
 /// The roster of group `number`: eight principals.
-pub(super) fn group(number: usize) -> Vec<usize> {
+pub(crate) fn group(number: usize) -> Vec<usize> {
     let size = PROCESSES as usize;
     (number * size..(number + 1) * size).collect()
 }

@@ -16,12 +16,12 @@ use crate::attach_stream::{AttachStream, append, hello, read};
 use crate::principal::Principal;
 
 /// Open instances of one stream: the default limit of the server.
-pub(super) const CHANNELS: usize = 4_096;
+pub(crate) const CHANNELS: usize = 4_096;
 /// Frames in one message.
 const FRAMES: usize = 768;
 
 /// The number of groups of eight principals that this many instances need.
-pub(super) fn groups(instances: usize) -> usize {
+pub(crate) fn groups(instances: usize) -> usize {
     instances.div_ceil(CHANNELS)
 }
 
@@ -39,7 +39,7 @@ pub(super) async fn measure(program: &Path, count: usize) -> anyhow::Result<Meas
 
 /// Creates this many instances, with a group of principals for each `CHANNELS` of them. All send hello; the first
 /// `appending` of each group also append and then read. Returns their streams, by principal.
-pub(super) async fn begin(
+pub(crate) async fn begin(
     fixture: &ScaleFixture,
     count: usize,
     pipeline: u32,

@@ -32,12 +32,12 @@
 //! an access).
 
 mod cost;
-mod finished;
-mod fixture;
-mod live;
+pub(crate) mod finished;
+pub(crate) mod fixture;
+pub(crate) mod live;
 mod principals;
-mod process;
-mod server;
+pub(crate) mod process;
+pub(crate) mod server;
 mod verdict;
 mod waiting;
 
@@ -54,7 +54,7 @@ use crate::results;
 use crate::serve::runtime;
 use crate::table::table;
 use cost::Cost;
-use server::Memory;
+use server::{Memory, Serving};
 
 /// What to measure, and how many of it.
 #[derive(Debug, Args)]
@@ -85,7 +85,7 @@ pub(crate) struct Options {
     json: Option<PathBuf>,
 }
 
-fn at_least_one() -> RangedU64ValueParser<usize> {
+pub(crate) fn at_least_one() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..)
 }
 
@@ -140,8 +140,11 @@ async fn measure(options: &Options) -> anyhow::Result<Findings> {
         "say what to measure: --principals, --finished, --live, --waiting, --cost"
     );
     let program = server::find(options.server.as_deref())?;
-    let mut findings =
-        Findings { server_arguments: server::arguments("N"), measurements: Vec::new(), costs: Vec::new() };
+    let mut findings = Findings {
+        server_arguments: Serving::in_memory("N").arguments(),
+        measurements: Vec::new(),
+        costs: Vec::new(),
+    };
     if let Some(count) = *principals {
         findings.measurements.push(principals::baseline(count).await?);
         findings.measurements.push(principals::server(&program, count).await?);

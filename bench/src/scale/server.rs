@@ -10,10 +10,10 @@ use serde::Serialize;
 use crate::serve::{COORDINATOR, ServerProcess};
 
 /// The principal with the observer role.
-pub(super) const OBSERVER: &str = "observer";
+pub(crate) const OBSERVER: &str = "observer";
 
 /// The path of the server's program.
-pub(super) fn find(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+pub(crate) fn find(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     let program = match given {
         Some(given) => given.to_owned(),
         None => std::env::current_exe()?.with_file_name("stickycas-server"),
@@ -24,38 +24,111 @@ pub(super) fn find(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     Ok(program)
 }
 
-/// Its command line: room for this many instances, and no limit that would stop the measurement.
-pub(super) fn arguments(instances: &str) -> Vec<String> {
-    let arguments = [
-        ["serve", "--in-memory", "--insecure-principals"].as_slice(),
-        &["--listen", "127.0.0.1:0", "--log", "error"],
-        &["--coordinator", COORDINATOR, "--observer", OBSERVER],
-        &["--retention", "1h", "--idle-lifetime", "1h"],
-        &["--instances", instances, "--instances-per-creator", instances],
-        &["--live-instances", instances, "--live-instances-per-creator", instances],
-        // All of them are created before the first is played.
-        &["--instances-when-busy", instances],
-        &["--requests-per-second", "100000000", "--instance-memory", "1048576"],
-    ];
-    arguments.concat().into_iter().map(str::to_owned).collect()
+/// How a server is started.
+#[derive(Clone, Debug)]
+pub(crate) struct Serving {
+    /// The number of instances for which it has room.
+    instances: String,
+    retention: String,
+    /// The folder of its log; `None`: it keeps everything in memory.
+    log: Option<PathBuf>,
 }
 
-/// Starts it on a free port, with room for this many instances.
-pub(super) fn start(program: &Path, instances: usize) -> anyhow::Result<ServerProcess> {
-    let mut command = Command::new(program);
-    command.args(arguments(&instances.to_string()));
-    ServerProcess::start(command, |line| Some(format!("http://{}", line.strip_prefix("listening on ")?)))
+impl Serving {
+    /// In memory, with a retention of an hour.
+    pub(crate) fn in_memory(instances: &str) -> Self {
+        Self { instances: instances.to_owned(), retention: "1h".to_owned(), log: None }
+    }
+
+    /// With its log in this folder.
+    pub(crate) fn durable(instances: usize, retention: &str, log: &Path) -> Self {
+        Self { instances: instances.to_string(), retention: retention.to_owned(), log: Some(log.to_owned()) }
+    }
+
+    /// Its command line, with no limit that would stop a measurement.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let Self { instances, retention, log } = self;
+        let log = log.as_ref().map(|log| log.display().to_string());
+        let keeps = match &log {
+            None => vec!["--in-memory"],
+            Some(log) => {
+                let room = ["--log-bytes", "1024TiB", "--log-bytes-per-creator", "1024TiB"];
+                [["--data", log, "--http", "127.0.0.1:0"].as_slice(), &room].concat()
+            }
+        };
+        let arguments = [
+            ["serve", "--insecure-principals", "--listen", "127.0.0.1:0", "--log", "error"].as_slice(),
+            &keeps,
+            &["--coordinator", COORDINATOR, "--observer", OBSERVER],
+            &["--retention", retention, "--idle-lifetime", "1h"],
+            &["--instances", instances, "--instances-per-creator", instances],
+            &["--live-instances", instances, "--live-instances-per-creator", instances],
+            // All of them are created before the first is played.
+            &["--instances-when-busy", instances],
+            &["--requests-per-second", "100000000", "--instance-memory", "1048576"],
+        ];
+        arguments.concat().into_iter().map(str::to_owned).collect()
+    }
+
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.args(self.arguments());
+        command
+    }
+}
+
+/// The URL in the line in which a server tells where it listens for clients.
+fn url(line: &str) -> Option<String> {
+    Some(format!("http://{}", line.strip_prefix("listening on ")?))
+}
+
+/// Starts a server in memory on a free port, with room for this many instances.
+pub(crate) fn start(program: &Path, instances: usize) -> anyhow::Result<ServerProcess> {
+    ServerProcess::start(Serving::in_memory(&instances.to_string()).command(program), url)
+}
+
+/// A server with a log. It may still recover.
+pub(crate) struct DurableServer {
+    pub(crate) process: ServerProcess,
+    /// The address for operators.
+    pub(crate) operators: String,
+}
+
+impl DurableServer {
+    /// Starts it on free ports.
+    pub(crate) fn start(program: &Path, serving: &Serving) -> anyhow::Result<Self> {
+        let (mut clients, mut operators) = (None, None);
+        let process = ServerProcess::start(serving.command(program), |line| {
+            clients = clients.take().or_else(|| url(line));
+            operators = line.strip_prefix("http on ").map(str::to_owned);
+            operators.as_ref().and(clients.clone())
+        })?;
+        Ok(Self { process, operators: operators.context("no address for operators")? })
+    }
+}
+
+/// The memory of a process at most since its start, and now, in bytes.
+pub(crate) fn peak_and_resident(pid: u32) -> anyhow::Result<(u64, u64)> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    Ok((kib_row(&text, "VmHWM:")?, kib_row(&text, "VmRSS:")?))
+}
+
+/// Bytes in the row with this name, which has them in KiB.
+fn kib_row(text: &str, name: &str) -> anyhow::Result<u64> {
+    let row = text.lines().find_map(|line| line.strip_prefix(name));
+    let kib = row.and_then(|row| row.split_whitespace().next()).with_context(|| format!("no {name}"))?;
+    Ok(kib.parse::<u64>()? * 1024)
 }
 
 /// The memory of a process.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Memory {
-    pub(super) rss_bytes: u64,
-    pub(super) pss_bytes: u64,
+pub(crate) struct Memory {
+    pub(crate) rss_bytes: u64,
+    pub(crate) pss_bytes: u64,
 }
 
 /// The memory of this process once it no longer changes: freed memory returns to the system with a delay.
-pub(super) async fn memory(pid: u32) -> anyhow::Result<Memory> {
+pub(crate) async fn memory(pid: u32) -> anyhow::Result<Memory> {
     const AGAIN: Duration = Duration::from_millis(500);
     let mut last = read_memory(pid)?;
     for _ in 0..20 {
@@ -72,19 +145,12 @@ pub(super) async fn memory(pid: u32) -> anyhow::Result<Memory> {
 fn read_memory(pid: u32) -> anyhow::Result<Memory> {
     let path = format!("/proc/{pid}/smaps_rollup");
     let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
-    let row = |name: &str| -> anyhow::Result<u64> {
-        let row = text.lines().find_map(|line| line.strip_prefix(name));
-        let kib = row
-            .and_then(|row| row.split_whitespace().next())
-            .with_context(|| format!("no {name} in {path}"))?;
-        Ok(kib.parse::<u64>()? * 1024)
-    };
-    Ok(Memory { rss_bytes: row("Rss:")?, pss_bytes: row("Pss:")? })
+    Ok(Memory { rss_bytes: kib_row(&text, "Rss:")?, pss_bytes: kib_row(&text, "Pss:")? })
 }
 
 /// Raises the limit of open files of this process, and so of the servers that it starts: each connection is one file
 /// at either end.
-pub(super) fn allow_files(wanted: usize) -> anyhow::Result<()> {
+pub(crate) fn allow_files(wanted: usize) -> anyhow::Result<()> {
     let allowed = stickycas_server::allow_all_files();
     let needed = wanted as u64 + 256;
     if allowed < needed {

@@ -21,7 +21,7 @@ pub(super) fn judge(
     let mut seen: Vec<Vec<ProcessObservation>> =
         rosters.iter().map(|_| Vec::with_capacity(PROCESSES as usize)).collect();
     for (principal, played) in played {
-        for PlayedInstance { instance, accesses, decision } in played {
+        for PlayedInstance { instance, accesses, decision, .. } in played {
             let process = ProcessId::all(PROCESSES).zip(&rosters[instance]).find(|(_, it)| **it == principal);
             let (process, _) = process.context("a principal played that is not in the roster")?;
             let decision = Some(Value::new(&decision).context("an empty decision")?);
@@ -46,11 +46,14 @@ pub(super) fn judge(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use stickycas_load::observations::AnsweredAccess;
     use stickycas_model::access::{AppendAnswer, ReadAnswer};
     use stickycas_model::types::{Phase, Position};
 
     use super::super::fixture::WARPS;
+    use super::super::process::AccessTimes;
     use super::*;
 
     const ROSTER: [usize; PROCESSES as usize] = [3, 1, 4, 15, 9, 2, 6, 5];
@@ -71,7 +74,9 @@ mod tests {
                 entries: list.clone(),
             };
             let decision = smallest.clone();
-            (*principal, vec![PlayedInstance { instance: 0, accesses: vec![append, read], decision }])
+            let now = Instant::now();
+            let times = AccessTimes { sent: now, answered: [now; 2] };
+            (*principal, vec![PlayedInstance { instance: 0, accesses: vec![append, read], times, decision }])
         };
         (0..).zip(&ROSTER).map(one).collect()
     }

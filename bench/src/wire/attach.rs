@@ -74,6 +74,8 @@ struct Process<T: FrameCodec> {
     real: bool,
     /// The instance of each channel.
     channels: Vec<usize>,
+    /// Channels on which the server has answered the decision, so that they may be used again.
+    free: Vec<u32>,
     /// Frames of the next message.
     frames: T,
     /// Instances that have begun and not ended.
@@ -100,21 +102,24 @@ impl<T: FrameCodec> Process<T> {
             batch,
             real,
             channels: Vec::new(),
+            free: Vec::new(),
             frames: T::default(),
             open: 0,
         }
     }
 
-    /// Begins an instance on its channel, which is free by now: hello and append.
+    /// Begins an instance on a free channel: hello and append.
     fn open(&mut self, instance: usize) -> anyhow::Result<()> {
         let Some(id) = self.ids.get(instance) else { return Ok(()) };
-        let index = instance % self.in_flight;
-        if index == self.channels.len() {
-            self.channels.push(instance);
-        }
-        self.channels[index] = instance;
+        let channel = match self.free.pop() {
+            Some(channel) => channel,
+            None => {
+                self.channels.push(instance);
+                u32::try_from(self.channels.len() - 1)?
+            }
+        };
+        self.channels[channel as usize] = instance;
         self.open += 1;
-        let channel = u32::try_from(index)?;
         if self.real {
             self.frames.hello(channel, id);
         }
@@ -157,12 +162,13 @@ impl<T: FrameCodec> FrameVisitor for Process<T> {
         if self.real {
             self.frames.decide(channel, decision.bytes());
         } else {
-            self.open -= 1;
+            self.decided(channel);
         }
         self.open(instance + self.in_flight)
     }
 
-    fn decided(&mut self) {
+    fn decided(&mut self, channel: u32) {
         self.open -= 1;
+        self.free.push(channel);
     }
 }

@@ -41,7 +41,7 @@ pub(super) trait FrameVisitor {
         values: impl ExactSizeIterator<Item = &'a [u8]>,
     ) -> anyhow::Result<()>;
 
-    fn decided(&mut self);
+    fn decided(&mut self, channel: u32);
 }
 
 /// Encodes the frames of a client, and decodes messages of the server.
@@ -117,7 +117,7 @@ impl FrameCodec for Generated {
                     }
                 },
                 Frame::Welcome(_) => {}
-                Frame::Decided(_) => visitor.decided(),
+                Frame::Decided(decided) => visitor.decided(decided.channel),
                 refused @ (Frame::Refusal(_) | Frame::Replaced(_)) => bail!("refused: {refused:?}"),
             }
         }
@@ -170,7 +170,7 @@ impl FrameCodec for HandWritten {
                     is_last(*start, *length, *sealed)?;
                     visitor.read(*channel, *phase, message.values(values))?;
                 }
-                ResponseFrame::Decided { .. } => visitor.decided(),
+                ResponseFrame::Decided { channel } => visitor.decided(*channel),
                 ResponseFrame::Other(frame) => match frame.as_deref() {
                     Some(Frame::Welcome(_)) => {}
                     refused => bail!("refused: {refused:?}"),

@@ -18,6 +18,7 @@
 //! | `stream-baseline/k` | the Attach client, with accesses only, against a stream that echoes: one message out for one message in, k accesses in flight |
 //! | `attach/k` | one Attach stream per principal against StickyCAS, k instances in flight, one access in each message; the client encodes and decodes as the load generator does (`stickycas_load::attach_codec`) |
 //! | `attach-batch/k` | the same; all frames that follow from one message of the server leave as one message |
+//! | `unary-durable`, `attach-durable/k`, `attach-batch-durable/k` | the same with a server that keeps its log on disk, in a folder of its own in `--disk` |
 //! | `etcd/k`, `etcd-no-fsync/k` | the same consensus on etcd, k instances in flight: see `etcd::workload`. Left out without etcd |
 //!
 //! Two limits of the server are changed. The retention of finished instances is short, so that the server drops them
@@ -34,12 +35,14 @@
 //! within its round. The processor time per access of server and clients together depends less on other load than the
 //! rate does.
 //!
-//! In the raw results: `layout`, `rounds`, `disk` (the kind of file system with the data of etcd), and for each of
+//! In the raw results: `layout`, `rounds`, `disk` (the kind of file system with the data of etcd and the logs), and for each of
 //! `candidates` its `name`, the candidate that it is compared with (`baseline`), `in_flight`, its `samples`, and medians
 //! with their ranges: `rate` and `instance_rate`, `cost_us` (processor time per access), `server_cost_us` (the
 //! server's part of it), `of_floor` and `of_floor_by_cost`, and `of_etcd`: by candidate of etcd, `rate` (our
 //! instances per second in units of those of etcd) and `cost` (the processor time per access of etcd in units of
-//! ours).
+//! ours). With a log also `of_memory`: `rate` and `server_cost_us` in units of those of the same candidate without one
+//! in the same round; `commit_rate`, `accesses_per_commit`, `commit_us` (writing and syncing a batch) and
+//! `log_bytes_each` (bytes of batches for each access), as the server's metrics tell them; and `log` of each sample.
 //!
 //! # Two builds beside each other
 //! `--server NAME=PATH`, given several times: the `stickycas-bench` of other builds serve, each in a process of its
@@ -62,11 +65,11 @@ use anyhow::{Context as _, ensure};
 use clap::Args;
 
 use self::report::{Conditions, Series};
-use self::variant::VARIANTS;
+use self::variant::{VARIANTS, Variant};
 use crate::etcd::Program;
-use crate::results;
 use crate::rounds::RoundOptions;
 use crate::serve::{self, Launch, Layout};
+use crate::{disk, results};
 
 /// How to measure the wire.
 #[derive(Debug, Args)]
@@ -76,7 +79,7 @@ pub(crate) struct Options {
     /// The program of etcd; by default the one in PATH.
     #[arg(long, value_name = "PATH")]
     etcd: Option<PathBuf>,
-    /// The directory for the data of etcd while it runs; by default that of temporary files.
+    /// The directory for the data of etcd and for logs while they run; by default that of temporary files.
     #[arg(long, value_name = "DIRECTORY")]
     disk: Option<PathBuf>,
     /// A program that serves in place of this one: `stickycas-bench` of another build. Given several times, each
@@ -109,9 +112,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     options.rounds.check(&names)?;
     let layout = options.rounds.layout;
     check_servers(&options.servers, layout)?;
-    let disk = options.disk.clone().unwrap_or_else(std::env::temp_dir);
-    let etcd = Program::find(options.etcd.as_deref(), &disk)?;
-    let mut series = candidates(options, etcd.as_ref())?;
+    let directory = options.disk.clone().unwrap_or_else(std::env::temp_dir);
+    let etcd = Program::find(options.etcd.as_deref(), &directory)?;
+    let mut series = candidates(options, etcd.as_ref(), &directory)?;
     let runtime = serve::runtime(layout.workers())?;
     let mut order: Vec<usize> = (0..series.len()).collect();
     for round in 0..=options.rounds.rounds {
@@ -130,10 +133,11 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         // Every other round backwards: a drift within rounds favours no candidate.
         order.reverse();
     }
+    let writes = series.iter().any(|one| one.variant.is_etcd() || one.variant.is_durable());
     let conditions = Conditions {
         layout,
         rounds: options.rounds.rounds,
-        disk: etcd.as_ref().and_then(|_| results::file_system(&disk)),
+        disk: if writes { disk::file_system(&directory) } else { None },
     };
     let version = etcd.map(|etcd| ("etcd".to_owned(), etcd.version));
     report(&conditions, &series, &version.into_iter().collect(), options.rounds.json.as_deref())?;
@@ -153,16 +157,20 @@ fn check_servers(servers: &[OtherServer], layout: Layout) -> anyhow::Result<()> 
 }
 
 /// The candidates that are selected and possible, with each of the servers. Says once why others are not possible.
-fn candidates(options: &Options, etcd: Option<&Program>) -> anyhow::Result<Vec<Series>> {
+fn candidates(options: &Options, etcd: Option<&Program>, disk: &Path) -> anyhow::Result<Vec<Series>> {
     let mut series = Vec::new();
     let mut left_out: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let with_log =
+        |variant: Variant, launch: Launch| if variant.is_durable() { launch.durable(disk) } else { launch };
     for variant in VARIANTS.into_iter().filter(|variant| options.rounds.wants(&variant.name())) {
         match variant.lacks(etcd) {
             None if variant.is_etcd() || options.servers.is_empty() => {
-                series.push(Series::new(variant, None, Launch::own(options.rounds.layout)));
+                let launch = with_log(variant, Launch::own(options.rounds.layout));
+                series.push(Series::new(variant, None, launch));
             }
             None => series.extend(options.servers.iter().map(|server| {
-                Series::new(variant, Some(server.name.clone()), Launch::other(&server.program))
+                let launch = with_log(variant, Launch::other(&server.program));
+                Series::new(variant, Some(server.name.clone()), launch)
             })),
             Some(lack) => left_out.entry(lack).or_default().push(variant.name()),
         }

@@ -1,7 +1,7 @@
 //! Medians, ranges and ratios, as tables and as raw results.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::io::Write;
 
 use clap::ValueEnum as _;
 use serde::Serialize;
@@ -85,35 +85,80 @@ struct Row<'a> {
     server_cost_us: Option<Summary>,
     /// In units of the first server's.
     #[serde(skip_serializing_if = "Option::is_none")]
-    of_first_server: Option<OfFirstServer>,
+    of_first_server: Option<OfServer>,
     /// The rate in units of the floor's in the same round.
     of_floor: Option<Summary>,
     /// The processor time per access of the floor in units of ours in the same round: the ratio of the rates on a
     /// machine without other load.
     of_floor_by_cost: Option<Summary>,
+    /// What the log costs, if there is one.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    log: Option<LogRow>,
     /// By candidate of etcd.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     of_etcd: BTreeMap<String, OfEtcd>,
     samples: &'a [Sample],
 }
 
-/// Figures of a server in units of those of the first server.
+/// The log of one candidate.
 #[derive(Clone, Copy, Debug, Serialize)]
-struct OfFirstServer {
+struct LogRow {
+    commit_rate: Summary,
+    accesses_per_commit: Summary,
+    commit_us: Summary,
+    log_bytes_each: Summary,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    of_memory: Option<OfServer>,
+}
+
+impl LogRow {
+    fn new(series: &Series, all: &[Series]) -> Option<Self> {
+        let summary =
+            |figure: fn(&Sample) -> Option<f64>| Summary::of(series.samples.iter().filter_map(figure));
+        let in_memory = series.variant.in_memory();
+        let memory =
+            all.iter().find(|other| Some(other.variant) == in_memory && other.server == series.server);
+        Some(Self {
+            commit_rate: summary(Sample::commit_rate)?,
+            accesses_per_commit: summary(Sample::accesses_per_commit)?,
+            commit_us: summary(Sample::commit_micros)?,
+            log_bytes_each: summary(Sample::log_bytes_each)?,
+            of_memory: memory.and_then(|memory| OfServer::new(series, memory)),
+        })
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let memory = self.of_memory;
+        vec![
+            memory.map_or(String::new(), |memory| ratio(&memory.rate)),
+            memory.and_then(|memory| memory.server_cost_us).map_or(String::new(), |cost| ratio(&cost)),
+            format!("{:.0}", self.commit_rate.median),
+            format!("{:.0}", self.accesses_per_commit.median),
+            format!("{:.0}", self.commit_us.median),
+            format!("{:.0}", self.log_bytes_each.median),
+        ]
+    }
+}
+
+/// Figures of a server in units of those of another one.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct OfServer {
     /// Accesses per second, within the same round.
     rate: Summary,
     /// Processor time of the server per access, within the same round.
     server_cost_us: Option<Summary>,
 }
 
-impl OfFirstServer {
-    fn new(series: &Series, all: &[Series]) -> Option<Self> {
+impl OfServer {
+    fn new(series: &Series, other: &Series) -> Option<Self> {
+        let rate = over(series.each(Sample::rate), other.each(Sample::rate))?;
+        Some(Self { rate, server_cost_us: over(series.server_costs(), other.server_costs()) })
+    }
+
+    /// In units of the first server of the same candidate, unless it is that.
+    fn of_first(series: &Series, all: &[Series]) -> Option<Self> {
         let first = all.iter().find(|other| other.variant == series.variant)?;
-        if first.server == series.server {
-            return None;
-        }
-        let rate = over(series.each(Sample::rate), first.each(Sample::rate))?;
-        Some(Self { rate, server_cost_us: over(series.server_costs(), first.server_costs()) })
+        if first.server == series.server { None } else { Self::new(series, first) }
     }
 }
 
@@ -159,10 +204,11 @@ impl<'a> Row<'a> {
             instance_rate: Summary::of(series.each(Sample::instance_rate)),
             cost_us: Summary::of(series.costs()),
             server_cost_us: Summary::of(series.server_costs()),
-            of_first_server: OfFirstServer::new(series, all),
+            of_first_server: OfServer::of_first(series, all),
             of_floor: baseline
                 .and_then(|baseline| over(series.each(Sample::rate), baseline.each(Sample::rate))),
             of_floor_by_cost: baseline.and_then(|baseline| over(baseline.costs(), series.costs())),
+            log: LogRow::new(series, all),
             of_etcd: of_etcd.collect(),
             samples: &series.samples,
         }
@@ -230,6 +276,7 @@ impl<'a> Results<'a> {
         ];
         let rows = self.candidates.iter().map(|row| row.cells().to_vec());
         writeln!(out, "{}", table(header.map(str::to_owned).to_vec(), rows))?;
+        self.print_logs(&mut out)?;
         let servers: Vec<Vec<String>> =
             self.candidates.iter().filter_map(|row| row.server_cells().map(Vec::from)).collect();
         if !servers.is_empty() {
@@ -237,6 +284,33 @@ impl<'a> Results<'a> {
                 ["candidate", "server", "accesses/s", "of first", "server CPU us/access", "of first"];
             writeln!(out, "\n{}", table(header.map(str::to_owned).to_vec(), servers))?;
         }
+        self.print_etcd(&mut out)
+    }
+
+    /// What the logs cost.
+    fn print_logs(&self, out: &mut impl Write) -> anyhow::Result<()> {
+        let rows = self.candidates.iter().filter_map(|row| {
+            let name = row.cells()[0].clone();
+            Some(std::iter::once(name).chain(row.log?.cells()).collect())
+        });
+        let rows: Vec<Vec<String>> = rows.collect();
+        if !rows.is_empty() {
+            let header = [
+                "log on disk",
+                "rate, of memory",
+                "server CPU, of memory",
+                "commits/s",
+                "accesses/commit",
+                "us/commit",
+                "log bytes/access",
+            ];
+            writeln!(out, "\n{}", table(header.map(str::to_owned).to_vec(), rows))?;
+        }
+        Ok(())
+    }
+
+    /// Instances per second in units of those of etcd.
+    fn print_etcd(&self, out: &mut impl Write) -> anyhow::Result<()> {
         let beside = self.candidates.iter().find(|row| !row.of_etcd.is_empty());
         let etcd: Vec<&String> = beside.map(|row| row.of_etcd.keys().collect()).unwrap_or_default();
         if !etcd.is_empty() {

@@ -13,9 +13,9 @@ use crate::stopwatch::Sample;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Variant {
     UnaryBaseline,
-    Unary,
+    Unary { durable: bool },
     StreamBaseline { in_flight: usize },
-    Attach { in_flight: usize, batch: bool },
+    Attach { in_flight: usize, batch: bool, durable: bool },
     Etcd { in_flight: usize, fsync: bool },
 }
 
@@ -23,20 +23,25 @@ use Variant::{Attach, Etcd, StreamBaseline, Unary, UnaryBaseline};
 
 /// In the order of their turns: each next to its floor. etcd has none with 256 instances in flight: it refuses
 /// requests while more than 5,000 are not applied yet.
-pub(crate) const VARIANTS: [Variant; 17] = [
+pub(crate) const VARIANTS: [Variant; 22] = [
     UnaryBaseline,
-    Unary,
+    Unary { durable: false },
+    Unary { durable: true },
     StreamBaseline { in_flight: 1 },
-    Attach { in_flight: 1, batch: false },
+    Attach { in_flight: 1, batch: false, durable: false },
     StreamBaseline { in_flight: 16 },
-    Attach { in_flight: 16, batch: false },
-    Attach { in_flight: 16, batch: true },
+    Attach { in_flight: 16, batch: false, durable: false },
+    Attach { in_flight: 16, batch: false, durable: true },
+    Attach { in_flight: 16, batch: true, durable: false },
+    Attach { in_flight: 16, batch: true, durable: true },
     StreamBaseline { in_flight: 64 },
-    Attach { in_flight: 64, batch: false },
-    Attach { in_flight: 64, batch: true },
+    Attach { in_flight: 64, batch: false, durable: false },
+    Attach { in_flight: 64, batch: false, durable: true },
+    Attach { in_flight: 64, batch: true, durable: false },
+    Attach { in_flight: 64, batch: true, durable: true },
     StreamBaseline { in_flight: 256 },
-    Attach { in_flight: 256, batch: false },
-    Attach { in_flight: 256, batch: true },
+    Attach { in_flight: 256, batch: false, durable: false },
+    Attach { in_flight: 256, batch: true, durable: false },
     Etcd { in_flight: 16, fsync: true },
     Etcd { in_flight: 64, fsync: true },
     Etcd { in_flight: 16, fsync: false },
@@ -50,10 +55,12 @@ impl Variant {
     pub(crate) fn name(self) -> String {
         match self {
             UnaryBaseline => "unary-floor".to_owned(),
-            Unary => "unary".to_owned(),
+            Unary { durable } => format!("unary{}", suffix(durable)),
             StreamBaseline { in_flight } => format!("stream-floor/{in_flight}"),
-            Attach { in_flight, batch: false } => format!("attach/{in_flight}"),
-            Attach { in_flight, batch: true } => format!("attach-batch/{in_flight}"),
+            Attach { in_flight, batch, durable } => {
+                let batch = if batch { "-batch" } else { "" };
+                format!("attach{batch}{}/{in_flight}", suffix(durable))
+            }
             Etcd { in_flight, fsync: true } => format!("etcd/{in_flight}"),
             Etcd { in_flight, fsync: false } => format!("etcd-no-fsync/{in_flight}"),
         }
@@ -63,22 +70,36 @@ impl Variant {
     pub(crate) fn baseline(self) -> Option<Self> {
         match self {
             UnaryBaseline | StreamBaseline { .. } | Etcd { .. } => None,
-            Unary => Some(UnaryBaseline),
+            Unary { .. } => Some(UnaryBaseline),
             Attach { in_flight, .. } => Some(StreamBaseline { in_flight }),
+        }
+    }
+
+    /// Whether the server keeps its log on a disk.
+    pub(crate) fn is_durable(self) -> bool {
+        matches!(self, Unary { durable: true } | Attach { durable: true, .. })
+    }
+
+    /// The same with a server that keeps everything in memory; `None` for those without a log.
+    pub(crate) fn in_memory(self) -> Option<Self> {
+        match self {
+            Unary { durable: true } => Some(Unary { durable: false }),
+            Attach { in_flight, batch, durable: true } => Some(Attach { in_flight, batch, durable: false }),
+            _ => None,
         }
     }
 
     /// Instances that are played at the same time.
     pub(crate) fn in_flight(self) -> usize {
         match self {
-            UnaryBaseline | Unary => UNARY_IN_FLIGHT,
+            UnaryBaseline | Unary { .. } => UNARY_IN_FLIGHT,
             StreamBaseline { in_flight } | Attach { in_flight, .. } | Etcd { in_flight, .. } => in_flight,
         }
     }
 
     /// Whether it is StickyCAS, and not what it is compared with.
     pub(crate) fn is_ours(self) -> bool {
-        matches!(self, Unary | Attach { .. })
+        matches!(self, Unary { .. } | Attach { .. })
     }
 
     pub(crate) fn is_etcd(self) -> bool {
@@ -88,7 +109,7 @@ impl Variant {
     /// Instances in one turn, for about a second of work on two slow cores.
     pub(crate) fn instances(self) -> usize {
         match self {
-            UnaryBaseline | Unary => 800,
+            UnaryBaseline | Unary { .. } => 800,
             StreamBaseline { in_flight: 1 } => 3_000,
             Attach { in_flight: 1, .. } => 1_000,
             StreamBaseline { .. } => 8_000,
@@ -123,13 +144,17 @@ impl Variant {
             UnaryBaseline => {
                 unary::run(&Fixture::start_baseline(instances, launch).await?, self.in_flight()).await
             }
-            Unary => unary::run(&Fixture::start(instances, launch).await?, self.in_flight()).await,
+            Unary { .. } => {
+                let fixture = Fixture::start(instances, launch).await?;
+                fixture.with_commits(unary::run(&fixture, self.in_flight())).await
+            }
             StreamBaseline { in_flight } => {
                 attach::run::<Generated>(&Fixture::start_baseline(instances, launch).await?, in_flight, false)
                     .await
             }
-            Attach { in_flight, batch } => {
-                attach::run::<HandWritten>(&Fixture::start(instances, launch).await?, in_flight, batch).await
+            Attach { in_flight, batch, .. } => {
+                let fixture = Fixture::start(instances, launch).await?;
+                fixture.with_commits(attach::run::<HandWritten>(&fixture, in_flight, batch)).await
             }
             Etcd { in_flight, fsync } => {
                 let etcd = etcd.context("there is no etcd")?;
@@ -137,4 +162,8 @@ impl Variant {
             }
         }
     }
+}
+
+fn suffix(durable: bool) -> &'static str {
+    if durable { "-durable" } else { "" }
 }

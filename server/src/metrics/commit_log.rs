@@ -21,6 +21,7 @@ pub(crate) struct CommitLogMetrics {
     enabled: AtomicBool,
     bytes_on_disk: AtomicU64,
     bytes_written: AtomicU64,
+    checkpoints: AtomicU64,
     failures: AtomicU64,
     batch: Histogram<{ STEPS.len() + 1 }>,
     commit: Histogram<{ SECONDS.len() + 1 }>,
@@ -39,6 +40,11 @@ impl CommitLogMetrics {
         self.batch.observe(steps as f64, &STEPS);
         self.bytes_written.fetch_add(bytes, Ordering::Relaxed);
         self.sync.observe(sync.as_secs_f64(), &SECONDS);
+    }
+
+    /// So many instances have got a checkpoint, or have lost theirs.
+    pub(crate) fn count_checkpoints(&self, checkpoints: u64) {
+        self.checkpoints.fetch_add(checkpoints, Ordering::Relaxed);
     }
 
     /// A batch was settled so long after its first step was appended.
@@ -77,6 +83,11 @@ impl CommitLogMetrics {
             &SECONDS,
         )?;
         out.counter("stickycas_log_bytes_written", "Bytes written to the log", get(&self.bytes_written))?;
+        out.counter(
+            "stickycas_log_checkpoints",
+            "Checkpoints of instances that were written to the log or removed from it",
+            get(&self.checkpoints),
+        )?;
         out.counter(
             "stickycas_log_failures",
             "Writes and syncs of the log that failed",
@@ -166,6 +177,7 @@ mod tests {
             metrics.count_commit(Duration::from_millis(millis));
         }
         metrics.count_failure();
+        metrics.count_checkpoints(2);
         metrics.set_bytes_on_disk(77);
         let counts = |histogram: &Histogram<{ STEPS.len() + 1 }>| {
             histogram.buckets.each_ref().map(|count| count.load(Ordering::Relaxed))
@@ -174,5 +186,6 @@ mod tests {
         assert_eq!(metrics.batch.sum.load(Ordering::Relaxed), 10_005 * 1_000_000);
         assert_eq!(metrics.commit.buckets.last().unwrap().load(Ordering::Relaxed), 1);
         assert_eq!(metrics.bytes_written.load(Ordering::Relaxed), 400);
+        assert_eq!(metrics.checkpoints.load(Ordering::Relaxed), 2);
     }
 }

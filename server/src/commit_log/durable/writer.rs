@@ -50,6 +50,7 @@ async fn write(log: Arc<Shared>, engine: Arc<dyn Engine>) {
         let batch = Batch { rules: RULES, records: forming.records, served_nanos };
         let (steps, batch) = (batch.records.len() as u64, batch.encode_to_vec());
         let (bytes, appended) = (batch.len() as u64, Instant::now());
+        let checkpoints = forming.checkpoints.len() as u64;
         let append = AppendBatch {
             place: place.get(),
             batch,
@@ -61,6 +62,7 @@ async fn write(log: Arc<Shared>, engine: Arc<dyn Engine>) {
         let done: Done = Box::new(move |outcome| {
             if matches!(outcome, Outcome::Committed) {
                 shared.metrics.count_batch(steps, bytes, appended.elapsed());
+                shared.metrics.count_checkpoints(checkpoints);
             }
             shared.settle(place, outcome);
         });
