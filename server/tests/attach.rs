@@ -137,7 +137,7 @@ async fn a_replaced_session_is_notified_and_its_frames_are_refused() {
     let mut newer = Stream::new(&mut p1).await;
     newer.send([hello(3, &id)]);
     assert_eq!(newer.welcome().await.session, 2);
-    assert_eq!(older.frame().await, Frame::Replaced(Replaced { channel: 0, session: 2 }));
+    assert_eq!(older.frame().await, Frame::Replaced(Replaced { channel: 0, session: 2, incarnation: 7 }));
 
     older.send([append(0, 1, "no"), read(0, 1), decision(0, "no")]);
     for number in [1, 1, 0] {

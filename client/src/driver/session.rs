@@ -239,6 +239,12 @@ impl Drive<'_> {
                 self.player().decided();
             }
             Frame::Refusal(refusal) => self.refused(session, &refusal)?,
+            // A hello that this client sent on an earlier connection came late (F8f).
+            Frame::Replaced(replaced) if replaced.incarnation == self.incarnation => {
+                return Err(self
+                    .connection
+                    .no_answer("a session of an earlier connection has replaced this one"));
+            }
             Frame::Replaced(replaced) => {
                 let newer = replaced.session;
                 let why = format!("session {newer} of the same process has replaced this one");

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use stickycas_client::raw::{ClientConfig, Connection};
 use stickycas_client::{Client, Error, InstanceId, Played, ProcessSpec, RefusalReason, WaitMode};
 use stickycas_model::access::{AppendAnswer, Op};
 use stickycas_model::byzantine::{Silent, Strategy};
 use stickycas_model::history::Event;
 use stickycas_model::process::{ProcessEnd, Report};
 use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId};
+use stickycas_proto::v1;
 use tokio::net::TcpStream;
 
 use crate::support::{
@@ -207,6 +209,35 @@ async fn a_watch_resumes_without_a_gap_or_a_repetition() {
     let (seen, happened) = (through_proxy.until_the_end().await, direct.until_the_end().await);
     assert_eq!(seen, happened);
     assert_eq!(decision(&first.await.unwrap()), decision(&second.await.unwrap()));
+}
+
+/// Hellos of one client overtake each other when they are sent on two connections.
+#[tokio::test]
+async fn a_hello_of_its_own_that_came_late_does_not_stop_a_client() {
+    let server = server().await;
+    let instance = instance(&server, 2).await;
+    let mut watcher = Watcher::new(&server, instance);
+    let first = play(client(&server, "p1"), instance, "a");
+    watcher.until(first_access_accepted).await;
+    let incarnation = watcher.1.iter().find_map(|event| match event {
+        Event::Session { incarnation, .. } => Some(*incarnation),
+        _ => None,
+    });
+    let hello = v1::Hello {
+        channel: 0,
+        instance_id: instance.to_string(),
+        incarnation: incarnation.expect("a session comes before its accesses"),
+    };
+    let earlier = Connection::lazy(ClientConfig::new(&format!("http://{server}"), "p1").unwrap());
+    let frames = tokio_stream::iter([v1::AttachRequest { frames: vec![hello.into()] }]);
+    let late = earlier.list().attach(frames).await.unwrap();
+    watcher.until(|event| matches!(event, Event::Session { session, .. } if session.get() == 3)).await;
+    drop(late);
+
+    let second = client(&server, "p2").propose(instance, value("a")).await.unwrap();
+    let first = first.await.unwrap();
+    assert_eq!((decision(&first), second.value), ("a".to_owned(), value("a")));
+    assert_eq!(first.reconnections, 1);
 }
 
 /// An old copy of a log tells less than clients know (SPEC A3), so none goes on with it.

@@ -109,7 +109,7 @@ fn one_of_each_kind() -> Vec<v1::ServerFrame> {
         v1::Welcome { channel: 3, session: 1, own, parameters }.into(),
         v1::Refusal { channel: 3, message: "no".to_owned(), ..v1::Refusal::default() }.into(),
         v1::Decided { channel: 3 }.into(),
-        v1::Replaced { channel: 3, session: 2 }.into(),
+        v1::Replaced { channel: 3, session: 2, incarnation: 9 }.into(),
     ]
 }
 

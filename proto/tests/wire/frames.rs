@@ -106,8 +106,8 @@ pub(crate) fn server_frame() -> impl Strategy<Value = v1::ServerFrame> {
     let answer = (short_number(), number(), number(), option::weighted(0.9, result))
         .prop_map(|(channel, number, phase, result)| v1::Answer { channel, number, phase, result }.into());
     let decided = short_number().prop_map(|channel| v1::Decided { channel }.into());
-    let replaced = (short_number(), short_number())
-        .prop_map(|(channel, session)| v1::Replaced { channel, session }.into());
+    let replaced = (short_number(), short_number(), number())
+        .prop_map(|(channel, session, incarnation)| v1::Replaced { channel, session, incarnation }.into());
     let refusal = (short_number(), number(), any::<(i32, i32)>(), ".{0,9}", number(), option::of(duration()))
         .prop_map(
             |(channel, access_number, (code, reason), message, expected_access_number, retry_after)| {

@@ -278,10 +278,10 @@ impl Instance {
                     live.sessions.complete(*process, *number, completed);
                     live.waiters.complete(*process, *number, completed);
                 }
-                Event::Session { .. } => {
+                Event::Session { incarnation, .. } => {
                     // What was answered before this event went to the older session; what comes now goes to this one.
                     if let Some(opening) = opening.take() {
-                        self.open_session(live, *opening);
+                        self.open_session(live, *opening, *incarnation);
                     }
                 }
                 Event::Withdrawn { process, number } => {
@@ -300,10 +300,10 @@ impl Instance {
     }
 
     /// Opens a session and welcomes its client.
-    fn open_session(&self, live: &mut Live, opening: OpeningSession) {
+    fn open_session(&self, live: &mut Live, opening: OpeningSession, incarnation: u64) {
         let OpeningSession { process, session, sink, welcome, stream_ended } = opening;
         sink.outbox.push_outgoing(Outgoing::Welcome(Box::new(welcome)));
-        live.sessions.open(process, session, sink, self.params().processes());
+        live.sessions.open(process, session, incarnation, sink, self.params().processes());
         if stream_ended {
             live.sessions.close(process, session);
         }

@@ -303,7 +303,7 @@ mod tests {
                 assert!(matches!(outbox.poll(&mut receiver, 9, 999, &cx), Polled::Empty));
             }
             assert_eq!(woken.wake_count(), round - 1);
-            outbox.push(Replaced { channel: 1, session: 1 });
+            outbox.push(Replaced { channel: 1, session: 1, incarnation: 1 });
             push_decided(&outbox, 2);
             assert_eq!(woken.wake_count(), round);
             let Polled::Frames(message) = outbox.poll(&mut receiver, 9, 999, &cx) else { panic!() };

@@ -34,8 +34,15 @@ pub(super) struct Sessions {
 
 impl Sessions {
     /// Opens a session: answers of `process` go to `sink` from now on. An older session of the process ends and is
-    /// told so (F8f). `processes` is n.
-    pub(super) fn open(&mut self, process: ProcessId, session: SessionId, sink: SessionSink, processes: u32) {
+    /// told so (F8f), and which life of its client opened the newer one. `processes` is n.
+    pub(super) fn open(
+        &mut self,
+        process: ProcessId,
+        session: SessionId,
+        incarnation: u64,
+        sink: SessionSink,
+        processes: u32,
+    ) {
         if self.by_process.is_empty() {
             self.by_process.resize(processes as usize, None);
         }
@@ -43,7 +50,8 @@ impl Sessions {
             None => self.open += 1,
             Some((_, older)) => {
                 older.outbox.release_channel(older.channel);
-                older.outbox.push(Replaced { channel: older.channel, session: session.get() });
+                let session = session.get();
+                older.outbox.push(Replaced { channel: older.channel, session, incarnation });
             }
         }
     }

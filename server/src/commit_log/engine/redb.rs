@@ -43,7 +43,7 @@ const NOT_CLOSED: u8 = 2;
 const CACHE: usize = 64 * 1024 * 1024;
 
 /// Bytes of zeros that are written ahead on the disks of tests, which are copied often: a few pages.
-#[cfg(test)]
+#[cfg(any(test, feature = "simulation"))]
 const AHEAD_IN_TESTS: u64 = 64 * 1024;
 
 /// See the module.
