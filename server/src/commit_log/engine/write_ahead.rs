@@ -1,8 +1,8 @@
 //! A file that is written with zeros ahead of the database that grows in it.
 //!
 //! The database makes its file longer without writing it, so the file system has to find room for each page at its
-//! first write, and a sync then waits for the journal of the file system too: commits of a growing log took two to four
-//! times as long. Where zeros were written before, a sync has only the pages to write.
+//! first write, and a sync then has to write the journal of the file system too. Where zeros were written before, a sync
+//! has only the pages to write.
 //!
 //! Never touched is what a file held when it was opened, nor anything that was written since.
 
