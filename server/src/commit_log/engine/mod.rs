@@ -10,14 +10,12 @@ mod disk_faults;
 pub(crate) mod faulty_disk;
 mod redb;
 mod sealed;
-mod write_ahead;
 
 use std::fmt;
 
 use stickycas_proto::status::RpcRefusal;
 
 pub(crate) use self::redb::RedbEngine;
-pub use self::write_ahead::WriteAhead;
 
 /// Keeps batches. See the module.
 pub(crate) trait Engine: fmt::Debug + Send + Sync {
