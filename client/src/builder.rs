@@ -1,6 +1,9 @@
 //! [`ClientBuilder`]: the settings of a client, checked before the first connection.
 
+use std::io;
 use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::client::Client;
 use crate::connection::{ClientConfig, Connection, DEFAULT_KEEP_ALIVE};
@@ -64,6 +67,20 @@ impl ClientBuilder {
     pub fn connect_lazy(self) -> Result<Client, Error> {
         let config = self.config()?;
         Ok(Client::on(Connection::lazy(config), self.retry))
+    }
+
+    /// The same over byte streams that `connect` opens, in place of TCP: a Unix socket, a tunnel, a simulated network. It
+    /// is called for the first connection, and again after each that broke.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if a setting is not well formed.
+    pub fn connect_lazy_over<F, T>(self, connect: impl FnMut() -> F + Send + 'static) -> Result<Client, Error>
+    where
+        F: Future<Output = io::Result<T>> + Send + 'static,
+        T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let config = self.config()?;
+        Ok(Client::on(Connection::lazy_over(config, connect), self.retry))
     }
 
     fn config(&self) -> Result<ClientConfig, Error> {

@@ -5,18 +5,22 @@
 //!
 //! Only [`crate::raw`] shows this module: its types are those of tonic.
 
+use std::io;
 use std::time::Duration;
 
+use hyper_util::rt::TokioIo;
 use stickycas_proto::principal::PRINCIPAL_KEY;
 use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
 use stickycas_proto::v1::judge_service_client::JudgeServiceClient;
 use stickycas_proto::v1::server_service_client::ServerServiceClient;
 use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Request, Status};
+use tower::service_fn;
 
 use crate::error::Error;
 
@@ -122,6 +126,21 @@ impl Connection {
     #[must_use]
     pub fn lazy(config: ClientConfig) -> Self {
         let channel = config.endpoint.connect_lazy();
+        Self { config, channel }
+    }
+
+    /// The same over byte streams that `connect` opens, in place of TCP.
+    #[must_use]
+    pub fn lazy_over<F, T>(config: ClientConfig, mut connect: impl FnMut() -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = io::Result<T>> + Send + 'static,
+        T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let connector = service_fn(move |_: Uri| {
+            let connecting = connect();
+            async move { connecting.await.map(TokioIo::new) }
+        });
+        let channel = config.endpoint.connect_with_connector_lazy(connector);
         Self { config, channel }
     }
 

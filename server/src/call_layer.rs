@@ -2,7 +2,8 @@
 //!
 //! A call that comes in is identified, charged to the account of its principal and takes a permit of its quota; a
 //! call above a limit goes no further. When it ends it is counted: refused and why, or abandoned by its client. The
-//! permit is held until the response has left the server. Health and reflection are served without this layer: any
+//! permit is held until the response has left the server. A refusal leaves when everything is committed that was logged
+//! before it: the offence that it was filed as, and whatever it tells of an instance. Health and reflection are served without this layer: any
 //! client may call them.
 
 use std::pin::Pin;
@@ -14,10 +15,10 @@ use http::request::Parts;
 use http::{Request, Response};
 use stickycas_model::history::OffenceKind;
 use stickycas_proto::status::RpcRefusal;
-use tokio_util::either::Either;
-use tonic::Status;
+use tokio::sync::oneshot;
 use tonic::body::Body;
 use tonic::server::NamedService;
+use tonic::{Code, Status};
 use tower::{Layer, Service};
 
 use crate::auth::{Authenticator, Principal, Roles};
@@ -150,7 +151,7 @@ where
 {
     type Response = Response<Body>;
     type Error = S::Error;
-    type Future = Either<CallFuture<S::Future>, std::future::Ready<Result<Response<Body>, S::Error>>>;
+    type Future = CallFuture<S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -166,12 +167,17 @@ where
                 let limit = self.policy.max_request_bytes(path, &caller);
                 let body = LimitedBody::new(body, caller.request.clone(), limit, self.policy.log.clone());
                 let (account, request) = (caller.account.clone(), caller.request.clone());
-                let call = Call { account, request, permit, is_stream: is_stream(path) };
+                let (is_stream, log) = (is_stream(path), self.policy.log.clone());
+                let principals = self.policy.principals.clone();
+                let call = Some(Call { method, principals, account, request, permit, is_stream, log });
                 parts.extensions.insert(caller);
                 let inner = self.inner.call(Request::from_parts(parts, body));
-                Either::Left(CallFuture { inner, call: Some(call) })
+                CallFuture::Running { inner, call }
             }
-            Err(refused) => Either::Right(std::future::ready(Ok(refused.to_status().into_http()))),
+            Err(refused) => {
+                self.policy.principals.usage().ended_calls.count(method, refused.reason.code());
+                CallFuture::Refused(Refusal::new(&self.policy.log, refused.to_status().into_http(), None))
+            }
         }
     }
 }
@@ -180,17 +186,32 @@ impl<S: NamedService> NamedService for CallService<S> {
     const NAME: &'static str = S::NAME;
 }
 
-/// An admitted call, until there is a response or its stream begins.
-pub(crate) struct CallFuture<F> {
-    inner: F,
-    call: Option<Call>,
+/// A call, until there is a response or its stream begins.
+pub(crate) enum CallFuture<F> {
+    /// It is admitted.
+    Running { inner: F, call: Option<Call> },
+    /// Its refusal waits until it may be told.
+    Refused(Box<Refusal>),
 }
 
-struct Call {
+/// An admitted call.
+pub(crate) struct Call {
+    method: Method,
+    principals: Principals,
     account: Arc<Account>,
     request: Arc<BodyState>,
     permit: Permit,
     is_stream: bool,
+    log: Arc<dyn CommitLog>,
+}
+
+/// The refusal of a call, until everything is committed that was logged before it.
+pub(crate) struct Refusal {
+    log: Arc<dyn CommitLog>,
+    committed: Option<oneshot::Receiver<()>>,
+    /// `None` once it was told.
+    response: Option<Response<Body>>,
+    _permit: Option<Permit>,
 }
 
 impl<F, E> Future for CallFuture<F>
@@ -200,35 +221,81 @@ where
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let response = ready!(Pin::new(&mut self.inner).poll(cx))?;
-        let Some(call) = self.call.take() else { return Poll::Ready(Ok(response)) };
-        Poll::Ready(Ok(call.finish(response)))
+        if let Self::Running { inner, call } = &mut *self {
+            let response = ready!(Pin::new(inner).poll(cx))?;
+            let Some(call) = call.take() else { return Poll::Ready(Ok(response)) };
+            match call.finish(response) {
+                Ok(response) => return Poll::Ready(Ok(response)),
+                Err(refusal) => *self = Self::Refused(refusal),
+            }
+        }
+        match &mut *self {
+            Self::Running { .. } => unreachable!("its response has come"),
+            Self::Refused(refusal) => Pin::new(refusal).poll(cx).map(Ok),
+        }
+    }
+}
+
+impl Refusal {
+    fn new(log: &Arc<dyn CommitLog>, response: Response<Body>, permit: Option<Permit>) -> Box<Self> {
+        let committed = log.barrier();
+        Box::new(Self { log: log.clone(), committed, response: Some(response), _permit: permit })
+    }
+}
+
+impl Future for Refusal {
+    type Output = Response<Body>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Body>> {
+        if let Some(committed) = &mut self.committed {
+            let _ = ready!(Pin::new(committed).poll(cx));
+        }
+        let response = self.response.take().expect("a future is not polled after its end");
+        // After a failure nothing else is told.
+        Poll::Ready(self.log.failure().map_or(response, |failure| failure.to_status().into_http()))
     }
 }
 
 impl<F> Drop for CallFuture<F> {
     fn drop(&mut self) {
-        if let Some(call) = self.call.take() {
-            call.account.count(Counter::CallAbandoned);
+        if let Self::Running { call, .. } = self
+            && let Some(call) = call.take()
+        {
+            call.abandoned();
         }
     }
 }
 
 impl Call {
+    fn ended(&self, code: Code) {
+        self.principals.usage().ended_calls.count(self.method, code);
+    }
+
+    /// The client is gone, or its deadline has passed.
+    fn abandoned(&self) {
+        self.account.count(Counter::CallAbandoned);
+        self.ended(Code::Cancelled);
+    }
+
     /// Counts how the call ended. A refused call has its status among the headers, and no body.
-    fn finish(self, response: Response<Body>) -> Response<Body> {
+    ///
+    /// # Errors
+    /// If it was refused.
+    fn finish(self, response: Response<Body>) -> Result<Response<Body>, Box<Refusal>> {
         let Some(status) = Status::from_header_map(response.headers()) else {
-            return if self.is_stream {
+            self.ended(Code::Ok);
+            return Ok(if self.is_stream {
                 response
             } else {
                 response.map(|body| permit_body(body, self.permit))
-            };
+            });
         };
         if self.request.is_broken() {
-            self.account.count(Counter::CallAbandoned);
-            return response;
+            self.abandoned();
+            return Ok(response);
         }
-        match DecodeFailure::of(&status, &self.request) {
+        self.ended(status.code());
+        let refused = match DecodeFailure::of(&status, &self.request) {
             Some(failure) => {
                 let refused = DecodeFailure::refusal(&status, &self.request);
                 self.account.count(failure.counter());
@@ -240,7 +307,8 @@ impl Call {
                 self.account.count_status(&status);
                 response
             }
-        }
+        };
+        Err(Refusal::new(&self.log, refused, Some(self.permit)))
     }
 }
 

@@ -34,6 +34,10 @@ mod server_info;
 mod service;
 mod settings;
 mod shutdown;
+#[cfg(any(test, feature = "simulation"))]
+pub mod simulation;
+#[cfg(test)]
+mod slow_disk;
 mod storage;
 mod transport;
 
@@ -62,6 +66,7 @@ use service::{Service, UnaryEndpoint};
 use storage::Storage;
 pub use storage::StorageError;
 use transport::GrpcTimeoutLayer;
+pub use transport::Listener;
 
 /// Where a server listens.
 #[derive(Debug)]
@@ -112,15 +117,33 @@ pub async fn run(
     config: Config,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Stopped, ServeError> {
-    let (limits, listeners) = (&config.limits, listeners.into());
+    let log_metrics = Arc::<CommitLogMetrics>::default();
+    let storage = Storage::open(config.data.as_deref(), &config.limits, &log_metrics)?;
+    let Listeners { grpc, http } = listeners.into();
+    serve_in(Environment { grpc, http, storage, log_metrics }, config, shutdown).await
+}
+
+/// What a server gets from the machine on which it runs. Beside it there are only the clock and the random numbers of
+/// the operating system.
+struct Environment<L> {
+    grpc: L,
+    http: Option<TcpListener>,
+    storage: Storage,
+    log_metrics: Arc<CommitLogMetrics>,
+}
+
+async fn serve_in<L: Listener>(
+    environment: Environment<L>,
+    config: Config,
+    shutdown: impl Future<Output = ()>,
+) -> Result<Stopped, ServeError> {
+    let (limits, Environment { grpc, http, storage, log_metrics }) = (&config.limits, environment);
     // A log that has something to recover begins with State::Recovering, and serves afterwards.
     // Without a log on disk there is nothing to recover.
-    let recovers = config.data.is_some();
+    let recovers = storage.recovers();
     let readiness = Readiness::new(if recovers { State::Recovering } else { State::Serving });
     // Ends the accept loop, connections, streams and waiting calls.
     let drain = CancellationToken::new();
-    let log_metrics = Arc::<CommitLogMetrics>::default();
-    let storage = Storage::open(config.data.as_deref(), limits, &log_metrics)?;
     let log = storage.log();
     let instances = Instances::new(limits.clone(), &log);
     let timers = instances.clone();
@@ -150,7 +173,7 @@ pub async fn run(
         limits: limits.clone(),
         commit_log: log_metrics,
     });
-    let _http = listeners.http.map(|http| AbortOnDropHandle::new(tokio::spawn(http::serve(http, sources))));
+    let _http = http.map(|http| AbortOnDropHandle::new(tokio::spawn(http::serve(http, sources))));
 
     let mut routes = Routes::builder();
     routes
@@ -165,7 +188,7 @@ pub async fn run(
     #[cfg(feature = "otlp")]
     let calls = transport::CallSpanLayer.layer(calls);
 
-    let serve = transport::serve(listeners.grpc, calls, limits, &principals, drain.clone());
+    let serve = transport::serve(grpc, calls, limits, &principals, drain.clone());
     tokio::pin!(serve, shutdown);
     readiness::set_health(&mut health, HEALTH_NAMES, readiness.state()).await;
     tokio::select! {

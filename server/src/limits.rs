@@ -29,12 +29,136 @@
 
 use std::time::Duration;
 
+use stickycas_model::history::OffenceKind;
 use stickycas_model::params::Params;
 
-use crate::settings::{Number, Setting};
+/// Calls this macro with the list of all limits: each with its reason, its type, its default, and the kind of its setting.
+macro_rules! for_each_limit {
+    ($callback:ident) => {
+        $callback! {
+            /// Open connections. The next one is closed at once: without file descriptors no client could connect.
+            connections: usize = 16_384, COUNT;
+            /// Open connections of one principal: some for each program that plays its processes.
+            connections_per_principal: u32 = 64, COUNT;
+            /// Open connections that belong to no principal yet. The oldest makes room for the next, so a client that opens
+            /// many and makes no call takes no connection from others.
+            unclaimed_connections: usize = 1_024, COUNT;
+            /// How long a new connection may take for its handshake, and then for the HTTP/2 preface. A silent connection
+            /// would stay open for ever.
+            preface_timeout: Duration = Duration::from_secs(10), TIMEOUT;
+            /// How long it may then take until the first call on it is admitted. Longer than clients connect ahead of use; a
+            /// client whose connection was closed connects again with its next call.
+            first_call_timeout: Duration = Duration::from_secs(60), TIMEOUT;
+            /// Concurrent streams, and so calls, on one connection. tonic sets none by itself.
+            streams_per_connection: u32 = 4_096, COUNT;
+            /// Streams per connection that the client has reset before they were accepted: the guard against rapid reset.
+            pending_reset_streams: usize = 20, COUNT_OR_NONE;
+            /// Streams per connection that the server resets because of errors of the client, before it closes the
+            /// connection.
+            local_reset_streams: usize = 1_024, COUNT_OR_NONE;
+            /// Bytes of the headers of one request. Requests of StickyCAS need some hundred.
+            header_bytes: u32 = 16 * 1024, SIZE;
+            /// Bytes of one request message. A batch of accesses on Attach, or a roster on Create, must fit.
+            message_bytes: usize = 4 * 1024 * 1024, SIZE;
+            /// Bytes of the request of a unary call: a value and a little more. Only a Create of a coordinator may have
+            /// `message_bytes`.
+            call_bytes: usize = 128 * 1024, SIZE;
+            /// Bytes of the values that one read may return, as the parameters of its instance have it: an answer on Attach
+            /// is one frame, and is written as one.
+            read_bytes: usize = 64 * 1024 * 1024, SIZE;
+            /// Frames in one message on Attach: the work that is done before other tasks run.
+            frames_per_message: usize = 1_024, COUNT;
+            /// Frames in one message that the server sends on Attach.
+            frames_per_answer: usize = 256, COUNT;
+            /// Bytes of one message that the server sends on a stream, unless a single frame, event or entry has more.
+            /// Clients refuse messages above 4 MiB unless told otherwise.
+            bytes_per_answer: usize = 1024 * 1024, SIZE;
+            /// Principals that have an account. Idle accounts are closed when more principals come.
+            principals: usize = 131_072, COUNT;
+            /// Frames on Attach that one principal may send in a second, and as many at once after a pause; a unary call
+            /// counts as ten. Far more than a correct process needs, which sends two or three frames an instance.
+            requests_per_second: u32 = 200_000, COUNT;
+            /// Offences of one kind that are filed of one principal in a second, and as many at once after a pause. Others
+            /// are only counted: refusals must not be a way to overload the instances where the principal is active.
+            offences_per_second: u32 = 16, COUNT_OR_NONE;
+            /// Unary calls of one principal whose response has not left the server, even because the client does not read it,
+            /// and streams that have not begun.
+            calls_per_principal: u32 = 1_024, COUNT;
+            /// Attach streams of one principal.
+            attach_streams_per_principal: u32 = 64, COUNT;
+            /// Instances that one Attach stream may hold open.
+            channels_per_stream: usize = 4_096, COUNT;
+            /// Frames of one Attach stream that wait for the client to read them. Above the limit the stream ends.
+            unread_frames: usize = 65_536, COUNT;
+            /// Unread frames from which on no more requests of that client are read: answers to repeated requests must not
+            /// pile up. Frames above the limit answer accesses that were accepted before.
+            unread_frames_to_pause: usize = 1_024, COUNT;
+            /// About how long answers may be left unread on an Attach stream before its connection is closed: as long as a
+            /// connection may be silent.
+            unread_for: Duration = Duration::from_secs(60), TIMEOUT;
+            /// Watch streams of one principal.
+            watch_streams_per_principal: u32 = 64, COUNT;
+            /// Events in one message on Watch.
+            events_per_message: usize = 256, COUNT;
+            /// Events that an instance keeps for its watchers, beside [`Limits::events_per_process`].
+            events: usize = 16_384, COUNT_OR_NONE;
+            /// Further events kept for each process of the instance: one phase of a single large warp must fit.
+            events_per_process: usize = 16, COUNT_OR_NONE;
+            /// Bytes of the event logs of all instances. Above the limit a growing log drops its oldest events until it has
+            /// no more than its share. Logs that do not grow keep theirs: k logs never hold more than 1 + ln k times the
+            /// limit.
+            event_bytes: usize = 2 * 1024 * 1024 * 1024, MEMORY;
+            /// Unary calls that wait for the same access. More than one are retries; each holds memory.
+            callers_per_access: usize = 8, COUNT;
+            /// Bytes of steps that are not committed yet: their records and their effects. Above the limit no further inputs are
+            /// read until the disk has caught up.
+            uncommitted_bytes: usize = 64 * 1024 * 1024, SIZE;
+            /// Bytes of the log from which on checkpoints are written and the log is trimmed; or as many as the checkpoints have,
+            /// if that is more. A longer log takes longer to recover.
+            log_tail_bytes: usize = 64 * 1024 * 1024, SIZE;
+            /// Bytes of the log's disk that all instances may come to take in the worst case, if there is a log on disk. Above it
+            /// a Create is refused, and nothing else. Actual instances take far less; the file has some more than they take.
+            log_bytes: usize = 192 * 1024 * 1024 * 1024, SIZE;
+            /// Those of one creator among them: another one can still create.
+            log_bytes_per_creator: usize = 128 * 1024 * 1024 * 1024, SIZE;
+            /// Live instances, in all. Each has a machine with the state of every process.
+            live_instances: usize = 200_000, COUNT_OR_NONE;
+            /// Instances of one creator among them.
+            live_instances_per_creator: usize = 150_000, COUNT_OR_NONE;
+            /// Instances that the server holds in all: live ones, and ended ones that can still be read. Ended instances are
+            /// archived in few bytes, so there may be far more of them.
+            instances: usize = 2_000_000, COUNT_OR_NONE;
+            /// Instances of one creator among them.
+            instances_per_creator: usize = 1_000_000, COUNT_OR_NONE;
+            /// Processes of all instances together: this bounds the memory of many large instances.
+            processes: usize = 16_000_000, COUNT;
+            /// Bytes of all instances together in the worst case. Far more than they take in fact, since correct processes
+            /// leave most of their pipelines empty.
+            instance_bytes: usize = 128 * 1024 * 1024 * 1024, MEMORY;
+            /// Live instances of one creator while the server is saturated: enough to keep a machine busy, so that a refusal
+            /// loses nothing, and few enough for each to end soon. It is a quota that other creators cannot use up.
+            instances_when_busy: usize = 512, COUNT_OR_NONE;
+            /// Bytes of a principal's name.
+            principal_bytes: usize = 256, SIZE;
+            /// Instances on one page of List.
+            page: usize = 1_000, COUNT;
+            /// Processes, offences and the like named one by one in a Status.
+            status_rows: usize = 1_024, COUNT;
+            /// How long a finished or closed instance can still be read (F10).
+            retention: Duration = Duration::from_secs(10 * 60), DURATION;
+            /// How long an instance lives without a call (F10).
+            idle_lifetime: Duration = Duration::from_secs(60 * 60), DURATION;
+            /// How long the patience of processes stands still after a restart, unless all are back before (F3).
+            rejoin: Duration = Duration::from_secs(5), DURATION;
+            /// The wait that RetryInfo advises when a limit is reached.
+            retry_after: Duration = Duration::from_millis(100), TIMEOUT;
+        }
+    };
+}
+pub(crate) use for_each_limit;
 
-/// Makes of one list the type, its default, and the rows of these settings in the table of all settings.
-macro_rules! limits {
+/// Makes the type of the list, and its default.
+macro_rules! define_limits {
     ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:expr, $kind:ident;)+) => {
         /// The bounds of one server. [`Limits::default`] is what `serve` starts with.
         #[derive(Clone, Debug)]
@@ -47,150 +171,10 @@ macro_rules! limits {
                 Self { $($name: $default,)+ }
             }
         }
-
-        /// The settings of the table `[limits]`.
-        pub(crate) const LIMIT_SETTINGS: &[Setting] = &[$(Setting {
-            key: concat!("limits.", stringify!($name)),
-            flag: limit_flag(stringify!($name)),
-            off_flag: None,
-            kind: crate::settings::kind::$kind,
-            doc: concat!($($doc),+),
-            read: |settings| Number::to_value(settings.limits.$name, &crate::settings::kind::$kind),
-            write: |settings, value| {
-                settings.limits.$name = Number::from_value(value)?;
-                Ok(())
-            },
-        },)+];
     };
 }
 
-/// The flags whose names are not made from the key; `None`: from the key.
-const fn limit_flag(name: &str) -> Option<&'static str> {
-    match name.as_bytes() {
-        b"instance_bytes" => Some("instance-memory"),
-        b"event_bytes" => Some("record-memory"),
-        _ => None,
-    }
-}
-
-limits! {
-    /// Open connections. The next one is closed at once: without file descriptors no client could connect.
-    connections: usize = 16_384, COUNT;
-    /// Open connections of one principal: some for each program that plays its processes.
-    connections_per_principal: u32 = 64, COUNT;
-    /// Open connections that belong to no principal yet. The oldest makes room for the next, so a client that opens
-    /// many and makes no call takes no connection from others.
-    unclaimed_connections: usize = 1_024, COUNT;
-    /// How long a new connection may take for its handshake, and then for the HTTP/2 preface. A silent connection
-    /// would stay open for ever.
-    preface_timeout: Duration = Duration::from_secs(10), TIMEOUT;
-    /// How long it may then take until the first call on it is admitted. Longer than clients connect ahead of use; a
-    /// client whose connection was closed connects again with its next call.
-    first_call_timeout: Duration = Duration::from_secs(60), TIMEOUT;
-    /// Concurrent streams, and so calls, on one connection. tonic sets none by itself.
-    streams_per_connection: u32 = 4_096, COUNT;
-    /// Streams per connection that the client has reset before they were accepted: the guard against rapid reset.
-    pending_reset_streams: usize = 20, COUNT_OR_NONE;
-    /// Streams per connection that the server resets because of errors of the client, before it closes the
-    /// connection.
-    local_reset_streams: usize = 1_024, COUNT_OR_NONE;
-    /// Bytes of the headers of one request. Requests of StickyCAS need some hundred.
-    header_bytes: u32 = 16 * 1024, SIZE;
-    /// Bytes of one request message. A batch of accesses on Attach, or a roster on Create, must fit.
-    message_bytes: usize = 4 * 1024 * 1024, SIZE;
-    /// Bytes of the request of a unary call: a value and a little more. Only a Create of a coordinator may have
-    /// `message_bytes`.
-    call_bytes: usize = 128 * 1024, SIZE;
-    /// Bytes of the values that one read may return, as the parameters of its instance have it: an answer on Attach
-    /// is one frame, and is written as one.
-    read_bytes: usize = 64 * 1024 * 1024, SIZE;
-    /// Frames in one message on Attach: the work that is done before other tasks run.
-    frames_per_message: usize = 1_024, COUNT;
-    /// Frames in one message that the server sends on Attach.
-    frames_per_answer: usize = 256, COUNT;
-    /// Bytes of one message that the server sends on a stream, unless a single frame, event or entry has more.
-    /// Clients refuse messages above 4 MiB unless told otherwise.
-    bytes_per_answer: usize = 1024 * 1024, SIZE;
-    /// Principals that have an account. Idle accounts are closed when more principals come.
-    principals: usize = 131_072, COUNT;
-    /// Frames on Attach that one principal may send in a second, and as many at once after a pause; a unary call
-    /// counts as ten. Far more than a correct process needs, which sends two or three frames an instance.
-    requests_per_second: u32 = 200_000, COUNT;
-    /// Offences of one kind that are filed of one principal in a second, and as many at once after a pause. Others
-    /// are only counted: refusals must not be a way to overload the instances where the principal is active.
-    offences_per_second: u32 = 16, COUNT_OR_NONE;
-    /// Unary calls of one principal whose response has not left the server, even because the client does not read it,
-    /// and streams that have not begun.
-    calls_per_principal: u32 = 1_024, COUNT;
-    /// Attach streams of one principal.
-    attach_streams_per_principal: u32 = 64, COUNT;
-    /// Instances that one Attach stream may hold open.
-    channels_per_stream: usize = 4_096, COUNT;
-    /// Frames of one Attach stream that wait for the client to read them. Above the limit the stream ends.
-    unread_frames: usize = 65_536, COUNT;
-    /// Unread frames from which on no more requests of that client are read: answers to repeated requests must not
-    /// pile up. Frames above the limit answer accesses that were accepted before.
-    unread_frames_to_pause: usize = 1_024, COUNT;
-    /// About how long answers may be left unread on an Attach stream before its connection is closed: as long as a
-    /// connection may be silent.
-    unread_for: Duration = Duration::from_secs(60), TIMEOUT;
-    /// Watch streams of one principal.
-    watch_streams_per_principal: u32 = 64, COUNT;
-    /// Events in one message on Watch.
-    events_per_message: usize = 256, COUNT;
-    /// Events that an instance keeps for its watchers, beside [`Limits::events_per_process`].
-    events: usize = 16_384, COUNT_OR_NONE;
-    /// Further events kept for each process of the instance: one phase of a single large warp must fit.
-    events_per_process: usize = 16, COUNT_OR_NONE;
-    /// Bytes of the event logs of all instances. Above the limit a growing log drops its oldest events until it has
-    /// no more than its share. Logs that do not grow keep theirs: k logs never hold more than 1 + ln k times the
-    /// limit.
-    event_bytes: usize = 2 * 1024 * 1024 * 1024, MEMORY;
-    /// Unary calls that wait for the same access. More than one are retries; each holds memory.
-    callers_per_access: usize = 8, COUNT;
-    /// Bytes of steps that are not committed yet: their records and their effects. Above the limit no further inputs are
-    /// read until the disk has caught up.
-    uncommitted_bytes: usize = 64 * 1024 * 1024, SIZE;
-    /// Bytes of the log from which on checkpoints are written and the log is trimmed; or as many as the checkpoints have,
-    /// if that is more. A longer log takes longer to recover.
-    log_tail_bytes: usize = 64 * 1024 * 1024, SIZE;
-    /// Bytes of the log's disk that all instances may come to take, if there is a log on disk. Above it a Create is
-    /// refused, and nothing else.
-    log_bytes: usize = 64 * 1024 * 1024 * 1024, SIZE;
-    /// Those of one creator among them: another one can still create.
-    log_bytes_per_creator: usize = 32 * 1024 * 1024 * 1024, SIZE;
-    /// Live instances, in all. Each has a machine with the state of every process.
-    live_instances: usize = 200_000, COUNT_OR_NONE;
-    /// Instances of one creator among them.
-    live_instances_per_creator: usize = 150_000, COUNT_OR_NONE;
-    /// Instances that the server holds in all: live ones, and ended ones that can still be read. Ended instances are
-    /// archived in few bytes, so there may be far more of them.
-    instances: usize = 2_000_000, COUNT_OR_NONE;
-    /// Instances of one creator among them.
-    instances_per_creator: usize = 1_000_000, COUNT_OR_NONE;
-    /// Processes of all instances together: this bounds the memory of many large instances.
-    processes: usize = 16_000_000, COUNT;
-    /// Bytes of all instances together in the worst case. Far more than they take in fact, since correct processes
-    /// leave most of their pipelines empty.
-    instance_bytes: usize = 128 * 1024 * 1024 * 1024, MEMORY;
-    /// Live instances of one creator while the server is saturated: enough to keep a machine busy, so that a refusal
-    /// loses nothing, and few enough for each to end soon. It is a quota that other creators cannot use up.
-    instances_when_busy: usize = 512, COUNT_OR_NONE;
-    /// Bytes of a principal's name.
-    principal_bytes: usize = 256, SIZE;
-    /// Instances on one page of List.
-    page: usize = 1_000, COUNT;
-    /// Processes, offences and the like named one by one in a Status.
-    status_rows: usize = 1_024, COUNT;
-    /// How long a finished or closed instance can still be read (F10).
-    retention: Duration = Duration::from_secs(10 * 60), DURATION;
-    /// How long an instance lives without a call (F10).
-    idle_lifetime: Duration = Duration::from_secs(60 * 60), DURATION;
-    /// How long the patience of processes stands still after a restart, unless all are back before (F3).
-    rejoin: Duration = Duration::from_secs(5), DURATION;
-    /// The wait that RetryInfo advises when a limit is reached.
-    retry_after: Duration = Duration::from_millis(100), TIMEOUT;
-}
+for_each_limit!(define_limits);
 
 impl Limits {
     /// Bytes of an ended instance with these parameters in the worst case, without its event log: no access waits,
@@ -206,23 +190,23 @@ impl Limits {
         params.processes() as usize * process
     }
 
-    /// Bytes that a live instance with these parameters and a roster of so many bytes may come to take in the log: its
-    /// checkpoint, twice for the moment in which a new one replaces it.
+    /// Bytes that a live instance with these parameters and a roster of so many bytes may come to take in the log: twice
+    /// its checkpoint, since the log behind the checkpoints may have as many bytes as they have.
     pub(crate) fn log_case(&self, params: &Params, roster: usize) -> usize {
-        /// What was fixed at its creation, without the roster.
-        const CREATED: usize = 512;
-        /// The state of a process, without values.
+        /// What was fixed at its creation, without the roster, and with the counters of the machine.
+        const CREATED: usize = 1_024;
+        /// The state of a process, without values and accesses, and a place in the list.
         const PROCESS: usize = 256;
-        /// A number that is kept of an access.
-        const ACCESS: usize = 24;
-        /// Values of a process: in its access, in the list, in its decision, in the history.
-        const VALUES: usize = 4;
-        /// Events of a process that are kept, and their bytes without values.
-        const EVENTS: usize = 96 * 32;
+        /// An access that waits or whose answer is kept, without its value.
+        const ACCESS: usize = 64;
+        /// The first offence of a kind.
+        const OFFENCE: usize = LONGEST_OFFENCE + 64;
         let spec = params.spec();
-        let process =
-            PROCESS + ACCESS * spec.pipeline as usize + VALUES * spec.max_value_bytes as usize + EVENTS;
-        2 * (CREATED + roster + params.processes() as usize * process)
+        let (value, pipeline) = (spec.max_value_bytes as usize + 8, spec.pipeline as usize);
+        // Its entry and its decision, and what waits.
+        let process = PROCESS + 2 * value + pipeline * (ACCESS + value) + OffenceKind::ALL.len() * OFFENCE;
+        let state = CREATED + roster + params.processes() as usize * process;
+        2 * (state + checkpoint_events(params))
     }
 
     /// Bytes of a live instance with these parameters in the worst case, without its event log: every pipeline is
@@ -238,4 +222,20 @@ impl Limits {
         let access = ACCESS + value + self.callers_per_access * CALLER;
         self.ended_case(params) + params.processes() as usize * spec.pipeline as usize * access
     }
+}
+
+/// Bytes of the text of an offence; a longer one is cut.
+pub(crate) const LONGEST_OFFENCE: usize = 640;
+
+/// Bytes of the events of an instance with these parameters that are kept in its checkpoint: the latest. Its processes
+/// come to their end with far less, unless they read without need or are refused.
+pub(crate) fn checkpoint_events(params: &Params) -> usize {
+    /// Of an instance, however small it is.
+    const INSTANCE: usize = 32 * 1024;
+    /// Of a process, without values.
+    const PROCESS: usize = 96 * 32;
+    /// Values of a process: in its access, in the list, in its decision, and one more.
+    const VALUES: usize = 4;
+    let process = PROCESS + VALUES * params.spec().max_value_bytes as usize;
+    INSTANCE + params.processes() as usize * process
 }

@@ -72,6 +72,11 @@ impl Storage {
         Self::durable(engine, Some(dir), limits, metrics)
     }
 
+    /// Whether there may be instances to recover.
+    pub(crate) fn recovers(&self) -> bool {
+        matches!(self, Self::Durable(_))
+    }
+
     pub(crate) fn log(&self) -> Arc<dyn CommitLog> {
         match self {
             Self::Memory(log) => log.clone(),
@@ -101,7 +106,11 @@ impl Storage {
     pub(crate) async fn replay(&self, instances: &Arc<Instances>) -> Result<Recovered, RecoveryError> {
         let Self::Durable(durable) = self else { return Ok(Recovered::default()) };
         let (engine, target) = (durable.engine.clone(), instances.clone());
-        let replaying = spawn_blocking(move || Recovery::run(&target, &*engine));
+        if !engine.blocks() {
+            return Recovery::run(&target, &*engine, None);
+        }
+        let file_bytes = durable.dir.as_ref().and_then(|dir| Some(dir.log_path().metadata().ok()?.len()));
+        let replaying = spawn_blocking(move || Recovery::run(&target, &*engine, file_bytes));
         replaying.await.map_err(|error| RecoveryError::Engine(error.to_string()))?
     }
 
@@ -112,7 +121,9 @@ impl Storage {
     pub(crate) async fn recover(&self, instances: &Arc<Instances>) -> Result<(), RecoveryError> {
         let recovered = self.replay(instances).await?;
         let Recovered { instances: found, batches, records, .. } = recovered;
-        tracing::info!(instances = found, batches, records, "recovered");
+        if self.recovers() {
+            tracing::info!(instances = found, batches, records, "recovered");
+        }
         self.begin(instances, recovered).await;
         Ok(())
     }
@@ -120,8 +131,8 @@ impl Storage {
     /// Goes on behind what was recovered: logs that the server has restarted.
     pub(crate) async fn begin(&self, instances: &Instances, recovered: Recovered) {
         let Self::Durable(durable) = self else { return };
-        durable.log.begin(recovered.last, recovered.dirty).await;
-        instances.restart();
+        durable.log.begin(recovered.last, recovered.served, recovered.dirty).await;
+        instances.restart(recovered.served);
     }
 
     /// Gives every instance with new records a checkpoint, and trims the log.
@@ -139,6 +150,7 @@ impl Storage {
             if let Some(metadata) = durable.dir.as_ref().and_then(|dir| dir.log_path().metadata().ok()) {
                 durable.metrics.set_bytes_on_disk(metadata.len());
             }
+            durable.log.tell_time();
             let usage = durable.log.usage();
             if usage.batches >= durable.tail_bytes.max(usage.checkpoints) {
                 let started = Instant::now();
@@ -178,7 +190,12 @@ impl Storage {
     pub(crate) async fn close(&self) {
         if let Self::Durable(durable) = self {
             let log = durable.log.clone();
-            let _ = spawn_blocking(move || log.close()).await;
+            if durable.engine.blocks() {
+                let _ = spawn_blocking(move || log.close()).await;
+            } else {
+                log.committed().await;
+                log.close();
+            }
         }
     }
 }

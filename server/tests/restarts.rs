@@ -4,6 +4,7 @@ use std::path::Path;
 
 use stickycas_proto::v1::event::What;
 use stickycas_proto::v1::{Event, State, WatchRequest, watch_response};
+use tempfile::TempDir;
 use tonic::Code;
 
 use crate::harness::fixtures::{
@@ -11,6 +12,14 @@ use crate::harness::fixtures::{
 };
 use crate::harness::stream::{Stream, append as append_frame, decision, hello, read};
 use crate::harness::{OBSERVER, Server, assert_refused, with_timeout};
+
+/// A folder that only its owner may look into.
+fn private_folder() -> TempDir {
+    let mut folder = tempfile::Builder::new();
+    #[cfg(unix)]
+    folder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700));
+    folder.tempdir().unwrap()
+}
 
 async fn server_on(data: &Path) -> Server {
     Server::with(|config| config.data = Some(data.to_owned())).await
@@ -40,7 +49,7 @@ async fn history(server: &Server, id: &str) -> Vec<Event> {
 
 #[tokio::test]
 async fn an_instance_goes_on_where_it_was() {
-    let data = tempfile::tempdir().unwrap();
+    let data = private_folder();
     let server = server_on(data.path()).await;
     let id = instance_with(&server, parameters()).await;
     let mut first = server.client(&principal(1)).await;
@@ -66,7 +75,7 @@ async fn an_instance_goes_on_where_it_was() {
 
 #[tokio::test]
 async fn an_answer_that_was_told_is_told_again() {
-    let data = tempfile::tempdir().unwrap();
+    let data = private_folder();
     let mut server = server_on(data.path()).await;
     let id = instance_with(&server, alone()).await;
     let mut told = Vec::new();
@@ -92,7 +101,7 @@ async fn an_answer_that_was_told_is_told_again() {
 
 #[tokio::test]
 async fn names_expiries_and_closings_survive() {
-    let data = tempfile::tempdir().unwrap();
+    let data = private_folder();
     let server = server_on(data.path()).await;
     let named = |name: &str| {
         let mut request = create_request(alone());
@@ -118,7 +127,7 @@ async fn names_expiries_and_closings_survive() {
 
 #[tokio::test]
 async fn a_session_is_welcomed_with_all_that_was_accepted() {
-    let data = tempfile::tempdir().unwrap();
+    let data = private_folder();
     let server = server_on(data.path()).await;
     let id = instance_with(&server, parameters()).await;
     let mut stream = Stream::open(&mut server.client(&principal(1)).await, &id).await;
@@ -147,7 +156,7 @@ async fn a_session_is_welcomed_with_all_that_was_accepted() {
 
 #[tokio::test]
 async fn a_folder_serves_one_server_at_a_time() {
-    let data = tempfile::tempdir().unwrap();
+    let data = private_folder();
     let server = server_on(data.path()).await;
     let refused = Server::try_with(|config| config.data = Some(data.path().to_owned())).await.err().unwrap();
     assert!(refused.to_string().contains("is in use by another stickycas-server"), "{refused}");
@@ -158,7 +167,7 @@ async fn a_folder_serves_one_server_at_a_time() {
 
 #[tokio::test]
 async fn refusals_above_their_bounds_are_counted_after_a_restart() {
-    let data = tempfile::tempdir().unwrap();
+    let data = private_folder();
     let server = server_on(data.path()).await;
     let id = instance_with(&server, parameters()).await;
     let mut client = server.client(&principal(1)).await;
@@ -186,7 +195,7 @@ async fn server_with_checkpoints(data: &Path) -> Server {
 
 #[tokio::test]
 async fn checkpoints_and_the_log_behind_them_are_the_instances() {
-    let data = tempfile::tempdir().unwrap();
+    let data = private_folder();
     let mut server = server_with_checkpoints(data.path()).await;
     let mut ids = Vec::new();
     let mut told = Vec::new();

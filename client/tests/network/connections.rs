@@ -2,6 +2,8 @@
 //! server that lost its memory is found out at once (F11). Real server, real sockets, a proxy in between.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use stickycas_client::{Client, Error, InstanceId, Played, ProcessSpec, RefusalReason, WaitMode};
@@ -10,6 +12,7 @@ use stickycas_model::byzantine::{Silent, Strategy};
 use stickycas_model::history::Event;
 use stickycas_model::process::{ProcessEnd, Report};
 use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId};
+use tokio::net::TcpStream;
 
 use crate::support::{
     self, Proxy, Watcher, Way, client, client_with, durable_server, instance, server, server_until,
@@ -254,4 +257,19 @@ fn copy_files(from: &Path, to: &Path) {
             std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
         }
     }
+}
+
+#[tokio::test]
+async fn a_client_may_open_its_connections_itself() {
+    let server = server().await;
+    let instance = instance(&server, 1).await;
+    let opened = Arc::<AtomicU64>::default();
+    let (address, count) = (server.clone(), opened.clone());
+    let builder = Client::builder("http://of-no-such-host:1").principal("p1");
+    let client = builder.connect_lazy_over(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        TcpStream::connect(address.clone())
+    });
+    assert_eq!(client.unwrap().propose(instance, value("a")).await.unwrap().value, value("a"));
+    assert_eq!(opened.load(Ordering::Relaxed), 1);
 }

@@ -49,6 +49,8 @@ pub struct Evidence<'a> {
 pub struct Checked {
     /// What must not be.
     pub violations: Vec<(ViolationKind, String)>,
+    /// Clients that were killed.
+    pub clients_killed: u64,
     /// Accesses that a client was told to be executed.
     pub accesses: u64,
     /// Reads that were compared with the list.
@@ -150,6 +152,7 @@ impl Checker<'_> {
                 Fact::Closed if !self.shown.over => {
                     self.found(ViolationKind::Reopened, "its creator was told that it is closed".to_owned());
                 }
+                Fact::ClientKilled(_) => self.checked.clients_killed += 1,
                 Fact::Created | Fact::Closed | Fact::Unknown | Fact::Killed | Fact::ServesAgain => {}
             }
         }

@@ -23,6 +23,8 @@ pub enum Fact {
     Closed,
     /// There is no such instance.
     Unknown,
+    /// The client of a process was killed, and is started again without its memory.
+    ClientKilled(ProcessId),
     /// No client was told anything: the server was killed.
     Killed,
     /// No client was told anything: a server that had been killed serves again.

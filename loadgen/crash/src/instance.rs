@@ -17,49 +17,54 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::facts::{Fact, Facts, MemberStatus};
-use crate::plan::InstancePlan;
-use crate::server::CREATOR;
+use crate::plan::{InstancePlan, RoundPlan};
 use crate::unary::{UnaryProcess, no_report};
 
 /// How clients try again: as they do by default, but more often, since a round is short.
-const RETRIES: RetryPolicy = RetryPolicy {
+pub const RETRIES: RetryPolicy = RetryPolicy {
     first: Duration::from_millis(20),
     longest: Duration::from_millis(500),
     give_up_after: Duration::from_secs(30),
 };
 /// Connections of a round, at the least. Each carries the processes of many instances, up to as many as here, since a
 /// connection bounds its streams.
-const CONNECTIONS: usize = 8;
+pub const CONNECTIONS: usize = 8;
 const PROCESSES_PER_CONNECTION: usize = 128;
 /// How long Byzantine processes that leave by themselves are waited for.
 const GRACE: Duration = Duration::from_millis(100);
-/// How long the end of an instance may take to reach those who follow it.
-const LONGEST_END: Duration = Duration::from_secs(5);
+/// How long the end of an instance may take to reach an observer that has to connect again.
+const LONGEST_END: Duration = Duration::from_secs(30);
+/// How long a call or the next event may take from a server that serves.
+const LONGEST_ANSWER: Duration = Duration::from_secs(5);
 
 /// A server as its clients see it.
 #[derive(Debug)]
-pub(crate) struct Site {
+pub struct Site {
     pub(crate) round: u64,
     connections: Vec<Client>,
     /// Whether the server serves after the last kill under load.
-    last_kill: watch::Receiver<bool>,
+    last_kill: watch::Sender<bool>,
 }
 
 impl Site {
-    /// A site for this many processes.
-    pub(crate) fn new(
-        round: u64,
-        url: &str,
-        processes: usize,
-        last_kill: watch::Receiver<bool>,
-    ) -> Result<Self, Error> {
-        let client = || Client::builder(url).principal(CREATOR).retry(RETRIES).connect_lazy();
+    /// The clients of a round. `connect` makes a client for [`CREATOR`](crate::CREATOR) with the number of its connection,
+    /// which should try again as [`RETRIES`] says.
+    ///
+    /// # Errors
+    /// What `connect` says.
+    pub fn new(plan: &RoundPlan, connect: impl FnMut(usize) -> Result<Client, Error>) -> Result<Self, Error> {
+        let processes: usize = plan.instances.iter().map(|plan| plan.params.processes() as usize).sum();
         let connections = CONNECTIONS.max(processes.div_ceil(PROCESSES_PER_CONNECTION));
         Ok(Self {
-            round,
-            connections: (0..connections).map(|_| client()).collect::<Result<_, _>>()?,
-            last_kill,
+            round: plan.seed,
+            connections: (0..connections).map(connect).collect::<Result<_, _>>()?,
+            last_kill: watch::channel(false).0,
         })
+    }
+
+    /// The server serves after the last kill under load.
+    pub(crate) fn note_last_kill(&self) {
+        self.last_kill.send_replace(true);
     }
 
     fn creator(&self, plan: &InstancePlan) -> &Client {
@@ -166,7 +171,7 @@ impl InstanceRun {
         for (process, part) in self.plan.cast.parts() {
             correct += usize::from(part.role == Role::Correct);
             let is_correct = part.role == Role::Correct;
-            let mut last_kill = site.last_kill.clone();
+            let mut last_kill = site.last_kill.subscribe();
             let is_absent = self.plan.absent_before == Some(process);
             let player = PlayerTask {
                 client: site.client(&self.plan, process),
@@ -176,6 +181,7 @@ impl InstanceRun {
                 unary: self.plan.unary.contains(&process),
                 run_seed: self.plan.seed,
                 facts: self.facts.clone(),
+                killed_after: self.plan.killed_clients.get(&process).copied(),
                 stopped: stopped.clone(),
             };
             playing.spawn(async move {
@@ -183,7 +189,7 @@ impl InstanceRun {
                     // Without a sender the round is over.
                     let _ = last_kill.wait_for(|last_kill| *last_kill).await;
                 }
-                (is_correct, player.play().await)
+                (is_correct, player.lives().await)
             });
         }
         let mut close = closing;
@@ -234,7 +240,7 @@ impl InstanceRun {
             let caller = UnaryProcess { client: &client, instance: id, process, facts: &self.facts };
             // Refused: the process has left, or its later accesses have taken the place of this answer.
             if let Ok(Ok((phase, answer, entries))) =
-                timeout(LONGEST_END, caller.perform(&self.plan.params, number, &op)).await
+                timeout(LONGEST_ANSWER, caller.perform(&self.plan.params, number, &op)).await
             {
                 let told = Told::Answered { number, op: Some(op), phase, answer, entries };
                 self.facts.note(Fact::Told(process, told));
@@ -278,7 +284,7 @@ impl InstanceRun {
         let (mut history, mut watch) = (Vec::new(), site.creator(&self.plan).watch(id, WatchFrom::Start));
         loop {
             // The watch of an instance that is open again has no end, and what there is says so.
-            let Ok(watched) = timeout(LONGEST_END, watch.try_next()).await else { return Ok(history) };
+            let Ok(watched) = timeout(LONGEST_ANSWER, watch.try_next()).await else { return Ok(history) };
             let Some(watched) = watched? else { return Ok(history) };
             take(&mut history, watched)?;
         }
@@ -313,6 +319,7 @@ async fn follow(client: &Client, id: InstanceId, facts: &Facts) -> Option<String
     trouble
 }
 
+#[derive(Clone)]
 struct PlayerTask {
     client: Client,
     instance: InstanceId,
@@ -321,13 +328,27 @@ struct PlayerTask {
     unary: bool,
     run_seed: u64,
     facts: Arc<Facts>,
+    /// When its client is killed, and started again without its memory.
+    killed_after: Option<Duration>,
     stopped: watch::Receiver<bool>,
 }
 
 impl PlayerTask {
+    /// What the process says at its end, in its last life.
+    async fn lives(mut self) -> Option<Report> {
+        if let Some(after) = self.killed_after.take() {
+            if let Ok(report) = timeout(after, self.clone().play()).await {
+                return report;
+            }
+            self.facts.note(Fact::ClientKilled(self.process));
+        }
+        self.play().await
+    }
+
     /// What the process says at its end; a correct one always says something.
     async fn play(self) -> Option<Report> {
-        let Self { client, instance, process, part, unary, run_seed, facts, mut stopped } = self;
+        let Self { client, instance, process, part, unary, run_seed, facts, killed_after: _, mut stopped } =
+            self;
         // An error means that nobody is there to stop it any more.
         let stop = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
         if unary {

@@ -32,8 +32,10 @@ mod violation;
 
 pub use self::check::{Checked, Evidence, check};
 pub use self::facts::{Fact, MemberStatus};
-pub use self::plan::{InstancePlan, Kill, Load, RoundPlan};
+pub use self::instance::{CONNECTIONS, RETRIES, Site};
+pub use self::plan::{InstancePlan, Kill, Load, RoundPlan, Waiting};
 pub use self::result::{CrashResult, RoundResult, table};
+pub use self::round::play_round;
 pub use self::run::{CrashOptions, run};
-pub use self::server::ServerProgram;
+pub use self::server::{CREATOR, Server, ServerProgram, serves};
 pub use self::violation::{Violation, ViolationKind};

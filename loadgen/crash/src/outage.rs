@@ -4,7 +4,7 @@
 //! join timeout ends (F5), nobody's patience is spent. Every duration of these instances is far shorter than the outage,
 //! and each kind of instance has another one of them running when the server is killed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// From one phase to the next: four of them last longer than it takes until the server is killed.
 const PACE: Duration = Duration::from_secs(3);
+
+/// How long all may take to come to their end after the outage: far longer than they do.
+const LONGEST_END: Duration = Duration::from_secs(60);
 
 /// Where an instance stands when the server is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +53,8 @@ impl RoundPlan {
         // Those first that wait for nothing, so that the clocks of the others have not run for long.
         let instances = finished.chain(under_way).enumerate();
         let instances = instances.map(|(number, stage)| instance(number, stage, random)).collect();
-        Self { seed, kills: vec![Kill::UnderWay { ahead }], killed_at_end: true, instances }
+        let kills = vec![Kill::UnderWay { ahead }];
+        Self { seed, kills, killed_at_end: true, longest_end: LONGEST_END, instances }
     }
 
     /// Whether the server is killed when all instances are under way.
@@ -86,6 +90,7 @@ fn instance(number: usize, stage: Stage, random: &mut SplitMix64) -> InstancePla
         seed: random.next_u64(),
         // Calls that wait are a client's other way.
         unary: if number.is_multiple_of(2) { BTreeSet::from_iter(last) } else { BTreeSet::new() },
+        killed_clients: BTreeMap::new(),
         absent_before: if stage == Stage::Gathering { last } else { None },
         ends_before: stage == Stage::Finished,
         closed_after: None,
@@ -96,12 +101,14 @@ fn instance(number: usize, stage: Stage, random: &mut SplitMix64) -> InstancePla
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Waiting;
 
+    const LOAD: Load = Load { instances: 12, processes: PROCESSES, waiting: Waiting::REAL_TIME };
     const AHEAD: Duration = Duration::from_secs(2 * 24 * 3600);
 
     #[test]
     fn an_outage_is_longer_than_all_that_an_instance_waits_for() {
-        let plan = RoundPlan::outage(1, Load { instances: 12, processes: PROCESSES }, AHEAD);
+        let plan = RoundPlan::outage(1, LOAD, AHEAD);
         assert_eq!(plan.kills, [Kill::UnderWay { ahead: AHEAD }]);
         for instance in &plan.instances {
             let spec = instance.params.spec();
@@ -112,7 +119,7 @@ mod tests {
 
     #[test]
     fn an_outage_meets_instances_of_every_stage() {
-        let plan = RoundPlan::outage(1, Load { instances: 12, processes: PROCESSES }, AHEAD);
+        let plan = RoundPlan::outage(1, LOAD, AHEAD);
         let count = |is: fn(&InstancePlan) -> bool| plan.instances.iter().filter(|plan| is(plan)).count();
         assert_eq!(plan.instances.len(), 15);
         assert_eq!(count(|instance| instance.ends_before), 3);

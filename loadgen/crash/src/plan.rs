@@ -1,7 +1,7 @@
 //! What a round does, drawn from its seed. When the server is really hit depends on the machine, so a seed repeats the
 //! load and the plan of the kills, not the outcome.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +18,22 @@ pub struct Load {
     pub instances: usize,
     /// The most processes of one.
     pub processes: u32,
+    /// How long processes are waited for.
+    pub waiting: Waiting,
+}
+
+/// Patience and join timeout of the instances of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Where somebody is to be waited for in vain. Every round lasts as long.
+    pub in_vain: Duration,
+    /// Where nobody is: long enough for every disturbance.
+    pub otherwise: Duration,
+}
+
+impl Waiting {
+    /// In real time, on a machine that is busy with other things.
+    pub const REAL_TIME: Self = Self { in_vain: Duration::from_secs(2), otherwise: Duration::from_secs(20) };
 }
 
 /// When the server is killed.
@@ -44,6 +60,8 @@ pub struct RoundPlan {
     pub kills: Vec<Kill>,
     /// Whether the server is killed once more when everything has ended, before the histories are fetched.
     pub killed_at_end: bool,
+    /// How long all may take to come to their end after the last kill under load: far longer than they do.
+    pub longest_end: Duration,
     /// The instances.
     pub instances: Vec<InstancePlan>,
 }
@@ -63,6 +81,9 @@ pub struct InstancePlan {
     pub seed: u64,
     /// The processes that make unary calls; the others are on Attach.
     pub unary: BTreeSet<ProcessId>,
+    /// Correct processes whose client is killed so long after it began, and started again without its memory. Such a
+    /// process counts as faulty (V4).
+    pub killed_clients: BTreeMap<ProcessId, Duration>,
     /// A process that comes when the server has been killed for the last time.
     pub absent_before: Option<ProcessId>,
     /// Whether its end is waited for before the server is killed.
@@ -72,11 +93,6 @@ pub struct InstancePlan {
     /// Whether an observer watches it from its creation on.
     pub watched: bool,
 }
-
-/// Patience and join timeout where somebody is to be waited for in vain. Every round lasts as long.
-const SHORT: Duration = Duration::from_secs(2);
-/// Where nobody is: long enough for a machine that is busy with other things.
-const LONG: Duration = Duration::from_secs(20);
 
 impl RoundPlan {
     /// The round of this seed.
@@ -99,16 +115,18 @@ impl RoundPlan {
         let span = u64::try_from(span.sum::<Duration>().as_millis()).unwrap_or(u64::MAX);
         let instances = (0..load.instances).map(|number| {
             let begin = if number % 3 == 0 { millis(random, 0, 60) } else { millis(random, 0, span) };
-            InstancePlan::draw(number, begin, load.processes, random)
+            InstancePlan::draw(number, begin, load, random)
         });
         let instances = instances.collect();
-        Self { seed, kills, killed_at_end: random.below(4) > 0, instances }
+        // Each of two Byzantine processes may use up its patience, behind the join timeout.
+        let longest_end = Duration::from_secs(60) + 3 * load.waiting.in_vain;
+        Self { seed, kills, killed_at_end: random.below(4) > 0, longest_end, instances }
     }
 }
 
 impl InstancePlan {
-    fn draw(number: usize, begin: Duration, most: u32, random: &mut SplitMix64) -> Self {
-        let n = 1 + below(random, most);
+    fn draw(number: usize, begin: Duration, load: Load, random: &mut SplitMix64) -> Self {
+        let n = 1 + below(random, load.processes);
         let p = 1 + below(random, n.min(3));
         // Every third instance is of correct processes alone, and finishes.
         let byzantine = match number % 3 {
@@ -138,7 +156,8 @@ impl InstancePlan {
             Role::Byzantine(strategy) => STAYING_AWAY.contains(&strategy.name()),
             Role::Correct | Role::Attacker(_) => false,
         };
-        let waiting = if cast.parts().any(|(_, part)| stays_away(part)) { SHORT } else { LONG };
+        let Waiting { in_vain, otherwise } = load.waiting;
+        let waiting = if cast.parts().any(|(_, part)| stays_away(part)) { in_vain } else { otherwise };
         let spec = ParamsSpec {
             order: Order::ALL[random.index(Order::ALL.len())],
             seed: Seed::new(random.next_u64() >> 1),
@@ -154,9 +173,20 @@ impl InstancePlan {
         let unary = ProcessId::all(n).filter(|_| random.below(4) == 0).collect();
         let closed_after = (random.below(12) == 0).then(|| millis(random, 0, 500));
         let watched = random.below(2) == 0;
-        let params = Arc::new(params);
-        let (absent_before, ends_before) = (None, false);
-        Self { number, begin, params, cast, seed, unary, absent_before, ends_before, closed_after, watched }
+        let (killed_clients, absent_before, ends_before) = (BTreeMap::new(), None, false);
+        Self {
+            number,
+            begin,
+            params: Arc::new(params),
+            cast,
+            seed,
+            unary,
+            killed_clients,
+            absent_before,
+            ends_before,
+            closed_after,
+            watched,
+        }
     }
 
     /// Its name, which is another one in every round.
@@ -221,7 +251,7 @@ fn millis(random: &mut SplitMix64, least: u64, most: u64) -> Duration {
 mod tests {
     use super::*;
 
-    const LOAD: Load = Load { instances: 120, processes: 6 };
+    const LOAD: Load = Load { instances: 120, processes: 6, waiting: Waiting::REAL_TIME };
 
     #[test]
     fn a_round_follows_its_seed() {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anstyle::{AnsiColor, Style};
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,8 @@ pub struct RoundResult {
     pub kills: u64,
     /// How often of these before it served: while it started or recovered.
     pub kills_before_serving: u64,
+    /// Clients that were killed, and started again without their memory.
+    pub clients_killed: u64,
     /// Instances.
     pub instances: u64,
     /// Processes of all instances.
@@ -50,12 +53,15 @@ pub struct RoundResult {
 }
 
 impl RoundResult {
-    pub(crate) fn new(plan: &RoundPlan) -> Self {
+    /// Of a round that has not begun.
+    #[must_use]
+    pub fn new(plan: &RoundPlan) -> Self {
         let processes = plan.instances.iter().map(|instance| u64::from(instance.params.processes()));
         Self {
             seed: plan.seed,
             kills: 0,
             kills_before_serving: 0,
+            clients_killed: 0,
             instances: plan.instances.len() as u64,
             processes: processes.sum(),
             accesses: 0,
@@ -69,6 +75,17 @@ impl RoundResult {
             folder: None,
             evidence: Vec::new(),
         }
+    }
+
+    /// Writes what was known of instances with a violation, a file each.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn write_evidence(&mut self, folder: &Path) -> std::io::Result<()> {
+        for (number, text) in std::mem::take(&mut self.evidence) {
+            fs::write(folder.join(format!("instance-{number}.txt")), text)?;
+        }
+        Ok(())
     }
 }
 
@@ -85,6 +102,8 @@ pub struct CrashResult {
     pub kills: u64,
     /// How often of these before it served.
     pub kills_before_serving: u64,
+    /// Clients that were killed, and started again without their memory.
+    pub clients_killed: u64,
     /// Instances.
     pub instances: u64,
     /// Processes.
@@ -108,10 +127,12 @@ pub struct CrashResult {
 }
 
 impl CrashResult {
-    pub(crate) fn add(&mut self, round: RoundResult) {
+    /// Adds a round.
+    pub fn add(&mut self, round: RoundResult) {
         self.rounds += 1;
         self.kills += round.kills;
         self.kills_before_serving += round.kills_before_serving;
+        self.clients_killed += round.clients_killed;
         self.instances += round.instances;
         self.processes += round.processes;
         self.accesses += round.accesses;
@@ -144,11 +165,12 @@ const SHOWN_OF_A_ROUND: usize = 5;
 pub fn table(result: &CrashResult, again: impl Fn(u64) -> String) -> String {
     let mut table = grid(["what", "count"]);
     let CrashResult { rounds, kills, kills_before_serving, instances, processes, accesses, .. } = *result;
-    let CrashResult { reads, decisions, waited, violations_found, .. } = *result;
+    let CrashResult { reads, decisions, waited, violations_found, clients_killed, .. } = *result;
     let rows = [
         ("rounds", rounds),
         ("kills of the server", kills),
         ("  before it served (starting, recovering)", kills_before_serving),
+        ("kills of clients", clients_killed),
         ("instances", instances),
         ("processes", processes),
         ("accesses acknowledged, compared with the history", accesses),

@@ -1,7 +1,5 @@
 //! One round: a server, its clients, the kills, and what is checked when all is over.
 
-use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +7,7 @@ use anyhow::bail;
 use stickycas_model::history::Recorded;
 use stickycas_model::random::SplitMix64;
 use stickycas_model::types::ProcessId;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
@@ -18,13 +16,11 @@ use crate::facts::Fact;
 use crate::instance::{Ended, InstanceRun, Site, standing};
 use crate::plan::{Kill, RoundPlan};
 use crate::result::RoundResult;
-use crate::server::{ServerProcess, ServerProgram};
+use crate::server::Server;
 use crate::violation::{Violation, ViolationKind};
 
 /// Instances that are asked again after a restart.
 const SAMPLE: usize = 10;
-/// How long all may take to come to their end after the last kill: far longer than they do.
-const LONGEST_END: Duration = Duration::from_secs(60);
 /// How long it may take until all instances are under way.
 const LONGEST_BEGIN: Duration = Duration::from_secs(60);
 /// How often to look whether they are.
@@ -37,38 +33,17 @@ const FETCHED_AT_A_TIME: usize = 32;
 const TOLD_OF_AN_INSTANCE: usize = 3;
 const TOLD_OF_A_ROUND: usize = 50;
 
-/// Runs a round in this folder.
-///
-/// # Errors
-/// What keeps it from being run; what goes wrong with the server is in the result.
-pub(crate) async fn run_round(
-    plan: &RoundPlan,
-    program: &ServerProgram,
-    rejoin: Duration,
-    folder: &Path,
-) -> anyhow::Result<RoundResult> {
+/// Runs a round with a server that was not started yet, and its clients.
+pub async fn play_round(plan: &RoundPlan, mut server: impl Server, site: Site) -> RoundResult {
     let began = Instant::now();
-    fs::create_dir_all(folder)?;
-    let mut server = ServerProcess::new(program, folder, rejoin, plan.seed)?;
-    let (last_kill, killed_for_good) = watch::channel(false);
-    let processes = plan.instances.iter().map(|instance| instance.params.processes() as usize).sum();
-    let site = Arc::new(Site::new(plan.seed, &server.url(), processes, killed_for_good)?);
     let runs = plan.instances.iter().cloned().map(|plan| Arc::new(InstanceRun::new(plan))).collect();
-    let (asking, result) = (JoinSet::new(), RoundResult::new(plan));
-    let mut round = Round { plan, began, site, runs, last_kill, asking, result };
-    server.start()?;
+    let (site, asking, result) = (Arc::new(site), JoinSet::new(), RoundResult::new(plan));
+    let mut round = Round { plan, began, site, runs, asking, result };
     if let Err(error) = round.run(&mut server).await {
         round.found(ViolationKind::Server, None, error.to_string());
     }
-    let waited = round.result.waited;
-    if plan.is_outage() && round.result.violations_found == 0 && waited < plan.instances.len() as u64 {
-        bail!(
-            "only {waited} accesses waited when the server was killed: take a faster machine, or fewer instances"
-        );
-    }
-    round.write_evidence(folder)?;
     round.result.seconds = began.elapsed().as_secs_f64();
-    Ok(round.result)
+    round.result
 }
 
 struct Round<'a> {
@@ -76,8 +51,6 @@ struct Round<'a> {
     began: Instant,
     site: Arc<Site>,
     runs: Vec<Arc<InstanceRun>>,
-    /// Becomes true when the server serves after the last kill under load.
-    last_kill: watch::Sender<bool>,
     /// Clients that ask again after a restart.
     asking: JoinSet<()>,
     result: RoundResult,
@@ -86,7 +59,8 @@ struct Round<'a> {
 impl Round<'_> {
     /// # Errors
     /// What is wrong with the server.
-    async fn run(&mut self, server: &mut ServerProcess) -> anyhow::Result<()> {
+    async fn run(&mut self, server: &mut impl Server) -> anyhow::Result<()> {
+        server.start()?;
         let began = Instant::now();
         let mut playing = JoinSet::new();
         for (index, run) in self.runs.iter().enumerate() {
@@ -98,7 +72,7 @@ impl Round<'_> {
             self.kill_at(*kill, server, random).await?;
         }
         self.serves_again(server, random).await?;
-        self.last_kill.send_replace(true);
+        self.site.note_last_kill();
         let ended = self.await_all(&mut playing, server).await?;
         if self.plan.killed_at_end {
             self.kill(server, true).await?;
@@ -108,14 +82,14 @@ impl Round<'_> {
         let _ = timeout(LONGEST_ASKING, asking).await;
         let histories = self.histories().await;
         server.check_alive()?;
-        self.check(&ended, &histories, server.starts - 1);
+        self.check(&ended, &histories, server.starts() - 1);
         Ok(())
     }
 
     async fn kill_at(
         &mut self,
         kill: Kill,
-        server: &mut ServerProcess,
+        server: &mut impl Server,
         random: &mut SplitMix64,
     ) -> anyhow::Result<()> {
         let started = Instant::now();
@@ -139,7 +113,7 @@ impl Round<'_> {
             Kill::UnderWay { ahead } => {
                 self.serves_again(server, random).await?;
                 self.under_way(server).await?;
-                server.set_clocks_ahead(ahead);
+                server.set_clocks_ahead(ahead)?;
                 true
             }
         };
@@ -147,7 +121,7 @@ impl Round<'_> {
     }
 
     /// Waits until all instances are under way, or have ended where they are to.
-    async fn under_way(&self, server: &mut ServerProcess) -> anyhow::Result<()> {
+    async fn under_way(&self, server: &mut impl Server) -> anyhow::Result<()> {
         let deadline = Instant::now() + LONGEST_BEGIN;
         while let Some(run) = self.runs.iter().find(|run| !run.is_under_way()) {
             server.check_alive()?;
@@ -160,7 +134,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    async fn kill(&mut self, server: &mut ServerProcess, served: bool) -> anyhow::Result<()> {
+    async fn kill(&mut self, server: &mut impl Server, served: bool) -> anyhow::Result<()> {
         server.kill().await?;
         self.result.kills += 1;
         self.result.kills_before_serving += u64::from(!served);
@@ -170,7 +144,7 @@ impl Round<'_> {
 
     async fn serves_again(
         &mut self,
-        server: &mut ServerProcess,
+        server: &mut impl Server,
         random: &mut SplitMix64,
     ) -> anyhow::Result<()> {
         server.serves().await?;
@@ -179,8 +153,8 @@ impl Round<'_> {
     }
 
     /// The server serves. After a restart some clients ask again for what they know.
-    fn note_restart(&mut self, server: &ServerProcess, random: &mut SplitMix64) {
-        if server.starts == 1 {
+    fn note_restart(&mut self, server: &impl Server, random: &mut SplitMix64) {
+        if server.starts() == 1 {
             return;
         }
         for run in &self.runs {
@@ -200,9 +174,9 @@ impl Round<'_> {
     async fn await_all(
         &mut self,
         playing: &mut JoinSet<(usize, Ended)>,
-        server: &mut ServerProcess,
+        server: &mut impl Server,
     ) -> anyhow::Result<Vec<Ended>> {
-        let deadline = Instant::now() + LONGEST_END;
+        let deadline = Instant::now() + self.plan.longest_end;
         let mut ended: Vec<Option<Ended>> = self.runs.iter().map(|_| None).collect();
         while !playing.is_empty() {
             match timeout_at(deadline.min(Instant::now() + Duration::from_millis(500)), playing.join_next())
@@ -225,7 +199,8 @@ impl Round<'_> {
         for index in (0..ended.len()).filter(|&index| ended[index].is_none()).take(TOLD_OF_A_ROUND) {
             let run = self.runs[index].clone();
             let stands = standing(&run, &self.site).await;
-            let what = format!("it has not come to its end {LONGEST_END:?} after the last kill: {stands}");
+            let longest = self.plan.longest_end;
+            let what = format!("it has not come to its end {longest:?} after the last kill: {stands}");
             self.found(ViolationKind::Undecided, Some(&run), what);
         }
         Ok(ended.into_iter().map(Option::unwrap_or_default).collect())
@@ -270,6 +245,7 @@ impl Round<'_> {
             let (plan, reports) = (&run.plan, &ended.reports);
             let elapsed = self.began.elapsed();
             let checked = check(&Evidence { plan, facts: &facts, reports, history, restarts, elapsed });
+            self.result.clients_killed += checked.clients_killed;
             self.result.accesses += checked.accesses;
             self.result.reads += checked.reads;
             self.result.decisions += checked.decisions;
@@ -302,13 +278,5 @@ impl Round<'_> {
             let instance = run.map(|run| (run.plan.number, id(run)));
             self.result.violations.push(Violation { kind, instance, what });
         }
-    }
-
-    /// What was known of instances with a violation, a file each.
-    fn write_evidence(&mut self, folder: &Path) -> std::io::Result<()> {
-        for (number, text) in std::mem::take(&mut self.result.evidence) {
-            fs::write(folder.join(format!("instance-{number}.txt")), text)?;
-        }
-        Ok(())
     }
 }

@@ -4,14 +4,16 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use stickycas_client::Client;
 use tokio::task::JoinSet;
 
 use crate::clocks::ClockOffset;
+use crate::instance::{RETRIES, Site};
 use crate::plan::{Load, RoundPlan};
 use crate::result::CrashResult;
-use crate::round::run_round;
-use crate::server::ServerProgram;
+use crate::round::play_round;
+use crate::server::{CREATOR, ServerProcess, ServerProgram};
 
 /// What is run.
 #[derive(Clone, Debug)]
@@ -79,7 +81,19 @@ async fn one(options: &CrashOptions, seed: u64) -> anyhow::Result<crate::result:
         Some(ahead) => RoundPlan::outage(seed, options.load, ahead),
         None => RoundPlan::draw(seed, options.load),
     };
-    let mut result = run_round(&plan, &options.program, options.rejoin, &folder).await?;
+    fs::create_dir_all(&folder)?;
+    let server = ServerProcess::new(&options.program, &folder, options.rejoin, seed)?;
+    let url = server.url();
+    let connect = |_| Client::builder(&url).principal(CREATOR).retry(RETRIES).connect_lazy();
+    let site = Site::new(&plan, connect)?;
+    let mut result = play_round(&plan, server, site).await;
+    let waited = result.waited;
+    if plan.is_outage() && result.violations_found == 0 && waited < plan.instances.len() as u64 {
+        bail!(
+            "only {waited} accesses waited when the server was killed: take a faster machine, or fewer instances"
+        );
+    }
+    result.write_evidence(&folder)?;
     if result.violations_found == 0 {
         fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
     } else {

@@ -1,4 +1,4 @@
-//! The server as a process: started, killed, and started again on the same folder and port.
+//! The server of a round, and the server as a process: started, killed, and started again on the same folder and port.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::clocks::ClockOffset;
 
 /// The principal that creates the instances.
-pub(crate) const CREATOR: &str = "crash";
+pub const CREATOR: &str = "crash";
 
 /// Which program is the server.
 #[derive(Clone, Debug)]
@@ -27,7 +27,65 @@ pub struct ServerProgram {
     pub arguments: Vec<OsString>,
 }
 
-/// A server that runs, or has been killed.
+/// A server that is killed, and started again on what its log has kept.
+pub trait Server: Send {
+    /// Sets its clocks so far ahead of those of its clients, from its next start on.
+    ///
+    /// # Errors
+    /// It cannot have other clocks.
+    fn set_clocks_ahead(&mut self, ahead: Duration) -> anyhow::Result<()>;
+
+    /// Starts it. It serves later, see [`Self::serves`].
+    ///
+    /// # Errors
+    /// It cannot be started.
+    fn start(&mut self) -> anyhow::Result<()>;
+
+    /// Resolves when it serves: its log is recovered.
+    ///
+    /// # Errors
+    /// It has ended, or does not come to serve.
+    fn serves(&mut self) -> impl Future<Output = anyhow::Result<()>> + Send;
+
+    /// Kills it, and waits until it is gone.
+    ///
+    /// # Errors
+    /// It had ended by itself.
+    fn kill(&mut self) -> impl Future<Output = anyhow::Result<()>> + Send;
+
+    /// Whether it still runs.
+    ///
+    /// # Errors
+    /// It has ended by itself; with what it said.
+    fn check_alive(&mut self) -> anyhow::Result<()>;
+
+    /// How often it was started.
+    fn starts(&self) -> u32;
+}
+
+/// Whether a server serves: asks it what only a server that has recovered can answer. `check_alive` ends the asking.
+///
+/// # Errors
+/// What `check_alive` says, or that it does not serve in time.
+pub async fn serves(
+    probe: &Client,
+    mut check_alive: impl FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let deadline = Instant::now() + LONGEST_RECOVERY;
+    loop {
+        check_alive()?;
+        // There is no such instance: a server that recovers would not say so.
+        let answer = timeout_at(deadline, probe.get(InstanceId::new(0))).await;
+        match answer {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(error)) if error.reason() == Some(RefusalReason::InstanceUnknown) => return Ok(()),
+            Ok(Err(_)) if Instant::now() < deadline => sleep(PROBE_EVERY).await,
+            Ok(Err(_)) | Err(_) => bail!("it does not serve within {LONGEST_RECOVERY:?}"),
+        }
+    }
+}
+
+/// A server as a process, that runs or has been killed with SIGKILL.
 #[derive(Debug)]
 pub(crate) struct ServerProcess {
     program: ServerProgram,
@@ -37,8 +95,7 @@ pub(crate) struct ServerProcess {
     /// Its clocks, from its next start on.
     clocks: ClockOffset,
     child: Option<Child>,
-    /// How often it was started.
-    pub(crate) starts: u32,
+    starts: u32,
     probe: Client,
 }
 
@@ -76,13 +133,18 @@ impl ServerProcess {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Sets its clocks so far ahead of this machine's, from its next start on.
-    pub(crate) fn set_clocks_ahead(&mut self, ahead: Duration) {
+    fn log(&self) -> PathBuf {
+        self.folder.join(format!("server-{}.log", self.starts))
+    }
+}
+
+impl Server for ServerProcess {
+    fn set_clocks_ahead(&mut self, ahead: Duration) -> anyhow::Result<()> {
         self.clocks = ClockOffset::new(ahead);
+        Ok(())
     }
 
-    /// Starts it. It serves later, see [`Self::serves`].
-    pub(crate) fn start(&mut self) -> anyhow::Result<()> {
+    fn start(&mut self) -> anyhow::Result<()> {
         self.starts += 1;
         let log = File::create(self.log()).context("cannot write the log of the server")?;
         let child = self
@@ -104,40 +166,18 @@ impl ServerProcess {
         Ok(())
     }
 
-    /// Resolves when it serves: its log is recovered.
-    ///
-    /// # Errors
-    /// It has ended, or does not come to serve.
-    pub(crate) async fn serves(&mut self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + LONGEST_RECOVERY;
-        loop {
-            self.check_alive()?;
-            // There is no such instance: only a server that has recovered can say so.
-            let answer = timeout_at(deadline, self.probe.get(InstanceId::new(0))).await;
-            match answer {
-                Ok(Ok(_)) => return Ok(()),
-                Ok(Err(error)) if error.reason() == Some(RefusalReason::InstanceUnknown) => return Ok(()),
-                Ok(Err(_)) if Instant::now() < deadline => sleep(PROBE_EVERY).await,
-                Ok(Err(_)) | Err(_) => bail!("it does not serve within {LONGEST_RECOVERY:?}"),
-            }
-        }
+    async fn serves(&mut self) -> anyhow::Result<()> {
+        let probe = self.probe.clone();
+        serves(&probe, || self.check_alive()).await
     }
 
-    /// Kills it with SIGKILL, and waits until it is gone.
-    ///
-    /// # Errors
-    /// It had ended by itself.
-    pub(crate) async fn kill(&mut self) -> anyhow::Result<()> {
+    async fn kill(&mut self) -> anyhow::Result<()> {
         self.check_alive()?;
         let Some(mut child) = self.child.take() else { bail!("it does not run") };
         child.kill().await.context("it cannot be killed")
     }
 
-    /// Whether it still runs.
-    ///
-    /// # Errors
-    /// It has ended by itself; with the end of its log.
-    pub(crate) fn check_alive(&mut self) -> anyhow::Result<()> {
+    fn check_alive(&mut self) -> anyhow::Result<()> {
         let Some(child) = &mut self.child else { bail!("it does not run") };
         if let Some(status) = child.try_wait().context("it cannot be waited for")? {
             let log = std::fs::read_to_string(self.log()).unwrap_or_default();
@@ -148,8 +188,8 @@ impl ServerProcess {
         Ok(())
     }
 
-    fn log(&self) -> PathBuf {
-        self.folder.join(format!("server-{}.log", self.starts))
+    fn starts(&self) -> u32 {
+        self.starts
     }
 }
 

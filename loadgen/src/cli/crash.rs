@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Parser as _};
-use stickycas_crash::{CrashOptions, CrashResult, Load, ServerProgram, table};
+use stickycas_crash::{CrashOptions, CrashResult, Load, ServerProgram, Waiting, table};
 use stickycas_harness::atomic_files::{is_taken, replace_file};
 use stickycas_harness::command_line;
 use stickycas_harness::exit::Exit;
@@ -78,7 +78,11 @@ pub(super) fn run(args: &CrashArgs) -> anyhow::Result<Exit> {
         rounds: args.rounds,
         seed,
         outage: args.outage,
-        load: Load { instances: args.instances as usize, processes: args.processes },
+        load: Load {
+            instances: args.instances as usize,
+            processes: args.processes,
+            waiting: Waiting::REAL_TIME,
+        },
         jobs: args.jobs.unwrap_or(processors.saturating_mul(NonZeroUsize::MIN.saturating_add(1))).get(),
         rejoin: args.rejoin,
         program: match &args.server_program {

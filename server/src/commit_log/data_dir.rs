@@ -34,6 +34,17 @@ pub enum DataDirError {
         /// What the system says.
         error: io::Error,
     },
+    /// Others than its owner may look into it.
+    #[error(
+        "{path} has mode {mode:03o}, and what clients have written is in it: only its owner may look into it (chmod 700, or \
+         StateDirectoryMode=0700 if systemd makes it)"
+    )]
+    Open {
+        /// The folder.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
     /// Another process uses it.
     #[error("{path} is in use by another stickycas-server: stop that one first, or give another folder")]
     Locked {
@@ -51,7 +62,7 @@ pub enum DataDirError {
 }
 
 impl DataDir {
-    /// Takes this folder, which is made if it does not exist: only its owner may look into it.
+    /// Takes this folder, which is made if it does not exist. Only its owner may look into it, also if it did exist.
     ///
     /// # Errors
     /// If it cannot be used, or another process uses it.
@@ -61,6 +72,7 @@ impl DataDir {
             move |error| DataDirError::Io { path, error }
         };
         create_private(path).map_err(failed(path))?;
+        check_private(path)?;
         let lock = path.join(LOCK);
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&lock);
         let file = file.map_err(failed(&lock))?;
@@ -92,8 +104,10 @@ impl DataDir {
     /// If it cannot be opened, is damaged, or has a newer format.
     pub(crate) fn engine(&self) -> Result<RedbEngine, DataDirError> {
         let path = self.log_path();
-        if !path.exists() {
-            self.make_log()?;
+        match path.metadata() {
+            Ok(log) => tracing::info!("opening {}, {} bytes", path.display(), log.len()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.make_log()?,
+            Err(error) => return Err(DataDirError::Io { path, error }),
         }
         let engine = RedbEngine::open(&path);
         // The name of a new file is on the disk only when its folder is.
@@ -142,6 +156,19 @@ fn create_private(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
+#[cfg(unix)]
+fn check_private(path: &Path) -> Result<(), DataDirError> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let found = fs::metadata(path).map_err(|error| DataDirError::Io { path: path.to_owned(), error })?;
+    let mode = found.permissions().mode() & 0o7777;
+    if mode & 0o077 == 0 { Ok(()) } else { Err(DataDirError::Open { path: path.to_owned(), mode }) }
+}
+
+#[cfg(not(unix))]
+fn check_private(_: &Path) -> Result<(), DataDirError> {
+    Ok(())
+}
+
 #[cfg(not(unix))]
 fn create_private(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)
@@ -167,15 +194,46 @@ mod tests {
         DataDir::open(&path).unwrap();
     }
 
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_that_others_may_look_into_is_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let parent = tempfile::tempdir().unwrap();
+        for mode in [0o755, 0o750, 0o701] {
+            fs::set_permissions(parent.path(), fs::Permissions::from_mode(mode)).unwrap();
+            let refused = DataDir::open(parent.path()).unwrap_err().to_string();
+            assert!(
+                refused.contains(&format!("mode {mode:o}")) && refused.contains("chmod 700"),
+                "{refused}"
+            );
+        }
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0, "nothing was left in it");
+        fs::set_permissions(parent.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        DataDir::open(parent.path()).unwrap();
+    }
+
     #[test]
     fn a_log_that_was_half_made_is_made_again() {
         let parent = tempfile::tempdir().unwrap();
-        let dir = DataDir::open(parent.path()).unwrap();
+        let path = parent.path().join("data");
+        let dir = DataDir::open(&path).unwrap();
         // As a loss of power leaves it: with its length, and nothing in it.
-        fs::write(parent.path().join(NEW_LOG), [0; 73_728]).unwrap();
+        fs::write(path.join(NEW_LOG), [0; 73_728]).unwrap();
         drop(dir.engine().unwrap());
-        assert!(parent.path().join(LOG).is_file() && !parent.path().join(NEW_LOG).exists());
+        assert!(path.join(LOG).is_file() && !path.join(NEW_LOG).exists());
         drop(dir.engine().unwrap());
+    }
+
+    #[test]
+    fn a_file_that_is_no_log_is_said_to_be_none() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("data");
+        let dir = DataDir::open(&path).unwrap();
+        for bytes in [&[][..], &[7; 100_000]] {
+            fs::write(dir.log_path(), bytes).unwrap();
+            let refused = dir.engine().unwrap_err().to_string();
+            assert!(refused.contains("log.redb: it is no log ("), "{refused}");
+        }
     }
 
     #[test]

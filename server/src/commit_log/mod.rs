@@ -49,6 +49,10 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
     /// first step.
     fn on_settled(&self, settle: Settle);
 
+    /// So many bytes of effects wait for this place beside those of the steps that stand there: their inputs are not
+    /// logged.
+    fn hold(&self, _place: Place, _bytes: usize) {}
+
     /// Why nothing may be told any more; `None` while the log works.
     fn failure(&self) -> Option<&RpcRefusal> {
         None
@@ -58,6 +62,11 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
     /// `None`: they may be.
     fn room(&self) -> Option<OwnedNotified> {
         None
+    }
+
+    /// Bytes of steps that wait for their commit.
+    fn uncommitted_bytes(&self) -> usize {
+        0
     }
 
     /// Resolves when everything that was appended so far is settled; `None` if it is.

@@ -115,6 +115,10 @@ pub(super) fn restore(from: impl Read, engine: &dyn Engine) -> Result<Contents, 
                     AppendBatch { place: it.place, batch: it.batch.to_vec(), checkpoints, trim: None },
                 )?;
             }
+            // They are put in with the batch behind them, and a log has one.
+            Some(Entry::End(_)) if !checkpoints.is_empty() => {
+                return Err(BackupError::Damaged(contents, "it has checkpoints and no batch".to_owned()));
+            }
             Some(Entry::End(end))
                 if (end.checkpoints, end.batches) == (contents.checkpoints, contents.batches) =>
             {
@@ -154,4 +158,27 @@ fn next(from: &mut impl Read, contents: Contents) -> Result<Option<Entry>, Backu
     let Some(message) = message else { return Ok(None) };
     let entry = BackupEntry::decode(&*message).map_err(|error| damaged(&error.to_string()))?;
     entry.entry.map(Some).ok_or_else(|| damaged("an entry is empty"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commit_log::engine::RedbEngine;
+
+    #[test]
+    fn a_backup_of_checkpoints_without_a_batch_is_damaged() {
+        let log = RedbEngine::in_memory().unwrap();
+        let checkpoints = vec![(7, Some(vec![1, 2, 3]))];
+        append(&log, AppendBatch { place: 3, batch: vec![4], checkpoints, trim: None }).unwrap();
+        let mut backup = Vec::new();
+        assert_eq!(write(&log, &mut backup).unwrap(), Contents { checkpoints: 1, batches: 1 });
+        restore(&*backup, &RedbEngine::in_memory().unwrap()).unwrap();
+
+        // The batch itself is trimmed.
+        append(&log, AppendBatch { place: 4, trim: Some(5), ..AppendBatch::default() }).unwrap();
+        backup.clear();
+        assert_eq!(write(&log, &mut backup).unwrap(), Contents { checkpoints: 1, batches: 0 });
+        let error = restore(&*backup, &RedbEngine::in_memory().unwrap()).unwrap_err().to_string();
+        assert!(error.contains("it has checkpoints and no batch"), "{error}");
+    }
 }

@@ -9,5 +9,5 @@ mod read;
 mod segments;
 
 pub(crate) use budget::Budget;
-pub(crate) use read::{ReadEvents, Truncated};
+pub(crate) use read::{ReadEvents, Truncated, step_of};
 pub(crate) use segments::{ArchivedLog, EventLog, Trailer};

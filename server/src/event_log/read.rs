@@ -120,7 +120,7 @@ pub(crate) struct Truncated {
     pub(crate) oldest: Phase,
 }
 
-pub(super) fn step_of(event: &Event) -> Option<Phase> {
+pub(crate) fn step_of(event: &Event) -> Option<Phase> {
     match event {
         Event::Stepped { phase, .. } => Some(*phase),
         _ => None,

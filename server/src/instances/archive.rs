@@ -17,7 +17,7 @@ use super::config::InstanceConfig;
 use super::context::Context;
 use super::live::{Live, event_limit};
 use super::sessions::Sessions;
-use crate::event_log::{ArchivedLog, Trailer};
+use crate::event_log::{ArchivedLog, ReadEvents as _, Trailer};
 
 /// How long an ended instance with these parameters stays restored after a call, so that calls that follow each other
 /// at once do not restore it again and again. The time grows with the work of restoring, which takes far less than this
@@ -45,6 +45,21 @@ impl Archived {
         let sessions = std::mem::take(sessions);
         let sessions = (!sessions.is_empty()).then(|| Box::new(sessions));
         Self { events, sessions, ended, state: machine.state() }
+    }
+
+    /// Bytes that it takes in the log, at most: twice its checkpoint, which is not as compact.
+    pub(super) fn log_case(&self, config: &InstanceConfig) -> usize {
+        /// What was fixed at its creation, without the roster, and the counters of the machine.
+        const CREATED: usize = 1_024;
+        /// The state of a process, without values and answers; a process is a few bytes here.
+        const PROCESS: usize = 128;
+        /// An event or a kept answer, beyond its bytes here.
+        const EVENT: usize = 64;
+        let params = config.params();
+        let answers = params.processes() as usize * params.spec().pipeline as usize;
+        let events = usize::try_from(self.events.next_index() - self.events.first()).unwrap_or(usize::MAX);
+        let parts = EVENT * (events + answers) + PROCESS * params.processes() as usize;
+        2 * (CREATED + config.shared.roster.bytes() + parts + self.events.size())
     }
 
     /// The instance as it was before it was archived.

@@ -5,20 +5,24 @@
 //! of them are served; then the log before the first of these checkpoints is not needed any more. The work is in
 //! proportion to what has changed: an instance without new records keeps its checkpoint.
 
+use prost::Message as _;
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::machine::Machine;
 use stickycas_model::types::{Phase, Time};
 use stickycas_proto::convert::checkpoint::checkpoint_to_wire;
 use stickycas_proto::convert::history::event_to_wire;
 use stickycas_proto::log::v1::{Checkpoint, DumpedInstance};
+use stickycas_proto::v1;
 
 use super::Instances;
 use super::archive::restore_machine;
+use super::config::nanos;
 use super::effects::Effects;
 use super::instance::Instance;
 use super::lifecycle::Lifecycle;
 use crate::commit_log::{Dirty, DurableLog, RULES};
-use crate::event_log::ReadEvents;
+use crate::event_log::{ReadEvents, step_of};
+use crate::limits::checkpoint_events;
 
 /// Bytes of checkpoints that are committed together: enough for the disk, and few enough that the inputs behind them do
 /// not wait long.
@@ -77,6 +81,8 @@ impl Instance {
             }
         };
         checkpoint.name_taken = name_taken;
+        let age = self.now(&inner).since(Time::from_nanos(checkpoint.at_nanos));
+        checkpoint.served_nanos = nanos(log.served().saturating_sub(age));
         log.checkpoint(self.config.number, Some(&checkpoint))
     }
 
@@ -102,6 +108,12 @@ impl Instance {
         events: impl Iterator<Item = Recorded>,
         (ended, latest): (Option<Time>, Time),
     ) -> Checkpoint {
+        let events: Vec<Recorded> = events.collect();
+        // The index of an event follows from that of the first.
+        let mut told: Vec<_> = events.iter().map(|recorded| event_to_wire(0, recorded)).collect();
+        let surplus = surplus(&told, checkpoint_events(self.params()));
+        told.drain(..surplus);
+        let forgotten = events[..surplus].iter().rev().find_map(|recorded| step_of(&recorded.event));
         let mut machine = machine.checkpoint();
         // What is kept of an archived machine does not tell its time.
         machine.time = machine.time.max(latest);
@@ -109,13 +121,27 @@ impl Instance {
             rules: RULES,
             created: Some(self.config.to_log()),
             machine: Some(checkpoint_to_wire(&machine)),
-            first_index: kept.first(),
-            forgotten_phase: kept.forgotten().map_or(0, Phase::get),
-            // The index of an event follows from that of the first.
-            events: events.map(|recorded| event_to_wire(0, &recorded)).collect(),
+            first_index: kept.first() + surplus as u64,
+            forgotten_phase: forgotten.or(kept.forgotten()).map_or(0, Phase::get),
+            events: told,
             ended_nanos: ended.map(Time::as_nanos),
             at_nanos: latest.as_nanos(),
             ..Checkpoint::default()
         }
     }
 }
+
+/// How many of these events, the oldest, must go so that the others take at most so many bytes in a checkpoint.
+fn surplus(events: &[v1::Event], limit: usize) -> usize {
+    /// The key and the length in front of an event.
+    const FRAME: usize = 6;
+    let mut bytes = 0;
+    let fits = |event: &&v1::Event| {
+        bytes += FRAME + event.encoded_len();
+        bytes <= limit
+    };
+    events.len() - events.iter().rev().take_while(fits).count()
+}
+
+#[cfg(test)]
+mod tests;

@@ -164,7 +164,8 @@ impl Lifetimes {
     }
 }
 
-fn nanos(duration: Duration) -> u64 {
+/// The duration in nanoseconds, as the log has it.
+pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 

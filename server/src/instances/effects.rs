@@ -76,6 +76,14 @@ impl Effects {
         self.events.iter().map(|event| Recorded { at: self.at, event: event.clone() })
     }
 
+    /// About how much memory they take until they leave.
+    pub(super) fn bytes(&self) -> usize {
+        /// A frame, most often a refusal with its text.
+        const REPLY: usize = 512;
+        let reply = if self.reply.is_some() { REPLY } else { 0 };
+        size_of::<Self>() + self.events.len() * size_of::<Event>() + reply
+    }
+
     /// The digest of the outcome of the step's input, which a replay is compared with.
     pub(super) fn digest(&self) -> u32 {
         let mut digest = OutcomeDigest::default();

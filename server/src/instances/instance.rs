@@ -14,8 +14,8 @@ use stickycas_model::history::Event;
 use stickycas_model::params::Params;
 use stickycas_model::types::{AccessNumber, ProcessId, Time};
 use stickycas_proto::convert::log::counts_to_log;
+use stickycas_proto::log::v1::Record;
 use stickycas_proto::log::v1::record::Input;
-use stickycas_proto::log::v1::{Expired, Record};
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
@@ -23,13 +23,15 @@ use super::completed_access::CompletedAccess;
 use super::config::InstanceConfig;
 use super::context::Context;
 use super::effects::{Effects, OpeningSession, Uncommitted};
-use super::lifecycle::{Gone, Inner, Lifecycle};
+use super::lifecycle::Inner;
+#[cfg(test)]
+use super::lifecycle::Lifecycle;
 use super::live::Live;
 use super::outbox::Outgoing;
-use super::sessions::{SessionSink, Sessions};
+use super::sessions::SessionSink;
 use super::trace::trace_event;
 use crate::auth::Principal;
-use crate::commit_log::{Append, Place, Settled, Step};
+use crate::commit_log::{Append, Place, Step};
 
 /// One instance. See the module.
 #[derive(Debug)]
@@ -116,7 +118,7 @@ impl Instance {
             })
         });
         taken.unwrap_or_else(|gone| {
-            inner.tell(sink, gone.to_frame(sink.channel, number));
+            inner.tell(sink, gone.to_frame(sink.channel, number), &self.context);
             Err(gone.reason)
         })
     }
@@ -172,13 +174,13 @@ impl Instance {
     }
 
     /// Archives an ended instance that is idle, once its counters are logged.
-    fn archive_if_idle(&self, inner: &mut Inner, now: Time) {
+    pub(super) fn archive_if_idle(&self, inner: &mut Inner, now: Time) {
         if inner.may_be_archived(self.params(), now)
             && let Some(live) = inner.live()
         {
             self.log_counts(live);
         }
-        inner.archive_if_idle(self.params(), now);
+        inner.archive_if_idle(&self.config, now);
     }
 
     /// Logs counters that have risen by inputs that changed nothing else, before a view tells them.
@@ -212,7 +214,9 @@ impl Instance {
         if live.keeps_inputs {
             let input = effects.input.take();
             let Some(input) = input.filter(|input| live.has_changed(input)) else {
-                return live.uncommitted.back().map_or(Append::Committed, |last| Append::Later(last.place));
+                let Some(last) = live.uncommitted.back() else { return Append::Committed };
+                self.context.log.hold(last.place, effects.bytes());
+                return Append::Later(last.place);
             };
             record = Some(self.record(effects.at, *input, effects.digest()));
         }
@@ -234,12 +238,12 @@ impl Instance {
     }
 
     /// A record of this instance.
-    fn record(&self, at: Time, input: Input, digest: u32) -> Box<Record> {
+    pub(super) fn record(&self, at: Time, input: Input, digest: u32) -> Box<Record> {
         Box::new(Record { instance: self.config.number, at_nanos: at.as_nanos(), input: Some(input), digest })
     }
 
     /// The steps up to this place are committed.
-    fn release_through(&self, live: &mut Live, place: Place) {
+    pub(super) fn release_through(&self, live: &mut Live, place: Place) {
         while live.uncommitted.front().is_some_and(|effects| effects.place <= place)
             && let Some(mut effects) = live.uncommitted.pop_front()
         {
@@ -304,111 +308,6 @@ impl Instance {
             live.sessions.close(process, session);
         }
     }
-
-    /// The commit log settles steps: see [`crate::commit_log::CommitLog::on_settled`]. Returns whether the instance is
-    /// gone.
-    pub(super) fn settle(&self, settled: Settled) -> bool {
-        let Ok(mut inner) = self.inner.lock() else {
-            self.abandon();
-            return true;
-        };
-        let inner = &mut *inner;
-        match settled {
-            Settled::Committed(place) => self.settle_through(inner, place),
-            Settled::Refused(why) => {
-                if let Lifecycle::Live(live) = &mut inner.lifecycle {
-                    for effects in live.uncommitted.drain(..) {
-                        effects.refuse(&why, &live.sessions);
-                    }
-                }
-                let gone = inner.gone.take().map_or_else(Vec::new, |gone| gone.uncommitted);
-                for effects in gone {
-                    effects.refuse(&why, &Sessions::default());
-                }
-                self.end(inner, *why);
-            }
-        }
-        inner.is_gone()
-    }
-
-    fn settle_through(&self, inner: &mut Inner, place: Place) {
-        if let Some(gone) = &mut inner.gone {
-            if gone.uncommitted.first().is_some_and(|effects| effects.place <= place) {
-                let (why, waiting) = (gone.why.clone(), std::mem::take(&mut gone.uncommitted));
-                self.end(inner, why);
-                waiting.into_iter().for_each(|mut effects| effects.reply_now());
-            }
-            return;
-        }
-        let Lifecycle::Live(live) = &mut inner.lifecycle else { return };
-        self.release_through(live, place);
-        let moment = self.context.timers.nanos(Instant::now());
-        if live.stopped_until.is_some_and(|until| until <= place) {
-            live.stopped_until = None;
-            let latest = live.latest;
-            inner.resume(latest, moment);
-        }
-        let now = inner.time(moment);
-        self.archive_if_idle(inner, now);
-        self.set_timer(inner);
-    }
-
-    /// A step has panicked: the instance ends, also for a server that recovers.
-    pub(super) fn abandon(&self) {
-        let inner = &mut *self.lock_poisoned();
-        if inner.gone.is_none() {
-            tracing::error!(instance = %self.config.id, "a step has panicked: the instance ends");
-            let (latest, last) = (inner.latest(), Place::START);
-            self.append_expiry(latest, last);
-            inner.gone = Some(Box::new(Gone { why: RpcRefusal::internal(), uncommitted: Vec::new() }));
-        }
-    }
-
-    fn append_expiry(&self, now: Time, last: Place) -> Append {
-        let record = self.context.log.keeps_inputs().then(|| self.record(now, Input::Expired(Expired {}), 0));
-        self.context.log.append(Step { instance: self.config.id, last, at: now, events: &[], record })
-    }
-
-    /// The instance has expired (F10). That is told when it is committed.
-    fn expire(&self, inner: &mut Inner, now: Time) {
-        let why = RpcRefusal::new(
-            RefusalReason::InstanceUnknown,
-            format!("instance {} has expired", self.config.id),
-        );
-        match self.append_expiry(now, Place::START) {
-            Append::Committed => self.end(inner, why),
-            Append::Later(place) => {
-                let effects = Effects { place, ..Effects::new(now, Vec::new()) };
-                inner.timer.clear(self.config.id, &self.context.timers);
-                inner.gone = Some(Box::new(Gone { why, uncommitted: vec![effects] }));
-            }
-        }
-    }
-
-    /// The instance is gone: tells everybody who waits for it.
-    fn end(&self, inner: &mut Inner, why: RpcRefusal) {
-        match &mut inner.lifecycle {
-            Lifecycle::Live(live) => {
-                live.live_guard = None;
-                self.context.steps.forget_waiting(live.machine.waiting());
-                for (process, sink) in live.sessions.drain() {
-                    for (number, _) in live.machine.member(process).waiting {
-                        sink.outbox.push(why.to_frame(sink.channel, Some(number)));
-                    }
-                    sink.outbox.release_channel(sink.channel);
-                }
-                live.waiters.refuse_all(&why);
-                live.wake_watchers();
-            }
-            Lifecycle::Archived(archived) => {
-                for (_, sink) in archived.sessions.take().into_iter().flat_map(|mut open| open.drain()) {
-                    sink.outbox.release_channel(sink.channel);
-                }
-            }
-        }
-        inner.timer.clear(self.config.id, &self.context.timers);
-        inner.gone = Some(Box::new(Gone { why, uncommitted: Vec::new() }));
-    }
 }
 
 /// What an instance is and where it stands.
@@ -461,6 +360,6 @@ impl Instance {
     pub(super) fn archive_now(&self) {
         let inner = &mut *self.lock();
         let later = self.now(inner).after(super::archive::restored_for(self.params()));
-        inner.archive_if_idle(self.params(), later);
+        inner.archive_if_idle(&self.config, later);
     }
 }

@@ -39,9 +39,6 @@ pub(super) struct Gone {
     pub(super) uncommitted: Vec<Effects>,
 }
 
-/// About what the log takes for an ended instance beside its events and its state.
-const ARCHIVED_LOG: usize = 1_024;
-
 /// See the module.
 #[derive(Debug)]
 pub(super) enum Lifecycle {
@@ -81,6 +78,14 @@ impl Inner {
         match &self.lifecycle {
             Lifecycle::Live(live) => live.latest,
             Lifecycle::Archived(archived) => archived.ended,
+        }
+    }
+
+    /// Whether the instance has ended: nothing but reads and its expiry can come.
+    pub(super) fn has_ended(&self) -> bool {
+        match &self.lifecycle {
+            Lifecycle::Live(live) => live.ended.is_some(),
+            Lifecycle::Archived(_) => true,
         }
     }
 
@@ -136,13 +141,14 @@ impl Inner {
     }
 
     /// Tells a client on its session that the instance is gone, when that may be told.
-    pub(super) fn tell(&mut self, sink: &SessionSink, frame: impl Into<ServerFrame>) {
+    pub(super) fn tell(&mut self, sink: &SessionSink, frame: impl Into<ServerFrame>, context: &Context) {
         let waiting = self.gone.as_mut().map(|gone| &mut gone.uncommitted);
         match waiting.filter(|waiting| !waiting.is_empty()) {
             Some(waiting) => {
                 let mut effects = Effects::new(waiting[0].at, Vec::new());
                 effects.place = waiting[0].place;
                 effects.reply(sink, frame);
+                context.log.hold(effects.place, effects.bytes());
                 waiting.push(effects);
             }
             None => sink.outbox.push(frame),
@@ -181,16 +187,15 @@ impl Inner {
     }
 
     /// Archives the instance if it may be and everything is committed.
-    pub(super) fn archive_if_idle(&mut self, params: &Params, now: Time) {
-        if !self.may_be_archived(params, now) || !self.is_committed() {
+    pub(super) fn archive_if_idle(&mut self, config: &InstanceConfig, now: Time) {
+        if !self.may_be_archived(&config.shared.params, now) || !self.is_committed() {
             return;
         }
         let Lifecycle::Live(live) = &mut self.lifecycle else { return };
         let Some(ended) = live.ended else { return };
         let archived = Archived::new(live, ended);
         if let Some(share) = &mut self.log_share {
-            // The log is not as compact.
-            share.shrink(ARCHIVED_LOG + 4 * archived.events.size());
+            share.shrink(archived.log_case(config));
         }
         self.lifecycle = Lifecycle::Archived(archived);
     }

@@ -23,7 +23,7 @@ use super::sessions::Sessions;
 use super::waiters::Waiters;
 use crate::commit_log::Place;
 use crate::event_log::EventLog;
-use crate::limits::Limits;
+use crate::limits::{LONGEST_OFFENCE, Limits};
 
 /// See the module. The machine may be ahead of the rest by the steps that are not committed yet.
 #[derive(Debug)]
@@ -181,7 +181,8 @@ impl Live {
     }
 
     /// The server has refused a message, and that is an offence.
-    pub(super) fn file_offence(&mut self, offence: Offence, effects: &mut Effects) {
+    pub(super) fn file_offence(&mut self, mut offence: Offence, effects: &mut Effects) {
+        offence.detail.truncate(offence.detail.floor_char_boundary(LONGEST_OFFENCE));
         self.note(effects, || offence_to_log(&offence));
         self.machine.file_offence(effects.at, offence, &mut effects.events);
     }

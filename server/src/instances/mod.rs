@@ -17,6 +17,7 @@ mod recovery;
 mod registry;
 mod roster;
 mod sessions;
+mod settle;
 mod timers;
 mod trace;
 mod view;
@@ -82,6 +83,10 @@ pub(crate) struct InstanceUsage {
     pub(crate) reserved_bytes: usize,
     /// Bytes of their event logs.
     pub(crate) event_bytes: usize,
+    /// Bytes that they may come to take of the log.
+    pub(crate) log_bytes: usize,
+    /// Bytes of steps that are not committed.
+    pub(crate) uncommitted_bytes: usize,
 }
 
 /// See the module.
@@ -138,6 +143,8 @@ impl Instances {
             processes,
             reserved_bytes: ended_case + self.context.reserved(),
             event_bytes: self.context.event_budget.held(),
+            log_bytes: registry.log_bytes(),
+            uncommitted_bytes: self.context.log.uncommitted_bytes(),
         }
     }
 
@@ -237,8 +244,8 @@ impl Instances {
         let CreateSpec { name, params, seed_given, roster } = spec;
         let lifetimes = Lifetimes::of(self.limits());
         let shared = self.intern(SharedConfig::new(creator.clone(), &params, &roster, lifetimes));
-        let (id, number) = (InstanceId::new(rand::random()), self.context.next_number());
-        let config = InstanceConfig::new(id, number, name, params.spec().seed, shared);
+        let id = InstanceId::new(rand::random());
+        let mut config = InstanceConfig::new(id, 0, name, params.spec().seed, shared);
         loop {
             let named = config.name.as_ref().and_then(|name| self.registry().named(name).cloned());
             let closed = match named.map(|existing| (existing.state(), existing)) {
@@ -262,6 +269,8 @@ impl Instances {
             if let Err(refused) = self.check_capacity(&self.registry(), &config.shared, 0) {
                 return Uncommitted::new(Err(refused), None);
             }
+            // The log is read back in the order of numbers: who takes a name has a higher number than who gave it up.
+            config.number = self.context.next_number();
             // A large instance takes long to build: the lock of the registry is not held meanwhile.
             let instance = Arc::new(Instance::new(config.clone(), self.context.clone()));
             // Nobody else finds the instance before its creation is in the log: its lock is held until then.

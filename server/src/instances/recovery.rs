@@ -5,9 +5,11 @@
 //! would contradict what clients were told, so it stops: the log is damaged, or this program follows other rules than
 //! the one that wrote it.
 
+mod progress;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use stickycas_model::machine::{Machine, State};
@@ -20,12 +22,12 @@ use stickycas_proto::log::v1::record::Input;
 use stickycas_proto::log::v1::{Batch, Checkpoint, Record};
 use stickycas_proto::names::InstanceId;
 
+use self::progress::Progress;
 use super::Instances;
-use super::config::InstanceConfig;
+use super::config::{InstanceConfig, nanos};
 use super::context::Context;
 use super::effects::Effects;
 use super::instance::Instance;
-use super::lifecycle::Lifecycle;
 use super::live::Live;
 use crate::commit_log::engine::{Engine, EngineError, Stored};
 use crate::commit_log::{Dirty, Place, RULES};
@@ -64,6 +66,8 @@ pub enum RecoveryError {
 pub(crate) struct Recovered {
     /// The last batch.
     pub(crate) last: Place,
+    /// How long instances had been served when it was written (F3).
+    pub(crate) served: Duration,
     /// Batches that were replayed.
     pub(crate) batches: u64,
     /// Inputs that were replayed.
@@ -84,6 +88,7 @@ pub(crate) struct Recovery<'a> {
     /// Instances of which the log has records.
     in_tail: HashSet<u64>,
     recovered: Recovered,
+    progress: Progress,
 }
 
 /// An instance that was found in the log.
@@ -94,17 +99,22 @@ struct Known {
 }
 
 impl<'a> Recovery<'a> {
-    /// Reads everything that the engine has kept.
+    /// Reads everything that the engine has kept. `file_bytes`: the length of its file, if it has one.
     ///
     /// # Errors
     /// Why nothing may be served from it.
-    pub(crate) fn run(instances: &'a Instances, engine: &dyn Engine) -> Result<Recovered, RecoveryError> {
+    pub(crate) fn run(
+        instances: &'a Instances,
+        engine: &dyn Engine,
+        file_bytes: Option<u64>,
+    ) -> Result<Recovered, RecoveryError> {
         let mut recovery = Self {
             instances,
             known: HashMap::new(),
             partial: BTreeSet::new(),
             in_tail: HashSet::new(),
             recovered: Recovered::default(),
+            progress: Progress::new(file_bytes, Instant::now()),
         };
         let mut stopped = None;
         let read = engine.read(&mut |stored| {
@@ -122,6 +132,11 @@ impl<'a> Recovery<'a> {
     }
 
     fn read(&mut self, stored: Stored<'_>) -> Result<(), RecoveryError> {
+        let (Stored::Checkpoint(_, bytes) | Stored::Batch(_, bytes)) = stored;
+        if let Some(progress) = self.progress.add(bytes.len(), Instant::now()) {
+            let (instances, batches) = (self.known.len(), self.recovered.batches);
+            tracing::info!("recovering: {instances} instances, {batches} batches so far, {progress}");
+        }
         match stored {
             Stored::Checkpoint(number, bytes) => self
                 .restore(number, bytes)
@@ -142,8 +157,11 @@ impl<'a> Recovery<'a> {
         let created = checkpoint.created.as_ref().ok_or("it does not say how the instance was created")?;
         let config = InstanceConfig::from_log(number, created, |config| self.instances.intern(config))
             .map_err(text)?;
-        let instance =
-            self.instances.adopt(config, |config, context| restored(&checkpoint, config, context))?;
+        let instance = self.instances.adopt(
+            config,
+            Duration::from_nanos(checkpoint.served_nanos),
+            |config, context| restored(&checkpoint, config, context),
+        )?;
         if checkpoint.name_taken {
             self.instances.registry_mut().release_name(&instance);
         }
@@ -157,6 +175,12 @@ impl<'a> Recovery<'a> {
                 "instances have records but no beginning, {number} first ({} in all)",
                 self.partial.len()
             );
+            return Err(damaged("the end".to_owned(), &what));
+        }
+        let covered = self.known.values().map(|known| known.covered.0).max().unwrap_or(0);
+        let last = self.recovered.last.get();
+        if covered > last {
+            let what = format!("the last batch is {last}, and a checkpoint covers batch {covered}");
             return Err(damaged("the end".to_owned(), &what));
         }
         self.recovered.instances = self.known.len();
@@ -182,6 +206,7 @@ impl<'a> Recovery<'a> {
         if batch.rules != RULES {
             return Err(RecoveryError::Rules { place, rules: batch.rules });
         }
+        self.recovered.served = Duration::from_nanos(batch.served_nanos);
         for (index, record) in (0..).zip(&batch.records) {
             self.record((place, index), record).map_err(|what| {
                 damaged(format!("batch {place}, record {index}, instance {}", record.instance), &what)
@@ -204,15 +229,16 @@ impl<'a> Recovery<'a> {
         match input {
             Input::Restart(_) => {
                 for known in self.known.values().filter(|known| known.covered <= at) {
-                    known.instance.restart(None);
+                    known.instance.restart();
                 }
                 Ok(())
             }
             Input::Created(created) if !self.known.contains_key(&record.instance) => {
                 let intern = |config| self.instances.intern(config);
                 let config = InstanceConfig::from_log(record.instance, created, intern).map_err(text)?;
-                let instance =
-                    self.instances.adopt(config, |config, context| Ok(Live::new(config, context)))?;
+                let instance = self
+                    .instances
+                    .adopt(config, self.recovered.served, |config, context| Ok(Live::new(config, context)))?;
                 self.known.insert(record.instance, Known { instance, covered: at });
                 Ok(())
             }
@@ -233,7 +259,7 @@ impl<'a> Recovery<'a> {
                 if at < known.covered {
                     return Ok(());
                 }
-                known.instance.replay(Time::from_nanos(record.at_nanos), input, record.digest)
+                known.instance.replay(record, input, self.recovered.served)
             }
         }
     }
@@ -270,10 +296,12 @@ fn text(error: impl Into<WireError>) -> String {
 }
 
 impl Instances {
-    /// Registers an instance that was found in the log, whatever the limits are by now.
+    /// Registers an instance that was found in the log, whatever the limits are by now. `served`: how long instances had
+    /// been served when it was as it is.
     fn adopt(
         &self,
         config: InstanceConfig,
+        served: Duration,
         live: impl FnOnce(&InstanceConfig, &Arc<Context>) -> Result<Live, String>,
     ) -> Result<Arc<Instance>, String> {
         self.context.skip_number(config.number);
@@ -287,20 +315,21 @@ impl Instances {
             inner.set_live_guard(guard);
         }
         let latest = inner.latest();
-        inner.archive_if_idle(instance.params(), latest);
+        inner.resume(latest, nanos(served));
+        inner.archive_if_idle(&instance.config, latest);
         Ok(instance.clone())
     }
 
     /// The server has recovered, and serves from now on: the restart, whose record is committed, is an input of every
-    /// instance, and its time goes on (F3).
-    pub(crate) fn restart(&self) {
+    /// instance, and its time goes on (F3). `served`: how long instances had been served.
+    pub(crate) fn restart(&self, served: Duration) {
         const PAGE: usize = 4_096;
         let mut after: Option<InstanceId> = None;
         loop {
             let page = self.after(after, PAGE);
             let Some(last) = page.last() else { return };
             after = Some(last.config().id);
-            page.iter().for_each(|instance| instance.restart(Some(Instant::now())));
+            page.iter().for_each(|instance| instance.go_on(served, Instant::now()));
         }
     }
 }
@@ -308,14 +337,13 @@ impl Instances {
 impl Instance {
     /// Whether nothing but reads and its expiry can come.
     fn has_ended(&self) -> bool {
-        match &self.lock().lifecycle {
-            Lifecycle::Live(live) => live.ended.is_some(),
-            Lifecycle::Archived(_) => true,
-        }
+        self.lock().has_ended()
     }
 
-    /// Takes an input from the log once more. The error says how the outcome differs.
-    fn replay(&self, at: Time, input: &Input, digest: u32) -> Result<(), String> {
+    /// Takes an input from the log once more, which was written when instances had been served for so long. The error
+    /// says how the outcome differs.
+    fn replay(&self, record: &Record, input: &Input, served: Duration) -> Result<(), String> {
+        let at = Time::from_nanos(record.at_nanos);
         let inner = &mut *self.lock();
         let live = inner.restore(&self.config, &self.context);
         if at < live.latest {
@@ -324,7 +352,7 @@ impl Instance {
         let input = input_from_log(input, live.machine.params()).map_err(text)?;
         let mut effects = Effects::new(at, std::mem::take(&mut live.spare_events));
         effects.refused = live.machine.apply(at, input, &mut effects.events).is_err();
-        if effects.digest() != digest {
+        if effects.digest() != record.digest {
             return Err("its outcome is not what it was when the input was taken".to_owned());
         }
         // All that it changed is in the log already.
@@ -333,13 +361,13 @@ impl Instance {
         (live.latest, live.touched) = (at, at);
         self.release(live, &mut effects);
         live.spare_events = effects.events;
-        inner.archive_if_idle(self.params(), at);
+        inner.resume(at, nanos(served));
+        inner.archive_if_idle(&self.config, at);
         Ok(())
     }
 
-    /// The server has restarted. `serving`: the moment from which on the time of the instance goes on; `None`: the
-    /// restart was followed by another one.
-    fn restart(&self, serving: Option<Instant>) {
+    /// The server has restarted.
+    fn restart(&self) {
         let inner = &mut *self.lock();
         if let Some(live) = inner.live()
             && !matches!(live.machine.state(), State::Finished | State::Closed)
@@ -352,11 +380,18 @@ impl Instance {
             self.release(live, &mut effects);
             live.spare_events = effects.events;
         }
-        if let Some(serving) = serving {
-            let now = inner.latest();
-            inner.resume(now, self.context.timers.nanos(serving));
-            self.set_timer(inner);
-        }
+    }
+
+    /// The server has restarted, and serves from this moment on. `served`: how long instances had been served. What is
+    /// left of the retention of an instance that has ended is what was left then; for another one the restart counts as a
+    /// call (F10).
+    fn go_on(&self, served: Duration, moment: Instant) {
+        self.restart();
+        let inner = &mut *self.lock();
+        let latest = inner.latest();
+        let now = if inner.has_ended() { inner.time(nanos(served)).max(latest) } else { latest };
+        inner.resume(now, self.context.timers.nanos(moment));
+        self.set_timer(inner);
     }
 }
 

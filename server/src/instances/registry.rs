@@ -62,6 +62,11 @@ impl Registry {
         (self.by_id.len(), self.processes, self.ended_case)
     }
 
+    /// Bytes of the log that they may come to take.
+    pub(super) fn log_bytes(&self) -> usize {
+        self.log.bytes()
+    }
+
     pub(super) fn get(&self, id: InstanceId) -> Option<&Arc<Instance>> {
         self.by_id.get(&id)
     }

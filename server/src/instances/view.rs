@@ -102,6 +102,10 @@ impl Instance {
     pub(crate) fn owes_answer(&self, process: ProcessId, session: SessionId, sink: &SessionSink) -> bool {
         // After a step has panicked no answer will come.
         let Ok(inner) = &self.inner.lock() else { return false };
+        let gone = inner.gone.iter().flat_map(|gone| &gone.uncommitted);
+        if gone.into_iter().any(|effects| effects.concern(process, false, sink)) {
+            return true;
+        }
         match &inner.lifecycle {
             Lifecycle::Live(live) => {
                 let open = live.sessions.is_open(process, session);

@@ -47,6 +47,22 @@ impl Exposition<'_> {
         Ok(())
     }
 
+    /// A counter for each pair of values of two labels.
+    pub(super) fn counters_of_two(
+        &mut self,
+        name: &str,
+        help: &str,
+        [one, other]: [&'static str; 2],
+        rows: impl IntoIterator<Item = ([&'static str; 2], u64)>,
+    ) -> fmt::Result {
+        let mut metric = self.describe(name, help, MetricType::Counter)?;
+        for (values, count) in rows {
+            let labels = [(one, values[0]), (other, values[1])];
+            metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+        }
+        Ok(())
+    }
+
     /// A gauge for each value of a label.
     pub(super) fn gauges(
         &mut self,

@@ -195,6 +195,13 @@ impl Sources {
             "method",
             Method::ALL.map(|method| (method.name(), usage.calls[method as usize].load(Ordering::Relaxed))),
         )?;
+        out.counters_of_two(
+            "stickycas_calls_ended",
+            "Calls by method and gRPC code; streams by how they began; CANCELLED: its client has gone, or its deadline \
+             has passed",
+            ["method", "code"],
+            usage.ended_calls.rows(),
+        )?;
         let (open, unclaimed) = self.connections();
         out.gauges(
             "stickycas_connections",
@@ -224,12 +231,12 @@ impl Sources {
         out.gauge("stickycas_unread_frames_max", "The same on the stream with the most", most as u64)
     }
 
-    /// Limits that the server has as a whole, and what is in use of each. Those of a principal, a call or an instance
-    /// show in the refusals.
+    /// Limits that the server has as a whole, and what is in use of each. Those of a creator, a call or an instance show in
+    /// the refusals.
     fn limits(&self, out: &mut Exposition<'_>) -> fmt::Result {
         let (limits, usage, load) = (&self.limits, self.instances.usage(), self.instances.load());
         let (open, unclaimed) = self.connections();
-        let rows: [(&'static str, usize, usize); 8] = [
+        let rows: [(&'static str, usize, usize); 10] = [
             ("connections", open, limits.connections),
             ("unclaimed_connections", unclaimed, limits.unclaimed_connections),
             ("principals", self.principals.accounts(), limits.principals),
@@ -238,6 +245,8 @@ impl Sources {
             ("processes", usage.processes, limits.processes),
             ("instance_bytes", usage.reserved_bytes, limits.instance_bytes),
             ("event_bytes", usage.event_bytes, limits.event_bytes),
+            ("log_bytes", usage.log_bytes, limits.log_bytes),
+            ("uncommitted_bytes", usage.uncommitted_bytes, limits.uncommitted_bytes),
         ];
         out.gauges(
             "stickycas_limit_used",
@@ -250,6 +259,23 @@ impl Sources {
             "The bound of each limit of the server",
             "limit",
             rows.map(|(name, _, bound)| (name, bound as u64)),
+        )
+    }
+
+    /// What each principal may have, and what the one has that has most of it.
+    fn quotas(&self, out: &mut Exposition<'_>) -> fmt::Result {
+        let most = Quota::ALL.into_iter().zip(self.principals.most_permits());
+        out.gauges(
+            "stickycas_quota_used_max",
+            "What the principal uses of each quota that uses most of it",
+            "quota",
+            most.map(|(quota, most)| (quota.name(), most.into())),
+        )?;
+        out.gauges(
+            "stickycas_quota_bound",
+            "What a principal may use of each quota",
+            "quota",
+            Quota::ALL.map(|quota| (quota.name(), quota.limit(&self.limits).into())),
         )
     }
 
@@ -272,6 +298,7 @@ impl Collector for Sources {
         self.instances(out)?;
         self.clients(out)?;
         self.limits(out)?;
+        self.quotas(out)?;
         self.commit_log.encode(out)?;
         process::encode(out)
     }

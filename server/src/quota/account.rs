@@ -12,24 +12,13 @@ use tonic::Status;
 
 use super::context::AccountContext;
 use super::counts::{Counter, Counts};
+use super::limited::{QUOTAS, Quota};
 use super::offences::{OffenceSink, RecentInstances};
 use super::rate::{Bucket, CALL_COST};
 use crate::auth::Principal;
-use crate::limits::Limits;
 
 /// The shortest wait that RetryInfo advises after a rate was exceeded.
 const MIN_RETRY_AFTER: Duration = Duration::from_millis(1);
-
-/// The resources of which each principal has a limited number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Quota {
-    Connections,
-    Calls,
-    AttachStreams,
-    WatchStreams,
-}
-
-pub(super) const QUOTAS: usize = Quota::WatchStreams as usize + 1;
 
 /// See the module.
 #[derive(Debug)]
@@ -98,6 +87,11 @@ impl Account {
         self.context.all.count(counter);
     }
 
+    /// Permits of this quota that are out.
+    pub(super) fn permits(&self, quota: Quota) -> u32 {
+        self.permits[quota as usize].load(Ordering::Relaxed)
+    }
+
     /// A permit of this quota.
     ///
     /// # Errors
@@ -163,26 +157,6 @@ impl Account {
     /// Whether one more offence of this kind is to be filed, and not only counted.
     pub(crate) fn may_file_offence(&self, kind: OffenceKind) -> bool {
         self.offences[kind as usize].take(self.context.now(), 1, 1, self.context.offence_rate) > 0
-    }
-}
-
-impl Quota {
-    fn limit(self, limits: &Limits) -> u32 {
-        match self {
-            Self::Connections => limits.connections_per_principal,
-            Self::Calls => limits.calls_per_principal,
-            Self::AttachStreams => limits.attach_streams_per_principal,
-            Self::WatchStreams => limits.watch_streams_per_principal,
-        }
-    }
-
-    fn refusal(self) -> (RefusalReason, &'static str) {
-        match self {
-            Self::Connections => (RefusalReason::TooManyConnections, "connections"),
-            Self::Calls => (RefusalReason::TooManyStreams, "unanswered calls"),
-            Self::AttachStreams => (RefusalReason::TooManyStreams, "Attach streams"),
-            Self::WatchStreams => (RefusalReason::TooManyStreams, "Watch streams"),
-        }
     }
 }
 

@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::{Instant, SystemTime};
 
-use super::account::QUOTAS;
 use super::counts::Counts;
+use super::ended_calls::EndedCalls;
+use super::limited::QUOTAS;
 use super::method::Method;
 use super::rate::Rate;
 use crate::limits::Limits;
@@ -36,6 +37,8 @@ pub(crate) struct Usage {
     pub(super) permits: [AtomicUsize; QUOTAS],
     /// Calls by method.
     pub(crate) calls: [AtomicU64; Method::ALL.len()],
+    /// How they have ended; of streams, how they began.
+    pub(crate) ended_calls: EndedCalls,
 }
 
 impl AccountContext {

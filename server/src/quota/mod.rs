@@ -6,13 +6,16 @@
 mod account;
 mod context;
 mod counts;
+mod ended_calls;
+mod limited;
 mod method;
 mod offences;
 mod principals;
 mod rate;
 
-pub(crate) use account::{Account, Permit, Quota};
+pub(crate) use account::{Account, Permit};
 pub(crate) use counts::Counter;
+pub(crate) use limited::Quota;
 pub(crate) use method::Method;
 pub(crate) use offences::OffenceSink;
 pub(crate) use principals::Principals;

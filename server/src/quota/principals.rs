@@ -8,9 +8,10 @@ use std::time::{Duration, Instant, SystemTime};
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::{self, RefusalReason};
 
-use super::account::{Account, Quota};
+use super::account::Account;
 use super::context::{AccountContext, Usage};
 use super::counts::Counts;
+use super::limited::Quota;
 use crate::auth::Principal;
 use crate::limits::Limits;
 
@@ -77,6 +78,12 @@ impl Principals {
     /// Permits of this quota that are out, of all principals.
     pub(crate) fn permits(&self, quota: Quota) -> usize {
         self.0.context.usage.permits[quota as usize].load(Ordering::Relaxed)
+    }
+
+    /// By quota, the permits of the principal that has the most of it.
+    pub(crate) fn most_permits(&self) -> [u32; Quota::ALL.len()] {
+        let table = self.table();
+        Quota::ALL.map(|quota| table.accounts.values().map(|it| it.permits(quota)).max().unwrap_or(0))
     }
 
     /// Principals that have an account.

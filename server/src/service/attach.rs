@@ -24,6 +24,7 @@ use tonic::{Status, Streaming};
 
 use super::authorization::refused_content;
 use super::channels::{Channel, Channels, file_offence};
+use super::stream_refusals::{StreamRefusal, StreamRefusals};
 use super::watchdog::Registration;
 use super::{DrainSignal, Service};
 use crate::call_layer::Caller;
@@ -40,6 +41,8 @@ pub(crate) struct AttachStream {
     channels: Channels,
     /// Once half-closed: the channels on which answers may still be to come.
     unfinished: Vec<u32>,
+    /// What was refused here and may not be told yet.
+    refusals: StreamRefusals,
     outbox: Arc<Outbox>,
     receiver: Receiver,
     drain: DrainSignal,
@@ -73,6 +76,7 @@ impl AttachStream {
             requests: Some(requests),
             channels: Channels::default(),
             unfinished: Vec::new(),
+            refusals: StreamRefusals::default(),
             outbox,
             receiver: Receiver::default(),
             drain,
@@ -87,8 +91,8 @@ impl AttachStream {
     /// Reads and handles what the client has sent. An error ends the stream.
     fn poll_requests(&mut self, cx: &mut Context<'_>) -> Result<(), Status> {
         for _ in 0..MESSAGES_PER_TURN {
-            if self.is_stalled() {
-                // The next poll comes when there is room to send.
+            if self.is_stalled() || self.refusals.len() >= self.service.0.limits.unread_frames_to_pause {
+                // The next poll comes when there is room to send, or when refusals may be told.
                 return Ok(());
             }
             let Some(requests) = &mut self.requests else { return Ok(()) };
@@ -132,14 +136,16 @@ impl AttachStream {
         frames.by_ref().take(granted).for_each(|frame| self.handle_frame(frame, now));
         if frames.len() > 0 {
             let refused = self.caller.account.rate_exceeded(1);
-            frames.for_each(|frame| self.refuse_for_rate(&frame, &refused));
+            for frame in frames {
+                self.refuse_for_rate(&frame, &refused);
+            }
         }
         Ok(())
     }
 
     /// Refuses a frame above the rate of its principal, which is an offence. What follows it on its channel is none
     /// (F8d).
-    fn refuse_for_rate(&self, frame: &DecodedFrame, refused: &RpcRefusal) {
+    fn refuse_for_rate(&mut self, frame: &DecodedFrame, refused: &RpcRefusal) {
         let (channel, number) = match *frame {
             DecodedFrame::Access { channel, number, .. } => (channel, AccessNumber::new(number)),
             DecodedFrame::Hello { channel, .. } | DecodedFrame::Decision { channel, .. } => (channel, None),
@@ -303,15 +309,19 @@ impl AttachStream {
         Ok((channel, channel.instance().ok_or_else(|| self.service.expired())?))
     }
 
-    fn refuse(&self, channel: u32, number: Option<AccessNumber>, refused: &RpcRefusal) {
+    fn refuse(&mut self, channel: u32, number: Option<AccessNumber>, refused: &RpcRefusal) {
         self.caller.account.count_refusal(refused.reason);
-        self.outbox.push(refused.to_frame(channel, number));
+        self.refusals_push(StreamRefusal::Frame(refused.to_frame(channel, number)));
+    }
+
+    fn refusals_push(&mut self, refusal: StreamRefusal) {
+        self.refusals.push(refusal, &self.service.0.instances, &self.outbox);
     }
 
     /// Whether the client has half-closed the stream and every answer is in the outbox. No access comes on the stream
     /// any more, so a channel that owes no answer will owe none later.
     fn is_finished(&mut self) -> bool {
-        if self.requests.is_some() {
+        if self.requests.is_some() || self.refusals.len() > 0 {
             return false;
         }
         while let Some(number) = self.unfinished.last() {
@@ -329,6 +339,10 @@ impl AttachStream {
             return Poll::Ready(Some(Err(self.service.draining().into())));
         }
         if let Err(status) = self.poll_requests(cx) {
+            self.requests = None;
+            self.refusals_push(StreamRefusal::Stream(status));
+        }
+        if let Poll::Ready(status) = self.refusals.poll(&self.service.0.instances, &self.outbox, cx) {
             return Poll::Ready(Some(Err(status)));
         }
         let limits = &self.service.0.limits;

@@ -8,6 +8,7 @@ mod counts;
 mod grpc_framing;
 mod instances;
 mod status;
+mod stream_refusals;
 mod unary;
 mod watch;
 mod watchdog;

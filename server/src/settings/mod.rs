@@ -9,7 +9,8 @@
 mod args;
 mod check;
 mod file;
-pub(crate) mod kind;
+mod kind;
+mod limits;
 mod show;
 mod table;
 
@@ -24,9 +25,9 @@ use crate::limits::Limits;
 use crate::logging::LogOptions;
 
 pub(crate) use args::SettingsArgs;
-pub(crate) use kind::Number;
 pub(crate) use show::{reference, show};
-pub(crate) use table::Setting;
+
+use table::Setting;
 
 /// The environment variable that names the file.
 pub(crate) const CONFIG_VARIABLE: &str = "STICKYCAS_CONFIG";

@@ -1,9 +1,8 @@
-//! The table of all settings. Those of the table `[limits]` stand beside the limits themselves, in
-//! [`crate::limits`].
+//! The table of all settings. Those of the table `[limits]` are made of the list of all limits, [`crate::limits`].
 
 use super::kind::{self, Kind, Number, Value};
+use super::limits::LIMIT_SETTINGS;
 use super::{Data, Settings};
-use crate::limits::LIMIT_SETTINGS;
 
 /// One setting.
 #[derive(Debug)]

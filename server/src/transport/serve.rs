@@ -1,6 +1,6 @@
 //! The accept loop and the connections that it serves.
 //!
-//! An accepted TCP connection goes through three steps in a task of its own: a handshake, HTTP/2 by hyper, and its
+//! An accepted connection goes through three steps in a task of its own: a handshake, HTTP/2 by hyper, and its
 //! end. tonic's server is not used: it has no limit on connections and no deadline for a handshake, does not report
 //! why a connection ended, and ignores TCP_NODELAY on connections that it is handed.
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +21,7 @@ use tower::Service;
 
 use super::connection::{Connection, UnclaimedConnections};
 use super::http2::HttpServer;
+use super::listener::Listener;
 use crate::limits::Limits;
 use crate::quota::{Counter, Principals};
 
@@ -30,13 +31,14 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 /// Serves `service` on accepted connections until `drain` is cancelled. Then the listener is closed, so that new
 /// clients are turned away and not left to wait, every connection gets a GOAWAY, and the future completes when all of
 /// them have ended. Dropping the future aborts those that are still open.
-pub(crate) async fn serve<S>(
-    listener: TcpListener,
+pub(crate) async fn serve<L, S>(
+    listener: L,
     service: S,
     limits: &Limits,
     principals: &Principals,
     drain: CancellationToken,
 ) where
+    L: Listener,
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send,
 {
@@ -45,7 +47,7 @@ pub(crate) async fn serve<S>(
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     loop {
-        let (tcp, address) = tokio::select! {
+        let (io, address) = tokio::select! {
             () = drain.cancelled() => break,
             Some(ended) = connections.join_next() => {
                 log_panic(ended);
@@ -62,7 +64,7 @@ pub(crate) async fn serve<S>(
         // Taken before the task runs: a connection that is in its handshake when the server stops is waited for as
         // well.
         let watcher = graceful.watcher();
-        let task = serve_tcp(server.clone(), tcp, connection.clone(), watcher, drain.clone());
+        let task = serve_accepted(server.clone(), io, connection.clone(), watcher, drain.clone());
         connection.set_task(connections.spawn(task));
     }
     drop(listener);
@@ -72,7 +74,7 @@ pub(crate) async fn serve<S>(
     }
 }
 
-async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+async fn accept<L: Listener>(listener: &L) -> (L::Io, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok(accepted) => return accepted,
@@ -94,22 +96,20 @@ fn log_panic(ended: Result<(), tokio::task::JoinError>) {
 }
 
 /// One accepted connection, from its handshake to its end.
-async fn serve_tcp<S>(
+async fn serve_accepted<T, S>(
     server: Arc<HttpServer<S>>,
-    tcp: TcpStream,
+    io: T,
     connection: Connection,
     watcher: Watcher,
     drain: CancellationToken,
 ) where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send,
 {
-    if let Err(error) = tcp.set_nodelay(true) {
-        tracing::debug!(%error, "TCP_NODELAY not set");
-    }
     let io = tokio::select! {
         () = drain.cancelled() => return,
-        io = timeout(server.preface_timeout, handshake(tcp)) => io,
+        io = timeout(server.preface_timeout, handshake(io)) => io,
     };
     match io {
         Ok(Ok(io)) => server.serve_connection(io, connection, watcher).await,
@@ -118,10 +118,10 @@ async fn serve_tcp<S>(
     }
 }
 
-/// Makes of a TCP connection the byte stream that HTTP/2 is spoken on. A connection without TLS has no handshake;
+/// Makes of a connection the byte stream that HTTP/2 is spoken on. A connection without TLS has no handshake;
 /// that of TLS belongs here, inside the deadline of the caller.
-async fn handshake(tcp: TcpStream) -> io::Result<TcpStream> {
-    Ok(tcp)
+async fn handshake<T>(io: T) -> io::Result<T> {
+    Ok(io)
 }
 
 #[cfg(test)]
@@ -131,7 +131,7 @@ mod tests {
     use std::task::{Context, Poll};
 
     use http::StatusCode;
-    use tokio::io::{AsyncRead, AsyncWrite};
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
 

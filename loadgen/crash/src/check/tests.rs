@@ -35,6 +35,7 @@ fn story() -> Story {
         cast,
         seed: 1,
         unary: BTreeSet::new(),
+        killed_clients: BTreeMap::new(),
         absent_before: None,
         ends_before: false,
         closed_after: None,

@@ -1,66 +1,12 @@
 //! The log above an engine whose outcomes the test decides.
 
-use std::time::Duration;
-
 use stickycas_model::types::Time;
-use stickycas_proto::log::v1::Tick;
+use stickycas_proto::log::v1::{Batch, Tick};
+use stickycas_proto::names::InstanceId;
+use stickycas_proto::v1::RefusalReason;
 
 use super::*;
-use crate::commit_log::engine::{Done, EngineError, Stored};
-
-/// An engine that settles an append when the test says so.
-#[derive(Default)]
-struct ManualEngine {
-    depth: usize,
-    appended: Mutex<VecDeque<(AppendBatch, Done)>>,
-    arrived: Condvar,
-}
-
-impl fmt::Debug for ManualEngine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ManualEngine").finish_non_exhaustive()
-    }
-}
-
-impl Engine for ManualEngine {
-    fn depth(&self) -> usize {
-        self.depth
-    }
-
-    fn append(&self, batch: AppendBatch, done: Done) {
-        self.appended.lock().unwrap().push_back((batch, done));
-        self.arrived.notify_all();
-    }
-
-    fn read(&self, _: &mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>) -> Result<(), EngineError> {
-        Ok(())
-    }
-
-    fn identity(&self) -> Result<Vec<u8>, EngineError> {
-        Ok(Vec::new())
-    }
-
-    fn usage(&self) -> Usage {
-        Usage::default()
-    }
-}
-
-impl ManualEngine {
-    /// The append that came first and is not settled.
-    fn next(&self) -> (AppendBatch, Done) {
-        let mut appended = self.appended.lock().unwrap();
-        loop {
-            if let Some(next) = appended.pop_front() {
-                return next;
-            }
-            appended = self.arrived.wait(appended).unwrap();
-        }
-    }
-
-    fn is_idle(&self) -> bool {
-        self.appended.lock().unwrap().is_empty()
-    }
-}
+use crate::commit_log::engine::{AppendBatch, Done, EngineError, ManualEngine, Outcome, Stored};
 
 /// A log, its engine, and what it has settled.
 struct Fixture {
@@ -70,29 +16,33 @@ struct Fixture {
 }
 
 fn fixture(depth: usize, limit: usize) -> Fixture {
-    let engine = Arc::new(ManualEngine { depth, ..ManualEngine::default() });
+    let engine = Arc::new(ManualEngine::new(depth));
     let log = DurableLog::new(engine.clone(), limit, Arc::default()).unwrap();
     let (sender, settled) = mpsc::unbounded_channel();
     log.on_settled(Box::new(move |instance, settled| sender.send((instance, settled)).unwrap()));
     Fixture { engine, log, settled }
 }
 
+/// A step of the instance with this number.
+fn append(log: &DurableLog, number: u64, last: Place) -> Place {
+    let input = Some(record::Input::Tick(Tick {}));
+    let record = Record { instance: number, input, ..Record::default() };
+    let step = Step {
+        instance: InstanceId::new(number.into()),
+        last,
+        at: Time::ZERO,
+        events: &[],
+        record: Some(Box::new(record)),
+    };
+    match log.append(step) {
+        Append::Later(place) => place,
+        Append::Committed => panic!("nothing is committed at once"),
+    }
+}
+
 impl Fixture {
-    /// A step of the instance with this number.
     fn step(&self, number: u64, last: Place) -> Place {
-        let input = Some(record::Input::Tick(Tick {}));
-        let record = Record { instance: number, input, ..Record::default() };
-        let step = Step {
-            instance: InstanceId::new(number.into()),
-            last,
-            at: Time::ZERO,
-            events: &[],
-            record: Some(Box::new(record)),
-        };
-        match self.log.append(step) {
-            Append::Later(place) => place,
-            Append::Committed => panic!("nothing is committed at once"),
-        }
+        append(&self.log, number, last)
     }
 
     async fn settled(&mut self) -> (u128, Result<u64, RefusalReason>) {
@@ -187,6 +137,73 @@ async fn while_too_much_waits_no_inputs_are_read() {
 }
 
 #[tokio::test]
+async fn effects_of_inputs_that_are_not_logged_count() {
+    let mut it = fixture(1, 4 * 1024);
+    let place = it.step(1, Place::START);
+    let (_, first) = it.engine.next();
+    let next = it.step(2, Place::START);
+    // What waits for a batch that is in flight, and for the one that forms.
+    for (place, bytes) in [(place, 3_000), (next, 1_000)] {
+        assert!(it.log.room().is_none());
+        it.log.hold(place, bytes);
+    }
+    let room = it.log.room().expect("too much waits");
+    first(Outcome::Committed);
+    it.settled().await.1.unwrap();
+    room.await;
+    assert!(it.log.room().is_none(), "what waited for it is committed with it");
+    it.log.hold(place, 1_000_000);
+    assert!(it.log.room().is_some(), "it may not have left yet: it counts with what is committed next");
+    let (_, second) = it.engine.next();
+    second(Outcome::Committed);
+    it.settled().await.1.unwrap();
+    it.log.hold(next, 1_000_000);
+    assert!(it.log.room().is_none(), "nothing is to be committed");
+}
+
+/// An engine that takes two batches, and loses the first when the second is about to come.
+#[derive(Debug)]
+struct LosingEngine(ManualEngine);
+
+impl Engine for LosingEngine {
+    fn depth(&self) -> usize {
+        2
+    }
+
+    fn append(&self, batch: AppendBatch, done: Done) {
+        self.0.append(batch, done);
+    }
+
+    fn read(&self, visit: &mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>) -> Result<(), EngineError> {
+        self.0.read(visit)
+    }
+
+    fn identity(&self) -> Result<Vec<u8>, EngineError> {
+        self.0.identity()
+    }
+
+    /// The log asks for it before each batch.
+    fn usage(&self) -> Usage {
+        if let Some((_, done)) = self.0.take() {
+            done(Outcome::Unknown(EngineError("the disk is gone".into())));
+        }
+        Usage::default()
+    }
+}
+
+#[tokio::test]
+async fn a_batch_that_forms_when_another_fails_is_not_written() {
+    let engine = Arc::new(LosingEngine(ManualEngine::new(2)));
+    let log = DurableLog::new(engine.clone(), usize::MAX, Arc::default()).unwrap();
+    append(&log, 1, Place::START);
+    engine.0.wait();
+    append(&log, 2, Place::START);
+    assert_eq!(log.failure_signal().wait().await.reason, RefusalReason::LogFailed);
+    log.close();
+    assert!(engine.0.is_idle(), "nothing is appended after a failure");
+}
+
+#[tokio::test]
 async fn a_checkpoint_covers_the_records_before_it() {
     let it = fixture(1, usize::MAX);
     it.step(1, Place::START);
@@ -249,7 +266,7 @@ impl Engine for PanickingEngine {
 #[tokio::test]
 async fn a_log_whose_engine_panics_has_failed() {
     let log = DurableLog::new(Arc::new(PanickingEngine), usize::MAX, Arc::default()).unwrap();
-    log.begin(Place::START, Vec::new()).await;
+    log.begin(Place::START, Duration::ZERO, Vec::new()).await;
     assert_eq!(log.failure_signal().wait().await.reason, RefusalReason::LogFailed);
     log.close();
 }

@@ -6,8 +6,14 @@
 
 #[cfg(test)]
 mod disk_faults;
-#[cfg(test)]
+#[cfg(any(test, feature = "simulation"))]
+#[cfg_attr(
+    not(test),
+    allow(dead_code, unused_imports, reason = "tests want more faults of it than the simulation")
+)]
 pub(crate) mod faulty_disk;
+#[cfg(test)]
+mod manual;
 mod redb;
 mod sealed;
 
@@ -15,12 +21,19 @@ use std::fmt;
 
 use stickycas_proto::status::RpcRefusal;
 
+#[cfg(test)]
+pub(crate) use self::manual::ManualEngine;
 pub(crate) use self::redb::RedbEngine;
 
 /// Keeps batches. See the module.
 pub(crate) trait Engine: fmt::Debug + Send + Sync {
     /// How many appends may be in flight at once.
     fn depth(&self) -> usize;
+
+    /// Whether its calls wait for a disk, and so have to be kept off the threads of the runtime.
+    fn blocks(&self) -> bool {
+        true
+    }
 
     /// Appends a batch. `done` is called once, from any thread, perhaps before this returns. Several batches may be in
     /// flight; a batch is committed only if all batches before it are.

@@ -10,7 +10,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -90,7 +90,7 @@ impl RedbEngine {
     ///
     /// # Errors
     /// As [`Self::open`].
-    #[cfg(test)]
+    #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn with_backend(backend: impl redb::StorageBackend) -> Result<Self, EngineError> {
         let mut header =
             vec![0; backend.len().map_or(0, |length| HEADER.min(usize::try_from(length).unwrap_or(0)))];
@@ -230,6 +230,13 @@ fn open_error(error: redb::DatabaseError) -> EngineError {
             "its pages are not as they were written ({what}), so nothing is served from it: restore a backup \
              (stickycas-server data)"
         )),
+        redb::DatabaseError::Storage(redb::StorageError::Io(error))
+            if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) =>
+        {
+            EngineError(format!(
+                "it is no log ({error}): give another folder, or restore a backup in one (stickycas-server data)"
+            ))
+        }
         error => storage_error(error),
     }
 }
@@ -285,5 +292,26 @@ impl Engine for RedbEngine {
 
     fn usage(&self) -> Usage {
         *self.usage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_of_a_newer_format_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let engine = RedbEngine::create(&path).unwrap();
+        let write = begin(&engine.database).unwrap();
+        let newer = (FORMAT_VERSION + 1).to_le_bytes();
+        write.open_table(META).unwrap().insert(FORMAT, newer.as_slice()).unwrap();
+        write.commit().unwrap();
+        engine.close().unwrap();
+        let refused = RedbEngine::open(&path).unwrap_err().to_string();
+        let expected =
+            "the log has format 2, and this program knows formats up to 1: use a newer stickycas-server";
+        assert_eq!(refused, expected);
     }
 }

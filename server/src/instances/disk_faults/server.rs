@@ -133,9 +133,9 @@ impl Server {
             Arc::new(DurableLog::new(engine.clone(), usize::MAX, Arc::default()).expect("there are threads"));
         let shared: Arc<dyn CommitLog> = log.clone();
         let instances = Instances::new(limits(), &shared);
-        let recovered = Recovery::run(&instances, &*engine).inspect_err(|_| log.close())?;
-        log.begin(recovered.last, recovered.dirty).await;
-        instances.restart();
+        let recovered = Recovery::run(&instances, &*engine, None).inspect_err(|_| log.close())?;
+        log.begin(recovered.last, recovered.served, recovered.dirty).await;
+        instances.restart(recovered.served);
         engine.wait(|steps| steps.done == steps.came);
         engine.steps().may = Some(1);
         Ok(Self { instances, disk: disk.clone(), log, engine })
@@ -208,9 +208,9 @@ pub(super) fn recover(disk: &FaultyDisk) -> Result<(Arc<Instances>, Recovered), 
     let engine = RedbEngine::with_backend(disk.clone()).map_err(|error| RecoveryError::Engine(error.0))?;
     let memory: Arc<dyn CommitLog> = Arc::new(MemoryLog);
     let instances = Instances::new(limits(), &memory);
-    let recovered = Recovery::run(&instances, &engine);
+    let recovered = Recovery::run(&instances, &engine, None);
     disk.switch_off();
     let recovered = recovered?;
-    instances.restart();
+    instances.restart(recovered.served);
     Ok((instances, recovered))
 }

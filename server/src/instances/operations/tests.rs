@@ -33,14 +33,15 @@ const READ: Op = Op::Read { start: Position::new(0) };
 
 /// Two processes in one warp with hardly any patience. No timer fires: what is due happens with the next input.
 fn instance_with(log: Arc<dyn CommitLog>, patience: Patience) -> Instance {
-    instance_within(log, patience, Limits::default())
+    instance_within(log, patience, Duration::MAX)
 }
 
-fn instance_within(log: Arc<dyn CommitLog>, patience: Patience, mut limits: Limits) -> Instance {
+/// `lifetime`: idle, and after its end.
+fn instance_within(log: Arc<dyn CommitLog>, patience: Patience, lifetime: Duration) -> Instance {
     let spec = ParamsSpec { patience, ..ParamsSpec::new(2, 2, 1) };
     let params = Params::try_new(spec).unwrap();
     let roster = ["p1".to_owned(), "p2".to_owned()];
-    (limits.retention, limits.idle_lifetime) = (Duration::MAX, Duration::MAX);
+    let limits = Limits { retention: lifetime, idle_lifetime: lifetime, ..Limits::default() };
     let lifetimes = Lifetimes::of(&limits);
     let shared = Arc::new(SharedConfig::new(Principal::new("creator"), &params, &roster, lifetimes));
     let config = InstanceConfig::new(InstanceId::new(1), 1, None, Seed::default(), shared);

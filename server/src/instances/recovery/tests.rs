@@ -18,7 +18,7 @@ use super::super::outbox::Outbox;
 use super::super::sessions::SessionSink;
 use super::*;
 use crate::auth::Principal;
-use crate::commit_log::engine::RedbEngine;
+use crate::commit_log::engine::{AppendBatch, RedbEngine};
 use crate::limits::Limits;
 use crate::storage::Storage;
 
@@ -191,5 +191,115 @@ async fn what_is_recovered_is_what_was_there() {
             }
             server = server.restart().await;
         }
+    }
+}
+
+/// What a future comes to that has nothing to wait for; `None` if it has.
+fn poll<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    match future.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+        std::task::Poll::Ready(outcome) => Some(outcome),
+        std::task::Poll::Pending => None,
+    }
+}
+
+#[tokio::test]
+async fn a_name_is_recovered_with_the_instance_that_took_it_last() {
+    let engine: Arc<dyn Engine> = Arc::new(RedbEngine::in_memory().unwrap());
+    let server = Server::start(engine, StdRng::seed_from_u64(0)).await;
+    let creator = Principal::new("creator");
+    // Two instances of one name are never the same.
+    let mut seeds = 0..;
+    let mut create = || {
+        let spec = ParamsSpec { seed: Seed::new(seeds.next().unwrap()), ..ParamsSpec::new(1, 1, 1) };
+        let spec = CreateSpec {
+            name: InstanceName::optional("name").unwrap(),
+            params: Params::try_new(spec).unwrap(),
+            seed_given: true,
+            roster: vec!["p1".to_owned()],
+        };
+        Box::pin(server.instances.create(&creator, spec))
+    };
+    let (first, _) = create().await.committed().await.unwrap().unwrap();
+    drop(first.close());
+    // Both wait until the name is free. The one that came first gets it last.
+    let (mut early, mut late) = (create(), create());
+    assert!(poll(early.as_mut()).is_none() && poll(late.as_mut()).is_none());
+    let (second, _) = late.await.committed().await.unwrap().unwrap();
+    second.close().committed().await.unwrap().unwrap();
+    let (third, _) = early.await.committed().await.unwrap().unwrap();
+    assert_eq!(server.found().iter().filter(|found| found.named).count(), 1);
+
+    let log = server.storage.durable_log().unwrap();
+    server.instances.write_checkpoints(log).await;
+    let server = server.restart().await;
+    let name = InstanceName::optional("name").unwrap().unwrap();
+    let named = server.instances.registry().named(&name).map(|instance| instance.config().id);
+    assert_eq!(named, Some(third.config().id));
+}
+
+#[tokio::test]
+async fn a_log_that_ends_before_its_checkpoints_is_damaged() {
+    let engine: Arc<dyn Engine> = Arc::new(RedbEngine::in_memory().unwrap());
+    let mut server = Server::start(engine.clone(), StdRng::seed_from_u64(0)).await;
+    server.create().await;
+    server.instances.write_checkpoints(server.storage.durable_log().unwrap()).await;
+    server.storage.close().await;
+    let lost = RedbEngine::in_memory().unwrap();
+    let mut checkpoints = Vec::new();
+    let mut visit = |stored: Stored<'_>| {
+        if let Stored::Checkpoint(number, bytes) = stored {
+            checkpoints.push((number, Some(bytes.to_vec())));
+        }
+        Ok(())
+    };
+    engine.read(&mut visit).unwrap();
+    let batch = Batch { rules: RULES, ..Batch::default() }.encode_to_vec();
+    lost.append(AppendBatch { place: 1, batch, checkpoints, trim: None }, Box::new(|_| ()));
+    let server = Server::recover(Arc::new(lost), StdRng::seed_from_u64(0)).await;
+    let error = server.storage.replay(&server.instances).await.unwrap_err().to_string();
+    assert!(error.contains("the last batch is 1, and a checkpoint covers batch"), "{error}");
+}
+
+#[tokio::test]
+async fn an_ended_instance_ages_while_it_is_served_and_only_then() {
+    const SERVED: Duration = Duration::from_secs(9 * 60);
+    let engine: Arc<dyn Engine> = Arc::new(RedbEngine::in_memory().unwrap());
+    let mut server = Server::start(engine.clone(), StdRng::seed_from_u64(0)).await;
+    for _ in 0..8 {
+        server.create().await;
+    }
+    let ended: Vec<_> = server.all().into_iter().step_by(2).map(|instance| instance.config().id).collect();
+    assert!(ended.len() > 2);
+    for id in &ended {
+        server.instances.get(*id).unwrap().close().committed().await.unwrap().unwrap();
+    }
+    let age = |server: &Server| {
+        let since = |instance: &Arc<Instance>| {
+            let inner = instance.lock();
+            (ended.contains(&instance.config().id), instance.now(&inner).since(inner.latest()))
+        };
+        server.all().iter().map(since).collect::<Vec<_>>()
+    };
+    // A batch that was written so much later.
+    server.storage.close().await;
+    let mut last = 0;
+    let mut visit = |stored: Stored<'_>| {
+        if let Stored::Batch(place, _) = stored {
+            last = place;
+        }
+        Ok(())
+    };
+    engine.read(&mut visit).unwrap();
+    let later = Batch { rules: RULES, served_nanos: nanos(SERVED), ..Batch::default() };
+    let later = AppendBatch { place: last + 1, batch: later.encode_to_vec(), ..AppendBatch::default() };
+    engine.append(later, Box::new(|_| ()));
+    // From the inputs, then from checkpoints.
+    for _ in 0..3 {
+        let server = Server::start(engine.clone(), StdRng::seed_from_u64(0)).await;
+        for (ended, age) in age(&server) {
+            assert!((SERVED / 2..SERVED * 2).contains(&age) == ended, "{ended}: {age:?}");
+        }
+        server.instances.write_checkpoints(server.storage.durable_log().unwrap()).await;
+        server.storage.close().await;
     }
 }

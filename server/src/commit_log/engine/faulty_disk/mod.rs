@@ -114,6 +114,12 @@ impl FaultyDisk {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The next write goes wrong, and nothing of it reaches the disk.
+    pub(crate) fn fail_next_write(&self) {
+        let mut state = self.state();
+        state.fault = Some(Fault::WriteFails(state.counts.writes + 1, Kept::Nothing));
+    }
+
     /// Every operation fails from now on.
     pub(crate) fn switch_off(&self) {
         self.state().off = true;

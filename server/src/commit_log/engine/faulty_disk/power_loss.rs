@@ -92,6 +92,21 @@ impl Tape {
         self.operations.len()
     }
 
+    /// What the disk holds if it stops when so much is on the tape: what syncs had made durable by then, and so much of
+    /// each unsynced change as `keep` says.
+    pub(crate) fn image_at(&self, position: usize, mut keep: impl FnMut(&Change) -> Kept) -> Vec<u8> {
+        let mut content = self.start.clone();
+        let is_sync = |operation: &Operation| matches!(operation, Operation::Sync);
+        let synced = self.operations[..position].iter().rposition(is_sync).unwrap_or(0);
+        for (change, kept) in self.changes(0, synced) {
+            change.apply(&mut content, kept);
+        }
+        for (change, most) in self.changes(synced, position) {
+            change.apply(&mut content, most.and(keep(change)));
+        }
+        content
+    }
+
     /// Visits the moments at which power may be lost that are worth a look: right before each sync, and at the end.
     pub(crate) fn power_losses(&self, mut visit: impl FnMut(PowerLoss<'_>)) {
         let mut durable = self.start.clone();
@@ -126,7 +141,7 @@ impl PowerLoss<'_> {
     pub(crate) fn image(&self, kept: &[Kept]) -> Vec<u8> {
         let mut content = self.durable.to_vec();
         for ((change, kept), most) in self.unsynced.iter().zip(kept).zip(&self.most) {
-            change.apply(&mut content, if *most == Kept::Whole { *kept } else { (*most).min(*kept) });
+            change.apply(&mut content, most.and(*kept));
         }
         content
     }
@@ -159,9 +174,9 @@ impl PowerLoss<'_> {
 }
 
 impl Kept {
-    /// The less of two.
-    fn min(self, other: Self) -> Self {
-        if other == Self::Nothing { other } else { self }
+    /// The less of two: what can have been kept at most, and what a disk has kept of it.
+    fn and(self, other: Self) -> Self {
+        if self == Self::Whole || other == Self::Nothing { other } else { self }
     }
 }
 

@@ -112,6 +112,25 @@ fn a_half_closed_stream_waits_for_steps_of_its_own_session() {
 }
 
 #[test]
+fn a_half_closed_stream_waits_for_an_expiry_too() {
+    let log = Arc::new(DelayedLog::default());
+    let shared: Arc<dyn CommitLog> = log.clone();
+    let instance = instance_within(shared, Patience::Endless, Duration::ZERO);
+    let (process, [sink, other], now) = (ProcessId::FIRST, [sink(), sink()], Instant::now());
+    let session = instance.hello(process, 0, &sink, now).unwrap().session;
+    log.commit_all(&instance);
+    assert!(matches!(sent(&sink)[..], [Frame::Welcome(_)]) && !instance.wake(), "its expiry is logged");
+    let refused = instance.access(access(process, Some(session), 1, READ), &sink, now);
+    assert_eq!(refused, Err(RefusalReason::InstanceUnknown));
+    assert!(sent(&sink).is_empty() && instance.owes_answer(process, session, &sink));
+    assert!(!instance.owes_answer(process, session, &other));
+    let place = log.unsettled.lock().unwrap().pop_front().unwrap().place;
+    assert!(instance.settle(Settled::Committed(place)));
+    assert!(matches!(sent(&sink)[..], [Frame::Refusal(_)]));
+    assert!(!instance.owes_answer(process, session, &sink));
+}
+
+#[test]
 fn a_session_whose_stream_ends_before_the_commit_is_not_open() {
     let (log, instance) = delayed();
     let [sink, later] = [sink(), sink()];

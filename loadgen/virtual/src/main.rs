@@ -1,0 +1,30 @@
+//! The program `stickycas-virtual`: the kill test in virtual time.
+//!
+//! The real server and the real clients run in one thread, on a paused clock, over a simulated network and a simulated
+//! disk; a seed decides everything that is left to chance, so a run can be repeated exactly. Rounds, clients, what they
+//! note and how it is checked are those of the kill test (`stickycas-crash`). See docs/virtual-time.md.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `os` | the clock and the random numbers of the operating system, replaced |
+//! | `network` | the simulated network |
+//! | `server` | the server on it, and on its simulated disk |
+//! | `plan`, `round` | what a seed stands for; one seed, from its plan to its result |
+//! | `trace` | every message with its time |
+//! | `seeds` | many seeds, each in a process of its own |
+//! | `cli` | the command line |
+
+mod cli;
+mod network;
+mod os;
+mod plan;
+mod round;
+mod seeds;
+mod server;
+mod trace;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::main()
+}

@@ -1,0 +1,96 @@
+//! What a seed stands for: the round of the kill test, and what is done to the network and to clients besides.
+
+use std::time::Duration;
+
+use stickycas_crash::{Load, RoundPlan, Waiting};
+use stickycas_model::random::SplitMix64;
+
+use crate::network::Direction;
+
+/// Connections of clients, and that of the probe.
+pub(crate) const HOSTS: usize = stickycas_crash::CONNECTIONS + 1;
+/// The last of them, which nothing is done to: it asks whether the server serves.
+pub(crate) const PROBE: usize = HOSTS - 1;
+
+/// What is done in a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// Clients and kills.
+    pub(crate) round: RoundPlan,
+    /// The longest delay of a message.
+    pub(crate) slowest: Duration,
+    /// The longest commit, mostly.
+    pub(crate) slowest_commit: Duration,
+    /// What is done to the network, in order of time.
+    pub(crate) disturbances: Vec<(Duration, Disturbance)>,
+    /// Bytes of the log from which on the server writes checkpoints.
+    pub(crate) log_tail_bytes: usize,
+    /// Bytes of steps that may wait for their commit.
+    pub(crate) uncommitted_bytes: usize,
+    /// How long patience stands still after a restart.
+    pub(crate) rejoin: Duration,
+}
+
+/// Something that is done to the connections of a host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Disturbance {
+    Reset(usize),
+    Hold(usize, Direction, Duration),
+    /// As `Hold`, of all hosts.
+    HoldAll(Direction, Duration),
+}
+
+/// Small, so that a run takes little; many seeds make up for it.
+const LOAD: Load = Load {
+    instances: 16,
+    processes: 6,
+    // Virtual time costs nothing. Longer than all disturbances together.
+    waiting: Waiting { in_vain: Duration::from_secs(90), otherwise: Duration::from_secs(180) },
+};
+/// Disturbances begin in this time, in which the kills fall too.
+const DISTURBED: u64 = 5_000;
+
+impl Plan {
+    pub(crate) fn draw(seed: u64) -> Self {
+        let random = &mut SplitMix64::new(seed ^ 0x7669_7274);
+        let mut round = RoundPlan::draw(seed, LOAD);
+        for instance in &mut round.instances {
+            let correct: Vec<_> = instance.cast.correct().collect();
+            if correct.len() > 1 && random.below(4) == 0 {
+                let process = correct[random.index(correct.len())];
+                instance.killed_clients.insert(process, millis(random, 300));
+                instance.cast = instance.cast.clone().with_faulty([process].into());
+            }
+        }
+        let mut disturbances: Vec<_> =
+            (0..random.below(12)).map(|_| (millis(random, DISTURBED), Disturbance::draw(random))).collect();
+        disturbances.sort_by_key(|(at, _)| *at);
+        Self {
+            round,
+            slowest: Duration::from_millis([2, 20, 200][random.index(3)]),
+            slowest_commit: Duration::from_millis([1, 10, 50][random.index(3)]),
+            disturbances,
+            log_tail_bytes: [4_096, 64 * 1_024, 64 * 1_024 * 1_024][random.index(3)],
+            uncommitted_bytes: [2_048, 64 * 1_024 * 1_024][random.index(2)],
+            rejoin: millis(random, 6_000),
+        }
+    }
+}
+
+impl Disturbance {
+    fn draw(random: &mut SplitMix64) -> Self {
+        let host = random.index(PROBE);
+        let direction = [Direction::ToServer, Direction::ToClient, Direction::Both][random.index(3)];
+        let time = millis(random, 3_000);
+        match random.below(6) {
+            0 => Self::HoldAll(direction, time),
+            1 | 2 => Self::Hold(host, direction, time),
+            _ => Self::Reset(host),
+        }
+    }
+}
+
+/// Up to so many milliseconds.
+fn millis(random: &mut SplitMix64, most: u64) -> Duration {
+    Duration::from_micros(random.below(most * 1_000))
+}

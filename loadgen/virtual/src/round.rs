@@ -1,0 +1,81 @@
+//! One seed: the round of the kill test in virtual time.
+
+use serde::{Deserialize, Serialize};
+use stickycas_crash::{RETRIES, RoundResult, Site, Violation, ViolationKind, play_round};
+use stickycas_model::random::SplitMix64;
+use tokio::runtime::Builder;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::network::Network;
+use crate::os;
+use crate::plan::{Disturbance, HOSTS, PROBE, Plan};
+use crate::server::{SimulatedServer, connect};
+use crate::trace::{Trace, digest};
+
+/// What a seed has shown.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SeedResult {
+    /// What the clients were told.
+    pub(crate) round: RoundResult,
+    /// Messages that arrived.
+    pub(crate) messages: u64,
+    /// What was done to the network and to the server.
+    pub(crate) disturbances: u64,
+    /// A digest of the trace.
+    pub(crate) trace: u64,
+}
+
+impl SeedResult {
+    /// Of a seed whose process has not come to its end.
+    pub(crate) fn failed(seed: u64, what: String) -> Self {
+        let mut round = RoundResult::new(&Plan::draw(seed).round);
+        round.violations.push(Violation { kind: ViolationKind::Server, instance: None, what });
+        round.violations_found = 1;
+        Self { round, messages: 0, disturbances: 0, trace: 0 }
+    }
+}
+
+/// Runs this seed, and returns what it has shown with its trace. Once in a process: clock and random numbers belong to
+/// it from then on.
+///
+/// # Errors
+/// What keeps it from being run.
+pub(crate) fn run(seed: u64) -> anyhow::Result<(SeedResult, String)> {
+    os::begin(seed);
+    let runtime = Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .on_thread_unpark(os::follow_runtime)
+        .build()?;
+    let (plan, trace) = (Plan::draw(seed), Trace::default());
+    let round = runtime.block_on(play(seed, &plan, trace.clone()))?;
+    let (messages, disturbances) = trace.counts();
+    let text = trace.text();
+    Ok((SeedResult { round, messages, disturbances, trace: digest(text.as_bytes()) }, text))
+}
+
+async fn play(seed: u64, plan: &Plan, trace: Trace) -> anyhow::Result<RoundResult> {
+    os::follow_runtime();
+    let random = &mut SplitMix64::new(seed ^ 0x6e65_7477);
+    let network = Network::new(HOSTS, plan.slowest, SplitMix64::new(random.next_u64()), trace);
+    let server = SimulatedServer::new(plan, network.clone(), SplitMix64::new(random.next_u64()))?;
+    let site = Site::new(&plan.round, |host| connect(&network, host, RETRIES))?;
+    let disturbances = disturb(network.clone(), plan.disturbances.clone());
+    let _disturbances = AbortOnDropHandle::new(tokio::spawn(disturbances));
+    Ok(play_round(&plan.round, server, site).await)
+}
+
+async fn disturb(network: Network, disturbances: Vec<(tokio::time::Duration, Disturbance)>) {
+    let began = Instant::now();
+    for (at, disturbance) in disturbances {
+        sleep_until(began + at).await;
+        match disturbance {
+            Disturbance::Reset(host) => network.reset(host),
+            Disturbance::Hold(host, direction, time) => network.hold(host, direction, time),
+            Disturbance::HoldAll(direction, time) => {
+                (0..PROBE).for_each(|host| network.hold(host, direction, time));
+            }
+        }
+    }
+}

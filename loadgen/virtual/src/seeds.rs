@@ -1,0 +1,132 @@
+//! Many seeds, each in a process of its own: clock, random numbers and whatever a library counts for its process begin
+//! anew with each.
+
+use std::fs::{self, File};
+use std::io;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use stickycas_crash::CrashResult;
+
+use crate::round::SeedResult;
+
+/// How long a seed may take in real time: far longer than it does.
+const LONGEST_SEED: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// After so many failed seeds no further ones begin: they would say the same.
+const MOST_FAILED: usize = 10;
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) first: u64,
+    pub(crate) seeds: u64,
+    /// How many at a time.
+    pub(crate) jobs: NonZeroUsize,
+    /// Where what is left of failed seeds goes.
+    pub(crate) out: PathBuf,
+}
+
+/// What all seeds have shown.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct SeedsResult {
+    /// What the clients were told.
+    pub(crate) rounds: CrashResult,
+    /// Messages that arrived.
+    pub(crate) messages: u64,
+    /// What was done to the network and to the server.
+    pub(crate) disturbances: u64,
+    /// Virtual time, in seconds.
+    pub(crate) virtual_seconds: f64,
+}
+
+impl SeedsResult {
+    fn add(&mut self, seed: SeedResult) {
+        self.messages += seed.messages;
+        self.disturbances += seed.disturbances;
+        self.virtual_seconds += seed.round.seconds;
+        self.rounds.add(seed.round);
+    }
+}
+
+/// Runs the seeds; `progress` is told after each.
+///
+/// # Errors
+/// What keeps a seed from being run.
+pub(crate) fn run(options: &Options, progress: impl Fn(&SeedsResult) + Sync) -> anyhow::Result<SeedsResult> {
+    let rounds = CrashResult { seed: options.first, asked: options.seeds, ..CrashResult::default() };
+    let result = Mutex::new(SeedsResult { rounds, ..SeedsResult::default() });
+    let next = AtomicU64::new(0);
+    let work = || -> anyhow::Result<()> {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let failed = result.lock().expect("no thread panics while it holds it").rounds.failed.len();
+            if number >= options.seeds || failed >= MOST_FAILED {
+                return Ok(());
+            }
+            let seed = run_in_process(options.first + number, &options.out)?;
+            let mut result = result.lock().expect("no thread panics while it holds it");
+            result.add(seed);
+            progress(&result);
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..options.jobs.get()).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().expect("no worker panics"))
+    })?;
+    Ok(result.into_inner().expect("no thread panics while it holds it"))
+}
+
+/// Runs one seed in a process of its own. One that dies or comes to no end is a violation.
+fn run_in_process(seed: u64, out: &Path) -> anyhow::Result<SeedResult> {
+    let folder = out.join(format!("seed-{seed}"));
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let (told, log) = (folder.join("result.json"), folder.join("log.txt"));
+    let mut child = Command::new(std::env::current_exe().context("cannot find myself")?)
+        .args(["one", "--seed", &seed.to_string(), "--out"])
+        .arg(&folder)
+        .stdin(Stdio::null())
+        .stdout(File::create(&told)?)
+        .stderr(File::create(&log)?)
+        .spawn()
+        .context("cannot start a process")?;
+    let mut result = match wait(&mut child)? {
+        None => SeedResult::failed(seed, format!("it did not come to its end in {LONGEST_SEED:?}")),
+        Some(status) if status.success() => {
+            serde_json::from_slice(&fs::read(&told)?).context("it told no result")?
+        }
+        Some(status) => {
+            let log = fs::read_to_string(&log).unwrap_or_default();
+            SeedResult::failed(seed, format!("its process ended with {status}: {}", log.trim_end()))
+        }
+    };
+    if result.round.violations_found == 0 {
+        fs::remove_dir_all(&folder)?;
+    } else {
+        result.round.folder = Some(folder);
+    }
+    Ok(result)
+}
+
+/// How the process has ended; `None`: it was killed, since it took too long.
+fn wait(child: &mut Child) -> io::Result<Option<ExitStatus>> {
+    let began = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if began.elapsed() > LONGEST_SEED {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        sleep(LOOK_EVERY);
+    }
+}

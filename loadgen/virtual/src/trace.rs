@@ -1,0 +1,59 @@
+//! What happened, in order and with its virtual time: every message of the network that arrived, and every disturbance.
+
+use std::fmt::{Display, Write as _};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::os;
+
+/// The trace of a run. Clones are the same trace.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trace(Arc<Mutex<Written>>);
+
+#[derive(Debug, Default)]
+struct Written {
+    text: String,
+    messages: u64,
+    disturbances: u64,
+}
+
+impl Trace {
+    fn written(&self) -> MutexGuard<'_, Written> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// These bytes arrived on this connection; `to` is who reads them.
+    pub(crate) fn message(&self, connection: u64, to: &str, bytes: &[u8]) {
+        let mut written = self.written();
+        written.messages += 1;
+        let (time, length, digest) = (os::elapsed_micros(), bytes.len(), digest(bytes));
+        // Writing to a string does not fail.
+        let _ = writeln!(written.text, "{time} {connection} to {to}: {length} bytes {digest:016x}");
+    }
+
+    /// Something was done to the network or to the server.
+    pub(crate) fn disturbance(&self, what: impl Display) {
+        let mut written = self.written();
+        written.disturbances += 1;
+        let time = os::elapsed_micros();
+        let _ = writeln!(written.text, "{time} {what}");
+    }
+
+    /// Messages and disturbances so far.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        let written = self.written();
+        (written.messages, written.disturbances)
+    }
+
+    /// Everything, a line each.
+    pub(crate) fn text(&self) -> String {
+        self.written().text.clone()
+    }
+}
+
+/// A digest that is the same in every run of this program.
+pub(crate) fn digest(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    hasher.finish()
+}

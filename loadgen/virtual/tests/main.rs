@@ -1,0 +1,74 @@
+//! Seeds in virtual time: repeated exactly, and nothing found. That something can be found is shown by planted bugs
+//! (`model/mutants.toml`).
+#![allow(clippy::unwrap_used, reason = "a test helper fails the test")]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_stickycas-virtual");
+
+/// The result of a seed that is run in a process of its own, and its trace.
+fn one(seed: u64, folder: &Path) -> (Value, String) {
+    let trace = folder.join("trace");
+    let mut command = Command::new(PROGRAM);
+    command.args(["one", "--seed", &seed.to_string(), "--trace"]).arg(&trace).env_remove("RUST_LOG");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "seed {seed}: {}", String::from_utf8_lossy(&output.stderr));
+    (serde_json::from_slice(&output.stdout).unwrap(), std::fs::read_to_string(trace).unwrap())
+}
+
+#[test]
+fn the_same_seed_has_the_same_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut traces = BTreeSet::new();
+    for seed in 1..=20 {
+        let (result, trace) = one(seed, folder.path());
+        let (again, same) = one(seed, folder.path());
+        let differs = trace.lines().zip(same.lines()).enumerate().find(|(_, (one, other))| one != other);
+        assert_eq!(differs, None, "seed {seed}");
+        assert_eq!((trace.len(), &result), (same.len(), &again), "seed {seed}");
+        assert!(trace.lines().count() > 100, "seed {seed}: a trace of next to nothing");
+        traces.insert(trace);
+    }
+    assert_eq!(traces.len(), 20, "another seed is another run");
+}
+
+#[test]
+fn everything_that_is_to_happen_happens() {
+    let folder = tempfile::tempdir().unwrap();
+    let (results, traces): (Vec<Value>, Vec<String>) = (1..=20).map(|seed| one(seed, folder.path())).unzip();
+    let all = traces.concat();
+    let happenings = [
+        "the server is gone: Process",
+        "the server is gone: Power",
+        "the server is told to stop",
+        "the disk fails",
+        "reset: ",
+        " ToServer for ",
+        " ToClient for ",
+        " Both for ",
+    ];
+    for what in happenings {
+        assert!(all.contains(what), "{what}");
+    }
+    let sum = |what: &str| results.iter().map(|result| result["round"][what].as_u64().unwrap()).sum::<u64>();
+    assert!(sum("clients_killed") > 10 && sum("kills_before_serving") > 5, "{results:?}");
+}
+
+#[test]
+fn no_seed_finds_anything() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(PROGRAM);
+    command.args(["--seeds", "20", "--seed", "100", "--json"]).current_dir(folder.path());
+    let output = command.env_remove("RUST_LOG").output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.starts_with("seed 100\n"), "{told}");
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let count = |what: &str| result["rounds"][what].as_u64().unwrap();
+    assert_eq!((count("rounds"), count("violations_found")), (20, 0), "{told}");
+    assert!(count("kills") >= 40 && count("accesses") > 1_000 && count("decisions") > 300, "{told}");
+}

@@ -1,0 +1,100 @@
+//! What waits for its commit: the batch that forms, and those that the engine has not settled yet.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use prost::Message as _;
+use stickycas_proto::log::v1::Record;
+use stickycas_proto::names::InstanceId;
+use tokio::sync::oneshot;
+
+use crate::commit_log::Place;
+
+/// See the module.
+pub(super) struct Queue {
+    /// The batch that forms.
+    pub(super) forming: Forming,
+    /// Its place.
+    pub(super) place: Place,
+    /// The instances that have records since the last checkpoints were begun, some of them twice.
+    pub(super) dirty: Vec<Dirty>,
+    /// An instance is among them if it has a record at this place or behind it.
+    pub(super) dirty_since: Place,
+    /// Batches that the engine has not settled yet, in order.
+    pub(super) in_flight: VecDeque<InFlight>,
+    /// Bytes of all of them.
+    pub(super) bytes: usize,
+    /// What forms now is the last batch; what is appended behind it is never settled.
+    pub(super) closing: bool,
+}
+
+impl Queue {
+    /// What forms is in flight from now on.
+    pub(super) fn begin_batch(&mut self) -> (Place, Forming) {
+        let mut forming = std::mem::take(&mut self.forming);
+        let place = self.place;
+        self.place = place.next();
+        let settling = std::mem::take(&mut forming.settling);
+        self.in_flight.push_back(InFlight { place, settling, committed: false });
+        (place, forming)
+    }
+}
+
+/// A batch that forms.
+#[derive(Default)]
+pub(super) struct Forming {
+    pub(super) records: Vec<Record>,
+    pub(super) checkpoints: Vec<(u64, Option<Vec<u8>>)>,
+    pub(super) trim: Option<Place>,
+    /// Whether it is written even if nothing else is in it: it tells the time.
+    pub(super) tells_time: bool,
+    pub(super) settling: Settling,
+}
+
+impl Forming {
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.checkpoints.is_empty() && self.trim.is_none() && !self.tells_time
+    }
+}
+
+impl Queue {
+    /// The first batch at this place or behind it that is to be committed. `None`: all are, and what waits for them leaves
+    /// in a moment.
+    pub(super) fn settling_of(&mut self, place: Place) -> Option<&mut Settling> {
+        let in_flight = self.in_flight.iter_mut().find(|batch| batch.place >= place);
+        let forming = (!self.forming.is_empty()).then_some(&mut self.forming.settling);
+        in_flight.map(|batch| &mut batch.settling).or(forming)
+    }
+}
+
+/// An instance with records that no checkpoint covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Dirty {
+    /// Its number.
+    pub(crate) number: u64,
+    /// Its id.
+    pub(crate) instance: InstanceId,
+}
+
+/// What is to be told when a batch is settled.
+#[derive(Default)]
+pub(super) struct Settling {
+    pub(super) instances: Vec<InstanceId>,
+    pub(super) barriers: Vec<oneshot::Sender<()>>,
+    pub(super) bytes: usize,
+    /// When the first step of the batch came.
+    pub(super) since: Option<Instant>,
+}
+
+pub(super) struct InFlight {
+    pub(super) place: Place,
+    pub(super) settling: Settling,
+    pub(super) committed: bool,
+}
+
+/// About how much memory a step takes until it is committed: its record, and its effects.
+pub(super) fn bytes_of(record: &Record, events: usize) -> usize {
+    const STEP: usize = 256;
+    const EVENT: usize = 96;
+    record.encoded_len() + STEP + events * EVENT
+}

@@ -1,0 +1,130 @@
+//! What those who append to the log, its writer and its engine share: the queue, and what becomes of its batches.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use stickycas_proto::names::InstanceId;
+use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1::RefusalReason;
+use tokio::sync::{Notify, mpsc};
+
+use super::queue::{InFlight, Queue, Settling};
+use crate::commit_log::engine::{Outcome, Usage};
+use crate::commit_log::{Place, Settled};
+use crate::metrics::CommitLogMetrics;
+
+/// See the module.
+pub(super) struct Shared {
+    /// Batches that the engine takes before it has settled the first.
+    pub(super) depth: usize,
+    pub(super) queue: Mutex<Queue>,
+    /// The writer waits here for a batch that it may append.
+    pub(super) work: Notify,
+    pub(super) failure: OnceLock<RpcRefusal>,
+    pub(super) failed: Notify,
+    /// How long instances had been served when this server began to serve, and when that was.
+    pub(super) began: OnceLock<(Duration, Instant)>,
+    /// What the last batch tells of it, in nanoseconds.
+    pub(super) told_nanos: AtomicU64,
+    /// Bytes that may wait for their commit before no further inputs are read.
+    pub(super) limit: usize,
+    /// Whether more wait.
+    pub(super) full: AtomicBool,
+    /// Notified when there is room again.
+    pub(super) room: Arc<Notify>,
+    pub(super) settled: mpsc::UnboundedSender<SettledBatch>,
+    /// The engine's usage when the last batch was handed to it.
+    pub(super) usage: Mutex<Usage>,
+    pub(super) metrics: Arc<CommitLogMetrics>,
+}
+
+/// A batch that is settled, and the instances that have steps in it.
+pub(super) struct SettledBatch {
+    pub(super) instances: Vec<InstanceId>,
+    pub(super) settled: Settled,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("failure", &self.failure).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(super) fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn served(&self) -> Duration {
+        self.began.get().map_or(Duration::ZERO, |(served, began)| *served + began.elapsed())
+    }
+
+    /// Too much may wait by now.
+    pub(super) fn check_room(&self, queue: &Queue) {
+        if queue.bytes > self.limit {
+            self.full.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The engine tells what became of the batch at this place.
+    pub(super) fn settle(&self, place: Place, outcome: Outcome) {
+        match outcome {
+            Outcome::Committed => self.commit(place),
+            Outcome::Refused(why) => self.fail(&why),
+            Outcome::Unknown(error) => {
+                tracing::error!(%error, "the log cannot be written: the server tells nothing more and ends");
+                let why = format!("the server cannot write its log: {error}");
+                self.fail(&RpcRefusal::new(RefusalReason::LogFailed, why));
+            }
+        }
+    }
+
+    pub(super) fn commit(&self, place: Place) {
+        let mut queue = self.queue();
+        if let Some(batch) = queue.in_flight.iter_mut().find(|batch| batch.place == place) {
+            batch.committed = true;
+        }
+        while queue.in_flight.front().is_some_and(|batch| batch.committed) {
+            let Some(InFlight { place, settling, .. }) = queue.in_flight.pop_front() else { break };
+            queue.bytes -= settling.bytes;
+            if let Some(since) = settling.since {
+                self.metrics.count_commit(since.elapsed());
+            }
+            self.send(settling, Settled::Committed(place));
+        }
+        let room = queue.bytes <= self.limit / 2;
+        drop(queue);
+        self.work.notify_one();
+        if room && self.full.swap(false, Ordering::SeqCst) {
+            self.room.notify_waiters();
+        }
+    }
+
+    pub(super) fn fail(&self, why: &RpcRefusal) {
+        if self.failure.set(why.clone()).is_err() {
+            return;
+        }
+        self.metrics.count_failure();
+        let mut queue = self.queue();
+        let in_flight = std::mem::take(&mut queue.in_flight).into_iter().map(|batch| batch.settling);
+        let forming = std::mem::take(&mut queue.forming).settling;
+        for settling in in_flight.chain([forming]) {
+            self.send(settling, Settled::Refused(Box::new(why.clone())));
+        }
+        drop(queue);
+        self.work.notify_one();
+        self.failed.notify_waiters();
+        self.full.store(false, Ordering::SeqCst);
+        self.room.notify_waiters();
+    }
+
+    pub(super) fn send(&self, Settling { instances, barriers, .. }: Settling, settled: Settled) {
+        // Without a receiver the server has ended.
+        let _ = self.settled.send(SettledBatch { instances, settled });
+        for barrier in barriers {
+            let _ = barrier.send(());
+        }
+    }
+}

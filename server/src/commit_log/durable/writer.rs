@@ -1,0 +1,95 @@
+//! The writer of a log: hands batches to the engine, one after the other. It is a thread of its own, or a task if the
+//! engine does not block.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use prost::Message as _;
+use stickycas_proto::log::v1::Batch;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::queue::Forming;
+use super::shared::Shared;
+use crate::commit_log::engine::{AppendBatch, Done, Engine, EngineError, Outcome};
+use crate::commit_log::{Place, RULES};
+
+/// See the module.
+pub(super) enum Writer {
+    Thread(JoinHandle<()>),
+    Task { _handle: AbortOnDropHandle<()> },
+}
+
+impl Writer {
+    /// Begins to write.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub(super) fn start(shared: Arc<Shared>, engine: Arc<dyn Engine>) -> io::Result<Self> {
+        let blocks = engine.blocks();
+        let writing = write(shared, engine);
+        if !blocks {
+            return Ok(Self::Task { _handle: AbortOnDropHandle::new(tokio::spawn(writing)) });
+        }
+        let write = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build();
+            runtime.expect("without drivers it takes nothing of the system").block_on(writing);
+        };
+        Ok(Self::Thread(std::thread::Builder::new().name("log".to_owned()).spawn(write)?))
+    }
+}
+
+/// Hands batches to the engine until the log closes or fails.
+async fn write(log: Arc<Shared>, engine: Arc<dyn Engine>) {
+    while let Some((place, forming)) = next_batch(&log).await {
+        let served_nanos = u64::try_from(log.served().as_nanos()).unwrap_or(u64::MAX);
+        log.told_nanos.store(served_nanos, Ordering::Relaxed);
+        let batch = Batch { rules: RULES, records: forming.records, served_nanos };
+        let (steps, batch) = (batch.records.len() as u64, batch.encode_to_vec());
+        let (bytes, appended) = (batch.len() as u64, Instant::now());
+        let checkpoints = forming.checkpoints.len() as u64;
+        let append = AppendBatch {
+            place: place.get(),
+            batch,
+            checkpoints: forming.checkpoints,
+            trim: forming.trim.map(Place::get),
+        };
+        *log.usage.lock().unwrap_or_else(PoisonError::into_inner) = engine.usage();
+        let shared = log.clone();
+        let done: Done = Box::new(move |outcome| {
+            if matches!(outcome, Outcome::Committed) {
+                shared.metrics.count_batch(steps, bytes, appended.elapsed());
+                shared.metrics.count_checkpoints(checkpoints);
+            }
+            shared.settle(place, outcome);
+        });
+        // A batch before this one may have failed in the meantime.
+        if log.failure.get().is_some() {
+            return;
+        }
+        // Without its writer the log would be silent for ever.
+        if catch_unwind(AssertUnwindSafe(|| engine.append(append, done))).is_err() {
+            log.settle(place, Outcome::Unknown(EngineError("its engine has panicked".to_owned())));
+        }
+    }
+}
+
+/// The next batch, which is in flight from now on; `None`: there will be none.
+async fn next_batch(log: &Shared) -> Option<(Place, Forming)> {
+    loop {
+        let work = log.work.notified();
+        {
+            let mut queue = log.queue();
+            if log.failure.get().is_some() || (queue.closing && queue.forming.is_empty()) {
+                return None;
+            }
+            if queue.in_flight.len() < log.depth && !queue.forming.is_empty() {
+                return Some(queue.begin_batch());
+            }
+        }
+        work.await;
+    }
+}

@@ -1,0 +1,99 @@
+//! An engine for tests: what becomes of an append is told when the test says so.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Condvar, Mutex};
+
+use super::{AppendBatch, Done, Engine, EngineError, Outcome, Stored, Usage};
+
+/// See the module. It keeps nothing.
+#[derive(Default)]
+pub(crate) struct ManualEngine {
+    depth: usize,
+    state: Mutex<State>,
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    appended: VecDeque<(AppendBatch, Done)>,
+    /// Whether appends are committed at once.
+    commits: bool,
+}
+
+impl fmt::Debug for ManualEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ManualEngine").finish_non_exhaustive()
+    }
+}
+
+impl Engine for ManualEngine {
+    fn depth(&self) -> usize {
+        self.depth
+    }
+
+    fn append(&self, batch: AppendBatch, done: Done) {
+        let mut state = self.state.lock().unwrap();
+        if state.commits {
+            drop(state);
+            return done(Outcome::Committed);
+        }
+        state.appended.push_back((batch, done));
+        drop(state);
+        self.arrived.notify_all();
+    }
+
+    fn read(&self, _: &mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn identity(&self) -> Result<Vec<u8>, EngineError> {
+        Ok(Vec::new())
+    }
+
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+}
+
+impl ManualEngine {
+    /// An engine that commits nothing by itself.
+    pub(crate) fn new(depth: usize) -> Self {
+        Self { depth, ..Self::default() }
+    }
+
+    /// Commits at once from now on, and what has come; or does not.
+    pub(crate) fn set_commits(&self, commits: bool) {
+        self.state.lock().unwrap().commits = commits;
+        while commits && let Some((_, done)) = self.take() {
+            done(Outcome::Committed);
+        }
+    }
+
+    /// The append that came first and is not settled. Waits for one.
+    pub(crate) fn next(&self) -> (AppendBatch, Done) {
+        self.wait();
+        self.take().expect("it is there, and only tests take it")
+    }
+
+    /// Waits until an append has come that is not settled.
+    pub(crate) fn wait(&self) {
+        let state = self.state.lock().unwrap();
+        drop(self.arrived.wait_while(state, |state| state.appended.is_empty()).unwrap());
+    }
+
+    /// The batch that came first and is not settled.
+    pub(crate) fn waiting(&self) -> Option<Vec<u8>> {
+        self.state.lock().unwrap().appended.front().map(|(batch, _)| batch.batch.clone())
+    }
+
+    /// The append that came first and is not settled, if there is one.
+    pub(crate) fn take(&self) -> Option<(AppendBatch, Done)> {
+        self.state.lock().unwrap().appended.pop_front()
+    }
+
+    /// Whether every append that came is settled.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.state.lock().unwrap().appended.is_empty()
+    }
+}

@@ -1,0 +1,162 @@
+//! What instances take in the log, beside what was reserved for them: the worst that their processes can do.
+
+use std::time::Instant;
+
+use proptest::prelude::*;
+use stickycas_model::access::{Access, Op};
+use stickycas_model::history::{Offence, OffenceKind};
+use stickycas_model::params::{AppendWindow, Arbiter, Params, ParamsSpec, Patience};
+use stickycas_model::types::{AccessNumber, Position, ProcessId, Seed, Value};
+use stickycas_proto::names::{InstanceId, InstanceName};
+
+use super::super::config::{InstanceConfig, Lifetimes, SharedConfig};
+use super::super::context::Context;
+use super::super::outbox::Outbox;
+use super::super::sessions::SessionSink;
+use super::*;
+use crate::auth::Principal;
+use crate::commit_log::engine::ManualEngine;
+use crate::commit_log::{CommitLog, MemoryLog};
+use crate::limits::Limits;
+use std::sync::Arc;
+
+/// An instance whose names are as long as they may be.
+fn instance(spec: ParamsSpec) -> Instance {
+    let params = Params::try_new(spec).unwrap();
+    let limits = Limits { callers_per_access: 1, ..Limits::default() };
+    let principal = |number: u32| format!("{number:0>width$}", width = limits.principal_bytes);
+    let roster: Vec<String> = (1..=params.processes()).map(principal).collect();
+    let creator = Principal::new(&principal(0));
+    let shared = Arc::new(SharedConfig::new(creator, &params, &roster, Lifetimes::of(&limits)));
+    let name = InstanceName::optional(&"n".repeat(64)).unwrap();
+    let config = InstanceConfig::new(InstanceId::new(u128::MAX), u64::MAX, name, Seed::new(u64::MAX), shared);
+    let log: Arc<dyn CommitLog> = Arc::new(MemoryLog);
+    Instance::new(config, Context::new(limits, log))
+}
+
+/// A log that takes checkpoints and writes none.
+fn log() -> DurableLog {
+    let log = DurableLog::new(Arc::new(ManualEngine::new(0)), usize::MAX, Arc::default());
+    log.expect("there are threads")
+}
+
+/// What a process does.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Hello,
+    /// Fills the pipeline with appends.
+    Append,
+    Read,
+    /// The server refuses something, and says why at length.
+    Offend(usize),
+    Refused,
+    Decide,
+}
+
+fn act() -> impl Strategy<Value = (u32, Act)> {
+    let act = prop_oneof![
+        1 => Just(Act::Hello),
+        8 => Just(Act::Append),
+        4 => Just(Act::Read),
+        4 => (0..OffenceKind::ALL.len()).prop_map(Act::Offend),
+        2 => Just(Act::Refused),
+        1 => Just(Act::Decide),
+    ];
+    (any::<u32>(), act)
+}
+
+/// The longest value, different for each of these numbers.
+fn value(instance: &Instance, number: u64) -> Value {
+    let mut bytes = number.to_be_bytes().to_vec();
+    bytes.resize(instance.params().spec().max_value_bytes as usize, 0xff);
+    Value::new(&bytes).unwrap()
+}
+
+fn play(instance: &Instance, process: ProcessId, act: Act, number: u64) {
+    let sink = SessionSink { outbox: Arc::new(Outbox::new(1)), channel: 0 };
+    let next = |step: u64| {
+        let member = instance.status(Some(process)).into_inner().unwrap().1.unwrap();
+        AccessNumber::new(member.next.get() + step).unwrap()
+    };
+    let access = |op, number| Access { process, session: None, number, op, no_wait: false };
+    match act {
+        Act::Hello => drop(instance.hello(process, u64::MAX, &sink, Instant::now())),
+        Act::Append => {
+            for turn in 0..=instance.params().spec().pipeline {
+                let value = value(instance, number << 8 | u64::from(turn));
+                drop(instance.call(access(Op::Append(value), next(0))));
+            }
+        }
+        Act::Read => {
+            for _ in 0..64 {
+                drop(instance.call(access(Op::Read { start: Position::new(u32::MAX) }, next(0))));
+            }
+        }
+        Act::Offend(kind) => {
+            let (kind, detail) = (OffenceKind::ALL[kind], "\u{10ffff}".repeat(1_000));
+            for number in 0..20 {
+                let (number, detail) = (AccessNumber::new(u64::MAX - number), detail.clone());
+                instance.file_offence(Offence { process, kind, number, phase: None, detail });
+            }
+        }
+        Act::Refused => drop(instance.call(access(Op::Read { start: Position::new(0) }, next(1_000)))),
+        Act::Decide => drop(instance.call_decide(process, value(instance, number))),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn no_instance_takes_more_of_the_log_than_was_reserved(
+        processes in 1..5_u32,
+        pipeline in 1..20_u32,
+        max_value_bytes in prop_oneof![8..64_u32, 1_000..3_000_u32],
+        open in any::<bool>(),
+        acts in prop::collection::vec(act(), 1..150),
+    ) {
+        let instance = instance(ParamsSpec {
+            append_window: if open { AppendWindow::Open } else { AppendWindow::FirstAccess },
+            arbiter: Arbiter::Priority(ProcessId::all(processes).collect()),
+            patience: Patience::Endless,
+            pipeline,
+            max_value_bytes,
+            ..ParamsSpec::new(processes, 1, 1)
+        });
+        let (log, limits) = (log(), Limits::default());
+        let roster = instance.config().shared.roster.bytes();
+        let reserved = limits.log_case(instance.params(), roster);
+        for (number, (process, act)) in (0..).zip(acts) {
+            let process = ProcessId::new(process % processes + 1).unwrap();
+            play(&instance, process, act, number);
+            let taken = 2 * instance.write_checkpoint(&log, true);
+            prop_assert!(taken <= reserved, "{taken} of {reserved} after {act:?}");
+        }
+        let _ = instance.close();
+        instance.archive_now();
+        let taken = 2 * instance.write_checkpoint(&log, true);
+        let reserved = match &instance.lock().lifecycle {
+            Lifecycle::Archived(archived) => archived.log_case(instance.config()),
+            Lifecycle::Live(_) => panic!("it has ended"),
+        };
+        prop_assert!(taken <= reserved, "{taken} of {reserved} once it has ended");
+    }
+}
+
+#[test]
+fn of_too_many_events_a_checkpoint_keeps_the_latest() {
+    let instance = instance(ParamsSpec { max_value_bytes: 8, ..ParamsSpec::new(1, 1, 1) });
+    for number in 0..40 {
+        play(&instance, ProcessId::FIRST, Act::Read, number);
+    }
+    let inner = instance.lock();
+    let Lifecycle::Live(live) = &inner.lifecycle else { panic!("it lives") };
+    let kept: Vec<Recorded> = live.events.all().collect();
+    let checkpoint =
+        instance.checkpoint_of(&live.machine, &live.events, kept.iter().cloned(), (None, live.latest));
+    let first = usize::try_from(checkpoint.first_index).unwrap();
+    assert!(first > 0 && first + checkpoint.events.len() == kept.len());
+    let told: Vec<_> = kept[first..].iter().map(|recorded| event_to_wire(0, recorded)).collect();
+    assert_eq!(checkpoint.events, told);
+    let forgotten = kept[..first].iter().rev().find_map(|recorded| step_of(&recorded.event));
+    assert_eq!(Phase::new(checkpoint.forgotten_phase), forgotten);
+}

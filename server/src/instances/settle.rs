@@ -1,0 +1,123 @@
+//! What the commit log settles of an instance, and how an instance ends: it expires, a step of it has panicked, or the log
+//! refuses its steps.
+
+use std::time::Instant;
+
+use stickycas_model::types::Time;
+use stickycas_proto::log::v1::Expired;
+use stickycas_proto::log::v1::record::Input;
+use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1::RefusalReason;
+
+use super::effects::Effects;
+use super::instance::Instance;
+use super::lifecycle::{Gone, Inner, Lifecycle};
+use super::sessions::Sessions;
+use crate::commit_log::{Append, Place, Settled, Step};
+
+impl Instance {
+    /// The commit log settles steps: see [`crate::commit_log::CommitLog::on_settled`]. Returns whether the instance is
+    /// gone.
+    pub(super) fn settle(&self, settled: Settled) -> bool {
+        let Ok(mut inner) = self.inner.lock() else {
+            self.abandon();
+            return true;
+        };
+        let inner = &mut *inner;
+        match settled {
+            Settled::Committed(place) => self.settle_through(inner, place),
+            Settled::Refused(why) => {
+                if let Lifecycle::Live(live) = &mut inner.lifecycle {
+                    for effects in live.uncommitted.drain(..) {
+                        effects.refuse(&why, &live.sessions);
+                    }
+                }
+                let gone = inner.gone.take().map_or_else(Vec::new, |gone| gone.uncommitted);
+                for effects in gone {
+                    effects.refuse(&why, &Sessions::default());
+                }
+                self.end(inner, *why);
+            }
+        }
+        inner.is_gone()
+    }
+
+    fn settle_through(&self, inner: &mut Inner, place: Place) {
+        if let Some(gone) = &mut inner.gone {
+            if gone.uncommitted.first().is_some_and(|effects| effects.place <= place) {
+                let (why, waiting) = (gone.why.clone(), std::mem::take(&mut gone.uncommitted));
+                self.end(inner, why);
+                waiting.into_iter().for_each(|mut effects| effects.reply_now());
+            }
+            return;
+        }
+        let Lifecycle::Live(live) = &mut inner.lifecycle else { return };
+        self.release_through(live, place);
+        let moment = self.context.timers.nanos(Instant::now());
+        if live.stopped_until.is_some_and(|until| until <= place) {
+            live.stopped_until = None;
+            let latest = live.latest;
+            inner.resume(latest, moment);
+        }
+        let now = inner.time(moment);
+        self.archive_if_idle(inner, now);
+        self.set_timer(inner);
+    }
+
+    /// A step has panicked: the instance ends, also for a server that recovers.
+    pub(super) fn abandon(&self) {
+        let inner = &mut *self.lock_poisoned();
+        if inner.gone.is_none() {
+            tracing::error!(instance = %self.config.id, "a step has panicked: the instance ends");
+            let (latest, last) = (inner.latest(), Place::START);
+            self.append_expiry(latest, last);
+            inner.gone = Some(Box::new(Gone { why: RpcRefusal::internal(), uncommitted: Vec::new() }));
+        }
+    }
+
+    fn append_expiry(&self, now: Time, last: Place) -> Append {
+        let record = self.context.log.keeps_inputs().then(|| self.record(now, Input::Expired(Expired {}), 0));
+        self.context.log.append(Step { instance: self.config.id, last, at: now, events: &[], record })
+    }
+
+    /// The instance has expired (F10). That is told when it is committed.
+    pub(super) fn expire(&self, inner: &mut Inner, now: Time) {
+        let why = RpcRefusal::new(
+            RefusalReason::InstanceUnknown,
+            format!("instance {} has expired", self.config.id),
+        );
+        match self.append_expiry(now, Place::START) {
+            Append::Committed => self.end(inner, why),
+            Append::Later(place) => {
+                let effects = Effects { place, ..Effects::new(now, Vec::new()) };
+                inner.timer.clear(self.config.id, &self.context.timers);
+                inner.gone = Some(Box::new(Gone { why, uncommitted: vec![effects] }));
+            }
+        }
+    }
+
+    /// The instance is gone: tells everybody who waits for it.
+    fn end(&self, inner: &mut Inner, why: RpcRefusal) {
+        match &mut inner.lifecycle {
+            Lifecycle::Live(live) => {
+                live.live_guard = None;
+                self.context.steps.forget_waiting(live.machine.waiting());
+                for (process, sink) in live.sessions.drain() {
+                    for (number, _) in live.machine.member(process).waiting {
+                        sink.outbox.push(why.to_frame(sink.channel, Some(number)));
+                    }
+                    sink.outbox.release_channel(sink.channel);
+                }
+                live.waiters.refuse_all(&why);
+                live.wake_watchers();
+            }
+            Lifecycle::Archived(archived) => {
+                for (_, sink) in archived.sessions.take().into_iter().flat_map(|mut open| open.drain()) {
+                    sink.outbox.release_channel(sink.channel);
+                }
+            }
+        }
+        inner.timer.clear(self.config.id, &self.context.timers);
+        inner.gone = Some(Box::new(Gone { why, uncommitted: Vec::new() }));
+    }
+}

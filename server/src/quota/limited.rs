@@ -1,0 +1,49 @@
+//! What each principal may have a limited number of at once.
+
+use stickycas_proto::v1::RefusalReason;
+
+use crate::limits::Limits;
+
+/// The resources of which each principal has a limited number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Quota {
+    Connections,
+    Calls,
+    AttachStreams,
+    WatchStreams,
+}
+
+pub(super) const QUOTAS: usize = Quota::WatchStreams as usize + 1;
+
+impl Quota {
+    pub(crate) const ALL: [Self; QUOTAS] =
+        [Self::Connections, Self::Calls, Self::AttachStreams, Self::WatchStreams];
+
+    /// The name, as metrics have it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Connections => "connections",
+            Self::Calls => "calls",
+            Self::AttachStreams => "attach_streams",
+            Self::WatchStreams => "watch_streams",
+        }
+    }
+
+    pub(crate) fn limit(self, limits: &Limits) -> u32 {
+        match self {
+            Self::Connections => limits.connections_per_principal,
+            Self::Calls => limits.calls_per_principal,
+            Self::AttachStreams => limits.attach_streams_per_principal,
+            Self::WatchStreams => limits.watch_streams_per_principal,
+        }
+    }
+
+    pub(super) fn refusal(self) -> (RefusalReason, &'static str) {
+        match self {
+            Self::Connections => (RefusalReason::TooManyConnections, "connections"),
+            Self::Calls => (RefusalReason::TooManyStreams, "unanswered calls"),
+            Self::AttachStreams => (RefusalReason::TooManyStreams, "Attach streams"),
+            Self::WatchStreams => (RefusalReason::TooManyStreams, "Watch streams"),
+        }
+    }
+}

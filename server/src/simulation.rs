@@ -1,0 +1,244 @@
+//! The server over a simulated machine: its connections come from any [`Listener`], and its log is kept on a [`Disk`] that
+//! can lose what no sync has made durable. Everything above is the real server: accept loop, HTTP/2, services, instances,
+//! the log with its queue and its group commit, the engine (redb) and recovery.
+//!
+//! All of it runs in the tasks of one runtime. With a runtime of one thread and a paused clock, and with the operating
+//! system's clock and random numbers replaced by the program, a run can be repeated exactly.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use stickycas_model::random::SplitMix64;
+
+use crate::commit_log::engine::faulty_disk::{Change, FaultyDisk, Kept, SECTOR};
+use crate::commit_log::engine::{AppendBatch, Done, Engine, EngineError, RedbEngine, Stored, Usage};
+use crate::instances::RecoveryError;
+use crate::metrics::CommitLogMetrics;
+use crate::storage::{Storage, StorageError};
+use crate::transport::Listener;
+use crate::{Config, Environment, ServeError, Stopped, serve_in};
+
+/// A disk with the log of a server. Clones are the same disk.
+#[derive(Clone, Default)]
+pub struct Disk(Arc<Mutex<DiskState>>);
+
+#[derive(Default)]
+struct DiskState {
+    /// What is on it while no server uses it.
+    content: Vec<u8>,
+    in_use: Option<FaultyDisk>,
+    /// Where its tape was when the last commit was told.
+    told: usize,
+    /// How often it was taken into use.
+    uses: u64,
+}
+
+/// How a server comes to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Its process is killed: what it has written is kept, synced or not.
+    Process,
+    /// Its machine loses power: what was not synced is kept, lost, or torn.
+    Power,
+}
+
+/// How long the commit of the next batch takes.
+pub type CommitLatency = Box<dyn Fn() -> Duration + Send + Sync>;
+
+/// Serves on this listener and this disk until `shutdown` completes, as [`crate::run`] does. The server is killed by
+/// [`Disk::stop`], and by dropping the future.
+///
+/// # Errors
+/// As [`crate::run`].
+pub async fn serve<L: Listener>(
+    listener: L,
+    disk: &Disk,
+    latency: CommitLatency,
+    config: Config,
+    shutdown: impl Future<Output = ()>,
+) -> Result<Stopped, ServeError> {
+    let log_metrics = Arc::<CommitLogMetrics>::default();
+    let engine =
+        disk.engine(latency).map_err(|EngineError(why)| StorageError::from(RecoveryError::Engine(why)))?;
+    let storage = Storage::durable(Arc::new(engine), None, &config.limits, &log_metrics)?;
+    serve_in(Environment { grpc: listener, http: None, storage, log_metrics }, config, shutdown).await
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Disk").finish_non_exhaustive()
+    }
+}
+
+impl Disk {
+    fn state(&self) -> MutexGuard<'_, DiskState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens the log.
+    fn engine(&self, latency: CommitLatency) -> Result<SimulatedEngine, EngineError> {
+        let mut state = self.state();
+        let disk = FaultyDisk::new(state.content.clone());
+        let redb = RedbEngine::with_backend(disk.clone())?;
+        // A log that is made is there as a whole or not at all.
+        state.told = if state.content.is_empty() { disk.position() } else { 0 };
+        state.in_use = Some(disk);
+        state.uses += 1;
+        let use_number = state.uses;
+        drop(state);
+        Ok(SimulatedEngine { redb, disk: self.clone(), use_number, latency })
+    }
+
+    /// What is on its tape by now is told. Returns whether it is still in this use.
+    fn tell(&self, use_number: u64) -> bool {
+        let mut state = self.state();
+        match &state.in_use {
+            Some(disk) if state.uses == use_number => {
+                state.told = disk.position();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The next write fails.
+    pub fn fail_next_write(&self) {
+        if let Some(disk) = &self.state().in_use {
+            disk.fail_next_write();
+        }
+    }
+
+    /// Stops the disk, at a drawn moment of the commit that is under way: what the server does from now on is lost.
+    pub fn stop(&self, loss: Loss, random: &mut SplitMix64) {
+        let mut state = self.state();
+        let Some(disk) = state.in_use.take() else { return };
+        disk.switch_off();
+        let position = state.told + random.index(disk.position() + 1 - state.told);
+        state.content = disk.tape().image_at(position, |change| match loss {
+            Loss::Process => Kept::Whole,
+            Loss::Power => kept(change, random),
+        });
+    }
+}
+
+/// How much of a change is there that no sync has made durable.
+fn kept(change: &Change, random: &mut SplitMix64) -> Kept {
+    match (random.below(4), change) {
+        (0, _) => Kept::Nothing,
+        (1, Change::Write { data, .. }) if !data.is_empty() => Kept::Prefix(random.index(data.len())),
+        (2, Change::Write { data, .. }) if !data.is_empty() => {
+            Kept::AllButSector(random.index(data.len().div_ceil(SECTOR)))
+        }
+        _ => Kept::Whole,
+    }
+}
+
+/// redb on a simulated disk. A commit is written at once and told after its latency, so that the disk may stop at any
+/// moment in between.
+struct SimulatedEngine {
+    redb: RedbEngine,
+    disk: Disk,
+    /// Which use of the disk this is.
+    use_number: u64,
+    latency: CommitLatency,
+}
+
+impl fmt::Debug for SimulatedEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimulatedEngine").finish_non_exhaustive()
+    }
+}
+
+impl Engine for SimulatedEngine {
+    fn depth(&self) -> usize {
+        self.redb.depth()
+    }
+
+    fn blocks(&self) -> bool {
+        false
+    }
+
+    fn append(&self, batch: AppendBatch, done: Done) {
+        let (disk, use_number, latency) = (self.disk.clone(), self.use_number, (self.latency)());
+        let done = Box::new(move |outcome| {
+            tokio::spawn(async move {
+                tokio::time::sleep(latency).await;
+                if disk.tell(use_number) {
+                    done(outcome);
+                }
+            });
+        });
+        self.redb.append(batch, done);
+    }
+
+    fn read(&self, visit: &mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>) -> Result<(), EngineError> {
+        self.redb.read(visit)
+    }
+
+    fn identity(&self) -> Result<Vec<u8>, EngineError> {
+        self.redb.identity()
+    }
+
+    fn usage(&self) -> Usage {
+        self.redb.usage()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commit_log::engine::Outcome;
+
+    fn batch(place: u64) -> AppendBatch {
+        AppendBatch { place, batch: vec![7; 900], ..AppendBatch::default() }
+    }
+
+    fn places(disk: &Disk) -> Vec<u64> {
+        let (engine, mut places) = (disk.engine(Box::new(|| Duration::ZERO)).unwrap(), Vec::new());
+        let read = engine.read(&mut |stored| {
+            if let Stored::Batch(place, _) = stored {
+                places.push(place);
+            }
+            Ok(())
+        });
+        read.unwrap();
+        places
+    }
+
+    /// What was told is kept; what was under way is there as a whole or not at all, and both happen.
+    #[tokio::test(start_paused = true)]
+    async fn a_disk_that_stops_keeps_what_was_told() {
+        for loss in [Loss::Process, Loss::Power] {
+            let mut kept_unsettled = [0; 2];
+            for seed in 0..40 {
+                let disk = Disk::default();
+                let engine = disk.engine(Box::new(|| Duration::from_millis(5))).unwrap();
+                let (told, settled) = tokio::sync::oneshot::channel();
+                engine.append(batch(1), Box::new(|outcome| drop(told.send(outcome))));
+                settled.await.unwrap();
+                engine.append(batch(2), Box::new(|_| panic!("the server is gone")));
+                disk.stop(loss, &mut SplitMix64::new(seed));
+                drop(engine);
+                let places = places(&disk);
+                assert!(places.starts_with(&[1]) && places.len() <= 2, "seed {seed}: {places:?}");
+                kept_unsettled[places.len() - 1] += 1;
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            assert!(kept_unsettled.iter().all(|&seeds| seeds > 0), "{loss:?}: {kept_unsettled:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_disk_that_fails_commits_nothing() {
+        let disk = Disk::default();
+        let engine = disk.engine(Box::new(|| Duration::ZERO)).unwrap();
+        disk.fail_next_write();
+        let (told, settled) = tokio::sync::oneshot::channel();
+        engine.append(batch(1), Box::new(|outcome| drop(told.send(outcome))));
+        assert!(matches!(settled.await.unwrap(), Outcome::Unknown(_)));
+        disk.stop(Loss::Process, &mut SplitMix64::new(1));
+        drop(engine);
+        assert_eq!(places(&disk), [0; 0]);
+    }
+}

@@ -1,0 +1,269 @@
+//! The real server over a disk that answers when the test says so.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use prost::Message as _;
+use stickycas_proto::log::v1::record::Input;
+use stickycas_proto::log::v1::{Batch, Record};
+use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
+use stickycas_proto::v1::server_frame::Frame;
+use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
+use stickycas_proto::v1::{
+    Access, AttachRequest, AttachResponse, ClientFrame, CloseRequest, CreateRequest, Hello, Parameters, Read,
+    RefusalReason, WatchRequest, access,
+};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::metadata::MetadataValue;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status, Streaming};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+use super::*;
+use crate::commit_log::engine::ManualEngine;
+use crate::limits::Limits;
+
+/// A server with its disk, and a connection to it.
+struct Fixture {
+    engine: Arc<ManualEngine>,
+    log: Arc<dyn commit_log::CommitLog>,
+    channel: Channel,
+    instance_id: String,
+    _serving: AbortOnDropHandle<()>,
+}
+
+/// A test that has failed does not wait for the disk either.
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.engine.set_commits(true);
+    }
+}
+
+/// A server that has not recovered yet: its disk answers nothing.
+async fn start(limits: Limits) -> Fixture {
+    let engine = Arc::new(ManualEngine::new(1));
+    let metrics = Arc::<CommitLogMetrics>::default();
+    let storage = Storage::durable(engine.clone(), None, &limits, &metrics).unwrap();
+    let log = storage.log();
+    let grpc = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = Endpoint::from_shared(format!("http://{}", grpc.local_addr().unwrap())).unwrap();
+    let config = Config { limits, ..Config::insecure(["boss".to_owned()]) };
+    let serving = async {
+        let environment = Environment { grpc, http: None, storage, log_metrics: metrics };
+        serve_in(environment, config, std::future::pending()).await.unwrap();
+    };
+    let serving = AbortOnDropHandle::new(tokio::spawn(serving));
+    let channel = endpoint.connect().await.unwrap();
+    Fixture { engine, log, channel, instance_id: String::new(), _serving: serving }
+}
+
+/// A server that serves and has an instance with one process, `p1`. Its disk answers nothing from now on.
+async fn fixture(limits: Limits) -> Fixture {
+    let mut it = start(limits).await;
+    it.engine.set_commits(true);
+    let parameters = Parameters { processes: 1, warp_size: 1, read_size: 1, ..Parameters::default() };
+    let create =
+        CreateRequest { name: String::new(), roster: vec!["p1".to_owned()], parameters: Some(parameters) };
+    it.instance_id = with_timeout(async {
+        loop {
+            // Until it has recovered, Create is refused.
+            if let Ok(created) = it.instances().create(of("boss", create.clone())).await {
+                return created.into_inner().instance.unwrap().instance_id;
+            }
+        }
+    })
+    .await;
+    it.engine.set_commits(false);
+    it
+}
+
+/// A request of this principal.
+fn of<T>(principal: &'static str, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert(PRINCIPAL_KEY, MetadataValue::from_static(principal));
+    request
+}
+
+async fn with_timeout<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), future).await.expect("it comes to its end")
+}
+
+/// What a future comes to that has come to its end; `None` if it waits.
+fn poll<T>(future: impl Future<Output = T>) -> Option<T> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => Some(outcome),
+        Poll::Pending => None,
+    }
+}
+
+/// The client's end of an Attach stream of `p1`.
+struct Stream {
+    requests: mpsc::UnboundedSender<AttachRequest>,
+    responses: Streaming<AttachResponse>,
+}
+
+impl Stream {
+    fn send(&self, frames: Vec<ClientFrame>) {
+        self.requests.send(AttachRequest { frames }).unwrap();
+    }
+
+    async fn next(&mut self) -> Vec<Frame> {
+        let message = with_timeout(self.responses.message()).await.unwrap().expect("the stream goes on");
+        message.frames.into_iter().filter_map(|frame| frame.frame).collect()
+    }
+}
+
+impl Fixture {
+    fn instances(&self) -> InstanceServiceClient<Channel> {
+        InstanceServiceClient::new(self.channel.clone())
+    }
+
+    fn hello(&self) -> ClientFrame {
+        Hello { channel: 0, instance_id: self.instance_id.clone(), incarnation: 0 }.into()
+    }
+
+    /// An Attach stream with the instance open on channel 0.
+    async fn attach(&self) -> Stream {
+        let (requests, receiver) = mpsc::unbounded_channel();
+        let mut client = StickyCasServiceClient::new(self.channel.clone());
+        let responses = client.attach(of("p1", UnboundedReceiverStream::new(receiver)));
+        let responses = with_timeout(responses).await.unwrap().into_inner();
+        let mut stream = Stream { requests, responses };
+        self.engine.set_commits(true);
+        stream.send(vec![self.hello()]);
+        assert!(matches!(stream.next().await[..], [Frame::Welcome(_)]));
+        self.engine.set_commits(false);
+        stream
+    }
+
+    /// The records of the batch that comes next. It is not committed.
+    async fn next_records(&self) -> Vec<Record> {
+        let engine = self.engine.clone();
+        let waiting = tokio::task::spawn_blocking(move || engine.wait());
+        with_timeout(waiting).await.unwrap();
+        Batch::decode(&*self.engine.waiting().expect("it has come")).unwrap().records
+    }
+
+    /// Calls come and go on the same connection: what the server had sent before has come.
+    async fn settle_network(&self) {
+        let mut health = HealthClient::new(self.channel.clone());
+        for _ in 0..20 {
+            with_timeout(health.check(HealthCheckRequest::default())).await.unwrap();
+        }
+    }
+
+    /// The call is refused for this reason, and not before the offence is committed that it is.
+    async fn assert_refused_when_committed<T>(
+        &self,
+        call: impl Future<Output = Result<T, Status>> + Send,
+        reason: RefusalReason,
+    ) {
+        let mut call = pin!(call);
+        assert!(poll(call.as_mut()).is_none());
+        let records = self.next_records().await;
+        assert!(matches!(records[0].input, Some(Input::Offence(_))), "{records:?}");
+        self.settle_network().await;
+        assert!(poll(call.as_mut()).is_none(), "the offence is not committed");
+        self.engine.set_commits(true);
+        let status = with_timeout(call).await.err().expect("it is refused");
+        let refused = stickycas_proto::status::RpcRefusal::from_status(&status);
+        assert_eq!(refused.map(|refused| refused.reason), Some(reason), "{status:?}");
+        self.engine.set_commits(false);
+    }
+}
+
+fn read(number: u64) -> ClientFrame {
+    Access { channel: 0, number, op: Some(access::Op::Read(Read { start: 0 })) }.into()
+}
+
+#[tokio::test]
+async fn refusals_that_wait_for_the_disk_are_bounded() {
+    const MESSAGES: usize = 400;
+    const FRAMES: usize = 50;
+    let limit = 256 * 1024;
+    let it = fixture(Limits { uncommitted_bytes: limit, ..Limits::default() }).await;
+    let mut stream = it.attach().await;
+    // The number is out of order. Few refusals are recorded one by one, and the others only count.
+    for _ in 0..MESSAGES {
+        stream.send((0..FRAMES).map(|_| read(1_000)).collect());
+    }
+    let full = async {
+        while it.log.room().is_none() {
+            tokio::task::yield_now().await;
+        }
+    };
+    with_timeout(full).await;
+    it.settle_network().await;
+    assert!(it.log.room().is_some(), "nothing further is read");
+    it.engine.set_commits(true);
+    let mut refused = 0;
+    while refused < MESSAGES * FRAMES {
+        let frames = stream.next().await;
+        assert!(frames.iter().all(|frame| matches!(frame, Frame::Refusal(_))), "{frames:?}");
+        refused += frames.len();
+    }
+}
+
+#[tokio::test]
+async fn a_refused_hello_is_told_when_its_offence_is_committed() {
+    let it = fixture(Limits::default()).await;
+    let mut stream = it.attach().await;
+    stream.send(vec![it.hello()]);
+    let records = it.next_records().await;
+    assert!(matches!(records[0].input, Some(Input::Offence(_))), "{records:?}");
+    it.settle_network().await;
+    assert!(poll(stream.responses.message()).is_none(), "the offence is not committed");
+    it.engine.set_commits(true);
+    let [Frame::Refusal(refused)] = &stream.next().await[..] else { panic!("not refused") };
+    assert!(refused.message.contains("channel 0 is in use"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_refused_stream_ends_when_its_offence_is_committed() {
+    let limits = Limits { frames_per_message: 2, ..Limits::default() };
+    let it = fixture(limits).await;
+    let mut stream = it.attach().await;
+    stream.send((1..=3).map(read).collect());
+    it.next_records().await;
+    it.settle_network().await;
+    assert!(poll(stream.responses.message()).is_none(), "the offence is not committed");
+    it.engine.set_commits(true);
+    let status = with_timeout(stream.responses.message()).await.unwrap_err();
+    assert!(status.message().contains("frames or more in one message"), "{status:?}");
+}
+
+#[tokio::test]
+async fn a_refused_call_is_told_when_its_offence_is_committed() {
+    let it = fixture(Limits { watch_streams_per_principal: 1, ..Limits::default() }).await;
+    let _stream = it.attach().await;
+    let id = || it.instance_id.clone();
+    let close = of("p1", CloseRequest { instance_id: id() });
+    let mut client = it.instances();
+    it.assert_refused_when_committed(client.close(close), RefusalReason::NotCreator).await;
+    let create = of("p1", CreateRequest::default());
+    it.assert_refused_when_committed(client.create(create), RefusalReason::NotCoordinator).await;
+    let watch = || of("p1", WatchRequest { instance_id: id(), ..WatchRequest::default() });
+    let _watch = with_timeout(client.watch(watch())).await.unwrap();
+    let mut second = it.instances();
+    it.assert_refused_when_committed(second.watch(watch()), RefusalReason::TooManyStreams).await;
+}
+
+#[tokio::test]
+async fn calls_are_refused_until_the_log_is_read() {
+    let it = start(Limits::default()).await;
+    let id = "0".repeat(32);
+    let close = || of("boss", CloseRequest { instance_id: id.clone() });
+    let reason = async || {
+        let status = with_timeout(it.instances().close(close())).await.unwrap_err();
+        stickycas_proto::status::RpcRefusal::from_status(&status).map(|refused| refused.reason)
+    };
+    assert_eq!(reason().await, Some(RefusalReason::Recovering), "nobody knows which instances there are");
+    it.engine.set_commits(true);
+    with_timeout(async { while reason().await == Some(RefusalReason::Recovering) {} }).await;
+    assert_eq!(reason().await, Some(RefusalReason::InstanceUnknown));
+}
