@@ -56,7 +56,7 @@ pub use config::{AuthMode, Config};
 pub use stickycas_proto::principal::PRINCIPAL_KEY;
 
 use call_layer::CallLayer;
-pub use commit_log::{DataDirError, WriteAhead};
+pub use commit_log::DataDirError;
 use instances::Instances;
 pub use instances::RecoveryError;
 use metrics::{CommitLogMetrics, Sources};

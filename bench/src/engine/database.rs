@@ -1,11 +1,8 @@
 //! The engine of the server: redb, with the settings of `server/src/commit_log/engine/redb.rs`, which is not public.
 
-use std::fs::File;
 use std::path::Path;
 
-use redb::backends::FileBackend;
 use redb::{Database, Durability, TableDefinition};
-use stickycas_server::WriteAhead;
 
 use super::BatchLog;
 
@@ -20,11 +17,9 @@ pub(super) struct DatabaseLog {
 }
 
 impl DatabaseLog {
-    /// A new log in this folder. The server commits with `two_phase`, and writes zeros `ahead` of its file.
-    pub(super) fn create(folder: &Path, two_phase: bool, ahead: bool) -> anyhow::Result<Self> {
-        let file = File::options().read(true).write(true).create_new(true).open(folder.join("log.redb"))?;
-        let file = WriteAhead::new(FileBackend::new(file)?, if ahead { WriteAhead::BYTES } else { 0 })?;
-        let database = Database::builder().set_cache_size(CACHE).create_with_backend(file)?;
+    /// A new log in this folder. `two_phase`: as the server commits.
+    pub(super) fn create(folder: &Path, two_phase: bool) -> anyhow::Result<Self> {
+        let database = Database::builder().set_cache_size(CACHE).create(folder.join("log.redb"))?;
         Ok(Self { database, two_phase })
     }
 }

@@ -8,8 +8,7 @@
 //! | candidate | measured |
 //! | --- | --- |
 //! | `redb` | the engine of the server, with its settings: a transaction for each batch, committed in two phases, which is two syncs |
-//! | `redb-sparse` | the same without zeros ahead of the file ([`stickycas_server::WriteAhead`]) |
-//! | `redb-one-phase` | as `redb` in one phase, which is one sync |
+//! | `redb-one-phase` | the same in one phase, which is one sync |
 //! | `segments` | two files of our own that take turns: length, place, checksum and batch, then one sync ([`segments`]) |
 //!
 //! All of them do the same work: one batch in flight, as large as those that the server makes (`wire` tells how many
@@ -68,30 +67,25 @@ trait BatchLog {
 /// A kind of log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    Database { two_phase: bool, ahead: bool },
+    Database { two_phase: bool },
     Segments,
 }
 
-const KINDS: [Kind; 4] = [
-    Kind::Database { two_phase: true, ahead: true },
-    Kind::Database { two_phase: true, ahead: false },
-    Kind::Database { two_phase: false, ahead: true },
-    Kind::Segments,
-];
+const KINDS: [Kind; 3] =
+    [Kind::Database { two_phase: true }, Kind::Database { two_phase: false }, Kind::Segments];
 
 impl Kind {
     fn name(self) -> &'static str {
         match self {
-            Self::Database { two_phase: true, ahead: true } => "redb",
-            Self::Database { two_phase: true, ahead: false } => "redb-sparse",
-            Self::Database { two_phase: false, .. } => "redb-one-phase",
+            Self::Database { two_phase: true } => "redb",
+            Self::Database { two_phase: false } => "redb-one-phase",
             Self::Segments => "segments",
         }
     }
 
     fn open(self, folder: &Path) -> anyhow::Result<Box<dyn BatchLog>> {
         Ok(match self {
-            Self::Database { two_phase, ahead } => Box::new(DatabaseLog::create(folder, two_phase, ahead)?),
+            Self::Database { two_phase } => Box::new(DatabaseLog::create(folder, two_phase)?),
             Self::Segments => Box::new(SegmentLog::create(folder, TAIL)?),
         })
     }

@@ -30,7 +30,6 @@ use tokio::sync::oneshot;
 pub(crate) use data_dir::DataDir;
 pub use data_dir::DataDirError;
 pub(crate) use durable::{Dirty, DurableLog};
-pub use engine::WriteAhead;
 pub(crate) use memory::MemoryLog;
 
 /// The version of the rules by which machines take inputs. A log of another version may not be replayed.

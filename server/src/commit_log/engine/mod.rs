@@ -16,7 +16,6 @@ pub(crate) mod faulty_disk;
 mod manual;
 mod redb;
 mod sealed;
-mod write_ahead;
 
 use std::fmt;
 
@@ -25,7 +24,6 @@ use stickycas_proto::status::RpcRefusal;
 #[cfg(test)]
 pub(crate) use self::manual::ManualEngine;
 pub(crate) use self::redb::RedbEngine;
-pub use self::write_ahead::WriteAhead;
 
 /// Keeps batches. See the module.
 pub(crate) trait Engine: fmt::Debug + Send + Sync {

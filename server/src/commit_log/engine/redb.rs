@@ -20,7 +20,6 @@ use redb::{
 };
 
 use super::sealed::{SEAL, open, seal};
-use super::write_ahead::WriteAhead;
 use super::{AppendBatch, Done, Engine, EngineError, Outcome, Stored, Usage};
 
 const BATCHES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("batches");
@@ -42,10 +41,6 @@ const NOT_CLOSED: u8 = 2;
 /// Memory that the database may take for pages that it has read or will write.
 const CACHE: usize = 64 * 1024 * 1024;
 
-/// Bytes of zeros that are written ahead on the disks of tests, which are copied often: a few pages.
-#[cfg(any(test, feature = "simulation"))]
-const AHEAD_IN_TESTS: u64 = 64 * 1024;
-
 /// See the module.
 pub(crate) struct RedbEngine {
     database: Database,
@@ -66,8 +61,7 @@ impl RedbEngine {
     /// # Errors
     /// If it cannot be written.
     pub(crate) fn create(path: &Path) -> Result<Self, EngineError> {
-        let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
-        Self::on_file(file.map_err(storage_error)?, &[])
+        Self::new(builder().create(path).map_err(open_error)?, &[])
     }
 
     /// Opens the database in this file.
@@ -75,19 +69,12 @@ impl RedbEngine {
     /// # Errors
     /// If it cannot be opened, is damaged, or has a newer format.
     pub(crate) fn open(path: &Path) -> Result<Self, EngineError> {
-        let file = File::options().read(true).write(true).open(path).map_err(storage_error)?;
         let mut header = Vec::new();
-        (&file).take(HEADER as u64).read_to_end(&mut header).map_err(storage_error)?;
-        if header.is_empty() {
-            return Err(EngineError("it is no log: it is empty".to_owned()));
+        if let Ok(file) = File::open(path) {
+            let read = file.take(HEADER as u64).read_to_end(&mut header);
+            read.map_err(storage_error)?;
         }
-        Self::on_file(file, &header)
-    }
-
-    fn on_file(file: File, header: &[u8]) -> Result<Self, EngineError> {
-        let file = redb::backends::FileBackend::new(file).map_err(open_error)?;
-        let file = WriteAhead::new(file, WriteAhead::BYTES).map_err(storage_error)?;
-        Self::new(builder().create_with_backend(file).map_err(open_error)?, header)
+        Self::new(builder().open(path).map_err(open_error)?, &header)
     }
 
     /// A database in memory.
@@ -108,7 +95,6 @@ impl RedbEngine {
         let mut header =
             vec![0; backend.len().map_or(0, |length| HEADER.min(usize::try_from(length).unwrap_or(0)))];
         backend.read(0, &mut header).map_err(storage_error)?;
-        let backend = WriteAhead::new(backend, AHEAD_IN_TESTS).map_err(storage_error)?;
         Self::new(builder().create_with_backend(backend).map_err(open_error)?, &header)
     }
 
