@@ -1,14 +1,19 @@
 //! The disk under the logs and the data that are measured.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use anyhow::Context as _;
 use tempfile::TempDir;
 
-/// An empty folder in this directory, deleted when it is dropped.
+/// An empty folder in this directory, deleted when it is dropped. A server takes it for its log: nobody else may look into it.
 pub(crate) fn folder(directory: &Path, what: &str) -> anyhow::Result<TempDir> {
-    let folder = tempfile::Builder::new().prefix(&format!("stickycas-bench-{what}-")).tempdir_in(directory);
+    let prefix = format!("stickycas-bench-{what}-");
+    let folder = tempfile::Builder::new()
+        .prefix(&prefix)
+        .permissions(fs::Permissions::from_mode(0o700))
+        .tempdir_in(directory);
     folder.with_context(|| directory.display().to_string())
 }
 
