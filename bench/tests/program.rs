@@ -62,8 +62,8 @@ fn a_log_on_disk_is_compared_with_memory() {
         let one = candidate(&results, name);
         assert!(one["of_memory"]["rate"]["median"].as_f64().unwrap() > 0.0);
         let (accesses, log) = (one["samples"][0]["accesses"].as_f64().unwrap(), &one["samples"][0]["log"]);
-        // Each access is a step; a hello, and on Attach a decision, is one too.
-        assert!(log["steps"].as_f64().unwrap() > accesses, "{one}");
+        // Each access is a step; on Attach a hello and a decision are, too.
+        assert!(log["steps"].as_f64().unwrap() >= accesses, "{one}");
         assert!(log["commits"].as_f64().unwrap() >= 1.0 && log["sync_s"].as_f64().unwrap() > 0.0, "{one}");
         assert!(one["accesses_per_commit"]["median"].as_f64().unwrap() > 0.0);
     }
@@ -266,6 +266,7 @@ fn a_soak_sees_disk_and_memory_of_the_server() {
     let arguments = ["soak", "--instances", "3000", "--live", "8", "--retention", "100ms"];
     let results = results(&arguments);
     let seconds = results["seconds"].as_array().unwrap();
+    assert!(!seconds.is_empty());
     for second in seconds {
         assert!(second["disk_bytes"].as_u64().unwrap() > 0 && second["rss_bytes"].as_u64().unwrap() > 0);
     }

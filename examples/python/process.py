@@ -29,9 +29,9 @@ ASK_AGAIN = {
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
-# Reasons with these codes by which a request did not happen. With any other reason, such as LOG_FAILED, and without one,
-# when the connection broke, nobody can say.
-DID_NOT_HAPPEN = {"DRAINING", "RECOVERING", "RATE_EXCEEDED"}
+# Reasons with these codes by which a request did not happen. With any other reason, such as LOG_FAILED or DRAINING, and
+# without one, when the connection broke, nobody can say.
+DID_NOT_HAPPEN = {"RECOVERING", "RATE_EXCEEDED"}
 # The server is there, and will serve: it is not out of reach, however long that takes.
 WILL_SERVE = {"DEADLINE", "RECOVERING"}
 

@@ -147,7 +147,7 @@ async fn serve_in<L: Listener>(
     let log = storage.log();
     let instances = Instances::new(limits.clone(), &log);
     let timers = instances.clone();
-    let _timers = AbortOnDropHandle::new(tokio::spawn(async move { timers.run_timers().await }));
+    let timers = AbortOnDropHandle::new(tokio::spawn(async move { timers.run_timers().await }));
 
     let load = instances.load().clone();
     let _load = AbortOnDropHandle::new(tokio::spawn(async move { load.run().await }));
@@ -217,7 +217,7 @@ async fn serve_in<L: Listener>(
     if failed {
         readiness.set(State::LogFailed);
     }
-    shutdown::begin(&readiness, &mut health, HEALTH_NAMES, &drain, &instances).await;
+    shutdown::begin(&readiness, &mut health, HEALTH_NAMES, timers, &drain, &instances).await;
     let drained = tokio::time::timeout(config.drain, serve).await;
     // So that the folder of the log is free for another server when this one has ended.
     log_tasks.shutdown().await;

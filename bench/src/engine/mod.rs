@@ -83,10 +83,11 @@ impl Kind {
         }
     }
 
-    fn open(self, folder: &Path) -> anyhow::Result<Box<dyn BatchLog>> {
+    /// A new log in this folder; `tail`: the most bytes of batches that it has to keep.
+    fn open(self, folder: &Path, tail: u64) -> anyhow::Result<Box<dyn BatchLog>> {
         Ok(match self {
             Self::Database { two_phase } => Box::new(DatabaseLog::create(folder, two_phase)?),
-            Self::Segments => Box::new(SegmentLog::create(folder, TAIL)?),
+            Self::Segments => Box::new(SegmentLog::create(folder, tail)?),
         })
     }
 }
@@ -141,7 +142,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         for kind in KINDS {
             let folder = disk::folder(&directory, "engine")?;
             let series = Series::new(kind.name(), bytes, fewer);
-            let log = kind.open(folder.path())?;
+            let commits = u64::from(options.commits / fewer).max(1) * (u64::from(options.rounds) + 1);
+            let log = kind.open(folder.path(), TAIL.min(commits * bytes as u64))?;
             candidates.push(Candidate { series, log, batch: noise(bytes), place: 0, kept: (0, 0) });
             folders.push(folder);
         }

@@ -21,12 +21,12 @@ pub(super) struct SegmentLog {
 impl SegmentLog {
     /// A new log in this folder; `tail`: bytes of batches after which it is trimmed.
     pub(super) fn create(folder: &Path, tail: u64) -> anyhow::Result<Self> {
-        /// Room behind the tail: for the heads of its batches, and for the last batch.
-        const MARGIN: u64 = 16 << 20;
+        // For the heads of its batches, and for the last batch.
+        let margin = tail / 32 + (2 << 20);
         let segment = |name: &str| -> anyhow::Result<File> {
             let file = File::create(folder.join(name))?;
             let zeros = vec![0; 1 << 20];
-            for mebibyte in 0..(tail + MARGIN) >> 20 {
+            for mebibyte in 0..(tail + margin) >> 20 {
                 file.write_all_at(&zeros, mebibyte << 20)?;
             }
             file.sync_all()?;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use stickycas_client::Client;
 use tokio::task::JoinSet;
 
@@ -14,6 +14,9 @@ use crate::plan::{Load, RoundPlan};
 use crate::result::CrashResult;
 use crate::round::play_round;
 use crate::server::{CREATOR, ServerProcess, ServerProgram};
+
+/// The clocks of a program are found to be ahead to the minute.
+const SHORTEST_OUTAGE: Duration = Duration::from_secs(600);
 
 /// What is run.
 #[derive(Clone, Debug)]
@@ -51,6 +54,10 @@ pub async fn run(
 ) -> anyhow::Result<CrashResult> {
     let CrashOptions { rounds, seed, .. } = *options;
     if let Some(ahead) = options.outage {
+        ensure!(
+            ahead >= SHORTEST_OUTAGE,
+            "an outage of {ahead:?} is too short to tell its clocks apart: give 10min or more"
+        );
         ClockOffset::new(ahead).check().await?;
     }
     let mut result = CrashResult { seed, asked: rounds, ..CrashResult::default() };

@@ -67,7 +67,7 @@ impl Server {
         let (grpc, http) = (free().await.unwrap(), free().await.unwrap());
         let (url, address) = (format!("http://{}", grpc.local_addr().unwrap()), http.local_addr().unwrap());
         // A client of which nothing is heard is given up sooner than usual, so that the test does not wait for that.
-        let limits = Limits { preface_timeout: Duration::from_millis(500), ..Limits::default() };
+        let limits = Limits { preface_timeout: Duration::from_secs(2), ..Limits::default() };
         let config = Config { limits, ..Config::insecure([COORDINATOR.to_owned()]) };
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async { drop(stopped.await) };

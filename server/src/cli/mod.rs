@@ -62,8 +62,13 @@ impl Cli {
     #[must_use]
     pub fn run(self) -> ExitCode {
         let outcome = match self.command {
-            Command::Serve(args) => load(&args)
-                .and_then(|effective| runtime(effective.settings.workers)?.block_on(serve::serve(effective))),
+            Command::Serve(args) => load(&args).and_then(|effective| {
+                let runtime = runtime(effective.settings.workers)?;
+                let served = runtime.block_on(serve::serve(effective));
+                // A log that is being read, or a disk that does not answer, is not waited for.
+                runtime.shutdown_background();
+                served
+            }),
             Command::Health(health) => runtime(Some(1)).and_then(|runtime| runtime.block_on(health.run())),
             Command::Data(command) => {
                 let usual = Data::Auto.folder(&|variable| std::env::var_os(variable)).ok().flatten();

@@ -39,7 +39,7 @@ pub enum DataDirError {
         "{path} has mode {mode:03o}, and what clients have written is in it: only its owner may look into it (chmod 700, or \
          StateDirectoryMode=0700 if systemd makes it)"
     )]
-    Open {
+    NotPrivate {
         /// The folder.
         path: PathBuf,
         /// Its mode.
@@ -161,7 +161,7 @@ fn check_private(path: &Path) -> Result<(), DataDirError> {
     use std::os::unix::fs::PermissionsExt as _;
     let found = fs::metadata(path).map_err(|error| DataDirError::Io { path: path.to_owned(), error })?;
     let mode = found.permissions().mode() & 0o7777;
-    if mode & 0o077 == 0 { Ok(()) } else { Err(DataDirError::Open { path: path.to_owned(), mode }) }
+    if mode & 0o077 == 0 { Ok(()) } else { Err(DataDirError::NotPrivate { path: path.to_owned(), mode }) }
 }
 
 #[cfg(not(unix))]

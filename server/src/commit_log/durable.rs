@@ -71,7 +71,7 @@ impl DurableLog {
             dirty_since: Place::START.next(),
             in_flight: VecDeque::new(),
             bytes: 0,
-            closing: false,
+            closing: None,
         };
         let shared = Arc::new(Shared {
             depth: engine.depth(),
@@ -188,7 +188,11 @@ impl DurableLog {
     /// Commits what was appended so far, and ends the log. Blocks; but a writer that is a task is cancelled, so
     /// [`Self::committed`] comes first.
     pub(crate) fn close(&self) {
-        self.shared.queue().closing = true;
+        {
+            let mut queue = self.shared.queue();
+            let last = queue.place;
+            queue.closing.get_or_insert(last);
+        }
         self.shared.work.notify_one();
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Writer::Thread(thread)) = writer {

@@ -12,7 +12,7 @@ use crate::instances::{Instance, Instances, Recovered};
 use crate::limits::Limits;
 use crate::storage::Storage;
 
-/// Histories are kept whole, however few events the server keeps.
+/// Of histories, all is kept that the log has, however few events the server keeps.
 fn limits() -> Limits {
     Limits { events: usize::MAX / 2, event_bytes: usize::MAX, ..Limits::default() }
 }

@@ -302,6 +302,7 @@ impl Instances {
     /// Registers an instance if there is capacity for it, and if only the closed instance that had its name has it.
     fn insert(&self, instance: &Arc<Instance>, closed: Option<InstanceId>) -> Result<Inserted, RpcRefusal> {
         let shared = &instance.config().shared;
+        self.check_checkpoint(shared)?;
         let reserved = self.limits().worst_case(&shared.params) - self.limits().ended_case(&shared.params);
         let mut registry = self.registry_mut();
         let named = instance.config().name.as_ref().and_then(|name| registry.named(name));
@@ -315,6 +316,19 @@ impl Instances {
 
     /// Whether there is capacity for a new instance with this configuration, for which so many bytes are reserved
     /// already.
+    /// A checkpoint is one value of the log, which bounds their length.
+    fn check_checkpoint(&self, config: &SharedConfig) -> Result<(), RpcRefusal> {
+        let checkpoint = self.limits().log_case(&config.params, config.roster.bytes()) / 2;
+        if !self.context.log.keeps_inputs() || checkpoint <= LARGEST_CHECKPOINT {
+            return Ok(());
+        }
+        let why = format!(
+            "the state of such an instance may come to {checkpoint} bytes, and the log takes {LARGEST_CHECKPOINT}: give fewer \
+             processes, a shorter pipeline or shorter values"
+        );
+        Err(RpcRefusal::new(RefusalReason::BadParameters, why))
+    }
+
     fn check_capacity(
         &self,
         registry: &Registry,
@@ -341,6 +355,9 @@ impl Instances {
         self.registry.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// Bytes of the largest checkpoint that a log has to take: less than the longest value of its engine (3 GiB).
+const LARGEST_CHECKPOINT: usize = 5 << 29;
 
 /// What becomes of a new instance.
 enum Inserted {

@@ -24,8 +24,8 @@ pub(super) struct Queue {
     pub(super) in_flight: VecDeque<InFlight>,
     /// Bytes of all of them.
     pub(super) bytes: usize,
-    /// What forms now is the last batch; what is appended behind it is never settled.
-    pub(super) closing: bool,
+    /// The last batch that is written, once the log closes; what is appended behind it is never settled.
+    pub(super) closing: Option<Place>,
 }
 
 impl Queue {

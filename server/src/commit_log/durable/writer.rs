@@ -83,7 +83,8 @@ async fn next_batch(log: &Shared) -> Option<(Place, Forming)> {
         let work = log.work.notified();
         {
             let mut queue = log.queue();
-            if log.failure.get().is_some() || (queue.closing && queue.forming.is_empty()) {
+            let is_last = queue.closing.is_some_and(|last| queue.place > last || queue.forming.is_empty());
+            if log.failure.get().is_some() || is_last {
                 return None;
             }
             if queue.in_flight.len() < log.depth && !queue.forming.is_empty() {
