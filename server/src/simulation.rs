@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use stickycas_model::random::SplitMix64;
 
-use crate::commit_log::engine::faulty_disk::{Change, FaultyDisk, Kept, SECTOR};
-use crate::commit_log::engine::{AppendBatch, Done, Engine, EngineError, RedbEngine, Stored, Usage};
+use crate::commit_log::engine::faulty_disk::{Change, Fault, FaultyDisk, Kept, SECTOR};
+use crate::commit_log::engine::{AppendBatch, Done, Engine, EngineError, Outcome, RedbEngine, Stored, Usage};
 use crate::instances::RecoveryError;
 use crate::metrics::CommitLogMetrics;
 use crate::storage::{Storage, StorageError};
@@ -30,8 +30,12 @@ struct DiskState {
     in_use: Option<FaultyDisk>,
     /// Where its tape was when the last commit was told.
     told: usize,
+    /// Whether the server that uses it was told that it has committed something.
+    committed: bool,
     /// How often it was taken into use.
     uses: u64,
+    /// Which write of the next use fails, counted from 1.
+    next_failing: Option<u64>,
 }
 
 /// How a server comes to its end.
@@ -79,23 +83,30 @@ impl Disk {
     /// Opens the log.
     fn engine(&self, latency: CommitLatency) -> Result<SimulatedEngine, EngineError> {
         let mut state = self.state();
-        let disk = FaultyDisk::new(state.content.clone());
-        let redb = RedbEngine::with_backend(disk.clone())?;
+        let content = state.content.clone();
+        let disk = match state.next_failing.take() {
+            Some(write) => FaultyDisk::with_fault(content, Fault::WriteFails(write, Kept::Nothing)),
+            None => FaultyDisk::new(content),
+        };
+        let redb = RedbEngine::with_backend(disk.clone());
         // A log that is made is there as a whole or not at all.
-        state.told = if state.content.is_empty() { disk.position() } else { 0 };
-        state.in_use = Some(disk);
+        let is_made = state.content.is_empty();
+        state.told = if is_made { disk.position() } else { 0 };
+        state.in_use = (!is_made || redb.is_ok()).then_some(disk);
+        state.committed = false;
         state.uses += 1;
         let use_number = state.uses;
         drop(state);
-        Ok(SimulatedEngine { redb, disk: self.clone(), use_number, latency })
+        Ok(SimulatedEngine { redb: redb?, disk: self.clone(), use_number, latency })
     }
 
-    /// What is on its tape by now is told. Returns whether it is still in this use.
-    fn tell(&self, use_number: u64) -> bool {
-        let mut state = self.state();
+    /// What is on its tape by now is told, with this outcome. Returns whether it is still in this use.
+    fn tell(&self, use_number: u64, outcome: &Outcome) -> bool {
+        let state = &mut *self.state();
         match &state.in_use {
             Some(disk) if state.uses == use_number => {
                 state.told = disk.position();
+                state.committed |= matches!(outcome, Outcome::Committed);
                 true
             }
             _ => false,
@@ -107,6 +118,26 @@ impl Disk {
         if let Some(disk) = &self.state().in_use {
             disk.fail_next_write();
         }
+    }
+
+    /// This write of the next server that uses it fails, counted from 1: the first ones are those of opening the log, and
+    /// of the record that it was started again.
+    pub fn fail_write_of_next_use(&self, write: u64) {
+        self.state().next_failing = Some(write);
+    }
+
+    /// Whether a write of the server that uses it has failed.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.state().in_use.as_ref().is_some_and(|disk| disk.fired().is_some())
+    }
+
+    /// Whether the server that uses it has committed something and was told so. The first thing is the record that it was
+    /// started again; then it serves.
+    #[must_use]
+    pub fn has_committed(&self) -> bool {
+        let state = self.state();
+        state.in_use.is_some() && state.committed
     }
 
     /// Stops the disk, at a drawn moment of the commit that is under way: what the server does from now on is lost.
@@ -164,7 +195,7 @@ impl Engine for SimulatedEngine {
         let done = Box::new(move |outcome| {
             tokio::spawn(async move {
                 tokio::time::sleep(latency).await;
-                if disk.tell(use_number) {
+                if disk.tell(use_number, &outcome) {
                     done(outcome);
                 }
             });
@@ -188,7 +219,6 @@ impl Engine for SimulatedEngine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commit_log::engine::Outcome;
 
     fn batch(place: u64) -> AppendBatch {
         AppendBatch { place, batch: vec![7; 900], ..AppendBatch::default() }
@@ -237,8 +267,33 @@ mod tests {
         let (told, settled) = tokio::sync::oneshot::channel();
         engine.append(batch(1), Box::new(|outcome| drop(told.send(outcome))));
         assert!(matches!(settled.await.unwrap(), Outcome::Unknown(_)));
+        assert!(disk.has_failed() && !disk.has_committed());
         disk.stop(Loss::Process, &mut SplitMix64::new(1));
         drop(engine);
         assert_eq!(places(&disk), [0; 0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_disk_can_fail_while_the_log_is_opened() {
+        let disk = Disk::default();
+        let commit = async |engine: &SimulatedEngine, place| {
+            let (told, settled) = tokio::sync::oneshot::channel();
+            engine.append(batch(place), Box::new(|outcome| drop(told.send(outcome))));
+            assert!(matches!(settled.await.unwrap(), Outcome::Committed));
+        };
+        let stop = |engine| {
+            disk.stop(Loss::Process, &mut SplitMix64::new(1));
+            drop(engine);
+        };
+        let open = || disk.engine(Box::new(|| Duration::ZERO));
+        let engine = open().unwrap();
+        commit(&engine, 1).await;
+        assert!(disk.has_committed() && !disk.has_failed());
+        stop(engine);
+        disk.fail_write_of_next_use(1);
+        open().unwrap_err();
+        assert!(disk.has_failed() && !disk.has_committed());
+        disk.stop(Loss::Process, &mut SplitMix64::new(1));
+        assert_eq!(places(&disk), [1]);
     }
 }

@@ -150,7 +150,7 @@ impl CrashResult {
         }
     }
 
-    /// Whether all rounds were run and nothing was found.
+    /// Whether nothing was found in the rounds that were run. These may be fewer than were asked for.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.violations_found == 0

@@ -134,8 +134,9 @@ impl Round<'_> {
         Ok(())
     }
 
-    async fn kill(&mut self, server: &mut impl Server, served: bool) -> anyhow::Result<()> {
+    async fn kill(&mut self, server: &mut impl Server, seen: bool) -> anyhow::Result<()> {
         server.kill().await?;
+        let served = server.had_served(seen);
         self.result.kills += 1;
         self.result.kills_before_serving += u64::from(!served);
         self.runs.iter().for_each(|run| run.facts.note(Fact::Killed));

@@ -53,6 +53,12 @@ pub trait Server: Send {
     /// It had ended by itself.
     fn kill(&mut self) -> impl Future<Output = anyhow::Result<()>> + Send;
 
+    /// Whether the server that was killed last had served. `seen`: whether it was seen to serve, which is all that is known
+    /// of a process.
+    fn had_served(&self, seen: bool) -> bool {
+        seen
+    }
+
     /// Whether it still runs.
     ///
     /// # Errors

@@ -112,7 +112,11 @@ fn run_seeds(args: &SeedsArgs) -> anyhow::Result<Exit> {
     }
     // Empty where nothing was found.
     let _ = fs::remove_dir(&options.out);
-    Ok(if result.rounds.is_clean() { Exit::Done } else { Exit::Failed })
+    Ok(match result.rounds.is_clean() {
+        false => Exit::Failed,
+        true if result.rounds.rounds < result.rounds.asked => Exit::NotDone,
+        true => Exit::Done,
+    })
 }
 
 fn report(result: &SeedsResult) -> String {

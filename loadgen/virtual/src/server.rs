@@ -8,7 +8,7 @@ use stickycas_client::{Client, RetryPolicy};
 use stickycas_crash::{CREATOR, Server, serves};
 use stickycas_model::random::SplitMix64;
 use stickycas_server::simulation::{CommitLatency, Disk, Loss, serve};
-use stickycas_server::{Config, ServeError, Stopped};
+use stickycas_server::{Config, RecoveryError, ServeError, Stopped, StorageError};
 use tokio::task::JoinHandle;
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
@@ -24,23 +24,44 @@ const STALL: Duration = Duration::from_secs(2);
 
 /// Turns of the runtime that pass at most before a server is gone.
 const MOST_TURNS: u64 = 60;
-/// How long a server may take to end whose disk fails: its drain, and some commits.
+/// How long is waited for a write that fails, and then for the end of the server: its drain, and some commits.
 const LONGEST_FAILING: Duration = Duration::from_secs(10);
+/// Writes of a start among which one fails: those of opening the log, of the record of the start, and one more.
+const FIRST_WRITES: u64 = 12;
+
+/// How a server comes to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Stops,
+    DiskFails,
+    Crashes(Loss),
+}
+
+/// Each as likely as another.
+const WAYS: [Way; 8] = {
+    let (process, power) = (Way::Crashes(Loss::Process), Way::Crashes(Loss::Power));
+    [Way::Stops, Way::DiskFails, process, process, process, power, power, power]
+};
 
 /// A server that runs, or has been killed.
 pub(crate) struct SimulatedServer {
     network: Network,
     disk: Disk,
     config: Config,
-    slowest_commit: Duration,
+    /// In microseconds.
+    slowest_commit: u64,
     random: SplitMix64,
     serving: Option<Serving>,
+    /// Whether the one that was killed last had served.
+    had_served: bool,
     starts: u32,
     probe: Client,
 }
 
 struct Serving {
     task: JoinHandle<Result<Stopped, ServeError>>,
+    /// Its machine has started it.
+    begun: CancellationToken,
     stop: CancellationToken,
 }
 
@@ -53,14 +74,15 @@ impl SimulatedServer {
         config.limits.log_tail_bytes = plan.log_tail_bytes;
         config.limits.uncommitted_bytes = plan.uncommitted_bytes;
         config.drain = Duration::from_secs(1);
-        let slowest_commit = plan.slowest_commit;
+        let slowest_commit = u64::try_from(plan.slowest_commit.as_micros())?;
         let disk = Disk::default();
-        Ok(Self { network, disk, config, slowest_commit, random, serving: None, starts: 0, probe })
+        let (serving, had_served) = (None, false);
+        Ok(Self { network, disk, config, slowest_commit, random, serving, had_served, starts: 0, probe })
     }
 
     fn latency(&mut self) -> CommitLatency {
         let random = Mutex::new(SplitMix64::new(self.random.next_u64()));
-        let slowest = u64::try_from(self.slowest_commit.as_micros()).unwrap_or(u64::MAX);
+        let slowest = self.slowest_commit;
         Box::new(move || {
             let mut random = random.lock().unwrap_or_else(PoisonError::into_inner);
             if random.below(200) == 0 { STALL } else { Duration::from_micros(random.below(slowest)) }
@@ -75,11 +97,18 @@ impl SimulatedServer {
         for _ in 0..self.random.below(MOST_TURNS) {
             yield_now().await;
         }
+        if serving.task.is_finished() {
+            bail!("it has ended by itself: {:?}", serving.task.await);
+        }
+        self.abort(serving, loss).await;
+        Ok(())
+    }
+
+    async fn abort(&mut self, serving: Serving, loss: Loss) {
         self.cut_off(loss);
         serving.task.abort();
         // That it was cancelled.
         let _ = serving.task.await;
-        Ok(())
     }
 
     /// It is told to stop, and ends in order.
@@ -91,23 +120,36 @@ impl SimulatedServer {
         Ok(())
     }
 
-    /// Its disk fails: it has to end by itself, unless it writes nothing.
+    /// A write fails, unless there is none: it has to end by itself.
     async fn fail_disk(&mut self, mut serving: Serving) -> anyhow::Result<()> {
-        self.network.trace().disturbance("the disk fails");
-        self.disk.fail_next_write();
-        match timeout(LONGEST_FAILING, &mut serving.task).await {
-            Ok(ended) => match ended.context("it panicked")? {
-                Ok(Stopped::LogFailed) | Err(_) => self.cut_off(Loss::Process),
-                Ok(stopped) => {
-                    bail!("its disk has failed, and it ended as if nothing was wrong: {stopped:?}")
-                }
-            },
-            Err(_) => return self.crash(serving, Loss::Process).await,
+        let mut ended = timeout(LONGEST_FAILING, &mut serving.task).await;
+        if ended.is_err() && !self.disk.has_failed() {
+            self.abort(serving, Loss::Process).await;
+            return Ok(());
         }
+        if ended.is_err() {
+            ended = timeout(LONGEST_FAILING, &mut serving.task).await;
+        }
+        let Ok(ended) = ended else {
+            bail!("its disk has failed, and it has not ended within {LONGEST_FAILING:?}")
+        };
+        let ended = ended.context("it panicked")?;
+        match ended {
+            Ok(Stopped::LogFailed)
+            | Err(ServeError::Storage(StorageError::Recovery(RecoveryError::Engine(_))))
+                if self.disk.has_failed() => {}
+            _ => bail!("it has ended in another way than a server whose disk fails: {ended:?}"),
+        }
+        self.network.trace().note("the server has ended: its log has failed");
+        self.cut_off(Loss::Process);
         Ok(())
     }
 
     fn cut_off(&mut self, loss: Loss) {
+        self.had_served = self.disk.has_committed();
+        if !self.had_served {
+            self.network.trace().note("the server has begun and does not serve yet");
+        }
         self.network.cut_off(loss);
         self.disk.stop(loss, &mut self.random);
     }
@@ -139,15 +181,16 @@ impl Server for SimulatedServer {
         self.starts += 1;
         let start = Duration::from_micros(self.random.below(LONGEST_START));
         let (network, disk, config) = (self.network.clone(), self.disk.clone(), self.config.clone());
-        let (latency, stop) = (self.latency(), CancellationToken::new());
-        let stopped = stop.clone();
+        let (latency, begun, stop) = (self.latency(), CancellationToken::new(), CancellationToken::new());
+        let (begins, stopped) = (begun.clone(), stop.clone());
         let task = tokio::spawn(async move {
             sleep(start).await;
             let listener = network.listen();
             network.trace().disturbance("the server starts");
+            begins.cancel();
             serve(listener, &disk, latency, config, stopped.cancelled_owned()).await
         });
-        self.serving = Some(Serving { task, stop });
+        self.serving = Some(Serving { task, begun, stop });
         Ok(())
     }
 
@@ -159,12 +202,31 @@ impl Server for SimulatedServer {
     async fn kill(&mut self) -> anyhow::Result<()> {
         self.check_alive()?;
         let Some(serving) = self.serving.take() else { bail!("it does not run") };
-        match self.random.below(8) {
-            0 => self.stop(serving).await,
-            1 => self.fail_disk(serving).await,
-            2..=4 => self.crash(serving, Loss::Process).await,
-            _ => self.crash(serving, Loss::Power).await,
+        let way = WAYS[self.random.index(WAYS.len())];
+        let is_starting = !serving.begun.is_cancelled();
+        if way == Way::DiskFails {
+            self.network.trace().disturbance("a write of the disk is to fail");
+            match is_starting {
+                true => self.disk.fail_write_of_next_use(1 + self.random.below(FIRST_WRITES)),
+                false => self.disk.fail_next_write(),
+            }
         }
+        if is_starting {
+            serving.begun.cancelled().await;
+            // At once, or while it recovers, or shortly after.
+            if way != Way::DiskFails && self.random.below(4) == 0 {
+                sleep(Duration::from_micros(self.random.below(2 * self.slowest_commit))).await;
+            }
+        }
+        match way {
+            Way::Stops => self.stop(serving).await,
+            Way::DiskFails => self.fail_disk(serving).await,
+            Way::Crashes(loss) => self.crash(serving, loss).await,
+        }
+    }
+
+    fn had_served(&self, _: bool) -> bool {
+        self.had_served
     }
 
     fn check_alive(&mut self) -> anyhow::Result<()> {

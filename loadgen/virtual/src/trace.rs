@@ -33,10 +33,15 @@ impl Trace {
 
     /// Something was done to the network or to the server.
     pub(crate) fn disturbance(&self, what: impl Display) {
-        let mut written = self.written();
-        written.disturbances += 1;
+        self.written().disturbances += 1;
+        self.note(what);
+    }
+
+    /// Something came of it.
+    pub(crate) fn note(&self, what: impl Display) {
         let time = os::elapsed_micros();
-        let _ = writeln!(written.text, "{time} {what}");
+        // Writing to a string does not fail.
+        let _ = writeln!(self.written().text, "{time} {what}");
     }
 
     /// Messages and disturbances so far.

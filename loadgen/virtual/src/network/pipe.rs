@@ -122,6 +122,9 @@ impl Pipe {
         if !self.pieces.is_empty() {
             self.last = Some(self.behind(until));
         }
+        if let Some(End::Closed(at) | End::Reset(at)) = &mut self.end {
+            *at = (*at).max(until);
+        }
     }
 
     /// The writer has closed it.
@@ -219,6 +222,21 @@ mod tests {
         let _ = pipe.write(b"b", now + millis(1), &mut cx());
         assert_eq!(read(&mut pipe, now + millis(6)), "");
         assert_eq!(read(&mut pipe, now + millis(7)), "ab");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_partition_delays_an_end_that_is_on_its_way() {
+        let now = Instant::now();
+        let (mut closed, mut reset) = (Pipe::default(), Pipe::default());
+        closed.close(now + millis(1));
+        reset.reset(now + millis(9));
+        for pipe in [&mut closed, &mut reset] {
+            pipe.delay(now + millis(7));
+        }
+        assert!(matches!(closed.arrived(now + millis(6), &mut cx()), Arrived::Later(_)));
+        assert!(matches!(closed.arrived(now + millis(7), &mut cx()), Arrived::Closed));
+        assert!(matches!(reset.arrived(now + millis(8), &mut cx()), Arrived::Later(_)));
+        assert!(matches!(reset.arrived(now + millis(9), &mut cx()), Arrived::Reset));
     }
 
     #[tokio::test(start_paused = true)]
