@@ -15,6 +15,7 @@ use http::request::Parts;
 use http::{Request, Response};
 use stickycas_model::history::OffenceKind;
 use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1::RefusalReason;
 use tokio::sync::oneshot;
 use tonic::body::Body;
 use tonic::server::NamedService;
@@ -305,6 +306,11 @@ impl Call {
             }
             None => {
                 self.account.count_status(&status);
+                // It tells nothing of what was logged, and that the server serves again may be waiting for the disk.
+                let reason = RpcRefusal::from_status(&status).map(|refused| refused.reason);
+                if reason == Some(RefusalReason::Recovering) {
+                    return Ok(response);
+                }
                 response
             }
         };

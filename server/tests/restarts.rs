@@ -1,15 +1,18 @@
 //! Restarts on a log: what was told stands, and everybody goes on.
 
 use std::path::Path;
+use std::time::Duration;
 
 use stickycas_proto::v1::event::What;
-use stickycas_proto::v1::{Event, State, WatchRequest, watch_response};
+use stickycas_proto::v1::{Event, Parameters, State, WatchRequest, watch_response};
+use stickycas_server::{Config, PRINCIPAL_KEY, Stopped};
 use tempfile::TempDir;
 use tonic::Code;
 
 use crate::harness::fixtures::{
     alone, append, create_request, instance_with, parameters, play, play_one, principal,
 };
+use crate::harness::raw::{RawClient, prefixed};
 use crate::harness::stream::{Stream, append as append_frame, decision, hello, read};
 use crate::harness::{OBSERVER, Server, assert_refused, with_timeout};
 
@@ -71,6 +74,34 @@ async fn an_instance_goes_on_where_it_was() {
     assert_eq!(restarts, 1);
     let mut second = server.client(&principal(2)).await;
     assert_eq!(play_one(&mut second, &id).await, "yes");
+}
+
+/// Its clients are sent away, so nobody is served while a server drains, however long a client holds it up.
+#[tokio::test]
+async fn time_stands_still_while_a_server_drains() {
+    const JOIN_TIMEOUT: Duration = Duration::from_secs(3);
+    let data = private_folder();
+    let durable = |config: &mut Config| {
+        config.data = Some(data.path().to_owned());
+        config.drain = JOIN_TIMEOUT * 2;
+    };
+    let server = Server::with(durable).await;
+    let join_timeout = Some(JOIN_TIMEOUT.try_into().unwrap());
+    let id = instance_with(&server, Parameters { join_timeout, ..parameters() }).await;
+    let mut raw = RawClient::connect(server.address).await;
+    let (_response, _send) = raw.begin("StickyCasService/Append", &[(PRINCIPAL_KEY, "p1")]).await;
+    raw.call_as("p1", "InstanceService/List", prefixed(&[])).await;
+    // Gathering ends so long after this.
+    let mut first = server.client(&principal(1)).await;
+    let _waiting = first.append_and_wait(&id, "yes").await;
+    assert_eq!(server.stop().await, Stopped::Forced);
+
+    let server = server_on(data.path()).await;
+    let told = history(&server, &id).await;
+    let place = |is: fn(&What) -> bool| told.iter().position(|event| event.what.as_ref().is_some_and(is));
+    let restarted = place(|what| matches!(what, What::Restarted(_))).expect("it has restarted");
+    let ended = place(|what| matches!(what, What::GatheringEnded(_)));
+    assert!(ended.is_none_or(|ended| ended > restarted), "{told:?}");
 }
 
 #[tokio::test]
