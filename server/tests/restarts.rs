@@ -239,7 +239,7 @@ async fn checkpoints_and_the_log_behind_them_are_the_instances() {
         let waiting = first.append_and_wait(&begun, "yes").await;
         waiting.abort();
         ids.push((begun, first.own(&finished).await));
-        tokio::time::sleep(std::time::Duration::from_millis(300 * (round % 3))).await;
+        tokio::time::sleep(Duration::from_millis(300 * (round % 3))).await;
         if round % 2 == 0 {
             server.kill().await;
         } else {
