@@ -106,7 +106,7 @@ impl DurableLog {
         self.committed().await;
     }
 
-    /// Completes when everything that was appended so far is settled.
+    /// Completes when everything that was appended so far is committed, or the log has failed.
     pub(crate) async fn committed(&self) {
         if let Some(committed) = self.barrier() {
             let _ = committed.await;

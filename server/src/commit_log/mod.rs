@@ -69,7 +69,8 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
         0
     }
 
-    /// Resolves when everything that was appended so far is settled; `None` if it is.
+    /// Resolves when everything that was appended so far is committed, or the log has failed; `None` if it is. Instances may
+    /// be settled later.
     fn barrier(&self) -> Option<oneshot::Receiver<()>> {
         None
     }
