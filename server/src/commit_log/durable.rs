@@ -30,7 +30,7 @@ use crate::metrics::CommitLogMetrics;
 
 pub(crate) use queue::Dirty;
 
-use queue::{Forming, Queue, Settling, bytes_of};
+use queue::{Forming, Queue, Settling, effect_bytes};
 use shared::{SettledBatch, Shared};
 use writer::Writer;
 
@@ -100,7 +100,7 @@ impl DurableLog {
         {
             let mut queue = self.shared.queue();
             (queue.place, queue.dirty, queue.dirty_since) = (last.next(), dirty, last.next());
-            queue.forming.records.push(restart);
+            queue.forming.push(&restart);
         }
         self.shared.work.notify_one();
         self.committed().await;
@@ -134,7 +134,7 @@ impl DurableLog {
             return 0;
         }
         let (place, was_empty) = (queue.place.get(), queue.forming.is_empty());
-        let records = u32::try_from(queue.forming.records.len()).unwrap_or(u32::MAX);
+        let records = queue.forming.record_count();
         let state = encoded.map(|mut encoded| {
             let covered = Checkpoint { place, records, ..Checkpoint::default() };
             encoded.extend(covered.encode_to_vec());
@@ -224,7 +224,6 @@ impl CommitLog for DurableLog {
             debug_assert!(false, "every step has a record: the log keeps inputs");
             return Append::Committed;
         };
-        let bytes = bytes_of(&record, step.events.len());
         let mut queue = self.shared.queue();
         if let Some(why) = self.shared.failure.get() {
             let settling = Settling { instances: vec![step.instance], ..Settling::default() };
@@ -237,7 +236,7 @@ impl CommitLog for DurableLog {
             forming.settling.instances.push(step.instance);
         }
         let number = record.instance;
-        forming.records.push(*record);
+        let bytes = forming.push(record) + effect_bytes(step.events.len());
         forming.settling.bytes += bytes;
         forming.settling.since.get_or_insert_with(Instant::now);
         queue.bytes += bytes;

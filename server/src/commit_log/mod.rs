@@ -89,7 +89,7 @@ pub(crate) struct Step<'a> {
     /// What happened, in order.
     pub(crate) events: &'a [Event],
     /// The input, if the log keeps inputs.
-    pub(crate) record: Option<Box<Record>>,
+    pub(crate) record: Option<&'a Record>,
 }
 
 /// Where a step stands in the log: the number of its batch, from 1. What is committed is a prefix of the log.

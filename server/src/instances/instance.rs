@@ -210,7 +210,8 @@ impl Instance {
 
     /// Hands a step to the log. A step that changed nothing is not logged: it stands where the step before it does.
     fn append(&self, live: &mut Live, effects: &mut Effects) -> Append {
-        let mut record = None;
+        let record;
+        let mut logged = None;
         if live.keeps_inputs {
             let input = effects.input.take();
             let Some(input) = input.filter(|input| live.has_changed(input)) else {
@@ -218,14 +219,15 @@ impl Instance {
                 self.context.log.hold(last.place, effects.bytes());
                 return Append::Later(last.place);
             };
-            record = Some(self.record(effects.at, *input, effects.digest()));
+            record = self.record(effects.at, *input, effects.digest());
+            logged = Some(&record);
         }
         let step = Step {
             instance: self.config.id,
             last: live.last_place,
             at: effects.at,
             events: &effects.events,
-            record,
+            record: logged,
         };
         let appended = self.context.log.append(step);
         if let Append::Later(place) = appended {
@@ -238,8 +240,8 @@ impl Instance {
     }
 
     /// A record of this instance.
-    pub(super) fn record(&self, at: Time, input: Input, digest: u32) -> Box<Record> {
-        Box::new(Record { instance: self.config.number, at_nanos: at.as_nanos(), input: Some(input), digest })
+    pub(super) fn record(&self, at: Time, input: Input, digest: u32) -> Record {
+        Record { instance: self.config.number, at_nanos: at.as_nanos(), input: Some(input), digest }
     }
 
     /// The steps up to this place are committed.

@@ -77,7 +77,13 @@ impl Instance {
 
     fn append_expiry(&self, now: Time, last: Place) -> Append {
         let record = self.context.log.keeps_inputs().then(|| self.record(now, Input::Expired(Expired {}), 0));
-        self.context.log.append(Step { instance: self.config.id, last, at: now, events: &[], record })
+        self.context.log.append(Step {
+            instance: self.config.id,
+            last,
+            at: now,
+            events: &[],
+            record: record.as_ref(),
+        })
     }
 
     /// The instance has expired (F10). That is told when it is committed.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use prost::Message as _;
-use stickycas_proto::log::v1::Record;
+use stickycas_proto::log::v1::{Batch, Record};
 use stickycas_proto::names::InstanceId;
 use tokio::sync::oneshot;
 
@@ -35,6 +35,8 @@ impl Queue {
         let place = self.place;
         self.place = place.next();
         let settling = std::mem::take(&mut forming.settling);
+        // The next batch is about as large.
+        self.forming.records.reserve(forming.records.len() + BATCH_REST);
         self.in_flight.push_back(InFlight { place, settling, committed: false });
         (place, forming)
     }
@@ -43,7 +45,9 @@ impl Queue {
 /// A batch that forms.
 #[derive(Default)]
 pub(super) struct Forming {
-    pub(super) records: Vec<Record>,
+    /// Its records, encoded as fields of the [`Batch`].
+    records: Vec<u8>,
+    record_count: u32,
     pub(super) checkpoints: Vec<(u64, Option<Vec<u8>>)>,
     pub(super) trim: Option<Place>,
     /// Whether it is written even if nothing else is in it: it tells the time.
@@ -52,6 +56,28 @@ pub(super) struct Forming {
 }
 
 impl Forming {
+    /// Adds a record; returns its bytes.
+    pub(super) fn push(&mut self, record: &Record) -> usize {
+        let before = self.records.len();
+        // At once: a message that crosses to the thread of the writer costs more than its bytes do.
+        prost::encoding::message::encode(BATCH_RECORDS, record, &mut self.records);
+        self.record_count += 1;
+        self.records.len() - before
+    }
+
+    /// How many records it has.
+    pub(super) fn record_count(&self) -> u32 {
+        self.record_count
+    }
+
+    /// The batch, encoded: its records and these other fields.
+    pub(super) fn take_batch(&mut self, others: &Batch) -> Vec<u8> {
+        debug_assert!(others.records.is_empty(), "they are encoded already");
+        let mut batch = std::mem::take(&mut self.records);
+        others.encode(&mut batch).expect("a vector grows");
+        batch
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.records.is_empty() && self.checkpoints.is_empty() && self.trim.is_none() && !self.tells_time
     }
@@ -92,9 +118,14 @@ pub(super) struct InFlight {
     pub(super) committed: bool,
 }
 
-/// About how much memory a step takes until it is committed: its record, and its effects.
-pub(super) fn bytes_of(record: &Record, events: usize) -> usize {
+/// About how much memory the effects of a step take until it is committed.
+pub(super) fn effect_bytes(events: usize) -> usize {
     const STEP: usize = 256;
     const EVENT: usize = 96;
-    record.encoded_len() + STEP + events * EVENT
+    STEP + events * EVENT
 }
+
+/// Bytes of the other fields of a [`Batch`], at most.
+const BATCH_REST: usize = 32;
+/// The number of the field `records` of a [`Batch`].
+const BATCH_RECORDS: u32 = 2;

@@ -32,7 +32,7 @@ fn append(log: &DurableLog, number: u64, last: Place) -> Place {
         last,
         at: Time::ZERO,
         events: &[],
-        record: Some(Box::new(record)),
+        record: Some(&record),
     };
     match log.append(step) {
         Append::Later(place) => place,

@@ -8,7 +8,6 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use prost::Message as _;
 use stickycas_proto::log::v1::Batch;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -44,11 +43,11 @@ impl Writer {
 
 /// Hands batches to the engine until the log closes or fails.
 async fn write(log: Arc<Shared>, engine: Arc<dyn Engine>) {
-    while let Some((place, forming)) = next_batch(&log).await {
+    while let Some((place, mut forming)) = next_batch(&log).await {
         let served_nanos = u64::try_from(log.served().as_nanos()).unwrap_or(u64::MAX);
         log.told_nanos.store(served_nanos, Ordering::Relaxed);
-        let batch = Batch { rules: RULES, records: forming.records, served_nanos };
-        let (steps, batch) = (batch.records.len() as u64, batch.encode_to_vec());
+        let steps = u64::from(forming.record_count());
+        let batch = forming.take_batch(&Batch { rules: RULES, served_nanos, ..Batch::default() });
         let (bytes, appended) = (batch.len() as u64, Instant::now());
         let checkpoints = forming.checkpoints.len() as u64;
         let append = AppendBatch {
