@@ -70,6 +70,7 @@ impl DurableLog {
             dirty: Vec::new(),
             dirty_since: Place::START.next(),
             in_flight: VecDeque::new(),
+            leaving: VecDeque::new(),
             bytes: 0,
             closing: None,
         };
@@ -254,11 +255,15 @@ impl CommitLog for DurableLog {
     fn on_settled(&self, settle: Settle) {
         let receiver = self.settled.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut receiver) = receiver else { return };
+        let shared = Arc::downgrade(&self.shared);
         tokio::spawn(async move {
             while let Some(SettledBatch { instances, settled }) = receiver.recv().await {
                 for turn in instances.chunks(INSTANCES_PER_TURN) {
                     turn.iter().for_each(|instance| settle(*instance, settled.clone()));
                     tokio::task::yield_now().await;
+                }
+                if let (Settled::Committed(place), Some(shared)) = (settled, shared.upgrade()) {
+                    shared.release(place);
                 }
             }
         });
@@ -266,11 +271,8 @@ impl CommitLog for DurableLog {
 
     fn hold(&self, place: Place, bytes: usize) {
         let mut queue = self.shared.queue();
-        if let Some(settling) = queue.settling_of(place) {
-            settling.bytes += bytes;
-            queue.bytes += bytes;
-            self.shared.check_room(&queue);
-        }
+        queue.hold(place, bytes);
+        self.shared.check_room(&queue);
     }
 
     fn failure(&self) -> Option<&RpcRefusal> {

@@ -22,6 +22,8 @@ pub(super) struct Queue {
     pub(super) dirty_since: Place,
     /// Batches that the engine has not settled yet, in order.
     pub(super) in_flight: VecDeque<InFlight>,
+    /// Batches that are committed and whose effects have not all left yet, in order, and their bytes.
+    pub(super) leaving: VecDeque<(Place, usize)>,
     /// Bytes of all of them.
     pub(super) bytes: usize,
     /// The last batch that is written, once the log closes; what is appended behind it is never settled.
@@ -84,12 +86,22 @@ impl Forming {
 }
 
 impl Queue {
-    /// The first batch at this place or behind it that is to be committed. `None`: all are, and what waits for them leaves
-    /// in a moment.
-    pub(super) fn settling_of(&mut self, place: Place) -> Option<&mut Settling> {
-        let in_flight = self.in_flight.iter_mut().find(|batch| batch.place >= place);
-        let forming = (!self.forming.is_empty()).then_some(&mut self.forming.settling);
-        in_flight.map(|batch| &mut batch.settling).or(forming)
+    /// So many bytes leave with the batch at this place.
+    pub(super) fn hold(&mut self, place: Place, bytes: usize) {
+        let leaving = self.leaving.iter_mut().find(|(it, _)| *it == place).map(|(_, held)| held);
+        let in_flight = self.in_flight.iter_mut().find(|batch| batch.place == place);
+        let forming = (self.place == place).then_some(&mut self.forming.settling.bytes);
+        if let Some(held) = leaving.or(in_flight.map(|batch| &mut batch.settling.bytes)).or(forming) {
+            *held += bytes;
+            self.bytes += bytes;
+        }
+    }
+
+    /// The effects of the batches up to this place have left.
+    pub(super) fn release(&mut self, place: Place) {
+        while let Some((_, bytes)) = self.leaving.pop_front_if(|(left, _)| *left <= place) {
+            self.bytes -= bytes;
+        }
     }
 }
 

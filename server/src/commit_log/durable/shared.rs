@@ -88,15 +88,22 @@ impl Shared {
         }
         while queue.in_flight.front().is_some_and(|batch| batch.committed) {
             let Some(InFlight { place, settling, .. }) = queue.in_flight.pop_front() else { break };
-            queue.bytes -= settling.bytes;
+            queue.leaving.push_back((place, settling.bytes));
             if let Some(since) = settling.since {
                 self.metrics.count_commit(since.elapsed());
             }
             self.send(settling, Settled::Committed(place));
         }
-        let room = queue.bytes <= self.limit / 2;
         drop(queue);
         self.work.notify_one();
+    }
+
+    /// The effects of the batches up to this place have left.
+    pub(super) fn release(&self, place: Place) {
+        let mut queue = self.queue();
+        queue.release(place);
+        let room = queue.bytes <= self.limit / 2;
+        drop(queue);
         if room && self.full.swap(false, Ordering::SeqCst) {
             self.room.notify_waiters();
         }
