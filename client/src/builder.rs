@@ -20,6 +20,20 @@ pub struct ClientBuilder {
     keep_alive: Duration,
 }
 
+impl Client {
+    /// A client of the server at this address (`http://host:port`); name its principal next.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), stickycas_client::Error> {
+    /// let client = stickycas_client::Client::builder("http://127.0.0.1:7420").principal("ann").connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder(url: impl Into<String>) -> ClientBuilder {
+        ClientBuilder::new(url.into())
+    }
+}
+
 impl ClientBuilder {
     pub(crate) fn new(url: String) -> Self {
         Self { url, principal: String::new(), retry: RetryPolicy::default(), keep_alive: DEFAULT_KEEP_ALIVE }

@@ -9,12 +9,10 @@ use stickycas_proto::v1::RefusalReason;
 use tokio::time::timeout;
 use tonic::{Response, Status};
 
-use crate::builder::ClientBuilder;
 use crate::connection::Connection;
 use crate::convert::{IntoInstance, IntoValue};
 use crate::driver::{self, Played, ProcessSpec};
 use crate::error::Error;
-use crate::operations::WaitMode;
 use crate::retry::{Backoff, RetryPolicy};
 
 /// A client of one server for one principal. Cheap to clone; clones share the connection.
@@ -42,18 +40,6 @@ pub struct Decision {
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Client {
-    /// A client of the server at this address (`http://host:port`); name its principal next.
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), stickycas_client::Error> {
-    /// let client = stickycas_client::Client::builder("http://127.0.0.1:7420").principal("ann").connect().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn builder(url: impl Into<String>) -> ClientBuilder {
-        ClientBuilder::new(url.into())
-    }
-
     /// A client on a connection of [`crate::raw`].
     #[doc(hidden)]
     #[must_use]
@@ -189,13 +175,6 @@ pub(crate) enum Idempotency {
 }
 
 impl Idempotency {
-    pub(crate) const fn of_access(wait: WaitMode) -> Self {
-        match wait {
-            WaitMode::NoWait => Self::NoWait,
-            WaitMode::UntilPhase => Self::Waits,
-        }
-    }
-
     fn allows_another_try(self, error: &Error) -> bool {
         match self {
             Self::Repeatable | Self::Waits => true,

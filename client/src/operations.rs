@@ -24,6 +24,15 @@ pub enum WaitMode {
     NoWait,
 }
 
+impl WaitMode {
+    const fn idempotency(self) -> Idempotency {
+        match self {
+            Self::NoWait => Idempotency::NoWait,
+            Self::UntilPhase => Idempotency::Waits,
+        }
+    }
+}
+
 /// An append that was executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Appended {
@@ -147,7 +156,7 @@ impl Client {
             let (mut list, request) = (self.connection.list(), request.clone());
             async move { list.append(request).await }
         };
-        let response = self.call(Idempotency::of_access(wait), call).await?;
+        let response = self.call(wait.idempotency(), call).await?;
         match AnswerData::from_append(&response)? {
             AnswerData { phase: Some(phase), answer: Answer::Append(answer), .. } => {
                 Ok(Appended { phase, answer })
@@ -178,7 +187,7 @@ impl Client {
             let (mut list, request) = (self.connection.list(), request.clone());
             async move { list.read(request).await }
         };
-        let response = self.call(Idempotency::of_access(wait), call).await?;
+        let response = self.call(wait.idempotency(), call).await?;
         match AnswerData::from_read(&response, params)? {
             AnswerData { phase, answer: Answer::Read(answer), entries } => {
                 let ReadAnswer { start, count: _, length, sealed } = answer;

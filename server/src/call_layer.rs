@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use http::request::Parts;
 use http::{Request, Response};
@@ -170,7 +171,8 @@ where
                 let (account, request) = (caller.account.clone(), caller.request.clone());
                 let (is_stream, log) = (is_stream(path), self.policy.log.clone());
                 let principals = self.policy.principals.clone();
-                let call = Some(Call { method, principals, account, request, permit, is_stream, log });
+                let begun = Instant::now();
+                let call = Some(Call { method, begun, principals, account, request, permit, is_stream, log });
                 parts.extensions.insert(caller);
                 let inner = self.inner.call(Request::from_parts(parts, body));
                 CallFuture::Running { inner, call }
@@ -198,6 +200,7 @@ pub(crate) enum CallFuture<F> {
 /// An admitted call.
 pub(crate) struct Call {
     method: Method,
+    begun: Instant,
     principals: Principals,
     account: Arc<Account>,
     request: Arc<BodyState>,
@@ -269,7 +272,9 @@ impl<F> Drop for CallFuture<F> {
 
 impl Call {
     fn ended(&self, code: Code) {
-        self.principals.usage().ended_calls.count(self.method, code);
+        let ended = &self.principals.usage().ended_calls;
+        ended.count(self.method, code);
+        ended.count_duration(self.method, self.begun.elapsed());
     }
 
     /// The client is gone, or its deadline has passed.

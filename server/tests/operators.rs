@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use stickycas_proto::v1::{ListRequest, RefusalReason};
+use stickycas_proto::v1::{ListRequest, Parameters, RefusalReason};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tonic::Request;
@@ -157,7 +157,7 @@ async fn hostile_clients_and_many_principals_add_no_series() {
     }
     let after = server.series().await;
     assert_eq!(after.keys().cloned().collect::<BTreeSet<_>>(), before);
-    assert!(after.len() < 400, "{}", after.len());
+    assert!(after.len() < 500, "{}", after.len());
     let value = |series: &str| after[series] as u64;
     assert_eq!(value("stickycas_calls_total{method=\"unknown\"}"), 50, "the attack took place");
     assert_eq!(value("stickycas_refusals_total{reason=\"MALFORMED\"}"), 50);
@@ -192,7 +192,19 @@ async fn what_instances_do_is_counted_when_it_is_done() {
     };
     close_to("stickycas_instance_events_total{event=\"created\"}", 3.0);
     close_to("stickycas_instance_events_total{event=\"finished\"}", 1.0);
-    close_to("stickycas_instances{state=\"ended\"}", 1.0);
+    close_to("stickycas_instances{state=\"finished\"}", 1.0);
+    close_to("stickycas_instances{state=\"closed\"}", 0.0);
+    close_to("stickycas_call_seconds_count{method=\"Create\"}", 3.0);
+    // The one that was refused, and the ones of the instance that was played; not the one that waits.
+    close_to(
+        "stickycas_call_seconds_count{method=\"Append\"}",
+        grown("stickycas_calls_total{method=\"Append\"}") - 1.0,
+    );
+    close_to("stickycas_call_seconds_bucket{le=\"+Inf\",method=\"Create\"}", 3.0);
+    assert!(grown("stickycas_call_seconds_sum{method=\"Create\"}") > 0.0);
+    assert!(
+        !now.keys().any(|series| series.starts_with("stickycas_call_seconds") && series.contains("Attach"))
+    );
     close_to("stickycas_limit_used{limit=\"live_instances\"}", 2.0);
     close_to("stickycas_limit_used{limit=\"instances\"}", 3.0);
     close_to("stickycas_accesses_waiting", 1.0);
@@ -215,6 +227,37 @@ async fn what_instances_do_is_counted_when_it_is_done() {
     let closed = server.series().await;
     assert!(closed["stickycas_accesses_waiting"].abs() < 0.5, "{closed:?}");
     assert!(closed["stickycas_accesses_withdrawn_total"] > 0.5);
+    let ended = ["finished", "closed"]
+        .map(|state| closed[&format!("stickycas_instances{{state=\"{state}\"}}")] as u64);
+    assert_eq!(ended, [1, 1]);
+}
+
+#[tokio::test]
+async fn a_phase_that_opens_is_counted_before_it_is_executed() {
+    let server = Server::start().await;
+    let id = instance_with(&server, Parameters { warp_size: 3, ..parameters() }).await;
+    let opened_and_executed = async || {
+        let series = server.series().await;
+        let executed =
+            |outcome: &str| series[&format!("stickycas_phases_total{{outcome=\"{outcome}\"}}")] as u64;
+        (series["stickycas_phases_opened_total"] as u64, executed("won") + executed("empty"))
+    };
+    let mut first = server.client(&principal(1)).await;
+    let mut second = server.client(&principal(2)).await;
+    let pending = [first.append_and_wait(&id, "yes").await, second.append_and_wait(&id, "yes").await];
+    assert_eq!(opened_and_executed().await, (0, 0), "processes gather");
+    server.client(&principal(3)).await.append(&id, 1, "yes").await.unwrap();
+    for append in pending {
+        append.await.unwrap().unwrap();
+    }
+    assert_eq!(opened_and_executed().await, (1, 1));
+    let reader = tokio::spawn({
+        let (mut client, id) = (first.clone(), id.clone());
+        async move { client.read(&id, 2).await }
+    });
+    first.until_waiting(&id, 2).await;
+    assert_eq!(opened_and_executed().await, (2, 1), "it waits for the other two");
+    reader.abort();
 }
 
 #[tokio::test]

@@ -184,6 +184,26 @@ async fn settings_are_checked_and_shown_without_starting() {
 }
 
 #[tokio::test]
+async fn an_unknown_variable_is_refused_by_every_command() {
+    for arguments in
+        [&SERVE[..], &["config", "check", "--insecure-principals"], &["health"], &["data", "check"]]
+    {
+        let mut command = command(arguments);
+        // Of another program, of Kubernetes, and a mistake.
+        command
+            .env("STICKYCAS_PRINCIPAL", "p1")
+            .env("STICKYCAS_SERVICE_HOST", "10.0.0.1")
+            .env("STICKYCAS_DRIAN", "5s");
+        let refused = with_timeout(command.output()).await.unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{arguments:?}: {refused:?}");
+        let expected =
+            "error: environment STICKYCAS_DRIAN: there is no such variable: did you mean STICKYCAS_DRAIN?\n";
+        assert_eq!(String::from_utf8_lossy(&refused.stderr), expected, "{arguments:?}");
+        assert!(refused.stdout.is_empty(), "{refused:?}");
+    }
+}
+
+#[tokio::test]
 async fn version_completions_and_man_pages_are_there() {
     let version = output(&["--version"]).await;
     let version = String::from_utf8_lossy(&version.stdout).into_owned();

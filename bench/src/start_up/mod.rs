@@ -160,7 +160,8 @@ async fn starts(after: &'static str, log: &Log, folder: &Path, options: &Options
 async fn check(server: &DurableServer, options: &Options) -> anyhow::Result<()> {
     let metrics = Metrics::read(&server.operators).await?;
     let count = |state: &str| metrics.value(&format!("stickycas_instances{{state=\"{state}\"}}"));
-    let (live, ended) = (count("gathering")? + count("running")?, count("ended")?);
+    let live = count("gathering")? + count("running")?;
+    let ended = count("finished")? + count("closed")?;
     #[allow(clippy::cast_precision_loss)]
     let expected = (options.live as f64, options.archived as f64);
     ensure!((live, ended) == expected, "the server has {live} live and {ended} ended instances");

@@ -96,6 +96,10 @@ where
         Cli::command().try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches));
     match parsed {
         Ok(cli) => {
+            if let Err(unknown) = stickycas_program::check_variables() {
+                let _ = writeln!(err, "error: {unknown}");
+                return Exit::Usage;
+            }
             trace_to_stderr(cli.common.verbose);
             run(cli, out, err).await
         }
@@ -187,6 +191,15 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_variable_stands_in_the_list_of_all() {
+        let variables = stickycas_program::variables_of(&Cli::command());
+        assert!(variables.iter().any(|name| name == "STICKYCAS_PRINCIPAL"), "{variables:?}");
+        for name in variables {
+            assert!(stickycas_program::is_variable(&name), "{name}");
+        }
     }
 
     #[tokio::test]

@@ -108,6 +108,13 @@ pub(crate) fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return if error.print().is_ok() { exit } else { Exit::NotDone }.into();
         }
     };
+    if let Err(unknown) = stickycas_program::check_variables() {
+        if json {
+            show_error(Exit::Usage, &unknown.to_string());
+        }
+        tell(&format!("stickycas-loadgen: {unknown}"));
+        return Exit::Usage.into();
+    }
     let done = match cli.command {
         Command::Run(args) => run::run(&args).map(ExitCode::from),
         Command::Judge(args) => judge::run(&args).map(ExitCode::from),
@@ -143,6 +150,15 @@ mod tests {
     use stickycas_harness::judge::REPORT_GRACE;
 
     use super::command;
+
+    #[test]
+    fn every_variable_stands_in_the_list_of_all() {
+        let variables = stickycas_program::variables_of(&command());
+        assert!(variables.iter().any(|name| name == "STICKYCAS_PLAN"), "{variables:?}");
+        for name in variables {
+            assert!(stickycas_program::is_variable(&name), "{name}");
+        }
+    }
 
     #[test]
     fn judge_help_tells_how_long_a_report_is_waited_for() {

@@ -23,6 +23,7 @@ mod fault;
 mod observe;
 mod phase_oracle;
 mod rejoin;
+mod restart;
 mod state;
 mod step;
 

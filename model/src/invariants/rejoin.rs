@@ -1,25 +1,21 @@
-//! The time to reconnect after a restart of the server (SPEC F3): no patience drains while a process is away.
+//! The restarts of the server so far, and for how long they kept patience from draining (SPEC F3).
 
 use std::time::Duration;
 
-use crate::scheduler::PhaseOrder;
-use crate::types::{ProcessId, Time};
-
-use super::fault::{CheckResult, RuleFault, ensure};
-use super::state::Invariants;
+use crate::types::Time;
 
 /// The restarts so far, and the last one's time to reconnect.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RejoinState {
     /// Processes that have not been heard of since the last restart and are awaited.
-    away: u32,
+    pub(super) away: u32,
     /// From when to when the last restart keeps patience from draining, if they stay away.
-    since: Time,
-    until: Time,
+    pub(super) since: Time,
+    pub(super) until: Time,
     /// For how long no patience drained because of restarts that are over.
-    spared: Duration,
+    pub(super) spared: Duration,
     /// No event but the patience that the restart found spent has come since the restart.
-    just_now: bool,
+    pub(super) just_now: bool,
 }
 
 impl RejoinState {
@@ -29,13 +25,13 @@ impl RejoinState {
     }
 
     /// For how long no patience has drained up to `at`.
-    fn spared_until(&self, at: Time) -> Duration {
+    pub(super) fn spared_until(&self, at: Time) -> Duration {
         let last = if self.away > 0 { at.min(self.until).since(self.since) } else { Duration::ZERO };
         self.spared + last
     }
 
     /// The last one is over: a new one begins, or nobody is away any more.
-    fn end(&mut self, at: Time) {
+    pub(super) fn end(&mut self, at: Time) {
         self.spared = self.spared_until(at);
         self.away = 0;
     }
@@ -44,72 +40,5 @@ impl RejoinState {
     pub(super) fn gathering_ended(&mut self, at: Time) {
         self.since = self.since.max(at);
         self.spared = Duration::ZERO;
-    }
-}
-
-impl<S: PhaseOrder> Invariants<S> {
-    pub(super) fn restarted(&mut self, at: Time, rejoin: Duration) -> CheckResult {
-        ensure(!self.finished && !self.closed, "F10", || {
-            "a restart was recorded of an instance that was over".to_owned()
-        })?;
-        self.rejoin.end(at);
-        for member in &mut self.members {
-            member.away = member.is_awaited();
-        }
-        let away = self.members.iter().map(|member| u32::from(member.away)).sum();
-        let (until, spared) = (at.after(rejoin), self.rejoin.spared);
-        self.rejoin = RejoinState { away, since: at, until, spared, just_now: true };
-        Ok(())
-    }
-
-    /// A process sent an access again that had been accepted before.
-    pub(super) fn rejoined(&mut self, process: ProcessId) -> CheckResult {
-        self.known(process)?;
-        let member = &self.members[process.index()];
-        ensure(member.away, "F3", || format!("process {process} came back and was not away"))?;
-        ensure(member.accepted > 0, "F3", || {
-            format!("process {process} came back with an access that was accepted before, and there is none")
-        })
-    }
-
-    /// A process was heard of, or is not awaited any more.
-    pub(super) fn heard_of(&mut self, at: Time, process: ProcessId) {
-        let Some(member) = self.members.get_mut(process.index()) else { return };
-        if !std::mem::take(&mut member.away) {
-            return;
-        }
-        if self.rejoin.away == 1 {
-            self.rejoin.end(at);
-        } else {
-            self.rejoin.away -= 1;
-        }
-    }
-
-    /// An event other than spent patience has come: the restart is complete.
-    pub(super) fn go_on_after_restart(&mut self) {
-        self.rejoin.just_now = false;
-    }
-
-    /// The patience of a process that had joined is spent: phases have been open for so long since gathering ended, and
-    /// not while processes were away.
-    pub(super) fn check_spent(
-        &self,
-        at: Time,
-        process: ProcessId,
-        ended: Time,
-        patience: Duration,
-    ) -> CheckResult {
-        if let Some(until) = self.rejoin.until().filter(|until| at < *until && !self.rejoin.just_now) {
-            let what = format!(
-                "the patience of process {process} drained before {} ns, while processes were away after a restart",
-                until.as_nanos()
-            );
-            return Err(RuleFault { rule: "F3", what });
-        }
-        // What had drained before the restart is found spent at its moment.
-        let spared = self.rejoin.spared_until(at);
-        ensure(at >= ended.after(patience).after(spared), "F3", || {
-            format!("the patience of process {process} cannot be spent yet")
-        })
     }
 }

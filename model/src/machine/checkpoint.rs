@@ -15,6 +15,7 @@ use crate::params::Patience;
 use crate::scheduler::PhaseOrder;
 use crate::types::{AccessNumber, Phase, ProcessId, SessionId, Time, Value};
 
+use super::access_queues::WaitingAccess;
 use super::answer_cache::CachedAnswer;
 use super::list::Entry;
 use super::member;
@@ -162,7 +163,7 @@ impl<S: PhaseOrder> Machine<S> {
             refused: member.was_refused(),
             away: member.is_away(),
             session: member.session.get(),
-            waiting: member.waiting_accesses(&self.queues).collect(),
+            waiting: member.waiting_accesses(&self.queues).map(WaitingCheckpoint::from).collect(),
             answers: kept.map(KeptAnswer::from).collect(),
             append: cold.append,
             decision: self.decision(process).cloned(),
@@ -182,6 +183,14 @@ impl<S: PhaseOrder> Machine<S> {
         let queued = queues.map(|place| self.ready_queues.get(place));
         // A member that left is still in the queue.
         queued.filter(|process| self.members[process.index()].waiting() > 0).collect()
+    }
+}
+
+impl From<WaitingAccess> for WaitingCheckpoint {
+    fn from(waiting: WaitingAccess) -> Self {
+        let WaitingAccess { op, session, accepted } = waiting;
+        let accepted = if matches!(op, Op::Append(_)) { accepted } else { 0 };
+        Self { session: session.get(), op, accepted }
     }
 }
 

@@ -5,20 +5,10 @@
 //! fill the log with such inputs. A log holds the counters themselves from time to time, as [`Counts`]. At most n times
 //! the number of kinds of offences, and n of refusals.
 
-use crate::history::OffenceKind;
 use crate::scheduler::PhaseOrder;
-use crate::types::ProcessId;
 
+use super::offence_record::Counts;
 use super::state::Machine;
-
-/// Some counters of an instance, as they stand.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// How many offences of this kind the process has committed, in the order of processes and kinds.
-    pub offences: Vec<(ProcessId, OffenceKind, u64)>,
-    /// How many inputs of the process were refused, in the order of processes.
-    pub refusals: Vec<(ProcessId, u64)>,
-}
 
 impl<S: PhaseOrder> Machine<S> {
     /// The counters that have risen without an event since the last call, as they stand now; `None` if none has.

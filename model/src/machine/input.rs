@@ -7,7 +7,7 @@ use crate::history::{Event, Offence};
 use crate::scheduler::PhaseOrder;
 use crate::types::{AccessNumber, Phase, ProcessId, SessionId, Time, Value};
 
-use super::counts::Counts;
+use super::offence_record::Counts;
 use super::state::Machine;
 
 /// What can happen to an instance.

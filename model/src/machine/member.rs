@@ -13,7 +13,6 @@ use crate::params::Patience;
 use crate::types::{AccessNumber, Phase, Position, SessionId, Value};
 
 use super::access_queues::{AccessQueues, WaitingAccess};
-use super::checkpoint::WaitingCheckpoint;
 use super::session::OptionalSession;
 
 /// Patience without end, in nanoseconds.
@@ -248,11 +247,11 @@ impl Member {
         }
     }
 
-    /// What waits, in order, as a checkpoint has it. What an append needs of the order of acceptance is kept with it.
+    /// What waits, in order. Of a read its place in the order of acceptance may be missing.
     pub(super) fn waiting_accesses<'a>(
         &self,
         queues: &'a AccessQueues,
-    ) -> impl Iterator<Item = WaitingCheckpoint> + use<'a> {
+    ) -> impl Iterator<Item = WaitingAccess> + use<'a> {
         let first = (self.waiting > 0).then(|| match self.appends() {
             true => queues.get(self.first).clone(),
             false => WaitingAccess {
@@ -262,11 +261,7 @@ impl Member {
             },
         });
         let others = queues.ring((self.waiting > 1).then_some(self.last)).cloned();
-        first.into_iter().chain(others).map(|WaitingAccess { op, session, accepted }| WaitingCheckpoint {
-            session: session.get(),
-            accepted: if matches!(op, Op::Append(_)) { accepted } else { 0 },
-            op,
-        })
+        first.into_iter().chain(others)
     }
 
     /// What waits, in order.

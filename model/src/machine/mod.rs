@@ -84,11 +84,10 @@ mod step_buffers;
 mod warp;
 
 pub use self::checkpoint::{Checkpoint, KeptAnswer, MemberCheckpoint, WaitingCheckpoint};
-pub use self::counts::Counts;
 pub use self::input::{Admission, Input, Welcome};
 pub use self::list::Entry;
 pub use self::member::MemberStatus;
-pub use self::offence_record::{OFFENCES_RECORDED, OffenceCount, REFUSALS_RECORDED};
+pub use self::offence_record::{Counts, OFFENCES_RECORDED, OffenceCount, REFUSALS_RECORDED};
 pub use self::outcome_digest::OutcomeDigest;
 pub use self::restore::CheckpointError;
 pub use self::session::MAX_SESSIONS;

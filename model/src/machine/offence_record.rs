@@ -8,8 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::history::{Event, Offence, OffenceKind};
 use crate::types::ProcessId;
 
-use super::counts::Counts;
-
 /// The most offences of one kind that are recorded one by one for each process.
 pub const OFFENCES_RECORDED: u64 = 16;
 /// The most refusals that are recorded one by one for each process.
@@ -22,6 +20,15 @@ pub struct OffenceCount {
     pub first: Offence,
     /// How many there were.
     pub count: u64,
+}
+
+/// Some counters of an instance, as they stand.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// How many offences of this kind the process has committed, in the order of processes and kinds.
+    pub offences: Vec<(ProcessId, OffenceKind, u64)>,
+    /// How many inputs of the process were refused, in the order of processes.
+    pub refusals: Vec<(ProcessId, u64)>,
 }
 
 /// The counts of one instance. At most n times the number of kinds of offences, and n of refusals.

@@ -70,6 +70,7 @@ impl<S: PhaseOrder> Machine<S> {
         let since = self.drains_from(now);
         self.open_phase = Some(OpenPhase { since, wake: wake(since, warp.least_patience) });
         self.changed = true;
+        self.opened_phases = self.opened_phases.saturating_add(1);
         true
     }
 

@@ -26,16 +26,7 @@ use crate::scheduler::PhaseOrder;
 use crate::types::{ProcessId, Time};
 
 use super::patience::wake;
-use super::state::{Machine, State};
-
-/// Members are away.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rejoin {
-    /// Patience drains again from then on, also if a member is still away.
-    pub(super) until: Time,
-    /// How many members are away. Not 0.
-    pub(super) away: u32,
-}
+use super::state::{Machine, Rejoin, State};
 
 impl<S: PhaseOrder> Machine<S> {
     /// The server has restarted: no patience drains until all that are awaited have reconnected, or the time to

@@ -20,9 +20,8 @@ use super::list::Entry;
 use super::member;
 use super::offence_record::OffenceCount;
 use super::patience::wake;
-use super::rejoin::Rejoin;
 use super::session::{MAX_SESSIONS, OptionalSession};
-use super::state::{Machine, OpenPhase, State};
+use super::state::{Machine, OpenPhase, Rejoin, State};
 
 /// Numbers that only grow are below this, so that no instance comes to the end of their range.
 const LARGEST: u64 = u64::MAX / 2;

@@ -14,7 +14,6 @@ use super::member::{self, ColdMember, Member};
 use super::offence_record::OffenceRecord;
 use super::ranks::ranks;
 use super::ready_queues::ReadyQueues;
-use super::rejoin::Rejoin;
 use super::step_buffers::StepBuffers;
 use super::warp::WarpTally;
 
@@ -45,6 +44,15 @@ impl OpenPhase {
     pub(super) fn held(&self, now: Time) -> Option<u64> {
         now.as_nanos().checked_sub(self.since.as_nanos())
     }
+}
+
+/// Members are away since a restart of the server (F3).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rejoin {
+    /// Patience drains again from then on, also if a member is still away.
+    pub(super) until: Time,
+    /// How many members are away. Not 0.
+    pub(super) away: u32,
 }
 
 /// One instance. See the [module](super). Its phases come in the order of `S`.
@@ -97,6 +105,8 @@ pub struct Machine<S = CachedSchedule> {
     pub(super) step_buffers: StepBuffers,
     /// See [`Machine::take_changed`].
     pub(super) changed: bool,
+    /// See [`Machine::take_opened_phases`].
+    pub(super) opened_phases: u32,
 }
 
 /// The allocations of a machine, which the next one uses again.
@@ -199,6 +209,7 @@ impl<S: PhaseOrder> Machine<S> {
             offences: OffenceRecord::default(),
             step_buffers: buffers.step_buffers,
             changed: false,
+            opened_phases: 0,
             schedule,
             params,
         }
@@ -250,6 +261,12 @@ impl<S: PhaseOrder> Machine<S> {
     // mark (F8d). What the end of a timer changes without an event is a cache: the moment at which to look again.
     pub fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
+    }
+
+    /// How many phases have opened since the last call. A phase that is open when no access waits any more closes without a
+    /// step (F4), and counts again when it opens again.
+    pub fn take_opened_phases(&mut self) -> u32 {
+        std::mem::take(&mut self.opened_phases)
     }
 
     /// When a [`Machine::tick`] is due; `None` if nothing will happen by time alone.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use super::{EXIT_CODES, load};
+use super::exit::EXIT_CODES;
 use crate::settings::{Origin, SettingsArgs, reference, show};
 
 #[derive(Debug, Subcommand)]
@@ -34,12 +34,12 @@ impl ConfigCommand {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let text = match self {
             Self::Check(args) => {
-                let effective = load(&args)?;
+                let effective = args.load()?;
                 let set = effective.origins().filter(|(_, origin)| **origin != Origin::Default).count();
                 let file = effective.file.as_ref().map(|file| format!("{}: ", file.display()));
                 format!("{}good: {set} settings are not left at their defaults\n", file.unwrap_or_default())
             }
-            Self::Show(args) => show(&load(&args.settings)?, args.effective),
+            Self::Show(args) => show(&args.settings.load()?, args.effective),
             Self::Reference => reference(),
         };
         let mut out = std::io::stdout();

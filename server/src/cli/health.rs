@@ -11,7 +11,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::UsageError;
+use super::exit::UsageError;
 
 #[derive(Debug, Args)]
 pub(super) struct Health {

@@ -1,6 +1,7 @@
 //! The command line of the server.
 
 mod config;
+mod exit;
 mod health;
 mod serve;
 mod signals;
@@ -16,9 +17,10 @@ use stickycas_program::{Completions, ManPages};
 use tokio::runtime::Runtime;
 
 use self::config::ConfigCommand;
+use self::exit::{EXIT_CODES, NOT_DONE, USAGE, UsageError};
 use self::health::Health;
 use crate::data::DataCommand;
-use crate::settings::{Data, Effective, SettingsArgs, SettingsError};
+use crate::settings::{Data, SettingsArgs, SettingsError};
 
 pub use self::serve::allow_all_files;
 
@@ -61,8 +63,16 @@ impl Cli {
     /// Runs the command.
     #[must_use]
     pub fn run(self) -> ExitCode {
-        let outcome = match self.command {
-            Command::Serve(args) => load(&args).and_then(|effective| {
+        self.perform().unwrap_or_else(|error| {
+            print_error(format!("error: {error:#}"));
+            if error.is::<UsageError>() || error.is::<SettingsError>() { USAGE } else { NOT_DONE }.into()
+        })
+    }
+
+    fn perform(self) -> anyhow::Result<ExitCode> {
+        stickycas_program::check_variables().map_err(|unknown| UsageError(unknown.to_string()))?;
+        match self.command {
+            Command::Serve(args) => args.load().map_err(Into::into).and_then(|effective| {
                 let runtime = runtime(effective.settings.workers)?;
                 let served = runtime.block_on(serve::serve(effective));
                 // A log that is being read, or a disk that does not answer, is not waited for.
@@ -82,39 +92,9 @@ impl Cli {
             Command::Man(pages) => {
                 pages.write(Self::command()).map(|()| ExitCode::SUCCESS).map_err(Into::into)
             }
-        };
-        outcome.unwrap_or_else(|error| {
-            print_error(format!("error: {error:#}"));
-            if error.is::<UsageError>() || error.is::<SettingsError>() { USAGE } else { NOT_DONE }.into()
-        })
+        }
     }
 }
-
-/// The settings that these flags, the file and the environment give together.
-fn load(args: &SettingsArgs) -> anyhow::Result<Effective> {
-    Ok(Effective::load(args, &|variable| std::env::var_os(variable))?)
-}
-
-/// Exit code: flags are wrong.
-const USAGE: u8 = 2;
-/// Exit code: it was not possible.
-const NOT_DONE: u8 = 3;
-
-/// Exit code of a server: its log could not be written any more. What it had told is in the log, which a restart reads.
-const LOG_FAILED: u8 = 5;
-
-const EXIT_CODES: &str = "\
-Exit codes, the same in all three programs:
-  0  done; of a run: its verdict is valid or outside
-  1  failed: a promise or a condition was not kept, an instance ended without a decision
-  2  wrong usage: flags or files
-  3  refused, or not possible: it did not happen
-  4  unknown: it may have happened; of a run: it proves nothing";
-
-/// Flags are wrong.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct UsageError(String);
 
 /// A runtime of this number of threads, or of one for each processor.
 fn runtime(workers: Option<u16>) -> anyhow::Result<Runtime> {

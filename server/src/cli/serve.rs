@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use tokio::net::TcpListener;
 
-use super::LOG_FAILED;
+use super::exit::LOG_FAILED;
 use super::signals::Signals;
 use crate::limits::Limits;
 use crate::settings::{Effective, Origin, Settings};

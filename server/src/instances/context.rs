@@ -21,6 +21,8 @@ pub(crate) struct Context {
     pub(super) event_budget: Arc<Budget>,
     /// Bytes that live instances may come to take beyond what they may take once they have ended.
     reserved: AtomicUsize,
+    /// Instances that are held and were closed.
+    closed: AtomicUsize,
     watchers: AtomicU64,
     /// The number of the instance that was created last.
     last_number: AtomicU64,
@@ -40,6 +42,7 @@ impl Context {
             steps: StepCounters::default(),
             event_budget,
             reserved: AtomicUsize::new(0),
+            closed: AtomicUsize::new(0),
             watchers: AtomicU64::new(0),
             last_number: AtomicU64::new(0),
         })
@@ -54,6 +57,21 @@ impl Context {
     pub(super) fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
         self.reserved.fetch_add(bytes, Ordering::Relaxed);
         Reservation { context: self.clone(), bytes }
+    }
+
+    /// Instances that are held and were closed.
+    pub(super) fn closed(&self) -> usize {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// An instance was closed, or one is held that was.
+    pub(super) fn count_closed(&self) {
+        self.closed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// An instance that was closed is held no more.
+    pub(super) fn forget_closed(&self) {
+        self.closed.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// The number of a new instance.

@@ -28,6 +28,8 @@ pub(super) struct Effects {
     /// What happened, in order. Answers and withdrawals among them go to the session and the waiting calls of their
     /// process, whichever these are when the effects leave.
     pub(super) events: Vec<Event>,
+    /// How many phases have opened, which no event tells.
+    pub(super) opened_phases: u32,
     /// A session that opens with the `Session` event among the events.
     pub(super) opening: Option<Box<OpeningSession>>,
     /// The frame with which the request is answered on its session.
@@ -60,6 +62,7 @@ impl Effects {
             refused: false,
             place,
             events,
+            opened_phases: 0,
             opening: None,
             reply: None,
             commit_waiters: Vec::new(),

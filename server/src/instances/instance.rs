@@ -195,6 +195,7 @@ impl Instance {
 
     /// The one exit of every step: its effects leave when it is committed, behind those of all steps before it.
     fn commit(&self, live: &mut Live, effects: &mut Effects) {
+        effects.opened_phases += live.machine.take_opened_phases();
         match self.append(live, effects) {
             Append::Committed if live.uncommitted.is_empty() => self.release(live, effects),
             Append::Committed => {
@@ -256,7 +257,7 @@ impl Instance {
     /// Records the effects of a committed step and then tells them.
     pub(super) fn release(&self, live: &mut Live, effects: &mut Effects) {
         live.events.extend(effects.at, &effects.events);
-        self.context.steps.count(&effects.events);
+        self.context.steps.count(&effects.events, std::mem::take(&mut effects.opened_phases));
         if let Some(guard) = &mut live.live_guard {
             guard.observe(&effects.events);
         }
@@ -292,6 +293,9 @@ impl Instance {
                     live.waiters.refuse(*process, *number, &why);
                 }
                 Event::Finished | Event::Closed => {
+                    if live.ended.is_none() && *event == Event::Closed {
+                        self.context.count_closed();
+                    }
                     live.ended.get_or_insert(*at);
                     live.live_guard = None;
                 }
@@ -332,6 +336,11 @@ impl Instance {
     /// The process of this instance that the principal is; `None` if it is none of them.
     pub(crate) fn process_of(&self, principal: &Principal) -> Option<ProcessId> {
         self.config.shared.roster.process_of(principal.as_str())
+    }
+
+    /// Whether its close is committed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock_poisoned().is_closed()
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {

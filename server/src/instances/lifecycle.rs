@@ -1,5 +1,6 @@
 //! The lifecycle of an instance: live, archived once it has ended, gone; and when each of these is due.
 
+use stickycas_model::machine::State;
 use stickycas_model::params::Params;
 use stickycas_model::types::Time;
 use stickycas_proto::status::RpcRefusal;
@@ -86,6 +87,14 @@ impl Inner {
         match &self.lifecycle {
             Lifecycle::Live(live) => live.ended.is_some(),
             Lifecycle::Archived(_) => true,
+        }
+    }
+
+    /// Whether the instance was closed, and the close is committed.
+    pub(super) fn is_closed(&self) -> bool {
+        match &self.lifecycle {
+            Lifecycle::Live(live) => live.ended.is_some() && live.machine.state() == State::Closed,
+            Lifecycle::Archived(archived) => archived.state == State::Closed,
         }
     }
 

@@ -77,6 +77,8 @@ pub(crate) struct InstanceUsage {
     pub(crate) removed: u64,
     /// Instances, ended ones included.
     pub(crate) held: usize,
+    /// Those of them that were closed.
+    pub(crate) closed: usize,
     /// Their processes.
     pub(crate) processes: usize,
     /// Bytes that they may come to take, without their event logs.
@@ -140,6 +142,7 @@ impl Instances {
             created: registry.inserted,
             removed: registry.removed,
             held,
+            closed: self.context.closed(),
             processes,
             reserved_bytes: ended_case + self.context.reserved(),
             event_bytes: self.context.event_budget.held(),
@@ -187,6 +190,9 @@ impl Instances {
 
     fn remove(&self, id: InstanceId) {
         let removed = self.registry_mut().remove(id, self.limits());
+        if removed.as_ref().is_some_and(|instance| instance.is_closed()) {
+            self.context.forget_closed();
+        }
         // Dropped when the lock of the registry is free again.
         drop(removed);
         tracing::debug!(instance = %id, "removed");

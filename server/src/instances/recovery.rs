@@ -310,8 +310,10 @@ impl Instances {
         let (guard, log_share) = self.registry_mut().insert(&instance, self.capacity(0));
         let inner = &mut *instance.lock();
         inner.log_share = log_share;
-        let ended = inner.live().is_some_and(|live| live.ended.is_some());
-        if !ended {
+        if inner.is_closed() {
+            self.context.count_closed();
+        }
+        if !inner.has_ended() {
             inner.set_live_guard(guard);
         }
         let latest = inner.latest();
@@ -358,6 +360,7 @@ impl Instance {
         // All that it changed is in the log already.
         live.machine.take_changed();
         live.machine.take_counts();
+        effects.opened_phases = live.machine.take_opened_phases();
         (live.latest, live.touched) = (at, at);
         self.release(live, &mut effects);
         live.spare_events = effects.events;

@@ -7,6 +7,7 @@
 //!
 //! The log belongs to the process and not to one server, and so do its [`counts`].
 
+mod counts;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod queue;
@@ -20,9 +21,8 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _, Registry};
 
-use self::queue::LineQueue;
-use self::queue::LogGuard;
-pub(crate) use self::queue::counts;
+pub(crate) use self::counts::counts;
+use self::queue::{LineQueue, LogGuard};
 use self::rate::RateLimit;
 
 /// What is logged, and how.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use tracing_subscriber::fmt::MakeWriter;
 
+use super::counts::counts;
 use super::rate::{self, RateLimit};
 
 /// Lines in the queue.
@@ -23,43 +24,6 @@ const LINE_BYTES: usize = 32 * 1024;
 const TICK: Duration = Duration::from_secs(1);
 /// How long the end of the program waits for the queue to be written.
 const FLUSH: Duration = Duration::from_secs(1);
-
-/// What has happened to log lines since the program started.
-#[derive(Debug, Default)]
-pub(crate) struct LogCounts {
-    written: AtomicU64,
-    dropped: AtomicU64,
-    limited: AtomicU64,
-}
-
-static COUNTS: LogCounts =
-    LogCounts { written: AtomicU64::new(0), dropped: AtomicU64::new(0), limited: AtomicU64::new(0) };
-
-/// The counts of the program's log.
-pub(crate) fn counts() -> &'static LogCounts {
-    &COUNTS
-}
-
-impl LogCounts {
-    /// Lines that were written.
-    pub(crate) fn written(&self) -> u64 {
-        self.written.load(Ordering::Relaxed)
-    }
-
-    /// Lines that were dropped because the queue was full.
-    pub(crate) fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
-    }
-
-    /// Lines that were left out because there were too many of their kind.
-    pub(crate) fn limited(&self) -> u64 {
-        self.limited.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn add_limited(&self, lines: u64) {
-        self.limited.fetch_add(lines, Ordering::Relaxed);
-    }
-}
 
 /// See the module. Clones share it.
 #[derive(Clone, Debug)]
@@ -121,7 +85,7 @@ impl LineQueue {
         if !fits || self.sender.try_send(line).is_err() {
             self.shared.bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.shared.untold.fetch_add(1, Ordering::Relaxed);
-            COUNTS.dropped.fetch_add(1, Ordering::Relaxed);
+            counts().add_dropped(1);
         }
     }
 }
@@ -197,7 +161,7 @@ impl<W: Write> Thread<W> {
         self.shared.bytes.fetch_sub(line.len(), Ordering::Relaxed);
         // An empty line only wakes the thread. If standard error is gone there is nowhere to write.
         if !line.is_empty() && self.out.write_all(line.as_bytes()).is_ok() {
-            COUNTS.written.fetch_add(1, Ordering::Relaxed);
+            counts().add_written(1);
         }
     }
 

@@ -13,7 +13,7 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-use super::counts;
+use super::counts::counts;
 
 /// The time in which lines are counted.
 const WINDOW: Duration = Duration::from_secs(1);

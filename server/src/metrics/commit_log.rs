@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::exposition::Exposition;
+use super::histogram::Histogram;
 
 /// Upper bounds of the buckets of durations, in seconds: from a fast disk to one that hangs.
 const SECONDS: [f64; 12] =
@@ -16,16 +17,31 @@ const SECONDS: [f64; 12] =
 const STEPS: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 1_024.0, 4_096.0];
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct CommitLogMetrics {
     enabled: AtomicBool,
     bytes_on_disk: AtomicU64,
     bytes_written: AtomicU64,
     checkpoints: AtomicU64,
     failures: AtomicU64,
-    batch: Histogram<{ STEPS.len() + 1 }>,
-    commit: Histogram<{ SECONDS.len() + 1 }>,
-    sync: Histogram<{ SECONDS.len() + 1 }>,
+    batch: Histogram,
+    commit: Histogram,
+    sync: Histogram,
+}
+
+impl Default for CommitLogMetrics {
+    fn default() -> Self {
+        Self {
+            enabled: AtomicBool::new(false),
+            bytes_on_disk: AtomicU64::new(0),
+            bytes_written: AtomicU64::new(0),
+            checkpoints: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            batch: Histogram::new(&STEPS),
+            commit: Histogram::new(&SECONDS),
+            sync: Histogram::new(&SECONDS),
+        }
+    }
 }
 
 impl CommitLogMetrics {
@@ -37,9 +53,9 @@ impl CommitLogMetrics {
     /// A batch of so many steps was written, in so many bytes, and made durable.
     pub(crate) fn count_batch(&self, steps: u64, bytes: u64, sync: Duration) {
         #[expect(clippy::cast_precision_loss, reason = "a batch has few steps")]
-        self.batch.observe(steps as f64, &STEPS);
+        self.batch.observe(steps as f64);
         self.bytes_written.fetch_add(bytes, Ordering::Relaxed);
-        self.sync.observe(sync.as_secs_f64(), &SECONDS);
+        self.sync.observe(sync.as_secs_f64());
     }
 
     /// So many instances have got a checkpoint, or have lost theirs.
@@ -49,7 +65,7 @@ impl CommitLogMetrics {
 
     /// A batch was settled so long after its first step was appended.
     pub(crate) fn count_commit(&self, latency: Duration) {
-        self.commit.observe(latency.as_secs_f64(), &SECONDS);
+        self.commit.observe(latency.as_secs_f64());
     }
 
     /// A write or a sync failed.
@@ -69,19 +85,13 @@ impl CommitLogMetrics {
             return Ok(());
         }
         let get = |value: &AtomicU64| value.load(Ordering::Relaxed);
-        self.batch.encode(out, "stickycas_log_batch_steps", "Steps in one batch of the log", &STEPS)?;
-        self.commit.encode(
-            out,
+        out.histogram("stickycas_log_batch_steps", "Steps in one batch of the log", &self.batch)?;
+        out.histogram(
             "stickycas_log_commit_seconds",
             "Time from the first step of a batch to its commit",
-            &SECONDS,
+            &self.commit,
         )?;
-        self.sync.encode(
-            out,
-            "stickycas_log_sync_seconds",
-            "Time of one sync of the log to disk",
-            &SECONDS,
-        )?;
+        out.histogram("stickycas_log_sync_seconds", "Time of one sync of the log to disk", &self.sync)?;
         out.counter("stickycas_log_bytes_written", "Bytes written to the log", get(&self.bytes_written))?;
         out.counter(
             "stickycas_log_checkpoints",
@@ -94,38 +104,6 @@ impl CommitLogMetrics {
             get(&self.failures),
         )?;
         out.gauge("stickycas_log_bytes", "Bytes of the log's files on disk", get(&self.bytes_on_disk))
-    }
-}
-
-/// A histogram without locks. The last bucket has no upper bound.
-#[derive(Debug)]
-struct Histogram<const N: usize> {
-    buckets: [AtomicU64; N],
-    /// In millionths.
-    sum: AtomicU64,
-}
-
-impl<const N: usize> Default for Histogram<N> {
-    fn default() -> Self {
-        Self { buckets: [const { AtomicU64::new(0) }; N], sum: AtomicU64::new(0) }
-    }
-}
-
-impl<const N: usize> Histogram<N> {
-    fn observe(&self, value: f64, bounds: &[f64]) {
-        let bucket = bounds.iter().position(|bound| value <= *bound).unwrap_or(bounds.len());
-        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "durations and counts")]
-        self.sum.fetch_add((value * 1e6) as u64, Ordering::Relaxed);
-    }
-
-    fn encode(&self, out: &mut Exposition<'_>, name: &str, help: &str, bounds: &[f64]) -> fmt::Result {
-        let bounds = bounds.iter().copied().chain([f64::INFINITY]);
-        let counts = self.buckets.iter().map(|count| count.load(Ordering::Relaxed));
-        let buckets: Vec<_> = bounds.zip(counts).collect();
-        #[expect(clippy::cast_precision_loss, reason = "a sum of durations")]
-        let sum = self.sum.load(Ordering::Relaxed) as f64 / 1e6;
-        out.histogram(name, help, sum, &buckets)
     }
 }
 
@@ -179,12 +157,10 @@ mod tests {
         metrics.count_failure();
         metrics.count_checkpoints(2);
         metrics.set_bytes_on_disk(77);
-        let counts = |histogram: &Histogram<{ STEPS.len() + 1 }>| {
-            histogram.buckets.each_ref().map(|count| count.load(Ordering::Relaxed))
-        };
+        let counts = |histogram: &Histogram| histogram.buckets().map(|(_, count)| count).collect::<Vec<_>>();
         assert_eq!(counts(&metrics.batch), [1, 1, 1, 0, 0, 0, 0, 0, 0, 1]);
-        assert_eq!(metrics.batch.sum.load(Ordering::Relaxed), 10_005 * 1_000_000);
-        assert_eq!(metrics.commit.buckets.last().unwrap().load(Ordering::Relaxed), 1);
+        assert!((metrics.batch.sum() - 10_005.0).abs() < 1e-6);
+        assert_eq!(counts(&metrics.commit).last(), Some(&1));
         assert_eq!(metrics.bytes_written.load(Ordering::Relaxed), 400);
         assert_eq!(metrics.checkpoints.load(Ordering::Relaxed), 2);
     }

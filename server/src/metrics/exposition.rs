@@ -5,6 +5,8 @@ use std::fmt;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
+use super::histogram::Histogram;
+
 /// The media type of the text.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -88,17 +90,23 @@ impl Exposition<'_> {
         self.describe(name, help, MetricType::Gauge)?.encode_family(&labels)?.encode_gauge(&1_i64)
     }
 
-    /// A histogram: its sum, and the count of each bucket by its upper bound.
-    pub(super) fn histogram(
+    pub(super) fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) -> fmt::Result {
+        encode_histogram(self.describe(name, help, MetricType::Histogram)?, histogram)
+    }
+
+    /// A histogram for each value of a label.
+    pub(super) fn histograms<'h>(
         &mut self,
         name: &str,
         help: &str,
-        sum: f64,
-        buckets: &[(f64, u64)],
+        label: &'static str,
+        rows: impl IntoIterator<Item = Row<&'h Histogram>>,
     ) -> fmt::Result {
-        let count = buckets.iter().map(|(_, count)| count).sum();
         let mut metric = self.describe(name, help, MetricType::Histogram)?;
-        metric.encode_histogram::<NoLabelSet>(sum, count, buckets, None)
+        for (value, histogram) in rows {
+            encode_histogram(metric.encode_family(&[(label, value)])?, histogram)?;
+        }
+        Ok(())
     }
 
     fn describe<'s>(
@@ -109,6 +117,12 @@ impl Exposition<'_> {
     ) -> Result<MetricEncoder<'s>, fmt::Error> {
         self.0.encode_descriptor(name, help, None, kind)
     }
+}
+
+fn encode_histogram(mut metric: MetricEncoder<'_>, histogram: &Histogram) -> fmt::Result {
+    let buckets: Vec<_> = histogram.buckets().collect();
+    let count = buckets.iter().map(|(_, count)| count).sum();
+    metric.encode_histogram::<NoLabelSet>(histogram.sum(), count, &buckets, None)
 }
 
 fn to_gauge(value: u64) -> i64 {

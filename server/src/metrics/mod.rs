@@ -9,12 +9,14 @@
 
 mod commit_log;
 mod exposition;
+mod histogram;
 mod process;
 mod sources;
 mod steps;
 
 pub(crate) use commit_log::CommitLogMetrics;
 pub(crate) use exposition::CONTENT_TYPE;
+pub(crate) use histogram::Histogram;
 pub(crate) use process::resident_bytes;
 pub(crate) use sources::Sources;
 pub(crate) use steps::StepCounters;

@@ -87,6 +87,11 @@ impl Sources {
         use StepCounter as C;
         let steps = self.steps();
         let (executed, won) = (steps.get(C::PhaseExecuted), steps.get(C::PhaseWon));
+        out.counter(
+            "stickycas_phases_opened",
+            "Phases that opened; one that closes because no access waits any more counts again when it opens again",
+            steps.get(C::PhaseOpened),
+        )?;
         out.counters(
             "stickycas_phases",
             "Phases that were executed: won, if an append took a position of the list, else empty",
@@ -132,15 +137,18 @@ impl Sources {
         use StepCounter as C;
         let (steps, load, usage) = (self.steps(), self.instances.load(), self.instances.usage());
         let (held, live) = (usage.held as u64, load.live() as u64);
-        let gathering = load.gathering() as u64;
+        let (gathering, ended) = (load.gathering() as u64, held.saturating_sub(live));
+        let closed = (usage.closed as u64).min(ended);
         out.gauges(
             "stickycas_instances",
-            "Instances by state: gathering processes, running, or ended and still readable",
+            "Instances by state: gathering processes, running, or still readable after all processes have left or after its \
+             creator has closed it",
             "state",
             [
                 ("gathering", gathering),
                 ("running", live.saturating_sub(gathering)),
-                ("ended", held.saturating_sub(live)),
+                ("finished", ended - closed),
+                ("closed", closed),
             ],
         )?;
         let counts = |counter| steps.get(counter);
@@ -201,6 +209,13 @@ impl Sources {
              has passed",
             ["method", "code"],
             usage.ended_calls.rows(),
+        )?;
+        out.histograms(
+            "stickycas_call_seconds",
+            "Time of admitted unary calls by method, until there is a response or the client has gone; an access waits \
+             for its phase",
+            "method",
+            usage.ended_calls.seconds(),
         )?;
         let (open, unclaimed) = self.connections();
         out.gauges(

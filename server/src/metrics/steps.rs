@@ -19,6 +19,7 @@ pub(crate) enum StepCounter {
     AnsweredFailed,
     AnsweredLimitReached,
     AnsweredRead,
+    PhaseOpened,
     PhaseExecuted,
     PhaseWon,
     PhaseTimedOut,
@@ -73,22 +74,28 @@ impl Default for StepCounters {
 }
 
 impl StepCounters {
-    /// Counts the events of a committed step. Not inlined, so that its part of the time shows in profiles.
+    /// Counts the events of a committed step, and the phases that opened in it. Not inlined, so that its part of the time
+    /// shows in profiles.
     #[inline(never)]
-    pub(crate) fn count(&self, events: &[Event]) {
-        if events.is_empty() {
+    pub(crate) fn count(&self, events: &[Event], opened_phases: u32) {
+        if events.is_empty() && opened_phases == 0 {
             return;
         }
         let thread = thread();
         let counters = &self.threads[thread].0;
         if thread < THREADS {
             // No other thread adds to them.
-            tally(events, |counter| {
+            let add = |counter: usize, count| {
                 let counter = &counters[counter];
-                counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-            });
+                counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+            };
+            tally(events, |counter| add(counter, 1));
+            if opened_phases > 0 {
+                add(StepCounter::PhaseOpened as usize, opened_phases.into());
+            }
         } else {
             tally(events, |counter| _ = counters[counter].fetch_add(1, Ordering::Relaxed));
+            counters[StepCounter::PhaseOpened as usize].fetch_add(opened_phases.into(), Ordering::Relaxed);
         }
     }
 
@@ -188,12 +195,13 @@ mod tests {
         std::thread::scope(|scope| {
             // More than have counters of their own.
             for _ in 0..THREADS + 9 {
-                scope.spawn(|| (0..100).for_each(|_| counters.count(&[joined(), Event::Finished])));
+                scope.spawn(|| (0..100).for_each(|_| counters.count(&[joined(), Event::Finished], 2)));
             }
         });
         let expected = 100 * (THREADS as u64 + 9);
         assert_eq!(counters.get(StepCounter::Joined), expected);
         assert_eq!(counters.get(StepCounter::Finished), expected);
+        assert_eq!(counters.get(StepCounter::PhaseOpened), 2 * expected);
         assert_eq!(counters.waiting(), 0);
     }
 

@@ -36,6 +36,21 @@ impl Method {
         Self::ALL.into_iter().find(|method| method.name() == name).unwrap_or(Self::Unknown)
     }
 
+    /// Whether it is a method of ours with one response.
+    pub(crate) const fn is_unary(self) -> bool {
+        match self {
+            Self::Attach | Self::Watch | Self::Unknown => false,
+            Self::Append
+            | Self::Read
+            | Self::Decide
+            | Self::Create
+            | Self::Get
+            | Self::List
+            | Self::Close
+            | Self::GetCounts => true,
+        }
+    }
+
     /// The name, as in the schema.
     pub(crate) const fn name(self) -> &'static str {
         match self {

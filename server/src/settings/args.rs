@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use super::kind::Kind;
-use super::table::{self, Setting};
-use super::{CONFIG_VARIABLE, Given, Settings};
+use super::setting::Setting;
+use super::table;
+use super::{CONFIG_VARIABLE, Effective, Given, Settings, SettingsError};
 
 /// The flags that were given.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +20,11 @@ pub(crate) struct SettingsArgs {
 }
 
 impl SettingsArgs {
+    /// The settings that these flags, the file and the environment of the process give together.
+    pub(crate) fn load(&self) -> Result<Effective, SettingsError> {
+        Effective::load(self, &|variable| std::env::var_os(variable))
+    }
+
     /// A file and nothing else.
     #[cfg(test)]
     pub(super) fn of_file(path: impl Into<PathBuf>) -> Self {

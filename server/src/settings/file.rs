@@ -6,7 +6,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::Given;
-use super::table::{self, Setting};
+use super::setting::Setting;
+use super::table;
 
 /// A setting that a file gives.
 #[derive(Debug)]

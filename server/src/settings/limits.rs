@@ -1,7 +1,7 @@
 //! The settings of the table `[limits]`, made of the list of all limits.
 
 use super::kind::{self, Number};
-use super::table::Setting;
+use super::setting::Setting;
 use crate::limits::for_each_limit;
 
 /// Makes the settings of the list.

@@ -11,6 +11,7 @@ mod check;
 mod file;
 mod kind;
 mod limits;
+mod setting;
 mod show;
 mod table;
 
@@ -27,7 +28,7 @@ use crate::logging::LogOptions;
 pub(crate) use args::SettingsArgs;
 pub(crate) use show::{reference, show};
 
-use table::Setting;
+use setting::Setting;
 
 /// The environment variable that names the file.
 pub(crate) const CONFIG_VARIABLE: &str = "STICKYCAS_CONFIG";

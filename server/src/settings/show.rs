@@ -38,7 +38,7 @@ A setting comes from one of four layers; a later one wins:
 
 1. its default,
 2. a file in TOML: `--config FILE`, or the variable `STICKYCAS_CONFIG`,
-3. its environment variable (an empty variable counts as not set),
+3. its environment variable (an empty variable counts as not set; a variable `STICKYCAS_...` that no program has is refused),
 4. its flag.
 
 ```toml

@@ -1,7 +1,7 @@
 //! Clients of a few instances: what they send is drawn from a seed, and everything that they are told is written down.
 
 use std::collections::BTreeMap;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -23,21 +23,10 @@ use stickycas_proto::v1::{self, RefusalReason};
 
 use super::super::operations::{UnaryAccess, UnaryAnswer};
 use super::super::{CreateSpec, Instance, InstanceRef, Outbox, Polled, Receiver, SessionSink};
+use super::calls::{access, poll};
 use super::server::Server;
 use super::told::{Fact, Told, answer, events};
 use crate::auth::Principal;
-
-/// What a future comes to that has nothing to wait for; `None` if it has.
-pub(super) fn poll<T>(future: impl Future<Output = T>) -> Option<T> {
-    match pin!(future).poll(&mut TaskContext::from_waker(Waker::noop())) {
-        Poll::Ready(outcome) => Some(outcome),
-        Poll::Pending => None,
-    }
-}
-
-pub(super) fn access(process: ProcessId, session: Option<SessionId>, number: u64, op: Op) -> Access {
-    Access { process, session, number: AccessNumber::new(number).unwrap(), op, no_wait: false }
-}
 
 /// What a client will be told; an error is the reason for a refusal.
 type Pending = Pin<Box<dyn Future<Output = Result<Vec<Fact>, RpcRefusal>>>>;

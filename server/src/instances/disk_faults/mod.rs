@@ -5,6 +5,7 @@
 //! power is lost wherever that can matter, the server is recovered, and asked again. The disk and the moments at which
 //! power may be lost are those of [`faulty_disk`](crate::commit_log::engine::faulty_disk).
 
+mod calls;
 mod clients;
 mod server;
 mod told;

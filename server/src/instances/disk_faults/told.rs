@@ -15,7 +15,7 @@ use stickycas_proto::v1;
 use super::super::operations::{UnaryAccess, UnaryAnswer};
 use super::super::view::{Snapshot, WatchPoll};
 use super::super::{CompletedAccess, Instance, InstanceRef, Instances, Uncommitted};
-use super::clients::{access, poll};
+use super::calls::{access, poll};
 
 /// What a client was told.
 #[derive(Clone, Debug)]

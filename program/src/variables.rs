@@ -1,0 +1,219 @@
+//! Every environment variable that begins with `STICKYCAS_`, of all programs, and what another name means: a mistake.
+//!
+//! An unknown name would be ignored silently, and the server would run with a default in the place of a setting. One list
+//! serves all programs, because they often share an environment. The tests of each program compare its flags with it.
+
+use std::env;
+
+const PREFIX: &str = "STICKYCAS_";
+
+/// Settings of the server, without the prefix.
+const SERVER: &[&str] = &[
+    "CONFIG",
+    "LISTEN",
+    "HTTP",
+    "DATA",
+    "INSECURE_PRINCIPALS",
+    "INSECURE_ALLOW_REMOTE",
+    "COORDINATORS",
+    "OBSERVERS",
+    "DRAIN",
+    "WORKERS",
+    "REFLECTION",
+    "LOG",
+    "LOG_JSON",
+    "LOG_LINES_PER_SECOND",
+    "OTLP_ENDPOINT",
+];
+
+/// Its limits, without the prefix `STICKYCAS_LIMITS_`.
+const LIMITS: &[&str] = &[
+    "CONNECTIONS",
+    "CONNECTIONS_PER_PRINCIPAL",
+    "UNCLAIMED_CONNECTIONS",
+    "PREFACE_TIMEOUT",
+    "FIRST_CALL_TIMEOUT",
+    "STREAMS_PER_CONNECTION",
+    "PENDING_RESET_STREAMS",
+    "LOCAL_RESET_STREAMS",
+    "HEADER_BYTES",
+    "MESSAGE_BYTES",
+    "CALL_BYTES",
+    "READ_BYTES",
+    "FRAMES_PER_MESSAGE",
+    "FRAMES_PER_ANSWER",
+    "BYTES_PER_ANSWER",
+    "PRINCIPALS",
+    "REQUESTS_PER_SECOND",
+    "OFFENCES_PER_SECOND",
+    "CALLS_PER_PRINCIPAL",
+    "ATTACH_STREAMS_PER_PRINCIPAL",
+    "CHANNELS_PER_STREAM",
+    "UNREAD_FRAMES",
+    "UNREAD_FRAMES_TO_PAUSE",
+    "UNREAD_FOR",
+    "WATCH_STREAMS_PER_PRINCIPAL",
+    "EVENTS_PER_MESSAGE",
+    "EVENTS",
+    "EVENTS_PER_PROCESS",
+    "EVENT_BYTES",
+    "CALLERS_PER_ACCESS",
+    "UNCOMMITTED_BYTES",
+    "LOG_TAIL_BYTES",
+    "LOG_BYTES",
+    "LOG_BYTES_PER_CREATOR",
+    "LIVE_INSTANCES",
+    "LIVE_INSTANCES_PER_CREATOR",
+    "INSTANCES",
+    "INSTANCES_PER_CREATOR",
+    "PROCESSES",
+    "INSTANCE_BYTES",
+    "INSTANCES_WHEN_BUSY",
+    "PRINCIPAL_BYTES",
+    "PAGE",
+    "STATUS_ROWS",
+    "RETENTION",
+    "IDLE_LIFETIME",
+    "REJOIN",
+    "RETRY_AFTER",
+];
+
+/// Flags of the client and of the load generator.
+const CLIENTS: &[&str] =
+    &["SERVER", "PRINCIPAL", "KEEP_ALIVE", "INSTANCE", "REPORT_TO", "SCENARIO", "PLAN", "SERIES"];
+
+/// Of builds, tests, scripts and the demo.
+const TOOLS: &[&str] = &[
+    "COMMIT",
+    "BENCH_RUSTC",
+    "BLESS",
+    "FAULTS",
+    "SEEDS",
+    "RANDOM_RUNS",
+    "RANDOM_SEED",
+    "MUTANT",
+    "PROGRAMS",
+    "IMAGE",
+];
+
+/// Variables that begin like ours and that no program has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.join("\n       "))]
+pub struct UnknownVariables(Vec<String>);
+
+/// Checks that the environment has no variable that begins like ours and that no program has.
+///
+/// # Errors
+/// Those that there are, each with the name that was probably meant.
+pub fn check_variables() -> Result<(), UnknownVariables> {
+    // A name that is no UTF-8 is none of ours either; it is shown as far as it can be.
+    check(env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()))
+}
+
+/// Whether a program has a variable of this name.
+#[must_use]
+pub fn is_variable(name: &str) -> bool {
+    all().any(|known| known == name)
+}
+
+/// The variables of the settings of the server.
+pub fn variables_of_server() -> impl Iterator<Item = String> {
+    let settings = SERVER.iter().map(|name| format!("{PREFIX}{name}"));
+    settings.chain(LIMITS.iter().map(|name| format!("{PREFIX}LIMITS_{name}")))
+}
+
+/// The variables that the flags of a program take values from.
+#[must_use]
+pub fn variables_of(command: &clap::Command) -> Vec<String> {
+    let own = command
+        .get_arguments()
+        .filter_map(|flag| flag.get_env())
+        .map(|name| name.to_string_lossy().into_owned());
+    own.chain(command.get_subcommands().flat_map(variables_of)).collect()
+}
+
+fn all() -> impl Iterator<Item = String> {
+    variables_of_server().chain(CLIENTS.iter().chain(TOOLS).map(|name| format!("{PREFIX}{name}")))
+}
+
+fn check(names: impl Iterator<Item = String>) -> Result<(), UnknownVariables> {
+    let is_unknown = |name: &String| {
+        name.strip_prefix(PREFIX).is_some_and(|rest| !is_of_kubernetes(rest)) && !is_variable(name)
+    };
+    let mut unknown: Vec<_> = names.filter(is_unknown).collect();
+    unknown.sort();
+    let messages: Vec<_> = unknown.iter().map(|name| message(name)).collect();
+    if messages.is_empty() { Ok(()) } else { Err(UnknownVariables(messages)) }
+}
+
+/// Whether Kubernetes sets a variable of this name, behind the prefix, for a service that is called stickycas or
+/// stickycas-something: `STICKYCAS_SERVICE_HOST`, `STICKYCAS_PORT_7420_TCP_ADDR`.
+fn is_of_kubernetes(rest: &str) -> bool {
+    rest.ends_with("SERVICE_HOST") || rest.split('_').any(|word| word == "PORT")
+}
+
+fn message(name: &str) -> String {
+    let advice = nearest(name).map_or_else(
+        || "docs/configuration.md has those of the server, --help those of a command".to_owned(),
+        |known| format!("did you mean {known}?"),
+    );
+    format!("environment {name}: there is no such variable: {advice}")
+}
+
+/// The known name that was probably meant: one of nearly the same letters, or the same without the name of its table.
+fn nearest(name: &str) -> Option<String> {
+    let rest = |name: &str| name.strip_prefix(PREFIX).unwrap_or(name).to_owned();
+    let bare = |name: &str| rest(name).trim_start_matches("LIMITS_").to_owned();
+    let closeness = |known: &str| {
+        strsim::jaro_winkler(&rest(name), &rest(known)).max(strsim::jaro_winkler(&bare(name), &bare(known)))
+    };
+    let best = all().max_by(|one, other| closeness(one).total_cmp(&closeness(other)))?;
+    (closeness(&best) > 0.85).then_some(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(names: &[&str]) -> Vec<String> {
+        let checked = check(names.iter().map(|name| (*name).to_owned()));
+        checked.err().map(|UnknownVariables(messages)| messages).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_misspelt_variable_is_refused_with_the_name_meant() {
+        assert_eq!(
+            problems(&["STICKYCAS_SRVER", "STICKYCAS_DRIAN", "STICKYCAS_RETENTION", "STICKYCAS_XYZ", "PATH"]),
+            [
+                "environment STICKYCAS_DRIAN: there is no such variable: did you mean STICKYCAS_DRAIN?",
+                "environment STICKYCAS_RETENTION: there is no such variable: did you mean STICKYCAS_LIMITS_RETENTION?",
+                "environment STICKYCAS_SRVER: there is no such variable: did you mean STICKYCAS_SERVER?",
+                "environment STICKYCAS_XYZ: there is no such variable: docs/configuration.md has those of the server, \
+                 --help those of a command",
+            ]
+        );
+    }
+
+    #[test]
+    fn variables_of_every_program_are_left_alone() {
+        let known: Vec<String> = all().collect();
+        assert_eq!(problems(&known.iter().map(String::as_str).collect::<Vec<_>>()), [""; 0]);
+        assert_eq!(problems(&["STICKYCAS", "stickycas_drian", "HOME"]), [""; 0]);
+        let distinct: std::collections::BTreeSet<_> = known.iter().collect();
+        assert_eq!(distinct.len(), known.len(), "a name stands in the list twice");
+    }
+
+    #[test]
+    fn what_kubernetes_sets_for_a_service_is_left_alone() {
+        for service in ["STICKYCAS", "STICKYCAS_SERVER", "STICKYCAS_HTTP"] {
+            for variable in
+                ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_GRPC", "PORT", "PORT_7420_TCP_ADDR"]
+            {
+                let name = format!("{service}_{variable}");
+                assert_eq!(problems(&[&name]), [""; 0]);
+                assert!(!is_variable(&name), "{name} is a variable of ours, and would not be checked");
+            }
+        }
+        assert!(all().all(|known| !is_of_kubernetes(known.strip_prefix(PREFIX).unwrap())));
+    }
+}

@@ -1,0 +1,19 @@
+//! Single calls of an instance, for clients and for the check of what they were told.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use stickycas_model::access::{Access, Op};
+use stickycas_model::types::{AccessNumber, ProcessId, SessionId};
+
+/// What a future comes to that has nothing to wait for; `None` if it has.
+pub(super) fn poll<T>(future: impl Future<Output = T>) -> Option<T> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => Some(outcome),
+        Poll::Pending => None,
+    }
+}
+
+pub(super) fn access(process: ProcessId, session: Option<SessionId>, number: u64, op: Op) -> Access {
+    Access { process, session, number: AccessNumber::new(number).unwrap(), op, no_wait: false }
+}
