@@ -1,16 +1,51 @@
 //! The server as a process of its own, and its memory.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use clap::Args;
 use serde::Serialize;
 
+use crate::results;
 use crate::serve::{COORDINATOR, ServerProcess};
 
 /// The principal with the observer role.
 pub(crate) const OBSERVER: &str = "observer";
+
+/// Where a server with a log is, and where the results go.
+#[derive(Debug, Args)]
+pub(crate) struct DurableOptions {
+    /// The directory for the log; by default that of temporary files.
+    #[arg(long, value_name = "DIRECTORY")]
+    disk: Option<PathBuf>,
+    /// The server's program; by default beside this one.
+    #[arg(long, value_name = "FILE")]
+    server: Option<PathBuf>,
+    /// Writes the raw results to this file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+impl DurableOptions {
+    /// The directory for the log.
+    pub(crate) fn directory(&self) -> PathBuf {
+        self.disk.clone().unwrap_or_else(std::env::temp_dir)
+    }
+
+    /// The path of the server's program.
+    pub(crate) fn program(&self) -> anyhow::Result<PathBuf> {
+        find(self.server.as_deref())
+    }
+
+    /// Writes the results of the subcommand `measured`, if they are wanted.
+    pub(crate) fn write(&self, measured: &str, findings: &impl Serialize) -> anyhow::Result<()> {
+        let Some(path) = &self.json else { return Ok(()) };
+        results::write(path, measured, &BTreeMap::new(), findings)
+    }
+}
 
 /// The path of the server's program.
 pub(crate) fn find(given: Option<&Path>) -> anyhow::Result<PathBuf> {

@@ -11,22 +11,23 @@
 //! default. With `--live` there are instances besides which do not end: all their processes read in a slice of them
 //! every 50 ms, so that each of them has new inputs whenever checkpoints are written.
 //!
-//! Once a second: the disk that the log takes, the memory of the server, and how many checkpoints it has written. An
+//! Four times a second: the disk that the log takes, the memory of the server, and how many checkpoints it has written. An
 //! access is timed from the moment it was sent to the moment its answer came; the load is closed, so an access that the
-//! server delays also delays those behind it. A second in which the count of checkpoints has grown is one in which
-//! checkpoints were taken. *Flat* means: the median of the last third is within 10 % of that of the middle third.
+//! server delays also delays those behind it. It belongs to the sample in which it was answered; checkpoints are taken in a
+//! sample if their count has grown in it or in the one before, for behind the last of them the log is trimmed.
+//! *Flat* means: the first third warms up; the most of the last third is at most 10 % above that of the middle one, and the
+//! line that fits both best rises by at most 10 % of their mean.
 //!
-//! In the raw results: `instances`, `live`, `in_flight`, `retention`, `disk` (the kind of file system), `wall_s`,
-//! `seconds`: of each, `until_s`, `disk_bytes`, `rss_bytes`, `checkpoints`, `accesses`, `p99_us`; `thirds` of `disk_bytes` and
-//! `rss_bytes`: medians, and the `most`; `with_checkpoints` and `without`: `seconds`, `accesses`, `median_us`, `p99_us`,
-//! `most_us`.
+//! In the raw results: `instances`, `live`, `in_flight`, `retention`, `disk` (the kind of file system), `wall_s`; `trends` of
+//! `disk_bytes` and `rss_bytes`: the most of each third, the `rise`, and whether it is `flat`; `with_checkpoints` and
+//! `without`: `samples`, `accesses`, `median_us`, `p99_us`, `most_us`; `samples`: of each, `until_s`, `disk_bytes`,
+//! `rss_bytes`, `checkpoints`, `accesses`, `p99_us`.
 
 mod live;
 mod report;
-mod seconds;
+mod samples;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,15 +37,14 @@ use clap::Args;
 
 use self::live::LiveInstances;
 use self::report::Findings;
-use self::seconds::{Observations, Sampler};
-use crate::operators;
+use self::samples::{Observations, Sampler};
 use crate::scale::at_least_one;
 use crate::scale::finished::{IN_FLIGHT, PORTION, portion};
 use crate::scale::fixture::{PROCESSES, ScaleFixture};
 use crate::scale::live::groups;
-use crate::scale::server::{self, DurableServer, Serving};
+use crate::scale::server::{DurableOptions, DurableServer, Serving};
 use crate::serve::runtime;
-use crate::{disk, results};
+use crate::{disk, operators};
 
 /// The time within which the server has to be ready.
 const READY_WITHIN: Duration = Duration::from_secs(20);
@@ -64,31 +64,22 @@ pub(crate) struct Options {
     /// How long the server keeps a finished instance.
     #[arg(long, default_value = "5s", value_name = "DURATION")]
     retention: String,
-    /// The directory for the log; by default that of temporary files.
-    #[arg(long, value_name = "DIRECTORY")]
-    disk: Option<PathBuf>,
-    /// The server's program; by default beside this one.
-    #[arg(long, value_name = "FILE")]
-    server: Option<PathBuf>,
-    /// Writes the raw results to this file.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    durable: DurableOptions,
 }
 
 /// Measures, and prints the results.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
-    let directory = options.disk.clone().unwrap_or_else(std::env::temp_dir);
+    let directory = options.durable.directory();
     let observations = runtime(2)?.block_on(measure(options, &directory))?;
     let findings = Findings::new(options, disk::file_system(&directory), &observations);
     findings.print()?;
-    if let Some(path) = &options.json {
-        results::write(path, "soak", &BTreeMap::new(), &findings)?;
-    }
+    options.durable.write("soak", &findings)?;
     Ok(ExitCode::SUCCESS)
 }
 
 async fn measure(options: &Options, directory: &Path) -> anyhow::Result<Observations> {
-    let program = server::find(options.server.as_deref())?;
+    let program = options.durable.program()?;
     let folder = disk::folder(directory, "soak")?;
     // Instances that have ended are there until their retention is over.
     let room = options.live + options.instances + PORTION;
@@ -99,7 +90,7 @@ async fn measure(options: &Options, directory: &Path) -> anyhow::Result<Observat
     let fixture = Arc::new(ScaleFixture::on(server.process, principals).await?);
     let live = LiveInstances::begin(&fixture, options.live).await?;
     let reading = tokio::spawn(live.read_on());
-    let sampler = Sampler::start(Instant::now(), folder.path().to_owned(), operators, pid);
+    let sampler = Sampler::start(Instant::now(), folder.path().to_owned(), operators, pid)?;
     let mut accesses = Vec::new();
     let mut done = 0;
     while done < options.instances {
@@ -112,5 +103,5 @@ async fn measure(options: &Options, directory: &Path) -> anyhow::Result<Observat
     } else {
         reading.abort();
     }
-    sampler.stop(accesses).await
+    sampler.stop(accesses)
 }

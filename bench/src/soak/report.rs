@@ -1,4 +1,4 @@
-//! Thirds of the run, and the latency of accesses beside checkpoints.
+//! Whether the run is flat, and the latency of accesses beside checkpoints.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::Options;
-use super::seconds::{Observations, Second};
+use super::samples::{Observations, Sample};
 use crate::summary::{Summary, quantile};
 use crate::table::table;
 
-/// How far the last third may be from the middle one, as a share of it.
+/// By how much the last third may exceed the middle one, as a share of it.
 const FLAT: f64 = 0.1;
 
 /// The raw results.
@@ -23,45 +23,57 @@ pub(super) struct Findings {
     #[serde(skip_serializing_if = "Option::is_none")]
     disk: Option<String>,
     wall_s: f64,
-    thirds: Thirds,
+    trends: Trends,
     with_checkpoints: Latency,
     without: Latency,
-    seconds: Vec<Row>,
+    samples: Vec<Row>,
 }
 
 #[derive(Debug, Serialize)]
-struct Thirds {
-    disk_bytes: Third,
-    rss_bytes: Third,
+struct Trends {
+    disk_bytes: Option<Trend>,
+    rss_bytes: Option<Trend>,
 }
 
-/// Medians of the thirds of the run.
+/// The thirds of the run: the first warms up, the others are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-struct Third {
-    first: f64,
-    middle: f64,
-    last: f64,
-    most: f64,
+struct Trend {
+    /// The most in each third.
+    first_most: f64,
+    middle_most: f64,
+    last_most: f64,
+    /// What the line that fits the last two thirds best rises from their beginning to their end, as a share of their mean.
+    rise: f64,
     flat: bool,
 }
 
-impl Third {
-    /// Of these values, one for each second; `None` if there are fewer than three.
-    fn of(values: &[f64]) -> Option<Self> {
+impl Trend {
+    /// Of these values at these moments; `None` if there are fewer than three.
+    #[allow(clippy::cast_precision_loss)]
+    fn of(values: &[(f64, f64)]) -> Option<Self> {
         let third = values.len() / 3;
-        let median = |values: &[f64]| Summary::of(values.iter().copied()).map(|it| it.median);
+        let most =
+            |values: &[(f64, f64)]| Summary::of(values.iter().map(|(_, value)| *value)).map(|it| it.max);
         let (first, rest) = values.split_at(third);
         let (middle, last) = rest.split_at(third.min(rest.len()));
-        let (first, middle, last) = (median(first)?, median(middle)?, median(last)?);
-        let most = values.iter().copied().fold(0.0, f64::max);
-        Some(Self { first, middle, last, most, flat: (last - middle).abs() <= FLAT * middle })
+        let (first_most, middle_most, last_most) = (most(first)?, most(middle)?, most(last)?);
+        let count = rest.len() as f64;
+        let mean = |figure: fn(&(f64, f64)) -> f64| rest.iter().map(figure).sum::<f64>() / count;
+        let (mean_at, mean_value) = (mean(|it| it.0), mean(|it| it.1));
+        let products = rest.iter().map(|(at, value)| (at - mean_at) * (value - mean_value));
+        let squares = rest.iter().map(|(at, _)| (at - mean_at).powi(2));
+        let slope = products.sum::<f64>() / squares.sum::<f64>();
+        let rise = slope * (rest.last()?.0 - rest.first()?.0) / mean_value;
+        let flat = last_most <= (1.0 + FLAT) * middle_most && rise <= FLAT;
+        Some(Self { first_most, middle_most, last_most, rise, flat })
     }
 }
 
-/// Accesses of some of the seconds.
+/// Accesses of some of the samples.
 #[derive(Debug, Default, Serialize)]
 struct Latency {
-    seconds: usize,
+    /// Samples in which accesses were answered.
+    samples: usize,
     accesses: usize,
     median_us: Option<f64>,
     p99_us: Option<f64>,
@@ -69,12 +81,12 @@ struct Latency {
 }
 
 impl Latency {
-    fn of<'a>(seconds: impl Iterator<Item = &'a Second>) -> Self {
-        let seconds: Vec<&Second> = seconds.filter(|second| !second.accesses.is_empty()).collect();
-        let all: Vec<Duration> = seconds.iter().flat_map(|second| second.accesses.iter().copied()).collect();
+    fn of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Self {
+        let samples: Vec<&Sample> = samples.filter(|sample| !sample.accesses.is_empty()).collect();
+        let all: Vec<Duration> = samples.iter().flat_map(|sample| sample.accesses.iter().copied()).collect();
         let at = |share| quantile(all.clone(), share).map(micros);
         Self {
-            seconds: seconds.len(),
+            samples: samples.len(),
             accesses: all.len(),
             median_us: at(0.5),
             p99_us: at(0.99),
@@ -84,7 +96,7 @@ impl Latency {
 
     fn cells(&self, name: &str) -> Vec<String> {
         let millis = |value: Option<f64>| value.map_or(String::new(), |value| format!("{:.2}", value / 1e3));
-        let counts = [name.to_owned(), self.seconds.to_string(), self.accesses.to_string()];
+        let counts = [name.to_owned(), self.samples.to_string(), self.accesses.to_string()];
         counts.into_iter().chain([self.median_us, self.p99_us, self.most_us].map(millis)).collect()
     }
 }
@@ -108,19 +120,23 @@ fn micros(duration: Duration) -> f64 {
 impl Findings {
     #[allow(clippy::cast_precision_loss)]
     pub(super) fn new(options: &Options, disk: Option<String>, observed: &Observations) -> Self {
-        let seconds = &observed.seconds;
-        let thirds = |figure: fn(&Second) -> u64| {
-            let values: Vec<f64> = seconds.iter().map(|second| figure(second) as f64).collect();
-            let nothing = Third { first: 0.0, middle: 0.0, last: 0.0, most: 0.0, flat: false };
-            Third::of(&values).unwrap_or(nothing)
+        let trend = |figure: fn(&Sample) -> u64| {
+            let samples = observed.samples.iter();
+            let values: Vec<_> =
+                samples.map(|sample| (sample.until.as_secs_f64(), figure(sample) as f64)).collect();
+            Trend::of(&values)
         };
-        let row = |second: &Second| Row {
-            until_s: second.until.as_secs_f64(),
-            disk_bytes: second.disk_bytes,
-            rss_bytes: second.rss_bytes,
-            checkpoints: second.checkpoints,
-            accesses: second.accesses.len(),
-            p99_us: quantile(second.accesses.clone(), 0.99).map(micros),
+        let row = |sample: &Sample| Row {
+            until_s: sample.until.as_secs_f64(),
+            disk_bytes: sample.disk_bytes,
+            rss_bytes: sample.rss_bytes,
+            checkpoints: sample.checkpoints,
+            accesses: sample.accesses.len(),
+            p99_us: quantile(sample.accesses.clone(), 0.99).map(micros),
+        };
+        let latency = |wanted| {
+            let samples = observed.beside_checkpoints().filter(move |(_, beside)| *beside == wanted);
+            Latency::of(samples.map(|(sample, _)| sample))
         };
         Self {
             instances: options.instances,
@@ -129,10 +145,10 @@ impl Findings {
             retention: options.retention.clone(),
             disk,
             wall_s: observed.wall.as_secs_f64(),
-            thirds: Thirds { disk_bytes: thirds(|it| it.disk_bytes), rss_bytes: thirds(|it| it.rss_bytes) },
-            with_checkpoints: Latency::of(seconds.iter().filter(|it| it.checkpoints > 0.0)),
-            without: Latency::of(seconds.iter().filter(|it| it.checkpoints == 0.0)),
-            seconds: seconds.iter().map(row).collect(),
+            trends: Trends { disk_bytes: trend(|it| it.disk_bytes), rss_bytes: trend(|it| it.rss_bytes) },
+            with_checkpoints: latency(true),
+            without: latency(false),
+            samples: observed.samples.iter().map(row).collect(),
         }
     }
 
@@ -140,16 +156,17 @@ impl Findings {
     pub(super) fn print(&self) -> anyhow::Result<()> {
         let mut out = std::io::stdout().lock();
         let mib = |bytes: f64| format!("{:.1}", bytes / f64::from(1 << 20));
-        let head = ["MiB", "first third", "middle third", "last third", "most", "flat"];
-        let rows = [("disk in use", &self.thirds.disk_bytes), ("RSS", &self.thirds.rss_bytes)];
-        let rows = rows.map(|(name, third)| {
-            let figures = [third.first, third.middle, third.last, third.most].map(mib);
-            let flat = if third.flat { "yes" } else { "no" };
-            [name.to_owned()].into_iter().chain(figures).chain([flat.to_owned()]).collect()
+        let head = ["most MiB", "first third", "middle third", "last third", "rise, of the mean", "flat"];
+        let rows = [("disk in use", &self.trends.disk_bytes), ("RSS", &self.trends.rss_bytes)];
+        let rows = rows.into_iter().filter_map(|(name, trend)| {
+            let Trend { first_most, middle_most, last_most, rise, flat } = *trend.as_ref()?;
+            let figures = [first_most, middle_most, last_most].map(mib);
+            let judged = [format!("{:.1} %", 100.0 * rise), if flat { "yes" } else { "no" }.to_owned()];
+            Some([name.to_owned()].into_iter().chain(figures).chain(judged).collect())
         });
         writeln!(out, "{} instances in {:.0} s\n", self.instances, self.wall_s)?;
         writeln!(out, "{}", table(head.map(str::to_owned).into(), rows))?;
-        let head = ["seconds", "count", "accesses", "median ms", "p99 ms", "most ms"];
+        let head = ["samples", "count", "accesses", "median ms", "p99 ms", "most ms"];
         let rows =
             [self.with_checkpoints.cells("with checkpoints"), self.without.cells("without checkpoints")];
         writeln!(out, "\n{}", table(head.map(str::to_owned).into(), rows))?;
@@ -162,24 +179,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_flat_if_its_last_third_is_like_the_middle() {
-        let third = |values: &[f64]| Third::of(values).unwrap();
-        let flat = third(&[1.0, 2.0, 100.0, 110.0, 105.0, 112.0]);
-        assert_eq!((flat.first, flat.middle, flat.last, flat.most), (1.5, 105.0, 108.5, 112.0));
-        assert!(flat.flat && !third(&[1.0, 100.0, 111.0]).flat && !third(&[1.0, 100.0, 89.0]).flat);
-        assert_eq!(Third::of(&[1.0, 2.0]), None);
+    fn a_run_is_flat_if_what_comes_after_its_first_third_does_not_grow() {
+        let trend = |values: &[f64]| {
+            let values: Vec<_> = (0_u8..).map(f64::from).zip(values.iter().copied()).collect();
+            Trend::of(&values)
+        };
+        let flat = trend(&[1.0, 2.0, 100.0, 110.0, 100.0, 110.0]).unwrap();
+        assert_eq!((flat.first_most, flat.middle_most, flat.last_most), (2.0, 110.0, 110.0));
+        assert!(flat.flat && (flat.rise - 0.12 / 2.1).abs() < 1e-9, "{flat:?}");
+        assert!(trend(&[1.0, 2.0, 100.0, 110.0, 50.0, 60.0]).unwrap().flat, "it may shrink");
+        let peak = trend(&[1.0, 2.0, 3.0, 100.0, 100.0, 100.0, 100.0, 112.0, 80.0]).unwrap();
+        assert!(!peak.flat && peak.rise < FLAT, "{peak:?}");
+        let rising = trend(&[1.0, 2.0, 3.0, 80.0, 90.0, 100.0, 100.0, 105.0, 105.0]).unwrap();
+        assert!(!rising.flat && rising.last_most < (1.0 + FLAT) * rising.middle_most, "{rising:?}");
+        assert_eq!(trend(&[1.0, 2.0]), None);
     }
 
     #[test]
-    fn accesses_are_told_apart_by_the_checkpoints_of_their_second() {
-        let second = |checkpoints, millis: &[u64]| Second {
-            checkpoints,
+    fn latencies_are_of_all_accesses_of_their_samples() {
+        let sample = |millis: &[u64]| Sample {
             accesses: millis.iter().copied().map(Duration::from_millis).collect(),
-            ..Second::default()
+            ..Sample::default()
         };
-        let seconds = [second(0.0, &[1, 2, 3]), second(7.0, &[50]), second(0.0, &[]), second(0.0, &[4])];
-        let without = Latency::of(seconds.iter().filter(|it| it.checkpoints == 0.0));
-        assert_eq!((without.seconds, without.accesses, without.most_us), (2, 4, Some(4_000.0)));
-        assert_eq!(Latency::of(seconds.iter().skip(1).take(1)).p99_us, Some(50_000.0));
+        let samples = [sample(&[1, 2, 3]), sample(&[]), sample(&[4])];
+        let latency = Latency::of(samples.iter());
+        assert_eq!((latency.samples, latency.accesses, latency.most_us), (2, 4, Some(4_000.0)));
+        assert_eq!(Latency::of([].iter()).p99_us, None);
     }
 }

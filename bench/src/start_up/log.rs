@@ -1,20 +1,37 @@
 //! The log on which servers are started, made by clients of a server.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
+use serde::{Deserialize, Serialize};
 
 use super::READY_WITHIN;
-use crate::operators;
 use crate::scale::finished::play_portions;
 use crate::scale::fixture::{PROCESSES, ScaleFixture};
 use crate::scale::live::{begin, groups};
 use crate::scale::server::{DurableServer, Serving};
+use crate::{disk, operators};
 
 /// Accesses of a process that may wait.
 const PIPELINE: u32 = 16;
+/// The file beside a kept log that says how it was made.
+const MADE: &str = "made.json";
+
+/// How a log was made.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Made {
+    archived: usize,
+    live: usize,
+    pub(super) made_s: f64,
+    /// Disk in use with the archived instances alone, after `data compact`.
+    pub(super) archived_bytes: u64,
+    /// Disk in use after the kill.
+    pub(super) killed_bytes: u64,
+}
 
 /// See the module.
 pub(super) struct Log {
@@ -41,14 +58,51 @@ impl Log {
         ScaleFixture::on(server.process, principals).await
     }
 
+    /// Makes the log: so many archived instances, then so many live ones.
+    pub(super) async fn make(&self, archived: usize, live: usize) -> anyhow::Result<Made> {
+        let started = Instant::now();
+        self.add_archived(archived).await?;
+        self.compact()?;
+        let archived_bytes = disk::usage(&self.folder)?;
+        self.add_live(live).await?;
+        let killed_bytes = disk::usage(&self.folder)?;
+        let made_s = started.elapsed().as_secs_f64();
+        Ok(Made { archived, live, made_s, archived_bytes, killed_bytes })
+    }
+
+    /// Keeps a copy in this folder, which does not exist.
+    pub(super) fn copy_to(&self, kept: &Path, made: &Made) -> anyhow::Result<()> {
+        fs::create_dir(kept).with_context(|| kept.display().to_string())?;
+        copy_files(&self.folder, kept)?;
+        // Last: what it stands beside is complete.
+        fs::write(kept.join(MADE), serde_json::to_vec(made)?)?;
+        Ok(())
+    }
+
+    /// Takes the log that was kept in this folder, which must hold as many instances.
+    pub(super) fn copy_from(&self, kept: &Path, archived: usize, live: usize) -> anyhow::Result<Made> {
+        let made = kept.join(MADE);
+        let made: Made =
+            serde_json::from_slice(&fs::read(&made).with_context(|| made.display().to_string())?)?;
+        ensure!(
+            (made.archived, made.live) == (archived, live),
+            "{} holds {} archived and {} live instances: give another folder, or these numbers",
+            kept.display(),
+            made.archived,
+            made.live
+        );
+        copy_files(kept, &self.folder)?;
+        Ok(made)
+    }
+
     /// Plays so many instances to their end, and kills the server.
-    pub(super) async fn add_archived(&self, count: usize) -> anyhow::Result<()> {
+    async fn add_archived(&self, count: usize) -> anyhow::Result<()> {
         let fixture = Arc::new(self.fixture(PROCESSES as usize).await?);
         play_portions(&fixture, count, false).await.map(drop)
     }
 
     /// Begins so many instances, which stay live, and kills the server.
-    pub(super) async fn add_live(&self, count: usize) -> anyhow::Result<()> {
+    async fn add_live(&self, count: usize) -> anyhow::Result<()> {
         let principals = PROCESSES as usize;
         let fixture = self.fixture(groups(count) * principals).await?;
         let streams = begin(&fixture, count, PIPELINE, principals / 2).await?;
@@ -67,4 +121,15 @@ impl Log {
         ensure!(output.status.success(), "the log was not compacted: {}", error.trim());
         Ok(())
     }
+}
+
+fn copy_files(from: &Path, to: &Path) -> anyhow::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        // A server also has a socket in its folder.
+        if entry.file_type()?.is_file() && entry.file_name() != MADE {
+            fs::copy(entry.path(), to.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
 }

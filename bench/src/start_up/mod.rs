@@ -4,6 +4,7 @@
 //! cargo build --release -p stickycas-server -p stickycas-bench
 //! target/release/stickycas-bench start-up                                     1,000,000 archived, 100,000 live
 //! target/release/stickycas-bench start-up --archived 100000 --live 10000 --disk DIR --json start-up.json
+//! target/release/stickycas-bench start-up --keep DIR      the log is made once, for several builds of the server
 //! ```
 //!
 //! The log is made by clients of the real server: the instances of `scale`, first those that end and are archived, then
@@ -26,9 +27,8 @@
 
 mod log;
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -36,14 +36,14 @@ use anyhow::ensure;
 use clap::Args;
 use serde::Serialize;
 
+use crate::disk;
 use crate::operators::{self, Metrics};
-use crate::scale::server::{self, DurableServer};
+use crate::scale::server::{self, DurableOptions, DurableServer};
 use crate::scale::{at_least_one, finished};
 use crate::serve::runtime;
 use crate::summary::Summary;
 use crate::table::table;
-use crate::{disk, results};
-use log::Log;
+use log::{Log, Made};
 
 /// The time within which a server has to be ready.
 const READY_WITHIN: Duration = Duration::from_secs(600);
@@ -60,15 +60,11 @@ pub(crate) struct Options {
     /// How often a server is started on the log as it is, and again after it was compacted.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     starts: u32,
-    /// The directory for the log; by default that of temporary files.
+    /// Keeps the log in this folder: it is made in the first run, and each run starts servers on a copy.
     #[arg(long, value_name = "DIRECTORY")]
-    disk: Option<PathBuf>,
-    /// The server's program; by default beside this one.
-    #[arg(long, value_name = "FILE")]
-    server: Option<PathBuf>,
-    /// Writes the raw results to this file.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    keep: Option<PathBuf>,
+    #[command(flatten)]
+    durable: DurableOptions,
 }
 
 /// One start.
@@ -105,44 +101,50 @@ struct Findings {
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let findings = runtime(2)?.block_on(measure(options))?;
     print(&findings)?;
-    if let Some(path) = &options.json {
-        results::write(path, "start-up", &BTreeMap::new(), &findings)?;
-    }
+    options.durable.write("start-up", &findings)?;
     Ok(ExitCode::SUCCESS)
 }
 
 async fn measure(options: &Options) -> anyhow::Result<Findings> {
     let Options { archived, live, .. } = *options;
-    let program = server::find(options.server.as_deref())?;
-    let directory = options.disk.clone().unwrap_or_else(std::env::temp_dir);
+    let program = options.durable.program()?;
+    let directory = options.durable.directory();
     let folder = disk::folder(&directory, "start-up")?;
     let log = Log::new(&program, folder.path(), archived + live + finished::PORTION);
-    let started = Instant::now();
-    log.add_archived(archived).await?;
+    let made = match &options.keep {
+        None => log.make(archived, live).await?,
+        Some(kept) if kept.exists() => log.copy_from(kept, archived, live)?,
+        Some(kept) => {
+            let made = log.make(archived, live).await?;
+            log.copy_to(kept, &made)?;
+            made
+        }
+    };
+    let Made { archived_bytes, killed_bytes, made_s, .. } = made;
+    let killed = starts("killed", killed_bytes, &log, options).await?;
     log.compact()?;
-    let with_archived = disk::usage(folder.path())?;
-    log.add_live(live).await?;
-    let made_s = started.elapsed().as_secs_f64();
-    let killed = starts("killed", &log, folder.path(), options).await?;
-    log.compact()?;
-    let compacted = starts("compacted", &log, folder.path(), options).await?;
-    let all = compacted.disk_bytes;
+    let all = disk::usage(folder.path())?;
+    let compacted = starts("compacted", all, &log, options).await?;
     #[allow(clippy::cast_precision_loss)]
     Ok(Findings {
         archived,
         live,
         disk: disk::file_system(&directory),
         made_s,
-        archived_bytes_each: with_archived / archived as u64,
-        live_bytes_each: all.saturating_sub(with_archived) / live as u64,
-        disk_of_live: killed.disk_bytes as f64 / all as f64,
+        archived_bytes_each: archived_bytes / archived as u64,
+        live_bytes_each: all.saturating_sub(archived_bytes) / live as u64,
+        disk_of_live: killed_bytes as f64 / all as f64,
         starts: vec![killed, compacted],
     })
 }
 
 /// Starts a server on the log, so many times.
-async fn starts(after: &'static str, log: &Log, folder: &Path, options: &Options) -> anyhow::Result<Starts> {
-    let disk_bytes = disk::usage(folder)?;
+async fn starts(
+    after: &'static str,
+    disk_bytes: u64,
+    log: &Log,
+    options: &Options,
+) -> anyhow::Result<Starts> {
     let mut starts = Vec::new();
     for _ in 0..options.starts {
         let started = Instant::now();

@@ -114,9 +114,25 @@ impl Inner {
     }
 
     /// Counts the instance as live until it has ended.
-    pub(super) fn set_live_guard(&mut self, guard: LiveGuard) {
+    pub(super) fn set_live_guard(&mut self, mut guard: LiveGuard) {
         if let Lifecycle::Live(live) = &mut self.lifecycle {
+            if live.machine.state() != State::Gathering {
+                guard.end_gathering();
+            }
             live.live_guard = Some(guard);
+        }
+    }
+
+    /// What the instance may take of the log's disk.
+    pub(super) fn set_log_share(&mut self, share: Option<LogShare>, config: &InstanceConfig) {
+        self.log_share = share;
+        self.shrink_log_share(config);
+    }
+
+    /// An archived instance takes less of the log's disk than it might have.
+    fn shrink_log_share(&mut self, config: &InstanceConfig) {
+        if let (Some(share), Lifecycle::Archived(archived)) = (&mut self.log_share, &self.lifecycle) {
+            share.shrink(archived.log_case(config));
         }
     }
 
@@ -202,11 +218,8 @@ impl Inner {
         }
         let Lifecycle::Live(live) = &mut self.lifecycle else { return };
         let Some(ended) = live.ended else { return };
-        let archived = Archived::new(live, ended);
-        if let Some(share) = &mut self.log_share {
-            share.shrink(archived.log_case(config));
-        }
-        self.lifecycle = Lifecycle::Archived(archived);
+        self.lifecycle = Lifecycle::Archived(Archived::new(live, ended));
+        self.shrink_log_share(config);
     }
 
     /// When the instance expires as things stand (F10).

@@ -66,10 +66,14 @@ pub(super) fn event_limit(config: &InstanceConfig, limits: &Limits) -> usize {
 impl Live {
     /// A new instance, in which nothing has happened.
     pub(super) fn new(config: &InstanceConfig, context: &Arc<Context>) -> Self {
-        let (params, limits) = (config.params(), &context.limits);
-        let reserved = context.reserve(limits.worst_case(&params) - limits.ended_case(&params));
+        Self::with_machine(Machine::new(Arc::new(config.params())), config, context)
+    }
+
+    /// An instance with this machine and without events.
+    pub(super) fn with_machine(machine: Machine, config: &InstanceConfig, context: &Arc<Context>) -> Self {
+        let (params, limits) = (&config.shared.params, &context.limits);
+        let reserved = context.reserve(limits.worst_case(params) - limits.ended_case(params));
         let events = EventLog::new(event_limit(config, limits), context.event_budget.clone());
-        let machine = Machine::new(Arc::new(params));
         let ended = Self::unarchived(machine, events, Sessions::default(), context, Time::ZERO);
         Self { ended: None, reserved: Some(reserved), ..ended }
     }

@@ -138,7 +138,8 @@ impl LiveGuard {
         }
     }
 
-    fn end_gathering(&mut self) {
+    /// Counts the instance as running.
+    pub(super) fn end_gathering(&mut self) {
         if let Some(gathering) = self.gathering.take() {
             gathering.fetch_sub(1, Ordering::Relaxed);
         }

@@ -5,27 +5,31 @@
 //! would contradict what clients were told, so it stops: the log is damaged, or this program follows other rules than
 //! the one that wrote it.
 
+mod decode;
+mod ordered_map;
 mod progress;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::num::NonZero;
 use std::sync::Arc;
+use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
+use std::{iter, mem};
 
-use prost::Message as _;
-use stickycas_model::machine::{Machine, State};
-use stickycas_model::types::{Phase, Time};
+use prost::DecodeError;
+use stickycas_model::machine::State;
+use stickycas_model::types::Time;
 use stickycas_proto::convert::WireError;
-use stickycas_proto::convert::checkpoint::checkpoint_from_wire;
-use stickycas_proto::convert::history::event_from_wire;
 use stickycas_proto::convert::log::input_from_log;
 use stickycas_proto::log::v1::record::Input;
-use stickycas_proto::log::v1::{Batch, Checkpoint, Record};
+use stickycas_proto::log::v1::{Batch, Record};
 use stickycas_proto::names::InstanceId;
 
+use self::decode::{Chunk, Decoded, DecodedChunk, Restored};
+use self::ordered_map::{OrderedMap, map_in_order};
 use self::progress::Progress;
 use super::Instances;
 use super::config::{InstanceConfig, nanos};
-use super::context::Context;
 use super::effects::Effects;
 use super::instance::Instance;
 use super::live::Live;
@@ -108,7 +112,7 @@ impl<'a> Recovery<'a> {
         engine: &dyn Engine,
         file_bytes: Option<u64>,
     ) -> Result<Recovered, RecoveryError> {
-        let mut recovery = Self {
+        let recovery = Self {
             instances,
             known: HashMap::new(),
             partial: BTreeSet::new(),
@@ -116,57 +120,71 @@ impl<'a> Recovery<'a> {
             recovered: Recovered::default(),
             progress: Progress::new(file_bytes, Instant::now()),
         };
-        let mut stopped = None;
+        // A simulation has one thread.
+        let threads = if engine.blocks() { available_parallelism().map_or(1, NonZero::get) } else { 0 };
+        let decode = |chunk: Chunk| chunk.decode(instances);
+        map_in_order(threads, decode, |decoding| recovery.read(engine, decoding))
+    }
+
+    /// Reads on while what was read before is decoded. Everything is taken in the order in which it was read, so of
+    /// several faults the first is told.
+    fn read(
+        mut self,
+        engine: &dyn Engine,
+        decoding: &mut OrderedMap<'_, Chunk, DecodedChunk>,
+    ) -> Result<Recovered, RecoveryError> {
+        let (mut chunk, mut stopped) = (Chunk::default(), None);
         let read = engine.read(&mut |stored| {
-            recovery.read(stored).map_err(|error| {
+            self.tell_progress(&stored);
+            chunk.add(stored);
+            if !chunk.is_full() {
+                return Ok(());
+            }
+            let taken = decoding.push(mem::take(&mut chunk)).map_or(Ok(()), |decoded| self.take(decoded));
+            taken.map_err(|error| {
                 let why = EngineError(error.to_string());
                 stopped = Some(error);
                 why
             })
         });
-        match (stopped, read) {
-            (Some(error), _) => Err(error),
-            (None, Err(error)) => Err(RecoveryError::Engine(error.0)),
-            (None, Ok(())) => recovery.finish(),
+        if let Some(error) = stopped {
+            return Err(error);
         }
+        let decoded = decoding.push(chunk);
+        for decoded in decoded.into_iter().chain(iter::from_fn(|| decoding.pop())) {
+            self.take(decoded)?;
+        }
+        read.map_err(|error| RecoveryError::Engine(error.0))?;
+        self.finish()
     }
 
-    fn read(&mut self, stored: Stored<'_>) -> Result<(), RecoveryError> {
+    fn tell_progress(&mut self, stored: &Stored<'_>) {
         let (Stored::Checkpoint(_, bytes) | Stored::Batch(_, bytes)) = stored;
         if let Some(progress) = self.progress.add(bytes.len(), Instant::now()) {
             let (instances, batches) = (self.known.len(), self.recovered.batches);
             tracing::info!("recovering: {instances} instances, {batches} batches so far, {progress}");
         }
-        match stored {
-            Stored::Checkpoint(number, bytes) => self
-                .restore(number, bytes)
-                .map_err(|what| damaged(format!("the checkpoint of instance {number}"), &what)),
-            Stored::Batch(place, bytes) => self.replay(place, bytes),
-        }
     }
 
-    /// Restores an instance from its checkpoint. The error says what is wrong with it.
-    fn restore(&mut self, number: u64, bytes: &[u8]) -> Result<(), String> {
-        let checkpoint = Checkpoint::decode(bytes).map_err(|error| error.to_string())?;
-        if checkpoint.rules != RULES {
-            return Err(format!(
-                "it was written under version {} of the rules, and this is {RULES}",
-                checkpoint.rules
-            ));
+    fn take(&mut self, decoded: DecodedChunk) -> Result<(), RecoveryError> {
+        for decoded in decoded {
+            match decoded {
+                Decoded::Checkpoint(number, Ok(restored)) => self.restore(number, restored),
+                Decoded::Checkpoint(number, Err(what)) => {
+                    return Err(damaged(format!("the checkpoint of instance {number}"), &what));
+                }
+                Decoded::Batch(place, batch) => self.replay(place, batch)?,
+            }
         }
-        let created = checkpoint.created.as_ref().ok_or("it does not say how the instance was created")?;
-        let config = InstanceConfig::from_log(number, created, |config| self.instances.intern(config))
-            .map_err(text)?;
-        let instance = self.instances.adopt(
-            config,
-            Duration::from_nanos(checkpoint.served_nanos),
-            |config, context| restored(&checkpoint, config, context),
-        )?;
-        if checkpoint.name_taken {
+        Ok(())
+    }
+
+    fn restore(&mut self, number: u64, Restored { instance, covered, name_taken }: Restored) {
+        self.instances.adopt(&instance);
+        if name_taken {
             self.instances.registry_mut().release_name(&instance);
         }
-        self.known.insert(number, Known { instance, covered: (checkpoint.place, checkpoint.records) });
-        Ok(())
+        self.known.insert(number, Known { instance, covered });
     }
 
     fn finish(mut self) -> Result<Recovered, RecoveryError> {
@@ -196,13 +214,12 @@ impl<'a> Recovery<'a> {
         Ok(self.recovered)
     }
 
-    fn replay(&mut self, place: u64, bytes: &[u8]) -> Result<(), RecoveryError> {
+    fn replay(&mut self, place: u64, batch: Result<Batch, DecodeError>) -> Result<(), RecoveryError> {
         let last = self.recovered.last;
         if last != Place::START && place != last.next().get() {
             return Err(damaged(format!("batch {place}"), &format!("the batch before it is {last}")));
         }
-        let batch =
-            Batch::decode(bytes).map_err(|error| damaged(format!("batch {place}"), &error.to_string()))?;
+        let batch = batch.map_err(|error| damaged(format!("batch {place}"), &error.to_string()))?;
         if batch.rules != RULES {
             return Err(RecoveryError::Rules { place, rules: batch.rules });
         }
@@ -236,9 +253,9 @@ impl<'a> Recovery<'a> {
             Input::Created(created) if !self.known.contains_key(&record.instance) => {
                 let intern = |config| self.instances.intern(config);
                 let config = InstanceConfig::from_log(record.instance, created, intern).map_err(text)?;
-                let instance = self
-                    .instances
-                    .adopt(config, self.recovered.served, |config, context| Ok(Live::new(config, context)))?;
+                let live = Live::new(&config, &self.instances.context);
+                let instance = self.instances.recovered(config, live, self.recovered.served);
+                self.instances.adopt(&instance);
                 self.known.insert(record.instance, Known { instance, covered: at });
                 Ok(())
             }
@@ -265,27 +282,6 @@ impl<'a> Recovery<'a> {
     }
 }
 
-/// The instance of this checkpoint.
-fn restored(
-    checkpoint: &Checkpoint,
-    config: &InstanceConfig,
-    context: &Arc<Context>,
-) -> Result<Live, String> {
-    let params = Arc::new(config.params());
-    let machine = checkpoint.machine.as_ref().ok_or("it holds no machine")?;
-    let machine = checkpoint_from_wire(machine).map_err(text)?;
-    let machine = Machine::from_checkpoint(params, machine).map_err(|error| error.to_string())?;
-    let events = checkpoint.events.iter().map(|event| event_from_wire(event).map(|(_, recorded)| recorded));
-    let events = events.collect::<Result<Vec<_>, _>>().map_err(text)?;
-    let mut live = Live::new(config, context);
-    live.machine = machine;
-    live.events.restore(checkpoint.first_index, Phase::new(checkpoint.forgotten_phase), events.into_iter());
-    live.ended = checkpoint.ended_nanos.map(Time::from_nanos);
-    live.latest = Time::from_nanos(checkpoint.at_nanos);
-    live.touched = live.latest;
-    Ok(live)
-}
-
 fn damaged(at: String, what: &str) -> RecoveryError {
     RecoveryError::Damaged { at, what: what.to_owned() }
 }
@@ -296,30 +292,28 @@ fn text(error: impl Into<WireError>) -> String {
 }
 
 impl Instances {
-    /// Registers an instance that was found in the log, whatever the limits are by now. `served`: how long instances had
-    /// been served when it was as it is.
-    fn adopt(
-        &self,
-        config: InstanceConfig,
-        served: Duration,
-        live: impl FnOnce(&InstanceConfig, &Arc<Context>) -> Result<Live, String>,
-    ) -> Result<Arc<Instance>, String> {
-        self.context.skip_number(config.number);
-        let live = live(&config, &self.context)?;
-        let instance = Arc::new(Instance::with(config, self.context.clone(), live));
-        let (guard, log_share) = self.registry_mut().insert(&instance, self.capacity(0));
-        let inner = &mut *instance.lock();
-        inner.log_share = log_share;
+    /// An instance that was found in the log. `served`: how long instances had been served when it was as it is.
+    fn recovered(&self, config: InstanceConfig, live: Live, served: Duration) -> Arc<Instance> {
+        let mut instance = Instance::with(config, self.context.clone(), live);
+        let inner = instance.inner.get_mut().expect("nobody else has it");
         if inner.is_closed() {
             self.context.count_closed();
-        }
-        if !inner.has_ended() {
-            inner.set_live_guard(guard);
         }
         let latest = inner.latest();
         inner.resume(latest, nanos(served));
         inner.archive_if_idle(&instance.config, latest);
-        Ok(instance.clone())
+        Arc::new(instance)
+    }
+
+    /// Registers an instance that was found in the log, whatever the limits are by now.
+    fn adopt(&self, instance: &Arc<Instance>) {
+        self.context.skip_number(instance.config.number);
+        let (guard, log_share) = self.registry_mut().insert(instance, self.capacity(0));
+        let inner = &mut *instance.lock();
+        inner.set_log_share(log_share, &instance.config);
+        if !inner.has_ended() {
+            inner.set_live_guard(guard);
+        }
     }
 
     /// The server has recovered, and serves from now on: the restart, whose record is committed, is an input of every
@@ -352,7 +346,7 @@ impl Instance {
             return Err(format!("its time {at:?} is before that of the record before, {:?}", live.latest));
         }
         let input = input_from_log(input, live.machine.params()).map_err(text)?;
-        let mut effects = Effects::new(at, std::mem::take(&mut live.spare_events));
+        let mut effects = Effects::new(at, mem::take(&mut live.spare_events));
         effects.refused = live.machine.apply(at, input, &mut effects.events).is_err();
         if effects.digest() != record.digest {
             return Err("its outcome is not what it was when the input was taken".to_owned());
@@ -376,7 +370,7 @@ impl Instance {
             && !matches!(live.machine.state(), State::Finished | State::Closed)
         {
             let now = live.latest;
-            let mut effects = Effects::new(now, std::mem::take(&mut live.spare_events));
+            let mut effects = Effects::new(now, mem::take(&mut live.spare_events));
             live.restart(self.config.shared.lifetimes.rejoin, &mut effects);
             live.machine.take_changed();
             live.touched = now;

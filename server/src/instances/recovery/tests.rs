@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use prost::Message as _;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
@@ -18,7 +19,7 @@ use super::super::outbox::Outbox;
 use super::super::sessions::SessionSink;
 use super::*;
 use crate::auth::Principal;
-use crate::commit_log::engine::{AppendBatch, RedbEngine};
+use crate::commit_log::engine::{AppendBatch, Done, RedbEngine, Usage};
 use crate::limits::Limits;
 use crate::storage::Storage;
 
@@ -67,7 +68,7 @@ impl Server {
         while !self.all().iter().all(|instance| instance.lock().is_committed()) {
             tokio::task::yield_now().await;
         }
-        let before = self.found();
+        let (before, counts) = (self.found(), self.counts());
         let Self { engine, random, .. } = self;
         let mut server = Self::recover(engine, random).await;
         let recovered = server.storage.replay(&server.instances).await.unwrap();
@@ -77,12 +78,18 @@ impl Server {
             assert_eq!(after.machine, before.machine, "{:#?}", before.dumped);
             assert_eq!(after, before);
         }
+        assert_eq!(server.counts(), counts);
         server.begin(recovered).await;
         server
     }
 
     fn all(&self) -> Vec<Arc<Instance>> {
         self.instances.after(None, usize::MAX)
+    }
+
+    /// Instances that have not ended, and those of them whose processes gather.
+    fn counts(&self) -> (usize, usize) {
+        (self.instances.load().live(), self.instances.load().gathering())
     }
 
     fn found(&self) -> Vec<Found> {
@@ -235,6 +242,65 @@ async fn a_name_is_recovered_with_the_instance_that_took_it_last() {
     let name = InstanceName::optional("name").unwrap().unwrap();
     let named = server.instances.registry().named(&name).map(|instance| instance.config().id);
     assert_eq!(named, Some(third.config().id));
+}
+
+/// An engine that fails when it has read everything.
+#[derive(Debug)]
+struct FailingEngine(RedbEngine);
+
+impl Engine for FailingEngine {
+    fn depth(&self) -> usize {
+        self.0.depth()
+    }
+
+    fn append(&self, batch: AppendBatch, done: Done) {
+        self.0.append(batch, done);
+    }
+
+    fn read(&self, visit: &mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>) -> Result<(), EngineError> {
+        self.0.read(visit)?;
+        Err(EngineError("the rest cannot be read".to_owned()))
+    }
+
+    fn identity(&self) -> Result<Vec<u8>, EngineError> {
+        self.0.identity()
+    }
+
+    fn usage(&self) -> Usage {
+        self.0.usage()
+    }
+}
+
+#[tokio::test]
+async fn of_several_faults_the_first_is_named() {
+    let engine = Arc::new(FailingEngine(RedbEngine::in_memory().unwrap()));
+    let storage = Storage::durable(engine.clone(), None, &limits(), &Arc::default()).unwrap();
+    let instances = Instances::new(limits(), &storage.log());
+    let random = StdRng::seed_from_u64(0);
+    let mut server = Server { engine: engine.clone(), storage, instances, random };
+    for _ in 0..100 {
+        server.create().await;
+    }
+    let numbers: Vec<u64> = server.all().iter().map(|instance| instance.config().number).collect();
+    server.instances.write_checkpoints(server.storage.durable_log().unwrap()).await;
+    server.storage.close().await;
+    let fault = async || {
+        let server = Server::recover(engine.clone(), StdRng::seed_from_u64(0)).await;
+        server.storage.replay(&server.instances).await.unwrap_err().to_string()
+    };
+    assert_eq!(fault().await, "the log cannot be read: the rest cannot be read");
+    let mut damaged: Vec<u64> = numbers.into_iter().filter(|number| number % 7 == 3).collect();
+    damaged.sort_unstable();
+    assert!(damaged.len() > 3);
+    for (place, number) in (1_000..).zip(damaged.iter().rev()) {
+        let checkpoints = vec![(*number, Some(vec![255]))];
+        let append = AppendBatch { place, checkpoints, ..AppendBatch::default() };
+        engine.append(append, Box::new(|_| ()));
+        for _ in 0..5 {
+            let fault = fault().await;
+            assert!(fault.contains(&format!("the checkpoint of instance {number}:")), "{fault}");
+        }
+    }
 }
 
 #[tokio::test]
