@@ -25,7 +25,7 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::engine::{Engine, Usage};
-use super::{Append, CommitLog, Place, Settle, Settled, Step};
+use super::{Append, CommitLog, Place, ServedClock, Settle, Settled, Step};
 use crate::metrics::CommitLogMetrics;
 
 pub(crate) use queue::Dirty;
@@ -79,6 +79,7 @@ impl DurableLog {
             work: Notify::new(),
             failure: OnceLock::new(),
             failed: Notify::new(),
+            clock: Arc::default(),
             began: OnceLock::new(),
             told_nanos: AtomicU64::new(0),
             limit,
@@ -95,7 +96,7 @@ impl DurableLog {
     /// The server serves from now on: the log goes on behind this place, with the record of the restart. `served`: how
     /// long instances had been served. `dirty`: those that the restart changes, and those that have records in the log.
     pub(crate) async fn begin(&self, last: Place, served: Duration, dirty: Vec<Dirty>) {
-        let _ = self.shared.began.set((served, Instant::now()));
+        let _ = self.shared.began.set((served, self.shared.clock.now()));
         let restart = Record { input: Some(record::Input::Restart(Restart {})), ..Record::default() };
         {
             let mut queue = self.shared.queue();
@@ -285,6 +286,10 @@ impl CommitLog for DurableLog {
         let room = self.shared.room.clone().notified_owned();
         // There may be room since the first look.
         self.shared.full.load(Ordering::SeqCst).then_some(room)
+    }
+
+    fn clock(&self) -> Arc<ServedClock> {
+        self.shared.clock.clone()
     }
 
     fn uncommitted_bytes(&self) -> usize {

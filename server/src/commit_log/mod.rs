@@ -16,8 +16,10 @@ mod data_dir;
 mod durable;
 pub(crate) mod engine;
 mod memory;
+mod served_clock;
 
 use std::fmt;
+use std::sync::Arc;
 
 use stickycas_model::history::Event;
 use stickycas_model::types::Time;
@@ -31,6 +33,7 @@ pub(crate) use data_dir::DataDir;
 pub use data_dir::DataDirError;
 pub(crate) use durable::{Dirty, DurableLog};
 pub(crate) use memory::MemoryLog;
+pub(crate) use served_clock::ServedClock;
 
 /// The version of the rules by which machines take inputs. A log of another version may not be replayed.
 pub(crate) const RULES: u32 = 1;
@@ -62,6 +65,11 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
     /// `None`: they may be.
     fn room(&self) -> Option<OwnedNotified> {
         None
+    }
+
+    /// The clock that the time of instances follows: it stands still while there is no [room](Self::room).
+    fn clock(&self) -> Arc<ServedClock> {
+        Arc::default()
     }
 
     /// Bytes of steps that wait for their commit.

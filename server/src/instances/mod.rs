@@ -25,7 +25,6 @@ mod waiters;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Instant;
 
 use stickycas_model::machine::State;
 use stickycas_model::params::Params;
@@ -160,14 +159,8 @@ impl Instances {
             }
             processes
         };
-        let timers = &self.context.timers;
-        let sleep = |at| async move {
-            match timers.instant(at) {
-                Some(at) => tokio::time::sleep_until(at.into()).await,
-                None => std::future::pending().await,
-            }
-        };
-        timers.run(|| timers.nanos(Instant::now()), sleep, wake).await;
+        let Context { timers, .. } = &*self.context;
+        timers.run(|| timers.clock.now(), |at| timers.clock.sleep_until(at), wake).await;
     }
 
     /// The commit log settles steps of an instance.

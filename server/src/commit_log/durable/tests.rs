@@ -137,6 +137,34 @@ async fn while_too_much_waits_no_inputs_are_read() {
 }
 
 #[tokio::test]
+async fn the_time_that_is_served_stands_still_while_too_much_waits() {
+    let mut it = fixture(1, 4 * 1024);
+    it.log.shared.began.set((Duration::from_secs(7), 0)).unwrap();
+    let place = it.step(1, Place::START);
+    let goes_on = |log: &DurableLog, from| {
+        while log.served() <= from {
+            std::hint::spin_loop();
+        }
+    };
+    goes_on(&it.log, it.log.served());
+    it.log.hold(place, 10_000);
+    let (served, clock) = (it.log.served(), it.log.clock());
+    assert_eq!(clock.nanos(Instant::now() + Duration::from_secs(60)), clock.now());
+    assert_eq!(it.log.served(), served);
+    let (_, done) = it.engine.next();
+    done(Outcome::Committed);
+    goes_on(&it.log, served);
+    it.settled().await.1.unwrap();
+    // A log that fails while it is full does not stop what waits for time.
+    let place = it.step(1, Place::START);
+    it.log.hold(place, 10_000);
+    let served = it.log.served();
+    let (_, done) = it.engine.next();
+    done(Outcome::Unknown(EngineError("the disk is gone".into())));
+    goes_on(&it.log, served);
+}
+
+#[tokio::test]
 async fn effects_of_inputs_that_are_not_logged_count() {
     let mut it = fixture(1, 4 * 1024);
     let place = it.step(1, Place::START);
