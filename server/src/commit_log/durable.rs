@@ -109,7 +109,7 @@ impl DurableLog {
 
     /// Completes when everything that was appended so far is committed, or the log has failed.
     pub(crate) async fn committed(&self) {
-        if let Some(committed) = self.barrier() {
+        if let Some(committed) = self.barrier(0) {
             let _ = committed.await;
         }
     }
@@ -296,8 +296,8 @@ impl CommitLog for DurableLog {
         self.shared.queue().bytes
     }
 
-    fn barrier(&self) -> Option<oneshot::Receiver<()>> {
-        let mut queue = self.shared.queue();
+    fn barrier(&self, bytes: usize) -> Option<oneshot::Receiver<()>> {
+        let queue = &mut *self.shared.queue();
         if self.shared.failure.get().is_some() {
             return None;
         }
@@ -308,6 +308,9 @@ impl CommitLog for DurableLog {
         };
         let (sender, receiver) = oneshot::channel();
         settling.barriers.push(sender);
+        settling.bytes += bytes;
+        queue.bytes += bytes;
+        self.shared.check_room(queue);
         Some(receiver)
     }
 }

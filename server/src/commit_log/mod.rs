@@ -78,8 +78,8 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
     }
 
     /// Resolves when everything that was appended so far is committed, or the log has failed; `None` if it is. Instances may
-    /// be settled later.
-    fn barrier(&self) -> Option<oneshot::Receiver<()>> {
+    /// be settled later. So many bytes wait for that, beside those of the steps.
+    fn barrier(&self, _bytes: usize) -> Option<oneshot::Receiver<()>> {
         None
     }
 }
@@ -128,6 +128,9 @@ impl fmt::Display for Place {
         self.0.fmt(f)
     }
 }
+
+/// About how much memory a refusal takes that waits for a commit: its text, and who waits for it.
+pub(crate) const REFUSAL_BYTES: usize = 512;
 
 /// What a log answers to a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

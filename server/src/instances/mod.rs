@@ -35,7 +35,7 @@ use stickycas_proto::v1::RefusalReason;
 use tokio::sync::oneshot;
 
 use crate::auth::Principal;
-use crate::commit_log::{CommitLog, Settled};
+use crate::commit_log::{CommitLog, REFUSAL_BYTES, Settled};
 use crate::limits::Limits;
 use crate::metrics::StepCounters;
 
@@ -111,9 +111,9 @@ impl Instances {
         instances
     }
 
-    /// Resolves when everything that was logged so far is settled; `None` if it is.
-    pub(crate) fn barrier(&self) -> Option<oneshot::Receiver<()>> {
-        self.context.log.barrier()
+    /// Resolves when a refusal may be told: everything that was logged so far is committed. `None` if it is.
+    pub(crate) fn refusal_barrier(&self) -> Option<oneshot::Receiver<()>> {
+        self.context.log.barrier(REFUSAL_BYTES)
     }
 
     /// Why nothing may be told any more, if the log has failed.

@@ -99,7 +99,7 @@ async fn after_a_failure_nothing_is_written_and_everything_is_refused() {
     it.step(1, Place::START);
     let (_, done) = it.engine.next();
     it.step(2, Place::START);
-    let barrier = it.log.barrier().unwrap();
+    let barrier = it.log.barrier(0).unwrap();
     assert!(it.log.failure().is_none());
     done(Outcome::Unknown(EngineError("the disk is gone".into())));
     assert_eq!(it.settled().await, (1, Err(RefusalReason::LogFailed)));
@@ -187,6 +187,21 @@ async fn effects_of_inputs_that_are_not_logged_count() {
     it.settled().await.1.unwrap();
     it.log.hold(next, 1_000_000);
     assert!(it.log.room().is_none(), "nothing is to be committed");
+}
+
+#[tokio::test]
+async fn what_waits_for_a_barrier_counts() {
+    let it = fixture(1, 4 * 1024);
+    assert!(it.log.barrier(10_000).is_none() && it.log.room().is_none(), "nothing is to be committed");
+    it.step(1, Place::START);
+    let before = it.log.uncommitted_bytes();
+    let barrier = it.log.barrier(10_000).unwrap();
+    assert_eq!(it.log.uncommitted_bytes(), before + 10_000);
+    let room = it.log.room().expect("too much waits");
+    let (_, done) = it.engine.next();
+    done(Outcome::Committed);
+    barrier.await.unwrap();
+    room.await;
 }
 
 /// An engine that takes two batches, and loses the first when the second is about to come.

@@ -143,7 +143,7 @@ impl Server {
 
     /// Whether a batch waits to be written. Waits until that is certain.
     fn has_batch(&self) -> bool {
-        if self.has_failed() || self.log.barrier().is_none() {
+        if self.has_failed() || self.log.barrier(0).is_none() {
             return false;
         }
         self.engine.wait(|steps| steps.came > steps.done);
