@@ -132,7 +132,7 @@ impl Storage {
     pub(crate) async fn begin(&self, instances: &Instances, recovered: Recovered) {
         let Self::Durable(durable) = self else { return };
         durable.log.begin(recovered.last, recovered.served, recovered.dirty).await;
-        instances.restart(recovered.served);
+        instances.restart(recovered.served).await;
     }
 
     /// Gives every instance with new records a checkpoint, and trims the log.

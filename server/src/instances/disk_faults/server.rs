@@ -135,7 +135,7 @@ impl Server {
         let instances = Instances::new(limits(), &shared);
         let recovered = Recovery::run(&instances, &*engine, None).inspect_err(|_| log.close())?;
         log.begin(recovered.last, recovered.served, recovered.dirty).await;
-        instances.restart(recovered.served);
+        instances.restart(recovered.served).await;
         engine.wait(|steps| steps.done == steps.came);
         engine.steps().may = Some(1);
         Ok(Self { instances, disk: disk.clone(), log, engine })
@@ -211,6 +211,8 @@ pub(super) fn recover(disk: &FaultyDisk) -> Result<(Arc<Instances>, Recovered), 
     let recovered = Recovery::run(&instances, &engine, None);
     disk.switch_off();
     let recovered = recovered?;
-    instances.restart(recovered.served);
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().build().expect("it takes nothing of the system");
+    runtime.block_on(instances.restart(recovered.served));
     Ok((instances, recovered))
 }
