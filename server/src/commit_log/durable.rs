@@ -52,16 +52,9 @@ impl fmt::Debug for DurableLog {
 }
 
 impl DurableLog {
-    /// A log on this engine, which is to [begin](Self::begin) when the engine has been read. `limit`: bytes that may wait
-    /// for their commit before no further inputs are read.
-    ///
-    /// # Errors
-    /// If no thread can be started.
-    pub(crate) fn new(
-        engine: Arc<dyn Engine>,
-        limit: usize,
-        metrics: Arc<CommitLogMetrics>,
-    ) -> std::io::Result<Self> {
+    /// A log that writes nothing before it has an [engine](Self::write_to). `limit`: bytes that may wait for their commit
+    /// before no further inputs are read.
+    pub(crate) fn new(limit: usize, metrics: Arc<CommitLogMetrics>) -> Self {
         metrics.enable();
         let (sender, receiver) = mpsc::unbounded_channel();
         let queue = Queue {
@@ -74,7 +67,6 @@ impl DurableLog {
             closing: None,
         };
         let shared = Arc::new(Shared {
-            depth: engine.depth(),
             queue: Mutex::new(queue),
             work: Notify::new(),
             failure: OnceLock::new(),
@@ -86,11 +78,20 @@ impl DurableLog {
             full: AtomicBool::new(false),
             room: Arc::default(),
             settled: sender,
-            usage: Mutex::new(engine.usage()),
+            usage: Mutex::default(),
             metrics,
         });
-        let writer = Writer::start(shared.clone(), engine)?;
-        Ok(Self { shared, writer: Mutex::new(Some(writer)), settled: Mutex::new(Some(receiver)) })
+        Self { shared, writer: Mutex::default(), settled: Mutex::new(Some(receiver)) }
+    }
+
+    /// Writes to this engine from now on. Called once; the log is to [begin](Self::begin) when the engine has been read.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub(crate) fn write_to(&self, engine: Arc<dyn Engine>) -> std::io::Result<()> {
+        let writer = Writer::start(self.shared.clone(), engine)?;
+        *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writer);
+        Ok(())
     }
 
     /// The server serves from now on: the log goes on behind this place, with the record of the restart. `served`: how
@@ -176,7 +177,7 @@ impl DurableLog {
         }
     }
 
-    /// Bytes in the engine.
+    /// Bytes in the engine after the last commit.
     pub(crate) fn usage(&self) -> Usage {
         *self.shared.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -17,8 +17,6 @@ use crate::metrics::CommitLogMetrics;
 
 /// See the module.
 pub(super) struct Shared {
-    /// Batches that the engine takes before it has settled the first.
-    pub(super) depth: usize,
     pub(super) queue: Mutex<Queue>,
     /// The writer waits here for a batch that it may append.
     pub(super) work: Notify,
@@ -37,7 +35,7 @@ pub(super) struct Shared {
     /// Notified when there is room again.
     pub(super) room: Arc<Notify>,
     pub(super) settled: mpsc::UnboundedSender<SettledBatch>,
-    /// The engine's usage when the last batch was handed to it.
+    /// The engine's usage when it committed the last batch.
     pub(super) usage: Mutex<Usage>,
     pub(super) metrics: Arc<CommitLogMetrics>,
 }

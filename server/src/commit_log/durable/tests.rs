@@ -6,7 +6,7 @@ use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1::RefusalReason;
 
 use super::*;
-use crate::commit_log::engine::{AppendBatch, Done, EngineError, ManualEngine, Outcome, Stored};
+use crate::commit_log::engine::{AppendBatch, Done, EngineError, ManualEngine, Outcome, RedbEngine, Stored};
 
 /// A log, its engine, and what it has settled.
 struct Fixture {
@@ -15,9 +15,15 @@ struct Fixture {
     settled: mpsc::UnboundedReceiver<(InstanceId, Settled)>,
 }
 
+fn log_on(engine: Arc<dyn Engine>, limit: usize) -> DurableLog {
+    let log = DurableLog::new(limit, Arc::default());
+    log.write_to(engine).unwrap();
+    log
+}
+
 fn fixture(depth: usize, limit: usize) -> Fixture {
     let engine = Arc::new(ManualEngine::new(depth));
-    let log = DurableLog::new(engine.clone(), limit, Arc::default()).unwrap();
+    let log = log_on(engine.clone(), limit);
     let (sender, settled) = mpsc::unbounded_channel();
     log.on_settled(Box::new(move |instance, settled| sender.send((instance, settled)).unwrap()));
     Fixture { engine, log, settled }
@@ -204,46 +210,37 @@ async fn what_waits_for_a_barrier_counts() {
     room.await;
 }
 
-/// An engine that takes two batches, and loses the first when the second is about to come.
-#[derive(Debug)]
-struct LosingEngine(ManualEngine);
-
-impl Engine for LosingEngine {
-    fn depth(&self) -> usize {
-        2
-    }
-
-    fn append(&self, batch: AppendBatch, done: Done) {
-        self.0.append(batch, done);
-    }
-
-    fn read(&self, visit: &mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>) -> Result<(), EngineError> {
-        self.0.read(visit)
-    }
-
-    fn identity(&self) -> Result<Vec<u8>, EngineError> {
-        self.0.identity()
-    }
-
-    /// The log asks for it before each batch.
-    fn usage(&self) -> Usage {
-        if let Some((_, done)) = self.0.take() {
-            done(Outcome::Unknown(EngineError("the disk is gone".into())));
-        }
-        Usage::default()
-    }
+#[tokio::test]
+async fn a_batch_that_forms_when_another_fails_is_not_written() {
+    let mut it = fixture(2, usize::MAX);
+    it.step(1, Place::START);
+    let (_, first) = it.engine.next();
+    first(Outcome::Unknown(EngineError("the disk is gone".into())));
+    assert_eq!(it.settled().await, (1, Err(RefusalReason::LogFailed)));
+    // The writer had taken it before.
+    let engine: Arc<dyn Engine> = it.engine.clone();
+    writer::append(&it.log.shared, &engine, Place::new(2), Forming::default());
+    assert!(it.engine.is_idle(), "nothing is appended after a failure");
 }
 
 #[tokio::test]
-async fn a_batch_that_forms_when_another_fails_is_not_written() {
-    let engine = Arc::new(LosingEngine(ManualEngine::new(2)));
-    let log = DurableLog::new(engine.clone(), usize::MAX, Arc::default()).unwrap();
-    append(&log, 1, Place::START);
-    engine.0.wait();
-    append(&log, 2, Place::START);
-    assert_eq!(log.failure_signal().wait().await.reason, RefusalReason::LogFailed);
+async fn what_a_commit_frees_is_seen_with_it() {
+    let engine: Arc<dyn Engine> = Arc::new(RedbEngine::in_memory().unwrap());
+    let log = log_on(engine.clone(), usize::MAX);
+    log.begin(Place::START, Duration::ZERO, Vec::new()).await;
+    let begun = log.usage();
+    assert!(begun.batches > 0 && begun == engine.usage());
+    for number in 1..=100 {
+        append(&log, number, Place::START);
+    }
+    log.committed().await;
+    let grown = log.usage();
+    assert!(grown.batches > begun.batches && grown == engine.usage());
+    log.trim(Place::END);
+    log.committed().await;
+    let trimmed = log.usage();
+    assert!(trimmed.batches < grown.batches && trimmed == engine.usage());
     log.close();
-    assert!(engine.0.is_idle(), "nothing is appended after a failure");
 }
 
 #[tokio::test]
@@ -308,7 +305,7 @@ impl Engine for PanickingEngine {
 
 #[tokio::test]
 async fn a_log_whose_engine_panics_has_failed() {
-    let log = DurableLog::new(Arc::new(PanickingEngine), usize::MAX, Arc::default()).unwrap();
+    let log = log_on(Arc::new(PanickingEngine), usize::MAX);
     log.begin(Place::START, Duration::ZERO, Vec::new()).await;
     assert_eq!(log.failure_signal().wait().await.reason, RefusalReason::LogFailed);
     log.close();

@@ -129,8 +129,8 @@ impl Server {
             changed,
             this: this.clone(),
         });
-        let log =
-            Arc::new(DurableLog::new(engine.clone(), usize::MAX, Arc::default()).expect("there are threads"));
+        let log = Arc::new(DurableLog::new(usize::MAX, Arc::default()));
+        log.write_to(engine.clone()).expect("there are threads");
         let shared: Arc<dyn CommitLog> = log.clone();
         let instances = Instances::new(limits(), &shared);
         let recovered = Recovery::run(&instances, &*engine, None).inspect_err(|_| log.close())?;

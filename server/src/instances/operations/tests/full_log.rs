@@ -17,7 +17,8 @@ fn spends_patience(instance: &Instance) -> bool {
 /// One process waits for another, whose access comes when the patience would be over. Returns whether it is spent.
 fn comes_late(full: bool) -> bool {
     let engine = Arc::new(ManualEngine::new(1));
-    let log = Arc::new(DurableLog::new(engine.clone(), 16 * 1024, Arc::default()).unwrap());
+    let log = Arc::new(DurableLog::new(16 * 1024, Arc::default()));
+    log.write_to(engine.clone()).unwrap();
     let instance = instance_with(log.clone(), Patience::Finite(HOUR));
     let (processes, sink, now) = ([ProcessId::FIRST, ProcessId::FIRST.next()], sink(), Instant::now());
     let sessions = processes.map(|process| instance.hello(process, 0, &sink, now).unwrap().session);
