@@ -24,7 +24,7 @@ use tonic::{Code, Status};
 use tower::{Layer, Service};
 
 use crate::auth::{Authenticator, Principal, Roles};
-use crate::commit_log::CommitLog;
+use crate::commit_log::{CommitLog, REFUSAL_BYTES};
 use crate::config::Config;
 use crate::quota::{Account, Counter, Method, Permit, Principals, Quota};
 use crate::transport::{BodyState, Connection, DecodeFailure, LimitedBody, permit_body};
@@ -242,7 +242,7 @@ where
 
 impl Refusal {
     fn new(log: &Arc<dyn CommitLog>, response: Response<Body>, permit: Option<Permit>) -> Box<Self> {
-        let committed = log.barrier();
+        let committed = log.barrier(REFUSAL_BYTES);
         Box::new(Self { log: log.clone(), committed, response: Some(response), _permit: permit })
     }
 }

@@ -118,7 +118,7 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<Stopped, ServeError> {
     let log_metrics = Arc::<CommitLogMetrics>::default();
-    let storage = Storage::open(config.data.as_deref(), &config.limits, &log_metrics)?;
+    let storage = Storage::new(config.data.as_deref(), &config.limits, &log_metrics)?;
     let Listeners { grpc, http } = listeners.into();
     serve_in(Environment { grpc, http, storage, log_metrics }, config, shutdown).await
 }
@@ -194,7 +194,7 @@ async fn serve_in<L: Listener>(
     tokio::select! {
         () = &mut serve => return Ok(Stopped::Clean),
         () = &mut shutdown => return Ok(Stopped::Clean),
-        recovered = storage.recover(&instances) => recovered.map_err(StorageError::from)?,
+        recovered = storage.recover(&instances) => recovered?,
     }
     // These hold the log.
     let mut log_tasks = JoinSet::new();

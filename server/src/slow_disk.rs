@@ -178,19 +178,28 @@ impl Fixture {
 }
 
 fn read(number: u64) -> ClientFrame {
-    Access { channel: 0, number, op: Some(access::Op::Read(Read { start: 0 })) }.into()
+    read_on(0, number)
 }
 
-#[tokio::test]
-async fn refusals_that_wait_for_the_disk_are_bounded() {
+fn read_on(channel: u32, number: u64) -> ClientFrame {
+    Access { channel, number, op: Some(access::Op::Read(Read { start: 0 })) }.into()
+}
+
+/// A client sends far more than may wait, and all of it is refused.
+async fn refusals_are_bounded(refused: ClientFrame) {
     const MESSAGES: usize = 400;
     const FRAMES: usize = 50;
-    let limit = 256 * 1024;
-    let it = fixture(Limits { uncommitted_bytes: limit, ..Limits::default() }).await;
+    const LIMIT: usize = 256 * 1024;
+    // What one DATA frame of HTTP/2 brings is handled to its end.
+    const BEYOND: usize = 16 * 1024 / 8 * commit_log::REFUSAL_BYTES * 2;
+    const { assert!(LIMIT + BEYOND < MESSAGES * FRAMES * commit_log::REFUSAL_BYTES) };
+    let limits = Limits { uncommitted_bytes: LIMIT, unread_frames_to_pause: usize::MAX, ..Limits::default() };
+    let it = fixture(limits).await;
     let mut stream = it.attach().await;
-    // The number is out of order. Few refusals are recorded one by one, and the others only count.
+    // The number is out of order. Few such refusals are recorded one by one, and the others only count.
+    stream.send(vec![read(1_000)]);
     for _ in 0..MESSAGES {
-        stream.send((0..FRAMES).map(|_| read(1_000)).collect());
+        stream.send(vec![refused.clone(); FRAMES]);
     }
     let full = async {
         while it.log.room().is_none() {
@@ -200,13 +209,25 @@ async fn refusals_that_wait_for_the_disk_are_bounded() {
     with_timeout(full).await;
     it.settle_network().await;
     assert!(it.log.room().is_some(), "nothing further is read");
+    let waiting = it.log.uncommitted_bytes();
+    assert!(waiting <= LIMIT + BEYOND, "{waiting} bytes wait: more than the limit was read");
     it.engine.set_commits(true);
     let mut refused = 0;
-    while refused < MESSAGES * FRAMES {
+    while refused < 1 + MESSAGES * FRAMES {
         let frames = stream.next().await;
         assert!(frames.iter().all(|frame| matches!(frame, Frame::Refusal(_))), "{frames:?}");
         refused += frames.len();
     }
+}
+
+#[tokio::test]
+async fn refusals_of_an_instance_that_wait_are_bounded() {
+    refusals_are_bounded(read(1_000)).await;
+}
+
+#[tokio::test]
+async fn refusals_of_a_stream_that_wait_are_bounded() {
+    refusals_are_bounded(read_on(7, 1)).await;
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use stickycas_proto::status::RpcRefusal;
@@ -16,6 +16,19 @@ use crate::metrics::CommitLogMetrics;
 
 /// How often the length of the log is looked at.
 const CHECK_LENGTH_EVERY: Duration = Duration::from_millis(200);
+
+/// Warns if instances may come to take more of the disk than is there. `held`: bytes that the log has already.
+fn warn_of_small_disk(limit: u64, held: u64, free: u64) {
+    if limit > held.saturating_add(free) {
+        tracing::warn!(
+            log_bytes = limit,
+            held,
+            free,
+            "instances may come to take log_bytes of the disk, which has less (held by the log and free): a full disk ends the \
+             server; set log_bytes lower (--log-bytes), or make room"
+        );
+    }
+}
 
 /// Why a server has no log.
 #[derive(Debug, thiserror::Error)]
@@ -41,12 +54,13 @@ pub(crate) enum Storage {
 #[derive(Debug)]
 pub(crate) struct Durable {
     log: Arc<DurableLog>,
-    engine: Arc<dyn Engine>,
+    /// Set once it is open.
+    engine: OnceLock<Arc<dyn Engine>>,
     metrics: Arc<CommitLogMetrics>,
     /// Bytes of batches from which on checkpoints are written; or as many as the checkpoints have, if that is more.
     tail_bytes: u64,
     /// Other processes are kept out of the folder as long as the log may write.
-    dir: Option<DataDir>,
+    dir: Option<Arc<DataDir>>,
 }
 
 /// Also when serving is cancelled: what the log has taken is committed, and the folder is free for another server.
@@ -56,20 +70,65 @@ impl Drop for Durable {
     }
 }
 
+impl Durable {
+    fn new(dir: Option<DataDir>, limits: &Limits, metrics: &Arc<CommitLogMetrics>) -> Self {
+        Self {
+            log: Arc::new(DurableLog::new(limits.uncommitted_bytes, metrics.clone())),
+            engine: OnceLock::new(),
+            metrics: metrics.clone(),
+            tail_bytes: limits.log_tail_bytes as u64,
+            dir: dir.map(Arc::new),
+        }
+    }
+
+    /// Tells operators how full the disk is.
+    fn measure_disk(&self) {
+        let Some(dir) = &self.dir else { return };
+        if let Ok(metadata) = dir.log_path().metadata() {
+            self.metrics.set_bytes_on_disk(metadata.len());
+        }
+        if let Some(free) = dir.free_bytes() {
+            self.metrics.set_free_bytes(free);
+        }
+    }
+
+    /// Opens the log in the folder, if it is not open. That walks through the whole file, however long that takes.
+    async fn open_engine(&self) -> Result<(), StorageError> {
+        let (None, Some(dir)) = (self.engine.get(), self.dir.clone()) else { return Ok(()) };
+        let opening = spawn_blocking(move || dir.engine());
+        let engine = opening.await.map_err(|panic| RecoveryError::Engine(panic.to_string()))??;
+        Ok(self.set_engine(Arc::new(engine))?)
+    }
+
+    fn set_engine(&self, engine: Arc<dyn Engine>) -> io::Result<()> {
+        self.log.write_to(engine.clone())?;
+        // It is set once: here, before anybody recovers.
+        let _ = self.engine.set(engine);
+        Ok(())
+    }
+
+    fn engine(&self) -> &Arc<dyn Engine> {
+        self.engine.get().expect("a log is opened before it is read")
+    }
+}
+
 impl Storage {
-    /// The log in this folder, or in memory if there is none.
+    /// The log in this folder, which is opened when it is [recovered](Self::recover); or in memory if there is none.
     ///
     /// # Errors
     /// If the folder cannot be used.
-    pub(crate) fn open(
+    pub(crate) fn new(
         data: Option<&Path>,
         limits: &Limits,
         metrics: &Arc<CommitLogMetrics>,
     ) -> Result<Self, StorageError> {
         let Some(path) = data else { return Ok(Self::Memory(Arc::new(MemoryLog))) };
         let dir = DataDir::open(path)?;
-        let engine = Arc::new(dir.engine()?);
-        Self::durable(engine, Some(dir), limits, metrics)
+        if let Some(free) = dir.free_bytes() {
+            let held = dir.log_path().metadata().map_or(0, |log| log.len());
+            warn_of_small_disk(limits.log_bytes as u64, held, free);
+        }
+        Ok(Self::Durable(Arc::new(Durable::new(Some(dir), limits, metrics))))
     }
 
     /// Whether there may be instances to recover.
@@ -94,9 +153,9 @@ impl Storage {
         limits: &Limits,
         metrics: &Arc<CommitLogMetrics>,
     ) -> Result<Self, StorageError> {
-        let log = Arc::new(DurableLog::new(engine.clone(), limits.uncommitted_bytes, metrics.clone())?);
-        let tail_bytes = limits.log_tail_bytes as u64;
-        Ok(Self::Durable(Arc::new(Durable { log, engine, metrics: metrics.clone(), tail_bytes, dir })))
+        let durable = Durable::new(dir, limits, metrics);
+        durable.set_engine(engine)?;
+        Ok(Self::Durable(Arc::new(durable)))
     }
 
     /// Recovers the instances.
@@ -105,7 +164,7 @@ impl Storage {
     /// Why the log cannot be recovered.
     pub(crate) async fn replay(&self, instances: &Arc<Instances>) -> Result<Recovered, RecoveryError> {
         let Self::Durable(durable) = self else { return Ok(Recovered::default()) };
-        let (engine, target) = (durable.engine.clone(), instances.clone());
+        let (engine, target) = (durable.engine().clone(), instances.clone());
         if !engine.blocks() {
             return Recovery::run(&target, &*engine, None);
         }
@@ -114,11 +173,14 @@ impl Storage {
         replaying.await.map_err(|error| RecoveryError::Engine(error.to_string()))?
     }
 
-    /// Recovers the instances, and goes on behind them.
+    /// Opens the log, recovers the instances, and goes on behind them.
     ///
     /// # Errors
-    /// Why the log cannot be recovered.
-    pub(crate) async fn recover(&self, instances: &Arc<Instances>) -> Result<(), RecoveryError> {
+    /// Why the log cannot be opened or recovered.
+    pub(crate) async fn recover(&self, instances: &Arc<Instances>) -> Result<(), StorageError> {
+        if let Self::Durable(durable) = self {
+            durable.open_engine().await?;
+        }
         let recovered = self.replay(instances).await?;
         let Recovered { instances: found, batches, records, .. } = recovered;
         if self.recovers() {
@@ -132,7 +194,7 @@ impl Storage {
     pub(crate) async fn begin(&self, instances: &Instances, recovered: Recovered) {
         let Self::Durable(durable) = self else { return };
         durable.log.begin(recovered.last, recovered.served, recovered.dirty).await;
-        instances.restart(recovered.served);
+        instances.restart(recovered.served).await;
     }
 
     /// Gives every instance with new records a checkpoint, and trims the log.
@@ -147,9 +209,7 @@ impl Storage {
         let Self::Durable(durable) = self else { return };
         loop {
             tokio::time::sleep(CHECK_LENGTH_EVERY).await;
-            if let Some(metadata) = durable.dir.as_ref().and_then(|dir| dir.log_path().metadata().ok()) {
-                durable.metrics.set_bytes_on_disk(metadata.len());
-            }
+            durable.measure_disk();
             durable.log.tell_time();
             let usage = durable.log.usage();
             if usage.batches >= durable.tail_bytes.max(usage.checkpoints) {
@@ -165,7 +225,7 @@ impl Storage {
     pub(crate) fn folder(&self) -> Option<(&Path, Arc<dyn Engine>)> {
         match self {
             Self::Memory(_) => None,
-            Self::Durable(durable) => Some((durable.dir.as_ref()?.path(), durable.engine.clone())),
+            Self::Durable(durable) => Some((durable.dir.as_ref()?.path(), durable.engine.get()?.clone())),
         }
     }
 
@@ -190,7 +250,7 @@ impl Storage {
     pub(crate) async fn close(&self) {
         if let Self::Durable(durable) = self {
             let log = durable.log.clone();
-            if durable.engine.blocks() {
+            if durable.engine.get().is_none_or(|engine| engine.blocks()) {
                 let _ = spawn_blocking(move || log.close()).await;
             } else {
                 log.committed().await;

@@ -42,7 +42,7 @@ impl Server {
 }
 
 /// The status line and the body of a page.
-async fn get(http: SocketAddr, path: &str) -> (String, String) {
+pub(crate) async fn get(http: SocketAddr, path: &str) -> (String, String) {
     let answer = raw(http, format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     (head.lines().next().unwrap_or_default().to_owned(), body.to_owned())

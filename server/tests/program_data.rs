@@ -5,15 +5,17 @@ use std::process::Stdio;
 
 use prost::Message as _;
 use stickycas_proto::log::v1::DumpedInstance;
-use stickycas_proto::v1::State;
+use stickycas_proto::v1::{ListRequest, State};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::Child;
+use tokio::process::{Child, Command};
 use tonic::Code;
 use tonic::transport::Endpoint;
 
 use crate::harness::fixtures::{alone, create_request, parameters};
 use crate::harness::{Client, assert_refused, with_timeout};
+use crate::operators::get;
 use crate::program::{command, output, signal};
+use crate::restarts::private_folder;
 
 /// A server on this folder, and its address.
 async fn serve(data: &Path) -> (Child, String) {
@@ -31,7 +33,7 @@ async fn client(address: &str, principal: &str) -> Client {
     let mut client = Client::on(channel, principal);
     // It may still read its log.
     with_timeout(async {
-        while client.instances.list(stickycas_proto::v1::ListRequest::default()).await.is_err() {
+        while client.instances.list(ListRequest::default()).await.is_err() {
             tokio::task::yield_now().await;
         }
     })
@@ -44,6 +46,14 @@ async fn data(arguments: &[&str]) -> (String, Option<i32>) {
     let done = output(&[&["data"], arguments].concat()).await;
     let printed = [done.stdout, done.stderr].concat();
     (String::from_utf8(printed).unwrap(), done.status.code())
+}
+
+/// `serve` with these flags, for as long as it takes to fail.
+async fn refused(flags: &[&str]) -> (String, Option<i32>) {
+    let usual = ["serve", "--no-http", "--insecure-principals", "--listen", "127.0.0.1:0"];
+    let refused = output(&[&usual[..], flags].concat()).await;
+    assert!(refused.stdout.is_empty(), "it says that it listens");
+    (String::from_utf8(refused.stderr).unwrap(), refused.status.code())
 }
 
 /// A folder in which one instance has ended and one has not; the ids.
@@ -158,5 +168,73 @@ async fn damage_is_named_and_not_served() {
     for command in ["check", "compact"] {
         let (printed, code) = data(&[command, "--data", &path("nowhere")]).await;
         assert!(code == Some(3) && printed.contains("there is no log in"), "{printed}");
+    }
+}
+
+#[tokio::test]
+async fn a_folder_that_cannot_be_used_is_named_before_anything_listens() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let (server, _) = serve(&log).await;
+    let (said, code) = refused(&["--data", log.to_str().unwrap()]).await;
+    assert!(code == Some(3) && said.contains("is in use by another stickycas-server"), "{said}");
+    drop(server);
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let (said, code) = refused(&["--data", folder.path().to_str().unwrap()]).await;
+    assert!(code == Some(3) && said.contains("has mode 755"), "{said}");
+}
+
+#[tokio::test]
+async fn a_server_says_that_it_recovers_while_it_opens_its_log() {
+    let folder = private_folder();
+    // It takes for ever to open a pipe that nobody writes to.
+    let pipe = Command::new("mkfifo").arg(folder.path().join("log.redb")).status();
+    assert!(with_timeout(pipe).await.unwrap().success());
+    let data = folder.path().to_str().unwrap();
+    let flags = [
+        "serve",
+        "--data",
+        data,
+        "--http",
+        "127.0.0.1:0",
+        "--insecure-principals",
+        "--listen",
+        "127.0.0.1:0",
+    ];
+    let mut server = command(&flags).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let mut address = async |what: &str| {
+        let line = with_timeout(lines.next_line()).await.unwrap().expect("it says where it listens");
+        line.strip_prefix(what).unwrap().to_owned()
+    };
+    let (clients, operators) = (address("listening on ").await, address("http on ").await.parse().unwrap());
+    let channel =
+        with_timeout(Endpoint::from_shared(format!("http://{clients}")).unwrap().connect()).await.unwrap();
+    let listed = with_timeout(Client::on(channel, "boss").instances.list(ListRequest::default())).await;
+    assert_refused(listed, Code::Unavailable, "RECOVERING");
+    assert_eq!(get(operators, "/livez").await.0, "HTTP/1.1 200 OK");
+    let (status, why) = get(operators, "/readyz").await;
+    assert!(status.contains(" 503 ") && why.contains("reads its log"), "{status}: {why}");
+    signal(&server, "-TERM").await;
+    assert_eq!(with_timeout(server.wait()).await.unwrap().code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_disk_with_less_than_instances_may_take_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for (limit, warns) in [("1000000GiB", true), ("1MiB", false)] {
+        let log = folder.path().join(limit);
+        let flags =
+            ["--log-bytes", limit, "--log-bytes-per-creator", "1MiB", "--listen", "127.0.0.1:0", "--no-http"];
+        let flags =
+            [&["serve", "--insecure-principals", "--data", log.to_str().unwrap()], &flags[..]].concat();
+        let mut server = command(&flags).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+        assert!(with_timeout(lines.next_line()).await.unwrap().is_some());
+        signal(&server, "-TERM").await;
+        let said = with_timeout(server.wait_with_output()).await.unwrap();
+        let said = String::from_utf8(said.stderr).unwrap();
+        assert_eq!(said.contains("set log_bytes lower (--log-bytes)"), warns, "{said}");
+        assert_eq!(said.contains(&format!("log_bytes={}", 1_000_000_u64 << 30)), warns, "{said}");
     }
 }

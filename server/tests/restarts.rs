@@ -17,7 +17,7 @@ use crate::harness::stream::{Stream, append as append_frame, decision, hello, re
 use crate::harness::{OBSERVER, Server, assert_refused, with_timeout};
 
 /// A folder that only its owner may look into.
-fn private_folder() -> TempDir {
+pub(crate) fn private_folder() -> TempDir {
     let mut folder = tempfile::Builder::new();
     #[cfg(unix)]
     folder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700));

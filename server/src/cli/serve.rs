@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use tokio::net::TcpListener;
@@ -10,8 +11,10 @@ use tokio::net::TcpListener;
 use super::exit::LOG_FAILED;
 use super::signals::Signals;
 use crate::limits::Limits;
+use crate::metrics::CommitLogMetrics;
 use crate::settings::{Effective, Origin, Settings};
-use crate::{Listeners, PRINCIPAL_KEY, Stopped, logging, run};
+use crate::storage::Storage;
+use crate::{Environment, Listeners, PRINCIPAL_KEY, Stopped, logging, serve_in};
 
 /// Serves until it is told to stop.
 pub(super) async fn serve(effective: Effective) -> anyhow::Result<ExitCode> {
@@ -23,22 +26,26 @@ pub(super) async fn serve(effective: Effective) -> anyhow::Result<ExitCode> {
     let (listen_on, config) = (settings.clone(), settings.into_config()?);
     // Installed before the address is announced.
     let signals = Signals::install()?;
-    let listeners = listen(&listen_on, asked_for).await?;
-    let address = listeners.grpc.local_addr().context("the listener has no address")?;
-    let http = listeners.http.as_ref().map(TcpListener::local_addr).transpose()?;
+    // Nothing listens if the folder of the log cannot be used.
+    let log_metrics = Arc::<CommitLogMetrics>::default();
+    let storage = Storage::new(config.data.as_deref(), &config.limits, &log_metrics)?;
+    let Listeners { grpc, http } = listen(&listen_on, asked_for).await?;
+    let address = grpc.local_addr().context("the listener has no address")?;
+    let operators = http.as_ref().map(TcpListener::local_addr).transpose()?;
     tracing::warn!("principals are not checked: a caller is the principal that it names in {PRINCIPAL_KEY}");
     tracing::info!(%address, version = stickycas_program::VERSION, "serving");
-    if let Some(address) = http {
+    if let Some(address) = operators {
         tracing::info!(%address, "serving operators: /livez, /readyz, /metrics");
     }
-    announce(address, http.filter(|_| asked_for))?;
+    announce(address, operators.filter(|_| asked_for))?;
 
     let (first, second) = signals.split();
     match &config.data {
         Some(folder) => tracing::info!(folder = %folder.display(), "the log is kept on disk"),
         None => tracing::info!("in memory: every instance is lost when the server stops"),
     }
-    let serving = run(listeners, config, first);
+    let environment = Environment { grpc, http, storage, log_metrics };
+    let serving = serve_in(environment, config, first);
     tokio::select! {
         stopped = serving => Ok(match stopped? {
             Stopped::Clean => ExitCode::SUCCESS,

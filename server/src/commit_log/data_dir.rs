@@ -45,6 +45,19 @@ pub enum DataDirError {
         /// Its mode.
         mode: u32,
     },
+    /// It is another user's, who could read and change what is in it.
+    #[error(
+        "{path} belongs to the user with id {owner}, and this program runs as the user with id {user}: run it as the owner, or give \
+         a folder of its own (--data DIR, or chown {user})"
+    )]
+    NotOwned {
+        /// The folder.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// Whose rights the program has.
+        user: u32,
+    },
     /// Another process uses it.
     #[error("{path} is in use by another stickycas-server: stop that one first, or give another folder")]
     Locked {
@@ -62,7 +75,7 @@ pub enum DataDirError {
 }
 
 impl DataDir {
-    /// Takes this folder, which is made if it does not exist. Only its owner may look into it, also if it did exist.
+    /// Takes this folder, which is made if it does not exist. It must be the user's own, and nobody else may look into it.
     ///
     /// # Errors
     /// If it cannot be used, or another process uses it.
@@ -72,6 +85,7 @@ impl DataDir {
             move |error| DataDirError::Io { path, error }
         };
         create_private(path).map_err(failed(path))?;
+        check_owner(path)?;
         check_private(path)?;
         let lock = path.join(LOCK);
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&lock);
@@ -96,6 +110,11 @@ impl DataDir {
     /// The file of the log.
     pub(crate) fn log_path(&self) -> PathBuf {
         self.path.join(LOG)
+    }
+
+    /// Bytes that are free on its disk for this user; `None` if the system does not say.
+    pub(crate) fn free_bytes(&self) -> Option<u64> {
+        free_bytes(&self.path)
     }
 
     /// Opens the log in the folder, or makes a new one.
@@ -157,6 +176,30 @@ fn create_private(path: &Path) -> io::Result<()> {
 }
 
 #[cfg(unix)]
+fn check_owner(path: &Path) -> Result<(), DataDirError> {
+    use std::os::unix::fs::MetadataExt as _;
+    let found = fs::metadata(path).map_err(|error| DataDirError::Io { path: path.to_owned(), error })?;
+    let (owner, user) = (found.uid(), rustix::process::geteuid().as_raw());
+    if owner == user { Ok(()) } else { Err(DataDirError::NotOwned { path: path.to_owned(), owner, user }) }
+}
+
+#[cfg(not(unix))]
+fn check_owner(_: &Path) -> Result<(), DataDirError> {
+    Ok(())
+}
+
+#[cfg(unix)]
+fn free_bytes(path: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(path).ok()?;
+    disk.f_bavail.checked_mul(disk.f_frsize)
+}
+
+#[cfg(not(unix))]
+fn free_bytes(_: &Path) -> Option<u64> {
+    None
+}
+
+#[cfg(unix)]
 fn check_private(path: &Path) -> Result<(), DataDirError> {
     use std::os::unix::fs::PermissionsExt as _;
     let found = fs::metadata(path).map_err(|error| DataDirError::Io { path: path.to_owned(), error })?;
@@ -210,6 +253,36 @@ mod tests {
         assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0, "nothing was left in it");
         fs::set_permissions(parent.path(), fs::Permissions::from_mode(0o700)).unwrap();
         DataDir::open(parent.path()).unwrap();
+    }
+
+    /// The root folder is root's, and a folder for tests is the user's own.
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_of_another_user_is_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        let user = rustix::process::geteuid().as_raw();
+        let (path, owner) = if user == 0 {
+            std::os::unix::fs::chown(parent.path(), Some(12_345), None).unwrap();
+            (parent.path(), 12_345)
+        } else {
+            (Path::new("/"), 0)
+        };
+        let refused = DataDir::open(path).unwrap_err().to_string();
+        let expected = format!(
+            "belongs to the user with id {owner}, and this program runs as the user with id {user}: "
+        );
+        assert!(refused.contains(&expected) && refused.contains(&format!("chown {user}")), "{refused}");
+        if user == 0 {
+            assert_eq!(fs::read_dir(path).unwrap().count(), 0, "nothing was left in it");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_free_bytes_of_a_disk_are_known() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = DataDir::open(&parent.path().join("data")).unwrap();
+        assert!(dir.free_bytes().is_some_and(|free| free > 0));
     }
 
     #[test]

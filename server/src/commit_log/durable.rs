@@ -25,7 +25,7 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::engine::{Engine, Usage};
-use super::{Append, CommitLog, Place, Settle, Settled, Step};
+use super::{Append, CommitLog, Place, ServedClock, Settle, Settled, Step};
 use crate::metrics::CommitLogMetrics;
 
 pub(crate) use queue::Dirty;
@@ -52,16 +52,9 @@ impl fmt::Debug for DurableLog {
 }
 
 impl DurableLog {
-    /// A log on this engine, which is to [begin](Self::begin) when the engine has been read. `limit`: bytes that may wait
-    /// for their commit before no further inputs are read.
-    ///
-    /// # Errors
-    /// If no thread can be started.
-    pub(crate) fn new(
-        engine: Arc<dyn Engine>,
-        limit: usize,
-        metrics: Arc<CommitLogMetrics>,
-    ) -> std::io::Result<Self> {
+    /// A log that writes nothing before it has an [engine](Self::write_to). `limit`: bytes that may wait for their commit
+    /// before no further inputs are read.
+    pub(crate) fn new(limit: usize, metrics: Arc<CommitLogMetrics>) -> Self {
         metrics.enable();
         let (sender, receiver) = mpsc::unbounded_channel();
         let queue = Queue {
@@ -75,28 +68,37 @@ impl DurableLog {
             closing: None,
         };
         let shared = Arc::new(Shared {
-            depth: engine.depth(),
             queue: Mutex::new(queue),
             work: Notify::new(),
             failure: OnceLock::new(),
             failed: Notify::new(),
+            clock: Arc::default(),
             began: OnceLock::new(),
             told_nanos: AtomicU64::new(0),
             limit,
             full: AtomicBool::new(false),
             room: Arc::default(),
             settled: sender,
-            usage: Mutex::new(engine.usage()),
+            usage: Mutex::default(),
             metrics,
         });
-        let writer = Writer::start(shared.clone(), engine)?;
-        Ok(Self { shared, writer: Mutex::new(Some(writer)), settled: Mutex::new(Some(receiver)) })
+        Self { shared, writer: Mutex::default(), settled: Mutex::new(Some(receiver)) }
+    }
+
+    /// Writes to this engine from now on. Called once; the log is to [begin](Self::begin) when the engine has been read.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub(crate) fn write_to(&self, engine: Arc<dyn Engine>) -> std::io::Result<()> {
+        let writer = Writer::start(self.shared.clone(), engine)?;
+        *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writer);
+        Ok(())
     }
 
     /// The server serves from now on: the log goes on behind this place, with the record of the restart. `served`: how
     /// long instances had been served. `dirty`: those that the restart changes, and those that have records in the log.
     pub(crate) async fn begin(&self, last: Place, served: Duration, dirty: Vec<Dirty>) {
-        let _ = self.shared.began.set((served, Instant::now()));
+        let _ = self.shared.began.set((served, self.shared.clock.now()));
         let restart = Record { input: Some(record::Input::Restart(Restart {})), ..Record::default() };
         {
             let mut queue = self.shared.queue();
@@ -109,7 +111,7 @@ impl DurableLog {
 
     /// Completes when everything that was appended so far is committed, or the log has failed.
     pub(crate) async fn committed(&self) {
-        if let Some(committed) = self.barrier() {
+        if let Some(committed) = self.barrier(0) {
             let _ = committed.await;
         }
     }
@@ -176,7 +178,7 @@ impl DurableLog {
         }
     }
 
-    /// Bytes in the engine.
+    /// Bytes in the engine after the last commit.
     pub(crate) fn usage(&self) -> Usage {
         *self.shared.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -288,12 +290,16 @@ impl CommitLog for DurableLog {
         self.shared.full.load(Ordering::SeqCst).then_some(room)
     }
 
+    fn clock(&self) -> Arc<ServedClock> {
+        self.shared.clock.clone()
+    }
+
     fn uncommitted_bytes(&self) -> usize {
         self.shared.queue().bytes
     }
 
-    fn barrier(&self) -> Option<oneshot::Receiver<()>> {
-        let mut queue = self.shared.queue();
+    fn barrier(&self, bytes: usize) -> Option<oneshot::Receiver<()>> {
+        let queue = &mut *self.shared.queue();
         if self.shared.failure.get().is_some() {
             return None;
         }
@@ -304,6 +310,9 @@ impl CommitLog for DurableLog {
         };
         let (sender, receiver) = oneshot::channel();
         settling.barriers.push(sender);
+        settling.bytes += bytes;
+        queue.bytes += bytes;
+        self.shared.check_room(queue);
         Some(receiver)
     }
 }

@@ -16,8 +16,10 @@ mod data_dir;
 mod durable;
 pub(crate) mod engine;
 mod memory;
+mod served_clock;
 
 use std::fmt;
+use std::sync::Arc;
 
 use stickycas_model::history::Event;
 use stickycas_model::types::Time;
@@ -31,6 +33,7 @@ pub(crate) use data_dir::DataDir;
 pub use data_dir::DataDirError;
 pub(crate) use durable::{Dirty, DurableLog};
 pub(crate) use memory::MemoryLog;
+pub(crate) use served_clock::ServedClock;
 
 /// The version of the rules by which machines take inputs. A log of another version may not be replayed.
 pub(crate) const RULES: u32 = 1;
@@ -64,14 +67,19 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
         None
     }
 
+    /// The clock that the time of instances follows: it stands still while there is no [room](Self::room).
+    fn clock(&self) -> Arc<ServedClock> {
+        Arc::default()
+    }
+
     /// Bytes of steps that wait for their commit.
     fn uncommitted_bytes(&self) -> usize {
         0
     }
 
     /// Resolves when everything that was appended so far is committed, or the log has failed; `None` if it is. Instances may
-    /// be settled later.
-    fn barrier(&self) -> Option<oneshot::Receiver<()>> {
+    /// be settled later. So many bytes wait for that, beside those of the steps.
+    fn barrier(&self, _bytes: usize) -> Option<oneshot::Receiver<()>> {
         None
     }
 }
@@ -120,6 +128,9 @@ impl fmt::Display for Place {
         self.0.fmt(f)
     }
 }
+
+/// About how much memory a refusal takes that waits for a commit: its text, and who waits for it.
+pub(crate) const REFUSAL_BYTES: usize = 512;
 
 /// What a log answers to a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -36,9 +36,9 @@ impl Context {
     pub(super) fn new(limits: Limits, log: Arc<dyn CommitLog>) -> Arc<Self> {
         let event_budget = Arc::new(Budget::new(limits.event_bytes));
         Arc::new(Self {
+            timers: Timers::new(log.clock()),
             limits,
             log,
-            timers: Timers::default(),
             steps: StepCounters::default(),
             event_budget,
             reserved: AtomicUsize::new(0),

@@ -83,7 +83,7 @@ impl Instance {
         if inner.gone.is_some() || self.context.log.failure().is_some() {
             return inner.is_gone();
         }
-        let now = inner.time(moment);
+        let now = inner.time(moment).max(inner.latest());
         if !inner.is_stopped()
             && let Some(live) = inner.live()
             && live.machine.deadline().is_some_and(|due| due <= now)

@@ -25,7 +25,6 @@ mod waiters;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Instant;
 
 use stickycas_model::machine::State;
 use stickycas_model::params::Params;
@@ -36,7 +35,7 @@ use stickycas_proto::v1::RefusalReason;
 use tokio::sync::oneshot;
 
 use crate::auth::Principal;
-use crate::commit_log::{CommitLog, Settled};
+use crate::commit_log::{CommitLog, REFUSAL_BYTES, Settled};
 use crate::limits::Limits;
 use crate::metrics::StepCounters;
 
@@ -114,9 +113,9 @@ impl Instances {
         instances
     }
 
-    /// Resolves when everything that was logged so far is settled; `None` if it is.
-    pub(crate) fn barrier(&self) -> Option<oneshot::Receiver<()>> {
-        self.context.log.barrier()
+    /// Resolves when a refusal may be told: everything that was logged so far is committed. `None` if it is.
+    pub(crate) fn refusal_barrier(&self) -> Option<oneshot::Receiver<()>> {
+        self.context.log.barrier(REFUSAL_BYTES)
     }
 
     /// Why nothing may be told any more, if the log has failed.
@@ -163,14 +162,8 @@ impl Instances {
             }
             processes
         };
-        let timers = &self.context.timers;
-        let sleep = |at| async move {
-            match timers.instant(at) {
-                Some(at) => tokio::time::sleep_until(at.into()).await,
-                None => std::future::pending().await,
-            }
-        };
-        timers.run(|| timers.nanos(Instant::now()), sleep, wake).await;
+        let Context { timers, .. } = &*self.context;
+        timers.run(|| timers.clock.now(), |at| timers.clock.sleep_until(at), wake).await;
     }
 
     /// The commit log settles steps of an instance.

@@ -317,15 +317,17 @@ impl Instances {
     }
 
     /// The server has recovered, and serves from now on: the restart, whose record is committed, is an input of every
-    /// instance, and its time goes on (F3). `served`: how long instances had been served.
-    pub(crate) fn restart(&self, served: Duration) {
-        const PAGE: usize = 4_096;
+    /// instance, and its time goes on (F3). `served`: how long instances had been served. Other tasks run
+    /// between pages: those that tell that the server is not ready yet.
+    pub(crate) async fn restart(&self, served: Duration) {
+        const PAGE: usize = 256;
         let mut after: Option<InstanceId> = None;
         loop {
             let page = self.after(after, PAGE);
             let Some(last) = page.last() else { return };
             after = Some(last.config().id);
             page.iter().for_each(|instance| instance.go_on(served, Instant::now()));
+            tokio::task::yield_now().await;
         }
     }
 }

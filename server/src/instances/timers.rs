@@ -5,24 +5,20 @@
 //! again. A removed instance leaves nothing behind.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use stickycas_proto::names::InstanceId;
 use tokio::sync::Notify;
 
-/// See the module. Moments are kept in nanoseconds since the timers were created: half the size of an [`Instant`].
-#[derive(Debug)]
+use crate::commit_log::ServedClock;
+
+/// See the module. Moments are kept in nanoseconds as the clock shows them: half the size of an [`Instant`].
+#[derive(Debug, Default)]
 pub(super) struct Timers {
-    epoch: Instant,
+    pub(super) clock: Arc<ServedClock>,
     set: Mutex<BTreeSet<Timer>>,
     earlier: Notify,
-}
-
-impl Default for Timers {
-    fn default() -> Self {
-        Self { epoch: Instant::now(), set: Mutex::default(), earlier: Notify::new() }
-    }
 }
 
 /// When a timer fires, and the id of its instance in two halves: a number of 128 bits would take a third more.
@@ -71,14 +67,14 @@ impl TimerHandle {
 }
 
 impl Timers {
-    /// This moment as timers keep it.
-    pub(super) fn nanos(&self, at: Instant) -> u64 {
-        u64::try_from(at.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(u64::MAX)
+    /// No timers; they follow this clock.
+    pub(super) fn new(clock: Arc<ServedClock>) -> Self {
+        Self { clock, ..Self::default() }
     }
 
-    /// The moment so many nanoseconds after the timers were created; `None` if the clock does not go so far.
-    pub(super) fn instant(&self, nanos: u64) -> Option<Instant> {
-        self.epoch.checked_add(Duration::from_nanos(nanos))
+    /// This moment as timers keep it.
+    pub(super) fn nanos(&self, at: Instant) -> u64 {
+        self.clock.nanos(at)
     }
 
     /// How many timers are set.
@@ -105,7 +101,7 @@ impl Timers {
         }
     }
 
-    /// Wakes instances when their timers fire, for ever. `now` tells the time; `sleep` sleeps until then; `wake` returns
+    /// Wakes instances when their timers fire, for ever. `now` tells the time; `sleep` sleeps until then, or less; `wake` returns
     /// the number of processes of the instance, which measures the work that its archiving may have been.
     pub(super) async fn run<S: Future>(
         &self,

@@ -21,6 +21,7 @@ const STEPS: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 1_024.0, 4_096.0
 pub(crate) struct CommitLogMetrics {
     enabled: AtomicBool,
     bytes_on_disk: AtomicU64,
+    free_bytes: AtomicU64,
     bytes_written: AtomicU64,
     checkpoints: AtomicU64,
     failures: AtomicU64,
@@ -34,6 +35,7 @@ impl Default for CommitLogMetrics {
         Self {
             enabled: AtomicBool::new(false),
             bytes_on_disk: AtomicU64::new(0),
+            free_bytes: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
             checkpoints: AtomicU64::new(0),
             failures: AtomicU64::new(0),
@@ -77,6 +79,11 @@ impl CommitLogMetrics {
     pub(crate) fn set_bytes_on_disk(&self, bytes: u64) {
         self.bytes_on_disk.store(bytes, Ordering::Relaxed);
     }
+
+    /// So many bytes are free on the disk of the log now.
+    pub(crate) fn set_free_bytes(&self, bytes: u64) {
+        self.free_bytes.store(bytes, Ordering::Relaxed);
+    }
 }
 
 impl CommitLogMetrics {
@@ -103,7 +110,12 @@ impl CommitLogMetrics {
             "Writes and syncs of the log that failed",
             get(&self.failures),
         )?;
-        out.gauge("stickycas_log_bytes", "Bytes of the log's files on disk", get(&self.bytes_on_disk))
+        out.gauge("stickycas_log_bytes", "Bytes of the log's files on disk", get(&self.bytes_on_disk))?;
+        out.gauge(
+            "stickycas_log_free_bytes",
+            "Bytes that are free on the disk of the log",
+            get(&self.free_bytes),
+        )
     }
 }
 

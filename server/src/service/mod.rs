@@ -115,7 +115,7 @@ impl Service {
 
     /// Why a call that waited gets no answer: when what it follows from is committed, and if it is.
     async fn interrupted(&self) -> RpcRefusal {
-        if let Some(committed) = self.0.instances.barrier() {
+        if let Some(committed) = self.0.instances.refusal_barrier() {
             let _ = committed.await;
         }
         self.draining()

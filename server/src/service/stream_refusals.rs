@@ -3,8 +3,9 @@
 //! Most of it is an offence (B2), filed at one instance or at several. So these refusals wait until everything is committed
 //! that was logged before them. What an instance refuses waits there.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use stickycas_proto::v1::Refusal;
 use tokio::sync::oneshot;
@@ -12,14 +13,15 @@ use tonic::Status;
 
 use crate::instances::{Instances, Outbox};
 
-/// See the module.
+/// See the module. In the order in which they are told.
 #[derive(Debug, Default)]
-pub(super) struct StreamRefusals {
-    /// Resolves when the `leaving` ones may be told.
+pub(super) struct StreamRefusals(VecDeque<Waiting>);
+
+#[derive(Debug)]
+struct Waiting {
+    /// Resolves when it may be told; `None`: when those before it are.
     committed: Option<oneshot::Receiver<()>>,
-    leaving: Vec<StreamRefusal>,
-    /// Those that came later.
-    waiting: Vec<StreamRefusal>,
+    refusal: StreamRefusal,
 }
 
 /// What is refused.
@@ -34,18 +36,15 @@ pub(super) enum StreamRefusal {
 impl StreamRefusals {
     /// How many wait.
     pub(super) fn len(&self) -> usize {
-        self.leaving.len() + self.waiting.len()
+        self.0.len()
     }
 
     /// Adds one, which is told when everything is committed that was logged so far: at once, if it is.
     pub(super) fn push(&mut self, refusal: StreamRefusal, instances: &Instances, outbox: &Outbox) {
-        if self.len() > 0 {
-            return self.waiting.push(refusal);
-        }
-        self.committed = instances.barrier();
+        let committed = instances.refusal_barrier();
         match refusal {
-            StreamRefusal::Frame(refusal) if self.committed.is_none() => outbox.push(refusal),
-            refusal => self.leaving.push(refusal),
+            StreamRefusal::Frame(refusal) if committed.is_none() && self.0.is_empty() => outbox.push(refusal),
+            refusal => self.0.push_back(Waiting { committed, refusal }),
         }
     }
 
@@ -56,27 +55,21 @@ impl StreamRefusals {
         outbox: &Outbox,
         cx: &mut Context<'_>,
     ) -> Poll<Status> {
-        loop {
-            if let Some(committed) = &mut self.committed
-                && Pin::new(committed).poll(cx).is_pending()
-            {
-                return Poll::Pending;
+        while let Some(first) = self.0.front_mut() {
+            if let Some(committed) = &mut first.committed {
+                // Without a sender the log has failed.
+                let _ = ready!(Pin::new(committed).poll(cx));
+                first.committed = None;
             }
-            self.committed = None;
             if let Some(failure) = instances.log_failure() {
                 return Poll::Ready(failure.into());
             }
-            for refusal in self.leaving.drain(..) {
-                match refusal {
-                    StreamRefusal::Frame(refusal) => outbox.push(refusal),
-                    StreamRefusal::Stream(status) => return Poll::Ready(status),
-                }
+            let Some(Waiting { refusal, .. }) = self.0.pop_front() else { break };
+            match refusal {
+                StreamRefusal::Frame(refusal) => outbox.push(refusal),
+                StreamRefusal::Stream(status) => return Poll::Ready(status),
             }
-            if self.waiting.is_empty() {
-                return Poll::Pending;
-            }
-            std::mem::swap(&mut self.leaving, &mut self.waiting);
-            self.committed = instances.barrier();
         }
+        Poll::Pending
     }
 }

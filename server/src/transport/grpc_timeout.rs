@@ -15,7 +15,7 @@ use tokio_util::either::Either;
 use tonic::body::Body;
 use tower::{Layer, Service};
 
-use crate::commit_log::CommitLog;
+use crate::commit_log::{CommitLog, REFUSAL_BYTES};
 
 /// Puts deadlines on the calls of a service. See the module.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ where
                 return response;
             }
             // It tells that an access was accepted.
-            if let Some(committed) = log.barrier() {
+            if let Some(committed) = log.barrier(REFUSAL_BYTES) {
                 let _ = committed.await;
             }
             let refused = log.failure().cloned().unwrap_or_else(deadline_exceeded);

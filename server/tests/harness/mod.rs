@@ -214,7 +214,8 @@ impl ErrorMetadata {
 }
 
 /// The reasons whose refusals say when to try again (SPEC section 11).
-const WITH_RETRY_INFO: [&str; 8] = [
+const WITH_RETRY_INFO: [&str; 9] = [
+    "RECOVERING",
     "RATE_EXCEEDED",
     "TOO_MANY_CONNECTIONS",
     "TOO_MANY_WAITING",

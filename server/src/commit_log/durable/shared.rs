@@ -12,20 +12,20 @@ use tokio::sync::{Notify, mpsc};
 
 use super::queue::{InFlight, Queue, Settling};
 use crate::commit_log::engine::{Outcome, Usage};
-use crate::commit_log::{Place, Settled};
+use crate::commit_log::{Place, ServedClock, Settled};
 use crate::metrics::CommitLogMetrics;
 
 /// See the module.
 pub(super) struct Shared {
-    /// Batches that the engine takes before it has settled the first.
-    pub(super) depth: usize,
     pub(super) queue: Mutex<Queue>,
     /// The writer waits here for a batch that it may append.
     pub(super) work: Notify,
     pub(super) failure: OnceLock<RpcRefusal>,
     pub(super) failed: Notify,
-    /// How long instances had been served when this server began to serve, and when that was.
-    pub(super) began: OnceLock<(Duration, Instant)>,
+    /// What the time of instances follows.
+    pub(super) clock: Arc<ServedClock>,
+    /// How long instances had been served when this server began to serve, and what the clock showed then.
+    pub(super) began: OnceLock<(Duration, u64)>,
     /// What the last batch tells of it, in nanoseconds.
     pub(super) told_nanos: AtomicU64,
     /// Bytes that may wait for their commit before no further inputs are read.
@@ -35,7 +35,7 @@ pub(super) struct Shared {
     /// Notified when there is room again.
     pub(super) room: Arc<Notify>,
     pub(super) settled: mpsc::UnboundedSender<SettledBatch>,
-    /// The engine's usage when the last batch was handed to it.
+    /// The engine's usage when it committed the last batch.
     pub(super) usage: Mutex<Usage>,
     pub(super) metrics: Arc<CommitLogMetrics>,
 }
@@ -58,14 +58,26 @@ impl Shared {
     }
 
     pub(super) fn served(&self) -> Duration {
-        self.began.get().map_or(Duration::ZERO, |(served, began)| *served + began.elapsed())
+        let since = |began| Duration::from_nanos(self.clock.now().saturating_sub(began));
+        self.began.get().map_or(Duration::ZERO, |(served, began)| *served + since(*began))
     }
 
-    /// Too much may wait by now.
+    /// Too much may wait by now, or there may be room again. Under the lock of the queue, so that the clock stands still
+    /// exactly while the log is full.
     pub(super) fn check_room(&self, queue: &Queue) {
-        if queue.bytes > self.limit {
-            self.full.store(true, Ordering::Relaxed);
+        let was_full = self.full.load(Ordering::Relaxed);
+        if queue.bytes > self.limit && !was_full {
+            self.clock.stop(Instant::now());
+            self.full.store(true, Ordering::SeqCst);
+        } else if queue.bytes <= self.limit / 2 && was_full {
+            self.make_room();
         }
+    }
+
+    fn make_room(&self) {
+        self.clock.resume(Instant::now());
+        self.full.store(false, Ordering::SeqCst);
+        self.room.notify_waiters();
     }
 
     /// The engine tells what became of the batch at this place.
@@ -102,11 +114,7 @@ impl Shared {
     pub(super) fn release(&self, place: Place) {
         let mut queue = self.queue();
         queue.release(place);
-        let room = queue.bytes <= self.limit / 2;
-        drop(queue);
-        if room && self.full.swap(false, Ordering::SeqCst) {
-            self.room.notify_waiters();
-        }
+        self.check_room(&queue);
     }
 
     pub(super) fn fail(&self, why: &RpcRefusal) {
@@ -120,11 +128,10 @@ impl Shared {
         for settling in in_flight.chain([forming]) {
             self.send(settling, Settled::Refused(Box::new(why.clone())));
         }
+        self.make_room();
         drop(queue);
         self.work.notify_one();
         self.failed.notify_waiters();
-        self.full.store(false, Ordering::SeqCst);
-        self.room.notify_waiters();
     }
 
     pub(super) fn send(&self, Settling { instances, barriers, .. }: Settling, settled: Settled) {

@@ -6,7 +6,7 @@ use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1::RefusalReason;
 
 use super::*;
-use crate::commit_log::engine::{AppendBatch, Done, EngineError, ManualEngine, Outcome, Stored};
+use crate::commit_log::engine::{AppendBatch, Done, EngineError, ManualEngine, Outcome, RedbEngine, Stored};
 
 /// A log, its engine, and what it has settled.
 struct Fixture {
@@ -15,9 +15,15 @@ struct Fixture {
     settled: mpsc::UnboundedReceiver<(InstanceId, Settled)>,
 }
 
+fn log_on(engine: Arc<dyn Engine>, limit: usize) -> DurableLog {
+    let log = DurableLog::new(limit, Arc::default());
+    log.write_to(engine).unwrap();
+    log
+}
+
 fn fixture(depth: usize, limit: usize) -> Fixture {
     let engine = Arc::new(ManualEngine::new(depth));
-    let log = DurableLog::new(engine.clone(), limit, Arc::default()).unwrap();
+    let log = log_on(engine.clone(), limit);
     let (sender, settled) = mpsc::unbounded_channel();
     log.on_settled(Box::new(move |instance, settled| sender.send((instance, settled)).unwrap()));
     Fixture { engine, log, settled }
@@ -99,7 +105,7 @@ async fn after_a_failure_nothing_is_written_and_everything_is_refused() {
     it.step(1, Place::START);
     let (_, done) = it.engine.next();
     it.step(2, Place::START);
-    let barrier = it.log.barrier().unwrap();
+    let barrier = it.log.barrier(0).unwrap();
     assert!(it.log.failure().is_none());
     done(Outcome::Unknown(EngineError("the disk is gone".into())));
     assert_eq!(it.settled().await, (1, Err(RefusalReason::LogFailed)));
@@ -137,6 +143,34 @@ async fn while_too_much_waits_no_inputs_are_read() {
 }
 
 #[tokio::test]
+async fn the_time_that_is_served_stands_still_while_too_much_waits() {
+    let mut it = fixture(1, 4 * 1024);
+    it.log.shared.began.set((Duration::from_secs(7), 0)).unwrap();
+    let place = it.step(1, Place::START);
+    let goes_on = |log: &DurableLog, from| {
+        while log.served() <= from {
+            std::hint::spin_loop();
+        }
+    };
+    goes_on(&it.log, it.log.served());
+    it.log.hold(place, 10_000);
+    let (served, clock) = (it.log.served(), it.log.clock());
+    assert_eq!(clock.nanos(Instant::now() + Duration::from_secs(60)), clock.now());
+    assert_eq!(it.log.served(), served);
+    let (_, done) = it.engine.next();
+    done(Outcome::Committed);
+    goes_on(&it.log, served);
+    it.settled().await.1.unwrap();
+    // A log that fails while it is full does not stop what waits for time.
+    let place = it.step(1, Place::START);
+    it.log.hold(place, 10_000);
+    let served = it.log.served();
+    let (_, done) = it.engine.next();
+    done(Outcome::Unknown(EngineError("the disk is gone".into())));
+    goes_on(&it.log, served);
+}
+
+#[tokio::test]
 async fn effects_of_inputs_that_are_not_logged_count() {
     let mut it = fixture(1, 4 * 1024);
     let place = it.step(1, Place::START);
@@ -164,46 +198,52 @@ async fn effects_of_inputs_that_are_not_logged_count() {
     assert_eq!(it.log.uncommitted_bytes(), 0);
 }
 
-/// An engine that takes two batches, and loses the first when the second is about to come.
-#[derive(Debug)]
-struct LosingEngine(ManualEngine);
-
-impl Engine for LosingEngine {
-    fn depth(&self) -> usize {
-        2
-    }
-
-    fn append(&self, batch: AppendBatch, done: Done) {
-        self.0.append(batch, done);
-    }
-
-    fn read(&self, visit: &mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>) -> Result<(), EngineError> {
-        self.0.read(visit)
-    }
-
-    fn identity(&self) -> Result<Vec<u8>, EngineError> {
-        self.0.identity()
-    }
-
-    /// The log asks for it before each batch.
-    fn usage(&self) -> Usage {
-        if let Some((_, done)) = self.0.take() {
-            done(Outcome::Unknown(EngineError("the disk is gone".into())));
-        }
-        Usage::default()
-    }
+#[tokio::test]
+async fn what_waits_for_a_barrier_counts() {
+    let it = fixture(1, 4 * 1024);
+    assert!(it.log.barrier(10_000).is_none() && it.log.room().is_none(), "nothing is to be committed");
+    it.step(1, Place::START);
+    let before = it.log.uncommitted_bytes();
+    let barrier = it.log.barrier(10_000).unwrap();
+    assert_eq!(it.log.uncommitted_bytes(), before + 10_000);
+    let room = it.log.room().expect("too much waits");
+    let (_, done) = it.engine.next();
+    done(Outcome::Committed);
+    barrier.await.unwrap();
+    room.await;
 }
 
 #[tokio::test]
 async fn a_batch_that_forms_when_another_fails_is_not_written() {
-    let engine = Arc::new(LosingEngine(ManualEngine::new(2)));
-    let log = DurableLog::new(engine.clone(), usize::MAX, Arc::default()).unwrap();
-    append(&log, 1, Place::START);
-    engine.0.wait();
-    append(&log, 2, Place::START);
-    assert_eq!(log.failure_signal().wait().await.reason, RefusalReason::LogFailed);
+    let mut it = fixture(2, usize::MAX);
+    it.step(1, Place::START);
+    let (_, first) = it.engine.next();
+    first(Outcome::Unknown(EngineError("the disk is gone".into())));
+    assert_eq!(it.settled().await, (1, Err(RefusalReason::LogFailed)));
+    // The writer had taken it before.
+    let engine: Arc<dyn Engine> = it.engine.clone();
+    writer::append(&it.log.shared, &engine, Place::new(2), Forming::default());
+    assert!(it.engine.is_idle(), "nothing is appended after a failure");
+}
+
+#[tokio::test]
+async fn what_a_commit_frees_is_seen_with_it() {
+    let engine: Arc<dyn Engine> = Arc::new(RedbEngine::in_memory().unwrap());
+    let log = log_on(engine.clone(), usize::MAX);
+    log.begin(Place::START, Duration::ZERO, Vec::new()).await;
+    let begun = log.usage();
+    assert!(begun.batches > 0 && begun == engine.usage());
+    for number in 1..=100 {
+        append(&log, number, Place::START);
+    }
+    log.committed().await;
+    let grown = log.usage();
+    assert!(grown.batches > begun.batches && grown == engine.usage());
+    log.trim(Place::END);
+    log.committed().await;
+    let trimmed = log.usage();
+    assert!(trimmed.batches < grown.batches && trimmed == engine.usage());
     log.close();
-    assert!(engine.0.is_idle(), "nothing is appended after a failure");
 }
 
 #[tokio::test]
@@ -268,7 +308,7 @@ impl Engine for PanickingEngine {
 
 #[tokio::test]
 async fn a_log_whose_engine_panics_has_failed() {
-    let log = DurableLog::new(Arc::new(PanickingEngine), usize::MAX, Arc::default()).unwrap();
+    let log = log_on(Arc::new(PanickingEngine), usize::MAX);
     log.begin(Place::START, Duration::ZERO, Vec::new()).await;
     assert_eq!(log.failure_signal().wait().await.reason, RefusalReason::LogFailed);
     log.close();

@@ -43,41 +43,48 @@ impl Writer {
 
 /// Hands batches to the engine until the log closes or fails.
 async fn write(log: Arc<Shared>, engine: Arc<dyn Engine>) {
-    while let Some((place, mut forming)) = next_batch(&log).await {
-        let served_nanos = u64::try_from(log.served().as_nanos()).unwrap_or(u64::MAX);
-        log.told_nanos.store(served_nanos, Ordering::Relaxed);
-        let steps = u64::from(forming.record_count());
-        let batch = forming.take_batch(&Batch { rules: RULES, served_nanos, ..Batch::default() });
-        let (bytes, appended) = (batch.len() as u64, Instant::now());
-        let checkpoints = forming.checkpoints.len() as u64;
-        let append = AppendBatch {
-            place: place.get(),
-            batch,
-            checkpoints: forming.checkpoints,
-            trim: forming.trim.map(Place::get),
-        };
-        *log.usage.lock().unwrap_or_else(PoisonError::into_inner) = engine.usage();
-        let shared = log.clone();
-        let done: Done = Box::new(move |outcome| {
-            if matches!(outcome, Outcome::Committed) {
-                shared.metrics.count_batch(steps, bytes, appended.elapsed());
-                shared.metrics.count_checkpoints(checkpoints);
-            }
-            shared.settle(place, outcome);
-        });
-        // A batch before this one may have failed in the meantime.
-        if log.failure.get().is_some() {
-            return;
-        }
-        // Without its writer the log would be silent for ever.
-        if catch_unwind(AssertUnwindSafe(|| engine.append(append, done))).is_err() {
-            log.settle(place, Outcome::Unknown(EngineError("its engine has panicked".to_owned())));
-        }
+    while let Some((place, forming)) = next_batch(&log, engine.depth()).await {
+        append(&log, &engine, place, forming);
     }
 }
 
-/// The next batch, which is in flight from now on; `None`: there will be none.
-async fn next_batch(log: &Shared) -> Option<(Place, Forming)> {
+/// Hands a batch to the engine.
+pub(super) fn append(log: &Arc<Shared>, engine: &Arc<dyn Engine>, place: Place, mut forming: Forming) {
+    let served_nanos = u64::try_from(log.served().as_nanos()).unwrap_or(u64::MAX);
+    log.told_nanos.store(served_nanos, Ordering::Relaxed);
+    let steps = u64::from(forming.record_count());
+    let batch = forming.take_batch(&Batch { rules: RULES, served_nanos, ..Batch::default() });
+    let (bytes, appended) = (batch.len() as u64, Instant::now());
+    let checkpoints = forming.checkpoints.len() as u64;
+    let append = AppendBatch {
+        place: place.get(),
+        batch,
+        checkpoints: forming.checkpoints,
+        trim: forming.trim.map(Place::get),
+    };
+    let (shared, holds) = (log.clone(), engine.clone());
+    let done: Done = Box::new(move |outcome| {
+        if matches!(outcome, Outcome::Committed) {
+            shared.metrics.count_batch(steps, bytes, appended.elapsed());
+            shared.metrics.count_checkpoints(checkpoints);
+            // Before anybody is told: who waits for the commit sees what it has freed.
+            *shared.usage.lock().unwrap_or_else(PoisonError::into_inner) = holds.usage();
+        }
+        shared.settle(place, outcome);
+    });
+    // A batch before this one may have failed in the meantime.
+    if log.failure.get().is_some() {
+        return;
+    }
+    // Without its writer the log would be silent for ever.
+    if catch_unwind(AssertUnwindSafe(|| engine.append(append, done))).is_err() {
+        log.settle(place, Outcome::Unknown(EngineError("its engine has panicked".to_owned())));
+    }
+}
+
+/// The next batch, which is in flight from now on; `None`: there will be none. `depth`: batches that the engine takes before
+/// it has settled the first.
+async fn next_batch(log: &Shared, depth: usize) -> Option<(Place, Forming)> {
     loop {
         let work = log.work.notified();
         {
@@ -86,7 +93,7 @@ async fn next_batch(log: &Shared) -> Option<(Place, Forming)> {
             if log.failure.get().is_some() || is_last {
                 return None;
             }
-            if queue.in_flight.len() < log.depth && !queue.forming.is_empty() {
+            if queue.in_flight.len() < depth && !queue.forming.is_empty() {
                 return Some(queue.begin_batch());
             }
         }

@@ -15,7 +15,6 @@ use super::super::outbox::Outbox;
 use super::super::sessions::SessionSink;
 use super::*;
 use crate::auth::Principal;
-use crate::commit_log::engine::ManualEngine;
 use crate::commit_log::{CommitLog, MemoryLog};
 use crate::limits::Limits;
 use std::sync::Arc;
@@ -36,8 +35,7 @@ fn instance(spec: ParamsSpec) -> Instance {
 
 /// A log that takes checkpoints and writes none.
 fn log() -> DurableLog {
-    let log = DurableLog::new(Arc::new(ManualEngine::new(0)), usize::MAX, Arc::default());
-    log.expect("there are threads")
+    DurableLog::new(usize::MAX, Arc::default())
 }
 
 /// What a process does.

@@ -129,13 +129,13 @@ impl Server {
             changed,
             this: this.clone(),
         });
-        let log =
-            Arc::new(DurableLog::new(engine.clone(), usize::MAX, Arc::default()).expect("there are threads"));
+        let log = Arc::new(DurableLog::new(usize::MAX, Arc::default()));
+        log.write_to(engine.clone()).expect("there are threads");
         let shared: Arc<dyn CommitLog> = log.clone();
         let instances = Instances::new(limits(), &shared);
         let recovered = Recovery::run(&instances, &*engine, None).inspect_err(|_| log.close())?;
         log.begin(recovered.last, recovered.served, recovered.dirty).await;
-        instances.restart(recovered.served);
+        instances.restart(recovered.served).await;
         engine.wait(|steps| steps.done == steps.came);
         engine.steps().may = Some(1);
         Ok(Self { instances, disk: disk.clone(), log, engine })
@@ -143,7 +143,7 @@ impl Server {
 
     /// Whether a batch waits to be written. Waits until that is certain.
     fn has_batch(&self) -> bool {
-        if self.has_failed() || self.log.barrier().is_none() {
+        if self.has_failed() || self.log.barrier(0).is_none() {
             return false;
         }
         self.engine.wait(|steps| steps.came > steps.done);
@@ -211,6 +211,8 @@ pub(super) fn recover(disk: &FaultyDisk) -> Result<(Arc<Instances>, Recovered), 
     let recovered = Recovery::run(&instances, &engine, None);
     disk.switch_off();
     let recovered = recovered?;
-    instances.restart(recovered.served);
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().build().expect("it takes nothing of the system");
+    runtime.block_on(instances.restart(recovered.served));
     Ok((instances, recovered))
 }

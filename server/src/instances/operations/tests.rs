@@ -27,6 +27,7 @@ use crate::commit_log::{Append, CommitLog, MemoryLog, Place, Settle, Settled, St
 use crate::counting_waker::CountingWaker;
 use crate::limits::Limits;
 
+mod full_log;
 mod uncommitted;
 
 const READ: Op = Op::Read { start: Position::new(0) };

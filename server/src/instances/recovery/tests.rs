@@ -13,6 +13,7 @@ use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, 
 use stickycas_model::types::{AccessNumber, Position, ProcessId, Seed, SessionId, Value};
 use stickycas_proto::log::v1::DumpedInstance;
 use stickycas_proto::names::InstanceName;
+use stickycas_proto::v1::event::What;
 
 use super::super::CreateSpec;
 use super::super::outbox::Outbox;
@@ -301,6 +302,32 @@ async fn of_several_faults_the_first_is_named() {
             assert!(fault.contains(&format!("the checkpoint of instance {number}:")), "{fault}");
         }
     }
+}
+
+#[tokio::test]
+async fn other_tasks_run_while_many_instances_go_on() {
+    let engine: Arc<dyn Engine> = Arc::new(RedbEngine::in_memory().unwrap());
+    let server = Server::start(engine, StdRng::seed_from_u64(0)).await;
+    for _ in 0..600 {
+        let spec = CreateSpec {
+            name: None,
+            params: Params::try_new(ParamsSpec::new(1, 1, 1)).unwrap(),
+            seed_given: false,
+            roster: vec!["p1".to_owned()],
+        };
+        drop(server.instances.create(&Principal::new("creator"), spec).await);
+    }
+    let restarted = || {
+        let events = server.all().into_iter().flat_map(|instance| instance.dump().events);
+        events.filter(|event| matches!(event.what, Some(What::Restarted(_)))).count()
+    };
+    let (mut seen, mut restarting) = (vec![0], std::pin::pin!(server.instances.restart(Duration::ZERO)));
+    while poll(restarting.as_mut()).is_none() {
+        seen.push(restarted());
+    }
+    seen.push(restarted());
+    assert!(seen.is_sorted_by(|before, after| after - before <= 256), "{seen:?}");
+    assert_eq!(seen.last(), Some(&600));
 }
 
 #[tokio::test]
