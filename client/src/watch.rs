@@ -166,7 +166,9 @@ impl Source {
             match self.message().await {
                 Ok(Some(response)) => {
                     self.backoff.progress();
-                    self.cursor.take(response, &mut self.ready)?;
+                    if self.cursor.take(response, &mut self.ready)? == Next::Request {
+                        self.stream = None;
+                    }
                 }
                 Ok(None) => {
                     self.cursor.ended()?;
@@ -210,15 +212,30 @@ struct Cursor {
     resumed: bool,
     /// The parts of a snapshot that have come.
     snapshot: Option<Snapshot>,
+    /// The snapshot, once given, until an event is.
+    given: Option<Snapshot>,
+    /// Whether the instance is still to be compared with that snapshot, since the stream broke. An event would show by
+    /// itself whether it is the same one; the events of a shorter history come late or never.
+    compares: bool,
+}
+
+/// How a watch goes on behind a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// With the next message of the stream.
+    Message,
+    /// With another stream.
+    Request,
 }
 
 impl Cursor {
     fn new(from: WatchFrom) -> Self {
-        Self { from, next: None, last: None, resumed: false, snapshot: None }
+        Self { from, next: None, last: None, resumed: false, snapshot: None, given: None, compares: false }
     }
 
     fn request(&self, instance: InstanceId) -> v1::WatchRequest {
         let (from_phase, snapshot_first) = match self.from {
+            _ if self.compares => (0, true),
             WatchFrom::Start => (0, false),
             WatchFrom::Phase(phase) => (phase.get(), false),
             WatchFrom::Snapshot => (0, true),
@@ -230,6 +247,7 @@ impl Cursor {
     fn lost(&mut self) {
         self.snapshot = None;
         self.resumed = self.last.is_some();
+        self.compares = self.given.is_some();
     }
 
     /// The stream has ended, since the instance is over.
@@ -245,13 +263,27 @@ impl Cursor {
         }
     }
 
-    fn take(&mut self, response: v1::WatchResponse, ready: &mut VecDeque<Watched>) -> Result<(), Error> {
+    fn take(&mut self, response: v1::WatchResponse, ready: &mut VecDeque<Watched>) -> Result<Next, Error> {
         match response.content {
-            Some(Content::Snapshot(part)) => {
-                if let Some(snapshot) = self.part(&part)? {
+            Some(Content::Snapshot(part)) => match (self.part(&part)?, &self.given) {
+                (None, _) => {}
+                (Some(snapshot), Some(given)) => {
+                    compare(given, &snapshot)?;
+                    self.compares = false;
+                    if snapshot.next_index > given.next_index {
+                        // The events in between are wanted too.
+                        return Ok(Next::Request);
+                    }
+                }
+                (Some(snapshot), None) => {
+                    // From here on the watch resumes at the phase of the snapshot. Should the phases behind it not be
+                    // kept by then, it is refused, which is better than a gap.
+                    self.next = Some(snapshot.next_index);
+                    self.from = snapshot.status.phase.map_or(WatchFrom::Start, WatchFrom::Phase);
+                    self.given = Some(snapshot.clone());
                     ready.push_back(Watched::Snapshot(snapshot));
                 }
-            }
+            },
             Some(Content::Events(batch)) => {
                 for event in &batch.events {
                     let (index, recorded) = event_from_wire(event)?;
@@ -260,7 +292,7 @@ impl Cursor {
             }
             None => {}
         }
-        Ok(())
+        Ok(Next::Message)
     }
 
     /// A part of a snapshot; gives the whole with the last part.
@@ -278,10 +310,6 @@ impl Cursor {
         if !part.last {
             return Ok(None);
         }
-        // From here on the watch resumes at the phase of the snapshot. Should the phases behind it not be kept
-        // by then, it is refused, which is better than a gap.
-        self.next = Some(part.next_index);
-        self.from = snapshot.status.phase.map_or(WatchFrom::Start, WatchFrom::Phase);
         Ok(self.snapshot.take())
     }
 
@@ -303,12 +331,30 @@ impl Cursor {
             _ => {}
         }
         self.next = Some(index + 1);
+        self.given = None;
         self.last = Some(recorded.clone());
         if let Event::Stepped { phase, .. } = recorded.event {
             self.from = WatchFrom::Phase(phase);
         }
         Ok(Some(Watched::Event(index, recorded)))
     }
+}
+
+/// The instance is at least what it was: its history is no shorter, and its list begins as it did.
+///
+/// # Errors
+/// [`Error::Lost`] if it is less.
+fn compare(before: &Snapshot, now: &Snapshot) -> Result<(), Error> {
+    let (had, has) = (before.next_index, now.next_index);
+    if has < had {
+        return Err(Error::Lost(format!("the instance had {had} events, and now it has {has}")));
+    }
+    if !now.entries.starts_with(&before.entries) {
+        return Err(Error::Lost(
+            "the list does not begin any more with the entries of the snapshot".to_owned(),
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -367,7 +413,7 @@ mod tests {
             let (mut cursor, mut ready) = (Cursor::new(WatchFrom::Start), VecDeque::new());
             cursor.take(batch(&[(0, joined()), (1, stepped(3)), (2, joined())]), &mut ready).unwrap();
             cursor.lost();
-            cursor.take(batch(again), &mut ready).and_then(|()| cursor.ended())
+            cursor.take(batch(again), &mut ready).and_then(|_| cursor.ended())
         };
         given(&[(1, stepped(3)), (2, joined())]).unwrap();
         given(&[(1, stepped(3)), (2, joined()), (3, stepped(4))]).unwrap();
@@ -382,6 +428,46 @@ mod tests {
         let (mut cursor, mut ready) = (Cursor::new(WatchFrom::Start), VecDeque::new());
         let error = cursor.take(batch(&[(0, joined()), (2, joined())]), &mut ready).unwrap_err();
         assert!(matches!(error, Error::Protocol(_)), "{error}");
+    }
+
+    fn snapshot_of(next_index: u64, entries: &[&'static str]) -> v1::WatchResponse {
+        let status =
+            v1::Status { state: v1::State::Running.into(), phase: 5, warp: 1, ..v1::Status::default() };
+        let entry = |value: &&'static str| v1::Entry { value: (*value).into(), process: 1, phase: 1 };
+        let entries = entries.iter().map(entry).collect();
+        let snapshot =
+            v1::Snapshot { status: Some(status), next_index, first_position: 0, entries, last: true };
+        v1::WatchResponse { content: Some(Content::Snapshot(snapshot)) }
+    }
+
+    #[test]
+    fn an_instance_that_is_less_than_its_snapshot_is_lost() {
+        let resumed = || {
+            let (mut cursor, mut ready) = (Cursor::new(WatchFrom::Snapshot), VecDeque::new());
+            cursor.take(snapshot_of(9, &["a"]), &mut ready).unwrap();
+            ready.clear();
+            cursor.lost();
+            assert!(cursor.request(InstanceId::new(1)).snapshot_first, "no event says what was there");
+            (cursor, ready)
+        };
+        for less in [snapshot_of(8, &["a"]), snapshot_of(9, &[]), snapshot_of(12, &["b", "a"])] {
+            let (mut cursor, mut ready) = resumed();
+            let error = cursor.take(less, &mut ready).unwrap_err();
+            assert!(matches!(error, Error::Lost(_)), "{error}");
+        }
+        let (mut cursor, mut ready) = resumed();
+        assert_eq!(cursor.take(snapshot_of(9, &["a"]), &mut ready).unwrap(), Next::Message);
+        cursor.take(batch(&[(9, joined())]), &mut ready).unwrap();
+        assert_eq!((indices(&ready), ready.len()), (vec![9], 1), "the snapshot is given once");
+
+        let (mut cursor, mut ready) = resumed();
+        assert_eq!(cursor.take(snapshot_of(11, &["a", "b"]), &mut ready).unwrap(), Next::Request);
+        let request = cursor.request(InstanceId::new(1));
+        assert_eq!((request.from_phase, request.snapshot_first), (5, false));
+        cursor.take(batch(&[(8, joined()), (9, joined()), (10, joined())]), &mut ready).unwrap();
+        assert_eq!(indices(&ready), [9, 10]);
+        cursor.lost();
+        assert!(!cursor.request(InstanceId::new(1)).snapshot_first, "the last event says what was there");
     }
 
     #[test]

@@ -95,8 +95,9 @@ impl Durable {
     /// Opens the log in the folder, if it is not open. That walks through the whole file, however long that takes.
     async fn open_engine(&self) -> Result<(), StorageError> {
         let (None, Some(dir)) = (self.engine.get(), self.dir.clone()) else { return Ok(()) };
-        let opening = spawn_blocking(move || dir.engine());
-        let engine = opening.await.map_err(|panic| RecoveryError::Engine(panic.to_string()))??;
+        // The folder stays locked as long as its log is open, also if nobody waits for that any more.
+        let opening = spawn_blocking(move || dir.engine().map(|engine| (engine, dir)));
+        let (engine, _dir) = opening.await.map_err(|panic| RecoveryError::Engine(panic.to_string()))??;
         Ok(self.set_engine(Arc::new(engine))?)
     }
 
@@ -128,7 +129,9 @@ impl Storage {
             let held = dir.log_path().metadata().map_or(0, |log| log.len());
             warn_of_small_disk(limits.log_bytes as u64, held, free);
         }
-        Ok(Self::Durable(Arc::new(Durable::new(Some(dir), limits, metrics))))
+        let durable = Durable::new(Some(dir), limits, metrics);
+        durable.measure_disk();
+        Ok(Self::Durable(Arc::new(durable)))
     }
 
     /// Whether there may be instances to recover.

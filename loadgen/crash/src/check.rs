@@ -14,6 +14,7 @@ use stickycas_model::counts::RunCounts;
 use stickycas_model::detection::detect;
 use stickycas_model::history::Recorded;
 use stickycas_model::judge::{Case, Expectations, Outcome, Verdict, judge};
+use stickycas_model::params::Patience;
 use stickycas_model::process::{ProcessEnd, RawOp, Report};
 use stickycas_model::sim::replay;
 use stickycas_model::types::{AccessNumber, ProcessId, Value};
@@ -42,6 +43,8 @@ pub struct Evidence<'a> {
     pub restarts: u32,
     /// How long the whole round has taken.
     pub elapsed: Duration,
+    /// How long whoever wanted to run meanwhile has waited for a turn, in all.
+    pub lateness: Duration,
 }
 
 /// What was checked of an instance.
@@ -61,6 +64,8 @@ pub struct Checked {
     pub waited: u64,
     /// The verdict.
     pub verdict: Option<Outcome>,
+    /// Whether a correct process has lost its patience while the machine was too slow to blame the server for that.
+    pub starved: bool,
 }
 
 /// Checks an instance.
@@ -72,6 +77,9 @@ pub fn check(evidence: &Evidence<'_>) -> Checked {
         checker.found(ViolationKind::Lost, "a client was told that there is no such instance".to_owned());
     }
     if evidence.history.is_empty() {
+        if evidence.facts.contains(&Fact::Created) && checker.checked.violations.is_empty() {
+            checker.found(ViolationKind::History, "nothing of it is there".to_owned());
+        }
         return checker.checked;
     }
     checker.checked.waited = checker.shown.waited;
@@ -403,11 +411,15 @@ impl Checker<'_> {
     }
 
     fn patience(&mut self) {
-        let plan = self.evidence.plan;
-        for process in plan.cast.correct() {
-            if !self.shown.impatient.contains(&process) {
-                continue;
-            }
+        let Evidence { plan, lateness, .. } = self.evidence;
+        let impatient: Vec<_> =
+            plan.cast.correct().filter(|process| self.shown.impatient.contains(process)).collect();
+        let Patience::Finite(patience) = plan.params.spec().patience else { return };
+        if !impatient.is_empty() && lateness >= patience / 2 {
+            self.checked.starved = true;
+            return;
+        }
+        for process in impatient {
             let what = format!("the patience of process {process}, which is correct, was spent");
             self.found(ViolationKind::Impatient, what);
         }
@@ -437,7 +449,7 @@ impl Checker<'_> {
         let accepted = match verdict.verdict {
             Outcome::Valid | Outcome::Outside => true,
             // Who was cut off by the creator has nothing to show.
-            Outcome::Unknown => closed_early,
+            Outcome::Unknown => closed_early || self.checked.starved,
             Outcome::Violation => false,
         };
         if !accepted {

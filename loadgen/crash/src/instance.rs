@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use stickycas_client::raw::Told;
-use stickycas_client::watch::{WatchFrom, Watched};
+use stickycas_client::watch::WatchFrom;
 use stickycas_client::{Client, Error, ProcessSpec, RetryPolicy, State};
 use stickycas_model::cast::{Part, Role, seed_of};
 use stickycas_model::history::Recorded;
@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::facts::{Fact, Facts, MemberStatus};
+use crate::observer::{follow, take};
 use crate::plan::{InstancePlan, RoundPlan};
 use crate::unary::{UnaryProcess, no_report};
 
@@ -32,8 +33,6 @@ pub const CONNECTIONS: usize = 8;
 const PROCESSES_PER_CONNECTION: usize = 128;
 /// How long Byzantine processes that leave by themselves are waited for.
 const GRACE: Duration = Duration::from_millis(100);
-/// How long the end of an instance may take to reach an observer that has to connect again.
-const LONGEST_END: Duration = Duration::from_secs(30);
 /// How long a call or the next event may take from a server that serves.
 const LONGEST_ANSWER: Duration = Duration::from_secs(5);
 
@@ -136,11 +135,12 @@ impl InstanceRun {
         let _ = self.id.set(id);
         facts.note(Fact::Created);
 
-        let (stop, stopped) = watch::channel(false);
+        let ((stop, stopped), (over, is_over)) = (watch::channel(false), watch::channel(false));
         let mut followed = JoinSet::new();
         if plan.watched {
             let (client, facts) = (site.client(plan, ProcessId::FIRST), facts.clone());
-            followed.spawn(async move { follow(&client, id, &facts).await });
+            let is_over = is_over.clone();
+            followed.spawn(async move { follow(&client, id, &facts, is_over).await });
         }
         let closing = plan.closed_after.map(|after| Instant::now() + after);
         self.play_all(site, id, stopped, closing, &mut ended).await;
@@ -148,11 +148,11 @@ impl InstanceRun {
         if closing.is_none() && plan.cast.byzantine().next().is_some() {
             self.close(site, id, &mut ended).await;
         }
-        match timeout(LONGEST_END, followed.join_next()).await {
-            Ok(None | Some(Ok(None))) => {}
-            Ok(Some(Ok(Some(trouble)))) => ended.trouble.push(trouble),
-            Ok(Some(Err(error))) => ended.trouble.push(format!("the watch: {error}")),
-            Err(_) => ended.trouble.push("the watch of an instance that is over does not end".to_owned()),
+        let _ = over.send(true);
+        match followed.join_next().await {
+            None | Some(Ok(None)) => {}
+            Some(Ok(Some(trouble))) => ended.trouble.push(trouble),
+            Some(Err(error)) => ended.trouble.push(format!("the watch: {error}")),
         }
         ended
     }
@@ -273,8 +273,8 @@ impl InstanceRun {
         let (process, params) = (ProcessId::FIRST, &self.plan.params);
         let client = site.client(&self.plan, process);
         let status = self.status(&client, id).await;
-        let over = status.filter(|status| matches!(status.state, State::Finished | State::Closed));
-        if let Some(own) = over.and_then(|status| status.own) {
+        let is_open = status.as_ref().is_some_and(|status| !is_over(status));
+        if let Some(own) = status.filter(is_over).and_then(|status| status.own) {
             let caller = UnaryProcess { client: &client, instance: id, process, facts: &self.facts };
             let op = RawOp::Read(Position::new(0));
             let (phase, answer, entries) = caller.perform(params, own.next, &op).await?;
@@ -283,40 +283,19 @@ impl InstanceRun {
         }
         let (mut history, mut watch) = (Vec::new(), site.creator(&self.plan).watch(id, WatchFrom::Start));
         loop {
-            // The watch of an instance that is open again has no end, and what there is says so.
-            let Ok(watched) = timeout(LONGEST_ANSWER, watch.try_next()).await else { return Ok(history) };
+            // The watch of an instance that is open again has no end, and what there is says so. That of any other instance is
+            // not cut: the rest of its history would look lost.
+            let next = watch.try_next();
+            let watched =
+                if is_open { timeout(LONGEST_ANSWER, next).await.unwrap_or(Ok(None)) } else { next.await };
             let Some(watched) = watched? else { return Ok(history) };
             take(&mut history, watched)?;
         }
     }
 }
 
-/// Adds an event, if it is the next one.
-fn take(history: &mut Vec<Recorded>, watched: Watched) -> Result<(), Error> {
-    let Watched::Event(index, recorded) = watched else { return Ok(()) };
-    if index != history.len() as u64 {
-        return Err(Error::Protocol(format!("event {index} came where {} was due", history.len())));
-    }
-    history.push(recorded);
-    Ok(())
-}
-
-/// Follows an instance to its end; says what went wrong.
-async fn follow(client: &Client, id: InstanceId, facts: &Facts) -> Option<String> {
-    let (mut history, mut watch) = (Vec::new(), client.watch(id, WatchFrom::Start));
-    let trouble = loop {
-        let taken = match watch.try_next().await {
-            Ok(Some(watched)) => take(&mut history, watched),
-            Ok(None) => break None,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = taken {
-            facts.note_error(&error);
-            break Some(format!("the watch: {error}"));
-        }
-    };
-    facts.note(Fact::Watched(history));
-    trouble
+fn is_over(status: &MemberStatus) -> bool {
+    matches!(status.state, State::Finished | State::Closed)
 }
 
 #[derive(Clone)]

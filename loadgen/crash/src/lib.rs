@@ -21,6 +21,8 @@ mod check;
 mod clocks;
 mod facts;
 mod instance;
+mod lateness;
+mod observer;
 mod outage;
 mod plan;
 mod result;

@@ -25,7 +25,8 @@ pub struct Load {
 /// Patience and join timeout of the instances of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// Where somebody is to be waited for in vain. Every round lasts as long.
+    /// Where somebody is to be waited for in vain. Every round lasts as long, so it is short, and a machine that gives
+    /// clients no turn may spend it.
     pub in_vain: Duration,
     /// Where nobody is: long enough for every disturbance.
     pub otherwise: Duration,
@@ -33,7 +34,7 @@ pub struct Waiting {
 
 impl Waiting {
     /// In real time, on a machine that is busy with other things.
-    pub const REAL_TIME: Self = Self { in_vain: Duration::from_secs(2), otherwise: Duration::from_secs(20) };
+    pub const REAL_TIME: Self = Self { in_vain: Duration::from_secs(2), otherwise: Duration::from_secs(600) };
 }
 
 /// When the server is killed.

@@ -36,6 +36,9 @@ pub struct RoundResult {
     pub decisions: u64,
     /// Accesses that waited when the server was started again, once for each start.
     pub waited: u64,
+    /// Instances whose patience was not judged, since the machine was too slow for that.
+    #[serde(default)]
+    pub starved: u64,
     /// Instances by verdict.
     pub verdicts: BTreeMap<String, u64>,
     /// How long it took.
@@ -68,6 +71,7 @@ impl RoundResult {
             reads: 0,
             decisions: 0,
             waited: 0,
+            starved: 0,
             verdicts: BTreeMap::new(),
             seconds: 0.0,
             violations_found: 0,
@@ -116,6 +120,9 @@ pub struct CrashResult {
     pub decisions: u64,
     /// Accesses that waited when the server was started again, once for each start.
     pub waited: u64,
+    /// Instances whose patience was not judged, since the machine was too slow for that.
+    #[serde(default)]
+    pub starved: u64,
     /// Instances by verdict.
     pub verdicts: BTreeMap<String, u64>,
     /// How long the longest round took.
@@ -139,6 +146,7 @@ impl CrashResult {
         self.reads += round.reads;
         self.decisions += round.decisions;
         self.waited += round.waited;
+        self.starved += round.starved;
         for (verdict, count) in &round.verdicts {
             *self.verdicts.entry(verdict.clone()).or_default() += count;
         }
@@ -177,6 +185,7 @@ pub fn table(result: &CrashResult, again: impl Fn(u64) -> String) -> String {
         ("reads compared with the list", reads),
         ("decisions acknowledged", decisions),
         ("accesses that waited over a restart", waited),
+        ("instances on a machine too slow to judge patience", result.starved),
     ];
     for (what, count) in rows {
         table.add_row([what.to_owned(), grouped(count)]);

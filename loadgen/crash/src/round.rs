@@ -82,7 +82,7 @@ impl Round<'_> {
         let _ = timeout(LONGEST_ASKING, asking).await;
         let histories = self.histories().await;
         server.check_alive()?;
-        self.check(&ended, &histories, server.starts() - 1);
+        self.check(&ended, &histories, server.starts() - 1, server.lateness());
         Ok(())
     }
 
@@ -236,7 +236,7 @@ impl Round<'_> {
         histories
     }
 
-    fn check(&mut self, ended: &[Ended], histories: &[Vec<Recorded>], restarts: u32) {
+    fn check(&mut self, ended: &[Ended], histories: &[Vec<Recorded>], restarts: u32, lateness: Duration) {
         let runs = self.runs.clone();
         for ((run, ended), history) in runs.iter().zip(ended).zip(histories) {
             for trouble in &ended.trouble {
@@ -245,12 +245,14 @@ impl Round<'_> {
             let facts = run.facts.take();
             let (plan, reports) = (&run.plan, &ended.reports);
             let elapsed = self.began.elapsed();
-            let checked = check(&Evidence { plan, facts: &facts, reports, history, restarts, elapsed });
+            let evidence = Evidence { plan, facts: &facts, reports, history, restarts, elapsed, lateness };
+            let checked = check(&evidence);
             self.result.clients_killed += checked.clients_killed;
             self.result.accesses += checked.accesses;
             self.result.reads += checked.reads;
             self.result.decisions += checked.decisions;
             self.result.waited += checked.waited;
+            self.result.starved += u64::from(checked.starved);
             if let Some(verdict) = checked.verdict {
                 *self.result.verdicts.entry(verdict.to_string()).or_default() += 1;
             }

@@ -14,6 +14,7 @@ use tokio::process::Child;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::clocks::ClockOffset;
+use crate::lateness::Lateness;
 
 /// The principal that creates the instances.
 pub const CREATOR: &str = "crash";
@@ -67,6 +68,11 @@ pub trait Server: Send {
 
     /// How often it was started.
     fn starts(&self) -> u32;
+
+    /// How long whoever wanted to run on its machine has waited for a turn so far, in all.
+    fn lateness(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// Whether a server serves: asks it what only a server that has recovered can answer. `check_alive` ends the asking.
@@ -103,6 +109,7 @@ pub(crate) struct ServerProcess {
     child: Option<Child>,
     starts: u32,
     probe: Client,
+    lateness: Lateness,
 }
 
 /// Ports that no system gives to outgoing connections. With one that it does, a client that tries again and again to
@@ -132,6 +139,7 @@ impl ServerProcess {
             child: None,
             starts: 0,
             probe: probe.connect_lazy()?,
+            lateness: Lateness::measure().context("there is no thread that measures")?,
         })
     }
 
@@ -196,6 +204,10 @@ impl Server for ServerProcess {
 
     fn starts(&self) -> u32 {
         self.starts
+    }
+
+    fn lateness(&self) -> Duration {
+        self.lateness.so_far()
     }
 }
 

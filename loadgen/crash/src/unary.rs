@@ -6,7 +6,7 @@ use std::time::Duration;
 use stickycas_client::raw::Told;
 use stickycas_client::{Client, Error, LAST_MOMENT, MemberState, RefusalReason, WaitMode};
 use stickycas_model::access::{Answer, ReadAnswer};
-use stickycas_model::cast::Part;
+use stickycas_model::cast::{Part, Role};
 use stickycas_model::machine::Welcome;
 use stickycas_model::params::{Params, Patience};
 use stickycas_model::player::{Player, Step};
@@ -29,7 +29,7 @@ pub(crate) struct UnaryProcess<'a> {
 }
 
 impl UnaryProcess<'_> {
-    /// Plays it to its end; one that falls silent stays silent for ever.
+    /// Plays it to its end; a Byzantine one that falls silent stays silent for ever.
     pub(crate) async fn play(&self, part: &Part, run_seed: u64) -> Report {
         let view = match self.client.get(self.instance).await {
             Ok(view) => view,
@@ -66,6 +66,8 @@ impl UnaryProcess<'_> {
                     Err(error) => self.fail(&mut player, &error),
                 },
                 Step::Leave => return player.report(),
+                // A correct process that has nothing to decide has nothing to wait for either.
+                Step::Stay if part.role == Role::Correct => return player.report(),
                 Step::Wait | Step::Stay => std::future::pending().await,
             }
         }

@@ -20,6 +20,7 @@ struct Story {
     history: Vec<Recorded>,
     restarts: u32,
     elapsed: Duration,
+    lateness: Duration,
 }
 
 fn story() -> Story {
@@ -67,7 +68,15 @@ fn story() -> Story {
     }
     facts.push(Fact::Watched(outcome.history.clone()));
     let (reports, history) = (outcome.reports, outcome.history);
-    Story { plan, facts, reports, history, restarts: 0, elapsed: Duration::from_secs(60) }
+    Story {
+        plan,
+        facts,
+        reports,
+        history,
+        restarts: 0,
+        elapsed: Duration::from_secs(60),
+        lateness: Duration::ZERO,
+    }
 }
 
 fn added(recorded: &Recorded) -> Option<Value> {
@@ -79,8 +88,9 @@ fn added(recorded: &Recorded) -> Option<Value> {
 
 impl Story {
     fn checked(&self) -> Checked {
-        let Self { plan, facts, reports, history, restarts, elapsed } = self;
-        check(&Evidence { plan, facts, reports, history, restarts: *restarts, elapsed: *elapsed })
+        let Self { plan, facts, reports, history, restarts, elapsed, lateness } = self;
+        let (restarts, elapsed, lateness) = (*restarts, *elapsed, *lateness);
+        check(&Evidence { plan, facts, reports, history, restarts, elapsed, lateness })
     }
 
     /// What is found, each kind once.
@@ -377,6 +387,21 @@ fn a_correct_process_keeps_its_patience() {
     let index = story.history.len() - 1;
     story.history.insert(index, Recorded { at, event });
     story.must_be(ViolationKind::Impatient, "process 1, which is correct");
+    // The machine has given nobody a turn for as long as the patience lasts, or not nearly.
+    let Patience::Finite(patience) = story.plan.params.spec().patience else { panic!("it has an end") };
+    story.lateness = patience;
+    assert!(!story.found().contains(&ViolationKind::Impatient) && story.checked().starved);
+    story.lateness = patience / 4;
+    story.must_be(ViolationKind::Impatient, "process 1, which is correct");
+}
+
+#[test]
+fn an_instance_that_shows_nothing_is_not_passed_over() {
+    let mut story = story();
+    story.history.clear();
+    story.must_be(ViolationKind::History, "nothing of it is there");
+    story.facts.clear();
+    assert_eq!(story.found(), BTreeSet::new(), "it was never created");
 }
 
 #[test]
