@@ -25,7 +25,7 @@ use stickycas_harness::atomic_files::replace_file;
 use stickycas_harness::host::Host;
 
 const FORMAT: &str = "stickycas-bench";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 #[derive(Serialize)]
 struct Document<'a, T> {

@@ -15,9 +15,12 @@ fn a_server_that_is_killed_loses_nothing() {
     let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{told}");
     let result: CrashResult = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((result.rounds, result.violations_found), (2, 0), "{told}");
+    assert_eq!((result.rounds, result.counts.violations_found), (2, 0), "{told}");
     // A kill that hits nobody would show nothing.
-    assert!(result.kills >= 4 && result.accesses > 1_000 && result.decisions > 500, "{result:?}");
+    assert!(
+        result.counts.kills >= 4 && result.counts.accesses > 1_000 && result.counts.decisions > 500,
+        "{result:?}"
+    );
     let left: Vec<_> = std::fs::read_dir(folder.path().join("runs/crash-3")).unwrap().collect();
     assert_eq!(left.len(), 1, "the result alone is left of rounds that found nothing: {left:?}");
 }

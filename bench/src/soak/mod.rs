@@ -20,7 +20,7 @@
 //!
 //! In the raw results: `instances`, `live`, `in_flight`, `retention`, `disk` (the kind of file system), `wall_s`; `trends` of
 //! `disk_bytes` and `rss_bytes`: the most of each third, the `rise`, and whether it is `flat`; `with_checkpoints` and
-//! `without`: `samples`, `accesses`, `median_us`, `p99_us`, `most_us`; `samples`: of each, `until_s`, `disk_bytes`,
+//! `without`: `samples`, `accesses`, `median_us`, `p99_us`, `most_us`; `samples`: column by column, `until_s`, `disk_bytes`,
 //! `rss_bytes`, `checkpoints`, `accesses`, `p99_us`.
 
 mod live;

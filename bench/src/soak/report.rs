@@ -26,7 +26,7 @@ pub(super) struct Findings {
     trends: Trends,
     with_checkpoints: Latency,
     without: Latency,
-    samples: Vec<Row>,
+    samples: Columns,
 }
 
 #[derive(Debug, Serialize)]
@@ -101,15 +101,29 @@ impl Latency {
     }
 }
 
+/// All samples, column by column.
 #[derive(Debug, Serialize)]
-struct Row {
-    /// Its end, since the start.
-    until_s: f64,
-    disk_bytes: u64,
-    rss_bytes: u64,
-    checkpoints: f64,
-    accesses: usize,
-    p99_us: Option<f64>,
+struct Columns {
+    /// The ends of the samples, since the start.
+    until_s: Vec<f64>,
+    disk_bytes: Vec<u64>,
+    rss_bytes: Vec<u64>,
+    checkpoints: Vec<f64>,
+    accesses: Vec<usize>,
+    p99_us: Vec<Option<f64>>,
+}
+
+impl Columns {
+    fn of(samples: &[Sample]) -> Self {
+        Self {
+            until_s: samples.iter().map(|it| (it.until.as_secs_f64() * 1e3).round() / 1e3).collect(),
+            disk_bytes: samples.iter().map(|it| it.disk_bytes).collect(),
+            rss_bytes: samples.iter().map(|it| it.rss_bytes).collect(),
+            checkpoints: samples.iter().map(|it| it.checkpoints).collect(),
+            accesses: samples.iter().map(|it| it.accesses.len()).collect(),
+            p99_us: samples.iter().map(|it| quantile(it.accesses.clone(), 0.99).map(micros)).collect(),
+        }
+    }
 }
 
 /// Microseconds, to a tenth.
@@ -126,14 +140,6 @@ impl Findings {
                 samples.map(|sample| (sample.until.as_secs_f64(), figure(sample) as f64)).collect();
             Trend::of(&values)
         };
-        let row = |sample: &Sample| Row {
-            until_s: sample.until.as_secs_f64(),
-            disk_bytes: sample.disk_bytes,
-            rss_bytes: sample.rss_bytes,
-            checkpoints: sample.checkpoints,
-            accesses: sample.accesses.len(),
-            p99_us: quantile(sample.accesses.clone(), 0.99).map(micros),
-        };
         let latency = |wanted| {
             let samples = observed.beside_checkpoints().filter(move |(_, beside)| *beside == wanted);
             Latency::of(samples.map(|(sample, _)| sample))
@@ -148,7 +154,7 @@ impl Findings {
             trends: Trends { disk_bytes: trend(|it| it.disk_bytes), rss_bytes: trend(|it| it.rss_bytes) },
             with_checkpoints: latency(true),
             without: latency(false),
-            samples: observed.samples.iter().map(row).collect(),
+            samples: Columns::of(&observed.samples),
         }
     }
 

@@ -13,11 +13,9 @@ use stickycas_harness::report::words::grouped;
 use crate::plan::RoundPlan;
 use crate::violation::Violation;
 
-/// What one round has shown.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RoundResult {
-    /// Its seed: `--rounds 1 --seed SEED` repeats it.
-    pub seed: u64,
+/// What was counted in a round, or in all rounds of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RoundCounts {
     /// How often the server was killed.
     pub kills: u64,
     /// How often of these before it served: while it started or recovered.
@@ -41,11 +39,40 @@ pub struct RoundResult {
     pub starved: u64,
     /// Instances by verdict.
     pub verdicts: BTreeMap<String, u64>,
-    /// How long it took.
-    pub seconds: f64,
     /// How many violations were found.
     pub violations_found: u64,
-    /// The first of them.
+}
+
+impl RoundCounts {
+    fn add(&mut self, round: &Self) {
+        self.kills += round.kills;
+        self.kills_before_serving += round.kills_before_serving;
+        self.clients_killed += round.clients_killed;
+        self.instances += round.instances;
+        self.processes += round.processes;
+        self.accesses += round.accesses;
+        self.reads += round.reads;
+        self.decisions += round.decisions;
+        self.waited += round.waited;
+        self.starved += round.starved;
+        for (verdict, count) in &round.verdicts {
+            *self.verdicts.entry(verdict.clone()).or_default() += count;
+        }
+        self.violations_found += round.violations_found;
+    }
+}
+
+/// What one round has shown.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RoundResult {
+    /// Its seed: `--rounds 1 --seed SEED` repeats it.
+    pub seed: u64,
+    /// What was counted.
+    #[serde(flatten)]
+    pub counts: RoundCounts,
+    /// How long it took.
+    pub seconds: f64,
+    /// The first violations that were found.
     pub violations: Vec<Violation>,
     /// The folder with what is left of it: the data folder of the server, its logs, and what was known of each instance
     /// with a violation. `None`: nothing is left, since all was well.
@@ -60,21 +87,11 @@ impl RoundResult {
     #[must_use]
     pub fn new(plan: &RoundPlan) -> Self {
         let processes = plan.instances.iter().map(|instance| u64::from(instance.params.processes()));
+        let (instances, processes) = (plan.instances.len() as u64, processes.sum());
         Self {
             seed: plan.seed,
-            kills: 0,
-            kills_before_serving: 0,
-            clients_killed: 0,
-            instances: plan.instances.len() as u64,
-            processes: processes.sum(),
-            accesses: 0,
-            reads: 0,
-            decisions: 0,
-            waited: 0,
-            starved: 0,
-            verdicts: BTreeMap::new(),
+            counts: RoundCounts { instances, processes, ..RoundCounts::default() },
             seconds: 0.0,
-            violations_found: 0,
             violations: Vec::new(),
             folder: None,
             evidence: Vec::new(),
@@ -102,34 +119,12 @@ pub struct CrashResult {
     pub asked: u64,
     /// Rounds that were run.
     pub rounds: u64,
-    /// How often the server was killed.
-    pub kills: u64,
-    /// How often of these before it served.
-    pub kills_before_serving: u64,
-    /// Clients that were killed, and started again without their memory.
-    pub clients_killed: u64,
-    /// Instances.
-    pub instances: u64,
-    /// Processes.
-    pub processes: u64,
-    /// Accesses that were acknowledged, and compared.
-    pub accesses: u64,
-    /// Reads that were compared.
-    pub reads: u64,
-    /// Decisions that were acknowledged.
-    pub decisions: u64,
-    /// Accesses that waited when the server was started again, once for each start.
-    pub waited: u64,
-    /// Instances whose patience was not judged, since the machine was too slow for that.
-    #[serde(default)]
-    pub starved: u64,
-    /// Instances by verdict.
-    pub verdicts: BTreeMap<String, u64>,
+    /// What was counted in them.
+    #[serde(flatten)]
+    pub counts: RoundCounts,
     /// How long the longest round took.
     pub longest_round: f64,
-    /// How many violations were found.
-    pub violations_found: u64,
-    /// The rounds in which they were found.
+    /// The rounds in which violations were found.
     pub failed: Vec<RoundResult>,
 }
 
@@ -137,22 +132,9 @@ impl CrashResult {
     /// Adds a round.
     pub fn add(&mut self, round: RoundResult) {
         self.rounds += 1;
-        self.kills += round.kills;
-        self.kills_before_serving += round.kills_before_serving;
-        self.clients_killed += round.clients_killed;
-        self.instances += round.instances;
-        self.processes += round.processes;
-        self.accesses += round.accesses;
-        self.reads += round.reads;
-        self.decisions += round.decisions;
-        self.waited += round.waited;
-        self.starved += round.starved;
-        for (verdict, count) in &round.verdicts {
-            *self.verdicts.entry(verdict.clone()).or_default() += count;
-        }
+        self.counts.add(&round.counts);
         self.longest_round = self.longest_round.max(round.seconds);
-        self.violations_found += round.violations_found;
-        if round.violations_found > 0 {
+        if round.counts.violations_found > 0 {
             self.failed.push(round);
             self.failed.sort_by_key(|round| round.seed);
         }
@@ -161,7 +143,7 @@ impl CrashResult {
     /// Whether nothing was found in the rounds that were run. These may be fewer than were asked for.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.violations_found == 0
+        self.counts.violations_found == 0
     }
 }
 
@@ -172,34 +154,33 @@ const SHOWN_OF_A_ROUND: usize = 5;
 #[must_use]
 pub fn table(result: &CrashResult, again: impl Fn(u64) -> String) -> String {
     let mut table = grid(["what", "count"]);
-    let CrashResult { rounds, kills, kills_before_serving, instances, processes, accesses, .. } = *result;
-    let CrashResult { reads, decisions, waited, violations_found, clients_killed, .. } = *result;
+    let CrashResult { rounds, counts, .. } = result;
     let rows = [
-        ("rounds", rounds),
-        ("kills of the server", kills),
-        ("  before it served (starting, recovering)", kills_before_serving),
-        ("kills of clients", clients_killed),
-        ("instances", instances),
-        ("processes", processes),
-        ("accesses acknowledged, compared with the history", accesses),
-        ("reads compared with the list", reads),
-        ("decisions acknowledged", decisions),
-        ("accesses that waited over a restart", waited),
-        ("instances on a machine too slow to judge patience", result.starved),
+        ("rounds", *rounds),
+        ("kills of the server", counts.kills),
+        ("  before it served (starting, recovering)", counts.kills_before_serving),
+        ("kills of clients", counts.clients_killed),
+        ("instances", counts.instances),
+        ("processes", counts.processes),
+        ("accesses acknowledged, compared with the history", counts.accesses),
+        ("reads compared with the list", counts.reads),
+        ("decisions acknowledged", counts.decisions),
+        ("accesses that waited over a restart", counts.waited),
+        ("instances on a machine too slow to judge patience", counts.starved),
     ];
     for (what, count) in rows {
         table.add_row([what.to_owned(), grouped(count)]);
     }
-    for (verdict, count) in &result.verdicts {
+    for (verdict, count) in &counts.verdicts {
         table.add_row([format!("verdict {verdict}"), grouped(*count)]);
     }
-    table.add_row(["violations".to_owned(), grouped(violations_found)]);
+    table.add_row(["violations".to_owned(), grouped(counts.violations_found)]);
     align_right(&mut table, 1..2);
     let mut text = format!("{table}\n");
     for round in &result.failed {
         let shown = round.violations.iter().take(SHOWN_OF_A_ROUND);
         // Writing to a string does not fail.
-        let _ = writeln!(text, "round of seed {}: {} violations", round.seed, round.violations_found);
+        let _ = writeln!(text, "round of seed {}: {} violations", round.seed, round.counts.violations_found);
         for violation in shown {
             let _ = writeln!(text, "  - {violation}");
         }
@@ -215,7 +196,7 @@ pub fn table(result: &CrashResult, again: impl Fn(u64) -> String) -> String {
         text,
         "{style}{verdict}{style:#} (seeds {} to {})",
         result.seed,
-        result.seed + rounds.max(1) - 1
+        result.seed + (*rounds).max(1) - 1
     );
     text
 }

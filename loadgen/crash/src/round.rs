@@ -137,8 +137,8 @@ impl Round<'_> {
     async fn kill(&mut self, server: &mut impl Server, seen: bool) -> anyhow::Result<()> {
         server.kill().await?;
         let served = server.had_served(seen);
-        self.result.kills += 1;
-        self.result.kills_before_serving += u64::from(!served);
+        self.result.counts.kills += 1;
+        self.result.counts.kills_before_serving += u64::from(!served);
         self.runs.iter().for_each(|run| run.facts.note(Fact::Killed));
         server.start()
     }
@@ -245,16 +245,16 @@ impl Round<'_> {
             let facts = run.facts.take();
             let (plan, reports) = (&run.plan, &ended.reports);
             let elapsed = self.began.elapsed();
-            let evidence = Evidence { plan, facts: &facts, reports, history, restarts, elapsed, lateness };
-            let checked = check(&evidence);
-            self.result.clients_killed += checked.clients_killed;
-            self.result.accesses += checked.accesses;
-            self.result.reads += checked.reads;
-            self.result.decisions += checked.decisions;
-            self.result.waited += checked.waited;
-            self.result.starved += u64::from(checked.starved);
+            let checked =
+                check(&Evidence { plan, facts: &facts, reports, history, restarts, elapsed, lateness });
+            self.result.counts.clients_killed += checked.clients_killed;
+            self.result.counts.accesses += checked.accesses;
+            self.result.counts.reads += checked.reads;
+            self.result.counts.decisions += checked.decisions;
+            self.result.counts.waited += checked.waited;
+            self.result.counts.starved += u64::from(checked.starved);
             if let Some(verdict) = checked.verdict {
-                *self.result.verdicts.entry(verdict.to_string()).or_default() += 1;
+                *self.result.counts.verdicts.entry(verdict.to_string()).or_default() += 1;
             }
             let failed = !checked.violations.is_empty();
             for (kind, what) in checked.violations.into_iter().take(TOLD_OF_AN_INSTANCE) {
@@ -275,7 +275,7 @@ impl Round<'_> {
     }
 
     fn found(&mut self, kind: ViolationKind, run: Option<&InstanceRun>, what: String) {
-        self.result.violations_found += 1;
+        self.result.counts.violations_found += 1;
         if self.result.violations.len() < TOLD_OF_A_ROUND {
             let id = |run: &InstanceRun| run.id.get().map_or_else(|| "no id".to_owned(), ToString::to_string);
             let instance = run.map(|run| (run.plan.number, id(run)));

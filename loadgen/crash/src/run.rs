@@ -94,14 +94,14 @@ async fn one(options: &CrashOptions, seed: u64) -> anyhow::Result<crate::result:
     let connect = |_| Client::builder(&url).principal(CREATOR).retry(RETRIES).connect_lazy();
     let site = Site::new(&plan, connect)?;
     let mut result = play_round(&plan, server, site).await;
-    let waited = result.waited;
-    if plan.is_outage() && result.violations_found == 0 && waited < plan.instances.len() as u64 {
+    let waited = result.counts.waited;
+    if plan.is_outage() && result.counts.violations_found == 0 && waited < plan.instances.len() as u64 {
         bail!(
             "only {waited} accesses waited when the server was killed: take a faster machine, or fewer instances"
         );
     }
     result.write_evidence(&folder)?;
-    if result.violations_found == 0 {
+    if result.counts.violations_found == 0 {
         fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
     } else {
         result.folder = Some(folder);

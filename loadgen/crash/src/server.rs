@@ -42,11 +42,28 @@ pub trait Server: Send {
     /// It cannot be started.
     fn start(&mut self) -> anyhow::Result<()>;
 
-    /// Resolves when it serves: its log is recovered.
+    /// The client that asks whether it serves.
+    fn probe(&self) -> Client;
+
+    /// Resolves when it serves: it answers what only a server that has recovered can answer.
     ///
     /// # Errors
-    /// It has ended, or does not come to serve.
-    fn serves(&mut self) -> impl Future<Output = anyhow::Result<()>> + Send;
+    /// It has ended, or does not serve in time.
+    fn serves(&mut self) -> impl Future<Output = anyhow::Result<()>> + Send {
+        async {
+            let (probe, deadline) = (self.probe(), Instant::now() + LONGEST_RECOVERY);
+            loop {
+                self.check_alive()?;
+                // There is no such instance: a server that recovers would not say so.
+                match timeout_at(deadline, probe.get(InstanceId::new(0))).await {
+                    Ok(Ok(_)) => return Ok(()),
+                    Ok(Err(error)) if error.reason() == Some(RefusalReason::InstanceUnknown) => return Ok(()),
+                    Ok(Err(_)) if Instant::now() < deadline => sleep(PROBE_EVERY).await,
+                    Ok(Err(_)) | Err(_) => bail!("it does not serve within {LONGEST_RECOVERY:?}"),
+                }
+            }
+        }
+    }
 
     /// Kills it, and waits until it is gone.
     ///
@@ -72,28 +89,6 @@ pub trait Server: Send {
     /// How long whoever wanted to run on its machine has waited for a turn so far, in all.
     fn lateness(&self) -> Duration {
         Duration::ZERO
-    }
-}
-
-/// Whether a server serves: asks it what only a server that has recovered can answer. `check_alive` ends the asking.
-///
-/// # Errors
-/// What `check_alive` says, or that it does not serve in time.
-pub async fn serves(
-    probe: &Client,
-    mut check_alive: impl FnMut() -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    let deadline = Instant::now() + LONGEST_RECOVERY;
-    loop {
-        check_alive()?;
-        // There is no such instance: a server that recovers would not say so.
-        let answer = timeout_at(deadline, probe.get(InstanceId::new(0))).await;
-        match answer {
-            Ok(Ok(_)) => return Ok(()),
-            Ok(Err(error)) if error.reason() == Some(RefusalReason::InstanceUnknown) => return Ok(()),
-            Ok(Err(_)) if Instant::now() < deadline => sleep(PROBE_EVERY).await,
-            Ok(Err(_)) | Err(_) => bail!("it does not serve within {LONGEST_RECOVERY:?}"),
-        }
     }
 }
 
@@ -180,9 +175,8 @@ impl Server for ServerProcess {
         Ok(())
     }
 
-    async fn serves(&mut self) -> anyhow::Result<()> {
-        let probe = self.probe.clone();
-        serves(&probe, || self.check_alive()).await
+    fn probe(&self) -> Client {
+        self.probe.clone()
     }
 
     async fn kill(&mut self) -> anyhow::Result<()> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Parser as _};
-use stickycas_crash::{CrashOptions, CrashResult, Load, ServerProgram, Waiting, table};
+use stickycas_crash::{CrashOptions, CrashResult, Load, RoundCounts, ServerProgram, Waiting, table};
 use stickycas_harness::atomic_files::{is_taken, replace_file};
 use stickycas_harness::command_line;
 use stickycas_harness::exit::Exit;
@@ -104,8 +104,8 @@ pub(super) fn run(args: &CrashArgs) -> anyhow::Result<Exit> {
     };
     let shown = |result: &CrashResult| {
         let text = || {
-            let CrashResult { rounds, kills, violations_found, .. } = result;
-            format!("{rounds}/{} rounds, {kills} kills, {violations_found} violations", args.rounds)
+            let RoundCounts { kills, violations_found, .. } = &result.counts;
+            format!("{}/{} rounds, {kills} kills, {violations_found} violations", result.rounds, args.rounds)
         };
         progress.show(result.rounds, text);
     };

@@ -31,7 +31,7 @@ impl SeedResult {
     pub(crate) fn failed(seed: u64, what: String) -> Self {
         let mut round = RoundResult::new(&Plan::draw(seed).round);
         round.violations.push(Violation { kind: ViolationKind::Server, instance: None, what });
-        round.violations_found = 1;
+        round.counts.violations_found = 1;
         Self { round, messages: 0, disturbances: 0, trace: 0 }
     }
 }

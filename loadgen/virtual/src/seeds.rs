@@ -107,7 +107,7 @@ fn run_in_process(seed: u64, out: &Path) -> anyhow::Result<SeedResult> {
             SeedResult::failed(seed, format!("its process ended with {status}: {}", log.trim_end()))
         }
     };
-    if result.round.violations_found == 0 {
+    if result.round.counts.violations_found == 0 {
         fs::remove_dir_all(&folder)?;
     } else {
         result.round.folder = Some(folder);

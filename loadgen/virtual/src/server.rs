@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use stickycas_client::{Client, RetryPolicy};
-use stickycas_crash::{CREATOR, Server, serves};
+use stickycas_crash::{CREATOR, Server};
 use stickycas_model::random::SplitMix64;
 use stickycas_server::simulation::{CommitLatency, Disk, Loss, serve};
 use stickycas_server::{Config, RecoveryError, ServeError, Stopped, StorageError};
@@ -194,9 +194,8 @@ impl Server for SimulatedServer {
         Ok(())
     }
 
-    async fn serves(&mut self) -> anyhow::Result<()> {
-        let probe = self.probe.clone();
-        serves(&probe, || self.check_alive()).await
+    fn probe(&self) -> Client {
+        self.probe.clone()
     }
 
     async fn kill(&mut self) -> anyhow::Result<()> {

@@ -36,6 +36,9 @@ use super::live::Live;
 use crate::commit_log::engine::{Engine, EngineError, Stored};
 use crate::commit_log::{Dirty, Place, RULES};
 
+/// Threads that decode, at most: one thread reads about as fast as two decode.
+const MOST_THREADS: usize = 4;
+
 /// Why a log cannot be recovered.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoveryError {
@@ -121,7 +124,8 @@ impl<'a> Recovery<'a> {
             progress: Progress::new(file_bytes, Instant::now()),
         };
         // A simulation has one thread.
-        let threads = if engine.blocks() { available_parallelism().map_or(1, NonZero::get) } else { 0 };
+        let cores = || available_parallelism().map_or(1, NonZero::get);
+        let threads = if engine.blocks() { cores().min(MOST_THREADS) } else { 0 };
         let decode = |chunk: Chunk| chunk.decode(instances);
         map_in_order(threads, decode, |decoding| recovery.read(engine, decoding))
     }
