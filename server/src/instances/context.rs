@@ -71,7 +71,9 @@ impl Context {
 
     /// An instance that was closed is held no more.
     pub(super) fn forget_closed(&self) {
-        self.closed.fetch_sub(1, Ordering::Relaxed);
+        // If the log refused the close, it was never counted.
+        let _ =
+            self.closed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |closed| closed.checked_sub(1));
     }
 
     /// The number of a new instance.

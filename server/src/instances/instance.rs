@@ -293,7 +293,7 @@ impl Instance {
                     live.waiters.refuse(*process, *number, &why);
                 }
                 Event::Finished | Event::Closed => {
-                    if live.ended.is_none() && *event == Event::Closed {
+                    if *event == Event::Closed {
                         self.context.count_closed();
                     }
                     live.ended.get_or_insert(*at);

@@ -163,7 +163,7 @@ fn every_setting_has_names_of_its_own_and_says_what_it_is_for() {
 
 #[test]
 fn every_variable_stands_in_the_list_of_all() {
-    let settings = table::all().map(|setting| setting.variable());
+    let settings = table::all().map(Setting::variable);
     let expected: BTreeSet<String> = settings.chain([CONFIG_VARIABLE.to_owned()]).collect();
     assert_eq!(stickycas_program::variables_of_server().collect::<BTreeSet<_>>(), expected);
     for name in stickycas_program::variables_of(&<crate::cli::Cli as clap::CommandFactory>::command()) {
