@@ -273,8 +273,10 @@ impl CommitLog for DurableLog {
 
     fn hold(&self, place: Place, bytes: usize) {
         let mut queue = self.shared.queue();
-        queue.hold(place, bytes);
-        self.shared.check_room(&queue);
+        if self.shared.failure.get().is_none() {
+            queue.hold(place, bytes);
+            self.shared.check_room(&queue);
+        }
     }
 
     fn failure(&self) -> Option<&RpcRefusal> {

@@ -14,11 +14,13 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub(crate) struct ServedClock {
     epoch: Instant,
-    /// For how long it stood still before it was last set going.
+    /// For how long it stood still before it was last resumed.
     stood_still: AtomicU64,
     /// The moment at which it was stopped; [`GOING`] while it goes.
     stopped_at: AtomicU64,
-    set_going: Notify,
+    /// How often it was stopped or resumed.
+    changes: AtomicU64,
+    resumed: Notify,
 }
 
 /// No moment: the clock goes.
@@ -30,14 +32,15 @@ impl Default for ServedClock {
             epoch: Instant::now(),
             stood_still: AtomicU64::new(0),
             stopped_at: AtomicU64::new(GOING),
-            set_going: Notify::new(),
+            changes: AtomicU64::new(0),
+            resumed: Notify::new(),
         }
     }
 }
 
 impl ServedClock {
-    /// What it shows at this moment. A moment at which it stood still may show a little less once it goes again: who keeps
-    /// a time compares it with the one before.
+    /// What it shows at this moment. After a later stop the same moment shows less, by as long as the clock stood still: the
+    /// caller compares it with the time before.
     pub(crate) fn nanos(&self, at: Instant) -> u64 {
         // In this order: `resume` writes them in the opposite one.
         let stopped_at = self.stopped_at.load(Ordering::Acquire);
@@ -46,15 +49,22 @@ impl ServedClock {
 
     /// What it shows now.
     pub(crate) fn now(&self) -> u64 {
-        self.nanos(Instant::now())
+        loop {
+            let changes = self.changes.load(Ordering::Acquire);
+            let nanos = self.nanos(Instant::now());
+            // A thread that rests between the two readings must not leave out a stop that was over by then.
+            if self.changes.load(Ordering::Acquire) == changes {
+                return nanos;
+            }
+        }
     }
 
     /// Completes when it may show this moment: it has done so, unless it has stood still meanwhile.
     pub(crate) async fn sleep_until(&self, nanos: u64) {
-        let mut set_going = std::pin::pin!(self.set_going.notified());
-        set_going.as_mut().enable();
+        let mut resumed = std::pin::pin!(self.resumed.notified());
+        resumed.as_mut().enable();
         if self.stopped_at.load(Ordering::Acquire) < nanos {
-            return set_going.await;
+            return resumed.await;
         }
         let elapsed = nanos.saturating_add(self.stood_still.load(Ordering::Relaxed));
         match self.epoch.checked_add(Duration::from_nanos(elapsed)) {
@@ -68,16 +78,18 @@ impl ServedClock {
     pub(super) fn stop(&self, at: Instant) {
         if self.stopped_at.load(Ordering::Relaxed) == GOING {
             self.stopped_at.store(self.nanos(at), Ordering::Release);
+            self.changes.fetch_add(1, Ordering::Release);
         }
     }
 
-    /// Sets it going again, if it stands still.
+    /// Resumes it, if it stands still.
     pub(super) fn resume(&self, at: Instant) {
         let stopped_at = self.stopped_at.load(Ordering::Relaxed);
         if stopped_at != GOING {
             self.stood_still.store(self.elapsed(at).saturating_sub(stopped_at), Ordering::Relaxed);
             self.stopped_at.store(GOING, Ordering::Release);
-            self.set_going.notify_waiters();
+            self.changes.fetch_add(1, Ordering::Release);
+            self.resumed.notify_waiters();
         }
     }
 

@@ -53,7 +53,7 @@ impl Instance {
     pub(super) fn with(config: InstanceConfig, context: Arc<Context>, live: Live) -> Self {
         let latest = live.latest;
         let mut inner = Inner::new(live, 0);
-        inner.resume(latest, context.timers.nanos(Instant::now()));
+        inner.resume(latest, context.timers.now());
         Self { config, context, inner: Mutex::new(inner) }
     }
 
@@ -71,15 +71,16 @@ impl Instance {
         inner.outcome(created.map(Ok))
     }
 
-    /// The timer fired. Returns whether the instance is gone: it has expired (F10), or an earlier step has panicked.
-    pub(super) fn wake(&self) -> bool {
+    /// The timer that was set to the moment `due` has fired. Returns whether the instance is gone: it has expired (F10), or an earlier step has panicked.
+    pub(super) fn wake(&self, due: u64) -> bool {
         let Ok(mut inner) = self.inner.lock() else {
             self.abandon();
             return true;
         };
         let inner = &mut *inner;
-        let moment = self.context.timers.nanos(Instant::now());
-        inner.timer.fired(moment);
+        inner.timer.fired(due);
+        // The clock has shown that moment, even if it was stopped since.
+        let moment = self.context.timers.now().max(due);
         if inner.gone.is_some() || self.context.log.failure().is_some() {
             return inner.is_gone();
         }
@@ -354,7 +355,7 @@ impl Instance {
 
     /// The time of the instance now, as its lock shows it.
     pub(super) fn now(&self, inner: &Inner) -> Time {
-        inner.time(self.context.timers.nanos(Instant::now()))
+        inner.time(self.context.timers.now())
     }
 
     /// Bytes of what is archived; `None` if nothing is.
@@ -364,6 +365,13 @@ impl Instance {
             Lifecycle::Live(_) => None,
             Lifecycle::Archived(archived) => Some(archived.events.size()),
         }
+    }
+
+    /// Wakes the instance as a timer that fires now does.
+    #[cfg(test)]
+    pub(super) fn wake_now(&self) -> bool {
+        let due = self.lock_poisoned().timer.due();
+        self.wake(due.min(self.context.timers.now()))
     }
 
     /// Archives an ended instance as if no call had come for a while.

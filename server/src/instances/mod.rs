@@ -152,11 +152,11 @@ impl Instances {
 
     /// Wakes instances when their timers fire and removes those that have expired, for ever.
     pub(crate) async fn run_timers(&self) {
-        let wake = |id| {
+        let wake = |id, due| {
             let Some(instance) = self.registry().get(id).cloned() else { return 0 };
             let processes = instance.params().processes();
             // A panic in its step is the end of this instance, and must not be that of all timers.
-            if catch_unwind(AssertUnwindSafe(|| instance.wake())).unwrap_or(true) {
+            if catch_unwind(AssertUnwindSafe(|| instance.wake(due))).unwrap_or(true) {
                 drop(instance);
                 self.remove(id);
             }

@@ -1,8 +1,6 @@
 //! What the commit log settles of an instance, and how an instance ends: it expires, a step of it has panicked, or the log
 //! refuses its steps.
 
-use std::time::Instant;
-
 use stickycas_model::types::Time;
 use stickycas_proto::log::v1::Expired;
 use stickycas_proto::log::v1::record::Input;
@@ -53,7 +51,7 @@ impl Instance {
         }
         let Lifecycle::Live(live) = &mut inner.lifecycle else { return };
         self.release_through(live, place);
-        let moment = self.context.timers.nanos(Instant::now());
+        let moment = self.context.timers.now();
         if live.stopped_until.is_some_and(|until| until <= place) {
             live.stopped_until = None;
             let latest = live.latest;

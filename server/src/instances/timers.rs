@@ -42,11 +42,17 @@ impl Default for TimerHandle {
 impl TimerHandle {
     const NONE: u64 = u64::MAX;
 
-    /// Forgets the timer if it has fired by now.
-    pub(super) fn fired(&mut self, now: u64) {
-        if self.0 <= now {
+    /// The timer that was set to this moment has fired. Another one may be set by now.
+    pub(super) fn fired(&mut self, due: u64) {
+        if self.0 == due {
             self.0 = Self::NONE;
         }
+    }
+
+    /// The moment to which it is set; `u64::MAX`: it is not set.
+    #[cfg(test)]
+    pub(super) fn due(&self) -> u64 {
+        self.0
     }
 
     /// Removes the timer: the instance need not be woken any more.
@@ -77,6 +83,11 @@ impl Timers {
         self.clock.nanos(at)
     }
 
+    /// This moment, as timers keep moments.
+    pub(super) fn now(&self) -> u64 {
+        self.clock.now()
+    }
+
     /// How many timers are set.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
@@ -102,19 +113,20 @@ impl Timers {
     }
 
     /// Wakes instances when their timers fire, for ever. `now` tells the time; `sleep` sleeps until then, or less; `wake` returns
-    /// the number of processes of the instance, which measures the work that its archiving may have been.
+    /// the number of processes of the instance, which measures the work that its archiving may have been; it is given the
+    /// moment to which the timer was set.
     pub(super) async fn run<S: Future>(
         &self,
         now: impl Fn() -> u64,
         sleep: impl Fn(u64) -> S,
-        wake: impl Fn(InstanceId) -> u32,
+        wake: impl Fn(InstanceId, u64) -> u32,
     ) {
         loop {
             let next = match self.take_due(now()) {
                 Ok(due) => {
                     let mut processes = 0_u32;
-                    for id in due {
-                        processes = processes.saturating_add(wake(id));
+                    for (at, id) in due {
+                        processes = processes.saturating_add(wake(id, at));
                         if processes >= PROCESSES_PER_TURN {
                             processes = 0;
                             tokio::task::yield_now().await;
@@ -137,14 +149,15 @@ impl Timers {
         }
     }
 
-    /// Instances whose timers have fired, not too many at once. If there are none: when the first one's will.
-    fn take_due(&self, now: u64) -> Result<Vec<InstanceId>, Option<u64>> {
+    /// Timers that have fired, not too many at once: the moment of each, and its instance. If there are none: when the first
+    /// one will.
+    fn take_due(&self, now: u64) -> Result<Vec<(u64, InstanceId)>, Option<u64>> {
         let mut set = self.set();
         let mut due = Vec::new();
         while due.len() < INSTANCES_PER_TURN
-            && let Some((_, high, low)) = pop_due(&mut set, now)
+            && let Some((at, high, low)) = pop_due(&mut set, now)
         {
-            due.push(InstanceId::new(u128::from(high) << 64 | u128::from(low)));
+            due.push((at, InstanceId::new(u128::from(high) << 64 | u128::from(low))));
         }
         if due.is_empty() { Err(set.first().map(|(at, ..)| *at)) } else { Ok(due) }
     }
@@ -175,11 +188,11 @@ mod tests {
             assert_eq!(Vec::from_iter(timers.set().iter().copied()), [timer(set, ID)]);
         }
         assert_eq!(timers.take_due(2), Err(Some(3)));
-        assert_eq!(timers.take_due(3), Ok(vec![ID]));
+        assert_eq!(timers.take_due(3), Ok(vec![(3, ID)]));
         assert_eq!(timers.take_due(u64::MAX), Err(None), "nothing is left behind");
         handle.fired(3);
         handle.set(7, ID, &timers);
-        assert_eq!(timers.take_due(7), Ok(vec![ID]));
+        assert_eq!(timers.take_due(7), Ok(vec![(7, ID)]));
     }
 
     #[tokio::test]
@@ -189,7 +202,7 @@ mod tests {
             for id in 1..=6 {
                 TimerHandle::default().set(id, InstanceId::new(id.into()), &timers);
             }
-            let wake = |_| {
+            let wake = |_, _| {
                 woken.set(woken.get() + 1);
                 processes
             };
@@ -214,9 +227,22 @@ mod tests {
     fn a_timer_that_is_set_while_another_fires_stays() {
         let (timers, mut handle) = (Timers::default(), TimerHandle::default());
         handle.set(5, ID, &timers);
-        assert_eq!(timers.take_due(5), Ok(vec![ID]));
+        assert_eq!(timers.take_due(5), Ok(vec![(5, ID)]));
         handle.set(4, ID, &timers);
-        handle.fired(3);
-        assert_eq!(timers.take_due(9), Ok(vec![ID]));
+        handle.fired(5);
+        assert_eq!(timers.take_due(9), Ok(vec![(4, ID)]));
+    }
+
+    /// The clock of timers may show less than before, when it is stopped between two readings.
+    #[test]
+    fn a_timer_can_be_set_again_once_it_has_fired_whatever_the_clock_shows() {
+        let (timers, mut handle) = (Timers::default(), TimerHandle::default());
+        handle.set(5, ID, &timers);
+        for (due, next) in [(5, 6), (6, 9)] {
+            assert_eq!(timers.take_due(due), Ok(vec![(due, ID)]));
+            handle.fired(due);
+            handle.set(next, ID, &timers);
+        }
+        assert_eq!(timers.take_due(9), Ok(vec![(9, ID)]));
     }
 }

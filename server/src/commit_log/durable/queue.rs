@@ -42,6 +42,24 @@ impl Queue {
         self.in_flight.push_back(InFlight { place, settling, committed: false });
         (place, forming)
     }
+
+    /// So many bytes leave with the batch at this place.
+    pub(super) fn hold(&mut self, place: Place, bytes: usize) {
+        let leaving = self.leaving.iter_mut().find(|(it, _)| *it == place).map(|(_, held)| held);
+        let in_flight = self.in_flight.iter_mut().find(|batch| batch.place == place);
+        let forming = (self.place == place).then_some(&mut self.forming.settling.bytes);
+        if let Some(held) = leaving.or(in_flight.map(|batch| &mut batch.settling.bytes)).or(forming) {
+            *held += bytes;
+            self.bytes += bytes;
+        }
+    }
+
+    /// The effects of the batches up to this place have left.
+    pub(super) fn release(&mut self, place: Place) {
+        while let Some((_, bytes)) = self.leaving.pop_front_if(|(left, _)| *left <= place) {
+            self.bytes -= bytes;
+        }
+    }
 }
 
 /// A batch that forms.
@@ -85,26 +103,6 @@ impl Forming {
     }
 }
 
-impl Queue {
-    /// So many bytes leave with the batch at this place.
-    pub(super) fn hold(&mut self, place: Place, bytes: usize) {
-        let leaving = self.leaving.iter_mut().find(|(it, _)| *it == place).map(|(_, held)| held);
-        let in_flight = self.in_flight.iter_mut().find(|batch| batch.place == place);
-        let forming = (self.place == place).then_some(&mut self.forming.settling.bytes);
-        if let Some(held) = leaving.or(in_flight.map(|batch| &mut batch.settling.bytes)).or(forming) {
-            *held += bytes;
-            self.bytes += bytes;
-        }
-    }
-
-    /// The effects of the batches up to this place have left.
-    pub(super) fn release(&mut self, place: Place) {
-        while let Some((_, bytes)) = self.leaving.pop_front_if(|(left, _)| *left <= place) {
-            self.bytes -= bytes;
-        }
-    }
-}
-
 /// An instance with records that no checkpoint covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Dirty {
@@ -139,5 +137,27 @@ pub(super) fn effect_bytes(events: usize) -> usize {
 
 /// Bytes of the other fields of a [`Batch`], at most.
 const BATCH_REST: usize = 32;
-/// The number of the field `records` of a [`Batch`].
+/// The number of the field `records` of a [`Batch`] in log.proto.
 const BATCH_RECORDS: u32 = 2;
+
+#[cfg(test)]
+mod tests {
+    use stickycas_proto::log::v1::{Restart, record};
+
+    use super::*;
+
+    #[test]
+    fn a_batch_that_is_encoded_in_parts_is_the_batch() {
+        let restart = Record { input: Some(record::Input::Restart(Restart {})), ..Record::default() };
+        let tick = Record { instance: 7, at_nanos: 1, digest: 9, ..Record::default() };
+        for records in [&[][..], &[Record::default()], &[restart, tick]] {
+            let expected = Batch { rules: 3, served_nanos: u64::MAX, records: records.to_vec() };
+            let mut forming = Forming::default();
+            let bytes: usize = records.iter().map(|record| forming.push(record)).sum();
+            assert_eq!(forming.record_count() as usize, records.len());
+            let encoded = forming.take_batch(&Batch { records: Vec::new(), ..expected.clone() });
+            assert!((bytes..=bytes + BATCH_REST).contains(&encoded.len()), "{} of {bytes}", encoded.len());
+            assert_eq!(Batch::decode(&*encoded).unwrap(), expected);
+        }
+    }
+}

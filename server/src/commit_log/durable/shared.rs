@@ -65,6 +65,9 @@ impl Shared {
     /// Too much may wait by now, or there may be room again. Under the lock of the queue, so that the clock stands still
     /// exactly while the log is full.
     pub(super) fn check_room(&self, queue: &Queue) {
+        if self.failure.get().is_some() {
+            return;
+        }
         let was_full = self.full.load(Ordering::Relaxed);
         if queue.bytes > self.limit && !was_full {
             self.clock.stop(Instant::now());
@@ -128,6 +131,9 @@ impl Shared {
         for settling in in_flight.chain([forming]) {
             self.send(settling, Settled::Refused(Box::new(why.clone())));
         }
+        // Nothing waits any more, and nothing will.
+        queue.leaving.clear();
+        queue.bytes = 0;
         self.make_room();
         drop(queue);
         self.work.notify_one();

@@ -158,9 +158,11 @@ async fn the_time_that_is_served_stands_still_while_too_much_waits() {
     assert_eq!(clock.nanos(Instant::now() + Duration::from_secs(60)), clock.now());
     assert_eq!(it.log.served(), served);
     let (_, done) = it.engine.next();
+    let room = it.log.room().expect("too much waits");
     done(Outcome::Committed);
-    goes_on(&it.log, served);
     it.settled().await.1.unwrap();
+    room.await;
+    goes_on(&it.log, served);
     // A log that fails while it is full does not stop what waits for time.
     let place = it.step(1, Place::START);
     it.log.hold(place, 10_000);
@@ -168,6 +170,25 @@ async fn the_time_that_is_served_stands_still_while_too_much_waits() {
     let (_, done) = it.engine.next();
     done(Outcome::Unknown(EngineError("the disk is gone".into())));
     goes_on(&it.log, served);
+}
+
+#[tokio::test]
+async fn a_log_that_has_failed_does_not_become_full_again() {
+    let mut it = fixture(1, 4 * 1024);
+    it.step(1, Place::START);
+    let (_, first) = it.engine.next();
+    let next = it.step(2, Place::START);
+    it.log.hold(next, 10_000);
+    assert!(it.log.room().is_some());
+    // The effects of the first batch leave when the second has failed.
+    first(Outcome::Committed);
+    let (_, second) = it.engine.next();
+    second(Outcome::Unknown(EngineError("the disk is gone".into())));
+    assert_eq!(it.settled().await, (1, Ok(1)));
+    assert_eq!(it.settled().await, (2, Err(RefusalReason::LogFailed)));
+    it.log.hold(next, 10_000);
+    assert_eq!(it.log.uncommitted_bytes(), 0);
+    assert!(it.log.room().is_none());
 }
 
 #[tokio::test]

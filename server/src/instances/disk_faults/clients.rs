@@ -281,7 +281,7 @@ impl Clients {
             93..97 => {
                 let state = instance.state().peek().clone();
                 sent.may_be_gone |= state.is_ok_and(|state| matches!(state, State::Finished | State::Closed));
-                instance.wake();
+                instance.wake_now();
             }
             _ => {
                 let (kind, detail) = (OffenceKind::Oversized, "too long".to_owned());

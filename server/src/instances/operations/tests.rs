@@ -97,7 +97,7 @@ fn a_panic_in_a_step_ends_the_instance_and_nothing_else() {
     instance.remove_watcher(watcher);
     instance.cancel_waiters();
     assert!(!instance.owes_answer(process, session, &sink()));
-    assert!(instance.wake());
+    assert!(instance.wake_now());
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn an_input_that_came_before_the_timer_fired_is_not_earlier() {
     let came = Instant::now();
     while instance.now(&instance.lock()) <= due {}
     let steps = log.0.lock().unwrap().len();
-    instance.wake();
+    instance.wake_now();
     assert_eq!(log.0.lock().unwrap().len(), steps + 1, "the timer has made a step");
     instance.access(access(first, Some(session), 2, READ), &sink, came).unwrap();
     let times = log.0.lock().unwrap().clone();
@@ -391,7 +391,7 @@ fn time_stands_still_from_a_phase_until_it_is_committed() {
     let due = live(&instance.lock()).machine.deadline().expect("the second process is awaited");
     let now = || instance.now(&instance.lock());
     while now() <= due {}
-    assert!(!instance.wake(), "the patience of the second process ends, though nothing is committed");
+    assert!(!instance.wake_now(), "the patience of the second process ends, though nothing is committed");
     assert_eq!(log.unsettled(), 4, "the timer makes a step of its own, in which the phase is executed");
     let stopped = now();
     while stopped_for(&instance, stopped) < Duration::from_millis(1) {}

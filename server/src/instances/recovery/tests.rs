@@ -110,7 +110,7 @@ impl Server {
         match self.random.random_range(0..100) {
             0..8 => self.create().await,
             8..10 => self.instances.write_checkpoints(self.storage.durable_log().unwrap()).await,
-            10..14 => self.all().iter().for_each(|instance| _ = instance.wake()),
+            10..14 => self.all().iter().for_each(|instance| _ = instance.wake_now()),
             _ => self.input(),
         }
         tokio::task::yield_now().await;

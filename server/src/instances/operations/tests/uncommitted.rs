@@ -119,7 +119,7 @@ fn a_half_closed_stream_waits_for_an_expiry_too() {
     let (process, [sink, other], now) = (ProcessId::FIRST, [sink(), sink()], Instant::now());
     let session = instance.hello(process, 0, &sink, now).unwrap().session;
     log.commit_all(&instance);
-    assert!(matches!(sent(&sink)[..], [Frame::Welcome(_)]) && !instance.wake(), "its expiry is logged");
+    assert!(matches!(sent(&sink)[..], [Frame::Welcome(_)]) && !instance.wake_now(), "its expiry is logged");
     let refused = instance.access(access(process, Some(session), 1, READ), &sink, now);
     assert_eq!(refused, Err(RefusalReason::InstanceUnknown));
     assert!(sent(&sink).is_empty() && instance.owes_answer(process, session, &sink));
