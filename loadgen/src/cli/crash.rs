@@ -128,7 +128,7 @@ fn finish(args: &CrashArgs, result: &CrashResult, out: &Path) -> anyhow::Result<
     tell(&format!("result folder: {}", out.display()));
     Ok(match result.is_clean() {
         false => Exit::Failed,
-        true if result.rounds < args.rounds => Exit::NotDone,
+        true if result.rounds < args.rounds || result.is_starved() => Exit::NotDone,
         true => Exit::Done,
     })
 }
