@@ -379,3 +379,29 @@ pub(crate) async fn standing(run: &InstanceRun, site: &Site) -> String {
 pub(crate) fn by_process(reports: &[Report]) -> BTreeMap<ProcessId, &Report> {
     reports.iter().map(|report| (report.process, report)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use stickycas_harness::run::{COORDINATOR, OwnServer};
+
+    use super::*;
+    use crate::plan::{Load, Waiting};
+
+    #[tokio::test]
+    async fn a_history_is_not_awaited_for_ever_if_get_fails() {
+        let server = OwnServer::start().await.unwrap();
+        let plan = RoundPlan::draw(1, Load { instances: 1, processes: 3, waiting: Waiting::REAL_TIME });
+        let connect = |_| Client::builder(server.url()).principal(COORDINATOR).connect_lazy();
+        let site = Site::new(&plan, connect).unwrap();
+        let run = InstanceRun::new(plan.instances[0].clone());
+        // Its processes are others, so Get is refused to those of the plan. Its creator may watch it, and it has no end.
+        let params = &run.plan.params;
+        let roster = ProcessId::all(params.processes()).map(|process| format!("other-{process}"));
+        let create = site.creator(&run.plan).create_instance().params(params).roster(roster);
+        run.id.set(create.send().await.unwrap().instance.id).unwrap();
+        let history = timeout(LONGEST_ANSWER, run.history(&site)).await;
+        let error = history.expect("it is waited for an event that does not come").unwrap_err();
+        assert!(error.reason().is_some(), "{error}");
+        server.stop().await.unwrap();
+    }
+}
