@@ -117,9 +117,7 @@ impl CommitLogMetrics {
         out.gauge("stickycas_log_bytes", "Bytes of the log's files on disk", get(&self.bytes_on_disk))?;
         match get(&self.free_bytes) {
             NOT_MEASURED => Ok(()),
-            free => {
-                out.gauge("stickycas_log_free_bytes", "Bytes that are free on the disk of the log", free)
-            }
+            free => out.gauge("stickycas_log_free_bytes", "Bytes that are free on the disk of the log", free),
         }
     }
 }
