@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 
 use serde::Serialize;
 use stickycas_model::history::{Event, Recorded};
+use stickycas_model::machine::State as InstanceState;
 use stickycas_model::types::Phase;
 use stickycas_proto::convert::history::event_from_wire;
 use stickycas_proto::names::{InstanceId, InstanceRef};
@@ -340,14 +341,22 @@ impl Cursor {
     }
 }
 
-/// The instance is at least what it was: its history is no shorter, and its list begins as it did.
+/// The instance is at least what it was: nothing that only grows is less, its list begins as it did, and with as many
+/// events the same accesses wait.
+///
+/// Its history alone does not show that: a server that is started again adds an event, which may take the place of one that
+/// was lost. What else a status says may change without an event, such as the patience that is left.
 ///
 /// # Errors
 /// [`Error::Lost`] if it is less.
 fn compare(before: &Snapshot, now: &Snapshot) -> Result<(), Error> {
-    let (had, has) = (before.next_index, now.next_index);
-    if has < had {
-        return Err(Error::Lost(format!("the instance had {had} events, and now it has {has}")));
+    for ((what, had), (_, has)) in what_grows(before).into_iter().zip(what_grows(now)) {
+        if has < had {
+            return Err(Error::Lost(format!("{what}: it was {had}, and now it is {has}")));
+        }
+    }
+    if now.next_index == before.next_index && now.status.waiting != before.status.waiting {
+        return Err(Error::Lost("other accesses wait than in the snapshot, without an event".to_owned()));
     }
     if !now.entries.starts_with(&before.entries) {
         return Err(Error::Lost(
@@ -355,6 +364,22 @@ fn compare(before: &Snapshot, now: &Snapshot) -> Result<(), Error> {
         ));
     }
     Ok(())
+}
+
+/// What is never less at a later moment, with its name.
+fn what_grows(Snapshot { status, next_index, .. }: &Snapshot) -> [(&'static str, u64); 6] {
+    let left = status.left.shown.len() as u64 + u64::from(status.left.left_out);
+    [
+        ("the number of events", *next_index),
+        ("the phase", status.phase.map_or(0, Phase::get)),
+        ("the number of processes that have joined", status.joined.into()),
+        ("the number of processes that have left", left),
+        ("whether the list is sealed", status.sealed.into()),
+        (
+            "whether it has ended",
+            matches!(status.state, InstanceState::Finished | InstanceState::Closed).into(),
+        ),
+    ]
 }
 
 #[cfg(test)]
@@ -468,6 +493,52 @@ mod tests {
         assert_eq!(indices(&ready), [9, 10]);
         cursor.lost();
         assert!(!cursor.request(InstanceId::new(1)).snapshot_first, "the last event says what was there");
+    }
+
+    #[test]
+    fn events_of_restarts_do_not_make_up_for_lost_ones() {
+        let status = v1::Status {
+            state: v1::State::Finished.into(),
+            phase: 5,
+            joined: 3,
+            sealed: true,
+            left: vec![1, 2],
+            waiting: vec![v1::WaitingProcess { process: 3, append_numbers: vec![], read_numbers: vec![4] }],
+            ..v1::Status::default()
+        };
+        let response = |next_index, change: fn(&mut v1::Status)| {
+            let mut status = status.clone();
+            change(&mut status);
+            let status = Some(status);
+            let snapshot =
+                v1::Snapshot { status, next_index, first_position: 0, entries: vec![], last: true };
+            v1::WatchResponse { content: Some(Content::Snapshot(snapshot)) }
+        };
+        let compared = |now| {
+            let (mut cursor, mut ready) = (Cursor::new(WatchFrom::Snapshot), VecDeque::new());
+            cursor.take(response(9, |_| {}), &mut ready).unwrap();
+            cursor.lost();
+            cursor.take(now, &mut ready)
+        };
+        let less: [fn(&mut v1::Status); 5] = [
+            |status| status.phase = 4,
+            |status| status.joined = 2,
+            |status| status.sealed = false,
+            |status| status.left = vec![1],
+            |status| status.state = v1::State::Running.into(),
+        ];
+        for change in less {
+            for next_index in [9, 12] {
+                let error = compared(response(next_index, change)).unwrap_err();
+                assert!(matches!(error, Error::Lost(_)), "{error}");
+            }
+        }
+        let error = compared(response(9, |status| status.waiting.clear())).unwrap_err();
+        assert!(matches!(error, Error::Lost(_)), "{error}");
+        // Its end is an event, and so is each answer.
+        compared(response(12, |status| status.waiting.clear())).unwrap();
+        // More, without an event: phases without processes pass.
+        compared(response(9, |status| (status.phase, status.phase_open) = (6, true))).unwrap();
     }
 
     #[test]

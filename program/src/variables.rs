@@ -4,6 +4,7 @@
 //! serves all programs, because they often share an environment. The tests of each program compare its flags with it.
 
 use std::env;
+use std::ffi::OsString;
 
 const PREFIX: &str = "STICKYCAS_";
 
@@ -107,7 +108,8 @@ pub struct UnknownVariables(Vec<String>);
 /// Those that there are, each with the name that was probably meant.
 pub fn check_variables() -> Result<(), UnknownVariables> {
     // A name that is no UTF-8 is none of ours either; it is shown as far as it can be.
-    check(env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()))
+    let text = |text: OsString| text.to_string_lossy().into_owned();
+    check(env::vars_os().map(|(name, value)| (text(name), text(value))))
 }
 
 /// Whether a program has a variable of this name.
@@ -136,20 +138,33 @@ fn all() -> impl Iterator<Item = String> {
     variables_of_server().chain(CLIENTS.iter().chain(TOOLS).map(|name| format!("{PREFIX}{name}")))
 }
 
-fn check(names: impl Iterator<Item = String>) -> Result<(), UnknownVariables> {
-    let is_unknown = |name: &String| {
-        name.strip_prefix(PREFIX).is_some_and(|rest| !is_of_kubernetes(rest)) && !is_variable(name)
+fn check(variables: impl Iterator<Item = (String, String)>) -> Result<(), UnknownVariables> {
+    // An empty variable is one that is not set, as everywhere else.
+    let is_unknown = |(name, value): &(String, String)| {
+        let is_ours = name.strip_prefix(PREFIX).is_some_and(|rest| !is_of_kubernetes(rest, value));
+        is_ours && !value.is_empty() && !is_variable(name)
     };
-    let mut unknown: Vec<_> = names.filter(is_unknown).collect();
+    let mut unknown: Vec<_> = variables.filter(is_unknown).map(|(name, _)| name).collect();
     unknown.sort();
     let messages: Vec<_> = unknown.iter().map(|name| message(name)).collect();
     if messages.is_empty() { Ok(()) } else { Err(UnknownVariables(messages)) }
 }
 
-/// Whether Kubernetes sets a variable of this name, behind the prefix, for a service that is called stickycas or
-/// stickycas-something: `STICKYCAS_SERVICE_HOST`, `STICKYCAS_PORT_7420_TCP_ADDR`.
-fn is_of_kubernetes(rest: &str) -> bool {
-    rest.ends_with("SERVICE_HOST") || rest.split('_').any(|word| word == "PORT")
+/// Whether Kubernetes sets a variable of this name, behind the prefix, to such a value, for a service that is called
+/// stickycas or stickycas-something: `STICKYCAS_SERVICE_HOST`, `STICKYCAS_PORT_7420_TCP_ADDR`. Where a person might have
+/// written the name, the value decides: `STICKYCAS_PORT` is `tcp://10.0.0.1:7420` of Kubernetes, and `7420` is a mistake.
+fn is_of_kubernetes(rest: &str, value: &str) -> bool {
+    let is_number = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+    let is_url = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
+    let words: Vec<&str> = rest.split('_').collect();
+    // The words before are the rest of the name of the service.
+    (0..words.len()).any(|first| match &words[first..] {
+        ["SERVICE", "HOST"] | ["SERVICE", "PORT", ..] => true,
+        ["PORT"] => is_url,
+        ["PORT", number, _protocol] => is_number(number) && is_url,
+        ["PORT", number, _protocol, "PROTO" | "PORT" | "ADDR"] => is_number(number),
+        _ => false,
+    })
 }
 
 fn message(name: &str) -> String {
@@ -176,7 +191,11 @@ mod tests {
     use super::*;
 
     fn problems(names: &[&str]) -> Vec<String> {
-        let checked = check(names.iter().map(|name| (*name).to_owned()));
+        problems_with(&names.iter().map(|name| (*name, "x")).collect::<Vec<_>>())
+    }
+
+    fn problems_with(variables: &[(&str, &str)]) -> Vec<String> {
+        let checked = check(variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         checked.err().map(|UnknownVariables(messages)| messages).unwrap_or_default()
     }
 
@@ -206,14 +225,45 @@ mod tests {
     #[test]
     fn what_kubernetes_sets_for_a_service_is_left_alone() {
         for service in ["STICKYCAS", "STICKYCAS_SERVER", "STICKYCAS_HTTP"] {
-            for variable in
-                ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_GRPC", "PORT", "PORT_7420_TCP_ADDR"]
-            {
+            for (variable, value) in [
+                ("SERVICE_HOST", "10.0.0.1"),
+                ("SERVICE_PORT", "7420"),
+                ("SERVICE_PORT_GRPC", "7420"),
+                ("PORT", "tcp://10.0.0.1:7420"),
+                ("PORT_7420_TCP", "tcp://10.0.0.1:7420"),
+                ("PORT_53_UDP", "udp://10.0.0.1:53"),
+                ("PORT_7420_TCP_PROTO", "tcp"),
+                ("PORT_7420_TCP_PORT", "7420"),
+                ("PORT_7420_TCP_ADDR", "10.0.0.1"),
+            ] {
                 let name = format!("{service}_{variable}");
-                assert_eq!(problems(&[&name]), [""; 0]);
+                assert_eq!(problems_with(&[(&name, value)]), [""; 0]);
                 assert!(!is_variable(&name), "{name} is a variable of ours, and would not be checked");
             }
         }
-        assert!(all().all(|known| !is_of_kubernetes(known.strip_prefix(PREFIX).unwrap())));
+        assert!(
+            all().all(|known| !is_of_kubernetes(known.strip_prefix(PREFIX).unwrap(), "tcp://10.0.0.1:1"))
+        );
+    }
+
+    #[test]
+    fn a_port_that_kubernetes_does_not_set_is_a_mistake() {
+        let mistakes = [
+            ("STICKYCAS_PORT", "7430"),
+            ("STICKYCAS_HTTP_PORT", "9000"),
+            ("STICKYCAS_PORT_7420_TCP", "7420"),
+            ("STICKYCAS_PORT_HTTP_TCP_ADDR", "10.0.0.1"),
+            ("STICKYCAS_PORT_RANGE", "tcp://10.0.0.1:7420"),
+            ("STICKYCAS_MYSERVICE_HOST", "10.0.0.1"),
+        ];
+        for mistake in mistakes {
+            assert_eq!(problems_with(&[mistake]).len(), 1, "{mistake:?}");
+        }
+    }
+
+    #[test]
+    fn an_empty_variable_is_not_set() {
+        assert_eq!(problems_with(&[("STICKYCAS_DRIAN", "")]), [""; 0]);
+        assert_eq!(problems_with(&[("STICKYCAS_DRIAN", " ")]).len(), 1);
     }
 }

@@ -11,7 +11,7 @@
 //! default. With `--live` there are instances besides which do not end: all their processes read in a slice of them
 //! every 50 ms, so that each of them has new inputs whenever checkpoints are written.
 //!
-//! Four times a second: the disk that the log takes, the memory of the server, and how many checkpoints it has written. An
+//! Four times a second, and at the end: the disk that the log takes, the memory of the server, and how many checkpoints it has written. An
 //! access is timed from the moment it was sent to the moment its answer came; the load is closed, so an access that the
 //! server delays also delays those behind it. It belongs to the sample in which it was answered; checkpoints are taken in a
 //! sample if their count has grown in it or in the one before, for behind the last of them the log is trimmed.

@@ -15,7 +15,7 @@ use crate::operators::Metrics;
 use crate::scale::process::AccessTimes;
 use crate::scale::server::peak_and_resident;
 
-/// The time since the sample before: about [`EVERY`], and longer on a busy machine.
+/// The time since the sample before: about [`EVERY`], longer on a busy machine, and shorter at the end.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sample {
     /// Its end, since the start.
@@ -102,15 +102,17 @@ async fn sample(
     let (mut samples, mut before) = (Vec::new(), checkpoints(operators).await?);
     let mut every = tokio::time::interval_at((started + EVERY).into(), EVERY);
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            _ = every.tick() => {}
-            _ = &mut stopped => return Ok(samples),
-        }
+    let mut is_last = false;
+    while !is_last {
+        is_last = tokio::select! {
+            _ = every.tick() => false,
+            _ = &mut stopped => true,
+        };
         let now = checkpoints(operators).await?;
         samples.push(Sample { until: started.elapsed(), ..look(folder, pid, now - before)? });
         before = now;
     }
+    Ok(samples)
 }
 
 /// The time between two samples: checkpoints are written for about a second at a time.

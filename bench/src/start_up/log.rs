@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
 
 use super::READY_WITHIN;
 use crate::scale::finished::play_portions;
@@ -31,6 +32,23 @@ pub(super) struct Made {
     pub(super) archived_bytes: u64,
     /// Disk in use after the kill.
     pub(super) killed_bytes: u64,
+}
+
+/// Where a log is kept that is not made yet.
+pub(super) struct KeptPlace {
+    kept: PathBuf,
+    /// A folder beside it, which is deleted unless it takes that place.
+    beside: TempDir,
+}
+
+impl KeptPlace {
+    /// Makes what leads to this folder, which does not exist: a log takes long, and a mistake shows before.
+    pub(super) fn new(kept: &Path) -> anyhow::Result<Self> {
+        let parent = kept.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
+        let beside = tempfile::Builder::new().prefix(".kept-").tempdir_in(parent);
+        Ok(Self { kept: kept.to_owned(), beside: beside.with_context(|| parent.display().to_string())? })
+    }
 }
 
 /// See the module.
@@ -70,12 +88,14 @@ impl Log {
         Ok(Made { archived, live, made_s, archived_bytes, killed_bytes })
     }
 
-    /// Keeps a copy in this folder, which does not exist.
-    pub(super) fn copy_to(&self, kept: &Path, made: &Made) -> anyhow::Result<()> {
-        fs::create_dir(kept).with_context(|| kept.display().to_string())?;
-        copy_files(&self.folder, kept)?;
-        // Last: what it stands beside is complete.
-        fs::write(kept.join(MADE), serde_json::to_vec(made)?)?;
+    /// Keeps a copy in the folder for which `place` was made.
+    pub(super) fn copy_to(&self, place: KeptPlace, made: &Made) -> anyhow::Result<()> {
+        let KeptPlace { kept, beside } = place;
+        copy_files(&self.folder, beside.path())?;
+        fs::write(beside.path().join(MADE), serde_json::to_vec(made)?)?;
+        // A copy that was cut short is not taken for a log. It is kept only once it has its name.
+        fs::rename(beside.path(), &kept).with_context(|| kept.display().to_string())?;
+        let _moved = beside.keep();
         Ok(())
     }
 

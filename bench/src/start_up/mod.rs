@@ -43,7 +43,7 @@ use crate::scale::{at_least_one, finished};
 use crate::serve::runtime;
 use crate::summary::Summary;
 use crate::table::table;
-use log::{Log, Made};
+use log::{KeptPlace, Log, Made};
 
 /// The time within which a server has to be ready.
 const READY_WITHIN: Duration = Duration::from_secs(600);
@@ -115,8 +115,9 @@ async fn measure(options: &Options) -> anyhow::Result<Findings> {
         None => log.make(archived, live).await?,
         Some(kept) if kept.exists() => log.copy_from(kept, archived, live)?,
         Some(kept) => {
+            let place = KeptPlace::new(kept)?;
             let made = log.make(archived, live).await?;
-            log.copy_to(kept, &made)?;
+            log.copy_to(place, &made)?;
             made
         }
     };

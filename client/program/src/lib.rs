@@ -40,7 +40,8 @@ Exit codes, the same in all three programs:
   1  failed: a promise or a condition was not kept, an instance ended without a decision
   2  wrong usage: flags or files
   3  refused, or not possible: it did not happen
-  4  unknown: it may have happened; of a run: it proves nothing";
+  4  unknown: it may have happened; of a run: it proves nothing
+  5  of a server: its log could not be written any more";
 
 /// Play one process of a StickyCAS instance, or work on instances by hand.
 #[derive(Debug, Parser)]

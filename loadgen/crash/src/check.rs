@@ -43,7 +43,7 @@ pub struct Evidence<'a> {
     pub restarts: u32,
     /// How long the whole round has taken.
     pub elapsed: Duration,
-    /// How long whoever wanted to run meanwhile has waited for a turn, in all.
+    /// How long threads of the machine were stalled while its clients were there, in all.
     pub lateness: Duration,
 }
 

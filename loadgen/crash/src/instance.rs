@@ -85,12 +85,21 @@ pub(crate) struct InstanceRun {
 }
 
 /// What became of the clients of an instance.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Ended {
+    /// When they ended.
+    pub(crate) at: Instant,
     /// What processes say at their end.
     pub(crate) reports: Vec<Report>,
     /// What went wrong with the creator or the observer.
     pub(crate) trouble: Vec<String>,
+}
+
+impl Ended {
+    /// Nothing has gone wrong, and nobody has said anything.
+    pub(crate) fn now() -> Self {
+        Self { at: Instant::now(), reports: Vec::new(), trouble: Vec::new() }
+    }
 }
 
 impl InstanceRun {
@@ -113,7 +122,7 @@ impl InstanceRun {
     /// Creates the instance, plays it, and closes it if somebody stays.
     pub(crate) async fn play(&self, site: &Site, round_began: Instant) -> Ended {
         let (plan, facts) = (&self.plan, &self.facts);
-        let mut ended = Ended::default();
+        let mut ended = Ended::now();
         sleep_until(round_began + plan.begin).await;
         let creator = site.creator(plan);
         let roster =
@@ -232,8 +241,9 @@ impl InstanceRun {
     /// Asks again: the creator and a process how the instance stands, and a process for an answer that it has had.
     pub(crate) async fn ask(&self, site: &Site, process: ProcessId) {
         let Some(&id) = self.id.get() else { return };
-        self.status(site.creator(&self.plan), id).await;
-        self.status(&site.client(&self.plan, process), id).await;
+        // An instance that is unknown is noted; any other error tells nothing about it.
+        drop(self.status(site.creator(&self.plan), id).await);
+        drop(self.status(&site.client(&self.plan, process), id).await);
         let last = self.facts.last_answered(process);
         if let Some(Told::Answered { number, op: Some(op), .. }) = last {
             let client = site.client(&self.plan, process);
@@ -249,19 +259,15 @@ impl InstanceRun {
     }
 
     /// Get, for whoever this client is.
-    async fn status(&self, client: &Client, id: InstanceId) -> Option<MemberStatus> {
+    ///
+    /// # Errors
+    /// What is wrong with the answer; it is noted.
+    async fn status(&self, client: &Client, id: InstanceId) -> Result<MemberStatus, Error> {
         let asked_after = self.facts.count();
-        match client.get(id).await {
-            Ok(view) => {
-                let status = MemberStatus::new(asked_after, view);
-                self.facts.note(Fact::Status(status.clone()));
-                Some(status)
-            }
-            Err(error) => {
-                self.facts.note_error(&error);
-                None
-            }
-        }
+        let view = client.get(id).await.inspect_err(|error| self.facts.note_error(error))?;
+        let status = MemberStatus::new(asked_after, view);
+        self.facts.note(Fact::Status(status.clone()));
+        Ok(status)
     }
 
     /// What the server says in the end: the history, after a member has read the list of an instance that is over.
@@ -272,9 +278,9 @@ impl InstanceRun {
         let Some(&id) = self.id.get() else { return Ok(Vec::new()) };
         let (process, params) = (ProcessId::FIRST, &self.plan.params);
         let client = site.client(&self.plan, process);
-        let status = self.status(&client, id).await;
-        let is_open = status.as_ref().is_some_and(|status| !is_over(status));
-        if let Some(own) = status.filter(is_over).and_then(|status| status.own) {
+        let status = self.status(&client, id).await?;
+        let is_open = !is_over(&status);
+        if let Some(own) = status.own.filter(|_| !is_open) {
             let caller = UnaryProcess { client: &client, instance: id, process, facts: &self.facts };
             let op = RawOp::Read(Position::new(0));
             let (phase, answer, entries) = caller.perform(params, own.next, &op).await?;
@@ -372,4 +378,30 @@ pub(crate) async fn standing(run: &InstanceRun, site: &Site) -> String {
 /// The reports by process.
 pub(crate) fn by_process(reports: &[Report]) -> BTreeMap<ProcessId, &Report> {
     reports.iter().map(|report| (report.process, report)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use stickycas_harness::run::{COORDINATOR, OwnServer};
+
+    use super::*;
+    use crate::plan::{Load, Waiting};
+
+    #[tokio::test]
+    async fn a_history_is_not_awaited_for_ever_if_get_fails() {
+        let server = OwnServer::start().await.unwrap();
+        let plan = RoundPlan::draw(1, Load { instances: 1, processes: 3, waiting: Waiting::REAL_TIME });
+        let connect = |_| Client::builder(server.url()).principal(COORDINATOR).connect_lazy();
+        let site = Site::new(&plan, connect).unwrap();
+        let run = InstanceRun::new(plan.instances[0].clone());
+        // Its processes are others, so Get is refused to those of the plan. Its creator may watch it, and it has no end.
+        let params = &run.plan.params;
+        let roster = ProcessId::all(params.processes()).map(|process| format!("other-{process}"));
+        let create = site.creator(&run.plan).create_instance().params(params).roster(roster);
+        run.id.set(create.send().await.unwrap().instance.id).unwrap();
+        let history = timeout(LONGEST_ANSWER, run.history(&site)).await;
+        let error = history.expect("it is waited for an event that does not come").unwrap_err();
+        assert!(error.reason().is_some(), "{error}");
+        server.stop().await.unwrap();
+    }
 }

@@ -126,6 +126,11 @@ impl RoundPlan {
 }
 
 impl InstancePlan {
+    /// Whether its patience is so short that a slow machine may spend it.
+    pub(crate) fn has_short_patience(&self) -> bool {
+        matches!(self.params.spec().patience, Patience::Finite(patience) if patience < Waiting::REAL_TIME.otherwise)
+    }
+
     fn draw(number: usize, begin: Duration, load: Load, random: &mut SplitMix64) -> Self {
         let n = 1 + below(random, load.processes);
         let p = 1 + below(random, n.min(3));

@@ -34,7 +34,10 @@ pub struct RoundCounts {
     pub decisions: u64,
     /// Accesses that waited when the server was started again, once for each start.
     pub waited: u64,
-    /// Instances whose patience was not judged, since the machine was too slow for that.
+    /// Instances whose patience is so short that a slow machine may spend it.
+    #[serde(default)]
+    pub short_patience: u64,
+    /// Those of them whose patience was not judged, since the machine was too slow for that.
     #[serde(default)]
     pub starved: u64,
     /// Instances by verdict.
@@ -54,6 +57,7 @@ impl RoundCounts {
         self.reads += round.reads;
         self.decisions += round.decisions;
         self.waited += round.waited;
+        self.short_patience += round.short_patience;
         self.starved += round.starved;
         for (verdict, count) in &round.verdicts {
             *self.verdicts.entry(verdict.clone()).or_default() += count;
@@ -88,9 +92,11 @@ impl RoundResult {
     pub fn new(plan: &RoundPlan) -> Self {
         let processes = plan.instances.iter().map(|instance| u64::from(instance.params.processes()));
         let (instances, processes) = (plan.instances.len() as u64, processes.sum());
+        let short_patience =
+            plan.instances.iter().filter(|instance| instance.has_short_patience()).count() as u64;
         Self {
             seed: plan.seed,
-            counts: RoundCounts { instances, processes, ..RoundCounts::default() },
+            counts: RoundCounts { instances, processes, short_patience, ..RoundCounts::default() },
             seconds: 0.0,
             violations: Vec::new(),
             folder: None,
@@ -145,6 +151,12 @@ impl CrashResult {
     pub fn is_clean(&self) -> bool {
         self.counts.violations_found == 0
     }
+
+    /// Whether the machine was too slow: patience was not judged of more than a tenth of the instances with a short one.
+    #[must_use]
+    pub fn is_starved(&self) -> bool {
+        self.counts.starved * 10 > self.counts.short_patience
+    }
 }
 
 /// Violations of a round that are shown; its folder has more.
@@ -166,7 +178,8 @@ pub fn table(result: &CrashResult, again: impl Fn(u64) -> String) -> String {
         ("reads compared with the list", counts.reads),
         ("decisions acknowledged", counts.decisions),
         ("accesses that waited over a restart", counts.waited),
-        ("instances on a machine too slow to judge patience", counts.starved),
+        ("instances with a short patience", counts.short_patience),
+        ("  on a machine too slow to judge patience", counts.starved),
     ];
     for (what, count) in rows {
         table.add_row([what.to_owned(), grouped(count)]);
@@ -189,6 +202,14 @@ pub fn table(result: &CrashResult, again: impl Fn(u64) -> String) -> String {
         }
         let _ = writeln!(text, "  to repeat it: {}", again(round.seed));
     }
+    if result.is_starved() {
+        let RoundCounts { starved, short_patience, .. } = counts;
+        let _ = writeln!(
+            text,
+            "patience was not judged of {starved} of {short_patience} instances with a short one: take a faster machine, \
+             or fewer instances"
+        );
+    }
     let colour = if result.is_clean() { AnsiColor::Green } else { AnsiColor::Red };
     let style = Style::new().bold().fg_color(Some(colour.into()));
     let verdict = if result.is_clean() { "nothing was lost" } else { "VIOLATION" };
@@ -199,4 +220,30 @@ pub fn table(result: &CrashResult, again: impl Fn(u64) -> String) -> String {
         result.seed + (*rounds).max(1) - 1
     );
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Load, Waiting};
+
+    #[test]
+    fn a_run_is_starved_if_patience_was_not_judged_of_many() {
+        let result = |short_patience, starved| {
+            let counts = RoundCounts { short_patience, starved, ..RoundCounts::default() };
+            CrashResult { counts, ..CrashResult::default() }
+        };
+        assert!(!result(0, 0).is_starved() && !result(30, 3).is_starved());
+        assert!(!table(&result(30, 3), |_| String::new()).contains("was not judged of"));
+        assert!(result(30, 4).is_starved());
+        let text = table(&result(30, 4), |_| String::new());
+        assert!(text.contains("patience was not judged of 4 of 30 instances"), "{text}");
+    }
+
+    #[test]
+    fn instances_with_a_short_patience_are_counted() {
+        let load = Load { instances: 200, processes: 6, waiting: Waiting::REAL_TIME };
+        let counts = RoundResult::new(&RoundPlan::draw(7, load)).counts;
+        assert!(counts.short_patience > 0 && counts.short_patience < counts.instances, "{counts:?}");
+    }
 }

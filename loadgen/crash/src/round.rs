@@ -65,7 +65,10 @@ impl Round<'_> {
         let mut playing = JoinSet::new();
         for (index, run) in self.runs.iter().enumerate() {
             let (run, site) = (run.clone(), self.site.clone());
-            playing.spawn(async move { (index, run.play(&site, began).await) });
+            playing.spawn(async move {
+                let ended = run.play(&site, began).await;
+                (index, Ended { at: Instant::now(), ..ended })
+            });
         }
         let random = &mut SplitMix64::new(self.plan.seed ^ 0x0061_736b);
         for kill in &self.plan.kills {
@@ -82,7 +85,7 @@ impl Round<'_> {
         let _ = timeout(LONGEST_ASKING, asking).await;
         let histories = self.histories().await;
         server.check_alive()?;
-        self.check(&ended, &histories, server.starts() - 1, server.lateness());
+        self.check(&ended, &histories, server);
         Ok(())
     }
 
@@ -204,7 +207,7 @@ impl Round<'_> {
             let what = format!("it has not come to its end {longest:?} after the last kill: {stands}");
             self.found(ViolationKind::Undecided, Some(&run), what);
         }
-        Ok(ended.into_iter().map(Option::unwrap_or_default).collect())
+        Ok(ended.into_iter().map(|ended| ended.unwrap_or_else(Ended::now)).collect())
     }
 
     async fn histories(&mut self) -> Vec<Vec<Recorded>> {
@@ -236,8 +239,8 @@ impl Round<'_> {
         histories
     }
 
-    fn check(&mut self, ended: &[Ended], histories: &[Vec<Recorded>], restarts: u32, lateness: Duration) {
-        let runs = self.runs.clone();
+    fn check(&mut self, ended: &[Ended], histories: &[Vec<Recorded>], server: &impl Server) {
+        let (runs, restarts) = (self.runs.clone(), server.starts() - 1);
         for ((run, ended), history) in runs.iter().zip(ended).zip(histories) {
             for trouble in &ended.trouble {
                 self.found(ViolationKind::Refused, Some(run), trouble.clone());
@@ -245,6 +248,7 @@ impl Round<'_> {
             let facts = run.facts.take();
             let (plan, reports) = (&run.plan, &ended.reports);
             let elapsed = self.began.elapsed();
+            let lateness = server.lateness(&((self.began + plan.begin).into_std()..ended.at.into_std()));
             let checked =
                 check(&Evidence { plan, facts: &facts, reports, history, restarts, elapsed, lateness });
             self.result.counts.clients_killed += checked.clients_killed;

@@ -4,14 +4,14 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use stickycas_client::Client;
 use tokio::task::JoinSet;
 
 use crate::clocks::ClockOffset;
 use crate::instance::{RETRIES, Site};
 use crate::plan::{Load, RoundPlan};
-use crate::result::CrashResult;
+use crate::result::{CrashResult, RoundCounts};
 use crate::round::play_round;
 use crate::server::{CREATOR, ServerProcess, ServerProgram};
 
@@ -94,11 +94,8 @@ async fn one(options: &CrashOptions, seed: u64) -> anyhow::Result<crate::result:
     let connect = |_| Client::builder(&url).principal(CREATOR).retry(RETRIES).connect_lazy();
     let site = Site::new(&plan, connect)?;
     let mut result = play_round(&plan, server, site).await;
-    let waited = result.counts.waited;
-    if plan.is_outage() && result.counts.violations_found == 0 && waited < plan.instances.len() as u64 {
-        bail!(
-            "only {waited} accesses waited when the server was killed: take a faster machine, or fewer instances"
-        );
+    if plan.is_outage() {
+        has_shown_outage(&result.counts)?;
     }
     result.write_evidence(&folder)?;
     if result.counts.violations_found == 0 {
@@ -107,4 +104,37 @@ async fn one(options: &CrashOptions, seed: u64) -> anyhow::Result<crate::result:
         result.folder = Some(folder);
     }
     Ok(result)
+}
+
+/// Checks that the round of an outage without a violation has shown something.
+///
+/// # Errors
+/// The machine was too slow for that.
+fn has_shown_outage(counts: &RoundCounts) -> anyhow::Result<()> {
+    let RoundCounts { violations_found, instances, waited, starved, .. } = *counts;
+    if violations_found > 0 {
+        return Ok(());
+    }
+    let advice = "take a faster machine, or fewer instances";
+    ensure!(waited >= instances, "only {waited} accesses waited when the server was killed: {advice}");
+    ensure!(starved == 0, "the machine was too slow to judge the patience of {starved} instances: {advice}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_on_a_slow_machine_has_shown_nothing() {
+        let counts = RoundCounts { instances: 10, waited: 10, ..RoundCounts::default() };
+        has_shown_outage(&counts).unwrap();
+        let said = |counts: RoundCounts| has_shown_outage(&counts).unwrap_err().to_string();
+        assert!(said(RoundCounts { waited: 9, ..counts.clone() }).starts_with("only 9 accesses waited"));
+        let starved = RoundCounts { starved: 1, ..counts };
+        assert!(
+            said(starved.clone()).starts_with("the machine was too slow to judge the patience of 1 inst")
+        );
+        has_shown_outage(&RoundCounts { violations_found: 1, ..starved }).unwrap();
+    }
 }

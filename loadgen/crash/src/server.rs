@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -86,8 +87,8 @@ pub trait Server: Send {
     /// How often it was started.
     fn starts(&self) -> u32;
 
-    /// How long whoever wanted to run on its machine has waited for a turn so far, in all.
-    fn lateness(&self) -> Duration {
+    /// How long threads of its machine were stalled within this time, in all.
+    fn lateness(&self, _time: &Range<std::time::Instant>) -> Duration {
         Duration::ZERO
     }
 }
@@ -109,7 +110,7 @@ pub(crate) struct ServerProcess {
 
 /// Ports that no system gives to outgoing connections. With one that it does, a client that tries again and again to
 /// reach the server that is away may be connected to itself.
-const PORTS: std::ops::Range<u16> = 12_000..32_000;
+const PORTS: Range<u16> = 12_000..32_000;
 /// How long a server may take to recover.
 const LONGEST_RECOVERY: Duration = Duration::from_secs(30);
 const PROBE_EVERY: Duration = Duration::from_millis(4);
@@ -200,8 +201,8 @@ impl Server for ServerProcess {
         self.starts
     }
 
-    fn lateness(&self) -> Duration {
-        self.lateness.so_far()
+    fn lateness(&self, time: &Range<std::time::Instant>) -> Duration {
+        self.lateness.within(time)
     }
 }
 

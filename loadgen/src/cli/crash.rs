@@ -126,11 +126,16 @@ fn finish(args: &CrashArgs, result: &CrashResult, out: &Path) -> anyhow::Result<
     }
     replace_file(&out.join("result.json"), as_json.as_bytes()).context("cannot write the result")?;
     tell(&format!("result folder: {}", out.display()));
-    Ok(match result.is_clean() {
+    Ok(exit(result, args.rounds))
+}
+
+/// How a run of which so many rounds were asked for has ended.
+fn exit(result: &CrashResult, asked: u64) -> Exit {
+    match result.is_clean() {
         false => Exit::Failed,
-        true if result.rounds < args.rounds => Exit::NotDone,
+        true if result.rounds < asked || result.is_starved() => Exit::NotDone,
         true => Exit::Done,
-    })
+    }
 }
 
 /// `PLACE`, `PLACE-2`, ...: the first at which nothing is.
@@ -164,5 +169,23 @@ pub(super) fn run_server(args: ServerArgs) -> ExitCode {
             let _ = error.print();
             Exit::Usage.into()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_on_a_machine_that_is_too_slow_is_not_done() {
+        let result = |starved, violations_found| {
+            let counts =
+                RoundCounts { short_patience: 20, starved, violations_found, ..RoundCounts::default() };
+            CrashResult { rounds: 2, counts, ..CrashResult::default() }
+        };
+        assert_eq!(exit(&result(2, 0), 2), Exit::Done);
+        assert_eq!(exit(&result(3, 0), 2), Exit::NotDone);
+        assert_eq!(exit(&result(0, 0), 3), Exit::NotDone);
+        assert_eq!(exit(&result(3, 1), 2), Exit::Failed);
     }
 }

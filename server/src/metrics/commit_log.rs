@@ -16,11 +16,15 @@ const SECONDS: [f64; 12] =
 /// Upper bounds of the buckets of batch sizes, in steps.
 const STEPS: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 1_024.0, 4_096.0];
 
+/// In the place of free bytes that the system has not told: no disk has so many, and 0 would be a full one.
+const NOT_MEASURED: u64 = u64::MAX;
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct CommitLogMetrics {
     enabled: AtomicBool,
     bytes_on_disk: AtomicU64,
+    /// Or [`NOT_MEASURED`].
     free_bytes: AtomicU64,
     bytes_written: AtomicU64,
     checkpoints: AtomicU64,
@@ -35,7 +39,7 @@ impl Default for CommitLogMetrics {
         Self {
             enabled: AtomicBool::new(false),
             bytes_on_disk: AtomicU64::new(0),
-            free_bytes: AtomicU64::new(0),
+            free_bytes: AtomicU64::new(NOT_MEASURED),
             bytes_written: AtomicU64::new(0),
             checkpoints: AtomicU64::new(0),
             failures: AtomicU64::new(0),
@@ -111,11 +115,10 @@ impl CommitLogMetrics {
             get(&self.failures),
         )?;
         out.gauge("stickycas_log_bytes", "Bytes of the log's files on disk", get(&self.bytes_on_disk))?;
-        out.gauge(
-            "stickycas_log_free_bytes",
-            "Bytes that are free on the disk of the log",
-            get(&self.free_bytes),
-        )
+        match get(&self.free_bytes) {
+            NOT_MEASURED => Ok(()),
+            free => out.gauge("stickycas_log_free_bytes", "Bytes that are free on the disk of the log", free),
+        }
     }
 }
 
@@ -125,7 +128,6 @@ mod tests {
 
     #[test]
     fn a_durable_log_has_the_metrics_that_the_documentation_promises() {
-        let metrics = CommitLogMetrics::default();
         let text = |metrics: CommitLogMetrics| {
             let mut registry = prometheus_client::registry::Registry::default();
             registry.register_collector(Box::new(Alone(metrics)));
@@ -134,9 +136,17 @@ mod tests {
             text
         };
         assert_eq!(text(CommitLogMetrics::default()), "# EOF\n", "a log in memory tells nothing");
-        metrics.enable();
-        metrics.count_batch(3, 100, Duration::from_millis(2));
-        let told = text(metrics);
+        let enabled = || {
+            let metrics = CommitLogMetrics::default();
+            metrics.enable();
+            metrics.count_batch(3, 100, Duration::from_millis(2));
+            metrics
+        };
+        assert!(!text(enabled()).contains("free_bytes"), "a disk that was not measured is no full one");
+        let measured = enabled();
+        measured.set_free_bytes(0);
+        let told = text(measured);
+        assert!(told.contains("stickycas_log_free_bytes 0\n"), "{told}");
         assert!(told.contains("stickycas_log_batch_steps_bucket{le=\"4.0\"} 1\n"), "{told}");
         assert!(told.contains("stickycas_log_sync_seconds_bucket{le=\"+Inf\"} 1\n"), "{told}");
         let page = include_str!("../../../docs/operations.md");
