@@ -47,14 +47,13 @@ impl Drop for Fixture {
 /// A server that has not recovered yet: its disk answers nothing.
 async fn start(limits: Limits) -> Fixture {
     let engine = Arc::new(ManualEngine::new(1));
-    let metrics = Arc::<CommitLogMetrics>::default();
-    let storage = Storage::durable(engine.clone(), None, &limits, &metrics).unwrap();
+    let storage = Storage::durable(engine.clone(), None, &limits).unwrap();
     let log = storage.log();
     let grpc = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = Endpoint::from_shared(format!("http://{}", grpc.local_addr().unwrap())).unwrap();
     let config = Config { limits, ..Config::insecure(["boss".to_owned()]) };
     let serving = async {
-        let environment = Environment { grpc, http: None, storage, log_metrics: metrics };
+        let environment = Environment { grpc, http: None, storage };
         serve_in(environment, config, std::future::pending()).await.unwrap();
     };
     let serving = AbortOnDropHandle::new(tokio::spawn(serving));
