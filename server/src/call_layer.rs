@@ -171,15 +171,20 @@ where
                 let (account, request) = (caller.account.clone(), caller.request.clone());
                 let (is_stream, log) = (is_stream(path), self.policy.log.clone());
                 let principals = self.policy.principals.clone();
-                let begun = Instant::now();
-                let call = Some(Call { method, begun, principals, account, request, permit, is_stream, log });
+                let ending = Ending { method, principals, begun: Some(Instant::now()) };
+                let call = Some(Call { ending, account, request, permit, is_stream, log });
                 parts.extensions.insert(caller);
                 let inner = self.inner.call(Request::from_parts(parts, body));
                 CallFuture::Running { inner, call }
             }
             Err(refused) => {
-                self.policy.principals.usage().ended_calls.count(method, refused.reason.code());
-                CallFuture::Refused(Refusal::new(&self.policy.log, refused.to_status().into_http(), None))
+                let ending = Ending { method, principals: self.policy.principals.clone(), begun: None };
+                CallFuture::Refused(Refusal::new(
+                    ending,
+                    &self.policy.log,
+                    (refused.reason.code(), refused.to_status().into_http()),
+                    None,
+                ))
             }
         }
     }
@@ -199,9 +204,7 @@ pub(crate) enum CallFuture<F> {
 
 /// An admitted call.
 pub(crate) struct Call {
-    method: Method,
-    begun: Instant,
-    principals: Principals,
+    ending: Ending,
     account: Arc<Account>,
     request: Arc<BodyState>,
     permit: Permit,
@@ -209,12 +212,31 @@ pub(crate) struct Call {
     log: Arc<dyn CommitLog>,
 }
 
+/// Counts a call when it ends.
+struct Ending {
+    method: Method,
+    principals: Principals,
+    /// When it was admitted.
+    begun: Option<Instant>,
+}
+
+impl Ending {
+    fn count(&self, code: Code) {
+        let ended = &self.principals.usage().ended_calls;
+        ended.count(self.method, code);
+        if let Some(begun) = self.begun {
+            ended.count_duration(self.method, begun.elapsed());
+        }
+    }
+}
+
 /// The refusal of a call, until everything is committed that was logged before it.
 pub(crate) struct Refusal {
+    ending: Ending,
     log: Arc<dyn CommitLog>,
     committed: Option<oneshot::Receiver<()>>,
-    /// `None` once it was told.
-    response: Option<Response<Body>>,
+    /// With its code; `None` once it was told.
+    response: Option<(Code, Response<Body>)>,
     _permit: Option<Permit>,
 }
 
@@ -241,9 +263,14 @@ where
 }
 
 impl Refusal {
-    fn new(log: &Arc<dyn CommitLog>, response: Response<Body>, permit: Option<Permit>) -> Box<Self> {
+    fn new(
+        ending: Ending,
+        log: &Arc<dyn CommitLog>,
+        response: (Code, Response<Body>),
+        permit: Option<Permit>,
+    ) -> Box<Self> {
         let committed = log.barrier(REFUSAL_BYTES);
-        Box::new(Self { log: log.clone(), committed, response: Some(response), _permit: permit })
+        Box::new(Self { ending, log: log.clone(), committed, response: Some(response), _permit: permit })
     }
 }
 
@@ -256,7 +283,20 @@ impl Future for Refusal {
         }
         let response = self.response.take().expect("a future is not polled after its end");
         // After a failure nothing else is told.
-        Poll::Ready(self.log.failure().map_or(response, |failure| failure.to_status().into_http()))
+        let failure = self.log.failure();
+        let failed = failure.map(|failure| (failure.reason.code(), failure.to_status().into_http()));
+        let (code, response) = failed.unwrap_or(response);
+        self.ending.count(code);
+        Poll::Ready(response)
+    }
+}
+
+/// The client did not wait for it.
+impl Drop for Refusal {
+    fn drop(&mut self) {
+        if self.response.is_some() {
+            self.ending.count(Code::Cancelled);
+        }
     }
 }
 
@@ -271,25 +311,20 @@ impl<F> Drop for CallFuture<F> {
 }
 
 impl Call {
-    fn ended(&self, code: Code) {
-        let ended = &self.principals.usage().ended_calls;
-        ended.count(self.method, code);
-        ended.count_duration(self.method, self.begun.elapsed());
-    }
-
     /// The client is gone, or its deadline has passed.
     fn abandoned(&self) {
         self.account.count(Counter::CallAbandoned);
-        self.ended(Code::Cancelled);
+        self.ending.count(Code::Cancelled);
     }
 
-    /// Counts how the call ended. A refused call has its status among the headers, and no body.
+    /// Counts how the call ended, unless it was refused: that is counted when the refusal leaves. A refused call has its
+    /// status among the headers, and no body.
     ///
     /// # Errors
     /// If it was refused.
     fn finish(self, response: Response<Body>) -> Result<Response<Body>, Box<Refusal>> {
         let Some(status) = Status::from_header_map(response.headers()) else {
-            self.ended(Code::Ok);
+            self.ending.count(Code::Ok);
             return Ok(if self.is_stream {
                 response
             } else {
@@ -300,26 +335,26 @@ impl Call {
             self.abandoned();
             return Ok(response);
         }
-        self.ended(status.code());
         let refused = match DecodeFailure::of(&status, &self.request) {
             Some(failure) => {
                 let refused = DecodeFailure::refusal(&status, &self.request);
                 self.account.count(failure.counter());
                 self.account.count_refusal(refused.reason);
                 self.account.file_offence(failure.offence(), &refused.message);
-                refused.to_status().into_http()
+                (refused.reason.code(), refused.to_status().into_http())
             }
             None => {
                 self.account.count_status(&status);
                 // It tells nothing of what was logged, and that the server serves again may be waiting for the disk.
                 let reason = RpcRefusal::from_status(&status).map(|refused| refused.reason);
                 if reason == Some(RefusalReason::Recovering) {
+                    self.ending.count(status.code());
                     return Ok(response);
                 }
-                response
+                (status.code(), response)
             }
         };
-        Err(Refusal::new(&self.log, refused, Some(self.permit)))
+        Err(Refusal::new(self.ending, &self.log, refused, Some(self.permit)))
     }
 }
 

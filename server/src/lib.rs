@@ -59,7 +59,7 @@ use call_layer::CallLayer;
 pub use commit_log::DataDirError;
 use instances::Instances;
 pub use instances::RecoveryError;
-use metrics::{CommitLogMetrics, Sources};
+use metrics::Sources;
 use quota::Principals;
 use readiness::{Readiness, State};
 use service::{Service, UnaryEndpoint};
@@ -117,10 +117,8 @@ pub async fn run(
     config: Config,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Stopped, ServeError> {
-    let log_metrics = Arc::<CommitLogMetrics>::default();
-    let storage = Storage::new(config.data.as_deref(), &config.limits, &log_metrics)?;
-    let Listeners { grpc, http } = listeners.into();
-    serve_in(Environment { grpc, http, storage, log_metrics }, config, shutdown).await
+    let storage = Storage::new(&config)?;
+    serve_in(Environment::new(listeners.into(), storage), config, shutdown).await
 }
 
 /// What a server gets from the machine on which it runs. Beside it there are only the clock and the random numbers of
@@ -129,7 +127,12 @@ struct Environment<L> {
     grpc: L,
     http: Option<TcpListener>,
     storage: Storage,
-    log_metrics: Arc<CommitLogMetrics>,
+}
+
+impl Environment<TcpListener> {
+    fn new(Listeners { grpc, http }: Listeners, storage: Storage) -> Self {
+        Self { grpc, http, storage }
+    }
 }
 
 async fn serve_in<L: Listener>(
@@ -137,7 +140,7 @@ async fn serve_in<L: Listener>(
     config: Config,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Stopped, ServeError> {
-    let (limits, Environment { grpc, http, storage, log_metrics }) = (&config.limits, environment);
+    let (limits, Environment { grpc, http, storage }) = (&config.limits, environment);
     // A log that has something to recover begins with State::Recovering, and serves afterwards.
     // Without a log on disk there is nothing to recover.
     let recovers = storage.recovers();
@@ -171,7 +174,7 @@ async fn serve_in<L: Listener>(
         service: service.clone(),
         readiness: readiness.clone(),
         limits: limits.clone(),
-        commit_log: log_metrics,
+        commit_log: storage.metrics(),
     });
     let _http = http.map(|http| AbortOnDropHandle::new(tokio::spawn(http::serve(http, sources))));
 

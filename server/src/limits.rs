@@ -110,8 +110,9 @@ macro_rules! for_each_limit {
             event_bytes: usize = 2 * 1024 * 1024 * 1024, MEMORY;
             /// Unary calls that wait for the same access. More than one are retries; each holds memory.
             callers_per_access: usize = 8, COUNT;
-            /// Bytes of steps that are not committed yet: their records and their effects. Above the limit no further inputs are
-            /// read until the disk has caught up.
+            /// Bytes that wait for the log's disk: records and checkpoints that are not committed yet, refusals that wait for
+            /// them, and effects that have not left, also if they are committed. Above the limit no further inputs are read
+            /// until the disk has caught up.
             uncommitted_bytes: usize = 64 * 1024 * 1024, SIZE;
             /// Bytes of the log from which on checkpoints are written and the log is trimmed; or as many as the checkpoints have,
             /// if that is more. A longer log takes longer to recover.

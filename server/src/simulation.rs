@@ -14,7 +14,6 @@ use stickycas_model::random::SplitMix64;
 use crate::commit_log::engine::faulty_disk::{Change, Fault, FaultyDisk, Kept, SECTOR};
 use crate::commit_log::engine::{AppendBatch, Done, Engine, EngineError, Outcome, RedbEngine, Stored, Usage};
 use crate::instances::RecoveryError;
-use crate::metrics::CommitLogMetrics;
 use crate::storage::{Storage, StorageError};
 use crate::transport::Listener;
 use crate::{Config, Environment, ServeError, Stopped, serve_in};
@@ -62,11 +61,10 @@ pub async fn serve<L: Listener>(
     config: Config,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Stopped, ServeError> {
-    let log_metrics = Arc::<CommitLogMetrics>::default();
     let engine =
         disk.engine(latency).map_err(|EngineError(why)| StorageError::from(RecoveryError::Engine(why)))?;
-    let storage = Storage::durable(Arc::new(engine), None, &config.limits, &log_metrics)?;
-    serve_in(Environment { grpc: listener, http: None, storage, log_metrics }, config, shutdown).await
+    let storage = Storage::durable(Arc::new(engine), None, &config.limits)?;
+    serve_in(Environment { grpc: listener, http: None, storage }, config, shutdown).await
 }
 
 impl fmt::Debug for Disk {

@@ -1,5 +1,6 @@
 //! The real server over a disk that answers when the test says so.
 
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -15,7 +16,8 @@ use stickycas_proto::v1::{
     Access, AttachRequest, AttachResponse, ClientFrame, CloseRequest, CreateRequest, Hello, Parameters, Read,
     RefusalReason, WatchRequest, access,
 };
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::metadata::MetadataValue;
@@ -33,6 +35,7 @@ struct Fixture {
     engine: Arc<ManualEngine>,
     log: Arc<dyn commit_log::CommitLog>,
     channel: Channel,
+    operators: SocketAddr,
     instance_id: String,
     _serving: AbortOnDropHandle<()>,
 }
@@ -47,19 +50,20 @@ impl Drop for Fixture {
 /// A server that has not recovered yet: its disk answers nothing.
 async fn start(limits: Limits) -> Fixture {
     let engine = Arc::new(ManualEngine::new(1));
-    let metrics = Arc::<CommitLogMetrics>::default();
-    let storage = Storage::durable(engine.clone(), None, &limits, &metrics).unwrap();
+    let storage = Storage::durable(engine.clone(), None, &limits).unwrap();
     let log = storage.log();
     let grpc = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = Endpoint::from_shared(format!("http://{}", grpc.local_addr().unwrap())).unwrap();
     let config = Config { limits, ..Config::insecure(["boss".to_owned()]) };
+    let http = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let operators = http.local_addr().unwrap();
     let serving = async {
-        let environment = Environment { grpc, http: None, storage, log_metrics: metrics };
+        let environment = Environment { grpc, http: Some(http), storage };
         serve_in(environment, config, std::future::pending()).await.unwrap();
     };
     let serving = AbortOnDropHandle::new(tokio::spawn(serving));
     let channel = endpoint.connect().await.unwrap();
-    Fixture { engine, log, channel, instance_id: String::new(), _serving: serving }
+    Fixture { engine, log, channel, operators, instance_id: String::new(), _serving: serving }
 }
 
 /// A server that serves and has an instance with one process, `p1`. Its disk answers nothing from now on.
@@ -139,6 +143,18 @@ impl Fixture {
         assert!(matches!(stream.next().await[..], [Frame::Welcome(_)]));
         self.engine.set_commits(false);
         stream
+    }
+
+    /// Whether so many calls of Close have ended with this code.
+    async fn has_ended(&self, code: &str, calls: u64) -> bool {
+        let mut operators = TcpStream::connect(self.operators).await.unwrap();
+        let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        operators.write_all(request).await.unwrap();
+        let mut page = String::new();
+        with_timeout(operators.read_to_string(&mut page)).await.unwrap();
+        let row = format!("stickycas_calls_ended_total{{method=\"Close\",code=\"{code}\"}} {calls}\n");
+        assert!(page.contains("stickycas_calls_ended_total"), "{page}");
+        page.contains(&row)
     }
 
     /// The records of the batch that comes next. It is not committed.
@@ -272,6 +288,29 @@ async fn a_refused_call_is_told_when_its_offence_is_committed() {
     let _watch = with_timeout(client.watch(watch())).await.unwrap();
     let mut second = it.instances();
     it.assert_refused_when_committed(second.watch(watch()), RefusalReason::TooManyStreams).await;
+}
+
+#[tokio::test]
+async fn a_refused_call_has_ended_when_its_refusal_leaves() {
+    let it = fixture(Limits::default()).await;
+    let mut client = it.instances();
+    for leaves in [true, false] {
+        let close = of("p1", CloseRequest { instance_id: it.instance_id.clone() });
+        let mut call = Box::pin(client.close(close));
+        assert!(poll(call.as_mut()).is_none());
+        it.next_records().await;
+        it.settle_network().await;
+        assert!(it.has_ended("PERMISSION_DENIED", u64::from(!leaves)).await, "it waits for the disk");
+        if leaves {
+            it.engine.set_commits(true);
+            with_timeout(call).await.unwrap_err();
+            it.engine.set_commits(false);
+            assert!(it.has_ended("PERMISSION_DENIED", 1).await);
+        } else {
+            drop(call);
+            with_timeout(async { while !it.has_ended("CANCELLED", 1).await {} }).await;
+        }
+    }
 }
 
 #[tokio::test]

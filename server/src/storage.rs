@@ -10,12 +10,22 @@ use tokio::task::spawn_blocking;
 
 use crate::commit_log::engine::Engine;
 use crate::commit_log::{CommitLog, DataDir, DataDirError, DurableLog, MemoryLog};
+use crate::config::Config;
 use crate::instances::{Instances, Recovered, Recovery, RecoveryError};
 use crate::limits::Limits;
 use crate::metrics::CommitLogMetrics;
 
 /// How often the length of the log is looked at.
 const CHECK_LENGTH_EVERY: Duration = Duration::from_millis(200);
+
+/// How often it is told that the log is still being opened.
+const TELL_OPENING_EVERY: Duration = Duration::from_secs(3);
+
+/// How far it is nobody knows: the engine does not say.
+fn tell_opening(log: &Path, elapsed: Duration) {
+    let bytes = log.metadata().map_or(0, |log| log.len());
+    tracing::info!("still opening {} for {} s, {bytes} bytes", log.display(), elapsed.as_secs());
+}
 
 /// Warns if instances may come to take more of the disk than is there. `held`: bytes that the log has already.
 fn warn_of_small_disk(limit: u64, held: u64, free: u64) {
@@ -71,11 +81,12 @@ impl Drop for Durable {
 }
 
 impl Durable {
-    fn new(dir: Option<DataDir>, limits: &Limits, metrics: &Arc<CommitLogMetrics>) -> Self {
+    fn new(dir: Option<DataDir>, limits: &Limits) -> Self {
+        let metrics = Arc::<CommitLogMetrics>::default();
         Self {
             log: Arc::new(DurableLog::new(limits.uncommitted_bytes, metrics.clone())),
             engine: OnceLock::new(),
-            metrics: metrics.clone(),
+            metrics,
             tail_bytes: limits.log_tail_bytes as u64,
             dir: dir.map(Arc::new),
         }
@@ -96,8 +107,16 @@ impl Durable {
     async fn open_engine(&self) -> Result<(), StorageError> {
         let (None, Some(dir)) = (self.engine.get(), self.dir.clone()) else { return Ok(()) };
         // The folder stays locked as long as its log is open, also if nobody waits for that any more.
-        let opening = spawn_blocking(move || dir.engine().map(|engine| (engine, dir)));
-        let (engine, _dir) = opening.await.map_err(|panic| RecoveryError::Engine(panic.to_string()))??;
+        let path = dir.log_path();
+        let mut opening = spawn_blocking(move || dir.engine().map(|engine| (engine, dir)));
+        let began = Instant::now();
+        let opened = loop {
+            match tokio::time::timeout(TELL_OPENING_EVERY, &mut opening).await {
+                Ok(opened) => break opened,
+                Err(_) => tell_opening(&path, began.elapsed()),
+            }
+        };
+        let (engine, _dir) = opened.map_err(|panic| RecoveryError::Engine(panic.to_string()))??;
         Ok(self.set_engine(Arc::new(engine))?)
     }
 
@@ -114,22 +133,20 @@ impl Durable {
 }
 
 impl Storage {
-    /// The log in this folder, which is opened when it is [recovered](Self::recover); or in memory if there is none.
+    /// The log in the folder of this configuration, which is opened when it is [recovered](Self::recover); or in memory if
+    /// there is none.
     ///
     /// # Errors
     /// If the folder cannot be used.
-    pub(crate) fn new(
-        data: Option<&Path>,
-        limits: &Limits,
-        metrics: &Arc<CommitLogMetrics>,
-    ) -> Result<Self, StorageError> {
-        let Some(path) = data else { return Ok(Self::Memory(Arc::new(MemoryLog))) };
+    pub(crate) fn new(config: &Config) -> Result<Self, StorageError> {
+        let limits = &config.limits;
+        let Some(path) = &config.data else { return Ok(Self::Memory(Arc::<MemoryLog>::default())) };
         let dir = DataDir::open(path)?;
         if let Some(free) = dir.free_bytes() {
             let held = dir.log_path().metadata().map_or(0, |log| log.len());
             warn_of_small_disk(limits.log_bytes as u64, held, free);
         }
-        let durable = Durable::new(Some(dir), limits, metrics);
+        let durable = Durable::new(Some(dir), limits);
         durable.measure_disk();
         Ok(Self::Durable(Arc::new(durable)))
     }
@@ -146,6 +163,14 @@ impl Storage {
         }
     }
 
+    /// What the log measures of itself.
+    pub(crate) fn metrics(&self) -> Arc<CommitLogMetrics> {
+        match self {
+            Self::Memory(_) => Arc::default(),
+            Self::Durable(durable) => durable.metrics.clone(),
+        }
+    }
+
     /// A log on this engine. `dir`: the folder that it keeps from others.
     ///
     /// # Errors
@@ -154,9 +179,8 @@ impl Storage {
         engine: Arc<dyn Engine>,
         dir: Option<DataDir>,
         limits: &Limits,
-        metrics: &Arc<CommitLogMetrics>,
     ) -> Result<Self, StorageError> {
-        let durable = Durable::new(dir, limits, metrics);
+        let durable = Durable::new(dir, limits);
         durable.set_engine(engine)?;
         Ok(Self::Durable(Arc::new(durable)))
     }
@@ -171,8 +195,12 @@ impl Storage {
         if !engine.blocks() {
             return Recovery::run(&target, &*engine, None);
         }
-        let file_bytes = durable.dir.as_ref().and_then(|dir| Some(dir.log_path().metadata().ok()?.len()));
-        let replaying = spawn_blocking(move || Recovery::run(&target, &*engine, file_bytes));
+        // The folder stays locked as long as its log is read, also if nobody waits for that any more.
+        let dir = durable.dir.clone();
+        let replaying = spawn_blocking(move || {
+            let file_bytes = dir.as_ref().and_then(|dir| Some(dir.log_path().metadata().ok()?.len()));
+            Recovery::run(&target, &*engine, file_bytes)
+        });
         replaying.await.map_err(|error| RecoveryError::Engine(error.to_string()))?
     }
 

@@ -171,6 +171,42 @@ async fn damage_is_named_and_not_served() {
     }
 }
 
+/// Only root can do that, and give a folder to another user.
+#[tokio::test]
+async fn root_reads_the_log_of_another_user_and_leaves_it_usable() {
+    use std::os::unix::fs::{MetadataExt as _, chown};
+    const OWNER: u32 = 12_345;
+    let folder = tempfile::tempdir().unwrap();
+    if folder.path().metadata().unwrap().uid() != 0 {
+        return;
+    }
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let log = path("log");
+    let (mut server, ..) = played(Path::new(&log)).await;
+    chown(&log, Some(OWNER), Some(OWNER)).unwrap();
+    let (printed, code) = data(&["backup", "--data", &log, "--out", &path("running")]).await;
+    assert!(code == Some(0) && printed.contains("from a server that runs"), "{printed}");
+    signal(&server, "-TERM").await;
+    with_timeout(server.wait()).await.unwrap();
+
+    let lock = Path::new(&log).join("lock");
+    for read in [&["check"][..], &["dump", "--out", &path("dump")], &["backup", "--out", &path("stopped")]] {
+        std::fs::remove_file(&lock).unwrap();
+        let (printed, code) = data(&[read, &["--data", &log]].concat()).await;
+        assert_eq!(code, Some(0), "{printed}");
+        let lock = lock.metadata().unwrap();
+        assert_eq!(
+            (lock.uid(), lock.gid()),
+            (OWNER, OWNER),
+            "the server of the owner must be able to open it"
+        );
+    }
+    let refusals = [data(&["compact", "--data", &log]).await, refused(&["--data", &log]).await];
+    for (said, code) in refusals {
+        assert!(code == Some(3) && said.contains("belongs to the user with id 12345"), "{said}");
+    }
+}
+
 #[tokio::test]
 async fn a_folder_that_cannot_be_used_is_named_before_anything_listens() {
     let folder = tempfile::tempdir().unwrap();
@@ -201,8 +237,9 @@ async fn a_server_says_that_it_recovers_while_it_opens_its_log() {
         "--listen",
         "127.0.0.1:0",
     ];
-    let mut server = command(&flags).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut server = command(&flags).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let mut log = BufReader::new(server.stderr.take().unwrap()).lines();
     let mut address = async |what: &str| {
         let line = with_timeout(lines.next_line()).await.unwrap().expect("it says where it listens");
         line.strip_prefix(what).unwrap().to_owned()
@@ -215,6 +252,10 @@ async fn a_server_says_that_it_recovers_while_it_opens_its_log() {
     assert_eq!(get(operators, "/livez").await.0, "HTTP/1.1 200 OK");
     let (status, why) = get(operators, "/readyz").await;
     assert!(status.contains(" 503 ") && why.contains("reads its log"), "{status}: {why}");
+    with_timeout(async {
+        while !log.next_line().await.unwrap().expect("it still opens its log").contains("still opening") {}
+    })
+    .await;
     signal(&server, "-TERM").await;
     assert_eq!(with_timeout(server.wait()).await.unwrap().code(), Some(0));
 }

@@ -3,7 +3,6 @@
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::Context as _;
 use tokio::net::TcpListener;
@@ -11,7 +10,6 @@ use tokio::net::TcpListener;
 use super::exit::LOG_FAILED;
 use super::signals::Signals;
 use crate::limits::Limits;
-use crate::metrics::CommitLogMetrics;
 use crate::settings::{Effective, Origin, Settings};
 use crate::storage::Storage;
 use crate::{Environment, Listeners, PRINCIPAL_KEY, Stopped, logging, serve_in};
@@ -27,11 +25,10 @@ pub(super) async fn serve(effective: Effective) -> anyhow::Result<ExitCode> {
     // Installed before the address is announced.
     let signals = Signals::install()?;
     // Nothing listens if the folder of the log cannot be used.
-    let log_metrics = Arc::<CommitLogMetrics>::default();
-    let storage = Storage::new(config.data.as_deref(), &config.limits, &log_metrics)?;
-    let Listeners { grpc, http } = listen(&listen_on, asked_for).await?;
-    let address = grpc.local_addr().context("the listener has no address")?;
-    let operators = http.as_ref().map(TcpListener::local_addr).transpose()?;
+    let storage = Storage::new(&config)?;
+    let listeners = listen(&listen_on, asked_for).await?;
+    let address = listeners.grpc.local_addr().context("the listener has no address")?;
+    let operators = listeners.http.as_ref().map(TcpListener::local_addr).transpose()?;
     tracing::warn!("principals are not checked: a caller is the principal that it names in {PRINCIPAL_KEY}");
     tracing::info!(%address, version = stickycas_program::VERSION, "serving");
     if let Some(address) = operators {
@@ -44,8 +41,7 @@ pub(super) async fn serve(effective: Effective) -> anyhow::Result<ExitCode> {
         Some(folder) => tracing::info!(folder = %folder.display(), "the log is kept on disk"),
         None => tracing::info!("in memory: every instance is lost when the server stops"),
     }
-    let environment = Environment { grpc, http, storage, log_metrics };
-    let serving = serve_in(environment, config, first);
+    let serving = serve_in(Environment::new(listeners, storage), config, first);
     tokio::select! {
         stopped = serving => Ok(match stopped? {
             Stopped::Clean => ExitCode::SUCCESS,

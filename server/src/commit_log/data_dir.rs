@@ -80,20 +80,31 @@ impl DataDir {
     /// # Errors
     /// If it cannot be used, or another process uses it.
     pub(crate) fn open(path: &Path) -> Result<Self, DataDirError> {
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |error| DataDirError::Io { path, error }
-        };
-        create_private(path).map_err(failed(path))?;
+        create_private(path).map_err(|error| DataDirError::Io { path: path.to_owned(), error })?;
         check_owner(path)?;
+        Self::lock(path)
+    }
+
+    /// Takes this folder, to read the log that is in it: root may also read that of another user.
+    ///
+    /// # Errors
+    /// If it cannot be used, or another process uses it.
+    pub(crate) fn open_to_read(path: &Path) -> Result<Self, DataDirError> {
+        if !is_root() {
+            check_owner(path)?;
+        }
+        Self::lock(path)
+    }
+
+    fn lock(path: &Path) -> Result<Self, DataDirError> {
         check_private(path)?;
         let lock = path.join(LOCK);
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&lock);
-        let file = file.map_err(failed(&lock))?;
+        let failed = |error| DataDirError::Io { path: lock.clone(), error };
+        let file = open_lock(path, &lock).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => Ok(Self { path: path.to_owned(), _lock: file }),
             Err(TryLockError::WouldBlock) => Err(DataDirError::Locked { path: path.to_owned() }),
-            Err(TryLockError::Error(error)) => Err(failed(&lock)(error)),
+            Err(TryLockError::Error(error)) => Err(failed(error)),
         }
     }
 
@@ -167,6 +178,42 @@ impl DataDir {
         let synced = renamed.and_then(|()| File::open(&self.path)?.sync_all());
         synced.map_err(|error| DataDirError::Io { path: self.path.clone(), error })
     }
+}
+
+/// Opens the file that is locked. A new one belongs to the owner of the folder: his server must be able to open it too.
+fn open_lock(folder: &Path, lock: &Path) -> io::Result<File> {
+    // Through a link nothing is made and nothing given away: root may be in a folder of another user.
+    match OpenOptions::new().create_new(true).write(true).open(lock) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            OpenOptions::new().write(true).open(lock)
+        }
+        new => new.and_then(|file| give_to_owner(folder, &file).map(|()| file)),
+    }
+}
+
+#[cfg(unix)]
+fn give_to_owner(folder: &Path, file: &File) -> io::Result<()> {
+    use std::os::unix::fs::{MetadataExt as _, fchown};
+    let (folder, own) = (fs::metadata(folder)?, file.metadata()?);
+    if folder.uid() == own.uid() {
+        return Ok(());
+    }
+    fchown(file, Some(folder.uid()), Some(folder.gid()))
+}
+
+#[cfg(not(unix))]
+fn give_to_owner(_: &Path, _: &File) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(unix)]
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[cfg(not(unix))]
+fn is_root() -> bool {
+    false
 }
 
 #[cfg(unix)]

@@ -52,8 +52,8 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
     /// first step.
     fn on_settled(&self, settle: Settle);
 
-    /// So many bytes of effects wait for this place beside those of the steps that stand there: their inputs are not
-    /// logged.
+    /// So many bytes of effects wait for this place beside those of the steps that stand there, since their inputs are
+    /// not logged. They count as uncommitted until the effects have left.
     fn hold(&self, _place: Place, _bytes: usize) {}
 
     /// Why nothing may be told any more; `None` while the log works.
@@ -67,12 +67,12 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
         None
     }
 
-    /// The clock that the time of instances follows: it stands still while there is no [room](Self::room).
-    fn clock(&self) -> Arc<ServedClock> {
-        Arc::default()
-    }
+    /// The clock that the time of instances follows, the same at each call: it stands still while there is no
+    /// [room](Self::room).
+    fn clock(&self) -> Arc<ServedClock>;
 
-    /// Bytes of steps that wait for their commit.
+    /// Bytes that wait: records and checkpoints that are not committed, refusals that wait for them, and effects that have
+    /// not left, also if they are committed.
     fn uncommitted_bytes(&self) -> usize {
         0
     }

@@ -124,17 +124,17 @@ impl Folder {
                 backup::restore(from, &*engine).with_context(|| file.display().to_string())?;
                 Offline::on(engine).await
             }
-            None => Offline::open(existing(&self.path(default)?)?).await,
+            None => Offline::open(existing(&self.path(default)?, DataDir::open_to_read)?).await,
         }
     }
 }
 
-/// The folder, if there is a log in it.
-fn existing(path: &Path) -> anyhow::Result<DataDir> {
+/// The folder, opened in this way, if there is a log in it.
+fn existing(path: &Path, open: fn(&Path) -> Result<DataDir, DataDirError>) -> anyhow::Result<DataDir> {
     if !DataDir::has_log(path) {
         bail!("there is no log in {}: give the folder of a server with --data DIR", path.display());
     }
-    Ok(DataDir::open(path)?)
+    Ok(open(path)?)
 }
 
 /// A new file, which only its owner may read: it holds what clients have written.
@@ -205,10 +205,11 @@ impl Dump {
 }
 
 async fn compact(path: &Path) -> anyhow::Result<ExitCode> {
-    let file = existing(path)?.log_path();
+    let existing = || existing(path, DataDir::open);
+    let file = existing()?.log_path();
     let before = fs::metadata(&file)?.len();
-    Offline::open(existing(path)?).await?.write_checkpoints().await?;
-    let dir = existing(path)?;
+    Offline::open(existing()?).await?.write_checkpoints().await?;
+    let dir = existing()?;
     let mut engine = dir.engine()?;
     while engine.compact()? {}
     drop(engine);
@@ -219,7 +220,7 @@ async fn compact(path: &Path) -> anyhow::Result<ExitCode> {
 impl Backup {
     async fn run(self, default: Option<PathBuf>) -> anyhow::Result<ExitCode> {
         let path = self.folder.path(default)?;
-        match existing(&path).map_err(anyhow::Error::downcast::<DataDirError>) {
+        match existing(&path, DataDir::open_to_read).map_err(anyhow::Error::downcast::<DataDirError>) {
             Ok(dir) => {
                 let engine = dir.engine()?;
                 let contents = write_file(&self.out, |out| Ok(backup::write(&engine, out)?))?;

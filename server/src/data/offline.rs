@@ -31,7 +31,7 @@ impl Offline {
     /// What is damaged.
     pub(super) async fn open(dir: DataDir) -> anyhow::Result<Self> {
         let engine = Arc::new(dir.engine()?);
-        Self::recover(Storage::durable(engine, Some(dir), &limits(), &Arc::default())?).await
+        Self::recover(Storage::durable(engine, Some(dir), &limits())?).await
     }
 
     /// Recovers what this engine holds.
@@ -39,7 +39,7 @@ impl Offline {
     /// # Errors
     /// What is damaged.
     pub(super) async fn on(engine: Arc<dyn Engine>) -> anyhow::Result<Self> {
-        Self::recover(Storage::durable(engine, None, &limits(), &Arc::default())?).await
+        Self::recover(Storage::durable(engine, None, &limits())?).await
     }
 
     async fn recover(storage: Storage) -> anyhow::Result<Self> {

@@ -1,6 +1,6 @@
 //! The socket in the folder of the log, on which `stickycas-server data` asks a server that runs.
 //!
-//! Only the owner of the folder can reach it. It serves what only an operator may do, and nothing of the API.
+//! Only the owner of the folder and root can reach it. It serves what only an operator may do, and nothing of the API.
 
 use std::io::{self, Write};
 use std::path::Path;

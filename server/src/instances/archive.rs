@@ -106,7 +106,7 @@ mod tests {
         let shared =
             SharedConfig::new(Principal::new("creator"), &params, &roster, Lifetimes::of(&Limits::default()));
         let config = InstanceConfig::new(InstanceId::new(1), 1, None, Seed::new(5), Arc::new(shared));
-        Arc::new(Instance::new(config, Context::new(Limits::default(), Arc::new(MemoryLog))))
+        Arc::new(Instance::new(config, Context::new(Limits::default(), Arc::<MemoryLog>::default())))
     }
 
     fn access(process: ProcessId, session: Option<SessionId>, number: u64, op: Op) -> Access {

@@ -255,10 +255,15 @@ impl Instance {
         }
     }
 
-    /// Records the effects of a committed step and then tells them.
-    pub(super) fn release(&self, live: &mut Live, effects: &mut Effects) {
-        live.events.extend(effects.at, &effects.events);
+    /// Counts the effects of a committed step, records them and then tells them.
+    fn release(&self, live: &mut Live, effects: &mut Effects) {
         self.context.steps.count(&effects.events, std::mem::take(&mut effects.opened_phases));
+        self.release_uncounted(live, effects);
+    }
+
+    /// As [`Self::release`], of a step that was counted by the server before this one.
+    pub(super) fn release_uncounted(&self, live: &mut Live, effects: &mut Effects) {
+        live.events.extend(effects.at, &effects.events);
         if let Some(guard) = &mut live.live_guard {
             guard.observe(&effects.events);
         }

@@ -86,7 +86,7 @@ pub(crate) struct InstanceUsage {
     pub(crate) event_bytes: usize,
     /// Bytes that they may come to take of the log.
     pub(crate) log_bytes: usize,
-    /// Bytes of steps that are not committed.
+    /// See [`CommitLog::uncommitted_bytes`].
     pub(crate) uncommitted_bytes: usize,
 }
 

@@ -206,6 +206,8 @@ impl<'a> Recovery<'a> {
             return Err(damaged("the end".to_owned(), &what));
         }
         self.recovered.instances = self.known.len();
+        let waiting = self.known.values().map(|known| known.instance.waiting()).sum();
+        self.instances.context.steps.restore_waiting(waiting);
         let known = self
             .known
             .iter()
@@ -342,6 +344,11 @@ impl Instance {
         self.lock().has_ended()
     }
 
+    /// Accesses that wait for their phase.
+    fn waiting(&self) -> usize {
+        self.lock().live().map_or(0, |live| live.machine.waiting())
+    }
+
     /// Takes an input from the log once more, which was written when instances had been served for so long. The error
     /// says how the outcome differs.
     fn replay(&self, record: &Record, input: &Input, served: Duration) -> Result<(), String> {
@@ -360,9 +367,9 @@ impl Instance {
         // All that it changed is in the log already.
         live.machine.take_changed();
         live.machine.take_counts();
-        effects.opened_phases = live.machine.take_opened_phases();
+        live.machine.take_opened_phases();
         (live.latest, live.touched) = (at, at);
-        self.release(live, &mut effects);
+        self.release_uncounted(live, &mut effects);
         live.spare_events = effects.events;
         inner.resume(at, nanos(served));
         inner.archive_if_idle(&self.config, at);
@@ -380,7 +387,7 @@ impl Instance {
             live.restart(self.config.shared.lifetimes.rejoin, &mut effects);
             live.machine.take_changed();
             live.touched = now;
-            self.release(live, &mut effects);
+            self.release_uncounted(live, &mut effects);
             live.spare_events = effects.events;
         }
     }

@@ -7,13 +7,14 @@ use std::thread;
 use stickycas_model::params::ParamsSpec;
 
 use super::*;
-use crate::commit_log::{Append, MemoryLog, Place, Settle, Step};
+use crate::commit_log::{Append, MemoryLog, Place, ServedClock, Settle, Step};
 
 /// A log that commits nothing by itself, and settles as a log does: through the function that it was given.
 #[derive(Default)]
 struct DelayedLog {
     unsettled: Mutex<VecDeque<(InstanceId, Place)>>,
     settle: Mutex<Option<Settle>>,
+    clock: Arc<ServedClock>,
 }
 
 impl std::fmt::Debug for DelayedLog {
@@ -36,6 +37,10 @@ impl CommitLog for DelayedLog {
     fn on_settled(&self, settle: Settle) {
         *self.settle.lock().unwrap() = Some(settle);
     }
+
+    fn clock(&self) -> Arc<ServedClock> {
+        self.clock.clone()
+    }
 }
 
 impl DelayedLog {
@@ -48,7 +53,7 @@ impl DelayedLog {
 }
 
 fn memory() -> Arc<Instances> {
-    let log: Arc<dyn CommitLog> = Arc::new(MemoryLog);
+    let log: Arc<dyn CommitLog> = Arc::<MemoryLog>::default();
     Instances::new(Limits::default(), &log)
 }
 
@@ -137,7 +142,10 @@ fn a_creation_is_told_when_the_log_has_settled_it() {
 
 /// A log that has failed.
 #[derive(Debug)]
-struct FailedLog(RpcRefusal);
+struct FailedLog {
+    failure: RpcRefusal,
+    clock: Arc<ServedClock>,
+}
 
 impl CommitLog for FailedLog {
     fn keeps_inputs(&self) -> bool {
@@ -151,14 +159,18 @@ impl CommitLog for FailedLog {
     fn on_settled(&self, _: Settle) {}
 
     fn failure(&self) -> Option<&RpcRefusal> {
-        Some(&self.0)
+        Some(&self.failure)
+    }
+
+    fn clock(&self) -> Arc<ServedClock> {
+        self.clock.clone()
     }
 }
 
 #[test]
 fn nothing_is_created_when_the_log_has_failed() {
     let failure = RpcRefusal::new(RefusalReason::LogFailed, "the disk is full");
-    let log: Arc<dyn CommitLog> = Arc::new(FailedLog(failure.clone()));
+    let log: Arc<dyn CommitLog> = Arc::new(FailedLog { failure: failure.clone(), clock: Arc::default() });
     let instances = Instances::new(Limits::default(), &log);
     let refused = create(&instances, create_spec("name", 3, "p1")).unwrap_err();
     assert_eq!(refused, failure);

@@ -212,8 +212,8 @@ impl Sources {
         )?;
         out.histograms(
             "stickycas_call_seconds",
-            "Time of admitted unary calls by method, until there is a response or the client has gone; an access waits \
-             for its phase",
+            "Time of admitted unary calls by method, until the response begins or the client has gone; an access waits \
+             for its phase, and what is told for the disk",
             "method",
             usage.ended_calls.seconds(),
         )?;

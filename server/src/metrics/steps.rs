@@ -62,14 +62,14 @@ struct ThreadCounters([AtomicU64; COUNTERS]);
 pub(crate) struct StepCounters {
     /// By thread; the last are shared by all threads that came later.
     threads: Box<[ThreadCounters]>,
-    /// Accesses that were waiting at instances that are gone: they will not be answered any more.
-    forgotten: AtomicI64,
+    /// Accesses that were waiting when the server started, less those that were waiting at instances that are gone.
+    uncounted_waiting: AtomicI64,
 }
 
 impl Default for StepCounters {
     fn default() -> Self {
         let new = || ThreadCounters([const { AtomicU64::new(0) }; COUNTERS]);
-        Self { threads: (0..=THREADS).map(|_| new()).collect(), forgotten: AtomicI64::new(0) }
+        Self { threads: (0..=THREADS).map(|_| new()).collect(), uncounted_waiting: AtomicI64::new(0) }
     }
 }
 
@@ -99,9 +99,14 @@ impl StepCounters {
         }
     }
 
+    /// So many accesses wait that were accepted before the server started.
+    pub(crate) fn restore_waiting(&self, accesses: usize) {
+        self.uncounted_waiting.fetch_add(i64::try_from(accesses).unwrap_or(i64::MAX), Ordering::Relaxed);
+    }
+
     /// An instance is gone, and with it so many accesses that were waiting.
     pub(crate) fn forget_waiting(&self, accesses: usize) {
-        self.forgotten.fetch_add(i64::try_from(accesses).unwrap_or(i64::MAX), Ordering::Relaxed);
+        self.uncounted_waiting.fetch_sub(i64::try_from(accesses).unwrap_or(i64::MAX), Ordering::Relaxed);
     }
 
     pub(super) fn get(&self, counter: StepCounter) -> u64 {
@@ -114,7 +119,7 @@ impl StepCounters {
     }
 
     /// Accesses that were accepted and are neither answered nor withdrawn.
-    pub(super) fn waiting(&self) -> u64 {
+    pub(crate) fn waiting(&self) -> u64 {
         use StepCounter as C;
         let sum = |counters: &[C]| {
             let sum = counters.iter().map(|counter| self.get(*counter)).sum::<u64>();
@@ -129,7 +134,7 @@ impl StepCounters {
             C::Withdrawn,
         ]);
         let accepted = sum(&[C::AcceptedAppend, C::AcceptedRead]);
-        u64::try_from(accepted - ended - self.forgotten.load(Ordering::Relaxed)).unwrap_or(0)
+        u64::try_from(accepted - ended + self.uncounted_waiting.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
     fn sum(&self, counter: usize) -> u64 {

@@ -42,6 +42,10 @@ impl StreamRefusals {
     /// Adds one, which is told when everything is committed that was logged so far: at once, if it is.
     pub(super) fn push(&mut self, refusal: StreamRefusal, instances: &Instances, outbox: &Outbox) {
         let committed = instances.refusal_barrier();
+        if instances.log_failure().is_some() {
+            // With this the stream ends at the next poll.
+            return;
+        }
         match refusal {
             StreamRefusal::Frame(refusal) if committed.is_none() && self.0.is_empty() => outbox.push(refusal),
             refusal => self.0.push_back(Waiting { committed, refusal }),
@@ -55,6 +59,10 @@ impl StreamRefusals {
         outbox: &Outbox,
         cx: &mut Context<'_>,
     ) -> Poll<Status> {
+        // Also if nothing waits: what is left unsaid is not told later.
+        if let Some(failure) = instances.log_failure() {
+            return Poll::Ready(failure.into());
+        }
         while let Some(first) = self.0.front_mut() {
             if let Some(committed) = &mut first.committed {
                 // Without a sender the log has failed.
@@ -71,5 +79,54 @@ impl StreamRefusals {
             }
         }
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::task::Waker;
+
+    use stickycas_proto::status::RpcRefusal;
+    use stickycas_proto::v1::RefusalReason;
+
+    use super::*;
+    use crate::commit_log::engine::{EngineError, ManualEngine, Outcome};
+    use crate::limits::Limits;
+    use crate::storage::Storage;
+
+    /// The end of the stream, if it comes.
+    fn poll(refusals: &mut StreamRefusals, instances: &Instances, outbox: &Outbox) -> Option<RefusalReason> {
+        match refusals.poll(instances, outbox, &mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(status) => Some(RpcRefusal::from_status(&status).expect("it is ours").reason),
+            Poll::Pending => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_told_after_the_log_has_failed() {
+        let malformed = || RpcRefusal::new(RefusalReason::Malformed, "channel 7 is not open");
+        let frame = || StreamRefusal::Frame(malformed().to_frame(7, None));
+        let engine = Arc::new(ManualEngine::new(1));
+        let storage = Storage::durable(engine.clone(), None, &Limits::default()).unwrap();
+        let instances = Instances::new(Limits::default(), &storage.log());
+        let outbox = Outbox::new(10);
+        let mut refusals = StreamRefusals::default();
+        refusals.push(frame(), &instances, &outbox);
+        assert_eq!(
+            (poll(&mut refusals, &instances, &outbox), outbox.len()),
+            (None, 1),
+            "nothing is to be committed"
+        );
+
+        storage.durable_log().unwrap().checkpoint(1, None);
+        let (_, done) = engine.next();
+        done(Outcome::Unknown(EngineError("the disk is gone".to_owned())));
+        assert!(instances.log_failure().is_some());
+        assert_eq!(poll(&mut refusals, &instances, &outbox), Some(RefusalReason::LogFailed));
+        refusals.push(frame(), &instances, &outbox);
+        assert_eq!(outbox.len(), 1);
+        refusals.push(StreamRefusal::Stream(malformed().into()), &instances, &outbox);
+        assert_eq!(poll(&mut refusals, &instances, &outbox), Some(RefusalReason::LogFailed));
     }
 }

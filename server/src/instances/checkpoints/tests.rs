@@ -29,7 +29,7 @@ fn instance(spec: ParamsSpec) -> Instance {
     let shared = Arc::new(SharedConfig::new(creator, &params, &roster, Lifetimes::of(&limits)));
     let name = InstanceName::optional(&"n".repeat(64)).unwrap();
     let config = InstanceConfig::new(InstanceId::new(u128::MAX), u64::MAX, name, Seed::new(u64::MAX), shared);
-    let log: Arc<dyn CommitLog> = Arc::new(MemoryLog);
+    let log: Arc<dyn CommitLog> = Arc::<MemoryLog>::default();
     Instance::new(config, Context::new(limits, log))
 }
 

@@ -206,7 +206,7 @@ fn limits() -> Limits {
 /// What a server finds on this disk. Nothing of what it does afterwards is logged.
 pub(super) fn recover(disk: &FaultyDisk) -> Result<(Arc<Instances>, Recovered), RecoveryError> {
     let engine = RedbEngine::with_backend(disk.clone()).map_err(|error| RecoveryError::Engine(error.0))?;
-    let memory: Arc<dyn CommitLog> = Arc::new(MemoryLog);
+    let memory: Arc<dyn CommitLog> = Arc::<MemoryLog>::default();
     let instances = Instances::new(limits(), &memory);
     let recovered = Recovery::run(&instances, &engine, None);
     disk.switch_off();

@@ -23,7 +23,7 @@ use super::super::outbox::{Outbox, Polled, Receiver};
 use super::super::view::WatchPoll;
 use super::*;
 use crate::auth::Principal;
-use crate::commit_log::{Append, CommitLog, MemoryLog, Place, Settle, Settled, Step};
+use crate::commit_log::{Append, CommitLog, MemoryLog, Place, ServedClock, Settle, Settled, Step};
 use crate::counting_waker::CountingWaker;
 use crate::limits::Limits;
 
@@ -50,7 +50,7 @@ fn instance_within(log: Arc<dyn CommitLog>, patience: Patience, lifetime: Durati
 }
 
 fn instance() -> Instance {
-    instance_with(Arc::new(MemoryLog), Patience::Finite(Duration::from_nanos(1)))
+    instance_with(Arc::<MemoryLog>::default(), Patience::Finite(Duration::from_nanos(1)))
 }
 
 fn live(inner: &Inner) -> &Live {
@@ -123,7 +123,10 @@ fn an_answer_due_before_a_hello_goes_to_the_older_session() {
 
 /// A log in memory that keeps the time of each step.
 #[derive(Debug, Default)]
-struct TimesLog(Mutex<Vec<Time>>);
+struct TimesLog {
+    times: Mutex<Vec<Time>>,
+    clock: Arc<ServedClock>,
+}
 
 impl CommitLog for TimesLog {
     fn keeps_inputs(&self) -> bool {
@@ -131,11 +134,15 @@ impl CommitLog for TimesLog {
     }
 
     fn append(&self, step: Step<'_>) -> Append {
-        self.0.lock().unwrap().push(step.at);
+        self.times.lock().unwrap().push(step.at);
         Append::Committed
     }
 
     fn on_settled(&self, _: Settle) {}
+
+    fn clock(&self) -> Arc<ServedClock> {
+        self.clock.clone()
+    }
 }
 
 #[test]
@@ -153,11 +160,11 @@ fn an_input_that_came_before_the_timer_fired_is_not_earlier() {
     // The next access comes now, and waits for the lock until the timer has fired.
     let came = Instant::now();
     while instance.now(&instance.lock()) <= due {}
-    let steps = log.0.lock().unwrap().len();
+    let steps = log.times.lock().unwrap().len();
     instance.wake_now();
-    assert_eq!(log.0.lock().unwrap().len(), steps + 1, "the timer has made a step");
+    assert_eq!(log.times.lock().unwrap().len(), steps + 1, "the timer has made a step");
     instance.access(access(first, Some(session), 2, READ), &sink, came).unwrap();
-    let times = log.0.lock().unwrap().clone();
+    let times = log.times.lock().unwrap().clone();
     assert!(times.len() == steps + 2 && times.is_sorted(), "{times:?}");
 }
 
@@ -191,6 +198,7 @@ struct DelayedLog {
     unsettled: Mutex<VecDeque<UnsettledStep>>,
     /// Whether the next step commits, with all before it.
     commits_next: AtomicBool,
+    clock: Arc<ServedClock>,
 }
 
 #[derive(Debug)]
@@ -223,6 +231,10 @@ impl CommitLog for DelayedLog {
     }
 
     fn on_settled(&self, _: Settle) {}
+
+    fn clock(&self) -> Arc<ServedClock> {
+        self.clock.clone()
+    }
 }
 
 impl DelayedLog {

@@ -56,7 +56,7 @@ impl Server {
     }
 
     async fn recover(engine: Arc<dyn Engine>, random: StdRng) -> Self {
-        let storage = Storage::durable(engine.clone(), None, &limits(), &Arc::default()).unwrap();
+        let storage = Storage::durable(engine.clone(), None, &limits()).unwrap();
         let instances = Instances::new(limits(), &storage.log());
         Self { engine, storage, instances, random }
     }
@@ -88,9 +88,10 @@ impl Server {
         self.instances.after(None, usize::MAX)
     }
 
-    /// Instances that have not ended, and those of them whose processes gather.
-    fn counts(&self) -> (usize, usize) {
-        (self.instances.load().live(), self.instances.load().gathering())
+    /// Instances that have not ended, those of them whose processes gather, and accesses that wait.
+    fn counts(&self) -> (usize, usize, u64) {
+        let load = self.instances.load();
+        (load.live(), load.gathering(), self.instances.steps().waiting())
     }
 
     fn found(&self) -> Vec<Found> {
@@ -275,7 +276,7 @@ impl Engine for FailingEngine {
 #[tokio::test]
 async fn of_several_faults_the_first_is_named() {
     let engine = Arc::new(FailingEngine(RedbEngine::in_memory().unwrap()));
-    let storage = Storage::durable(engine.clone(), None, &limits(), &Arc::default()).unwrap();
+    let storage = Storage::durable(engine.clone(), None, &limits()).unwrap();
     let instances = Instances::new(limits(), &storage.log());
     let random = StdRng::seed_from_u64(0);
     let mut server = Server { engine: engine.clone(), storage, instances, random };

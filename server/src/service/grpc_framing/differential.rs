@@ -125,8 +125,8 @@ impl Fixture {
         config.limits.call_bytes = 100_000;
         let limits = config.limits.clone();
         let principals = Principals::new(&limits);
-        let layer = CallLayer::new(&config, principals.clone(), Arc::new(MemoryLog));
-        let log: Arc<dyn CommitLog> = Arc::new(MemoryLog);
+        let layer = CallLayer::new(&config, principals.clone(), Arc::<MemoryLog>::default());
+        let log: Arc<dyn CommitLog> = Arc::<MemoryLog>::default();
         let instances = Instances::new(limits.clone(), &log);
         let service = Service::new(instances, limits.clone(), CancellationToken::new(), principals);
         service.set_recovered();

@@ -436,7 +436,7 @@ mod tests {
     async fn a_waiting_call_keeps_little_memory() {
         let limits = Limits::default();
         let principals = Principals::new(&limits);
-        let log: Arc<dyn CommitLog> = Arc::new(MemoryLog);
+        let log: Arc<dyn CommitLog> = Arc::<MemoryLog>::default();
         let instances = Instances::new(limits.clone(), &log);
         let service = Service::new(instances, limits.clone(), CancellationToken::new(), principals);
         service.set_recovered();
@@ -445,7 +445,7 @@ mod tests {
             let uri = format!("/stickycas.v1.StickyCasService/{method}");
             let request = Request::builder()
                 .uri(uri)
-                .body(LimitedBody::new(Body::empty(), Arc::default(), 1, Arc::new(MemoryLog)))
+                .body(LimitedBody::new(Body::empty(), Arc::default(), 1, Arc::<MemoryLog>::default()))
                 .unwrap();
             let call = tower::Service::call(&mut calls, request);
             assert!(size_of_val(&*call) <= 800, "{method}: {}", size_of_val(&*call));
