@@ -21,7 +21,7 @@ const CHECK_LENGTH_EVERY: Duration = Duration::from_millis(200);
 /// How often it is told that the log is still being opened.
 const TELL_OPENING_EVERY: Duration = Duration::from_secs(3);
 
-/// How far it is nobody knows: the engine does not say.
+/// Tells that the log is still being opened. How far it is the engine does not say.
 fn tell_opening(log: &Path, elapsed: Duration) {
     let bytes = log.metadata().map_or(0, |log| log.len());
     tracing::info!("still opening {} for {} s, {bytes} bytes", log.display(), elapsed.as_secs());

@@ -206,8 +206,8 @@ impl<'a> Recovery<'a> {
             return Err(damaged("the end".to_owned(), &what));
         }
         self.recovered.instances = self.known.len();
-        let waiting = self.known.values().map(|known| known.instance.waiting()).sum();
-        self.instances.context.steps.restore_waiting(waiting);
+        let waiting = |known: &Known| known.instance.lock().live().map_or(0, |live| live.machine.waiting());
+        self.instances.context.steps.restore_waiting(self.known.values().map(waiting).sum());
         let known = self
             .known
             .iter()
@@ -342,11 +342,6 @@ impl Instance {
     /// Whether nothing but reads and its expiry can come.
     fn has_ended(&self) -> bool {
         self.lock().has_ended()
-    }
-
-    /// Accesses that wait for their phase.
-    fn waiting(&self) -> usize {
-        self.lock().live().map_or(0, |live| live.machine.waiting())
     }
 
     /// Takes an input from the log once more, which was written when instances had been served for so long. The error
