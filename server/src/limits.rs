@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use stickycas_model::history::OffenceKind;
 use stickycas_model::params::Params;
+use stickycas_proto::principal::MAX_PRINCIPAL_BYTES;
 
 /// Calls this macro with the list of all limits: each with its reason, its type, its default, and the kind of its setting.
 macro_rules! for_each_limit {
@@ -138,8 +139,6 @@ macro_rules! for_each_limit {
             /// Live instances of one creator while the server is saturated: enough to keep a machine busy, so that a refusal
             /// loses nothing, and few enough for each to end soon. It is a quota that other creators cannot use up.
             instances_when_busy: usize = 512, COUNT_OR_NONE;
-            /// Bytes of a principal's name.
-            principal_bytes: usize = 256, SIZE;
             /// Instances on one page of List.
             page: usize = 1_000, COUNT;
             /// Processes, offences and the like named one by one in a Status.
@@ -186,7 +185,7 @@ impl Limits {
         const ANSWER: usize = 64;
         let spec = params.spec();
         let value = spec.max_value_bytes as usize;
-        let process = PROCESS + 2 * self.principal_bytes + 2 * value + spec.pipeline as usize * ANSWER;
+        let process = PROCESS + 2 * MAX_PRINCIPAL_BYTES + 2 * value + spec.pipeline as usize * ANSWER;
         params.processes() as usize * process
     }
 

@@ -66,7 +66,12 @@ pub async fn serve<L: Listener>(
     let engine =
         disk.engine(latency).map_err(|EngineError(why)| StorageError::from(RecoveryError::Engine(why)))?;
     let storage = Storage::durable(Arc::new(engine), None, &config.limits, &log_metrics)?;
-    serve_in(Environment { grpc: listener, http: None, storage, log_metrics }, config, shutdown).await
+    serve_in(
+        Environment { grpc: listener, http: None, credentials: None, storage, log_metrics },
+        config,
+        shutdown,
+    )
+    .await
 }
 
 impl fmt::Debug for Disk {

@@ -54,7 +54,7 @@ async fn start(limits: Limits) -> Fixture {
     let endpoint = Endpoint::from_shared(format!("http://{}", grpc.local_addr().unwrap())).unwrap();
     let config = Config { limits, ..Config::insecure(["boss".to_owned()]) };
     let serving = async {
-        let environment = Environment { grpc, http: None, storage, log_metrics: metrics };
+        let environment = Environment { grpc, http: None, credentials: None, storage, log_metrics: metrics };
         serve_in(environment, config, std::future::pending()).await.unwrap();
     };
     let serving = AbortOnDropHandle::new(tokio::spawn(serving));

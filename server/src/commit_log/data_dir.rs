@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::engine::{EngineError, RedbEngine};
+use crate::private_files::create_private_folder;
 
 /// The file of the log.
 const LOG: &str = "log.redb";
@@ -84,7 +85,7 @@ impl DataDir {
             let path = path.to_owned();
             move |error| DataDirError::Io { path, error }
         };
-        create_private(path).map_err(failed(path))?;
+        create_private_folder(path).map_err(failed(path))?;
         check_owner(path)?;
         check_private(path)?;
         let lock = path.join(LOCK);
@@ -170,12 +171,6 @@ impl DataDir {
 }
 
 #[cfg(unix)]
-fn create_private(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
-}
-
-#[cfg(unix)]
 fn check_owner(path: &Path) -> Result<(), DataDirError> {
     use std::os::unix::fs::MetadataExt as _;
     let found = fs::metadata(path).map_err(|error| DataDirError::Io { path: path.to_owned(), error })?;
@@ -210,11 +205,6 @@ fn check_private(path: &Path) -> Result<(), DataDirError> {
 #[cfg(not(unix))]
 fn check_private(_: &Path) -> Result<(), DataDirError> {
     Ok(())
-}
-
-#[cfg(not(unix))]
-fn create_private(path: &Path) -> io::Result<()> {
-    fs::create_dir_all(path)
 }
 
 #[cfg(test)]
