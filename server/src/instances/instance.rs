@@ -71,7 +71,8 @@ impl Instance {
         inner.outcome(created.map(Ok))
     }
 
-    /// The timer that was set to the moment `due` has fired. Returns whether the instance is gone: it has expired (F10), or an earlier step has panicked.
+    /// The timer that was set to the moment `due` has fired. Returns whether the instance is gone: it has expired (F10), or
+    /// an earlier step has panicked.
     pub(super) fn wake(&self, due: u64) -> bool {
         let Ok(mut inner) = self.inner.lock() else {
             self.abandon();
