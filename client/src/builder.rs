@@ -7,6 +7,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::client::Client;
 use crate::connection::{ClientConfig, Connection, DEFAULT_KEEP_ALIVE};
+use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::retry::{Backoff, RetryPolicy};
 
@@ -16,6 +17,7 @@ use crate::retry::{Backoff, RetryPolicy};
 pub struct ClientBuilder {
     url: String,
     principal: String,
+    credentials: Option<Credentials>,
     retry: RetryPolicy,
     keep_alive: Duration,
 }
@@ -36,12 +38,25 @@ impl Client {
 
 impl ClientBuilder {
     pub(crate) fn new(url: String) -> Self {
-        Self { url, principal: String::new(), retry: RetryPolicy::default(), keep_alive: DEFAULT_KEEP_ALIVE }
+        Self {
+            url,
+            principal: String::new(),
+            credentials: None,
+            retry: RetryPolicy::default(),
+            keep_alive: DEFAULT_KEEP_ALIVE,
+        }
     }
 
-    /// The principal that every request names (SPEC section 10): one or more visible ASCII characters. Required.
+    /// The principal that every request names (SPEC section 10): 1 to 128 letters, digits, `.`, `_` or `-`. Required without [credentials](Self::credentials).
     pub fn principal(mut self, principal: impl Into<String>) -> Self {
         self.principal = principal.into();
+        self
+    }
+
+    /// The certificate that names the principal, and the CAs of servers that are trusted. The address begins with
+    /// `https://` then.
+    pub fn credentials(mut self, credentials: Credentials) -> Self {
+        self.credentials = Some(credentials);
         self
     }
 
@@ -101,7 +116,18 @@ impl ClientBuilder {
         if self.keep_alive.is_zero() {
             return Err(Error::InvalidArgument("keep-alive of 0: give more, such as 2 s".to_owned()));
         }
-        Ok(ClientConfig::new(&self.url, &self.principal)?.with_keep_alive(self.keep_alive))
+        let config = match &self.credentials {
+            None => ClientConfig::new(&self.url, &self.principal)?,
+            Some(credentials) => {
+                let (given, proven) = (&self.principal, credentials.principal());
+                if !given.is_empty() && given != proven {
+                    let why = format!("principal {given:?}: the certificate names {proven:?}");
+                    return Err(Error::InvalidArgument(why));
+                }
+                ClientConfig::with_credentials(&self.url, credentials)?
+            }
+        };
+        Ok(config.with_keep_alive(self.keep_alive))
     }
 }
 
@@ -114,7 +140,7 @@ mod tests {
         let refused = |builder: ClientBuilder| builder.connect_lazy().unwrap_err().to_string();
         let builder = || Client::builder("http://127.0.0.1:7420");
         assert!(builder().principal("ann").connect_lazy().is_ok());
-        assert!(refused(builder()).starts_with("principal \"\": give one or more"));
+        assert!(refused(builder()).starts_with("principal \"\": give 1 to 128 letters"));
         assert!(refused(Client::builder("nowhere").principal("ann")).starts_with("server \"nowhere\""));
         assert!(
             refused(builder().principal("ann").keep_alive(Duration::ZERO)).starts_with("keep-alive of 0")

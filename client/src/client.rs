@@ -82,7 +82,7 @@ impl Client {
     /// server limits the streams of one connection.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the principal is empty or not visible ASCII.
+    /// [`Error::InvalidArgument`] if the principal is no name of a principal.
     pub fn as_principal(&self, principal: &str) -> Result<Self, Error> {
         Ok(Self { connection: self.connection.as_principal(principal)?, policy: self.policy })
     }

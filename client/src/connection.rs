@@ -9,7 +9,7 @@ use std::io;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
-use stickycas_proto::principal::PRINCIPAL_KEY;
+use stickycas_proto::principal::{PRINCIPAL_GRAMMAR, PRINCIPAL_KEY, is_principal_name};
 use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
 use stickycas_proto::v1::judge_service_client::JudgeServiceClient;
 use stickycas_proto::v1::server_service_client::ServerServiceClient;
@@ -22,6 +22,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Request, Status};
 use tower::service_fn;
 
+use crate::credentials::Credentials;
 use crate::error::Error;
 
 /// How long one try to connect may take.
@@ -37,18 +38,36 @@ pub struct ClientConfig {
     principal: String,
     endpoint: Endpoint,
     metadata: MetadataValue<Ascii>,
+    /// Whether connections prove the principal, so that there is no other on them.
+    proven: bool,
 }
 
 impl ClientConfig {
-    /// The server at this address (`http://host:port`), for this principal.
+    /// The server at this address (`http://host:port`), for this principal. It has to believe the name.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the address is none, or the principal is empty or not visible ASCII.
+    /// [`Error::InvalidArgument`] if the address is none, or the principal is no name of a principal.
     pub fn new(server: &str, principal: &str) -> Result<Self, Error> {
-        let endpoint = endpoint(server)?;
+        Self::to(server, principal, endpoint(server, "http")?, false)
+    }
+
+    /// The server at this address (`https://host:port`), by TLS, for the principal of these credentials.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the address is none, or the credentials cannot be used.
+    pub fn with_credentials(server: &str, credentials: &Credentials) -> Result<Self, Error> {
+        let endpoint = endpoint(server, "https")?.tls_config(credentials.tls()).map_err(|error| {
+            let cause =
+                std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            Error::InvalidArgument(format!("the credentials cannot be used: {cause}"))
+        })?;
+        Self::to(server, credentials.principal(), endpoint, true)
+    }
+
+    fn to(server: &str, principal: &str, endpoint: Endpoint, proven: bool) -> Result<Self, Error> {
         let metadata = identity(principal)?;
-        Ok(Self { server: server.to_owned(), principal: principal.to_owned(), endpoint, metadata }
-            .with_keep_alive(DEFAULT_KEEP_ALIVE))
+        let (server, principal) = (server.to_owned(), principal.to_owned());
+        Ok(Self { server, principal, endpoint, metadata, proven }.with_keep_alive(DEFAULT_KEEP_ALIVE))
     }
 
     /// The same with another keep-alive than [`DEFAULT_KEEP_ALIVE`].
@@ -78,19 +97,21 @@ impl ClientConfig {
 }
 
 fn identity(principal: &str) -> Result<MetadataValue<Ascii>, Error> {
-    let metadata = principal.parse().ok().filter(|_| !principal.is_empty());
-    metadata.ok_or_else(|| {
-        Error::InvalidArgument(format!("principal {principal:?}: give one or more visible ASCII characters"))
-    })
+    let name = Some(principal).filter(|name| is_principal_name(name.as_bytes()));
+    let metadata = name.and_then(|name| name.parse().ok());
+    metadata
+        .ok_or_else(|| Error::InvalidArgument(format!("principal {principal:?}: give {PRINCIPAL_GRAMMAR}")))
 }
 
-fn endpoint(server: &str) -> Result<Endpoint, Error> {
+fn endpoint(server: &str, scheme: &str) -> Result<Endpoint, Error> {
     let wrong =
-        |why: &str| Error::InvalidArgument(format!("server {server:?}: give http://host:port ({why})"));
+        |why: &str| Error::InvalidArgument(format!("server {server:?}: give {scheme}://host:port ({why})"));
     let endpoint = Endpoint::from_shared(server.to_owned()).map_err(|error| wrong(&error.to_string()))?;
     match endpoint.uri().scheme_str() {
-        Some("http") => {}
-        Some(_) => return Err(wrong("only http is spoken")),
+        Some(given) if given == scheme => {}
+        Some(_) if scheme == "https" => return Err(wrong("credentials are shown over TLS only")),
+        Some("https") => return Err(wrong("TLS needs credentials")),
+        Some(_) => return Err(wrong("only http and https are spoken")),
         None => return Err(wrong("the scheme is missing")),
     }
     Ok(endpoint
@@ -160,8 +181,15 @@ impl Connection {
     /// processes; the server limits the streams on it.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the principal is empty or not visible ASCII.
+    /// [`Error::InvalidArgument`] if the principal is no name of a principal.
     pub fn as_principal(&self, principal: &str) -> Result<Self, Error> {
+        if self.config.proven && principal != self.config.principal {
+            let own = &self.config.principal;
+            let why = format!(
+                "{principal:?}: a connection with the certificate of {own} is for that principal alone"
+            );
+            return Err(Error::InvalidArgument(why));
+        }
         let metadata = identity(principal)?;
         let config = ClientConfig { principal: principal.to_owned(), metadata, ..self.config.clone() };
         Ok(Self { config, channel: self.channel.clone() })
@@ -225,13 +253,13 @@ mod tests {
     fn an_address_needs_its_scheme() {
         assert!(ClientConfig::new("http://127.0.0.1:7420", "p1").is_ok());
         assert!(refused("127.0.0.1:7420", "p1").contains("give http://host:port"));
-        assert!(refused("https://127.0.0.1:7420", "p1").contains("only http is spoken"));
+        assert!(refused("https://127.0.0.1:7420", "p1").contains("TLS needs credentials"));
         assert!(refused("", "p1").contains("give http://host:port"));
     }
 
     #[test]
-    fn a_principal_is_visible_ascii() {
-        assert_eq!(refused("http://h:1", ""), "principal \"\": give one or more visible ASCII characters");
+    fn a_principal_has_a_name() {
+        assert_eq!(refused("http://h:1", ""), format!("principal \"\": give {PRINCIPAL_GRAMMAR}"));
         assert!(refused("http://h:1", "a\nb").starts_with("principal"));
     }
 

@@ -100,6 +100,8 @@ pub struct Counts {
     pub sessions_replaced: u64,
     /// Accesses that were sent again.
     pub accesses_repeated: u64,
+    /// Handshakes of TLS that failed.
+    pub handshakes_failed: u64,
 }
 
 impl Counts {
@@ -111,7 +113,7 @@ impl Counts {
 
     /// Everything but the refusals, under the names of the fields.
     #[must_use]
-    pub const fn others(&self) -> [(&'static str, u64); 11] {
+    pub const fn others(&self) -> [(&'static str, u64); 12] {
         [
             ("connections_refused", self.connections_refused),
             ("connections_silent", self.connections_silent),
@@ -124,6 +126,7 @@ impl Counts {
             ("streams_stalled", self.streams_stalled),
             ("sessions_replaced", self.sessions_replaced),
             ("accesses_repeated", self.accesses_repeated),
+            ("handshakes_failed", self.handshakes_failed),
         ]
     }
 }
@@ -148,6 +151,7 @@ impl Counts {
             streams_stalled: wire.streams_stalled,
             sessions_replaced: wire.sessions_replaced,
             accesses_repeated: wire.accesses_repeated,
+            handshakes_failed: wire.handshakes_failed,
         }
     }
 }

@@ -14,6 +14,9 @@ const SERVER: &[&str] = &[
     "LISTEN",
     "HTTP",
     "DATA",
+    "CREDENTIALS",
+    "TRUST_DOMAIN",
+    "ALLOW_MISSING_REVOCATION_LIST",
     "INSECURE_PRINCIPALS",
     "INSECURE_ALLOW_REMOTE",
     "COORDINATORS",
@@ -70,7 +73,6 @@ const LIMITS: &[&str] = &[
     "PROCESSES",
     "INSTANCE_BYTES",
     "INSTANCES_WHEN_BUSY",
-    "PRINCIPAL_BYTES",
     "PAGE",
     "STATUS_ROWS",
     "RETENTION",
@@ -80,8 +82,17 @@ const LIMITS: &[&str] = &[
 ];
 
 /// Flags of the client and of the load generator.
-const CLIENTS: &[&str] =
-    &["SERVER", "PRINCIPAL", "KEEP_ALIVE", "INSTANCE", "REPORT_TO", "SCENARIO", "PLAN", "SERIES"];
+const CLIENTS: &[&str] = &[
+    "SERVER",
+    "PRINCIPAL",
+    "CLIENT_CREDENTIALS",
+    "KEEP_ALIVE",
+    "INSTANCE",
+    "REPORT_TO",
+    "SCENARIO",
+    "PLAN",
+    "SERIES",
+];
 
 /// Of builds, tests, scripts and the demo.
 const TOOLS: &[&str] = &[

@@ -72,14 +72,13 @@ impl CallPolicy {
     /// The caller of the request with these parts, and the permit of the call.
     fn admit(&self, request: &Parts) -> Result<(Caller, Permit), RpcRefusal> {
         let connection = request.extensions.get::<Connection>();
-        let account = self
+        let (principal, account) = self
             .account(request, connection)
             .inspect_err(|refused| self.principals.all().count_refusal(refused.reason))?;
         let permit = charge(&account, connection).inspect_err(|refused| {
             account.count_refusal(refused.reason);
             account.file_offence(OffenceKind::QuotaExceeded, &refused.message);
         })?;
-        let principal = account.principal().clone();
         let caller = Caller {
             coordinator: self.roles.is_coordinator(&principal),
             observer: self.roles.is_observer(&principal),
@@ -90,13 +89,18 @@ impl CallPolicy {
         Ok((caller, permit))
     }
 
-    /// The account of the principal that the request comes from: mostly that of the connection.
-    fn account(&self, request: &Parts, connection: Option<&Connection>) -> Result<Arc<Account>, RpcRefusal> {
+    /// The principal that the request comes from, mostly that of the connection, and its account.
+    fn account(
+        &self,
+        request: &Parts,
+        connection: Option<&Connection>,
+    ) -> Result<(Principal, Arc<Account>), RpcRefusal> {
         let principal = self.authenticator.identify(request)?;
-        match connection.and_then(Connection::account) {
-            Some(account) if *account.principal() == principal => Ok(account.clone()),
-            _ => self.principals.account(&principal),
-        }
+        let account = match connection.and_then(Connection::account) {
+            Some(account) if account.principal() == Some(&principal) => account.clone(),
+            _ => self.principals.account(&principal)?,
+        };
+        Ok((principal, account))
     }
 
     /// Bytes that the request of this method may have. Only a caller who may make a call that is large by nature may

@@ -4,11 +4,14 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use crate::auth::CredentialFolder;
 use crate::limits::Limits;
 
 /// How the server identifies callers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthMode {
+    /// By the certificate that the client shows in the handshake of TLS: one connection is one principal.
+    Certificates(CredentialFolder),
     /// The principal is the one that the metadata key [`PRINCIPAL_KEY`](crate::PRINCIPAL_KEY) names. Proves nothing:
     /// any client can name any principal.
     InsecurePrincipals,

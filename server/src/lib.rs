@@ -28,6 +28,7 @@ mod instances;
 pub mod limits;
 mod logging;
 mod metrics;
+mod private_files;
 mod quota;
 mod readiness;
 mod server_info;
@@ -51,10 +52,12 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::service::Routes;
 use tower::Layer as _;
 
+pub use auth::{Certified, CredentialsError, DevelopmentCas, DevelopmentError};
 pub use cli::allow_all_files;
-pub use config::{AuthMode, Config};
+pub use config::{AuthMode, Config, CredentialFolder};
 pub use stickycas_proto::principal::PRINCIPAL_KEY;
 
+use auth::CredentialStore;
 use call_layer::CallLayer;
 pub use commit_log::DataDirError;
 use instances::Instances;
@@ -101,6 +104,9 @@ pub enum ServeError {
     /// The reflection service rejects our own descriptors.
     #[error("the service descriptors cannot be reflected")]
     Reflection(#[from] tonic_reflection::server::Error),
+    /// The credentials cannot be used.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
     /// There is no log.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -118,7 +124,8 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<Stopped, ServeError> {
     let storage = Storage::new(&config)?;
-    serve_in(Environment::new(listeners.into(), storage), config, shutdown).await
+    let credentials = CredentialStore::of(&config.auth_mode)?;
+    serve_in(Environment::new(listeners.into(), credentials, storage), config, shutdown).await
 }
 
 /// What a server gets from the machine on which it runs. Beside it there are only the clock and the random numbers of
@@ -126,12 +133,18 @@ pub async fn run(
 struct Environment<L> {
     grpc: L,
     http: Option<TcpListener>,
+    /// `None`: connections are not secured.
+    credentials: Option<Arc<CredentialStore>>,
     storage: Storage,
 }
 
 impl Environment<TcpListener> {
-    fn new(Listeners { grpc, http }: Listeners, storage: Storage) -> Self {
-        Self { grpc, http, storage }
+    fn new(
+        Listeners { grpc, http }: Listeners,
+        credentials: Option<Arc<CredentialStore>>,
+        storage: Storage,
+    ) -> Self {
+        Self { grpc, http, credentials, storage }
     }
 }
 
@@ -140,7 +153,8 @@ async fn serve_in<L: Listener>(
     config: Config,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Stopped, ServeError> {
-    let (limits, Environment { grpc, http, storage }) = (&config.limits, environment);
+    let Environment { grpc, http, credentials, storage } = environment;
+    let limits = &config.limits;
     // A log that has something to recover begins with State::Recovering, and serves afterwards.
     // Without a log on disk there is nothing to recover.
     let recovers = storage.recovers();
@@ -162,6 +176,7 @@ async fn serve_in<L: Listener>(
     }
     let watchdog = service.clone();
     let _watchdog = AbortOnDropHandle::new(tokio::spawn(async move { watchdog.run_watchdog().await }));
+    let _look = credentials.clone().map(|store| AbortOnDropHandle::new(tokio::spawn(store.run())));
     let call_layer = CallLayer::new(&config, principals.clone(), log.clone());
     let (mut health, health_service) = tonic_health::server::health_reporter();
     let report = readiness.clone();
@@ -191,7 +206,7 @@ async fn serve_in<L: Listener>(
     #[cfg(feature = "otlp")]
     let calls = transport::CallSpanLayer.layer(calls);
 
-    let serve = transport::serve(grpc, calls, limits, &principals, drain.clone());
+    let serve = transport::serve(grpc, calls, credentials, limits, &principals, drain.clone());
     tokio::pin!(serve, shutdown);
     readiness::set_health(&mut health, HEALTH_NAMES, readiness.state()).await;
     tokio::select! {

@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use stickycas_model::history::OffenceKind;
 use stickycas_model::params::Params;
+use stickycas_proto::principal::MAX_PRINCIPAL_BYTES;
 
 /// Calls this macro with the list of all limits: each with its reason, its type, its default, and the kind of its setting.
 macro_rules! for_each_limit {
@@ -78,12 +79,17 @@ macro_rules! for_each_limit {
             /// Frames on Attach that one principal may send in a second, and as many at once after a pause; a unary call
             /// counts as ten. Far more than a correct process needs, which sends two or three frames an instance.
             requests_per_second: u32 = 200_000, COUNT;
+            /// The same of all clients without identity together: health, reflection and calls that are refused for want of an
+            /// identity.
+            anonymous_requests_per_second: u32 = 20_000, COUNT;
             /// Offences of one kind that are filed of one principal in a second, and as many at once after a pause. Others
             /// are only counted: refusals must not be a way to overload the instances where the principal is active.
             offences_per_second: u32 = 16, COUNT_OR_NONE;
             /// Unary calls of one principal whose response has not left the server, even because the client does not read it,
             /// and streams that have not begun.
             calls_per_principal: u32 = 1_024, COUNT;
+            /// Those of all clients without identity together.
+            anonymous_calls: u32 = 256, COUNT;
             /// Attach streams of one principal.
             attach_streams_per_principal: u32 = 64, COUNT;
             /// Instances that one Attach stream may hold open.
@@ -139,8 +145,6 @@ macro_rules! for_each_limit {
             /// Live instances of one creator while the server is saturated: enough to keep a machine busy, so that a refusal
             /// loses nothing, and few enough for each to end soon. It is a quota that other creators cannot use up.
             instances_when_busy: usize = 512, COUNT_OR_NONE;
-            /// Bytes of a principal's name.
-            principal_bytes: usize = 256, SIZE;
             /// Instances on one page of List.
             page: usize = 1_000, COUNT;
             /// Processes, offences and the like named one by one in a Status.
@@ -187,7 +191,7 @@ impl Limits {
         const ANSWER: usize = 64;
         let spec = params.spec();
         let value = spec.max_value_bytes as usize;
-        let process = PROCESS + 2 * self.principal_bytes + 2 * value + spec.pipeline as usize * ANSWER;
+        let process = PROCESS + 2 * MAX_PRINCIPAL_BYTES + 2 * value + spec.pipeline as usize * ANSWER;
         params.processes() as usize * process
     }
 

@@ -1,10 +1,11 @@
 //! The flags that every subcommand takes.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 
-use stickycas_client::{Client, Error, RetryPolicy};
+use stickycas_client::{Client, ClientBuilder, Credentials, Error, RetryPolicy};
 
 /// Where a server listens if nothing else is said.
 pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7420";
@@ -18,6 +19,10 @@ pub(super) struct GlobalArgs {
     /// As whom: a process's principal, or a coordinator's or observer's.
     #[arg(long, global = true, env = "STICKYCAS_PRINCIPAL", value_name = "NAME")]
     principal: Option<String>,
+    /// Folder of the certificate that proves the principal (tls.crt, tls.key), and of the CAs of servers (ca.crt). The
+    /// server's address begins with https:// then.
+    #[arg(long, global = true, env = "STICKYCAS_CLIENT_CREDENTIALS", value_name = "DIR")]
+    credentials: Option<PathBuf>,
     /// Give up after this long without any progress. Waiting for one's phase is no lack of progress.
     #[arg(long, global = true, default_value = "30s", value_name = "DURATION", value_parser = humantime::parse_duration)]
     give_up_after: Duration,
@@ -37,11 +42,20 @@ pub(super) struct GlobalArgs {
 impl GlobalArgs {
     /// A client of whoever listens at this address.
     pub(super) fn client(&self, address: &str) -> Result<Client, Error> {
-        let principal = self.principal.as_deref().ok_or_else(|| {
-            Error::InvalidArgument("say who you are: --principal NAME, or STICKYCAS_PRINCIPAL".to_owned())
-        })?;
+        let builder = match (&self.credentials, &self.principal) {
+            (Some(folder), principal) => {
+                let builder = Client::builder(address).credentials(Credentials::read(folder)?);
+                principal.iter().fold(builder, ClientBuilder::principal)
+            }
+            (None, Some(principal)) => Client::builder(address).principal(principal),
+            (None, None) => {
+                let why =
+                    "say who you are: --credentials DIR, or --principal NAME to a server that believes names";
+                return Err(Error::InvalidArgument(why.to_owned()));
+            }
+        };
         let policy = RetryPolicy { give_up_after: self.give_up_after, ..RetryPolicy::default() };
-        Client::builder(address).principal(principal).retry(policy).keep_alive(self.keep_alive).connect_lazy()
+        builder.retry(policy).keep_alive(self.keep_alive).connect_lazy()
     }
 }
 

@@ -3,5 +3,6 @@
 
 mod connections;
 mod examples;
+mod identity;
 mod plays;
 mod support;

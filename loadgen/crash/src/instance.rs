@@ -72,7 +72,7 @@ impl Site {
 
     fn client(&self, plan: &InstancePlan, process: ProcessId) -> Client {
         let client = &self.connections[(plan.number + process.index()) % self.connections.len()];
-        client.as_principal(&plan.principal(self.round, process)).expect("these names are visible ASCII")
+        client.as_principal(&plan.principal(self.round, process)).expect("these are names")
     }
 }
 

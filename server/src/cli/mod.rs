@@ -1,6 +1,7 @@
 //! The command line of the server.
 
 mod config;
+mod credentials;
 mod exit;
 mod health;
 mod serve;
@@ -17,6 +18,7 @@ use stickycas_program::{Completions, ManPages};
 use tokio::runtime::Runtime;
 
 use self::config::ConfigCommand;
+use self::credentials::Credentials;
 use self::exit::{EXIT_CODES, NOT_DONE, USAGE, UsageError};
 use self::health::Health;
 use crate::data::DataCommand;
@@ -48,6 +50,9 @@ enum Command {
     /// Check, dump, compact, back up or restore the log of a server.
     #[command(subcommand, after_help = EXIT_CODES)]
     Data(DataCommand),
+    /// Make certificates and keys for development and demos: a CA, a server, and principals.
+    #[command(after_help = EXIT_CODES)]
+    Credentials(Credentials),
     /// Check and show settings.
     #[command(subcommand, after_help = EXIT_CODES)]
     Config(ConfigCommand),
@@ -84,6 +89,7 @@ impl Cli {
                 let usual = Data::Auto.folder(&|variable| std::env::var_os(variable)).ok().flatten();
                 runtime(None).and_then(|runtime| runtime.block_on(command.run(usual)))
             }
+            Command::Credentials(credentials) => credentials.run(),
             Command::Config(command) => command.run(),
             Command::Completions(completions) => {
                 let written = completions.write(Self::command(), &mut std::io::stdout());

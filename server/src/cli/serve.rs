@@ -9,10 +9,11 @@ use tokio::net::TcpListener;
 
 use super::exit::LOG_FAILED;
 use super::signals::Signals;
+use crate::auth::CredentialStore;
 use crate::limits::Limits;
 use crate::settings::{Effective, Origin, Settings};
 use crate::storage::Storage;
-use crate::{Environment, Listeners, PRINCIPAL_KEY, Stopped, logging, serve_in};
+use crate::{AuthMode, Environment, Listeners, PRINCIPAL_KEY, Stopped, logging, serve_in};
 
 /// Serves until it is told to stop.
 pub(super) async fn serve(effective: Effective) -> anyhow::Result<ExitCode> {
@@ -24,12 +25,20 @@ pub(super) async fn serve(effective: Effective) -> anyhow::Result<ExitCode> {
     let (listen_on, config) = (settings.clone(), settings.into_config()?);
     // Installed before the address is announced.
     let signals = Signals::install()?;
-    // Nothing listens if the folder of the log cannot be used.
+    // Nothing listens if the folder of the log or the credentials cannot be used.
     let storage = Storage::new(&config)?;
+    let credentials = CredentialStore::of(&config.auth_mode)?;
     let listeners = listen(&listen_on, asked_for).await?;
     let address = listeners.grpc.local_addr().context("the listener has no address")?;
     let operators = listeners.http.as_ref().map(TcpListener::local_addr).transpose()?;
-    tracing::warn!("principals are not checked: a caller is the principal that it names in {PRINCIPAL_KEY}");
+    match &config.auth_mode {
+        AuthMode::Certificates(folder) => {
+            tracing::info!(credentials = %folder.path.display(), "callers are known by their certificates");
+        }
+        AuthMode::InsecurePrincipals => tracing::warn!(
+            "principals are not checked: a caller is the principal that it names in {PRINCIPAL_KEY}"
+        ),
+    }
     tracing::info!(%address, version = stickycas_program::VERSION, "serving");
     if let Some(address) = operators {
         tracing::info!(%address, "serving operators: /livez, /readyz, /metrics");
@@ -41,7 +50,7 @@ pub(super) async fn serve(effective: Effective) -> anyhow::Result<ExitCode> {
         Some(folder) => tracing::info!(folder = %folder.display(), "the log is kept on disk"),
         None => tracing::info!("in memory: every instance is lost when the server stops"),
     }
-    let serving = serve_in(Environment::new(listeners, storage), config, first);
+    let serving = serve_in(Environment::new(listeners, credentials, storage), config, first);
     tokio::select! {
         stopped = serving => Ok(match stopped? {
             Stopped::Clean => ExitCode::SUCCESS,

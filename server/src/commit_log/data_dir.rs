@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::engine::{EngineError, RedbEngine};
+use crate::private_files::create_private_folder;
 
 /// The file of the log.
 const LOG: &str = "log.redb";
@@ -80,7 +81,7 @@ impl DataDir {
     /// # Errors
     /// If it cannot be used, or another process uses it.
     pub(crate) fn open(path: &Path) -> Result<Self, DataDirError> {
-        create_private(path).map_err(|error| DataDirError::Io { path: path.to_owned(), error })?;
+        create_private_folder(path).map_err(|error| DataDirError::Io { path: path.to_owned(), error })?;
         check_owner(path)?;
         Self::lock(path)
     }
@@ -217,12 +218,6 @@ fn is_root() -> bool {
 }
 
 #[cfg(unix)]
-fn create_private(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
-}
-
-#[cfg(unix)]
 fn check_owner(path: &Path) -> Result<(), DataDirError> {
     use std::os::unix::fs::MetadataExt as _;
     let found = fs::metadata(path).map_err(|error| DataDirError::Io { path: path.to_owned(), error })?;
@@ -257,11 +252,6 @@ fn check_private(path: &Path) -> Result<(), DataDirError> {
 #[cfg(not(unix))]
 fn check_private(_: &Path) -> Result<(), DataDirError> {
     Ok(())
-}
-
-#[cfg(not(unix))]
-fn create_private(path: &Path) -> io::Result<()> {
-    fs::create_dir_all(path)
 }
 
 #[cfg(test)]

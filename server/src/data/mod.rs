@@ -22,6 +22,7 @@ use prost::Message as _;
 
 use crate::commit_log::engine::{Engine, RedbEngine};
 use crate::commit_log::{DataDir, DataDirError};
+use crate::private_files::create_private_file;
 
 use offline::Offline;
 
@@ -139,11 +140,7 @@ fn existing(path: &Path, open: fn(&Path) -> Result<DataDir, DataDirError>) -> an
 
 /// A new file, which only its owner may read: it holds what clients have written.
 fn create(path: &Path) -> anyhow::Result<BufWriter<File>> {
-    let mut options = File::options();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let file = options.open(path).with_context(|| format!("cannot make {}", path.display()))?;
+    let file = create_private_file(path).with_context(|| format!("cannot make {}", path.display()))?;
     Ok(BufWriter::new(file))
 }
 

@@ -10,7 +10,7 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tonic::Status;
 
-use super::context::AccountContext;
+use super::context::{AccountContext, Allowance};
 use super::counts::{Counter, Counts};
 use super::limited::{QUOTAS, Quota};
 use super::offences::{OffenceSink, RecentInstances};
@@ -23,8 +23,10 @@ const MIN_RETRY_AFTER: Duration = Duration::from_millis(1);
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Account {
-    principal: Principal,
+    /// `None`: the account of all clients without identity.
+    principal: Option<Principal>,
     context: Arc<AccountContext>,
+    allowance: Allowance,
     requests: Bucket,
     /// By kind, the offences that may still be filed.
     offences: [Bucket; OffenceKind::ALL.len()],
@@ -42,10 +44,21 @@ pub(crate) struct Permit {
 }
 
 impl Account {
-    pub(super) fn new(principal: Principal, context: Arc<AccountContext>) -> Self {
+    pub(super) fn of_principal(principal: Principal, context: Arc<AccountContext>) -> Self {
+        let allowance = context.principal;
+        Self::new(Some(principal), allowance, context)
+    }
+
+    pub(super) fn of_anonymous(context: Arc<AccountContext>) -> Self {
+        let allowance = context.anonymous;
+        Self::new(None, allowance, context)
+    }
+
+    fn new(principal: Option<Principal>, allowance: Allowance, context: Arc<AccountContext>) -> Self {
         Self {
             principal,
             context,
+            allowance,
             requests: Bucket::default(),
             offences: Default::default(),
             permits: Default::default(),
@@ -54,9 +67,14 @@ impl Account {
         }
     }
 
-    /// The principal whose account it is.
-    pub(crate) fn principal(&self) -> &Principal {
-        &self.principal
+    /// The principal whose account it is. `None`: it is that of all clients without identity.
+    pub(crate) fn principal(&self) -> Option<&Principal> {
+        self.principal.as_ref()
+    }
+
+    /// Its name, for people.
+    pub(crate) fn name(&self) -> &str {
+        self.principal.as_ref().map_or("(clients without identity)", Principal::as_str)
     }
 
     pub(super) fn counts(&self) -> &Counts {
@@ -98,7 +116,7 @@ impl Account {
     /// If as many permits are out as there may be.
     pub(crate) fn take(self: &Arc<Self>, quota: Quota) -> Result<Permit, RpcRefusal> {
         let limits = &self.context.limits;
-        let limit = quota.limit(limits);
+        let limit = self.allowance.permits[quota as usize];
         let permits = &self.permits[quota as usize];
         let taken = permits
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| (taken < limit).then_some(taken + 1));
@@ -118,7 +136,7 @@ impl Account {
     /// Charges frames of Attach that came at this instant; how many of them are within the rate.
     pub(crate) fn charge_frames(&self, frames: usize, at: Instant) -> usize {
         let frames = u64::try_from(frames).unwrap_or(u64::MAX);
-        let granted = self.requests.take(self.context.nanos_at(at), frames, 1, self.context.request_rate);
+        let granted = self.requests.take(self.context.nanos_at(at), frames, 1, self.allowance.request_rate);
         usize::try_from(granted).unwrap_or(usize::MAX)
     }
 
@@ -127,7 +145,7 @@ impl Account {
     /// # Errors
     /// If it is above the rate.
     pub(crate) fn charge_call(&self) -> Result<(), RpcRefusal> {
-        match self.requests.take(self.context.now(), 1, CALL_COST, self.context.request_rate) {
+        match self.requests.take(self.context.now(), 1, CALL_COST, self.allowance.request_rate) {
             0 => Err(self.rate_exceeded(CALL_COST)),
             _ => Ok(()),
         }
@@ -135,9 +153,9 @@ impl Account {
 
     /// The refusal of calls and frames above the rate.
     pub(crate) fn rate_exceeded(&self, cost: u64) -> RpcRefusal {
-        let limit = self.context.limits.requests_per_second;
+        let limit = self.allowance.requests_per_second;
         let why = format!("you may send {limit} frames in a second, a unary call counting as {CALL_COST}");
-        let wait = self.requests.wait(self.context.now(), cost, self.context.request_rate);
+        let wait = self.requests.wait(self.context.now(), cost, self.allowance.request_rate);
         RpcRefusal::new(RefusalReason::RateExceeded, why).with_retry_after(wait.max(MIN_RETRY_AFTER))
     }
 

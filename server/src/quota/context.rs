@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime};
 
 use super::counts::Counts;
 use super::ended_calls::EndedCalls;
-use super::limited::QUOTAS;
+use super::limited::{QUOTAS, Quota};
 use super::method::Method;
 use super::rate::Rate;
 use crate::limits::Limits;
@@ -14,7 +14,10 @@ use crate::limits::Limits;
 #[derive(Debug)]
 pub(super) struct AccountContext {
     pub(super) limits: Limits,
-    pub(super) request_rate: Rate,
+    /// What each principal may use.
+    pub(super) principal: Allowance,
+    /// What all clients without identity together may use.
+    pub(super) anonymous: Allowance,
     pub(super) offence_rate: Rate,
     /// The counts of all clients, identified or not.
     pub(super) all: Counts,
@@ -41,11 +44,40 @@ pub(crate) struct Usage {
     pub(crate) ended_calls: EndedCalls,
 }
 
+/// What one account may use.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Allowance {
+    pub(super) requests_per_second: u32,
+    pub(super) request_rate: Rate,
+    /// By quota.
+    pub(super) permits: [u32; QUOTAS],
+}
+
+impl Allowance {
+    fn new(requests_per_second: u32, permits: [u32; QUOTAS]) -> Self {
+        Self { requests_per_second, request_rate: Rate::per_second(requests_per_second), permits }
+    }
+
+    fn of_principal(limits: &Limits) -> Self {
+        Self::new(limits.requests_per_second, Quota::ALL.map(|quota| quota.limit(limits)))
+    }
+
+    fn of_anonymous(limits: &Limits) -> Self {
+        let permits = Quota::ALL.map(|quota| match quota {
+            Quota::Calls => limits.anonymous_calls,
+            // They are bounded before they belong to an account, and streams of ours need an identity.
+            Quota::Connections | Quota::AttachStreams | Quota::WatchStreams => 0,
+        });
+        Self::new(limits.anonymous_requests_per_second, permits)
+    }
+}
+
 impl AccountContext {
     pub(super) fn new(limits: &Limits) -> Self {
         Self {
             limits: limits.clone(),
-            request_rate: Rate::per_second(limits.requests_per_second),
+            principal: Allowance::of_principal(limits),
+            anonymous: Allowance::of_anonymous(limits),
             offence_rate: Rate::per_second(limits.offences_per_second),
             all: Counts::default(),
             usage: Usage::default(),

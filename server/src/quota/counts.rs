@@ -18,6 +18,7 @@ pub(crate) enum Counter {
     StreamStalled,
     SessionReplaced,
     AccessRepeated,
+    HandshakeFailed,
 }
 
 impl Counter {
@@ -33,6 +34,7 @@ impl Counter {
         Self::StreamStalled,
         Self::SessionReplaced,
         Self::AccessRepeated,
+        Self::HandshakeFailed,
     ];
 
     /// The name, as metrics have it.
@@ -49,12 +51,13 @@ impl Counter {
             Self::StreamStalled => "stream_stalled",
             Self::SessionReplaced => "session_replaced",
             Self::AccessRepeated => "access_repeated",
+            Self::HandshakeFailed => "handshake_failed",
         }
     }
 }
 
 /// Numbers of values of [`Counter`] and of [`RefusalReason`].
-const COUNTERS: usize = Counter::AccessRepeated as usize + 1;
+const COUNTERS: usize = Counter::HandshakeFailed as usize + 1;
 const REASONS: usize = RefusalReason::LogFailed as usize + 1;
 
 /// See the module.
@@ -118,6 +121,7 @@ impl From<&Counts> for v1::Counts {
             streams_stalled: counts.get(Counter::StreamStalled),
             sessions_replaced: counts.get(Counter::SessionReplaced),
             accesses_repeated: counts.get(Counter::AccessRepeated),
+            handshakes_failed: counts.get(Counter::HandshakeFailed),
         }
     }
 }

@@ -25,6 +25,7 @@ pub(crate) struct Principals(Arc<PrincipalsInner>);
 #[derive(Debug)]
 struct PrincipalsInner {
     context: Arc<AccountContext>,
+    anonymous: Arc<Account>,
     table: Mutex<AccountTable>,
 }
 
@@ -40,12 +41,18 @@ impl Principals {
     /// Without an account.
     pub(crate) fn new(limits: &Limits) -> Self {
         let context = Arc::new(AccountContext::new(limits));
-        Self(Arc::new(PrincipalsInner { context, table: Mutex::default() }))
+        let anonymous = Arc::new(Account::of_anonymous(context.clone()));
+        Self(Arc::new(PrincipalsInner { context, anonymous, table: Mutex::default() }))
     }
 
     /// The counts of all clients, identified or not.
     pub(crate) fn all(&self) -> &Counts {
         &self.0.context.all
+    }
+
+    /// The account of all clients without identity, however many they are and wherever they come from.
+    pub(crate) fn anonymous(&self) -> &Arc<Account> {
+        &self.0.anonymous
     }
 
     /// The account of a principal, opened if there is none.
@@ -65,7 +72,7 @@ impl Principals {
             let why = format!("the server serves {limit} principals, as many as it may");
             return Err(RpcRefusal::new(RefusalReason::TooManyConnections, why));
         }
-        let account = Arc::new(Account::new(principal.clone(), self.0.context.clone()));
+        let account = Arc::new(Account::of_principal(principal.clone(), self.0.context.clone()));
         table.accounts.insert(principal.clone(), account.clone());
         Ok(account)
     }
@@ -106,12 +113,12 @@ impl Principals {
         };
         drop(table);
         accounts.retain(|account| !account.counts().is_empty());
-        accounts.sort_unstable_by(|one, other| one.principal().cmp(other.principal()));
+        accounts.sort_unstable_by(|one, other| one.name().cmp(other.name()));
         accounts.dedup_by(|one, other| Arc::ptr_eq(one, other));
         let left_out = u32::try_from(accounts.len().saturating_sub(rows)).unwrap_or(u32::MAX);
         accounts.truncate(rows);
         let principals = accounts.iter().map(|account| v1::PrincipalCounts {
-            principal: account.principal().as_str().to_owned(),
+            principal: account.name().to_owned(),
             counts: Some(account.counts().into()),
         });
         v1::GetCountsResponse {

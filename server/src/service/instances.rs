@@ -10,6 +10,7 @@ use stickycas_model::types::Phase;
 use stickycas_proto::convert::params::spec_from_wire;
 use stickycas_proto::convert::{WireError, duration_to_wire};
 use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
+use stickycas_proto::principal::{PRINCIPAL_GRAMMAR, is_principal_name};
 use stickycas_proto::status::{RefusalDetails, RpcRefusal};
 use stickycas_proto::v1::instance_service_server::InstanceService;
 use stickycas_proto::v1::{
@@ -167,7 +168,7 @@ fn create_spec(request: CreateRequest, limits: &Limits) -> Result<CreateSpec, Rp
     let spec = spec_from_wire(&wire, draw_seed()).map_err(|error| RpcRefusal::from(&error))?;
     let params = Params::try_new(spec).map_err(|error| RpcRefusal::from(&error))?;
     check_reads(&params, limits.read_bytes)?;
-    check_roster(&request.roster, params.processes(), limits.principal_bytes)?;
+    check_roster(&request.roster, params.processes())?;
     Ok(CreateSpec { name, params, seed_given: wire.seed.is_some(), roster: request.roster })
 }
 
@@ -185,15 +186,17 @@ fn check_reads(params: &Params, limit: usize) -> Result<(), RpcRefusal> {
 }
 
 /// n different principals (P1).
-fn check_roster(roster: &[String], processes: u32, principal_bytes: usize) -> Result<(), RpcRefusal> {
+fn check_roster(roster: &[String], processes: u32) -> Result<(), RpcRefusal> {
     let bad = |why: String| Err(RpcRefusal::new(RefusalReason::BadParameters, why));
     if roster.len() != processes as usize {
         return bad(format!("the roster has {} principals: give n = {processes}", roster.len()));
     }
     let mut seen = HashSet::with_capacity(roster.len());
     for (row, principal) in (1..).zip(roster) {
-        if principal.is_empty() || principal.len() > principal_bytes {
-            return bad(format!("roster, process {row}: a principal has 1 to {principal_bytes} bytes"));
+        if !is_principal_name(principal.as_bytes()) {
+            return bad(format!(
+                "roster, process {row}: {principal:?} is no name of a principal: give {PRINCIPAL_GRAMMAR}"
+            ));
         }
         if !seen.insert(principal) {
             return bad(format!("roster, process {row}: {principal:?} is named twice"));

@@ -5,14 +5,21 @@ use super::{Effective, Origin};
 /// Adds what is wrong with the whole.
 pub(super) fn whole(effective: &Effective, errors: &mut Vec<String>) {
     let settings = &effective.settings;
-    if !settings.insecure_principals {
-        errors.push(
-            "callers cannot be identified: add --insecure-principals (key insecure_principals = true), with which any \
-             caller can name any principal"
+    match (&settings.credentials, settings.insecure_principals) {
+        (None, false) => errors.push(
+            "callers cannot be identified: give --credentials DIR (stickycas-server credentials makes one for \
+             development), or add --insecure-principals, with which any caller can name any principal"
                 .to_owned(),
-        );
+        ),
+        (Some(_), true) => errors.push(format!(
+            "credentials ({}) and insecure_principals ({}) exclude each other: leave one out",
+            effective.origin("credentials"),
+            effective.origin("insecure_principals")
+        )),
+        _ => {}
     }
-    if !settings.listen.ip().is_loopback() && !settings.insecure_allow_remote {
+    if settings.insecure_principals && !settings.listen.ip().is_loopback() && !settings.insecure_allow_remote
+    {
         errors.push(format!(
             "{} can be reached from other machines, and any caller can name any principal: listen on a loopback \
              address, or add --insecure-allow-remote",

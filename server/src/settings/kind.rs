@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use stickycas_proto::principal::{PRINCIPAL_GRAMMAR, is_principal_name};
+
 use super::Given;
 
 /// What a value may be.
@@ -18,7 +20,7 @@ pub(crate) enum Kind {
     Duration { zero: bool },
     /// `true` or `false`.
     Switch,
-    /// Names; in variables and flags with commas between them.
+    /// Names of principals; in variables and flags with commas between them.
     Names,
     /// Address and port.
     Address,
@@ -26,6 +28,8 @@ pub(crate) enum Kind {
     AddressOrOff,
     /// A folder, `auto` for the usual one, or `off`.
     Folder,
+    /// A folder, or `off`.
+    FolderOrOff,
     /// Any text.
     Text,
     /// A URL, or `off`.
@@ -71,10 +75,11 @@ impl Kind {
             Self::Duration { zero: true } => "a duration such as 500ms, 10min or 1h".to_owned(),
             Self::Duration { zero: false } => "a duration above 0 such as 500ms, 10s or 1min".to_owned(),
             Self::Switch => "true or false".to_owned(),
-            Self::Names => "a list of names".to_owned(),
+            Self::Names => format!("a list of names, each of {PRINCIPAL_GRAMMAR}"),
             Self::Address => "an address and a port such as 127.0.0.1:7420".to_owned(),
             Self::AddressOrOff => "an address and a port such as 127.0.0.1:7421, or off".to_owned(),
             Self::Folder => "a folder, auto or off".to_owned(),
+            Self::FolderOrOff => "a folder, or off".to_owned(),
             Self::Text => "a text".to_owned(),
             Self::UrlOrOff => "a URL such as http://127.0.0.1:4317, or off".to_owned(),
         }
@@ -89,7 +94,7 @@ impl Kind {
             Self::Switch => "BOOL",
             Self::Names => "NAME",
             Self::Address | Self::AddressOrOff => "ADDRESS",
-            Self::Folder => "DIR",
+            Self::Folder | Self::FolderOrOff => "DIR",
             Self::Text => "TEXT",
             Self::UrlOrOff => "URL",
         }
@@ -117,16 +122,18 @@ impl Kind {
                 ((zero || !duration.is_zero()) && duration <= LONGEST).then_some(Value::Duration(duration))
             }
             Self::Switch => text.parse().ok().map(Value::Switch),
-            Self::AddressOrOff | Self::UrlOrOff | Self::Folder if text == "off" => Some(Value::None("off")),
+            Self::AddressOrOff | Self::UrlOrOff | Self::Folder | Self::FolderOrOff if text == "off" => {
+                Some(Value::None("off"))
+            }
             Self::Folder if text == "auto" => Some(Value::None("auto")),
-            Self::Folder if text.is_empty() => None,
+            Self::Folder | Self::FolderOrOff if text.is_empty() => None,
             Self::Address | Self::AddressOrOff => text.parse().ok().map(Value::Address),
             Self::UrlOrOff => {
                 let url: http::Uri = text.parse().ok()?;
                 let known = matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some();
                 known.then(|| Value::Text(text.to_owned()))
             }
-            Self::Folder | Self::Text => Some(Value::Text(text.to_owned())),
+            Self::Folder | Self::FolderOrOff | Self::Text => Some(Value::Text(text.to_owned())),
             Self::Names => None,
         }
     }
@@ -137,7 +144,7 @@ fn names(given: &Given) -> Option<Value> {
         Given::One(text) => text.split(',').map(|name| name.trim().to_owned()).collect(),
         Given::Many(names) => names.clone(),
     };
-    names.iter().all(|name| !name.is_empty()).then_some(Value::Names(names))
+    names.iter().all(|name| is_principal_name(name.as_bytes())).then_some(Value::Names(names))
 }
 
 fn number(text: &str, min: u64, max: u64) -> Option<u64> {

@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::config::{AuthMode, Config};
+use crate::config::{AuthMode, Config, CredentialFolder};
 use crate::limits::Limits;
 use crate::logging::LogOptions;
 
@@ -40,6 +40,10 @@ pub(crate) struct Settings {
     /// `None`: operators have no listener.
     pub(crate) http: Option<SocketAddr>,
     pub(crate) data: Data,
+    /// `None`: callers show no certificates.
+    pub(crate) credentials: Option<PathBuf>,
+    pub(crate) trust_domain: String,
+    pub(crate) allow_missing_revocation_list: bool,
     pub(crate) insecure_principals: bool,
     pub(crate) insecure_allow_remote: bool,
     pub(crate) coordinators: Vec<String>,
@@ -60,6 +64,9 @@ impl Default for Settings {
             listen: SocketAddr::from(([127, 0, 0, 1], 7420)),
             http: Some(SocketAddr::from(([127, 0, 0, 1], 7421))),
             data: Data::Auto,
+            credentials: None,
+            trust_domain: "stickycas".to_owned(),
+            allow_missing_revocation_list: false,
             insecure_principals: false,
             insecure_allow_remote: false,
             coordinators: Vec::new(),
@@ -82,9 +89,17 @@ impl Settings {
     pub(crate) fn into_config(self) -> Result<Config, SettingsError> {
         let data = self.data.folder(&|variable| std::env::var_os(variable));
         let data = data.map_err(|why| SettingsError(vec![why]))?;
-        debug_assert!(self.insecure_principals, "the only way to identify callers");
+        debug_assert!(self.insecure_principals == self.credentials.is_none(), "checked with the whole");
+        let auth_mode = match self.credentials {
+            Some(path) => AuthMode::Certificates(CredentialFolder {
+                path,
+                trust_domain: self.trust_domain,
+                allow_missing_revocation_list: self.allow_missing_revocation_list,
+            }),
+            None => AuthMode::InsecurePrincipals,
+        };
         Ok(Config {
-            auth_mode: AuthMode::InsecurePrincipals,
+            auth_mode,
             coordinators: self.coordinators.into_iter().collect(),
             observers: self.observers.into_iter().collect(),
             limits: self.limits,

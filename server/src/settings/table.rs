@@ -4,6 +4,7 @@ use super::kind::{self, Kind, Number, Value};
 use super::limits::LIMIT_SETTINGS;
 use super::setting::Setting;
 use super::{Data, Settings};
+use crate::auth::is_trust_domain;
 
 /// Every setting, in the order of helps and pages.
 pub(crate) fn all() -> impl Iterator<Item = &'static Setting> {
@@ -88,10 +89,48 @@ const SETTINGS: &[Setting] = &[
         )
     },
     setting(
+        "credentials",
+        Kind::FolderOrOff,
+        "Folder of the server's certificate (tls.crt) and key (tls.key), and of the CAs of clients (client-ca.crt) with \
+         their revocation lists (client-ca.crl): callers are the principals that their certificates name, over TLS 1.3. A file \
+         `denied` in it may list principals that are refused. The files are read again when they change. \
+         `stickycas-server credentials` makes such folders for development.",
+        |settings| {
+            let folder = settings.credentials.as_ref();
+            folder.map_or(Value::None("off"), |folder| Value::Text(folder.display().to_string()))
+        },
+        |settings, value| {
+            settings.credentials = if let Value::Text(folder) = value { Some(folder.into()) } else { None };
+            Ok(())
+        },
+    ),
+    setting(
+        "trust_domain",
+        Kind::Text,
+        "With credentials: the trust domain to which the CAs of clients are bound. A certificate names its principal as \
+         spiffe://TRUST-DOMAIN/principal/NAME.",
+        |settings| Value::Text(settings.trust_domain.clone()),
+        |settings, value| {
+            let Value::Text(name) = value else { return Ok(()) };
+            if !is_trust_domain(&name) {
+                return Err("give 1 to 255 lower-case letters, digits, '.', '_' or '-'".to_owned());
+            }
+            settings.trust_domain = name;
+            Ok(())
+        },
+    ),
+    setting(
+        "allow_missing_revocation_list",
+        Kind::Switch,
+        "With credentials, trust CAs of clients that have no revocation list.",
+        |settings| Value::Switch(settings.allow_missing_revocation_list),
+        write!(allow_missing_revocation_list, Switch),
+    ),
+    setting(
         "insecure_principals",
         Kind::Switch,
-        "Believe the principal that a caller names in the metadata key `stickycas-principal`. Proves nothing. There is \
-         no other way to identify callers yet, so it has to be set.",
+        "Believe the principal that a caller names in the metadata key `stickycas-principal`. Proves nothing, so the \
+         server listens on a loopback address only.",
         |settings| Value::Switch(settings.insecure_principals),
         write!(insecure_principals, Switch),
     ),

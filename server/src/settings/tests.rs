@@ -53,12 +53,12 @@ fn a_flag_wins_over_a_variable_over_a_file_over_a_default() {
 
 #[test]
 fn a_file_may_give_every_kind_of_value() {
-    let file = "listen = '127.0.0.1:1'\nhttp = 'off'\ninsecure_principals = true\ncoordinators = ['a', 'b, c']\n\
+    let file = "listen = '127.0.0.1:1'\nhttp = 'off'\ninsecure_principals = true\ncoordinators = ['a', 'b']\n\
                 workers = 'auto'\n[limits]\nprincipals = 1_000\nmessage_bytes = '8MiB'\ncall_bytes = 4096\n\
                 instance_bytes = 512\nunread_for = '90s'\n";
     let settings = load(&[], &[], file).unwrap().settings;
     assert_eq!((settings.http, settings.workers), (None, None));
-    assert_eq!(settings.coordinators, ["a", "b, c"]);
+    assert_eq!(settings.coordinators, ["a", "b"]);
     let limits = settings.limits;
     assert_eq!((limits.principals, limits.message_bytes, limits.call_bytes), (1_000, 8 << 20, 4_096));
     assert_eq!(limits.instance_bytes, 512 << 20, "as the flag has always counted");
@@ -96,12 +96,12 @@ fn every_mistake_is_told_with_its_place() {
     assert_wrong(
         &["--workers", "0"],
         &[("STICKYCAS_HTTP", "localhost"), ("STICKYCAS_LOG_LINES_PER_SECOND", "5000000000")],
-        "drain = 5\nlisten = 7420\n[limits]\nconnections = 0\nprincipal_bytes = 1.5\nunread_for = '0s'\n",
+        "drain = 5\nlisten = 7420\n[limits]\nconnections = 0\nread_bytes = 1.5\nunread_for = '0s'\n",
         &[
             "server.toml:1: drain = \"5\": give a duration such as 500ms, 10min or 1h",
             "server.toml:2: listen = \"7420\": give an address and a port such as 127.0.0.1:7420",
             "server.toml:4: limits.connections = \"0\": give a whole number from 1 on",
-            "server.toml:5: limits.principal_bytes is a float: give a size such as 64KiB or 16MiB",
+            "server.toml:5: limits.read_bytes is a float: give a size such as 64KiB or 16MiB",
             "server.toml:6: limits.unread_for = \"0s\": give a duration above 0 such as 500ms, 10s or 1min",
             "environment STICKYCAS_HTTP = \"localhost\": give an address and a port such as 127.0.0.1:7421, or off",
             "environment STICKYCAS_LOG_LINES_PER_SECOND = \"5000000000\": give at most 4294967295",
@@ -134,9 +134,21 @@ fn a_file_that_is_not_there_is_refused_by_its_name() {
 fn settings_that_do_not_fit_together_are_refused() {
     assert_eq!(
         load(&["--listen", "0.0.0.0:1", "--http", "0.0.0.0:1"], &[], "").unwrap_err().len(),
-        3,
-        "no identity, a remote address, one address for two"
+        2,
+        "no identity, one address for two"
     );
+    assert_wrong(
+        &["--listen", "0.0.0.0:1", "--credentials", "/somewhere"],
+        &[],
+        "",
+        &[
+            "credentials (flag --credentials) and insecure_principals (flag --insecure-principals) exclude each \
+             other: leave one out",
+            "0.0.0.0:1 can be reached from other machines, and any caller can name any principal: listen on a loopback \
+             address, or add --insecure-allow-remote",
+        ],
+    );
+    load(&["--listen", "0.0.0.0:1", "--credentials", "/somewhere"], &[], "").unwrap();
     assert_wrong(
         &["--unread-frames", "10"],
         &[],
@@ -173,7 +185,7 @@ fn every_variable_stands_in_the_list_of_all() {
 
 #[test]
 fn what_is_shown_is_a_file_that_gives_the_same_settings() {
-    let variables = [("STICKYCAS_COORDINATORS", "boss,o\"range")];
+    let variables = [("STICKYCAS_COORDINATORS", "boss,orange")];
     let effective =
         good(&["--no-http", "--instance-memory", "3", "--drain", "90s", "--log-json"], &variables, "");
     let text = show(&effective, true);

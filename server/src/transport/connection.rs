@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use stickycas_proto::status::RpcRefusal;
 use tokio::task::AbortHandle;
 
+use crate::auth::ClientIdentity;
 use crate::quota::{Account, Counter, Permit, Principals, Quota};
 
 /// One connection. Clones share it.
@@ -23,6 +24,8 @@ struct ConnectionState {
     /// Its key among the unclaimed ones.
     number: u64,
     unclaimed: Arc<UnclaimedConnections>,
+    /// What the handshake has proven of the client; not set without TLS.
+    identity: OnceLock<ClientIdentity>,
     claim: OnceLock<Claim>,
     /// Held while the claim is made.
     claiming: Mutex<()>,
@@ -65,6 +68,7 @@ impl UnclaimedConnections {
         let connection = Arc::new(ConnectionState {
             number,
             unclaimed: self.clone(),
+            identity: OnceLock::new(),
             claim: OnceLock::new(),
             claiming: Mutex::default(),
             task: OnceLock::new(),
@@ -100,6 +104,16 @@ impl Connection {
     /// The task that serves the connection: what [`Self::abort`] aborts.
     pub(super) fn set_task(&self, task: AbortHandle) {
         let _ = self.0.task.set(task);
+    }
+
+    /// The handshake has proven this.
+    pub(super) fn set_identity(&self, identity: ClientIdentity) {
+        let _ = self.0.identity.set(identity);
+    }
+
+    /// What the handshake has proven of the client. `None`: there was none that proves anything.
+    pub(crate) fn identity(&self) -> Option<&ClientIdentity> {
+        self.0.identity.get()
     }
 
     /// Makes the connection that of this principal, unless it belongs to one already.

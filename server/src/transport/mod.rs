@@ -6,6 +6,7 @@ mod connection;
 mod connection_io;
 mod goaway;
 mod grpc_timeout;
+mod handshake;
 mod http2;
 mod listener;
 mod permit_body;

@@ -5,7 +5,6 @@
 //! why a connection ended, and ignores TCP_NODELAY on connections that it is handed.
 
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,26 +13,28 @@ use http::{Request, Response};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tower::Service;
 
 use super::connection::{Connection, UnclaimedConnections};
+use super::handshake::handshake;
 use super::http2::HttpServer;
 use super::listener::Listener;
+use crate::auth::CredentialStore;
 use crate::limits::Limits;
 use crate::quota::{Counter, Principals};
 
 /// How long to wait after an accept failed, usually for want of file descriptors.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
-/// Serves `service` on accepted connections until `drain` is cancelled. Then the listener is closed, so that new
+/// Serves `service` on accepted connections, by TLS if there are `credentials`, until `drain` is cancelled. Then the listener is closed, so that new
 /// clients are turned away and not left to wait, every connection gets a GOAWAY, and the future completes when all of
 /// them have ended. Dropping the future aborts those that are still open.
 pub(crate) async fn serve<L, S>(
     listener: L,
     service: S,
+    credentials: Option<Arc<CredentialStore>>,
     limits: &Limits,
     principals: &Principals,
     drain: CancellationToken,
@@ -64,7 +65,9 @@ pub(crate) async fn serve<L, S>(
         // Taken before the task runs: a connection that is in its handshake when the server stops is waited for as
         // well.
         let watcher = graceful.watcher();
-        let task = serve_accepted(server.clone(), io, connection.clone(), watcher, drain.clone());
+        let credentials = credentials.clone();
+        let task =
+            serve_accepted(server.clone(), io, credentials, connection.clone(), watcher, drain.clone());
         connection.set_task(connections.spawn(task));
     }
     drop(listener);
@@ -99,6 +102,7 @@ fn log_panic(ended: Result<(), tokio::task::JoinError>) {
 async fn serve_accepted<T, S>(
     server: Arc<HttpServer<S>>,
     io: T,
+    credentials: Option<Arc<CredentialStore>>,
     connection: Connection,
     watcher: Watcher,
     drain: CancellationToken,
@@ -107,21 +111,19 @@ async fn serve_accepted<T, S>(
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send,
 {
-    let io = tokio::select! {
-        () = drain.cancelled() => return,
-        io = timeout(server.preface_timeout, handshake(io)) => io,
+    let Some(credentials) = credentials else {
+        return server.serve_connection(io, connection, watcher).await;
     };
-    match io {
-        Ok(Ok(io)) => server.serve_connection(io, connection, watcher).await,
-        Ok(Err(error)) => tracing::debug!(%error, "handshake failed"),
-        Err(_) => connection.count(Counter::ConnectionSilent),
+    let secured = tokio::select! {
+        () = drain.cancelled() => return,
+        secured = handshake(io, &credentials, server.preface_timeout, &connection) => secured,
+    };
+    if let Some((io, admission)) = secured {
+        tokio::select! {
+            () = server.serve_connection(io, connection, watcher) => {}
+            () = admission.ended() => {}
+        }
     }
-}
-
-/// Makes of a connection the byte stream that HTTP/2 is spoken on. A connection without TLS has no handshake;
-/// that of TLS belongs here, inside the deadline of the caller.
-async fn handshake<T>(io: T) -> io::Result<T> {
-    Ok(io)
 }
 
 #[cfg(test)]
@@ -188,7 +190,7 @@ mod tests {
         let stopped = stop.clone();
         let service = TestService { panics: panics.clone() };
         let serving = tokio::spawn(async move {
-            serve(listener, service, &limits, &Principals::new(&limits), stopped).await;
+            serve(listener, service, None, &limits, &Principals::new(&limits), stopped).await;
         });
         let connect = async || TcpStream::connect(address).await.unwrap();
         panics.store(true, Ordering::Relaxed);

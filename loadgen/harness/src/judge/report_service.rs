@@ -35,8 +35,6 @@ use crate::run::principal;
 
 /// Instances whose verdict is still told.
 pub(super) const RECENT: usize = 16;
-/// The most bytes of a principal.
-const LONGEST_PRINCIPAL: usize = 256;
 /// Of a report, beyond its values.
 const REST_OF_A_REPORT: usize = 64 * 1024;
 /// The most calls at a time on one connection.
@@ -246,7 +244,7 @@ impl ReportHandler {
     /// Which process calls.
     fn process<T>(&self, request: &Request<T>) -> Result<ProcessId, RpcRefusal> {
         let given = request.metadata().get_all(PRINCIPAL_KEY).iter().map(|name| name.to_str().ok());
-        let name = principal_from_metadata(given, LONGEST_PRINCIPAL)?;
+        let name = principal_from_metadata(given)?;
         self.roster.get(name).copied().ok_or_else(|| {
             let n = self.roster.len();
             let why = format!("{name:?} is no process of this run: they are process-1 to process-{n}");

@@ -12,6 +12,7 @@ use stickycas_harness::files::{Fault, Spanned, draw_seed};
 use stickycas_harness::proposals::{self, value_bytes};
 use stickycas_model::cast::Role;
 use stickycas_model::params::Params;
+use stickycas_proto::principal::is_principal_name;
 
 use super::file::{self, File, Step};
 use super::{Load, Open, Pacing, Profile};
@@ -263,10 +264,10 @@ fn optional_duration(name: &str, text: Option<&Spanned<String>>) -> Result<Optio
 
 fn principal_prefix(given: Option<&Spanned<String>>) -> Result<String, Fault> {
     let Some(text) = given else { return Ok("load".to_owned()) };
-    let visible = |byte: u8| byte.is_ascii_graphic();
-    if (1..=64).contains(&text.get_ref().len()) && text.get_ref().bytes().all(visible) {
+    if text.get_ref().len() <= 64 && is_principal_name(text.get_ref().as_bytes()) {
         return Ok(text.get_ref().clone());
     }
-    let reason = format!("principal_prefix = {:?}: give 1 to 64 visible ASCII characters", text.get_ref());
+    let reason =
+        format!("principal_prefix = {:?}: give 1 to 64 letters, digits, '.', '_' or '-'", text.get_ref());
     Err(Fault::new(text.span(), reason))
 }

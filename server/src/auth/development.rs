@@ -1,0 +1,200 @@
+//! Credentials for development and demos: a CA for the server, one for clients, and certificates of both.
+//!
+//! In production CAs are run by those who run CAs; what matters to the server is what the certificates look like.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DistinguishedName,
+    DnType, ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, RevocationReason,
+    RevokedCertParams, SanType, SerialNumber,
+};
+use stickycas_proto::principal::{PRINCIPAL_GRAMMAR, is_principal_name};
+use time::OffsetDateTime;
+
+use super::credentials::{CERTIFICATE, CLIENT_CAS, KEY, REVOCATION_LISTS};
+use crate::private_files::{create_private_folder, write_private};
+
+/// The CAs of which a client trusts the server's certificate, in a client's folder.
+const SERVER_CAS: &str = "ca.crt";
+
+/// Two CAs that live as long as this does; their keys are written nowhere.
+pub struct DevelopmentCas {
+    trust_domain: String,
+    server: CertifiedIssuer<'static, KeyPair>,
+    client: CertifiedIssuer<'static, KeyPair>,
+    not_after: OffsetDateTime,
+    issued: u64,
+    revoked: Vec<SerialNumber>,
+}
+
+/// A certificate with its key.
+#[derive(Debug)]
+pub struct Certified {
+    /// The certificate, in PEM.
+    pub certificate: String,
+    /// The key, in PEM.
+    pub key: String,
+    serial: SerialNumber,
+}
+
+/// Why credentials cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum DevelopmentError {
+    /// A name is none.
+    #[error("{0:?} is no name of a principal: give {PRINCIPAL_GRAMMAR}")]
+    Principal(String),
+    /// A certificate cannot be made.
+    #[error("cannot make a certificate: {0}")]
+    Certificate(#[from] rcgen::Error),
+    /// A file cannot be written.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+}
+
+impl DevelopmentCas {
+    /// New CAs. Everything that they issue is valid as long as they are: for this long from now on.
+    ///
+    /// # Errors
+    /// If no keys can be made.
+    pub fn new(trust_domain: &str, lifetime: Duration) -> Result<Self, DevelopmentError> {
+        let not_after = OffsetDateTime::now_utc() + lifetime;
+        Ok(Self {
+            trust_domain: trust_domain.to_owned(),
+            server: ca("server CA", not_after)?,
+            client: ca("client CA", not_after)?,
+            not_after,
+            issued: 0,
+            revoked: Vec::new(),
+        })
+    }
+
+    /// A certificate of a server that is reached under these names and addresses.
+    ///
+    /// # Errors
+    /// If a name is none.
+    pub fn server(&mut self, hosts: &[String]) -> Result<Certified, DevelopmentError> {
+        let mut params = CertificateParams::new(hosts)?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let (params, key, serial) = self.leaf(params, "stickycas-server")?;
+        let certificate = params.signed_by(&key, &self.server)?;
+        Ok(Certified { certificate: certificate.pem(), key: key.serialize_pem(), serial })
+    }
+
+    /// A certificate of this principal.
+    ///
+    /// # Errors
+    /// If the name is none.
+    pub fn client(&mut self, principal: &str) -> Result<Certified, DevelopmentError> {
+        if !is_principal_name(principal.as_bytes()) {
+            return Err(DevelopmentError::Principal(principal.to_owned()));
+        }
+        let mut params = CertificateParams::default();
+        let uri = format!("spiffe://{}/principal/{principal}", self.trust_domain);
+        params.subject_alt_names = vec![SanType::URI(uri.try_into()?)];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let (params, key, serial) = self.leaf(params, principal)?;
+        let certificate = params.signed_by(&key, &self.client)?;
+        Ok(Certified { certificate: certificate.pem(), key: key.serialize_pem(), serial })
+    }
+
+    /// The next revocation list has this certificate of a client.
+    pub fn revoke(&mut self, client: &Certified) {
+        self.revoked.push(client.serial.clone());
+    }
+
+    /// Writes the folder of a server, which is made if it does not exist.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write_server(&mut self, folder: &Path, server: &Certified) -> Result<(), DevelopmentError> {
+        write(folder, server, CLIENT_CAS, &self.client.pem())?;
+        self.write_revocation_list(folder)
+    }
+
+    /// Writes the revocation list of the clients' CA into the folder of a server.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write_revocation_list(&mut self, folder: &Path) -> Result<(), DevelopmentError> {
+        let now = OffsetDateTime::now_utc();
+        let revoked = |serial: &SerialNumber| RevokedCertParams {
+            serial_number: serial.clone(),
+            revocation_time: now,
+            reason_code: Some(RevocationReason::KeyCompromise),
+            invalidity_date: None,
+        };
+        self.issued += 1;
+        let list = CertificateRevocationListParams {
+            this_update: now,
+            next_update: self.not_after,
+            crl_number: SerialNumber::from(self.issued),
+            issuing_distribution_point: None,
+            revoked_certs: self.revoked.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = list.signed_by(&self.client)?.pem()?;
+        write_file(&folder.join(REVOCATION_LISTS), &list)
+    }
+
+    /// Writes the folder of a client, which is made if it does not exist.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write_client(&self, folder: &Path, client: &Certified) -> Result<(), DevelopmentError> {
+        write(folder, client, SERVER_CAS, &self.server.pem())
+    }
+
+    /// What all certificates that are no CAs have in common.
+    fn leaf(
+        &mut self,
+        mut params: CertificateParams,
+        name: &str,
+    ) -> Result<(CertificateParams, KeyPair, SerialNumber), DevelopmentError> {
+        self.issued += 1;
+        let serial = SerialNumber::from(self.issued);
+        params.serial_number = Some(serial.clone());
+        params.distinguished_name = named(name);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
+        (params.not_before, params.not_after) = (OffsetDateTime::now_utc() - CLOCKS_DIFFER, self.not_after);
+        Ok((params, KeyPair::generate()?, serial))
+    }
+}
+
+/// Certificates are valid a little before they are made: the clocks of machines differ.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(5 * 60);
+
+fn ca(name: &str, not_after: OffsetDateTime) -> Result<CertifiedIssuer<'static, KeyPair>, DevelopmentError> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = named(&format!("StickyCAS development {name}"));
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    (params.not_before, params.not_after) = (OffsetDateTime::now_utc() - CLOCKS_DIFFER, not_after);
+    Ok(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?)
+}
+
+fn named(name: &str) -> DistinguishedName {
+    let mut distinguished = DistinguishedName::new();
+    distinguished.push(DnType::CommonName, name);
+    distinguished
+}
+
+fn write(folder: &Path, own: &Certified, cas_name: &str, cas: &str) -> Result<(), DevelopmentError> {
+    create_private_folder(folder).map_err(|error| DevelopmentError::Io { path: folder.to_owned(), error })?;
+    write_file(&folder.join(CERTIFICATE), &own.certificate)?;
+    write_file(&folder.join(KEY), &own.key)?;
+    write_file(&folder.join(cas_name), cas)
+}
+
+fn write_file(path: &Path, text: &str) -> Result<(), DevelopmentError> {
+    write_private(path, text.as_bytes())
+        .map_err(|error| DevelopmentError::Io { path: path.to_owned(), error })
+}

@@ -1,0 +1,59 @@
+//! Files and folders into which only their owner may look.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::Path;
+
+/// Makes a folder and those above it, unless they exist.
+pub(crate) fn create_private_folder(path: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(path)
+}
+
+/// Makes a file that does not exist yet.
+pub(crate) fn create_private_file(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.write(true).create_new(true).open(path)
+}
+
+/// Puts these bytes into a file, in place of what it held. Whoever reads it finds the old bytes or the new ones.
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut new_path = path.as_os_str().to_owned();
+    new_path.push(".new");
+    match fs::remove_file(&new_path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = create_private_file(Path::new(&new_path))?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&new_path, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_takes_the_place_of_the_old_and_is_private() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/b/key");
+        create_private_folder(path.parent().unwrap()).unwrap();
+        for text in ["first", "second"] {
+            write_private(&path, text.as_bytes()).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+        assert_eq!(create_private_file(&path).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+            assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+        }
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing else is left");
+    }
+}
