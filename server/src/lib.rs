@@ -16,6 +16,8 @@
 
 mod auth;
 mod call_layer;
+#[cfg(test)]
+mod cancellation;
 pub mod cli;
 mod commit_log;
 mod config;
