@@ -14,7 +14,7 @@ use rcgen::{
 use stickycas_proto::principal::{PRINCIPAL_GRAMMAR, is_principal_name};
 use time::OffsetDateTime;
 
-use super::credentials::{CERTIFICATE, CLIENT_CAS, KEY, REVOCATION_LISTS};
+use super::folder::{CERTIFICATE, CLIENT_CAS, KEY, REVOCATION_LISTS};
 use crate::private_files::{create_private_folder, write_private};
 
 /// The CAs of which a client trusts the server's certificate, in a client's folder.
@@ -49,6 +49,9 @@ pub enum DevelopmentError {
     /// A certificate cannot be made.
     #[error("cannot make a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
+    /// A key of tokens cannot be used.
+    #[error("cannot make a token: {0}")]
+    Token(#[from] jsonwebtoken::errors::Error),
     /// A file cannot be written.
     #[error("{}: {error}", path.display())]
     Io {

@@ -16,6 +16,7 @@ use super::commit_log::CommitLogMetrics;
 use super::exposition::Exposition;
 use super::process;
 use super::steps::{StepCounter, StepCounters};
+use crate::auth::CredentialStore;
 use crate::instances::Instances;
 use crate::limits::Limits;
 use crate::logging;
@@ -32,6 +33,8 @@ pub(crate) struct Sources {
     pub(crate) readiness: Readiness,
     pub(crate) limits: Limits,
     pub(crate) commit_log: Arc<CommitLogMetrics>,
+    /// `None`: nothing is proven here.
+    pub(crate) credentials: Option<Arc<CredentialStore>>,
 }
 
 impl Sources {
@@ -251,10 +254,12 @@ impl Sources {
     fn limits(&self, out: &mut Exposition<'_>) -> fmt::Result {
         let (limits, usage, load) = (&self.limits, self.instances.usage(), self.instances.load());
         let (open, unclaimed) = self.connections();
-        let rows: [(&'static str, usize, usize); 10] = [
+        let cached_tokens = self.credentials.as_ref().map_or(0, |store| store.state().cached_tokens);
+        let rows: [(&'static str, usize, usize); 11] = [
             ("connections", open, limits.connections),
             ("unclaimed_connections", unclaimed, limits.unclaimed_connections),
             ("principals", self.principals.accounts(), limits.principals),
+            ("cached_tokens", cached_tokens, limits.cached_tokens),
             ("live_instances", load.live(), limits.live_instances),
             ("instances", usage.held, limits.instances),
             ("processes", usage.processes, limits.processes),
@@ -300,6 +305,37 @@ impl Sources {
         (open, open.saturating_sub(self.principals.permits(Quota::Connections)))
     }
 
+    /// What proves principals; zeros where nothing does.
+    fn credentials(&self, out: &mut Exposition<'_>) -> fmt::Result {
+        let state = self.credentials.as_ref().map(|store| store.state()).unwrap_or_default();
+        out.gauge(
+            "stickycas_credentials_generation",
+            "Number of the credentials in force, counted from 1; it grows when the files of the folder have changed. 0: \
+             the server has no credentials",
+            state.generation,
+        )?;
+        out.gauge(
+            "stickycas_credentials_reload_failed",
+            "1 while the files of the folder cannot be used, and the old credentials stay in force",
+            u64::from(state.is_failing),
+        )?;
+        out.counter(
+            "stickycas_credentials_reload_failures",
+            "Readings of the files of the folder that failed",
+            state.failed_reloads,
+        )?;
+        out.float_gauge(
+            "stickycas_credentials_certificate_expiry_seconds",
+            "Seconds until the server's certificate expires; negative afterwards",
+            state.certificate_expiry,
+        )?;
+        out.gauge(
+            "stickycas_credentials_revocation_list_expired",
+            "1 if a revocation list has expired; it still counts",
+            u64::from(state.revocation_list_expired),
+        )
+    }
+
     fn steps(&self) -> &StepCounters {
         self.instances.steps()
     }
@@ -314,6 +350,7 @@ impl Collector for Sources {
         self.clients(out)?;
         self.limits(out)?;
         self.quotas(out)?;
+        self.credentials(out)?;
         self.commit_log.encode(out)?;
         process::encode(out)
     }
