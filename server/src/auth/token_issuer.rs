@@ -1,5 +1,6 @@
 //! An issuer of tokens, for development and tests.
 
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
@@ -8,7 +9,8 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use rcgen::{KeyPair, PKCS_ED25519, PublicKeyData as _};
 use serde_json::{Value, json};
 
-use super::development::DevelopmentError;
+use super::development::{DevelopmentError, write_file};
+use super::folder::TOKEN_KEYS;
 use super::tokens::MAX_LIFETIME;
 
 /// A private key that signs tokens.
@@ -40,12 +42,6 @@ impl TokenIssuer {
         Ok(Self { key, key_id, algorithm, signing })
     }
 
-    /// The private key in PEM.
-    #[must_use]
-    pub fn private_key(&self) -> String {
-        self.key.serialize_pem()
-    }
-
     /// The public key as a JSON Web Key.
     #[must_use]
     pub fn public_key(&self) -> Value {
@@ -63,10 +59,21 @@ impl TokenIssuer {
         }
     }
 
-    /// The key set that a server verifies the tokens with: the file `token-keys.json`.
-    #[must_use]
-    pub fn key_set(&self) -> String {
-        format!("{:#}\n", json!({"keys": [self.public_key()]}))
+    /// Writes the key set that verifies the tokens into the folder of a server.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write_key_set(&self, folder: &Path) -> Result<(), DevelopmentError> {
+        let set = json!({"keys": [self.public_key()]});
+        write_file(&folder.join(TOKEN_KEYS), &format!("{set:#}\n"))
+    }
+
+    /// Writes the private key, in PEM.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write_private_key(&self, path: &Path) -> Result<(), DevelopmentError> {
+        write_file(path, &self.key.serialize_pem())
     }
 
     /// A token of this principal from now on, and a little before; as long as this, or as long as a server allows.

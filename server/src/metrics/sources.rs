@@ -254,12 +254,10 @@ impl Sources {
     fn limits(&self, out: &mut Exposition<'_>) -> fmt::Result {
         let (limits, usage, load) = (&self.limits, self.instances.usage(), self.instances.load());
         let (open, unclaimed) = self.connections();
-        let cached_tokens = self.credentials.as_ref().map_or(0, |store| store.state().cached_tokens);
-        let rows: [(&'static str, usize, usize); 11] = [
+        let rows: [(&'static str, usize, usize); 10] = [
             ("connections", open, limits.connections),
             ("unclaimed_connections", unclaimed, limits.unclaimed_connections),
             ("principals", self.principals.accounts(), limits.principals),
-            ("cached_tokens", cached_tokens, limits.cached_tokens),
             ("live_instances", load.live(), limits.live_instances),
             ("instances", usage.held, limits.instances),
             ("processes", usage.processes, limits.processes),
@@ -333,6 +331,11 @@ impl Sources {
             "stickycas_credentials_revocation_list_expired",
             "1 if a revocation list has expired; it still counts",
             u64::from(state.revocation_list_expired),
+        )?;
+        out.gauge(
+            "stickycas_credentials_cached_tokens",
+            "Verified tokens that are remembered; at most `limits.cached_tokens`, and old ones make room",
+            state.cached_tokens as u64,
         )
     }
 
