@@ -26,6 +26,9 @@ pub struct TokenConfig {
     pub audience: String,
 }
 
+/// [`Config::reload_every`], unless a program has its reasons.
+pub(crate) const RELOAD_EVERY: Duration = Duration::from_secs(5);
+
 /// The configuration of one server.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -39,6 +42,8 @@ pub struct Config {
     pub admins: BTreeSet<String>,
     /// The tokens that are taken, on a listener of their own, beside certificates. `None`: none are.
     pub tokens: Option<TokenConfig>,
+    /// How often the files of the credentials are looked at. What has changed is in force not much later than this.
+    pub reload_every: Duration,
     /// The bounds on what clients can fill.
     pub limits: Limits,
     /// How long a stopping server waits for its connections to end.
@@ -60,6 +65,7 @@ impl Config {
             observers: BTreeSet::new(),
             admins: BTreeSet::new(),
             tokens: None,
+            reload_every: RELOAD_EVERY,
             limits: Limits::default(),
             drain: Duration::from_secs(5),
             data: None,

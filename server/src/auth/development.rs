@@ -96,6 +96,19 @@ impl DevelopmentCas {
     /// # Errors
     /// If the name is none.
     pub fn client(&mut self, principal: &str) -> Result<Certified, DevelopmentError> {
+        self.changed_client(principal, |_| ())
+    }
+
+    /// A certificate of this principal with something changed before it is signed: for tests of what a server refuses.
+    ///
+    /// # Errors
+    /// If the name is none, or what is changed cannot be encoded.
+    #[doc(hidden)]
+    pub fn changed_client(
+        &mut self,
+        principal: &str,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> Result<Certified, DevelopmentError> {
         if !is_principal_name(principal.as_bytes()) {
             return Err(DevelopmentError::Principal(principal.to_owned()));
         }
@@ -103,7 +116,8 @@ impl DevelopmentCas {
         let uri = format!("spiffe://{}/principal/{principal}", self.trust_domain);
         params.subject_alt_names = vec![SanType::URI(uri.try_into()?)];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let (params, key, serial) = self.leaf(params, principal)?;
+        let (mut params, key, serial) = self.leaf(params, principal)?;
+        change(&mut params);
         let certificate = params.signed_by(&key, &self.client)?;
         Ok(Certified { certificate: certificate.pem(), key: key.serialize_pem(), serial })
     }

@@ -27,6 +27,8 @@ use crate::config::{AuthMode, Config};
 #[derive(Debug)]
 pub(crate) struct CredentialStore {
     source: CredentialSource,
+    /// How often files are looked at.
+    look_every: Duration,
     current: ArcSwap<Credentials>,
     registered: Mutex<Registered>,
     reload_now: Notify,
@@ -67,8 +69,6 @@ pub(crate) struct Registration {
     end: CancellationToken,
 }
 
-/// How often files are looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How often it is looked which tokens have expired.
 const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 
@@ -88,6 +88,7 @@ impl CredentialStore {
         let current = ArcSwap::from_pointee(source.read()?);
         Ok(Some(Arc::new(Self {
             source,
+            look_every: config.reload_every,
             current,
             registered: Mutex::default(),
             reload_now: Notify::new(),
@@ -178,7 +179,7 @@ impl CredentialStore {
 
     /// Looks at the files, and ends what has expired, for ever.
     pub(crate) async fn run(self: Arc<Self>) {
-        let (mut look, mut expire) = (interval(LOOK_EVERY), interval(EXPIRE_EVERY));
+        let (mut look, mut expire) = (interval(self.look_every), interval(EXPIRE_EVERY));
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         expire.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // The first ticks come at once.

@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::config::{AuthMode, Config, CredentialFolder, TokenConfig};
+use crate::config::{AuthMode, Config, CredentialFolder, RELOAD_EVERY, TokenConfig};
 use crate::limits::Limits;
 use crate::logging::LogOptions;
 
@@ -115,6 +115,7 @@ impl Settings {
             tokens: self
                 .token_listen
                 .map(|_| TokenConfig { issuer: self.token_issuer, audience: self.token_audience }),
+            reload_every: RELOAD_EVERY,
             limits: self.limits,
             data,
             drain: self.drain,
