@@ -276,3 +276,36 @@ async fn tokens_that_prove_nothing_are_refused() {
     }
     get(&of_ann, instance, &[("authorization", &good)]).await.unwrap();
 }
+
+/// Verifying a signature is the dearest part of a call, so it is paid for before it is done.
+#[tokio::test]
+async fn tokens_are_charged_before_they_are_verified() {
+    let site = Site::with(|config| {
+        // Two calls, and then one in a second.
+        config.limits.anonymous_requests_per_second = 20;
+    })
+    .await;
+    let instance = create(&site.token_client("coordinator"), ["ann", "bob"]).await;
+    let observer = site.token_client("observer");
+    observer.get(instance).await.unwrap();
+    let other = TokenIssuer::new("key-1").unwrap();
+    let bad = format!("Bearer {}", other.sign(&claims("ann", &json!({}))).unwrap());
+    let strangers = site.token_channel();
+    let mut limited = 0;
+    for _ in 0..100 {
+        let status = get(&strangers, instance, &[("authorization", &bad)]).await.unwrap_err();
+        match refused(&status) {
+            (RefusalReason::RateExceeded, _) => limited += 1,
+            (reason, message) => {
+                assert_eq!(reason, RefusalReason::NoIdentity);
+                assert!(message.contains("the signature of the token is wrong"), "{message}");
+            }
+        }
+    }
+    assert!(limited > 0, "the strangers' share is used up");
+    // Whoever is known is not concerned.
+    observer.get(instance).await.unwrap();
+    assert_nobody_is_blamed(&observer, instance, "a flood of bad tokens").await;
+    let all = observer.counts(&[]).await.unwrap().all;
+    assert_eq!((all.tokens_refused, all.refused(RefusalReason::RateExceeded)), (100, limited));
+}

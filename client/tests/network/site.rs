@@ -49,6 +49,11 @@ pub struct Site {
 impl Site {
     /// With a coordinator and an observer, each of the name of its role.
     pub async fn new() -> Self {
+        Self::with(|_| ()).await
+    }
+
+    /// The same with a changed configuration.
+    pub async fn with(change: impl FnOnce(&mut Config)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut cas = DevelopmentCas::new(DOMAIN, DAY).unwrap();
         let issuer = TokenIssuer::new("key-1").unwrap();
@@ -69,6 +74,7 @@ impl Site {
         };
         config.observers.insert("observer".to_owned());
         config.reload_every = Duration::from_millis(20);
+        change(&mut config);
         let listeners = Listeners { tokens: Some(tokens), ..Listeners::from(grpc) };
         tokio::spawn(async move {
             stickycas_server::run(listeners, config, std::future::pending()).await.unwrap();
