@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use stickycas_proto::principal::{PRINCIPAL_GRAMMAR, PRINCIPAL_KEY, is_principal_name};
+use stickycas_proto::v1::RefusalReason;
 use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
 use stickycas_proto::v1::judge_service_client::JudgeServiceClient;
 use stickycas_proto::v1::server_service_client::ServerServiceClient;
@@ -244,6 +245,19 @@ impl Connection {
     #[must_use]
     pub fn error(&self, status: &Status) -> Error {
         Error::from_status(&self.config.server, status)
+    }
+
+    /// What the status means with which an open stream has ended. The token that it was opened with may have expired, and
+    /// another be in the file by now: opening the stream again shows it.
+    pub(crate) fn stream_error(&self, status: &Status) -> Error {
+        let error = self.error(status);
+        match &self.config.token {
+            Some(token) if error.reason() == Some(RefusalReason::NoIdentity) => {
+                token.read_again();
+                self.no_answer(&error.to_string())
+            }
+            _ => error,
+        }
     }
 
     /// No answer in time, or the end of a stream that should go on.

@@ -57,13 +57,22 @@ impl TokenFile {
     pub(crate) fn authorization(&self) -> MetadataValue<Ascii> {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         if latest.read.elapsed() >= READ_EVERY {
-            latest.read = Instant::now();
-            match read(&self.path) {
-                Ok(authorization) => latest.authorization = authorization,
-                Err(error) => tracing::warn!(%error, "the token is not read again"),
-            }
+            self.read_latest(&mut latest);
         }
         latest.authorization.clone()
+    }
+
+    /// Reads the file now.
+    pub(crate) fn read_again(&self) {
+        self.read_latest(&mut self.latest.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn read_latest(&self, latest: &mut Latest) {
+        latest.read = Instant::now();
+        match read(&self.path) {
+            Ok(authorization) => latest.authorization = authorization,
+            Err(error) => tracing::warn!(%error, "the token is not read again"),
+        }
     }
 }
 

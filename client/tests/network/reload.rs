@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde_json::json;
-use stickycas_client::{Error, InstanceId, RefusalReason};
-use stickycas_proto::v1;
-use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
+use stickycas_client::{Client, Credentials, Error, InstanceId, RefusalReason};
 use stickycas_server::{DevelopmentCas, TokenIssuer};
 
-use crate::site::{DAY, DOMAIN, Site, append, create, end_of, now, watching};
+use crate::site::{DAY, DOMAIN, Site, append, create, end_of, now, refused, watching};
+use crate::support::value;
 
 fn reason(error: &Error) -> RefusalReason {
     match error {
@@ -29,7 +28,8 @@ async fn a_denied_principal_loses_its_streams_and_no_access() {
     let site = Site::new().await;
     let instance = instance_of(&site).await;
     let (ann, bob) = (site.token_client("ann"), site.token_client("bob"));
-    let watch = watching(&ann, instance).await;
+    let token = site.token("ann", &json!({}));
+    let watch = watching(&site.token_channel(), Some(&token), instance).await;
     let accepted = tokio::spawn({
         let ann = ann.clone();
         async move { append(&ann, instance).await }
@@ -38,9 +38,9 @@ async fn a_denied_principal_loses_its_streams_and_no_access() {
         tokio::task::yield_now().await;
     }
     fs::write(site.server().join("denied"), "ann").unwrap();
-    let ended = end_of(watch).await;
-    assert_eq!(reason(&ended), RefusalReason::NoIdentity, "{ended}");
-    assert!(ended.to_string().contains("the token of the stream is not valid any more"), "{ended}");
+    let (ended, why) = refused(&end_of(watch).await);
+    assert_eq!(ended, RefusalReason::NoIdentity, "{why}");
+    assert!(why.contains("the token of the stream is not valid any more"), "{why}");
     assert_eq!(reason(&ann.get(instance).await.unwrap_err()), RefusalReason::NoIdentity);
     append(&bob, instance).await.unwrap();
     accepted.await.unwrap().unwrap();
@@ -52,28 +52,51 @@ async fn a_denied_principal_loses_its_streams_and_no_access() {
 async fn a_stream_ends_when_its_token_expires() {
     let site = Site::new().await;
     let instance = instance_of(&site).await;
-    let short = site.client_with_token(&site.token("ann", &json!({"exp": now() + 3})));
-    let (watch, longer) =
-        (watching(&short, instance).await, watching(&site.token_client("bob"), instance).await);
-    let ended = end_of(watch).await;
-    assert_eq!(reason(&ended), RefusalReason::NoIdentity);
-    assert!(ended.to_string().contains("has expired"), "{ended}");
-    drop(longer);
+    let token = site.token("ann", &json!({"exp": now() + 3}));
+    let watch = watching(&site.token_channel(), Some(&token), instance).await;
+    let (ended, why) = refused(&end_of(watch).await);
+    assert_eq!(ended, RefusalReason::NoIdentity);
+    assert!(why.contains("has expired"), "{why}");
+    let short = site.client_with_token(&token);
     let refused = short.get(instance).await.unwrap_err();
     assert!(refused.to_string().contains("the token has expired"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_process_whose_token_is_replaced_in_time_decides() {
+    let site = Site::new().await;
+    let instance = instance_of(&site).await;
+    let short = site.token("ann", &json!({"exp": now() + 3}));
+    let folder = site.folder.path().join("replaced");
+    site.cas.write_token_client(&folder, &short).unwrap();
+    let ann = Client::builder(&*site.token_address).credentials(Credentials::read(&folder).unwrap());
+    let ann = ann.connect_lazy().unwrap();
+    let old = watching(&site.token_channel(), Some(&short), instance).await;
+    let deciding = tokio::spawn(async move { ann.propose(instance, value("a")).await });
+    let bob = site.token_client("bob");
+    while bob.get(instance).await.unwrap().status.joined == 0 {
+        tokio::task::yield_now().await;
+    }
+    site.cas.write_token_client(&folder, &site.token("ann", &json!({}))).unwrap();
+    // A stream with the same token, of a client that has no other one.
+    let status = end_of(old).await;
+    assert!(status.message().contains("has expired"), "{status:?}");
+    let of_bob = bob.propose(instance, value("b")).await.unwrap();
+    assert_eq!(deciding.await.unwrap().unwrap().value, of_bob.value);
 }
 
 #[tokio::test]
 async fn a_stream_ends_when_the_key_of_its_token_is_taken_away() {
     let site = Site::new().await;
     let instance = instance_of(&site).await;
-    let watch = watching(&site.token_client("ann"), instance).await;
+    let token = site.token("ann", &json!({}));
+    let watch = watching(&site.token_channel(), Some(&token), instance).await;
     // Of the same id.
     let next = TokenIssuer::new("key-1").unwrap();
     next.write_key_set(&site.server()).unwrap();
-    let ended = end_of(watch).await;
-    assert_eq!(reason(&ended), RefusalReason::NoIdentity);
-    assert!(ended.to_string().contains("a key that is not configured"), "{ended}");
+    let (ended, why) = refused(&end_of(watch).await);
+    assert_eq!(ended, RefusalReason::NoIdentity);
+    assert!(why.contains("a key that is not configured"), "{why}");
     let refused = site.token_client("ann").get(instance).await.unwrap_err();
     assert!(refused.to_string().contains("the signature of the token is wrong"), "{refused}");
 }
@@ -88,10 +111,10 @@ async fn a_watch_ends_when_its_observer_is_one_no_more() {
     while eve.get(instance).await.is_err() {
         tokio::task::yield_now().await;
     }
-    let watch = watching(&eve, instance).await;
+    let watch = watching(&site.channel(&site.folder.path().join("eve")), None, instance).await;
     fs::write(&roles, "").unwrap();
-    let ended = end_of(watch).await;
-    assert_eq!(reason(&ended), RefusalReason::NotObserver, "{ended}");
+    let (ended, why) = refused(&end_of(watch).await);
+    assert_eq!(ended, RefusalReason::NotObserver, "{why}");
 }
 
 /// What is written into the server's folder in the test below: two of everything, taken in turns.
@@ -161,14 +184,7 @@ async fn a_hundred_changes_under_load_disturb_nobody_who_is_allowed() {
     let ann = site.cas.client("ann").unwrap();
     let folder = site.write("ann", &ann);
     let clients = vec![site.client("bob"), site.token_client("bob"), site.client("observer")];
-    let request = v1::WatchRequest {
-        instance_id: instance.to_string(),
-        snapshot_first: true,
-        ..v1::WatchRequest::default()
-    };
-    let mut instances = InstanceServiceClient::new(site.channel(&folder));
-    let mut watch = instances.watch(request).await.unwrap().into_inner();
-    watch.message().await.unwrap().expect("a snapshot comes first");
+    let watch = watching(&site.channel(&folder), None, instance).await;
     let (stop, calls) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
     let calling: Vec<_> = clients
         .into_iter()
@@ -206,7 +222,7 @@ async fn a_hundred_changes_under_load_disturb_nobody_who_is_allowed() {
     site.cas.revoke(&ann);
     site.cas.write_revocation_list(&site.server()).unwrap();
     // The watch was open all the time, and ends with its connection; new connections are refused.
-    watch.message().await.unwrap_err();
+    end_of(watch).await;
     assert_eq!(site.alert(Some(&folder)).await, "CertificateRevoked");
     site.client("bob").get(instance).await.unwrap();
 }

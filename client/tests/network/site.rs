@@ -11,7 +11,6 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
-use stickycas_client::watch::{Watch, WatchFrom};
 use stickycas_client::{AccessNumber, Client, Credentials, Error, InstanceId, RefusalReason, WaitMode};
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1;
@@ -25,7 +24,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tonic::{Request, Status};
+use tonic::{Request, Status, Streaming};
 
 pub const DAY: Duration = Duration::from_secs(24 * 3600);
 pub const DOMAIN: &str = "example.org";
@@ -222,7 +221,6 @@ pub async fn get(
 ) -> Result<(), Status> {
     let mut request = Request::new(v1::GetRequest {
         instance: Some(v1::get_request::Instance::InstanceId(instance.to_string())),
-        ..v1::GetRequest::default()
     });
     for (key, value) in metadata {
         request.metadata_mut().append(*key, value.parse().unwrap());
@@ -247,20 +245,33 @@ pub async fn append(client: &Client, instance: InstanceId) -> Result<(), Error> 
     client.append(instance, AccessNumber::FIRST, "x", WaitMode::UntilPhase).await.map(drop)
 }
 
-/// Watches an instance, and has begun to.
-pub async fn watching(client: &Client, instance: InstanceId) -> Watch {
-    let mut watch = client.watch(instance, WatchFrom::Snapshot);
-    watch.try_next().await.unwrap().expect("a snapshot comes first");
+/// A stream that watches an instance, and has begun to. It ends for good when the server ends it, where a client would open
+/// it again.
+pub async fn watching(
+    channel: &Channel,
+    token: Option<&str>,
+    instance: InstanceId,
+) -> Streaming<v1::WatchResponse> {
+    let mut request = Request::new(v1::WatchRequest {
+        instance_id: instance.to_string(),
+        snapshot_first: true,
+        ..v1::WatchRequest::default()
+    });
+    if let Some(token) = token {
+        request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+    }
+    let mut watch = InstanceServiceClient::new(channel.clone()).watch(request).await.unwrap().into_inner();
+    watch.message().await.unwrap().expect("a snapshot comes first");
     watch
 }
 
-/// The reason for which a watch ends.
-pub async fn end_of(mut watch: Watch) -> Error {
+/// The status with which a watch ends.
+pub async fn end_of(mut watch: Streaming<v1::WatchResponse>) -> Status {
     loop {
-        match watch.try_next().await {
+        match watch.message().await {
             Ok(Some(_)) => {}
             Ok(None) => panic!("the instance has ended"),
-            Err(error) => return error,
+            Err(status) => return status,
         }
     }
 }

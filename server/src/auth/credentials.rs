@@ -103,7 +103,9 @@ impl CredentialSource {
             Ok(Tokens::new(keys, denied, self.cached_tokens))
         });
         let tokens = tokens.transpose()?;
-        let token_tls = tokens.as_ref().map(|_| server_config(&own, |builder| builder.with_no_client_auth()));
+        let token_tls = tokens
+            .as_ref()
+            .map(|_| server_config(&own, ConfigBuilder::<ServerConfig, WantsVerifier>::with_no_client_auth));
         let roles = match files.optional_text(ROLES)? {
             None => self.roles.clone(),
             Some(text) => self.roles.with_file(text).map_err(|error| files.wrong(ROLES, &error))?,

@@ -113,7 +113,7 @@ impl CredentialStore {
     pub(crate) fn register_connection(
         self: &Arc<Self>,
         principal: Principal,
-        certificates: Arc<[CertificateDer<'static>]>,
+        certificates: &Arc<[CertificateDer<'static>]>,
         let_in_with: &Arc<Credentials>,
     ) -> Result<Registration, rustls::Error> {
         let proof = Proof::Connection { principal, certificates: certificates.clone() };
@@ -121,7 +121,7 @@ impl CredentialStore {
         // A change that came before the registration has not seen it.
         let current = self.current();
         if !Arc::ptr_eq(&current, let_in_with) {
-            identify(&current, &certificates)?;
+            identify(&current, certificates)?;
         }
         Ok(registration)
     }
@@ -133,7 +133,7 @@ impl CredentialStore {
     /// If it does not count already.
     pub(crate) fn register_stream(
         self: &Arc<Self>,
-        proof: StreamProof,
+        proof: &StreamProof,
         end: CancellationToken,
     ) -> Result<Option<Registration>, Ended> {
         if proof.is_empty() {

@@ -240,7 +240,7 @@ mod tests {
         json!({"iss": "issuer", "aud": "us", "sub": "ann", "iat": NOW - 5, "nbf": NOW - 5, "exp": NOW + 5})
     }
 
-    fn with(changes: Value) -> Value {
+    fn with(changes: &Value) -> Value {
         let mut claims = claims();
         for (name, value) in changes.as_object().unwrap() {
             match value {
@@ -256,12 +256,12 @@ mod tests {
         let issuers = Issuers::new();
         let tokens = issuers.tokens(&["bob"]);
         for issuer in [&issuers.ed, &issuers.ec] {
-            let token = issuer.sign(&with(json!({"scope": "process", "aud": ["them", "us"]}))).unwrap();
+            let token = issuer.sign(&with(&json!({"scope": "process", "aud": ["them", "us"]}))).unwrap();
             let verified = tokens.verify(token.as_bytes(), NOW).unwrap();
             assert_eq!(verified.principal.as_str(), "ann");
             assert_eq!((verified.scope, verified.expires), (Rights::of_scope("process"), NOW + 5));
         }
-        let of_bob = issuers.ed.sign(&with(json!({"sub": "bob"}))).unwrap();
+        let of_bob = issuers.ed.sign(&with(&json!({"sub": "bob"}))).unwrap();
         assert_eq!(tokens.verify(of_bob.as_bytes(), NOW), Err(TokenError::Denied));
     }
 
@@ -269,12 +269,12 @@ mod tests {
     fn claims_that_are_wrong_or_missing_are_refused() {
         let issuers = Issuers::new();
         let tokens = issuers.tokens(&[]);
-        let refused = |changes: Value| {
+        let refused = |changes: &Value| {
             let token = issuers.ed.sign(&with(changes)).unwrap();
             tokens.verify(token.as_bytes(), NOW).unwrap_err()
         };
         for name in ["exp", "nbf", "iat", "sub", "iss", "aud"] {
-            assert_eq!(refused(json!({name: null})), TokenError::Claims, "without {name}");
+            assert_eq!(refused(&json!({name: null})), TokenError::Claims, "without {name}");
         }
         for (name, value, expected) in [
             ("exp", json!(1.5), TokenError::Claims),
@@ -289,9 +289,9 @@ mod tests {
             ("exp", json!(NOW - 5 + MAX_LIFETIME + 1), TokenError::Lifetime),
             ("iat", json!(NOW + 1), TokenError::NotYetValid),
         ] {
-            assert_eq!(refused(json!({name: value})), expected, "{name} = {value}");
+            assert_eq!(refused(&json!({name: value})), expected, "{name} = {value}");
         }
-        let long = issuers.ed.sign(&with(json!({"x": "x".repeat(MAX_TOKEN_BYTES)}))).unwrap();
+        let long = issuers.ed.sign(&with(&json!({"x": "x".repeat(MAX_TOKEN_BYTES)}))).unwrap();
         assert_eq!(tokens.verify(long.as_bytes(), NOW), Err(TokenError::TooLong(long.len())));
         assert_eq!(tokens.cached(), 0);
     }
@@ -300,7 +300,7 @@ mod tests {
     fn the_clock_counts_to_the_second() {
         let issuers = Issuers::new();
         let tokens = issuers.tokens(&[]);
-        let token = issuers.ed.sign(&with(json!({"iat": NOW - 9, "nbf": NOW, "exp": NOW + 10}))).unwrap();
+        let token = issuers.ed.sign(&with(&json!({"iat": NOW - 9, "nbf": NOW, "exp": NOW + 10}))).unwrap();
         let at = |now| tokens.verify(token.as_bytes(), now).map(|verified| verified.expires);
         assert_eq!(at(NOW - 1), Err(TokenError::NotYetValid));
         assert!(at(NOW).is_ok() && at(NOW + 9).is_ok());
@@ -309,7 +309,7 @@ mod tests {
         assert!(tokens.known(token.as_bytes(), NOW + 9).is_some());
         assert_eq!(tokens.known(token.as_bytes(), NOW + 10), None);
         let longest = json!({"iat": NOW, "nbf": NOW, "exp": NOW + MAX_LIFETIME});
-        let longest = issuers.ed.sign(&with(longest)).unwrap();
+        let longest = issuers.ed.sign(&with(&longest)).unwrap();
         assert!(tokens.verify(longest.as_bytes(), NOW).is_ok());
     }
 

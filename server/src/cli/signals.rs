@@ -47,7 +47,7 @@ impl HangUps {
     /// Completes with the next one.
     pub(super) async fn next(&mut self) {
         if self.0.recv().await.is_none() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }

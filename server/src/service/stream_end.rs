@@ -29,7 +29,7 @@ impl Service {
             observer: as_observer.then(|| caller.principal.clone()),
         };
         let registered =
-            self.0.credentials.as_ref().map(|store| store.register_stream(proof(), token.clone()));
+            self.0.credentials.as_ref().map(|store| store.register_stream(&proof(), token.clone()));
         let registration = registered.transpose().map_err(|ended: Ended| ended.refusal())?.flatten();
         Ok(StreamEnd { signal: Box::pin(token.cancelled_owned()), registration })
     }

@@ -105,7 +105,7 @@ fn admit<T>(
         shown.iter().map(|it| it.clone().into_owned()).collect();
     let admitted = identify(used, &certificates).and_then(|identity| {
         let principal = identity.principal.clone();
-        Ok((identity, store.register_connection(principal, certificates, used)?))
+        Ok((identity, store.register_connection(principal, &certificates, used)?))
     });
     match admitted {
         Ok((identity, registration)) => {
