@@ -34,6 +34,11 @@ struct Program {
 
 impl Program {
     async fn start() -> Self {
+        Self::with(&[]).await
+    }
+
+    /// With further flags.
+    async fn with(flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("made").display().to_string();
         let made = output(&["credentials", "--out", &out, "--principals", "1", "--tokens"]).await;
@@ -53,6 +58,7 @@ impl Program {
             any,
             "--log-json",
         ];
+        let serve = [&serve, flags].concat();
         let mut server = command(&serve).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
         let mut addresses = Vec::new();
@@ -161,6 +167,7 @@ async fn the_audit_log_says_who_came_with_what_and_who_was_refused_why() {
     assert_eq!(program.call(&format!("Bearer {token}")).await, "0");
     let fields = audit(&program.line("admitted by token").await);
     assert_eq!((&fields["principal"], &fields["key_id"]), (&"process-1".into(), &"development".into()));
+    assert_eq!(program.metric("stickycas_credentials_cached_tokens").await, 1.0);
 
     assert_eq!(program.call(&format!("Bearer {token}x")).await, "16");
     let line = program.line("call refused").await;
@@ -168,6 +175,34 @@ async fn the_audit_log_says_who_came_with_what_and_who_was_refused_why() {
     let secret = token.rsplit('.').next().unwrap();
     assert!(!line.to_string().contains(secret), "the log shows no token");
     drop((ann, nobody));
+    program.stop().await;
+}
+
+#[tokio::test]
+async fn refusals_without_end_do_not_fill_the_audit_log() {
+    let mut program = Program::with(&["--log-lines-per-second", "2"]).await;
+    for _ in 0..50 {
+        let mut nobody = program.connect(program.certificates, None).await;
+        let _alert = nobody.read_to_end(&mut Vec::new()).await;
+    }
+    assert_eq!(program.metric("stickycas_client_faults_total{kind=\"handshake_failed\"}").await, 50.0);
+    let (mut refused, mut left_out) = (0, 0);
+    while refused + left_out < 50 {
+        let line = with_timeout(program.log.next_line()).await.unwrap().expect("the server runs");
+        let line: Value = serde_json::from_str(&line).unwrap();
+        match line["target"].as_str().unwrap() {
+            "stickycas_server::audit" => refused += 1,
+            "stickycas_server::logging" => {
+                // "left out 48 like this: handshake refused ..."
+                let message = line["fields"]["message"].as_str().unwrap();
+                assert!(message.contains("like this: handshake refused"), "{message}");
+                left_out += message.split(' ').nth(2).unwrap().parse::<u64>().unwrap();
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(refused + left_out, 50);
+    assert!(left_out > 0, "the attack took place");
     program.stop().await;
 }
 
@@ -189,6 +224,7 @@ async fn on_sighup_new_files_are_in_force_and_bad_ones_are_not() {
     );
     let token = std::fs::read_to_string(program.path("tokens/process-1/token")).unwrap();
     assert_eq!(program.call(&format!("Bearer {}", token.trim())).await, "16");
+    assert_eq!(program.metric("stickycas_credentials_cached_tokens").await, 0.0);
 
     std::fs::write(program.path("server/roles.toml"), "observers = ['a b']").unwrap();
     signal(&program.server, "-HUP").await;

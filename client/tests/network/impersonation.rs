@@ -16,7 +16,9 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tonic::Code;
 
-use crate::site::{DAY, DOMAIN, Site, append, claims, connect, create, get, now, refused, speak_in_words};
+use crate::site::{
+    DAY, DOMAIN, Site, append, claims, connect, create, get, now, refused, speak_in_words, try_connect,
+};
 
 /// What the server has counted of those who have proven nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +110,22 @@ async fn certificates_that_prove_nothing_get_an_alert() {
     }
     let good = site.folder_of("ann");
     assert_eq!(site.alert(Some(&good)).await, "let in");
+}
+
+#[tokio::test]
+async fn both_listeners_speak_http_2_alone() {
+    let (mut site, observer, instance) = site().await;
+    let ann = site.folder_of("ann");
+    for (address, folder) in [(site.address.clone(), Some(&*ann)), (site.token_address.clone(), None)] {
+        let before = failures(&observer).await;
+        let mut tls = site.tls(folder);
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let refused = try_connect(&address, tls.into()).await.unwrap_err();
+        assert_eq!(refused.to_string(), "received fatal alert: NoApplicationProtocol");
+        let after = Failures { handshakes: before.handshakes + 1, ..before };
+        assert_eq!(failures(&observer).await, after);
+    }
+    assert_nobody_is_blamed(&observer, instance, "another protocol").await;
 }
 
 /// TLS with a ticket skips the client's certificate, so the server gives none and takes none.

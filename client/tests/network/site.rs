@@ -174,10 +174,15 @@ impl Site {
 
 /// A connection by TLS to this address.
 pub async fn connect(address: &str, config: Arc<ClientConfig>) -> TlsStream<TcpStream> {
+    try_connect(address, config).await.unwrap()
+}
+
+/// The same, which may fail in the handshake.
+pub async fn try_connect(address: &str, config: Arc<ClientConfig>) -> io::Result<TlsStream<TcpStream>> {
     let port = address.rsplit(':').next().unwrap();
     let tcp = TcpStream::connect(format!("127.0.0.1:{port}")).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
-    TlsConnector::from(config).connect(name, tcp).await.unwrap()
+    TlsConnector::from(config).connect(name, tcp).await
 }
 
 /// Begins with HTTP/2. In TLS 1.3 a client has shaken hands before the server has seen its certificate, so this tells whether
