@@ -1,7 +1,7 @@
 //! Principals that are proven by certificates and by tokens: who is let in, and as whom.
 
 use serde_json::json;
-use stickycas_client::{Error, RefusalReason};
+use stickycas_client::{Error, InstanceId, RefusalReason};
 use tokio::io::AsyncReadExt as _;
 
 use crate::site::{Site, append, create, get, refused, speak};
@@ -92,6 +92,15 @@ async fn the_scope_of_a_token_narrows_and_never_widens() {
     }
     let without = append(&scoped("ann", "observer"), instance).await.unwrap_err();
     assert!(without.to_string().contains("the scope of the token has no `process`"), "{without}");
+    // Without its scope nobody may close the instance either, and a member's try is no offence.
+    append_both(&site, instance).await;
+    for name in ["coordinator", "ann"] {
+        let refused = scoped(name, "process").close(instance).await.unwrap_err();
+        assert!(refused.to_string().contains("the scope of the token has no `coordinator`"), "{refused}");
+    }
+    let client = scoped("ann", "process");
+    let created = client.create_instance().roster(["ann", "bob"]).processes(2).read_size(2).send().await;
+    assert_eq!(created.err().map(reason), Some(RefusalReason::NotCoordinator));
     let offences = site.token_client("observer").get(instance).await.unwrap().status.offences;
     assert_eq!(offences.shown.len(), 0, "to have no scope is no offence");
 }
@@ -136,4 +145,11 @@ async fn a_denied_principal_is_out_on_its_open_connections_too() {
     let _ended = open.read_to_end(&mut Vec::new()).await;
     assert_ne!(site.alert(Some(&folder)).await, "let in");
     bob.get(instance).await.unwrap();
+}
+
+/// The first accesses of ann and bob, so that offences of theirs would be filed with the instance.
+async fn append_both(site: &Site, instance: InstanceId) {
+    let (ann, bob) = (site.token_client("ann"), site.token_client("bob"));
+    let (of_ann, of_bob) = tokio::join!(append(&ann, instance), append(&bob, instance));
+    of_ann.and(of_bob).unwrap();
 }

@@ -35,7 +35,10 @@ impl InstanceService for Service {
         if !caller.rights.coordinator {
             let why =
                 format!("{:?} may not create instances: it is no coordinator", caller.principal.as_str());
-            caller.account.file_offence(OffenceKind::ForeignIdentity, &why);
+            // Who shows a token of a narrower scope has claimed nothing.
+            if caller.scope().coordinator {
+                caller.account.file_offence(OffenceKind::ForeignIdentity, &why);
+            }
             return Err(RpcRefusal::new(RefusalReason::NotCoordinator, why).into());
         }
         let spec = create_spec(request.into_inner(), &self.0.limits)?;
@@ -138,7 +141,11 @@ impl InstanceService for Service {
         let id: InstanceId =
             request.get_ref().instance_id.parse().map_err(|error: WireError| RpcRefusal::from(&error))?;
         let instance = self.0.instances.get(id)?;
-        if instance.config().shared.creator != caller.principal || !caller.scope().coordinator {
+        if !caller.scope().coordinator {
+            let why = "the scope of the token has no `coordinator`";
+            return Err(RpcRefusal::new(RefusalReason::NotCreator, why).into());
+        }
+        if instance.config().shared.creator != caller.principal {
             let why = format!("only its creator closes instance {id}");
             let refused = RpcRefusal::new(RefusalReason::NotCreator, why);
             file_offence(&caller, &instance, OffenceKind::ForeignIdentity, &refused);
