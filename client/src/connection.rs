@@ -6,10 +6,12 @@
 //! Only [`crate::raw`] shows this module: its types are those of tonic.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use stickycas_proto::principal::{PRINCIPAL_GRAMMAR, PRINCIPAL_KEY, is_principal_name};
+use stickycas_proto::v1::RefusalReason;
 use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
 use stickycas_proto::v1::judge_service_client::JudgeServiceClient;
 use stickycas_proto::v1::server_service_client::ServerServiceClient;
@@ -24,6 +26,7 @@ use tower::service_fn;
 
 use crate::credentials::Credentials;
 use crate::error::Error;
+use crate::token_file::TokenFile;
 
 /// How long one try to connect may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -38,6 +41,7 @@ pub struct ClientConfig {
     principal: String,
     endpoint: Endpoint,
     metadata: MetadataValue<Ascii>,
+    token: Option<Arc<TokenFile>>,
     /// Whether connections prove the principal, so that there is no other on them.
     proven: bool,
 }
@@ -61,13 +65,15 @@ impl ClientConfig {
                 std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
             Error::InvalidArgument(format!("the credentials cannot be used: {cause}"))
         })?;
-        Self::to(server, credentials.principal(), endpoint, true)
+        let config = Self::to(server, credentials.principal(), endpoint, true)?;
+        Ok(Self { token: credentials.token(), ..config })
     }
 
     fn to(server: &str, principal: &str, endpoint: Endpoint, proven: bool) -> Result<Self, Error> {
         let metadata = identity(principal)?;
         let (server, principal) = (server.to_owned(), principal.to_owned());
-        Ok(Self { server, principal, endpoint, metadata, proven }.with_keep_alive(DEFAULT_KEEP_ALIVE))
+        Ok(Self { server, principal, endpoint, metadata, token: None, proven }
+            .with_keep_alive(DEFAULT_KEEP_ALIVE))
     }
 
     /// The same with another keep-alive than [`DEFAULT_KEEP_ALIVE`].
@@ -128,13 +134,19 @@ pub struct Connection {
     channel: Channel,
 }
 
-/// Puts the principal beside each request.
+/// Puts the principal beside each request, and the token that proves it, if there is one.
 #[derive(Clone, Debug)]
-pub struct Identify(MetadataValue<Ascii>);
+pub struct Identify {
+    principal: MetadataValue<Ascii>,
+    token: Option<Arc<TokenFile>>,
+}
 
 impl Interceptor for Identify {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        request.metadata_mut().insert(PRINCIPAL_KEY, self.0.clone());
+        request.metadata_mut().insert(PRINCIPAL_KEY, self.principal.clone());
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert("authorization", token.authorization());
+        }
         Ok(request)
     }
 }
@@ -186,7 +198,7 @@ impl Connection {
         if self.config.proven && principal != self.config.principal {
             let own = &self.config.principal;
             let why = format!(
-                "{principal:?}: a connection with the certificate of {own} is for that principal alone"
+                "{principal:?}: a connection with the credentials of {own} is for that principal alone"
             );
             return Err(Error::InvalidArgument(why));
         }
@@ -225,13 +237,27 @@ impl Connection {
     /// The channel itself, for calls that no generated client makes. Each request names the principal.
     #[must_use]
     pub fn identified(&self) -> Identified {
-        InterceptedService::new(self.channel.clone(), Identify(self.config.metadata.clone()))
+        let (principal, token) = (self.config.metadata.clone(), self.config.token.clone());
+        InterceptedService::new(self.channel.clone(), Identify { principal, token })
     }
 
     /// What the status of a call that failed on this connection means.
     #[must_use]
     pub fn error(&self, status: &Status) -> Error {
         Error::from_status(&self.config.server, status)
+    }
+
+    /// What the status means with which an open stream has ended. The token that it was opened with may have expired, and
+    /// another be in the file by now: opening the stream again shows it.
+    pub(crate) fn stream_error(&self, status: &Status) -> Error {
+        let error = self.error(status);
+        match &self.config.token {
+            Some(token) if error.reason() == Some(RefusalReason::NoIdentity) => {
+                token.read_again();
+                self.no_answer(&error.to_string())
+            }
+            _ => error,
+        }
     }
 
     /// No answer in time, or the end of a stream that should go on.

@@ -197,7 +197,7 @@ impl Source {
                 none.insert(opened.map_err(|status| connection.error(&status))?.into_inner())
             }
         };
-        stream.message().await.map_err(|status| connection.error(&status))
+        stream.message().await.map_err(|status| connection.stream_error(&status))
     }
 }
 

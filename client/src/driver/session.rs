@@ -109,7 +109,7 @@ impl Drive<'_> {
         match message {
             Ok(Some(response)) => Ok(response.frames.into_iter().filter_map(|frame| frame.frame).collect()),
             Ok(None) => Err(self.connection.no_answer("the server ended the stream")),
-            Err(status) => Err(self.connection.error(&status)),
+            Err(status) => Err(self.connection.stream_error(&status)),
         }
     }
 

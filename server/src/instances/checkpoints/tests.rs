@@ -24,7 +24,7 @@ use std::sync::Arc;
 fn instance(spec: ParamsSpec) -> Instance {
     let params = Params::try_new(spec).unwrap();
     let limits = Limits { callers_per_access: 1, ..Limits::default() };
-    let principal = |number: u32| format!("{number:0>width$}", width = MAX_PRINCIPAL_BYTES);
+    let principal = |number: u32| format!("{number:0>MAX_PRINCIPAL_BYTES$}");
     let roster: Vec<String> = (1..=params.processes()).map(principal).collect();
     let creator = Principal::new(&principal(0));
     let shared = Arc::new(SharedConfig::new(creator, &params, &roster, Lifetimes::of(&limits)));
