@@ -69,7 +69,7 @@ use service::{Service, UnaryEndpoint};
 use storage::Storage;
 pub use storage::StorageError;
 use transport::GrpcTimeoutLayer;
-pub use transport::Listener;
+pub use transport::{ClientAcceptor, Listener, ProvenClient};
 
 /// Where a server listens.
 #[derive(Debug)]
