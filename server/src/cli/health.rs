@@ -1,11 +1,18 @@
 //! `health`: asks a server whether it serves.
 
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use http::Request;
+use http::header::HOST;
+use http_body_util::{BodyExt as _, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
 use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -13,11 +20,17 @@ use tonic_health::pb::health_client::HealthClient;
 
 use super::exit::UsageError;
 
+/// Bytes of an answer of `/readyz`, which is a line or two.
+const LONGEST_BODY: usize = 16 * 1024;
+
 #[derive(Debug, Args)]
 pub(super) struct Health {
     /// The server to ask.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7420", env = "STICKYCAS_SERVER")]
     server: String,
+    /// Ask the listener of operators at this address (its /readyz), which needs no credentials, in place of --server.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    http: Option<SocketAddr>,
     /// How long it may take to answer.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
     timeout: Duration,
@@ -25,6 +38,9 @@ pub(super) struct Health {
 
 impl Health {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        if let Some(operators) = self.http {
+            return self.ask_operators(operators).await;
+        }
         let endpoint = Endpoint::from_shared(self.server.clone())
             .ok()
             .filter(|endpoint| endpoint.uri().scheme_str() == Some("http") && endpoint.uri().host().is_some())
@@ -42,5 +58,26 @@ impl Health {
         let mut out = std::io::stdout();
         writeln!(out, "{}", status.as_str_name())?;
         Ok(if status == ServingStatus::Serving { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Asks `/readyz`; the body says why not.
+    async fn ask_operators(self, address: SocketAddr) -> anyhow::Result<ExitCode> {
+        let ask = async {
+            let io = TokioIo::new(TcpStream::connect(address).await?);
+            let (mut sender, connection) = http1::handshake(io).await?;
+            let connection = tokio::spawn(connection);
+            let request = Request::get("/readyz").header(HOST, address.to_string()).body(String::new())?;
+            let response = sender.send_request(request).await?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), LONGEST_BODY).collect().await;
+            let body = body.map_err(|error| anyhow::anyhow!(error))?.to_bytes();
+            connection.abort();
+            anyhow::Ok((status, String::from_utf8_lossy(&body).trim_end().to_owned()))
+        };
+        let (status, body) = tokio::time::timeout(self.timeout, ask)
+            .await
+            .with_context(|| format!("{address} did not answer in {:?}", self.timeout))??;
+        writeln!(std::io::stdout(), "{body}")?;
+        Ok(if status.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

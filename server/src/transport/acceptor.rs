@@ -4,12 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::server::TlsStream;
 
 use super::connection::UnclaimedConnections;
 use super::handshake::{Admission, handshake};
-use crate::auth::{CredentialFolder, CredentialStore, CredentialsError};
+use crate::auth::{CredentialFolder, CredentialStore, CredentialsError, identify};
 use crate::config::AuthMode;
 use crate::limits::Limits;
 use crate::quota::Principals;
@@ -49,6 +50,15 @@ impl ClientAcceptor {
         let (io, admission) = handshake(io, &self.credentials, deadline, &connection).await?;
         let principal = connection.identity()?.principal.as_str().to_owned();
         Some((io, ProvenClient { principal, admission }))
+    }
+
+    /// The principal of a client with these certificates, its own first.
+    ///
+    /// # Errors
+    /// If it is not allowed.
+    pub(crate) fn allows(&self, certificates: &[CertificateDer<'_>]) -> Result<String, rustls::Error> {
+        let identity = identify(&self.credentials.current(), certificates)?;
+        Ok(identity.principal.as_str().to_owned())
     }
 
     /// Reads the files again when they have changed, for ever.
