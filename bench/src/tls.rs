@@ -267,8 +267,8 @@ impl Results {
             let shown = |samples: &[Figures], of: fn(&Figures) -> Option<f64>, digits: usize| {
                 median(samples, of).map_or_else(String::new, |value| format!("{value:.digits$}"))
             };
-            let (rate, cost): (fn(&Figures) -> _, fn(&Figures) -> _) =
-                (|figures| Some(figures.rate), |figures| figures.server_cost_us);
+            let rate: fn(&Figures) -> _ = |figures| Some(figures.rate);
+            let cost: fn(&Figures) -> _ = |figures| figures.server_cost_us;
             let kib: fn(&Figures) -> _ = |figures| figures.memory_bytes.map(|bytes| bytes / 1024.0);
             let Summary { median: ratio, min, max } =
                 series.of_plain.unwrap_or(Summary { median: 0.0, min: 0.0, max: 0.0 });

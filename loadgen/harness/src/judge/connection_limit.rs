@@ -200,3 +200,58 @@ impl AsyncWrite for LimitedConnection {
         Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use stickycas_server::{CredentialFolder, DevelopmentCas};
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    #[test]
+    fn a_reporter_has_so_many_connections_and_takes_none_of_others() {
+        let all = Arc::default();
+        let enter = |name: &str| Reporter::enter(&all, name.into());
+        let mut open: Vec<Reporter> = (0..PER_REPORTER).map(|_| enter("process-1").unwrap()).collect();
+        assert!(enter("process-1").is_none());
+        assert!(enter("process-2").is_some());
+        open.pop();
+        assert!(enter("process-1").is_some());
+        drop(open);
+        assert!(lock(&all).is_empty(), "nothing is kept of those that are gone");
+    }
+
+    /// A listener that asks for certificates, with places for so many connections.
+    async fn listen(limit: usize) -> (ReceiverStream<io::Result<LimitedConnection>>, SocketAddr) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut cas = DevelopmentCas::new("example.org", DAY).unwrap();
+        let server = cas.server(&["localhost".to_owned()]).unwrap();
+        cas.write_server(folder.path(), &server).unwrap();
+        let acceptor = ClientAcceptor::new(CredentialFolder {
+            path: folder.path().to_owned(),
+            trust_domain: "example.org".to_owned(),
+            allow_missing_revocation_list: false,
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        (accept(listener, limit, Some(Arc::new(acceptor.unwrap()))), address)
+    }
+
+    #[tokio::test]
+    async fn so_many_handshakes_are_under_way_and_the_next_is_closed_at_once() {
+        let (_connections, address) = listen(1).await;
+        let mut silent = Vec::new();
+        for _ in 0..HANDSHAKES {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        let mut next = TcpStream::connect(address).await.unwrap();
+        // Without the bound it would be waited for, until the handshake has taken too long; then an alert would come.
+        assert_eq!(next.read_to_end(&mut Vec::new()).await.unwrap_or(0), 0);
+        let first = silent[0].try_read(&mut [0]);
+        assert_eq!(first.unwrap_err().kind(), io::ErrorKind::WouldBlock, "those before it are waited for");
+    }
+}

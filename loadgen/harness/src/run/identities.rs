@@ -39,7 +39,8 @@ impl Identities {
         }
     }
 
-    /// Whether one connection may carry several principals.
+    /// Whether one connection may carry several principals. Not with certificates: a connection is the principal that its
+    /// handshake has proven. Credentials that each call shows, such as tokens, would allow it.
     #[must_use]
     pub fn may_share_connections(&self) -> bool {
         *self == Self::Names
