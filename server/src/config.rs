@@ -17,6 +17,18 @@ pub enum AuthMode {
     InsecurePrincipals,
 }
 
+/// Which tokens are taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenConfig {
+    /// The claim `iss` that they have.
+    pub issuer: String,
+    /// What is in their claim `aud`.
+    pub audience: String,
+}
+
+/// [`Config::reload_every`], unless a program has its reasons.
+pub(crate) const RELOAD_EVERY: Duration = Duration::from_secs(5);
+
 /// The configuration of one server.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -26,6 +38,12 @@ pub struct Config {
     pub coordinators: BTreeSet<String>,
     /// The principals that may look at every instance (F13).
     pub observers: BTreeSet<String>,
+    /// The principals that may see the counts of every principal.
+    pub admins: BTreeSet<String>,
+    /// The tokens that are taken, on a listener of their own, beside certificates. `None`: none are.
+    pub tokens: Option<TokenConfig>,
+    /// How often the files of the credentials are looked at. What has changed is in force not much later than this.
+    pub reload_every: Duration,
     /// The bounds on what clients can fill.
     pub limits: Limits,
     /// How long a stopping server waits for its connections to end.
@@ -45,6 +63,9 @@ impl Config {
             auth_mode: AuthMode::InsecurePrincipals,
             coordinators: coordinators.into_iter().collect(),
             observers: BTreeSet::new(),
+            admins: BTreeSet::new(),
+            tokens: None,
+            reload_every: RELOAD_EVERY,
             limits: Limits::default(),
             drain: Duration::from_secs(5),
             data: None,

@@ -7,6 +7,7 @@ mod harness;
 
 mod attach;
 mod counts;
+mod credentials;
 mod disconnects;
 mod draining;
 mod lifecycle;

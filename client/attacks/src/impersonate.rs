@@ -95,7 +95,8 @@ async fn unproven(
     credentials: &Credentials,
     stolen: &str,
 ) -> Result<(), Error> {
-    for shown in [Shown::Nothing, self_signed(credentials.trust_domain(), stolen)?] {
+    let trust_domain = credentials.trust_domain().unwrap_or_default();
+    for shown in [Shown::Nothing, self_signed(trust_domain, stolen)?] {
         context.tally.attempts(1);
         let mut connection = tls(config, credentials.folder(), shown).await?;
         // Whether it is let in, the first frame of the server tells.

@@ -1,136 +1,11 @@
-//! Principals that are proven by certificates: a real server with TLS, clients with credentials of every kind.
+//! Principals that are proven by certificates and by tokens: who is let in, and as whom.
 
-use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use serde_json::json;
+use stickycas_client::{Error, RefusalReason};
+use tokio::io::AsyncReadExt as _;
 
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
-use stickycas_client::{Client, Credentials, Error, InstanceId, RefusalReason};
-use stickycas_proto::v1;
-use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
-use stickycas_server::{AuthMode, Config, CredentialFolder, DevelopmentCas};
-use tempfile::TempDir;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
-use tonic::Request;
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
-
+use crate::site::{Site, append, create, get, refused, speak};
 use crate::support::value;
-
-const DAY: Duration = Duration::from_secs(24 * 3600);
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-
-/// A server with its CAs, and the folders of its clients.
-struct Site {
-    folder: TempDir,
-    cas: DevelopmentCas,
-    server_ca: CertificateDer<'static>,
-    address: String,
-}
-
-impl Site {
-    async fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let mut cas = DevelopmentCas::new("example.org", DAY).unwrap();
-        let server = cas.server(&["localhost".to_owned()]).unwrap();
-        cas.write_server(&folder.path().join("server"), &server).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = format!("https://localhost:{}", listener.local_addr().unwrap().port());
-        let credentials = CredentialFolder {
-            path: folder.path().join("server"),
-            trust_domain: "example.org".to_owned(),
-            allow_missing_revocation_list: false,
-        };
-        let config = Config {
-            auth_mode: AuthMode::Certificates(credentials),
-            ..Config::insecure(["coordinator".to_owned()])
-        };
-        tokio::spawn(async move {
-            stickycas_server::run(listener, config, std::future::pending()).await.unwrap();
-        });
-        let any = client_folder(folder.path().join("any"), &mut cas, "any");
-        let server_ca = CertificateDer::from_pem_file(any.join("ca.crt")).unwrap();
-        Self { folder, cas, server_ca, address }
-    }
-
-    /// The folder of a principal with a certificate of the clients' CA of this site.
-    fn folder_of(&mut self, principal: &str) -> PathBuf {
-        client_folder(self.folder.path().join(principal), &mut self.cas, principal)
-    }
-
-    fn client(&mut self, principal: &str) -> Client {
-        let credentials = Credentials::read(&self.folder_of(principal)).unwrap();
-        assert_eq!(credentials.principal(), principal);
-        Client::builder(&*self.address).credentials(credentials).connect_lazy().unwrap()
-    }
-
-    /// What a call as ann is answered with that says this in its metadata.
-    async fn call_with(&mut self, key: &'static str, value: &'static str, instance: InstanceId) -> String {
-        let folder = self.folder_of("ann");
-        let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
-        let tls = ClientTlsConfig::new()
-            .ca_certificate(Certificate::from_pem(read("ca.crt")))
-            .identity(Identity::from_pem(read("tls.crt"), read("tls.key")));
-        let endpoint = Endpoint::from_shared(self.address.clone()).unwrap().tls_config(tls).unwrap();
-        let mut instances = InstanceServiceClient::new(endpoint.connect_lazy());
-        let mut request = Request::new(v1::GetRequest {
-            instance: Some(v1::get_request::Instance::InstanceId(instance.to_string())),
-            ..v1::GetRequest::default()
-        });
-        request.metadata_mut().append(key, value.parse().unwrap());
-        instances.get(request).await.unwrap_err().message().to_owned()
-    }
-
-    /// A connection that shows the certificate in this folder, or none.
-    async fn connect(&self, folder: Option<&Path>) -> TlsStream<TcpStream> {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.server_ca.clone()).unwrap();
-        let config = ClientConfig::builder().with_root_certificates(roots);
-        let mut config = match folder {
-            None => config.with_no_client_auth(),
-            Some(folder) => {
-                let certificate = CertificateDer::from_pem_file(folder.join("tls.crt")).unwrap();
-                let key = PrivateKeyDer::from_pem_file(folder.join("tls.key")).unwrap();
-                config.with_client_auth_cert(vec![certificate], key).unwrap()
-            }
-        };
-        config.alpn_protocols = vec![b"h2".to_vec()];
-        let port = self.address.rsplit(':').next().unwrap();
-        let tcp = TcpStream::connect(format!("127.0.0.1:{port}")).await.unwrap();
-        let name = ServerName::try_from("localhost").unwrap();
-        TlsConnector::from(Arc::new(config)).connect(name, tcp).await.unwrap()
-    }
-
-    /// What a server says to a client that shows the certificate in this folder, or none: the alert in words.
-    async fn alert(&self, folder: Option<&Path>) -> String {
-        let mut tls = self.connect(folder).await;
-        speak(&mut tls).await.map_or_else(|error| error.to_string(), |()| "let in".to_owned())
-    }
-}
-
-/// Begins with HTTP/2. In TLS 1.3 a client has shaken hands before the server has seen its certificate, so this tells whether
-/// it is let in.
-async fn speak(tls: &mut TlsStream<TcpStream>) -> io::Result<()> {
-    tls.write_all(PREFACE).await?;
-    tls.read_exact(&mut [0; 9]).await.map(|_| ())
-}
-
-/// The folder of a principal with a certificate of these CAs.
-fn client_folder(folder: PathBuf, cas: &mut DevelopmentCas, principal: &str) -> PathBuf {
-    let certified = cas.client(principal).unwrap();
-    cas.write_client(&folder, &certified).unwrap();
-    folder
-}
-
-async fn create(coordinator: &Client, roster: [&str; 2]) -> InstanceId {
-    let created = coordinator.create_instance().roster(roster).processes(2).read_size(2).send().await;
-    created.unwrap().instance.id
-}
 
 #[tokio::test]
 async fn principals_with_certificates_decide() {
@@ -142,18 +17,13 @@ async fn principals_with_certificates_decide() {
 }
 
 #[tokio::test]
-async fn certificates_that_prove_nothing_are_told_why_in_the_handshake() {
+async fn principals_with_tokens_decide_beside_others() {
     let mut site = Site::new().await;
-    let ann = site.folder_of("ann");
-    assert_eq!(site.alert(Some(&ann)).await, "let in");
-    assert_eq!(site.alert(None).await, "received fatal alert: CertificateRequired");
-    let others = |name: &str, trust_domain: &str, lifetime| {
-        let mut cas = DevelopmentCas::new(trust_domain, lifetime).unwrap();
-        client_folder(site.folder.path().join(name), &mut cas, "ann")
-    };
-    let other_ca = others("other-ca", "example.org", DAY);
-    // The CAs have the same name as ours, and other keys.
-    assert_eq!(site.alert(Some(&other_ca)).await, "received fatal alert: DecryptError");
+    let coordinator = site.token_client("coordinator");
+    let (ann, bob) = (site.token_client("ann"), site.client("bob"));
+    let instance = create(&coordinator, ["ann", "bob"]).await;
+    let (of_ann, of_bob) = tokio::join!(ann.propose(instance, value("a")), bob.propose(instance, value("b")));
+    assert_eq!(of_ann.unwrap().value, of_bob.unwrap().value);
 }
 
 #[tokio::test]
@@ -162,7 +32,7 @@ async fn a_connection_is_one_principal_whatever_its_requests_say() {
     let [coordinator, ann] = ["coordinator", "ann"].map(|name| site.client(name));
     let instance = create(&coordinator, ["ann", "bob"]).await;
     let why = ann.as_principal("bob").unwrap_err().to_string();
-    assert!(why.contains("a connection with the certificate of ann is for that principal alone"), "{why}");
+    assert!(why.contains("a connection with the credentials of ann is for that principal alone"), "{why}");
     let counts = coordinator.counts(&["ann".to_owned()]).await.unwrap();
     assert_eq!(counts.all.handshakes_failed, 0);
     let refused =
@@ -171,14 +41,86 @@ async fn a_connection_is_one_principal_whatever_its_requests_say() {
         matches!(&refused, Error::Refused(refusal) if refusal.reason == RefusalReason::NotCoordinator),
         "{refused}"
     );
-    let foreign = "stickycas-principal names another than the certificate, which names ann";
-    let token = "tokens are not taken here: callers are known by their certificates";
-    for (key, value, expected) in
-        [("stickycas-principal", "bob", foreign), ("authorization", "Bearer x", token)]
-    {
-        let message = site.call_with(key, value, instance).await;
-        assert!(message.contains(expected), "{message}");
+    get(&site.channel(&site.folder.path().join("ann")), instance, &[]).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_connection_with_tokens_may_carry_many_principals() {
+    let site = Site::new().await;
+    let instance = create(&site.token_client("coordinator"), ["ann", "bob"]).await;
+    let channel = site.token_channel();
+    let authorization = |principal| format!("Bearer {}", site.token(principal, &json!({})));
+    for name in ["ann", "bob", "observer", "coordinator", "ann"] {
+        get(&channel, instance, &[("authorization", &authorization(name))]).await.unwrap();
     }
+    let stranger = authorization("stranger");
+    let status = get(&channel, instance, &[("authorization", &stranger)]).await.unwrap_err();
+    assert_eq!(refused(&status).0, RefusalReason::NotAMember);
+    // The name of the principal may be there too, and the scheme has no case.
+    let ann = authorization("ann").replace("Bearer", "bearer");
+    get(&channel, instance, &[("authorization", &ann), ("stickycas-principal", "ann")]).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_scope_of_a_token_narrows_and_never_widens() {
+    let site = Site::new().await;
+    let instance = create(&site.token_client("coordinator"), ["ann", "bob"]).await;
+    let scoped = |name, scope: &str| site.client_with_token(&site.token(name, &json!({"scope": scope})));
+    let reason = |error: Error| match error {
+        Error::Refused(refusal) => refusal.reason,
+        other => panic!("{other}"),
+    };
+    for (name, scope, expected) in [
+        ("ann", "process", None),
+        ("ann", "coordinator observer admin", Some(RefusalReason::NotAMember)),
+        ("coordinator", "coordinator", None),
+        ("coordinator", "process admin", Some(RefusalReason::NotAMember)),
+        ("observer", "observer", None),
+        ("observer", "", Some(RefusalReason::NotAMember)),
+    ] {
+        let outcome = scoped(name, scope).get(instance).await;
+        assert_eq!(outcome.err().map(reason), expected, "{name} with {scope:?}");
+    }
+    for (name, scope, expected) in [
+        ("coordinator", "coordinator", None),
+        ("coordinator", "process", Some(RefusalReason::NotCoordinator)),
+        ("ann", "process coordinator", Some(RefusalReason::NotCoordinator)),
+    ] {
+        let client = scoped(name, scope);
+        let created = client.create_instance().roster(["ann", "bob"]).processes(2).read_size(2).send().await;
+        assert_eq!(created.err().map(reason), expected, "{name} with {scope:?}");
+    }
+    let without = append(&scoped("ann", "observer"), instance).await.unwrap_err();
+    assert!(without.to_string().contains("the scope of the token has no `process`"), "{without}");
+    let offences = site.token_client("observer").get(instance).await.unwrap().status.offences;
+    assert_eq!(offences.shown.len(), 0, "to have no scope is no offence");
+}
+
+#[tokio::test]
+async fn counts_are_shown_to_those_whom_they_concern() {
+    let site = Site::new().await;
+    let instance = create(&site.token_client("coordinator"), ["ann", "bob"]).await;
+    // Each is refused something, and so has a count.
+    for name in ["ann", "bob", "eve", "mallory"] {
+        site.token_client(name).close(instance).await.unwrap_err();
+    }
+    let site = &site;
+    let seen = async |name| {
+        let counts = site.token_client(name).counts(&[]).await.unwrap();
+        let names: Vec<_> = counts.principals.into_keys().collect();
+        (names.join(" "), counts.all.refused(RefusalReason::NotCreator))
+    };
+    assert_eq!(seen("coordinator").await, ("ann bob".to_owned(), 4));
+    assert_eq!(seen("observer").await, ("ann bob eve mallory".to_owned(), 4));
+    assert_eq!(seen("eve").await, ("eve".to_owned(), 0));
+    let asked = site.token_client("ann").counts(&["bob".to_owned()]).await.unwrap();
+    assert_eq!((asked.principals.len(), asked.left_out), (0, 0));
+    // An admin of the file of roles.
+    std::fs::write(site.server().join("roles.toml"), "admins = ['eve']").unwrap();
+    while seen("eve").await.0 == "eve" {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(seen("eve").await, ("ann bob eve mallory".to_owned(), 4));
 }
 
 #[tokio::test]
@@ -189,9 +131,9 @@ async fn a_denied_principal_is_out_on_its_open_connections_too() {
     let folder = site.folder_of("ann");
     let mut open = site.connect(Some(&folder)).await;
     speak(&mut open).await.unwrap();
-    std::fs::write(site.folder.path().join("server/denied"), "ann # has lost its key\n").unwrap();
+    std::fs::write(site.server().join("denied"), "ann # has lost its key\n").unwrap();
     // No deadline: without the denial the connection would stay, and the test hang.
     let _ended = open.read_to_end(&mut Vec::new()).await;
-    assert!(site.alert(Some(&folder)).await.starts_with("received fatal alert"));
+    assert_ne!(site.alert(Some(&folder)).await, "let in");
     bob.get(instance).await.unwrap();
 }

@@ -4,5 +4,8 @@
 mod connections;
 mod examples;
 mod identity;
+mod impersonation;
 mod plays;
+mod reload;
+mod site;
 mod support;

@@ -71,8 +71,11 @@ impl Server {
         let config = Config { limits, ..Config::insecure([COORDINATOR.to_owned()]) };
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async { drop(stopped.await) };
-        let task =
-            tokio::spawn(stickycas_server::run(Listeners { grpc, http: Some(http) }, config, shutdown));
+        let task = tokio::spawn(stickycas_server::run(
+            Listeners { http: Some(http), ..Listeners::from(grpc) },
+            config,
+            shutdown,
+        ));
         Self { url, http: address, stop, task }
     }
 

@@ -14,7 +14,7 @@ use rcgen::{
 use stickycas_proto::principal::{PRINCIPAL_GRAMMAR, is_principal_name};
 use time::OffsetDateTime;
 
-use super::credentials::{CERTIFICATE, CLIENT_CAS, KEY, REVOCATION_LISTS};
+use super::folder::{CERTIFICATE, CLIENT_CAS, KEY, REVOCATION_LISTS};
 use crate::private_files::{create_private_folder, write_private};
 
 /// The CAs of which a client trusts the server's certificate, in a client's folder.
@@ -49,6 +49,9 @@ pub enum DevelopmentError {
     /// A certificate cannot be made.
     #[error("cannot make a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
+    /// A key of tokens cannot be used.
+    #[error("cannot make a token: {0}")]
+    Token(#[from] jsonwebtoken::errors::Error),
     /// A file cannot be written.
     #[error("{}: {error}", path.display())]
     Io {
@@ -93,6 +96,19 @@ impl DevelopmentCas {
     /// # Errors
     /// If the name is none.
     pub fn client(&mut self, principal: &str) -> Result<Certified, DevelopmentError> {
+        self.changed_client(principal, |_| ())
+    }
+
+    /// A certificate of this principal with something changed before it is signed: for tests of what a server refuses.
+    ///
+    /// # Errors
+    /// If the name is none, or what is changed cannot be encoded.
+    #[doc(hidden)]
+    pub fn changed_client(
+        &mut self,
+        principal: &str,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> Result<Certified, DevelopmentError> {
         if !is_principal_name(principal.as_bytes()) {
             return Err(DevelopmentError::Principal(principal.to_owned()));
         }
@@ -100,7 +116,8 @@ impl DevelopmentCas {
         let uri = format!("spiffe://{}/principal/{principal}", self.trust_domain);
         params.subject_alt_names = vec![SanType::URI(uri.try_into()?)];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let (params, key, serial) = self.leaf(params, principal)?;
+        let (mut params, key, serial) = self.leaf(params, principal)?;
+        change(&mut params);
         let certificate = params.signed_by(&key, &self.client)?;
         Ok(Certified { certificate: certificate.pem(), key: key.serialize_pem(), serial })
     }
@@ -152,6 +169,16 @@ impl DevelopmentCas {
         write(folder, client, SERVER_CAS, &self.server.pem())
     }
 
+    /// Writes the folder of a client that has a token in place of a certificate.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write_token_client(&self, folder: &Path, token: &str) -> Result<(), DevelopmentError> {
+        make_folder(folder)?;
+        write_file(&folder.join(SERVER_CAS), &self.server.pem())?;
+        write_file(&folder.join("token"), &format!("{token}\n"))
+    }
+
     /// What all certificates that are no CAs have in common.
     fn leaf(
         &mut self,
@@ -188,13 +215,17 @@ fn named(name: &str) -> DistinguishedName {
 }
 
 fn write(folder: &Path, own: &Certified, cas_name: &str, cas: &str) -> Result<(), DevelopmentError> {
-    create_private_folder(folder).map_err(|error| DevelopmentError::Io { path: folder.to_owned(), error })?;
+    make_folder(folder)?;
     write_file(&folder.join(CERTIFICATE), &own.certificate)?;
     write_file(&folder.join(KEY), &own.key)?;
     write_file(&folder.join(cas_name), cas)
 }
 
-fn write_file(path: &Path, text: &str) -> Result<(), DevelopmentError> {
+fn make_folder(path: &Path) -> Result<(), DevelopmentError> {
+    create_private_folder(path).map_err(|error| DevelopmentError::Io { path: path.to_owned(), error })
+}
+
+pub(super) fn write_file(path: &Path, text: &str) -> Result<(), DevelopmentError> {
     write_private(path, text.as_bytes())
         .map_err(|error| DevelopmentError::Io { path: path.to_owned(), error })
 }

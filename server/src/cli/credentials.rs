@@ -11,7 +11,8 @@ use clap::Args;
 use super::credential_folders::check_server;
 use super::exit::UsageError;
 use super::signals::Signals;
-use crate::auth::{CredentialFolder, DevelopmentCas, is_trust_domain};
+use crate::auth::{CredentialFolder, DevelopmentCas, DevelopmentError, TokenIssuer, is_trust_domain};
+use crate::private_files::create_private_folder;
 
 #[derive(Debug, Args)]
 pub(super) struct Credentials {
@@ -34,6 +35,16 @@ pub(super) struct Credentials {
     /// The trust domain of the principals; the server has a setting of the same name.
     #[arg(long, value_name = "NAME", default_value = "stickycas")]
     trust_domain: String,
+    /// Make bearer tokens too: the server's folder gets their keys, and each principal a second folder (tokens/NAME). A
+    /// token is valid for a day at most.
+    #[arg(long)]
+    tokens: bool,
+    /// The issuer of the tokens; the server has a setting of the same name.
+    #[arg(long, value_name = "TEXT", default_value = "stickycas", requires = "tokens")]
+    token_issuer: String,
+    /// Their audience; the server has a setting of the same name.
+    #[arg(long, value_name = "TEXT", default_value = "stickycas", requires = "tokens")]
+    token_audience: String,
     /// How long all of it is valid.
     #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = humantime::parse_duration)]
     lifetime: Duration,
@@ -115,9 +126,14 @@ impl Credentials {
 
     fn make(&self) -> anyhow::Result<()> {
         let mut cas = DevelopmentCas::new(&self.trust_domain, self.lifetime)?;
+        let issuer = self.tokens.then(|| self.token_issuer()).transpose()?;
         for name in self.all_principals() {
             let client = cas.client(&name)?;
             cas.write_client(&self.client_folder(&name), &client)?;
+            if let Some(issuer) = &issuer {
+                let token = issuer.token(&name, &self.token_issuer, &self.token_audience, self.lifetime)?;
+                cas.write_token_client(&self.out.join("tokens").join(name), &token)?;
+            }
         }
         for listener in &self.listeners {
             let server = cas.server(std::slice::from_ref(&listener.host))?;
@@ -127,6 +143,16 @@ impl Credentials {
         let server = cas.server(&self.hosts)?;
         cas.write_server(&self.server_folder(), &server)?;
         Ok(())
+    }
+
+    /// A new issuer of tokens, its private key and the server's key set written.
+    fn token_issuer(&self) -> Result<TokenIssuer, DevelopmentError> {
+        let (issuer, folder) = (TokenIssuer::new("development")?, self.server_folder());
+        create_private_folder(&folder)
+            .map_err(|error| DevelopmentError::Io { path: folder.clone(), error })?;
+        issuer.write_key_set(&folder)?;
+        issuer.write_private_key(&self.out.join("token-signing-key.pem"))?;
+        Ok(issuer)
     }
 
     /// Whether all of it is there and valid.
@@ -156,6 +182,13 @@ impl Credentials {
         for listener in &self.listeners {
             let path = self.listener_folder(listener);
             writeln!(out, "{}: for the listener of {}", path.display(), listener.principal)?;
+        }
+        if self.tokens {
+            writeln!(
+                out,
+                "{folder}/tokens: the same with tokens, for a server with --token-listen ADDRESS; \
+                 {folder}/token-signing-key.pem signs them"
+            )?;
         }
         Ok(())
     }

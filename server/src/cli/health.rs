@@ -1,7 +1,9 @@
 //! `health`: asks a server whether it serves.
 
+use std::fs;
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use http_body_util::{BodyExt as _, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
-use tonic::transport::Endpoint;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -25,9 +27,13 @@ const LONGEST_BODY: usize = 16 * 1024;
 
 #[derive(Debug, Args)]
 pub(super) struct Health {
-    /// The server to ask.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7420", env = "STICKYCAS_SERVER")]
-    server: String,
+    /// The server to ask. http://127.0.0.1:7420, or https://localhost:7420 with credentials, unless given.
+    #[arg(long, value_name = "URL", env = "STICKYCAS_SERVER")]
+    server: Option<String>,
+    /// Folder with the CAs of servers (ca.crt) and, for the listener that takes certificates, a certificate and its key
+    /// (tls.crt, tls.key).
+    #[arg(long, env = "STICKYCAS_CLIENT_CREDENTIALS", value_name = "DIR")]
+    credentials: Option<PathBuf>,
     /// Ask the listener of operators at this address (its /readyz), which needs no credentials, in place of --server.
     #[arg(long, value_name = "ADDRESS:PORT")]
     http: Option<SocketAddr>,
@@ -37,16 +43,30 @@ pub(super) struct Health {
 }
 
 impl Health {
+    /// The server's address. TLS needs credentials, and the reverse.
+    fn endpoint(&self, server: &str) -> anyhow::Result<Endpoint> {
+        let (scheme, example) = match self.credentials {
+            None => ("http", "http://127.0.0.1:7420"),
+            Some(_) => ("https", "https://localhost:7420"),
+        };
+        let endpoint = Endpoint::from_shared(server.to_owned())
+            .ok()
+            .filter(|endpoint| endpoint.uri().scheme_str() == Some(scheme) && endpoint.uri().host().is_some())
+            .ok_or_else(|| UsageError(format!("--server {server}: give a URL such as {example}")))?;
+        match &self.credentials {
+            None => Ok(endpoint),
+            Some(folder) => endpoint.tls_config(tls(folder)?).context("the credentials cannot be used"),
+        }
+    }
+
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         if let Some(operators) = self.http {
             return self.ask_operators(operators).await;
         }
-        let endpoint = Endpoint::from_shared(self.server.clone())
-            .ok()
-            .filter(|endpoint| endpoint.uri().scheme_str() == Some("http") && endpoint.uri().host().is_some())
-            .ok_or_else(|| {
-                UsageError(format!("--server {}: give a URL such as http://127.0.0.1:7420", self.server))
-            })?;
+        let usual =
+            if self.credentials.is_some() { "https://localhost:7420" } else { "http://127.0.0.1:7420" };
+        let server = self.server.as_deref().filter(|server| !server.is_empty()).unwrap_or(usual);
+        let endpoint = self.endpoint(server)?;
         let check = async {
             let channel = endpoint.connect().await?;
             let response = HealthClient::new(channel).check(HealthCheckRequest::default()).await?;
@@ -54,7 +74,7 @@ impl Health {
         };
         let status = tokio::time::timeout(self.timeout, check)
             .await
-            .with_context(|| format!("{} did not answer in {:?}", self.server, self.timeout))??;
+            .with_context(|| format!("{server} did not answer in {:?}", self.timeout))??;
         let mut out = std::io::stdout();
         writeln!(out, "{}", status.as_str_name())?;
         Ok(if status == ServingStatus::Serving { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -80,4 +100,18 @@ impl Health {
         writeln!(std::io::stdout(), "{body}")?;
         Ok(if status.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
+}
+
+/// TLS with the files of this folder. Without a certificate none is shown.
+fn tls(folder: &Path) -> anyhow::Result<ClientTlsConfig> {
+    let read = |name: &str| {
+        let path = folder.join(name);
+        fs::read(&path).with_context(|| path.display().to_string())
+    };
+    let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read("ca.crt")?));
+    Ok(if folder.join("tls.crt").exists() {
+        tls.identity(Identity::from_pem(read("tls.crt")?, read("tls.key")?))
+    } else {
+        tls
+    })
 }

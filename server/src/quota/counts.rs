@@ -19,6 +19,7 @@ pub(crate) enum Counter {
     SessionReplaced,
     AccessRepeated,
     HandshakeFailed,
+    TokenRefused,
 }
 
 impl Counter {
@@ -35,6 +36,7 @@ impl Counter {
         Self::SessionReplaced,
         Self::AccessRepeated,
         Self::HandshakeFailed,
+        Self::TokenRefused,
     ];
 
     /// The name, as metrics have it.
@@ -52,12 +54,13 @@ impl Counter {
             Self::SessionReplaced => "session_replaced",
             Self::AccessRepeated => "access_repeated",
             Self::HandshakeFailed => "handshake_failed",
+            Self::TokenRefused => "token_refused",
         }
     }
 }
 
 /// Numbers of values of [`Counter`] and of [`RefusalReason`].
-const COUNTERS: usize = Counter::HandshakeFailed as usize + 1;
+const COUNTERS: usize = Counter::TokenRefused as usize + 1;
 const REASONS: usize = RefusalReason::LogFailed as usize + 1;
 
 /// See the module.
@@ -122,6 +125,7 @@ impl From<&Counts> for v1::Counts {
             sessions_replaced: counts.get(Counter::SessionReplaced),
             accesses_repeated: counts.get(Counter::AccessRepeated),
             handshakes_failed: counts.get(Counter::HandshakeFailed),
+            tokens_refused: counts.get(Counter::TokenRefused),
         }
     }
 }

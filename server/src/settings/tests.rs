@@ -174,6 +174,27 @@ fn every_setting_has_names_of_its_own_and_says_what_it_is_for() {
 }
 
 #[test]
+fn tokens_need_credentials_and_an_address_of_their_own() {
+    let tokens = "token_listen = '127.0.0.1:9'\n";
+    assert_wrong(
+        &[],
+        &[],
+        tokens,
+        &["token_listen (server.toml:1): tokens are taken by TLS only: give --credentials DIR too"],
+    );
+    let flags = ["--credentials", "x", "--listen", "127.0.0.1:9"];
+    assert_eq!(
+        load(&flags, &[], tokens).unwrap_err(),
+        ["127.0.0.1:9 is the address of a listener for tokens and of another: give a free one",]
+    );
+    let flags = ["--credentials", "x", "--token-audience", "us", "--admin", "ann"];
+    let settings = load(&flags, &[("STICKYCAS_TOKEN_ISSUER", "them")], tokens).unwrap().settings;
+    let config = Settings { data: Data::InMemory, ..settings }.into_config().unwrap();
+    assert_eq!(config.tokens, Some(TokenConfig { issuer: "them".to_owned(), audience: "us".to_owned() }));
+    assert_eq!(config.admins, BTreeSet::from(["ann".to_owned()]));
+}
+
+#[test]
 fn every_variable_stands_in_the_list_of_all() {
     let settings = table::all().map(Setting::variable);
     let expected: BTreeSet<String> = settings.chain([CONFIG_VARIABLE.to_owned()]).collect();

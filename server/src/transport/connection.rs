@@ -6,6 +6,7 @@
 //! that do (SPEC section 8, `slow-open`).
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -23,6 +24,8 @@ pub(crate) struct Connection(Arc<ConnectionState>);
 struct ConnectionState {
     /// Its key among the unclaimed ones.
     number: u64,
+    /// Where it comes from.
+    address: SocketAddr,
     unclaimed: Arc<UnclaimedConnections>,
     /// What the handshake has proven of the client; not set without TLS.
     identity: OnceLock<ClientIdentity>,
@@ -60,13 +63,14 @@ impl UnclaimedConnections {
         Arc::new(Self { by_age: Mutex::default(), limit, principals })
     }
 
-    /// The handle of a new connection. If there are more than the limit, the oldest is aborted.
-    pub(crate) fn register(self: &Arc<Self>) -> Connection {
+    /// The handle of a new connection from this address. If there are more than the limit, the oldest is aborted.
+    pub(crate) fn register(self: &Arc<Self>, address: SocketAddr) -> Connection {
         let mut by_age = self.by_age();
         let number = by_age.next;
         by_age.next += 1;
         let connection = Arc::new(ConnectionState {
             number,
+            address,
             unclaimed: self.clone(),
             identity: OnceLock::new(),
             claim: OnceLock::new(),
@@ -109,6 +113,11 @@ impl Connection {
     /// The handshake has proven this.
     pub(super) fn set_identity(&self, identity: ClientIdentity) {
         let _ = self.0.identity.set(identity);
+    }
+
+    /// Where the connection comes from.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.0.address
     }
 
     /// What the handshake has proven of the client. `None`: there was none that proves anything.
@@ -170,6 +179,10 @@ impl Drop for ConnectionState {
     }
 }
 
+/// An address for connections in tests.
+#[cfg(test)]
+pub(super) const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
+
 #[cfg(test)]
 mod tests {
     use tokio::task::JoinHandle;
@@ -185,7 +198,7 @@ mod tests {
 
     /// A connection, and a task in place of the one that would serve it.
     fn register(unclaimed: &Arc<UnclaimedConnections>) -> (Connection, JoinHandle<()>) {
-        let (connection, task) = (unclaimed.register(), tokio::spawn(std::future::pending()));
+        let (connection, task) = (unclaimed.register(LOCAL), tokio::spawn(std::future::pending()));
         connection.set_task(task.abort_handle());
         (connection, task)
     }
@@ -207,7 +220,7 @@ mod tests {
         let (_later, _) = register();
         tokio::task::yield_now().await;
         assert!(!next_task.is_finished() && !claimed_task.is_finished());
-        let counts = principals.counts(&[], 9).all.unwrap();
+        let counts = principals.counts(&[], 9, |_| true).all.unwrap();
         assert_eq!(counts.connections_silent, 2);
     }
 
@@ -216,7 +229,7 @@ mod tests {
         let (unclaimed, principals) =
             unclaimed(&Limits { connections_per_principal: 1, ..Limits::default() });
         let account = |name| principals.account(&Principal::new(name)).unwrap();
-        let [one, other, third] = [(); 3].map(|()| unclaimed.register());
+        let [one, other, third] = [(); 3].map(|()| unclaimed.register(LOCAL));
         one.claim(&account("p1")).unwrap();
         one.claim(&account("p2")).unwrap();
         other.claim(&account("p1")).unwrap_err();
@@ -233,7 +246,7 @@ mod tests {
             unclaimed(&Limits { connections_per_principal: 1, ..Limits::default() });
         let account = principals.account(&Principal::new("p1")).unwrap();
         for _ in 0..1_000 {
-            let connection = unclaimed.register();
+            let connection = unclaimed.register(LOCAL);
             let together = std::sync::Barrier::new(3);
             let claim = || {
                 together.wait();

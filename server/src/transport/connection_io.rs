@@ -108,6 +108,7 @@ mod tests {
     use crate::counting_waker::CountingWaker;
     use crate::limits::Limits;
     use crate::quota::Principals;
+    use crate::transport::connection::LOCAL;
 
     /// The server's end of a connection, its handle, and the client's end.
     async fn connect() -> (ConnectionIo<TcpStream>, Connection, TcpStream) {
@@ -115,7 +116,7 @@ mod tests {
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, _) = listener.accept().await.unwrap();
         let limits = Limits::default();
-        let connection = UnclaimedConnections::new(9, Principals::new(&limits)).register();
+        let connection = UnclaimedConnections::new(9, Principals::new(&limits)).register(LOCAL);
         let (preface, first_call) = (limits.preface_timeout, limits.first_call_timeout);
         (ConnectionIo::new(stream, connection.clone(), preface, first_call), connection, client)
     }

@@ -1,0 +1,244 @@
+//! The program with credentials: made by itself, served with, replaced, probed, and what its log says of who came.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Request;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::net::TcpStream;
+use tokio::process::{Child, ChildStderr};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::harness::with_timeout;
+use crate::operators;
+use crate::program::{command, output, signal};
+
+/// A server as a program, with credentials that the program has made.
+struct Program {
+    folder: TempDir,
+    server: Child,
+    log: Lines<BufReader<ChildStderr>>,
+    certificates: SocketAddr,
+    tokens: SocketAddr,
+    http: SocketAddr,
+}
+
+impl Program {
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("made").display().to_string();
+        let made = output(&["credentials", "--out", &out, "--principals", "1", "--tokens"]).await;
+        assert_eq!(made.status.code(), Some(0), "{made:?}");
+        let credentials = format!("{out}/server");
+        let any = "127.0.0.1:0";
+        let serve = [
+            "serve",
+            "--in-memory",
+            "--credentials",
+            &credentials,
+            "--listen",
+            any,
+            "--token-listen",
+            any,
+            "--http",
+            any,
+            "--log-json",
+        ];
+        let mut server = command(&serve).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+        let mut addresses = Vec::new();
+        for what in ["listening on ", "tokens on ", "http on "] {
+            let line = with_timeout(lines.next_line()).await.unwrap().expect("it says where it listens");
+            addresses.push(line.strip_prefix(what).unwrap_or_else(|| panic!("{line:?}")).parse().unwrap());
+        }
+        let log = BufReader::new(server.stderr.take().unwrap()).lines();
+        Self { folder, server, log, certificates: addresses[0], tokens: addresses[1], http: addresses[2] }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join("made").join(name)
+    }
+
+    /// The next line of the log with this message.
+    async fn line(&mut self, message: &str) -> Value {
+        loop {
+            let line = with_timeout(self.log.next_line()).await.unwrap().expect("the server runs");
+            let line: Value = serde_json::from_str(&line).unwrap();
+            if line["fields"]["message"] == message {
+                return line;
+            }
+        }
+    }
+
+    async fn metric(&self, name: &str) -> f64 {
+        let (_, text) = operators::get(self.http, "/metrics").await;
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("{name}: {text}")).parse().unwrap()
+    }
+
+    /// A connection that shows the certificate in this folder, or none.
+    async fn connect(&self, address: SocketAddr, folder: Option<&Path>) -> TlsStream<TcpStream> {
+        let mut roots = RootCertStore::empty();
+        let ca = self.path("clients/process-1/ca.crt");
+        roots.add(CertificateDer::from_pem_file(ca).unwrap()).unwrap();
+        let config = ClientConfig::builder().with_root_certificates(roots);
+        let mut config = match folder {
+            None => config.with_no_client_auth(),
+            Some(folder) => {
+                let certificate = CertificateDer::from_pem_file(folder.join("tls.crt")).unwrap();
+                let key = PrivateKeyDer::from_pem_file(folder.join("tls.key")).unwrap();
+                config.with_client_auth_cert(vec![certificate], key).unwrap()
+            }
+        };
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let tcp = TcpStream::connect(address).await.unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        TlsConnector::from(Arc::new(config)).connect(name, tcp).await.unwrap()
+    }
+
+    /// A call on the listener for tokens; its gRPC code.
+    async fn call(&self, authorization: &str) -> String {
+        let (mut client, connection) =
+            h2::client::handshake(self.connect(self.tokens, None).await).await.unwrap();
+        tokio::spawn(connection);
+        let request = Request::post("https://localhost/stickycas.v1.InstanceService/List")
+            .header("content-type", "application/grpc")
+            .header("authorization", authorization)
+            .body(())
+            .unwrap();
+        let (response, mut body) = client.send_request(request, false).unwrap();
+        body.send_data(Bytes::from_static(&[0; 5]), true).unwrap();
+        let response = with_timeout(response).await.unwrap();
+        let status = response.headers().get("grpc-status").cloned();
+        let status = match status {
+            Some(status) => status,
+            None => {
+                let mut body = response.into_body();
+                while with_timeout(body.data()).await.is_some() {}
+                with_timeout(body.trailers()).await.unwrap().unwrap()["grpc-status"].clone()
+            }
+        };
+        status.to_str().unwrap().to_owned()
+    }
+
+    async fn stop(mut self) {
+        signal(&self.server, "-TERM").await;
+        assert_eq!(with_timeout(self.server.wait()).await.unwrap().code(), Some(0));
+    }
+}
+
+#[tokio::test]
+async fn the_audit_log_says_who_came_with_what_and_who_was_refused_why() {
+    let mut program = Program::start().await;
+    let audit = |line: &Value| {
+        assert_eq!(line["target"], "stickycas_server::audit", "{line}");
+        line["fields"].clone()
+    };
+    let mut ann = program.connect(program.certificates, Some(&program.path("clients/process-1"))).await;
+    ann.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let fields = audit(&program.line("admitted by certificate").await);
+    let address = ann.get_ref().0.local_addr().unwrap().to_string();
+    assert_eq!((&fields["principal"], &fields["address"]), (&"process-1".into(), &address.into()));
+    assert!(fields["serial"].as_str().is_some_and(|serial| !serial.is_empty()), "{fields}");
+
+    let mut nobody = program.connect(program.certificates, None).await;
+    let _alert = nobody.read_to_end(&mut Vec::new()).await;
+    let fields = audit(&program.line("handshake refused").await);
+    assert!(fields["reason"].as_str().unwrap().contains("no certificates"), "{fields}");
+    assert!(fields["address"].as_str().unwrap().starts_with("127.0.0.1:"), "{fields}");
+
+    let token = std::fs::read_to_string(program.path("tokens/process-1/token")).unwrap();
+    let token = token.trim();
+    assert_eq!(program.call(&format!("Bearer {token}")).await, "0");
+    let fields = audit(&program.line("admitted by token").await);
+    assert_eq!((&fields["principal"], &fields["key_id"]), (&"process-1".into(), &"development".into()));
+
+    assert_eq!(program.call(&format!("Bearer {token}x")).await, "16");
+    let line = program.line("call refused").await;
+    assert!(audit(&line)["reason"].as_str().unwrap().contains("token"), "{line}");
+    let secret = token.rsplit('.').next().unwrap();
+    assert!(!line.to_string().contains(secret), "the log shows no token");
+    drop((ann, nobody));
+    program.stop().await;
+}
+
+#[tokio::test]
+async fn on_sighup_new_files_are_in_force_and_bad_ones_are_not() {
+    let mut program = Program::start().await;
+    assert_eq!(program.metric("stickycas_credentials_generation").await, 1.0);
+    assert!(program.metric("stickycas_credentials_certificate_expiry_seconds").await > 29.0 * 86_400.0);
+    // Only who sends the signal is told that nothing has changed.
+    signal(&program.server, "-HUP").await;
+    let line = program.line("credentials are read again").await;
+    assert_eq!(line["fields"]["changed"], false);
+    std::fs::write(program.path("server/denied"), "process-1").unwrap();
+    signal(&program.server, "-HUP").await;
+    let line = program.line("new credentials are in force").await;
+    assert_eq!(
+        (&line["fields"]["generation"], &line["target"]),
+        (&2.into(), &"stickycas_server::audit".into())
+    );
+    let token = std::fs::read_to_string(program.path("tokens/process-1/token")).unwrap();
+    assert_eq!(program.call(&format!("Bearer {}", token.trim())).await, "16");
+
+    std::fs::write(program.path("server/roles.toml"), "observers = ['a b']").unwrap();
+    signal(&program.server, "-HUP").await;
+    let line = program.line("credentials cannot be used: the old ones stay in force").await;
+    assert!(line["fields"]["error"].as_str().unwrap().contains("roles.toml: line 1: \"a b\""), "{line}");
+    assert_eq!(program.metric("stickycas_credentials_reload_failed").await, 1.0);
+    assert!(program.metric("stickycas_credentials_reload_failures_total").await >= 1.0);
+    assert_eq!(program.metric("stickycas_credentials_generation").await, 2.0);
+    std::fs::remove_file(program.path("server/roles.toml")).unwrap();
+    signal(&program.server, "-HUP").await;
+    program.line("credentials are read again").await;
+    assert_eq!(program.metric("stickycas_credentials_reload_failed").await, 0.0);
+    program.stop().await;
+}
+
+#[tokio::test]
+async fn a_probe_shows_credentials() {
+    let program = Program::start().await;
+    let probe = async |address: SocketAddr, folder: &str| {
+        let server = format!("https://localhost:{}", address.port());
+        let folder = program.path(folder).display().to_string();
+        output(&["health", "--server", &server, "--credentials", &folder, "--timeout", "1min"]).await
+    };
+    for (address, folder) in
+        [(program.certificates, "clients/coordinator"), (program.tokens, "tokens/coordinator")]
+    {
+        let probed = probe(address, folder).await;
+        assert_eq!(String::from_utf8_lossy(&probed.stdout), "SERVING\n", "{probed:?}");
+    }
+    // Without a certificate, and with a folder of another kind.
+    assert_eq!(probe(program.certificates, "tokens/coordinator").await.status.code(), Some(3));
+    assert_eq!(probe(program.certificates, "server").await.status.code(), Some(3));
+    let plain = format!("http://localhost:{}", program.certificates.port());
+    let folder = program.path("clients/coordinator").display().to_string();
+    let refused = output(&["health", "--server", &plain, "--credentials", &folder]).await;
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    program.stop().await;
+}
+
+#[tokio::test]
+async fn private_keys_and_tokens_are_for_their_owner_alone() {
+    let program = Program::start().await;
+    for name in
+        ["server/tls.key", "clients/process-1/tls.key", "tokens/process-1/token", "token-signing-key.pem"]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = std::fs::metadata(program.path(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+    let keys = std::fs::read_to_string(program.path("server/token-keys.json")).unwrap();
+    assert!(!keys.contains("\"d\""), "{keys}");
+    program.stop().await;
+}
