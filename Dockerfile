@@ -40,11 +40,14 @@ COPY client client
 COPY loadgen loadgen
 # Stands in run folders beside the version.
 ARG COMMIT
+# Volumes take the owners of these folders: /credentials/* are those of the service that makes certificates.
 RUN STICKYCAS_COMMIT="${COMMIT}" demo/cargo-for "${TARGETARCH}" build \
     && mkdir -p /image/usr/local /image/runs /image/data \
     && mv target/programs /image/usr/local/bin \
-    && chown 65532:65532 /image/runs /image/data \
-    && chmod 700 /image/data
+    && mkdir -p /image/credentials/server /image/credentials/clients \
+    && for name in judge observer $(seq -f 'process-%g' 16); do mkdir "/image/credentials/clients/$name"; done \
+    && chown -R 65532:65532 /image/runs /image/data /image/credentials \
+    && chmod -R 700 /image/data /image/credentials
 
 FROM scratch
 ARG COMMIT

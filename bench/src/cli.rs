@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::serve::{self, Service};
-use crate::{engine, latency, scale, soak, start_up, wire};
+use crate::{engine, latency, scale, soak, start_up, tls, wire};
 
 /// Measures StickyCAS beside the least that could do the work.
 #[derive(Debug, Parser)]
@@ -24,6 +24,8 @@ enum Command {
     Latency(latency::Options),
     /// Memory for each principal and instance of one server, and what an access costs when many live.
     Scale(scale::Options),
+    /// TLS with certificates of both sides, beside the same without.
+    Tls(tls::Options),
     /// The engine of the log beside alternatives, without a server.
     Engine(engine::Options),
     /// The start of a server on a large log, and the disk that it takes.
@@ -38,6 +40,9 @@ enum Command {
         /// The folder of the log; without it everything is kept in memory.
         #[arg(long, value_name = "DIR")]
         data: Option<PathBuf>,
+        /// The folder of the credentials of a server with TLS; without it names are believed.
+        #[arg(long, value_name = "DIR")]
+        credentials: Option<PathBuf>,
     },
 }
 
@@ -48,11 +53,12 @@ impl Cli {
             Command::Wire(options) => wire::run(&options),
             Command::Latency(options) => latency::run(&options),
             Command::Scale(options) => scale::run(&options),
+            Command::Tls(options) => tls::run(&options),
             Command::Engine(options) => engine::run(&options),
             Command::StartUp(options) => start_up::run(&options),
             Command::Soak(options) => soak::run(&options),
-            Command::Serve { service, data } => {
-                serve::run(service, data.as_deref()).map(|()| ExitCode::SUCCESS)
+            Command::Serve { service, data, credentials } => {
+                serve::run(service, data.as_deref(), credentials.as_deref()).map(|()| ExitCode::SUCCESS)
             }
         }
     }

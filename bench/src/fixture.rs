@@ -38,10 +38,10 @@ pub(crate) async fn connect(url: &str) -> anyhow::Result<Vec<Channel>> {
 }
 
 /// One connection for each process, with the name of its principal.
-async fn connections(url: &str) -> anyhow::Result<Vec<ProcessConnection>> {
+async fn connections(server: &RunningServer) -> anyhow::Result<Vec<ProcessConnection>> {
     let mut connections = Vec::new();
     for process in 0..PROCESSES as usize {
-        let principal = Principal::connect(url, &principal(process)).await?;
+        let principal = Principal::certified(&server.url, &principal(process), server.clients()).await?;
         connections.push(ProcessConnection { process, principal });
     }
     Ok(connections)
@@ -51,20 +51,20 @@ impl Fixture {
     /// StickyCAS, with this many instances.
     pub(crate) async fn start(instances: usize, launch: &Launch) -> anyhow::Result<Self> {
         let server = RunningServer::start(Service::Stickycas, launch).await?;
-        let ids = create(&Creator::connect(&server.url, SIZE).await?, instances).await?;
-        Ok(Self { connections: connections(&server.url).await?, ids, real: true, server })
+        let ids = create(&Creator::certified(&server.url, SIZE, server.clients()).await?, instances).await?;
+        Ok(Self { connections: connections(&server).await?, ids, real: true, server })
     }
 
     /// The floor, with ids that belong to no instance.
     pub(crate) async fn start_baseline(instances: usize, launch: &Launch) -> anyhow::Result<Self> {
         let server = RunningServer::start(Service::Baseline, launch).await?;
         let ids = (0..instances).map(|number| format!("{number:032x}")).collect();
-        Ok(Self { connections: connections(&server.url).await?, ids, real: false, server })
+        Ok(Self { connections: connections(&server).await?, ids, real: false, server })
     }
 
     /// Creates further instances.
     pub(crate) async fn creator(&self) -> anyhow::Result<Creator> {
-        Creator::connect(&self.server.url, SIZE).await
+        Creator::certified(&self.server.url, SIZE, self.server.clients()).await
     }
 
     /// Measures `turn`, and adds to its sample what the log of the server has committed meanwhile.
@@ -111,7 +111,8 @@ async fn create(creator: &Creator, instances: usize) -> anyhow::Result<Vec<Strin
     Ok(ids)
 }
 
-fn principal(process: usize) -> String {
+/// The principal of the process with this number, from 0.
+pub(crate) fn principal(process: usize) -> String {
     format!("process-{}", process + 1)
 }
 

@@ -3,6 +3,7 @@
 //! ```text
 //! cargo run --release -p stickycas-bench -- wire       the service over the wire, beside one that does nothing
 //! cargo run --release -p stickycas-bench -- latency    one instance alone, in round trips
+//! cargo run --release -p stickycas-bench -- tls        certificates of both sides, beside plain TCP
 //! target/release/stickycas-bench scale --finished 1000000    memory of each instance; see its header
 //! cargo run --release -p stickycas-bench -- engine     the engine of the log beside alternatives
 //! target/release/stickycas-bench start-up    a server on a large log; see its header
@@ -36,6 +37,7 @@ mod start_up;
 mod stopwatch;
 mod summary;
 mod table;
+mod tls;
 mod wire;
 mod workload;
 

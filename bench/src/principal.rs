@@ -1,5 +1,7 @@
 //! Principals with a connection of their own, and the one that creates instances.
 
+use std::path::Path;
+
 use anyhow::Context as _;
 use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
 use stickycas_proto::v1::parameters::PatienceChoice;
@@ -7,7 +9,7 @@ use stickycas_proto::v1::{CreateRequest, EndlessPatience, Parameters};
 use stickycas_server::PRINCIPAL_KEY;
 use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use crate::serve::COORDINATOR;
 
@@ -21,8 +23,17 @@ pub(crate) struct Principal {
 
 impl Principal {
     pub(crate) async fn connect(url: &str, name: &str) -> anyhow::Result<Self> {
-        let channel = Endpoint::from_shared(url.to_owned())?.connect().await?;
-        Ok(Self { channel, name: name.parse()? })
+        Self::certified(url, name, None).await
+    }
+
+    /// The same to a server that may know principals by certificates. `clients`: the folder with a folder of credentials
+    /// for each; `None`: it believes names.
+    pub(crate) async fn certified(url: &str, name: &str, clients: Option<&Path>) -> anyhow::Result<Self> {
+        let mut endpoint = Endpoint::from_shared(url.to_owned())?;
+        if let Some(clients) = clients {
+            endpoint = endpoint.tls_config(tls(&clients.join(name))?)?;
+        }
+        Ok(Self { channel: endpoint.connect().await?, name: name.parse()? })
     }
 
     /// A request of this principal.
@@ -31,6 +42,17 @@ impl Principal {
         request.metadata_mut().insert(PRINCIPAL_KEY, self.name.clone());
         request
     }
+}
+
+/// What the owner of this folder of credentials shows, and whom it trusts.
+fn tls(folder: &Path) -> anyhow::Result<ClientTlsConfig> {
+    let read = |name: &str| {
+        let path = folder.join(name);
+        std::fs::read(&path).with_context(|| path.display().to_string())
+    };
+    Ok(ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(read("ca.crt")?))
+        .identity(Identity::from_pem(read("tls.crt")?, read("tls.key")?)))
 }
 
 /// n, p and r of the instances of a measurement.
@@ -52,7 +74,16 @@ pub(crate) struct Creator {
 impl Creator {
     /// Over a connection of its own.
     pub(crate) async fn connect(url: &str, size: InstanceSize) -> anyhow::Result<Self> {
-        let principal = Principal::connect(url, COORDINATOR).await?;
+        Self::certified(url, size, None).await
+    }
+
+    /// The same, see [`Principal::certified`].
+    pub(crate) async fn certified(
+        url: &str,
+        size: InstanceSize,
+        clients: Option<&Path>,
+    ) -> anyhow::Result<Self> {
+        let principal = Principal::certified(url, COORDINATOR, clients).await?;
         let client = InstanceServiceClient::new(principal.channel.clone());
         Ok(Self { principal, client, size })
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 use stickycas_server::limits::Limits;
-use stickycas_server::{Config, Listeners};
+use stickycas_server::{AuthMode, Config, CredentialFolder, Listeners};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -22,6 +22,9 @@ use crate::{baseline, disk};
 
 /// The principal that creates instances.
 pub(crate) const COORDINATOR: &str = "coordinator";
+
+/// The trust domain of the callers of a server with TLS.
+pub(crate) const TRUST_DOMAIN: &str = "stickycas";
 
 /// Retention of finished instances: so short that the server drops them while others run.
 const RETENTION: Duration = Duration::from_millis(100);
@@ -68,22 +71,30 @@ pub(crate) struct Launch {
     program: Option<PathBuf>,
     /// The directory in which StickyCAS has the folder of its log; `None`: it keeps everything in memory.
     disk: Option<PathBuf>,
+    /// The folder in which the credentials of StickyCAS (`server`) and of its callers (`clients`) are; `None`: it believes
+    /// names.
+    credentials: Option<PathBuf>,
 }
 
 impl Launch {
     /// By this program.
     pub(crate) fn own(layout: Layout) -> Self {
-        Self { layout, program: None, disk: None }
+        Self { layout, program: None, disk: None, credentials: None }
     }
 
     /// By the `stickycas-bench` of another build.
     pub(crate) fn other(program: &Path) -> Self {
-        Self { layout: Layout::TwoPrograms, program: Some(program.to_owned()), disk: None }
+        Self { layout: Layout::TwoPrograms, program: Some(program.to_owned()), disk: None, credentials: None }
     }
 
     /// With a log in a folder of its own in this directory.
     pub(crate) fn durable(self, disk: &Path) -> Self {
         Self { disk: Some(disk.to_owned()), ..self }
+    }
+
+    /// With TLS, and the credentials in this folder.
+    pub(crate) fn certified(self, folder: &Path) -> Self {
+        Self { credentials: Some(folder.to_owned()), ..self }
     }
 }
 
@@ -134,6 +145,8 @@ pub(crate) struct RunningServer {
     host: Host,
     /// The address for operators of a server with a log.
     operators: Option<String>,
+    /// The folder of the credentials of its callers.
+    clients: Option<PathBuf>,
     // Deleted when the server has ended.
     _log: Option<TempDir>,
 }
@@ -144,23 +157,26 @@ struct Addresses {
     clients: std::net::TcpListener,
     /// For operators, beside the folder of the log.
     log: Option<(std::net::TcpListener, PathBuf)>,
+    /// The server's credentials.
+    credentials: Option<PathBuf>,
 }
 
 impl Addresses {
-    /// Ports of the kernel's choice; the second for a server with its log in this folder.
-    fn bind(log: Option<&Path>) -> std::io::Result<Self> {
+    /// Ports of the kernel's choice; the second for a server with its log in this folder. `credentials`: with TLS.
+    fn bind(log: Option<&Path>, credentials: Option<&Path>) -> std::io::Result<Self> {
         let listen = || {
             let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
             listener.set_nonblocking(true)?;
             std::io::Result::Ok(listener)
         };
         let log = log.map(|folder| Ok::<_, std::io::Error>((listen()?, folder.to_owned()))).transpose()?;
-        Ok(Self { clients: listen()?, log })
+        Ok(Self { clients: listen()?, log, credentials: credentials.map(Path::to_owned) })
     }
 
     /// The URL for clients and, behind a space, the address for operators.
     fn announcement(&self) -> std::io::Result<String> {
-        let url = format!("http://{}", self.clients.local_addr()?);
+        let scheme = if self.credentials.is_some() { "https" } else { "http" };
+        let url = format!("{scheme}://{}", self.clients.local_addr()?);
         match &self.log {
             None => Ok(url),
             Some((operators, _)) => Ok(format!("{url} {}", operators.local_addr()?)),
@@ -182,17 +198,20 @@ impl RunningServer {
         let log = launch.disk.as_deref().map(|disk| disk::folder(disk, "log")).transpose()?;
         let folder = log.as_ref().map(|log| log.path().to_owned());
         let launch = launch.clone();
+        let clients = launch.credentials.as_ref().map(|folder| folder.join("clients"));
+        let credentials = launch.credentials.as_ref().map(|folder| folder.join("server"));
         let (announcement, host) = match launch.layout {
             Layout::TwoPrograms => {
-                let start = move || Self::program(service, launch.program, folder.as_deref());
+                let start =
+                    move || Self::program(service, launch.program, folder.as_deref(), credentials.as_deref());
                 tokio::task::spawn_blocking(start).await??
             }
             Layout::TwoRuntimes => {
-                let addresses = Addresses::bind(folder.as_deref())?;
+                let addresses = Addresses::bind(folder.as_deref(), credentials.as_deref())?;
                 (addresses.announcement()?, Self::thread(service, addresses)?)
             }
             Layout::OneRuntime => {
-                let addresses = Addresses::bind(folder.as_deref())?;
+                let addresses = Addresses::bind(folder.as_deref(), credentials.as_deref())?;
                 (
                     addresses.announcement()?,
                     Host::Task(tokio::spawn(serve(service, addresses)).abort_handle()),
@@ -206,7 +225,7 @@ impl RunningServer {
         if let Some(operators) = &operators {
             operators::ready(operators, READY_WITHIN).await?;
         }
-        Ok(Self { url, host, operators, _log: log })
+        Ok(Self { url, host, operators, clients, _log: log })
     }
 
     /// On a thread with a runtime of its own.
@@ -228,6 +247,7 @@ impl RunningServer {
         service: Service,
         program: Option<PathBuf>,
         log: Option<&Path>,
+        credentials: Option<&Path>,
     ) -> anyhow::Result<(String, Host)> {
         let name = service.to_possible_value().context("a service without a name")?;
         let program = program.map_or_else(std::env::current_exe, Ok)?;
@@ -237,9 +257,17 @@ impl RunningServer {
         if let Some(log) = log {
             command.arg("--data").arg(log);
         }
+        if let Some(credentials) = credentials {
+            command.arg("--credentials").arg(credentials);
+        }
         let server =
             ServerProcess::start(command, |line| Some(line.to_owned()).filter(|url| !url.is_empty()))?;
         Ok((server.url.clone(), Host::Program(server)))
+    }
+
+    /// The folder with a folder of credentials for each of its callers; `None`: it believes names.
+    pub(crate) fn clients(&self) -> Option<&Path> {
+        self.clients.as_deref()
     }
 
     /// What its log has committed; `None` without a log.
@@ -284,9 +312,11 @@ pub(crate) fn runtime(workers: usize) -> std::io::Result<tokio::runtime::Runtime
 /// The subcommand `serve`: serves until standard input ends, so never longer than the program that started it lives.
 /// Prints its address as the first line of standard output and, with a log in this folder, that for operators behind
 /// it.
-pub(crate) fn run(service: Service, log: Option<&Path>) -> anyhow::Result<()> {
+pub(crate) fn run(service: Service, log: Option<&Path>, credentials: Option<&Path>) -> anyhow::Result<()> {
+    // Every connection is a file.
+    let _files = stickycas_server::allow_all_files();
     let runtime = runtime(1)?;
-    let addresses = Addresses::bind(log)?;
+    let addresses = Addresses::bind(log, credentials)?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", addresses.announcement()?)?;
     out.flush()?;
@@ -306,12 +336,26 @@ async fn serve(service: Service, addresses: Addresses) -> anyhow::Result<()> {
         Service::Stickycas => {
             // All instances of a turn are created before the first is played.
             let instances_when_busy = usize::MAX;
-            let limits = Limits { retention: RETENTION, instances_when_busy, ..Limits::default() };
+            let limits = Limits {
+                retention: RETENTION,
+                instances_when_busy,
+                // One principal has as many as the memory of a connection is measured with.
+                connections_per_principal: u32::MAX,
+                ..Limits::default()
+            };
             let (http, data) = match addresses.log {
                 None => (None, None),
                 Some((operators, folder)) => (Some(TcpListener::from_std(operators)?), Some(folder)),
             };
-            let config = Config { limits, data, ..Config::insecure([COORDINATOR.to_owned()]) };
+            let auth_mode = match addresses.credentials {
+                None => AuthMode::InsecurePrincipals,
+                Some(path) => AuthMode::Certificates(CredentialFolder {
+                    path,
+                    trust_domain: TRUST_DOMAIN.to_owned(),
+                    allow_missing_revocation_list: false,
+                }),
+            };
+            let config = Config { limits, data, auth_mode, ..Config::insecure([COORDINATOR.to_owned()]) };
             let listeners = Listeners { http, ..Listeners::from(clients) };
             stickycas_server::run(listeners, config, std::future::pending()).await?;
         }

@@ -42,8 +42,8 @@ pub struct ClientConfig {
     endpoint: Endpoint,
     metadata: MetadataValue<Ascii>,
     token: Option<Arc<TokenFile>>,
-    /// Whether connections prove the principal, so that there is no other on them.
-    proven: bool,
+    /// What connections prove the principal with, so that there is no other on them.
+    credentials: Option<Credentials>,
 }
 
 impl ClientConfig {
@@ -52,7 +52,7 @@ impl ClientConfig {
     /// # Errors
     /// [`Error::InvalidArgument`] if the address is none, or the principal is no name of a principal.
     pub fn new(server: &str, principal: &str) -> Result<Self, Error> {
-        Self::to(server, principal, endpoint(server, "http")?, false)
+        Self::to(server, principal, endpoint(server, "http")?, None)
     }
 
     /// The server at this address (`https://host:port`), by TLS, for the principal of these credentials.
@@ -65,14 +65,19 @@ impl ClientConfig {
                 std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
             Error::InvalidArgument(format!("the credentials cannot be used: {cause}"))
         })?;
-        let config = Self::to(server, credentials.principal(), endpoint, true)?;
+        let config = Self::to(server, credentials.principal(), endpoint, Some(credentials.clone()))?;
         Ok(Self { token: credentials.token(), ..config })
     }
 
-    fn to(server: &str, principal: &str, endpoint: Endpoint, proven: bool) -> Result<Self, Error> {
+    fn to(
+        server: &str,
+        principal: &str,
+        endpoint: Endpoint,
+        credentials: Option<Credentials>,
+    ) -> Result<Self, Error> {
         let metadata = identity(principal)?;
         let (server, principal) = (server.to_owned(), principal.to_owned());
-        Ok(Self { server, principal, endpoint, metadata, token: None, proven }
+        Ok(Self { server, principal, endpoint, metadata, token: None, credentials }
             .with_keep_alive(DEFAULT_KEEP_ALIVE))
     }
 
@@ -99,6 +104,12 @@ impl ClientConfig {
     #[must_use]
     pub fn principal(&self) -> &str {
         &self.principal
+    }
+
+    /// What connections prove the principal with; `None`: nothing, the server believes the name.
+    #[must_use]
+    pub fn credentials(&self) -> Option<&Credentials> {
+        self.credentials.as_ref()
     }
 }
 
@@ -195,7 +206,7 @@ impl Connection {
     /// # Errors
     /// [`Error::InvalidArgument`] if the principal is no name of a principal.
     pub fn as_principal(&self, principal: &str) -> Result<Self, Error> {
-        if self.config.proven && principal != self.config.principal {
+        if self.config.credentials.is_some() && principal != self.config.principal {
             let own = &self.config.principal;
             let why = format!(
                 "{principal:?}: a connection with the credentials of {own} is for that principal alone"

@@ -1,7 +1,7 @@
 //! [`Credentials`]: what a client proves its principal with, and by what it knows the server (SPEC section 10).
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls_pki_types::CertificateDer;
@@ -19,6 +19,8 @@ use crate::token_file::TokenFile;
 #[derive(Clone)]
 pub struct Credentials {
     principal: String,
+    trust_domain: Option<String>,
+    folder: PathBuf,
     tls: ClientTlsConfig,
     /// `None`: the certificate in `tls` proves the principal.
     token: Option<Arc<TokenFile>>,
@@ -48,24 +50,42 @@ impl Credentials {
         if token.exists() && !folder.join("tls.crt").exists() {
             let token = Arc::new(TokenFile::open(token)?);
             let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(cas));
-            return Ok(Self { principal: token.principal()?, tls, token: Some(token) });
+            return Ok(Self {
+                principal: token.principal()?,
+                trust_domain: None,
+                folder: folder.to_owned(),
+                tls,
+                token: Some(token),
+            });
         }
         let (certificate, key) = (read("tls.crt")?, read("tls.key")?);
         let wrong =
             |why: &str| Error::InvalidArgument(format!("{}: {why}", folder.join("tls.crt").display()));
         let own = CertificateDer::from_pem_slice(&certificate).map_err(|error| wrong(&error.to_string()))?;
-        let principal = principal_of(&own)
+        let (trust_domain, principal) = names_of(&own)
             .ok_or_else(|| wrong("it has not exactly one URI spiffe://TRUST-DOMAIN/principal/NAME"))?;
         let tls = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(cas))
             .identity(Identity::from_pem(certificate, key));
-        Ok(Self { principal, tls, token: None })
+        Ok(Self { principal, trust_domain: Some(trust_domain), folder: folder.to_owned(), tls, token: None })
     }
 
     /// The principal that the certificate or the token names.
     #[must_use]
     pub fn principal(&self) -> &str {
         &self.principal
+    }
+
+    /// The trust domain in which the certificate names it. `None`: a token names it.
+    #[must_use]
+    pub fn trust_domain(&self) -> Option<&str> {
+        self.trust_domain.as_deref()
+    }
+
+    /// The folder that they were read from.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     pub(crate) fn tls(&self) -> ClientTlsConfig {
@@ -77,8 +97,9 @@ impl Credentials {
     }
 }
 
-/// The name that a server will read in this certificate. Whether it is one is for the server to say.
-fn principal_of(certificate: &CertificateDer<'_>) -> Option<String> {
+/// The trust domain and the name that a server will read in this certificate. Whether they are any is for the server to
+/// say.
+fn names_of(certificate: &CertificateDer<'_>) -> Option<(String, String)> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let names = certificate.subject_alternative_name().ok()??;
     let mut uris = names.value.general_names.iter().filter_map(|name| match name {
@@ -86,6 +107,6 @@ fn principal_of(certificate: &CertificateDer<'_>) -> Option<String> {
         _ => None,
     });
     let (Some(uri), None) = (uris.next(), uris.next()) else { return None };
-    let (_, name) = uri.strip_prefix("spiffe://")?.split_once("/principal/")?;
-    Some(name.to_owned())
+    let (domain, name) = uri.strip_prefix("spiffe://")?.split_once("/principal/")?;
+    Some((domain.to_owned(), name.to_owned()))
 }

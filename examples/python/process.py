@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plays one correct process of a StickyCAS instance: Algorithm 1 of the paper over unary calls.
 
-Exit code: 0 decided, 1 no decision, 2 wrong usage. See README.md for what has to be generated first.
+Exit code: 0 decided, 1 no decision, 2 wrong usage or no credentials. See README.md for what has to be generated first.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import channel
 import grpc
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
@@ -181,7 +182,8 @@ def play_all(caller, arguments):
 def main():
     """Returns the exit code."""
     parser = argparse.ArgumentParser(description="Play one correct process of a StickyCAS instance.")
-    parser.add_argument("--server", required=True, metavar="HOST:PORT", help="the server, with or without http://")
+    parser.add_argument("--server", required=True, metavar="HOST:PORT", help="the server, or its URL")
+    channel.add_arguments(parser)
     parser.add_argument("--instance", required=True, metavar="ID|NAME")
     parser.add_argument("--principal", required=True, metavar="NAME", help="who this process is on the roster")
     parser.add_argument("--value", required=True, metavar="TEXT", help="what it proposes")
@@ -193,14 +195,16 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 
     try:
-        server = arguments.server.removeprefix("http://")
-        with grpc.insecure_channel(server, options=CHANNEL_OPTIONS) as channel:
+        with channel.open_channel(arguments.server, arguments.credentials, CHANNEL_OPTIONS) as opened:
             give_up_after = float("inf") if arguments.again else GIVE_UP_AFTER
-            caller = Caller(channel, arguments.principal, give_up_after, arguments.verbose)
+            caller = Caller(opened, arguments.principal, give_up_after, arguments.verbose)
             if arguments.again:
                 play_all(caller, arguments)
             else:
                 tell(arguments, play(caller, begin(find(caller, arguments.instance)), arguments.value.encode()))
+    except OSError as why:
+        print(f"error: {why}", file=sys.stderr)
+        return 2
     except NoDecision as why:
         print(f"error: {why}", file=sys.stderr)
         return 1

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import channel
 import grpc
 
 sys.path.insert(0, str(Path(__file__).parent / "generated"))
@@ -75,7 +76,8 @@ def watch(instances, metadata, instance_id):
 def main():
     """Returns the exit code."""
     parser = argparse.ArgumentParser(description="Watch a StickyCAS instance to its end.")
-    parser.add_argument("--server", default="127.0.0.1:7420", metavar="HOST:PORT", help="with or without http://")
+    parser.add_argument("--server", default="127.0.0.1:7420", metavar="HOST:PORT", help="or its URL")
+    channel.add_arguments(parser)
     parser.add_argument("--instance", default="demo", metavar="NAME")
     parser.add_argument("--principal", default="observer", metavar="NAME")
     parser.add_argument("--wait", type=float, default=0, metavar="SECONDS", help="for the instance to be created")
@@ -83,10 +85,13 @@ def main():
 
     metadata = [("stickycas-principal", arguments.principal)]
     try:
-        with grpc.insecure_channel(arguments.server.removeprefix("http://")) as channel:
-            instances = instance_service_pb2_grpc.InstanceServiceStub(channel)
+        with channel.open_channel(arguments.server, arguments.credentials) as opened:
+            instances = instance_service_pb2_grpc.InstanceServiceStub(opened)
             instance_id = find(instances, metadata, arguments.instance, arguments.wait)
             decisions = watch(instances, metadata, instance_id)
+    except OSError as why:
+        print(f"error: {why}", file=sys.stderr)
+        return 1
     except grpc.RpcError as error:
         print(f"error: {error.code().name}: {error.details()}", file=sys.stderr)
         return 1

@@ -70,7 +70,7 @@ use readiness::{Readiness, State};
 use service::{Service, UnaryEndpoint};
 use storage::Storage;
 pub use storage::StorageError;
-pub use transport::Listener;
+pub use transport::{ClientAcceptor, Listener, ProvenClient};
 use transport::{GrpcListener, GrpcTimeoutLayer, Security};
 
 /// Where a server listens.

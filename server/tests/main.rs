@@ -15,6 +15,7 @@ mod limits;
 mod offences;
 mod operators;
 mod program;
+mod program_credentials;
 mod program_data;
 mod program_operations;
 mod quotas;

@@ -18,7 +18,7 @@ const READ: u64 = 2;
 
 /// Plays all instances, `in_flight` at a time. With `batch` all frames that follow from one message of the server
 /// leave as one message; without, each access is a message of its own.
-pub(super) async fn run<T: FrameCodec>(
+pub(crate) async fn run<T: FrameCodec>(
     fixture: &Fixture,
     in_flight: usize,
     batch: bool,

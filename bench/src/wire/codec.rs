@@ -23,14 +23,14 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::workload::WARPS;
 
 /// An access, as a process sends it.
-pub(super) enum Op {
+pub(crate) enum Op {
     Append(Bytes),
     /// From the first position on.
     Read,
 }
 
 /// Receives the frames of a message.
-pub(super) trait FrameVisitor {
+pub(crate) trait FrameVisitor {
     fn appended(&mut self, channel: u32, phase: u64, result: &AppendResult) -> anyhow::Result<()>;
 
     /// The values are those of a whole sealed list.
@@ -45,7 +45,7 @@ pub(super) trait FrameVisitor {
 }
 
 /// Encodes the frames of a client, and decodes messages of the server.
-pub(super) trait FrameCodec: Default + Send + 'static {
+pub(crate) trait FrameCodec: Default + Send + 'static {
     type Request: Send + 'static;
     type Response: Send + 'static;
 
@@ -70,7 +70,7 @@ pub(super) trait FrameCodec: Default + Send + 'static {
 
 /// The generated types.
 #[derive(Default)]
-pub(super) struct Generated(Vec<ClientFrame>);
+pub(crate) struct Generated(Vec<ClientFrame>);
 
 impl FrameCodec for Generated {
     type Request = AttachRequest;
@@ -127,7 +127,7 @@ impl FrameCodec for Generated {
 
 /// The codec of the load generator: frames are encoded at once, values stay in the bytes that were received.
 #[derive(Default)]
-pub(super) struct HandWritten(Vec<u8>);
+pub(crate) struct HandWritten(Vec<u8>);
 
 impl FrameCodec for HandWritten {
     type Request = EncodedRequest;

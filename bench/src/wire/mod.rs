@@ -50,8 +50,8 @@
 //! is then one candidate for each `server`, and all but those of the first server have `of_first_server`: `rate` and
 //! `server_cost_us` in units of the first server's in the same round.
 
-mod attach;
-mod codec;
+pub(crate) mod attach;
+pub(crate) mod codec;
 mod report;
 pub(crate) mod unary;
 mod variant;

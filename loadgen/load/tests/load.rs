@@ -274,3 +274,19 @@ async fn principals_above_their_rate_are_refused_and_excused() {
         assert_eq!(loaded.judged.violation, 0, "{:?}", loaded.judged.reasons);
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn principals_with_certificates_have_connections_of_their_own() {
+    let principals = (1..=6).map(|process| format!("load-1-{process}"));
+    let server = OwnServer::start_certified(principals, Limits::default()).await.unwrap();
+    let handle = server.connect().await.unwrap();
+    let loaded = stickycas_load::run(&handle, &profile(SMALL), std::future::pending(), |_| {}).await.unwrap();
+    assert_eq!((loaded.judged.verdict(), loaded.judged.valid), (Outcome::Valid, 40));
+    let together = profile(&SMALL.replace("[load]\n", "[load]\nprincipals_per_connection = 2\n"));
+    let refused =
+        stickycas_load::run(&handle, &together, std::future::pending(), |_| {}).await.err().unwrap();
+    assert_eq!(
+        refused.to_string(),
+        "principals_per_connection = 2: with certificates a connection is one principal's, give 1"
+    );
+}

@@ -11,7 +11,7 @@ use stickycas_client::watch::{WatchFrom, Watched};
 use stickycas_client_program::{PlayRecord, run_from};
 use stickycas_harness::Record;
 use stickycas_harness::judge::{JudgeOptions, ReportService, SeriesCheckpoint, SeriesRequest, Subject, run};
-use stickycas_harness::run::{COORDINATOR, OwnServer, ServerHandle};
+use stickycas_harness::run::{COORDINATOR, Identities, OwnServer, ServerHandle};
 use stickycas_model::history::Event;
 use stickycas_model::judge::Outcome;
 use stickycas_proto::names::{InstanceId, InstanceRef};
@@ -161,12 +161,15 @@ impl ExternalRun {
             SeriesCheckpoint::open(self.runs.path(), &subject.name, asked, || Ok::<_, anyhow::Error>(7))
                 .unwrap();
         let params = subject.scenario(Some(7)).unwrap().params;
-        let reports_at = ReportService::open(SocketAddr::from(([127, 0, 0, 1], 0)), &params).await.unwrap();
+        let reports_at =
+            ReportService::open(SocketAddr::from(([127, 0, 0, 1], 0)), &params, None).await.unwrap();
         self.judge.redirect(Some(&reports_at.address().to_string()));
         let (url, stall) = (format!("http://{}", self.server.address), self.stall);
         let (tell, verdicts) = mpsc::unbounded_channel();
         let task = tokio::spawn(async move {
-            let handle = ServerHandle::open_within(&url, COORDINATOR, Duration::from_secs(3600)).await?;
+            let handle =
+                ServerHandle::open_within(&url, COORDINATOR, Identities::Names, Duration::from_secs(3600))
+                    .await?;
             let options = JudgeOptions { stall, gone, quiet: true, tell: |_| {} };
             run(&handle, &reports_at, &subject, &mut series, &options, |record, instance| {
                 tell.send((instance, record.clone()))?;

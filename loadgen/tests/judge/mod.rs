@@ -4,6 +4,7 @@
 // Helpers of tests are tests, but clippy cannot tell.
 #![allow(clippy::unwrap_used)]
 
+mod certificates;
 #[allow(dead_code, reason = "the tests of the client use the rest")]
 #[path = "../../../client/tests/network/support.rs"]
 mod client_support;

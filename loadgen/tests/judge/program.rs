@@ -7,19 +7,19 @@ use stickycas_harness::run::OwnServer;
 
 use super::external_run::{ExternalRun, SCENARIO};
 
-fn program(args: &[&str]) -> Command {
+pub(super) fn program(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stickycas-loadgen"));
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
-fn terminate(child: &Child) {
+pub(super) fn terminate(child: &Child) {
     let killed = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
     assert!(killed.success());
 }
 
 /// Waits until the child says this on standard error; gives the line.
-fn until(child: &mut Child, said: &str) -> String {
+pub(super) fn until(child: &mut Child, said: &str) -> String {
     // Byte by byte, so that nothing behind the line is taken.
     let mut stderr = child.stderr.take().unwrap();
     let (mut line, mut byte) = (Vec::new(), [0]);

@@ -5,10 +5,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use clap::Args;
 
+use super::credential_folders::check_server;
 use super::exit::UsageError;
-use crate::auth::{DevelopmentCas, DevelopmentError, TokenIssuer, is_trust_domain};
+use super::signals::Signals;
+use crate::auth::{CredentialFolder, DevelopmentCas, DevelopmentError, TokenIssuer, is_trust_domain};
+use crate::private_files::create_private_folder;
 
 #[derive(Debug, Args)]
 pub(super) struct Credentials {
@@ -24,6 +28,10 @@ pub(super) struct Credentials {
     /// Names and addresses under which the server is reached. Repeat the flag for several.
     #[arg(long = "host", value_name = "HOST", default_values_t = ["localhost", "127.0.0.1", "::1"].map(str::to_owned))]
     hosts: Vec<String>,
+    /// A principal with a listener of its own, such as the judge, and the name under which that is reached: its folder
+    /// gets one more (clients/NAME/listener), like that of the server. Repeat the flag for several.
+    #[arg(long = "listener", value_name = "NAME=HOST", value_parser = parse_listener)]
+    listeners: Vec<Listener>,
     /// The trust domain of the principals; the server has a setting of the same name.
     #[arg(long, value_name = "NAME", default_value = "stickycas")]
     trust_domain: String,
@@ -40,60 +48,165 @@ pub(super) struct Credentials {
     /// How long all of it is valid.
     #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = humantime::parse_duration)]
     lifetime: Duration,
+    /// Leave DIR as it is if all of this is in it and valid. Otherwise make all of it, in folders that exist too: for
+    /// containers, which start again and again with the same volumes.
+    #[arg(long)]
+    keep: bool,
+    /// Then stay until SIGTERM or SIGINT, so that others can wait for it to be healthy (--check).
+    #[arg(long)]
+    wait: bool,
+    /// Make nothing: fail unless all of this is in DIR and valid.
+    #[arg(long, conflicts_with_all = ["keep", "wait"])]
+    check: bool,
+}
+
+/// A principal that others connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Listener {
+    principal: String,
+    host: String,
+}
+
+fn parse_listener(text: &str) -> Result<Listener, String> {
+    match text.split_once('=') {
+        Some((principal, host)) if !principal.is_empty() && !host.is_empty() => {
+            Ok(Listener { principal: principal.to_owned(), host: host.to_owned() })
+        }
+        _ => Err("give the name of a principal and of its host, such as judge=localhost".to_owned()),
+    }
 }
 
 impl Credentials {
     /// Makes the folders.
-    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        self.check_flags()?;
+        let mut stdout = io::stdout();
+        if self.check {
+            return Ok(match self.complete() {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(why) => {
+                    writeln!(stdout, "{why:#}")?;
+                    ExitCode::FAILURE
+                }
+            });
+        }
+        // Installed before anything is made, so that nothing is left half done without need.
+        let signals = Signals::install()?;
+        if self.keep && self.complete().is_ok() {
+            writeln!(stdout, "{}: kept, all of it is there and valid", self.out.display())?;
+        } else {
+            self.make()?;
+            self.tell(&mut stdout)?;
+        }
+        if self.wait {
+            stdout.flush()?;
+            signals.split().0.await;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn check_flags(&self) -> anyhow::Result<()> {
         if !is_trust_domain(&self.trust_domain) {
             let why = "give 1 to 255 lower-case letters, digits, '.', '_' or '-'";
             return Err(UsageError(format!("--trust-domain {:?}: {why}", self.trust_domain)).into());
         }
-        if self.out.exists() {
+        if self.out.exists() && !self.keep && !self.check {
             let why = format!("{} exists already: give a folder that does not", self.out.display());
             return Err(UsageError(why).into());
         }
+        let principals = self.all_principals();
+        match self.listeners.iter().find(|listener| !principals.contains(&listener.principal)) {
+            None => Ok(()),
+            Some(Listener { principal, .. }) => {
+                let why = format!("--listener {principal}: give --principal {principal} as well");
+                Err(UsageError(why).into())
+            }
+        }
+    }
+
+    fn make(&self) -> anyhow::Result<()> {
         let mut cas = DevelopmentCas::new(&self.trust_domain, self.lifetime)?;
-        let server = cas.server(&self.hosts)?;
-        cas.write_server(&self.out.join("server"), &server)?;
         let issuer = self.tokens.then(|| self.token_issuer()).transpose()?;
-        let processes = (1..=self.principals).map(|number| format!("process-{number}"));
-        let mut count = 0;
-        for name in self.names.iter().cloned().chain(processes) {
+        for name in self.all_principals() {
             let client = cas.client(&name)?;
-            cas.write_client(&self.out.join("clients").join(&name), &client)?;
+            cas.write_client(&self.client_folder(&name), &client)?;
             if let Some(issuer) = &issuer {
                 let token = issuer.token(&name, &self.token_issuer, &self.token_audience, self.lifetime)?;
                 cas.write_token_client(&self.out.join("tokens").join(name), &token)?;
             }
-            count += 1;
         }
-        self.tell(count)
+        for listener in &self.listeners {
+            let server = cas.server(std::slice::from_ref(&listener.host))?;
+            cas.write_server(&self.listener_folder(listener), &server)?;
+        }
+        // The last: see `credential_folders`.
+        let server = cas.server(&self.hosts)?;
+        cas.write_server(&self.server_folder(), &server)?;
+        Ok(())
     }
 
     /// A new issuer of tokens, its private key and the server's key set written.
     fn token_issuer(&self) -> Result<TokenIssuer, DevelopmentError> {
-        let issuer = TokenIssuer::new("development")?;
-        issuer.write_key_set(&self.out.join("server"))?;
+        let (issuer, folder) = (TokenIssuer::new("development")?, self.server_folder());
+        create_private_folder(&folder)
+            .map_err(|error| DevelopmentError::Io { path: folder.clone(), error })?;
+        issuer.write_key_set(&folder)?;
         issuer.write_private_key(&self.out.join("token-signing-key.pem"))?;
         Ok(issuer)
     }
 
-    fn tell(&self, count: usize) -> anyhow::Result<ExitCode> {
-        let out = self.out.display();
-        let mut stdout = io::stdout();
-        writeln!(stdout, "{out}/server: for stickycas-server serve --credentials {out}/server")?;
+    /// Whether all of it is there and valid.
+    fn complete(&self) -> anyhow::Result<()> {
+        let (clients, principals) = (self.out.join("clients"), self.all_principals());
+        let folder = |path: PathBuf| CredentialFolder {
+            path,
+            trust_domain: self.trust_domain.clone(),
+            allow_missing_revocation_list: false,
+        };
+        check_server(&folder(self.server_folder()), &self.hosts, &clients, &principals)?;
+        for listener in &self.listeners {
+            let hosts = std::slice::from_ref(&listener.host);
+            check_server(&folder(self.listener_folder(listener)), hosts, &clients, &principals)
+                .with_context(|| format!("the listener of {}", listener.principal))?;
+        }
+        Ok(())
+    }
+
+    fn tell(&self, out: &mut impl io::Write) -> io::Result<()> {
+        let (folder, count) = (self.out.display(), self.all_principals().len());
+        writeln!(out, "{folder}/server: for stickycas-server serve --credentials {folder}/server")?;
         writeln!(
-            stdout,
-            "{out}/clients: a folder for each of {count} principals, for --credentials of its client"
+            out,
+            "{folder}/clients: a folder for each of {count} principals, for --credentials of its client"
         )?;
+        for listener in &self.listeners {
+            let path = self.listener_folder(listener);
+            writeln!(out, "{}: for the listener of {}", path.display(), listener.principal)?;
+        }
         if self.tokens {
             writeln!(
-                stdout,
-                "{out}/tokens: the same with tokens, for a server with --token-listen ADDRESS; {out}/token-signing-key.pem \
-                 signs them"
+                out,
+                "{folder}/tokens: the same with tokens, for a server with --token-listen ADDRESS; \
+                 {folder}/token-signing-key.pem signs them"
             )?;
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
+    }
+
+    fn all_principals(&self) -> Vec<String> {
+        let processes = (1..=self.principals).map(|number| format!("process-{number}"));
+        self.names.iter().cloned().chain(processes).collect()
+    }
+
+    fn server_folder(&self) -> PathBuf {
+        self.out.join("server")
+    }
+
+    fn client_folder(&self, principal: &str) -> PathBuf {
+        self.out.join("clients").join(principal)
+    }
+
+    fn listener_folder(&self, listener: &Listener) -> PathBuf {
+        self.client_folder(&listener.principal).join("listener")
     }
 }

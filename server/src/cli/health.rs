@@ -2,18 +2,28 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use http::Request;
+use http::header::HOST;
+use http_body_util::{BodyExt as _, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::exit::UsageError;
+
+/// Bytes of an answer of `/readyz`, which is a line or two.
+const LONGEST_BODY: usize = 16 * 1024;
 
 #[derive(Debug, Args)]
 pub(super) struct Health {
@@ -24,6 +34,9 @@ pub(super) struct Health {
     /// (tls.crt, tls.key).
     #[arg(long, env = "STICKYCAS_CLIENT_CREDENTIALS", value_name = "DIR")]
     credentials: Option<PathBuf>,
+    /// Ask the listener of operators at this address (its /readyz), which needs no credentials, in place of --server.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    http: Option<SocketAddr>,
     /// How long it may take to answer.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
     timeout: Duration,
@@ -47,6 +60,9 @@ impl Health {
     }
 
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        if let Some(operators) = self.http {
+            return self.ask_operators(operators).await;
+        }
         let usual =
             if self.credentials.is_some() { "https://localhost:7420" } else { "http://127.0.0.1:7420" };
         let server = self.server.as_deref().filter(|server| !server.is_empty()).unwrap_or(usual);
@@ -62,6 +78,27 @@ impl Health {
         let mut out = std::io::stdout();
         writeln!(out, "{}", status.as_str_name())?;
         Ok(if status == ServingStatus::Serving { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Asks `/readyz`; the body says why not.
+    async fn ask_operators(self, address: SocketAddr) -> anyhow::Result<ExitCode> {
+        let ask = async {
+            let io = TokioIo::new(TcpStream::connect(address).await?);
+            let (mut sender, connection) = http1::handshake(io).await?;
+            let connection = tokio::spawn(connection);
+            let request = Request::get("/readyz").header(HOST, address.to_string()).body(String::new())?;
+            let response = sender.send_request(request).await?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), LONGEST_BODY).collect().await;
+            let body = body.map_err(|error| anyhow::anyhow!(error))?.to_bytes();
+            connection.abort();
+            anyhow::Ok((status, String::from_utf8_lossy(&body).trim_end().to_owned()))
+        };
+        let (status, body) = tokio::time::timeout(self.timeout, ask)
+            .await
+            .with_context(|| format!("{address} did not answer in {:?}", self.timeout))??;
+        writeln!(std::io::stdout(), "{body}")?;
+        Ok(if status.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 

@@ -1,6 +1,7 @@
 //! The command line of the server.
 
 mod config;
+mod credential_folders;
 mod credentials;
 mod exit;
 mod health;
@@ -89,7 +90,9 @@ impl Cli {
                 let usual = Data::Auto.folder(&|variable| std::env::var_os(variable)).ok().flatten();
                 runtime(None).and_then(|runtime| runtime.block_on(command.run(usual)))
             }
-            Command::Credentials(credentials) => credentials.run(),
+            Command::Credentials(credentials) => {
+                runtime(Some(1)).and_then(|runtime| runtime.block_on(credentials.run()))
+            }
             Command::Config(command) => command.run(),
             Command::Completions(completions) => {
                 let written = completions.write(Self::command(), &mut std::io::stdout());

@@ -1,5 +1,6 @@
 //! From TCP to calls: accepting connections, HTTP/2, deadlines, and the bodies of requests and responses.
 
+mod acceptor;
 #[cfg(feature = "otlp")]
 mod call_span;
 mod connection;
@@ -14,6 +15,7 @@ mod request_body;
 mod serve;
 mod silent_client;
 
+pub use acceptor::{ClientAcceptor, ProvenClient};
 #[cfg(feature = "otlp")]
 pub(crate) use call_span::CallSpanLayer;
 pub(crate) use connection::Connection;
