@@ -82,7 +82,7 @@ pub struct Counts {
     pub connections_refused: u64,
     /// Connections on which nobody was named in time.
     pub connections_silent: u64,
-    /// Connections given up because of too many stream resets.
+    /// Connections read more slowly because of too many stream resets.
     pub connections_reset_flooded: u64,
     /// Connections cut because answers were left unread for too long.
     pub connections_unread: u64,
@@ -102,6 +102,10 @@ pub struct Counts {
     pub accesses_repeated: u64,
     /// Handshakes of TLS that failed.
     pub handshakes_failed: u64,
+    /// Connections read more slowly because of too many frames of HTTP/2 without a request.
+    pub connections_paced: u64,
+    /// Connections that HTTP/2 closed with `ENHANCE_YOUR_CALM`.
+    pub connections_given_up: u64,
 }
 
 impl Counts {
@@ -113,7 +117,7 @@ impl Counts {
 
     /// Everything but the refusals, under the names of the fields.
     #[must_use]
-    pub const fn others(&self) -> [(&'static str, u64); 12] {
+    pub const fn others(&self) -> [(&'static str, u64); 14] {
         [
             ("connections_refused", self.connections_refused),
             ("connections_silent", self.connections_silent),
@@ -127,6 +131,8 @@ impl Counts {
             ("sessions_replaced", self.sessions_replaced),
             ("accesses_repeated", self.accesses_repeated),
             ("handshakes_failed", self.handshakes_failed),
+            ("connections_paced", self.connections_paced),
+            ("connections_given_up", self.connections_given_up),
         ]
     }
 }
@@ -152,6 +158,8 @@ impl Counts {
             sessions_replaced: wire.sessions_replaced,
             accesses_repeated: wire.accesses_repeated,
             handshakes_failed: wire.handshakes_failed,
+            connections_paced: wire.connections_paced,
+            connections_given_up: wire.connections_given_up,
         }
     }
 }

@@ -19,6 +19,8 @@ pub(crate) enum Counter {
     SessionReplaced,
     AccessRepeated,
     HandshakeFailed,
+    ConnectionPaced,
+    ConnectionGivenUp,
 }
 
 impl Counter {
@@ -35,6 +37,8 @@ impl Counter {
         Self::SessionReplaced,
         Self::AccessRepeated,
         Self::HandshakeFailed,
+        Self::ConnectionPaced,
+        Self::ConnectionGivenUp,
     ];
 
     /// The name, as metrics have it.
@@ -52,12 +56,14 @@ impl Counter {
             Self::SessionReplaced => "session_replaced",
             Self::AccessRepeated => "access_repeated",
             Self::HandshakeFailed => "handshake_failed",
+            Self::ConnectionPaced => "connection_paced",
+            Self::ConnectionGivenUp => "connection_given_up",
         }
     }
 }
 
 /// Numbers of values of [`Counter`] and of [`RefusalReason`].
-const COUNTERS: usize = Counter::HandshakeFailed as usize + 1;
+const COUNTERS: usize = Counter::ConnectionGivenUp as usize + 1;
 const REASONS: usize = RefusalReason::LogFailed as usize + 1;
 
 /// See the module.
@@ -122,6 +128,8 @@ impl From<&Counts> for v1::Counts {
             sessions_replaced: counts.get(Counter::SessionReplaced),
             accesses_repeated: counts.get(Counter::AccessRepeated),
             handshakes_failed: counts.get(Counter::HandshakeFailed),
+            connections_paced: counts.get(Counter::ConnectionPaced),
+            connections_given_up: counts.get(Counter::ConnectionGivenUp),
         }
     }
 }

@@ -4,6 +4,8 @@
 mod call_span;
 mod connection;
 mod connection_io;
+mod fair_io;
+mod frame_headers;
 mod goaway;
 mod grpc_timeout;
 mod handshake;
@@ -13,6 +15,7 @@ mod permit_body;
 mod request_body;
 mod serve;
 mod silent_client;
+mod unclaimed;
 
 #[cfg(feature = "otlp")]
 pub(crate) use call_span::CallSpanLayer;

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -44,8 +43,7 @@ pub(crate) async fn serve<L, S>(
     S::Future: Send,
 {
     let server = Arc::new(HttpServer::new(service, limits));
-    let unclaimed = UnclaimedConnections::new(limits.unclaimed_connections, principals.clone());
-    let graceful = GracefulShutdown::new();
+    let unclaimed = UnclaimedConnections::new(limits, principals.clone());
     let mut connections = JoinSet::new();
     loop {
         let (io, address) = tokio::select! {
@@ -61,17 +59,11 @@ pub(crate) async fn serve<L, S>(
             unclaimed.count(Counter::ConnectionRefused);
             continue;
         }
-        let connection = unclaimed.register();
-        // Taken before the task runs: a connection that is in its handshake when the server stops is waited for as
-        // well.
-        let watcher = graceful.watcher();
-        let credentials = credentials.clone();
-        let task =
-            serve_accepted(server.clone(), io, credentials, connection.clone(), watcher, drain.clone());
+        let connection = unclaimed.register(address);
+        let task = serve_accepted(server.clone(), io, credentials.clone(), connection.clone(), drain.clone());
         connection.set_task(connections.spawn(task));
     }
     drop(listener);
-    graceful.shutdown().await;
     while let Some(ended) = connections.join_next().await {
         log_panic(ended);
     }
@@ -104,7 +96,6 @@ async fn serve_accepted<T, S>(
     io: T,
     credentials: Option<Arc<CredentialStore>>,
     connection: Connection,
-    watcher: Watcher,
     drain: CancellationToken,
 ) where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -112,15 +103,16 @@ async fn serve_accepted<T, S>(
     S::Future: Send,
 {
     let Some(credentials) = credentials else {
-        return server.serve_connection(io, connection, watcher).await;
+        return server.serve_connection(io, connection, drain).await;
     };
     let secured = tokio::select! {
         () = drain.cancelled() => return,
-        secured = handshake(io, &credentials, server.preface_timeout, &connection) => secured,
+        secured = handshake(io, &credentials, server.preface_timeout(), &connection) => secured,
     };
     if let Some((io, admission)) = secured {
+        connection.claim_for_identity();
         tokio::select! {
-            () = server.serve_connection(io, connection, watcher) => {}
+            () = server.serve_connection(io, connection, drain) => {}
             () = admission.ended() => {}
         }
     }
@@ -206,13 +198,14 @@ mod tests {
     async fn any_byte_stream_is_served_and_carries_its_connection() {
         let limits = Limits::default();
         let server = HttpServer::new(TestService::default(), &limits);
-        let connection = UnclaimedConnections::new(9, Principals::new(&limits)).register();
+        let address = SocketAddr::from(([127, 0, 0, 1], 9));
+        let connection = UnclaimedConnections::new(&limits, Principals::new(&limits)).register(address);
         let (client, io) = tokio::io::duplex(1024);
-        let graceful = GracefulShutdown::new();
-        let watcher = graceful.watcher();
-        let serving = tokio::spawn(async move { server.serve_connection(io, connection, watcher).await });
+        let drain = CancellationToken::new();
+        let drained = drain.clone();
+        let serving = tokio::spawn(async move { server.serve_connection(io, connection, drained).await });
         assert_eq!(get(client).await.unwrap(), StatusCode::OK);
-        graceful.shutdown().await;
+        drain.cancel();
         serving.await.unwrap();
     }
 }
