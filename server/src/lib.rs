@@ -28,6 +28,7 @@ mod instances;
 pub mod limits;
 mod logging;
 mod metrics;
+mod open_files;
 mod private_files;
 mod quota;
 mod readiness;
@@ -53,8 +54,8 @@ use tonic::service::Routes;
 use tower::Layer as _;
 
 pub use auth::{Certified, CredentialsError, DevelopmentCas, DevelopmentError};
-pub use cli::allow_all_files;
 pub use config::{AuthMode, Config, CredentialFolder};
+pub use open_files::allow_all_files;
 pub use stickycas_proto::principal::PRINCIPAL_KEY;
 
 use auth::CredentialStore;
@@ -69,7 +70,7 @@ use service::{Service, UnaryEndpoint};
 use storage::Storage;
 pub use storage::StorageError;
 use transport::GrpcTimeoutLayer;
-pub use transport::Listener;
+pub use transport::{Listener, listen};
 
 /// Where a server listens.
 #[derive(Debug)]

@@ -9,6 +9,8 @@ mod attach;
 mod counts;
 mod disconnects;
 mod draining;
+mod floods;
+mod handshakes;
 mod lifecycle;
 mod limits;
 mod offences;

@@ -21,7 +21,7 @@ mod unclaimed;
 pub(crate) use call_span::CallSpanLayer;
 pub(crate) use connection::Connection;
 pub(crate) use grpc_timeout::GrpcTimeoutLayer;
-pub use listener::Listener;
+pub use listener::{Listener, listen};
 pub(crate) use permit_body::permit_body;
 pub(crate) use request_body::{BodyState, DecodeFailure, LimitedBody, oversized, undecodable};
 pub(crate) use serve::serve;

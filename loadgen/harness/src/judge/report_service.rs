@@ -23,7 +23,6 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1;
 use stickycas_proto::v1::RefusalReason;
 use stickycas_proto::v1::judge_service_server::{JudgeService, JudgeServiceServer};
-use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -80,7 +79,7 @@ impl ReportService {
     /// # Errors
     /// If the address cannot be had.
     pub async fn open(listen: SocketAddr, params: &Params) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind(listen).await;
+        let listener = stickycas_server::listen(listen);
         let listener =
             listener.with_context(|| format!("cannot listen at {listen}: give another --listen"))?;
         let address = listener.local_addr()?;
