@@ -38,8 +38,8 @@ pub struct ClientConfig {
     principal: String,
     endpoint: Endpoint,
     metadata: MetadataValue<Ascii>,
-    /// Whether connections prove the principal, so that there is no other on them.
-    proven: bool,
+    /// What connections prove the principal with, so that there is no other on them.
+    credentials: Option<Credentials>,
 }
 
 impl ClientConfig {
@@ -48,7 +48,7 @@ impl ClientConfig {
     /// # Errors
     /// [`Error::InvalidArgument`] if the address is none, or the principal is no name of a principal.
     pub fn new(server: &str, principal: &str) -> Result<Self, Error> {
-        Self::to(server, principal, endpoint(server, "http")?, false)
+        Self::to(server, principal, endpoint(server, "http")?, None)
     }
 
     /// The server at this address (`https://host:port`), by TLS, for the principal of these credentials.
@@ -61,13 +61,18 @@ impl ClientConfig {
                 std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
             Error::InvalidArgument(format!("the credentials cannot be used: {cause}"))
         })?;
-        Self::to(server, credentials.principal(), endpoint, true)
+        Self::to(server, credentials.principal(), endpoint, Some(credentials.clone()))
     }
 
-    fn to(server: &str, principal: &str, endpoint: Endpoint, proven: bool) -> Result<Self, Error> {
+    fn to(
+        server: &str,
+        principal: &str,
+        endpoint: Endpoint,
+        credentials: Option<Credentials>,
+    ) -> Result<Self, Error> {
         let metadata = identity(principal)?;
         let (server, principal) = (server.to_owned(), principal.to_owned());
-        Ok(Self { server, principal, endpoint, metadata, proven }.with_keep_alive(DEFAULT_KEEP_ALIVE))
+        Ok(Self { server, principal, endpoint, metadata, credentials }.with_keep_alive(DEFAULT_KEEP_ALIVE))
     }
 
     /// The same with another keep-alive than [`DEFAULT_KEEP_ALIVE`].
@@ -93,6 +98,12 @@ impl ClientConfig {
     #[must_use]
     pub fn principal(&self) -> &str {
         &self.principal
+    }
+
+    /// What connections prove the principal with; `None`: nothing, the server believes the name.
+    #[must_use]
+    pub fn credentials(&self) -> Option<&Credentials> {
+        self.credentials.as_ref()
     }
 }
 
@@ -183,7 +194,7 @@ impl Connection {
     /// # Errors
     /// [`Error::InvalidArgument`] if the principal is no name of a principal.
     pub fn as_principal(&self, principal: &str) -> Result<Self, Error> {
-        if self.config.proven && principal != self.config.principal {
+        if self.config.credentials.is_some() && principal != self.config.principal {
             let own = &self.config.principal;
             let why = format!(
                 "{principal:?}: a connection with the certificate of {own} is for that principal alone"

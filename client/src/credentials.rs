@@ -1,7 +1,7 @@
 //! [`Credentials`]: what a client proves its principal with, and by what it knows the server (SPEC section 10).
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
@@ -17,6 +17,8 @@ use crate::error::Error;
 #[derive(Clone)]
 pub struct Credentials {
     principal: String,
+    trust_domain: String,
+    folder: PathBuf,
     tls: ClientTlsConfig,
 }
 
@@ -41,12 +43,12 @@ impl Credentials {
         let wrong =
             |why: &str| Error::InvalidArgument(format!("{}: {why}", folder.join("tls.crt").display()));
         let own = CertificateDer::from_pem_slice(&certificate).map_err(|error| wrong(&error.to_string()))?;
-        let principal = principal_of(&own)
+        let (trust_domain, principal) = names_of(&own)
             .ok_or_else(|| wrong("it has not exactly one URI spiffe://TRUST-DOMAIN/principal/NAME"))?;
         let tls = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(cas))
             .identity(Identity::from_pem(certificate, key));
-        Ok(Self { principal, tls })
+        Ok(Self { principal, trust_domain, folder: folder.to_owned(), tls })
     }
 
     /// The principal that the certificate names.
@@ -55,13 +57,26 @@ impl Credentials {
         &self.principal
     }
 
+    /// The trust domain in which the certificate names it.
+    #[must_use]
+    pub fn trust_domain(&self) -> &str {
+        &self.trust_domain
+    }
+
+    /// The folder that they were read from.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     pub(crate) fn tls(&self) -> ClientTlsConfig {
         self.tls.clone()
     }
 }
 
-/// The name that a server will read in this certificate. Whether it is one is for the server to say.
-fn principal_of(certificate: &CertificateDer<'_>) -> Option<String> {
+/// The trust domain and the name that a server will read in this certificate. Whether they are any is for the server to
+/// say.
+fn names_of(certificate: &CertificateDer<'_>) -> Option<(String, String)> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let names = certificate.subject_alternative_name().ok()??;
     let mut uris = names.value.general_names.iter().filter_map(|name| match name {
@@ -69,6 +84,6 @@ fn principal_of(certificate: &CertificateDer<'_>) -> Option<String> {
         _ => None,
     });
     let (Some(uri), None) = (uris.next(), uris.next()) else { return None };
-    let (_, name) = uri.strip_prefix("spiffe://")?.split_once("/principal/")?;
-    Some(name.to_owned())
+    let (domain, name) = uri.strip_prefix("spiffe://")?.split_once("/principal/")?;
+    Some((domain.to_owned(), name.to_owned()))
 }

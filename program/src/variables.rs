@@ -86,6 +86,8 @@ const CLIENTS: &[&str] = &[
     "SERVER",
     "PRINCIPAL",
     "CLIENT_CREDENTIALS",
+    "RUN_CREDENTIALS",
+    "LISTEN_CREDENTIALS",
     "KEEP_ALIVE",
     "INSTANCE",
     "REPORT_TO",

@@ -70,7 +70,7 @@ use service::{Service, UnaryEndpoint};
 use storage::Storage;
 pub use storage::StorageError;
 use transport::GrpcTimeoutLayer;
-pub use transport::{Listener, listen};
+pub use transport::{ClientAcceptor, Listener, ProvenClient, listen};
 
 /// Where a server listens.
 #[derive(Debug)]

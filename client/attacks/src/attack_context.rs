@@ -19,13 +19,21 @@ pub(super) struct AttackContext {
     /// How much of the attack.
     pub(super) count: u32,
     pub(super) seed: u64,
+    /// Where the judge hears how processes have ended, if there is one.
+    pub(super) judge: Option<ClientConfig>,
     pub(super) tally: Arc<Tally>,
 }
 
 impl AttackContext {
     pub(super) fn new(client: &Client, instance: InstanceId, count: u32, seed: u64) -> Self {
         let connection = client.connection().clone();
-        Self { client: client.clone(), connection, instance, count, seed, tally: Arc::default() }
+        Self { client: client.clone(), connection, instance, count, seed, judge: None, tally: Arc::default() }
+    }
+
+    /// The same with a judge that can be attacked too.
+    pub(super) fn with_judge(mut self, judge: Option<&Client>) -> Self {
+        self.judge = judge.map(|judge| judge.connection().config().clone());
+        self
     }
 
     pub(super) fn config(&self) -> &ClientConfig {
@@ -52,6 +60,18 @@ impl AttackContext {
     pub(super) async fn own(&self) -> Result<MemberState, Error> {
         let view = self.client.get(self.instance).await?;
         view.own.ok_or_else(|| Error::Protocol("the state of the process is missing".to_owned()))
+    }
+
+    /// The principal that alone may close the instance.
+    pub(super) async fn creator(&self) -> Result<String, Error> {
+        Ok(self.client.get(self.instance).await?.instance.creator)
+    }
+
+    /// The principals of some other processes.
+    pub(super) async fn others(&self) -> Result<Vec<String>, Error> {
+        const SOME: usize = 2;
+        let roster = self.client.get(self.instance).await?.instance.roster;
+        Ok(roster.into_iter().filter(|name| name != self.principal()).take(SOME).collect())
     }
 
     pub(super) fn get_request(&self) -> v1::GetRequest {

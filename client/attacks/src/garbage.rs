@@ -1,11 +1,14 @@
 //! Bytes that are no message: as the body of a call and on a stream, where the server knows whose they are; as
 //! frames of HTTP/2, and as the first bytes of a connection, where it cannot.
 
+use std::io::ErrorKind;
+
 use stickycas_model::random::SplitMix64;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::attack_context::AttackContext;
-use super::raw::{PREFACE, Raw, broken, prefixed, tcp};
+use super::byte_stream::{connect, tcp};
+use super::raw::{PREFACE, Raw, broken, prefixed};
 use super::stream::Stream;
 use stickycas_client::Error;
 
@@ -31,21 +34,29 @@ pub(super) async fn attack(context: &AttackContext) -> Result<(), Error> {
     }
     for _ in 0..context.count {
         // A frame of its kind and length only by chance.
-        connection(context, &[PREFACE, &garbage(&mut random)].concat()).await?;
-        connection(context, &garbage(&mut random)).await?;
+        let begun = [PREFACE, &garbage(&mut random)].concat();
+        connection(context, connect(context.config()).await?, &begun).await?;
+        // In the place of a handshake, where there is one.
+        connection(context, tcp(context.config()).await?, &garbage(&mut random)).await?;
     }
     Ok(())
 }
+
+/// How a connection that was closed in the middle of something looks, with and without TLS.
+const CLOSED: [ErrorKind; 3] = [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe, ErrorKind::UnexpectedEof];
 
 fn garbage(random: &mut SplitMix64) -> Vec<u8> {
     let words = std::iter::repeat_with(|| random.next_u64().to_le_bytes());
     NO_KEY.into_iter().chain(words.take(RANDOM_WORDS).flatten()).collect()
 }
 
-/// A connection with these bytes, until the server ends it.
-async fn connection(context: &AttackContext, bytes: &[u8]) -> Result<(), Error> {
+/// These bytes on a connection, until the server ends it.
+async fn connection(
+    context: &AttackContext,
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    bytes: &[u8],
+) -> Result<(), Error> {
     context.tally.attempts(1);
-    let mut stream = tcp(context.config()).await?;
     // Nothing more comes, so whoever waits for more knows that it waits in vain.
     let said = async {
         stream.write_all(bytes).await?;
@@ -55,7 +66,7 @@ async fn connection(context: &AttackContext, bytes: &[u8]) -> Result<(), Error> 
     match said.await {
         // Closed in the middle of it is closed.
         Ok(_) => context.tally.cut(),
-        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => context.tally.cut(),
+        Err(error) if CLOSED.contains(&error.kind()) => context.tally.cut(),
         Err(error) => return Err(broken(context.config(), error)),
     }
     Ok(())

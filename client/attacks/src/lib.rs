@@ -9,10 +9,11 @@
 //! Every attack is bounded, in count by its argument and in time by [`LONGEST`]. What it says that it did is
 //! evidence against it and never a result (V5): whether it has fired, the server and the judge say.
 //!
-//! What is not here: to steal a name. As long as a caller's name is metadata that the server believes (SPEC
-//! section 10), whoever says another's name is that other, and nobody can tell them apart.
+//! Where the server believes names (SPEC section 10), whoever says another's name is that other, and nobody can tell them
+//! apart; so no attack steals one there. Where it knows callers by certificates, `impersonate` does.
 
 mod attack_context;
+mod byte_stream;
 mod double;
 mod flood;
 mod garbage;
@@ -48,15 +49,16 @@ pub struct Attacked {
 }
 
 /// Plays a process of an instance that carries out this attack, to its end or until `stop` resolves. What is
-/// drawn is drawn from `seed`.
+/// drawn is drawn from `seed`. `judge`: where the process reports its end, which can be attacked too.
 pub async fn play(
     client: &Client,
     instance: InstanceId,
     attack: WireAttack,
     seed: u64,
+    judge: Option<&Client>,
     stop: impl Future<Output = ()>,
 ) -> Attacked {
-    let context = AttackContext::new(client, instance, attack.count(), seed);
+    let context = AttackContext::new(client, instance, attack.count(), seed).with_judge(judge);
     let played = tokio::select! {
         biased;
         played = carry_out(&context, attack.kind()) => Some(played),

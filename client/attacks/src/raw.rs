@@ -6,12 +6,13 @@ use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request};
 use prost::Message;
 use stickycas_proto::principal::PRINCIPAL_KEY;
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tonic::Status;
 
 use stickycas_client::Error;
 use stickycas_client::raw::ClientConfig;
+
+use super::byte_stream::{connect, scheme};
 
 /// What every client says first (RFC 9113, section 3.4), with an empty SETTINGS frame.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
@@ -31,8 +32,8 @@ impl Raw {
         if let Some(window) = window {
             builder.initial_window_size(window);
         }
-        let tcp = tcp(config).await?;
-        let (send, connection) = builder.handshake(tcp).await.map_err(|error| broken(config, error))?;
+        let io = connect(config).await?;
+        let (send, connection) = builder.handshake(io).await.map_err(|error| broken(config, error))?;
         let mut driving = JoinSet::new();
         // How it ended, its calls tell.
         driving.spawn(async move { drop(connection.await) });
@@ -45,7 +46,7 @@ impl Raw {
         method: &str,
         principals: &[&str],
     ) -> Result<(ResponseFuture, SendStream<Bytes>), Error> {
-        let uri = format!("http://{}/stickycas.v1.{method}", self.config.authority());
+        let uri = format!("{}://{}/stickycas.v1.{method}", scheme(&self.config), self.config.authority());
         let mut request =
             Request::post(uri).header("content-type", "application/grpc").header("te", "trailers");
         for principal in principals {
@@ -88,19 +89,11 @@ async fn trailers(mut body: RecvStream) -> Result<Option<HeaderMap>, h2::Error> 
     body.trailers().await
 }
 
-/// A TCP connection on which nothing was said.
-pub(super) async fn tcp(config: &ClientConfig) -> Result<TcpStream, Error> {
-    let stream = TcpStream::connect(config.authority()).await;
-    let stream = stream.map_err(|error| unreachable(config, error, false))?;
-    stream.set_nodelay(true).map_err(|error| broken(config, error))?;
-    Ok(stream)
-}
-
 pub(super) fn broken(config: &ClientConfig, error: impl std::error::Error) -> Error {
     unreachable(config, error, true)
 }
 
-fn unreachable(config: &ClientConfig, error: impl std::error::Error, sent: bool) -> Error {
+pub(super) fn unreachable(config: &ClientConfig, error: impl std::error::Error, sent: bool) -> Error {
     Error::Unreachable { server: config.server().to_owned(), cause: error.to_string(), sent }
 }
 

@@ -5,11 +5,11 @@
 //! send it.
 
 use stickycas_proto::principal::PRINCIPAL_KEY;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::attack_context::AttackContext;
-use super::raw::{PREFACE, broken, prefixed, tcp};
+use super::byte_stream::{connect, scheme};
+use super::raw::{PREFACE, broken, prefixed};
 use stickycas_client::Error;
 
 /// Kinds and flags of HTTP/2 frames, and an error code.
@@ -25,7 +25,7 @@ const HEAD: usize = 9;
 const AT_A_TIME: usize = 64;
 
 pub(super) async fn attack(context: &AttackContext) -> Result<(), Error> {
-    let (mut read, mut write) = tcp(context.config()).await?.into_split();
+    let (mut read, mut write) = tokio::io::split(connect(context.config()).await?);
     let call = call(context);
     // One call is let be, so that the server can know whose connection it is.
     let first = frame(HEADERS, END_HEADERS, 1, &call);
@@ -41,7 +41,7 @@ pub(super) async fn attack(context: &AttackContext) -> Result<(), Error> {
     Ok(())
 }
 
-async fn flood(context: &AttackContext, write: &mut OwnedWriteHalf, call: &[u8]) {
+async fn flood(context: &AttackContext, write: &mut (impl AsyncWrite + Unpin), call: &[u8]) {
     let streams: Vec<u32> = (3..).step_by(2).take(context.count as usize).collect();
     for streams in streams.chunks(AT_A_TIME) {
         let mut bytes = Vec::new();
@@ -59,13 +59,13 @@ async fn flood(context: &AttackContext, write: &mut OwnedWriteHalf, call: &[u8])
 }
 
 /// Until the server ends the connection, however it does.
-async fn drain(read: &mut OwnedReadHalf) {
+async fn drain(read: &mut (impl AsyncRead + Unpin)) {
     let mut bytes = [0; 4096];
     while matches!(read.read(&mut bytes).await, Ok(1..)) {}
 }
 
 /// Until the first call has its answer: HEADERS of some stream.
-async fn answered(read: &mut OwnedReadHalf) -> std::io::Result<()> {
+async fn answered(read: &mut (impl AsyncRead + Unpin)) -> std::io::Result<()> {
     loop {
         let mut head = [0; HEAD];
         read.read_exact(&mut head).await?;
@@ -87,7 +87,8 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 fn call(context: &AttackContext) -> Vec<u8> {
     const POST: u8 = 0x83;
     const HTTP: u8 = 0x86;
-    let mut block = vec![POST, HTTP];
+    const HTTPS: u8 = 0x87;
+    let mut block = vec![POST, if scheme(context.config()) == "https" { HTTPS } else { HTTP }];
     for (name, value) in [
         (":path", "/stickycas.v1.InstanceService/List"),
         (":authority", context.config().authority()),

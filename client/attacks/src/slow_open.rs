@@ -1,10 +1,10 @@
-//! Opens connections and says nothing, until the server ends them.
+//! Opens connections and says nothing, not even of a handshake, until the server ends them.
 
 use tokio::io::AsyncReadExt as _;
 use tokio::task::JoinSet;
 
 use super::attack_context::AttackContext;
-use super::raw::tcp;
+use super::byte_stream::tcp;
 use stickycas_client::Error;
 
 pub(super) async fn attack(context: &AttackContext) -> Result<(), Error> {

@@ -86,16 +86,18 @@ impl ProcessArgs {
     pub(super) async fn play_until(
         &self,
         client: &Client,
+        judge: Option<&Client>,
         instance: InstanceId,
         stop: impl Future<Output = ()>,
     ) -> Result<EndedPlay, Error> {
-        self.play(client, instance, self.seed.unwrap_or(0), stop).await
+        self.play(client, judge, instance, self.seed.unwrap_or(0), stop).await
     }
 
     /// Plays its part at this instance until the process has ended or the instance is over.
     pub(super) async fn play_until_over(
         &self,
         client: &Client,
+        judge: Option<&Client>,
         view: &InstanceView,
     ) -> Result<EndedPlay, Error> {
         let InstanceView { instance, own, .. } = view;
@@ -103,7 +105,7 @@ impl ProcessArgs {
         let seed = self.seed.or_else(|| Some(seed_of(own.as_ref()?.process, run_seed))).unwrap_or(run_seed);
         // A correct process always waits for an answer, by which it is told. A Byzantine one may not.
         if self.strategy.is_none() && self.attack.is_none() {
-            return self.play(client, instance.id, seed, std::future::pending()).await;
+            return self.play(client, judge, instance.id, seed, std::future::pending()).await;
         }
         let end = OnceLock::new();
         let stop = async {
@@ -115,7 +117,7 @@ impl ProcessArgs {
                 Err(_) => std::future::pending().await,
             };
         };
-        let ended = self.play(client, instance.id, seed, stop).await?;
+        let ended = self.play(client, judge, instance.id, seed, stop).await?;
         match end.into_inner() {
             Some(InstanceEnd::Unknown(error)) => return Ok(ended.failed(error)),
             Some(_) => return Ok(ended),
@@ -136,6 +138,7 @@ impl ProcessArgs {
     async fn play(
         &self,
         client: &Client,
+        judge: Option<&Client>,
         instance: InstanceId,
         seed: u64,
         stop: impl Future<Output = ()>,
@@ -148,7 +151,7 @@ impl ProcessArgs {
             }
             Part::Attacker(attack) => {
                 let Attacked { attack: report, played } =
-                    stickycas_attacks::play(client, instance, attack, seed, stop).await;
+                    stickycas_attacks::play(client, instance, attack, seed, judge, stop).await;
                 (PlayRecord::of_attack(instance, principal, attack, report, &played), played)
             }
         };

@@ -77,7 +77,7 @@ impl Propose {
             (&mut stop).await;
             stopped = true;
         };
-        let ended = self.process.play_until(client, instance, stopping).await?;
+        let ended = self.process.play_until(client, judge, instance, stopping).await?;
         output.result(&ended.record, || ended.text())?;
         if let Some(judge) = judge.filter(|_| !stopped) {
             tokio::select! {

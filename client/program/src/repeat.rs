@@ -59,7 +59,7 @@ async fn series(
     loop {
         let view = successor(client, name, last).await?;
         let instance = view.instance.id;
-        let ended = process.play_until_over(client, &view).await?;
+        let ended = process.play_until_over(client, judge, &view).await?;
         output.result(&ended.record, || ended.text())?;
         if let Some(judge) = judge.filter(|_| !ended.was_replaced()) {
             tokio::select! {

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use stickycas_attacks::AttackReport;
-use stickycas_client::Client;
 use stickycas_harness::run::{self, OwnServer, RunOptions, ServerHandle};
 use stickycas_harness::{Record, Scenario};
 use stickycas_model::byzantine::WireAttack;
@@ -34,10 +33,9 @@ pub(super) fn scenario(attack: Option<&str>) -> Scenario {
     Scenario::parse("attacked.toml", &text, Some(1)).unwrap()
 }
 
-async fn server() -> OwnServer {
+fn limits() -> Limits {
     // A client of which nothing is heard is given up sooner than usual, so that no test waits for that.
-    let limits = Limits { preface_timeout: Duration::from_millis(500), ..Limits::default() };
-    OwnServer::start_with(limits).await.unwrap()
+    Limits { preface_timeout: Duration::from_millis(500), ..Limits::default() }
 }
 
 /// What is missing of a run under attack.
@@ -106,10 +104,13 @@ fn unharmed(record: &Record) -> Result<(), String> {
     if bounded { Ok(()) } else { Err(format!("refused {refused:?}, offended {offended:?}")) }
 }
 
+/// Over connections on which every process proves by a certificate who it is.
 async fn fires(attack: &str) {
-    let server = server().await;
-    let handle = ServerHandle::open(server.url(), run::COORDINATOR).await.unwrap();
-    let record = run::run(&handle, &scenario(Some(attack)), &RunOptions::in_process()).await.unwrap();
+    let scenario = scenario(Some(attack));
+    let server = OwnServer::start_for(&scenario.params, limits()).await.unwrap();
+    let handle = server.connect().await.unwrap();
+    assert!(handle.url().starts_with("https://"), "{}", handle.url());
+    let record = run::run(&handle, &scenario, &RunOptions::in_process()).await.unwrap();
     check(&record).unwrap_or_else(|missing| panic!("{attack}: {missing}"));
 
     let off = switched_off(&handle, attack).await;
@@ -182,19 +183,23 @@ async fn a_flood_of_resets_ends_its_connection_and_hurts_nobody_else() {
     fires("reset-flood").await;
 }
 
+const NAMES: [&str; 3] = ["p1", "p2", "p3"];
+
 /// Process 1 of three carries out the attack, the others are correct: what it says that it did.
 async fn done(server: &OwnServer, attack: &str) -> AttackReport {
-    let client = |principal: &str| Client::builder(server.url()).principal(principal).connect_lazy().unwrap();
-    let names = ["p1", "p2", "p3"];
-    let create = client(run::COORDINATOR).create_instance().roster(names).read_size(3);
+    let client = |principal: &str| {
+        let client = server.identities().client(server.url(), principal).unwrap();
+        client.connect_lazy().unwrap()
+    };
+    let create = client(run::COORDINATOR).create_instance().roster(NAMES).read_size(3);
     let id = create.pace(Duration::from_millis(10)).send().await.unwrap().instance.id;
-    let correct = names[1..].iter().map(|name| {
+    let correct = NAMES[1..].iter().map(|name| {
         let client = client(name);
         tokio::spawn(async move { client.propose(id, "a").await.unwrap().value })
     });
     let correct: Vec<_> = correct.collect();
-    let attacked =
-        stickycas_attacks::play(&client("p1"), id, attack.parse().unwrap(), 1, std::future::pending()).await;
+    let attack: WireAttack = attack.parse().unwrap();
+    let attacked = stickycas_attacks::play(&client("p1"), id, attack, 1, None, std::future::pending()).await;
     for decision in correct {
         assert_eq!(decision.await.unwrap(), Value::parse("a").unwrap(), "{attack}");
     }
@@ -203,28 +208,41 @@ async fn done(server: &OwnServer, attack: &str) -> AttackReport {
     attacked.attack
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_attacker_sees_the_right_refusals_and_nothing_else() {
-    let server = server().await;
-    let expected: [(&str, &[&str]); 10] = [
-        ("impersonate(rounds=2)", &["NO_IDENTITY", "NOT_A_MEMBER", "NOT_CREATOR", "NOT_COORDINATOR"]),
-        ("out-of-turn(calls=20)", &["NOT_YOUR_PHASE"]),
-        ("double(times=4)", &["ACCESS_CONTENT_DIFFERS"]),
-        ("replay(times=3)", &["SESSION_REPLACED"]),
-        ("flood(frames=600)", &["TOO_MANY_WAITING"]),
-        ("oversize(messages=2)", &["VALUE_TOO_LARGE"]),
-        ("garbage(messages=2)", &["MALFORMED"]),
-        ("slow-read(frames=2000)", &[]),
-        ("slow-open(connections=8)", &[]),
-        ("reset-flood(streams=2000)", &[]),
-    ];
-    for (attack, reasons) in expected {
-        let done = done(&server, attack).await;
+/// Attacks and what they are told whoever they are known by; what impersonation is told is not among it.
+const TOLD: [(&str, &[&str]); 9] = [
+    ("out-of-turn(calls=20)", &["NOT_YOUR_PHASE"]),
+    ("double(times=4)", &["ACCESS_CONTENT_DIFFERS"]),
+    ("replay(times=3)", &["SESSION_REPLACED"]),
+    ("flood(frames=600)", &["TOO_MANY_WAITING"]),
+    ("oversize(messages=2)", &["VALUE_TOO_LARGE"]),
+    ("garbage(messages=2)", &["MALFORMED"]),
+    ("slow-read(frames=2000)", &[]),
+    ("slow-open(connections=8)", &[]),
+    ("reset-flood(streams=2000)", &[]),
+];
+
+/// Each attack is told these refusals and gets no answer that it should not have.
+async fn is_told(server: &OwnServer, impersonate: &[&str]) {
+    for (attack, reasons) in TOLD.into_iter().chain([("impersonate(rounds=2)", impersonate)]) {
+        let done = done(server, attack).await;
         assert!(done.attempts > 0, "{attack}: {done}");
         assert!(done.surprises.is_empty() && done.broke_off.is_none(), "{attack}: {done}");
         for reason in reasons {
             assert!(done.refusals.contains_key(*reason), "{attack} was never told {reason}: {done}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attacker_sees_the_right_refusals_and_nothing_else() {
+    let server = OwnServer::start_certified(NAMES.map(str::to_owned), limits()).await.unwrap();
+    is_told(&server, &["NO_IDENTITY", "NOT_CREATOR", "NOT_COORDINATOR"]).await;
+    server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attacker_sees_the_same_where_names_are_believed() {
+    let server = OwnServer::start_with(limits()).await.unwrap();
+    is_told(&server, &["NO_IDENTITY", "NOT_A_MEMBER", "NOT_CREATOR", "NOT_COORDINATOR"]).await;
     server.stop().await.unwrap();
 }

@@ -16,11 +16,12 @@ use stickycas_harness::judge::{
 };
 use stickycas_harness::record::Record;
 use stickycas_harness::report::folder;
-use stickycas_harness::run::ServerHandle;
-use stickycas_harness::scenario::{LARGEST_SEED, Settings};
+use stickycas_harness::run::{Identities, ServerHandle};
+use stickycas_harness::scenario::{LARGEST_SEED, Scenario, Settings};
 use stickycas_model::judge::Outcome;
 use stickycas_model::types::ProcessId;
 use stickycas_proto::names::{InstanceId, InstanceName};
+use stickycas_server::CredentialFolder;
 
 use super::output::{log_to_stderr, show, tell};
 use super::scenario::{outcome, show_record};
@@ -38,8 +39,8 @@ every correct process has ended. The processes may be started by anyone and in a
   stickycas-client propose --principal process-1 --value tea --instance demo --again --report-to http://127.0.0.1:7421
 
 Each plays the part that the scenario gives it: a correct one proposes the scenario's value, a Byzantine one follows \
-its strategy or attack. Who reports is believed to be whom it names: keep --listen to a network that \
-you trust. When all correct ones have reported (or have left, and say nothing for {} s), the judge closes the instance, \
+its strategy or attack. With --listen-credentials reporters are known by their certificates, as they are to the server. \
+Without, who reports is believed to be whom it names: keep --listen to a network that you trust. When all correct ones have reported (or have left, and say nothing for {} s), the judge closes the instance, \
 prints the table and the verdict, writes a run folder, and goes on with the next.
 
 A judge that is restarted with the same arguments goes on with the same instance: DIR/NAME.series.json says where it \
@@ -61,12 +62,23 @@ pub(super) struct JudgeArgs {
     /// Create the instances as this principal, which needs the coordinator role
     #[arg(long, env = "STICKYCAS_PRINCIPAL", value_name = "NAME", default_value = "judge")]
     principal: String,
+    /// Folder of the certificate that proves this principal (tls.crt, tls.key), and of the CAs of servers (ca.crt). The
+    /// server's address begins with https:// then
+    #[arg(long, env = "STICKYCAS_CLIENT_CREDENTIALS", value_name = "DIR")]
+    credentials: Option<PathBuf>,
     /// The name of the instances, by which processes find the current one. Each closed one gives it to the next
     #[arg(long, value_name = "NAME", default_value = "demo")]
     name: InstanceName,
     /// Listen here for the reports of processes
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7421")]
     listen: SocketAddr,
+    /// Folder of a server's certificate (tls.crt, tls.key), and of the CAs of processes (client-ca.crt) with their
+    /// revocation lists (client-ca.crl), for --listen: reporters show their certificates then
+    #[arg(long, env = "STICKYCAS_LISTEN_CREDENTIALS", value_name = "DIR")]
+    listen_credentials: Option<PathBuf>,
+    /// With --listen-credentials: the trust domain of the processes
+    #[arg(long, env = "STICKYCAS_TRUST_DOMAIN", value_name = "NAME", default_value = "stickycas")]
+    trust_domain: String,
     /// Takes the place of a key of the scenario's [instance], as in pace=250ms or arbiter=uniform: TOML, or a bare
     /// word. An empty value leaves the key as it is. May be given many times
     #[arg(long, value_name = "KEY=VALUE")]
@@ -184,10 +196,10 @@ impl JudgeArgs {
         expected: Option<Outcome>,
     ) -> anyhow::Result<()> {
         let scenario = subject.scenario(Some(series.first_seed()))?;
-        let reports_at = ReportService::open(self.listen, &scenario.params).await?;
-        tell(&format!("hears reports at http://{}", reports_at.address()));
-        tell("believes the names that callers give");
-        let handle = ServerHandle::open_within(&self.server, &self.principal, self.ready_within).await?;
+        let reports_at = self.listen(&scenario).await?;
+        let identities = self.credentials.clone().map_or(Identities::Names, Identities::Own);
+        let handle =
+            ServerHandle::open_within(&self.server, &self.principal, identities, self.ready_within).await?;
         let options = JudgeOptions {
             stall: self.timeout,
             gone,
@@ -202,6 +214,24 @@ impl JudgeArgs {
         .await?;
         reports_at.close().await;
         Ok(())
+    }
+
+    /// Listens for reports, and tells where.
+    async fn listen(&self, scenario: &Scenario) -> anyhow::Result<ReportService> {
+        let credentials = self.listen_credentials.clone().map(|path| CredentialFolder {
+            path,
+            trust_domain: self.trust_domain.clone(),
+            allow_missing_revocation_list: false,
+        });
+        let scheme = if credentials.is_some() { "https" } else { "http" };
+        let reports_at = ReportService::open(self.listen, &scenario.params, credentials).await?;
+        tell(&format!("hears reports at {scheme}://{}", reports_at.address()));
+        tell(if scheme == "https" {
+            "knows reporters by their certificates"
+        } else {
+            "believes the names that callers give"
+        });
+        Ok(reports_at)
     }
 
     /// Writes down the record of an instance, and shows it.

@@ -11,7 +11,7 @@ use stickycas_harness::command_line::quoted;
 use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::host::open_files;
 use stickycas_harness::report::json;
-use stickycas_harness::run::{COORDINATOR, OwnServer, ServerHandle};
+use stickycas_harness::run::{COORDINATOR, Identities, OwnServer, ServerHandle};
 use stickycas_load::engine::CutShort;
 use stickycas_load::limit::{self, LimitRequest, ProbeResult};
 use stickycas_load::merge::read_result;
@@ -49,6 +49,10 @@ pub(super) struct LoadArgs {
     /// With --server: create instances as this principal
     #[arg(long, value_name = "NAME", default_value = COORDINATOR)]
     coordinator: String,
+    /// With --server: a folder with a folder of credentials for each principal, of its name: load-1-1, ..., and that of
+    /// --coordinator. The server's address begins with https:// then, and each principal has a connection of its own
+    #[arg(long, value_name = "DIR", env = "STICKYCAS_RUN_CREDENTIALS", requires = "server")]
+    credentials: Option<PathBuf>,
     /// Print the result as JSON on standard output
     #[arg(long)]
     json: bool,
@@ -139,14 +143,15 @@ async fn on_some_server<T>(
     act: impl AsyncFnOnce(&ServerHandle) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     if let Some(url) = &args.server {
-        let handle = ServerHandle::open(url, &args.coordinator)
+        let identities = args.credentials.clone().map_or(Identities::Names, Identities::Folders);
+        let handle = ServerHandle::open_with(url, &args.coordinator, identities)
             .await
             .with_context(|| nobody_there(&args.coordinator))?;
         return act(&handle).await;
     }
     let limits = Limits { retention: RETENTION, instances_per_creator: usize::MAX, ..Limits::default() };
     let server = OwnServer::start_with(limits).await?;
-    let handle = ServerHandle::open(server.url(), COORDINATOR).await?;
+    let handle = server.connect().await?;
     let done = act(&handle).await;
     drop(handle);
     server.stop().await?;
@@ -224,6 +229,9 @@ impl LoadArgs {
             if self.coordinator != COORDINATOR {
                 keep("--coordinator", self.coordinator.clone());
             }
+        }
+        if let Some(credentials) = &self.credentials {
+            keep("--credentials", credentials.display().to_string());
         }
         if let Some(baseline) = &self.baseline {
             keep("--baseline", baseline.display().to_string());

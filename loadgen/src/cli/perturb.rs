@@ -7,10 +7,11 @@ use anyhow::Context;
 use clap::Args;
 use stickycas_chaos::docker::{Docker, project_name};
 use stickycas_chaos::{Plan, PlanOutcome, Target, perturb, table};
-use stickycas_client::{Client, RetryPolicy};
+use stickycas_client::RetryPolicy;
 use stickycas_harness::exit::Exit;
 use stickycas_harness::report::folder::DEFAULT_PARENT;
 use stickycas_harness::report::json;
+use stickycas_harness::run::Identities;
 use stickycas_proto::names::InstanceName;
 use tokio::sync::watch;
 
@@ -33,6 +34,10 @@ pub(super) struct PerturbArgs {
     /// Follow instances as this principal, which the server must know as an observer
     #[arg(long, value_name = "NAME", default_value = "observer")]
     principal: String,
+    /// Folder of the certificate that proves this principal (tls.crt, tls.key), and of the CAs of servers (ca.crt). The
+    /// server's address begins with https:// then
+    #[arg(long, env = "STICKYCAS_CLIENT_CREDENTIALS", value_name = "DIR")]
+    credentials: Option<PathBuf>,
     /// The name of the judge's instances
     #[arg(long, value_name = "NAME", default_value = "demo")]
     instance: InstanceName,
@@ -117,7 +122,8 @@ async fn target(args: &PerturbArgs) -> anyhow::Result<Target> {
     let folder = std::env::current_dir().context("cannot find this folder")?;
     let named = std::env::var("COMPOSE_PROJECT_NAME").ok();
     let policy = RetryPolicy { give_up_after: GIVE_UP_CONNECTING, ..RetryPolicy::default() };
-    let client = Client::builder(&args.server).principal(&args.principal).retry(policy).connect().await;
+    let identities = args.credentials.clone().map_or(Identities::Names, Identities::Own);
+    let client = identities.client(&args.server, &args.principal)?.retry(policy).connect().await;
     let client = client.with_context(|| {
         let server = &args.server;
         format!(

@@ -1,13 +1,17 @@
 //! `run`: a scenario over the network.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
 use stickycas_harness::exit::Exit;
 use stickycas_harness::record::Record;
-use stickycas_harness::run::{self, COORDINATOR, OwnServer, RunOptions, ServerHandle};
+use stickycas_harness::run::{
+    self, COORDINATOR, Identities, MOST_CERTIFICATES, OwnServer, RunOptions, ServerHandle,
+};
 use stickycas_harness::scenario::Scenario;
+use stickycas_server::limits::Limits;
 
 use super::output::{RunLog, tell};
 use super::scenario::{ScenarioArgs, repeat};
@@ -24,6 +28,10 @@ pub(super) struct RunArgs {
     /// With --server: create the instance as this principal
     #[arg(long, value_name = "NAME", default_value = COORDINATOR, requires = "server")]
     principal: String,
+    /// With --server: a folder with a folder of credentials for each principal, of its name: process-1, ..., and that of
+    /// --principal. The server's address begins with https:// then
+    #[arg(long, value_name = "DIR", env = "STICKYCAS_RUN_CREDENTIALS", requires = "server")]
+    credentials: Option<PathBuf>,
     /// Run processes as tasks of this process, not as child processes: for many
     #[arg(long)]
     in_process: bool,
@@ -53,13 +61,19 @@ async fn run_on_some_server(args: &RunArgs, scenario: &Scenario) -> anyhow::Resu
         if args.in_process { None } else { Some(std::env::current_exe().context("cannot find myself")?) };
     let options = RunOptions { program, stall: args.timeout, quiet: false };
     let Some(url) = &args.server else {
-        let server = OwnServer::start().await?;
-        let handle = ServerHandle::open(server.url(), COORDINATOR).await?;
+        let server = OwnServer::start_for(&scenario.params, Limits::default()).await?;
+        if *server.identities() == Identities::Names {
+            tell(&format!(
+                "the server believes names: only up to {MOST_CERTIFICATES} processes get certificates"
+            ));
+        }
+        let handle = server.connect().await?;
         let record = run::run(&handle, scenario, &options).await;
         drop(handle);
         server.stop().await?;
         return record;
     };
-    let handle = ServerHandle::open(url, &args.principal).await?;
+    let identities = args.credentials.clone().map_or(Identities::Names, Identities::Folders);
+    let handle = ServerHandle::open_with(url, &args.principal, identities).await?;
     run::run(&handle, scenario, &options).await
 }

@@ -1,5 +1,6 @@
 //! From TCP to calls: accepting connections, HTTP/2, deadlines, and the bodies of requests and responses.
 
+mod acceptor;
 #[cfg(feature = "otlp")]
 mod call_span;
 mod connection;
@@ -17,6 +18,7 @@ mod serve;
 mod silent_client;
 mod unclaimed;
 
+pub use acceptor::{ClientAcceptor, ProvenClient};
 #[cfg(feature = "otlp")]
 pub(crate) use call_span::CallSpanLayer;
 pub(crate) use connection::Connection;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use stickycas_client::Error;
 use stickycas_client::watch::WatchFrom;
-use stickycas_model::counts::RunCounts;
+use stickycas_model::counts::{Counts, RunCounts};
 use stickycas_model::types::ProcessId;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1::RefusalReason;
@@ -25,6 +25,9 @@ use crate::scenario::Scenario;
 
 /// When the server has lost an instance, processes have so long to say that they were told.
 const TIME_TO_COMPLAIN: Duration = Duration::from_secs(5);
+
+/// The name of the count of calls to the judge in the name of another process than the certificate's.
+pub const REPORTS_FOR_OTHERS: &str = "reports_for_others";
 
 /// Follows an instance of a scenario to its end, closes it and judges it. `before`: what the server had counted
 /// before anybody acted at it.
@@ -76,6 +79,7 @@ pub async fn judge(
     }
     let mut anomalies: Vec<String> =
         lost.iter().flat_map(|error| lost_server(scenario, instance, error, &mut completion)).collect();
+    counts.add(&reported_for_others(reports_at));
     let endings = completion.endings();
     let collected = collector.finish(options.stall).await;
     let parts = RoleCheck::seen(scenario, &collected.history);
@@ -84,6 +88,16 @@ pub async fn judge(
     let record = to_record(scenario, ExecutionMode::Judged, collected, counts, endings, stalled);
     let record = record.with_anomalies(anomalies).with_role_mismatches(role_mismatches);
     Ok(Record { told_unknown: completion.told_unknown(), ..record })
+}
+
+/// What the judge itself has counted of reporters.
+fn reported_for_others(reports_at: &ReportService) -> RunCounts {
+    let counts = |count| Counts::from_iter([(REPORTS_FOR_OTHERS.to_owned(), count)]);
+    let impersonations = reports_at.impersonations();
+    RunCounts {
+        all: counts(impersonations.values().sum()),
+        processes: impersonations.into_iter().map(|(process, count)| (process, counts(count))).collect(),
+    }
 }
 
 /// Sorts out the errors by which the instance turns out to be lost, or the server with it.

@@ -23,7 +23,7 @@ mod run;
 
 pub use self::checkpoint::{CheckpointError, JudgedInstance, SeriesCheckpoint, SeriesRequest};
 pub use self::completion::REPORT_GRACE;
-pub use self::instance::judge;
+pub use self::instance::{REPORTS_FOR_OTHERS, judge};
 pub use self::options::JudgeOptions;
 pub use self::report_service::ReportService;
 pub use self::run::{Subject, run};

@@ -29,7 +29,9 @@ use tokio::time::timeout;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-use super::connection_limit;
+use stickycas_server::{ClientAcceptor, CredentialFolder};
+
+use super::connection_limit::{self, ProvenReporter};
 use crate::run::principal;
 
 /// Instances whose verdict is still told.
@@ -52,6 +54,8 @@ pub struct ReportService {
     address: SocketAddr,
     close: oneshot::Sender<()>,
     serving: JoinSet<()>,
+    /// Reads the credentials again when they change.
+    _following: JoinSet<()>,
 }
 
 /// The state that all calls share.
@@ -61,6 +65,8 @@ struct ReportState {
     /// The newest call of each process that has waited for something: all older ones are replaced.
     newest: BTreeMap<ProcessId, Call>,
     judged: VecDeque<(InstanceId, Outcome)>,
+    /// Calls of each process in another's name.
+    impersonations: BTreeMap<ProcessId, u64>,
 }
 
 /// A call, by its number in the order in which they came.
@@ -74,21 +80,37 @@ struct Current {
 }
 
 impl ReportService {
-    /// Listens at this address for processes of instances with these parameters.
+    /// Listens at this address for processes of instances with these parameters. It knows them by certificates with the
+    /// `credentials` of a server; without, it believes the names that they give.
     ///
     /// # Errors
-    /// If the address cannot be had.
-    pub async fn open(listen: SocketAddr, params: &Params) -> anyhow::Result<Self> {
+    /// If the address cannot be had, or the credentials cannot be used.
+    pub async fn open(
+        listen: SocketAddr,
+        params: &Params,
+        credentials: Option<CredentialFolder>,
+    ) -> anyhow::Result<Self> {
+        let acceptor = credentials.map(ClientAcceptor::new).transpose()?.map(Arc::new);
         let listener = stickycas_server::listen(listen);
         let listener =
             listener.with_context(|| format!("cannot listen at {listen}: give another --listen"))?;
         let address = listener.local_addr()?;
         let (state, roster) = (watch::Sender::new(ReportState::default()), roster(params));
-        let connections = connection_limit::accept(listener, roster.len() + SPARE_CONNECTIONS);
-        let handler = ReportHandler { state: state.clone(), roster, calls: AtomicU64::new(0) };
+        let connections =
+            connection_limit::accept(listener, roster.len() + SPARE_CONNECTIONS, acceptor.clone());
+        let handler = ReportHandler {
+            state: state.clone(),
+            roster,
+            calls: AtomicU64::new(0),
+            is_certified: acceptor.is_some(),
+        };
         let service = JudgeServiceServer::new(handler).max_decoding_message_size(longest_report(params));
         let (close, closed) = oneshot::channel::<()>();
         let mut serving = JoinSet::new();
+        let mut following = JoinSet::new();
+        if let Some(acceptor) = acceptor {
+            following.spawn(async move { acceptor.follow_files().await });
+        }
         serving.spawn(async move {
             let served = Server::builder()
                 .http2_keepalive_interval(Some(KEEP_ALIVE))
@@ -103,7 +125,7 @@ impl ReportService {
                 tracing::error!(%error, "no more reports are heard");
             }
         });
-        Ok(Self { state, address, close, serving })
+        Ok(Self { state, address, close, serving, _following: following })
     }
 
     /// Where it listens.
@@ -117,6 +139,7 @@ impl ReportService {
         let params = Arc::clone(params);
         self.state.send_modify(|state| {
             state.current = Some(Current { instance, params, said: BTreeMap::new() });
+            state.impersonations.clear();
         });
     }
 
@@ -127,6 +150,11 @@ impl ReportService {
             state.judged.truncate(RECENT - 1);
             state.judged.push_front((instance, verdict));
         });
+    }
+
+    /// The calls of each process in another's name, since the current instance is judged.
+    pub(super) fn impersonations(&self) -> BTreeMap<ProcessId, u64> {
+        self.state.borrow().impersonations.clone()
     }
 
     /// Hears when something is said.
@@ -198,6 +226,8 @@ struct ReportHandler {
     roster: BTreeMap<String, ProcessId>,
     /// How many calls there were.
     calls: AtomicU64,
+    /// Whether reporters are known by certificates.
+    is_certified: bool,
 }
 
 #[tonic::async_trait]
@@ -242,8 +272,24 @@ enum Receipt {
 impl ReportHandler {
     /// Which process calls.
     fn process<T>(&self, request: &Request<T>) -> Result<ProcessId, RpcRefusal> {
-        let given = request.metadata().get_all(PRINCIPAL_KEY).iter().map(|name| name.to_str().ok());
-        let name = principal_from_metadata(given)?;
+        let mut given = request.metadata().get_all(PRINCIPAL_KEY).iter().map(|name| name.to_str().ok());
+        if !self.is_certified {
+            return self.of_roster(principal_from_metadata(given)?);
+        }
+        let proven = request.extensions().get::<ProvenReporter>().and_then(|reporter| reporter.0.as_deref());
+        let refuse = |why: String| RpcRefusal::new(RefusalReason::NoIdentity, why);
+        let proven = proven.ok_or_else(|| refuse("the connection has shown no certificate".to_owned()))?;
+        let process = self.of_roster(proven)?;
+        if given.any(|name| name != Some(proven)) {
+            self.state.send_modify(|state| *state.impersonations.entry(process).or_default() += 1);
+            return Err(refuse(format!(
+                "{PRINCIPAL_KEY} names another than the certificate, which names {proven}"
+            )));
+        }
+        Ok(process)
+    }
+
+    fn of_roster(&self, name: &str) -> Result<ProcessId, RpcRefusal> {
         self.roster.get(name).copied().ok_or_else(|| {
             let n = self.roster.len();
             let why = format!("{name:?} is no process of this run: they are process-1 to process-{n}");

@@ -8,7 +8,7 @@ use super::collect::InstanceProgress;
 use super::completion::{CompletionSource, ProcessEnding};
 use super::options::RunOptions;
 use super::processes::Processes;
-use super::server_handle::ServerHandle;
+use super::server_handle::{ServerHandle, principal};
 use super::{supervisor, task};
 use crate::scenario::Scenario;
 
@@ -53,7 +53,9 @@ impl<'a> Launcher<'a> {
         match &self.options.program {
             Some(program) => {
                 let server = handle.url();
-                let child = supervisor::Child { program, server, instance, process, part, run_seed };
+                let credentials = handle.identities().folder(&principal(process));
+                let child =
+                    supervisor::Child { program, server, credentials, instance, process, part, run_seed };
                 processes.start(process, |stop| child.start(stop))
             }
             None => {

@@ -8,6 +8,8 @@ use std::time::Duration;
 use stickycas_client::{Client, RetryPolicy};
 use stickycas_model::types::ProcessId;
 
+use super::identities::Identities;
+
 /// The principal that creates and closes the instances of runs, unless another is given.
 pub const COORDINATOR: &str = "loadgen";
 
@@ -22,30 +24,42 @@ const PROCESSES_PER_CONNECTION: usize = 64;
 #[derive(Debug)]
 pub struct ServerHandle {
     client: Client,
+    identities: Identities,
     shared: Mutex<BTreeMap<usize, Client>>,
 }
 
 impl ServerHandle {
-    /// Connects to the server at this address as a coordinator.
+    /// Connects to the server at this address as a coordinator. It has to believe names.
     ///
     /// # Errors
     /// If it cannot be reached.
     pub async fn open(url: &str, coordinator: &str) -> anyhow::Result<Self> {
+        Self::open_with(url, coordinator, Identities::Names).await
+    }
+
+    /// The same for principals that prove who they are like this.
+    ///
+    /// # Errors
+    /// If it cannot be reached, or the coordinator has no credentials.
+    pub async fn open_with(url: &str, coordinator: &str, identities: Identities) -> anyhow::Result<Self> {
         // A mistyped address should be reported soon.
-        let policy = RetryPolicy { give_up_after: GIVE_UP_CONNECTING, ..RetryPolicy::default() };
-        let client = Client::builder(url).principal(coordinator).retry(policy).connect().await?;
-        let client = client.with_retry(RetryPolicy::default());
-        Ok(Self { client, shared: Mutex::default() })
+        let handle = Self::open_within(url, coordinator, identities, GIVE_UP_CONNECTING).await?;
+        Ok(Self { client: handle.client.with_retry(RetryPolicy::default()), ..handle })
     }
 
     /// Connects to a server that may not be there yet, or be away for a while: waits so long for it, now and later.
     ///
     /// # Errors
-    /// If it cannot be reached within this time.
-    pub async fn open_within(url: &str, coordinator: &str, within: Duration) -> anyhow::Result<Self> {
+    /// If it cannot be reached within this time, or the coordinator has no credentials.
+    pub async fn open_within(
+        url: &str,
+        coordinator: &str,
+        identities: Identities,
+        within: Duration,
+    ) -> anyhow::Result<Self> {
         let policy = RetryPolicy { give_up_after: within, ..RetryPolicy::default() };
-        let client = Client::builder(url).principal(coordinator).retry(policy).connect().await?;
-        Ok(Self { client, shared: Mutex::default() })
+        let client = identities.client(url, coordinator)?.retry(policy).connect().await?;
+        Ok(Self { client, identities, shared: Mutex::default() })
     }
 
     /// The server's address.
@@ -60,14 +74,23 @@ impl ServerHandle {
         &self.client
     }
 
+    /// How principals prove who they are to it.
+    #[must_use]
+    pub fn identities(&self) -> &Identities {
+        &self.identities
+    }
+
     /// A client for this process, on a connection that no other process uses: what an attacker does to a connection
     /// must hurt its own.
     pub(super) fn client_apart(&self, process: ProcessId) -> anyhow::Result<Client> {
-        Ok(Client::builder(self.url()).principal(principal(process)).connect_lazy()?)
+        Ok(self.identities.client(self.url(), &principal(process))?.connect_lazy()?)
     }
 
-    /// A client for this process, on a connection that it shares.
+    /// A client for this process, on a connection that it shares with others where connections can be shared.
     pub(super) fn client_of(&self, process: ProcessId) -> anyhow::Result<Client> {
+        if !self.identities.may_share_connections() {
+            return self.client_apart(process);
+        }
         let principal = principal(process);
         let mut shared = self.shared.lock().expect("nobody panics while holding it");
         match shared.entry(process.index() / PROCESSES_PER_CONNECTION) {

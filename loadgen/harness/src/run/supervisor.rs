@@ -3,7 +3,7 @@
 //! At its end the child writes its play record in one line on its standard output; what it writes to standard
 //! error is kept, to be shown should it end without a word.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 
 use anyhow::Context;
@@ -24,11 +24,13 @@ const MOST_OUTPUT: u64 = 64 * 1024 * 1024;
 const SHOWN_OF_COMPLAINTS: usize = 400;
 
 /// A child to be started.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Child<'a> {
     /// The program that plays a process when called with `client propose`.
     pub(super) program: &'a Path,
     pub(super) server: &'a str,
+    /// The folder of credentials of the process, if the server does not believe names.
+    pub(super) credentials: Option<PathBuf>,
     pub(super) instance: InstanceId,
     pub(super) process: ProcessId,
     pub(super) part: &'a Part,
@@ -43,6 +45,11 @@ impl Child<'_> {
             .arg(format!("--server={}", self.server))
             .arg(format!("--principal={}", server_handle::principal(self.process)))
             .arg(format!("--instance={}", self.instance));
+        // Of no other principal, whatever the environment of this program says.
+        command.env_remove("STICKYCAS_CLIENT_CREDENTIALS");
+        if let Some(folder) = &self.credentials {
+            command.arg("--credentials").arg(folder);
+        }
         let proposal = format!("--value={}", self.part.proposal);
         let seed = format!("--seed={}", seed_of(self.process, self.run_seed));
         match &self.part.role {

@@ -23,7 +23,8 @@ pub(super) async fn play(
         Role::Correct => ProcessSpec::correct(proposal),
         Role::Byzantine(strategy) => ProcessSpec::byzantine(strategy, Some(proposal), seed),
         Role::Attacker(attack) => {
-            return said(stickycas_attacks::play(&client, instance, attack, seed, stop.wait()).await.played);
+            let attacked = stickycas_attacks::play(&client, instance, attack, seed, None, stop.wait()).await;
+            return said(attacked.played);
         }
     };
     said(client.play(instance, spec, stop.wait()).await)

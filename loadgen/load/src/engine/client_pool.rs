@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, bail};
-use stickycas_client::raw::{ClientConfig, Connection};
+use stickycas_client::raw::Connection;
+use stickycas_harness::run::ServerHandle;
 use stickycas_model::types::ProcessId;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -40,13 +41,23 @@ struct PooledClient {
 
 impl ClientPool {
     /// Connects all principals.
-    pub(super) async fn gather(url: &str, profile: &Profile, shared: &Arc<Shared>) -> anyhow::Result<Self> {
+    pub(super) async fn gather(
+        server: &ServerHandle,
+        profile: &Profile,
+        shared: &Arc<Shared>,
+    ) -> anyhow::Result<Self> {
+        if !server.identities().may_share_connections() && profile.load.principals_per_connection > 1 {
+            bail!(
+                "principals_per_connection = {}: with certificates a connection is one principal's, give 1",
+                profile.load.principals_per_connection
+            );
+        }
         let mut groups = Vec::new();
         for group in 1..=profile.load.rosters as usize {
             let roster: Vec<String> = ProcessId::all(profile.params.processes())
                 .map(|process| format!("{}-{group}-{process}", profile.load.principal_prefix))
                 .collect();
-            let connections = connect(url, &roster, profile, shared).await?;
+            let connections = connect(server, &roster, profile, shared).await?;
             let clients = clients(connections, group - 1, profile.load.transport, shared).await?;
             groups.push(RosterClients { roster, clients });
         }
@@ -106,7 +117,7 @@ impl ClientPool {
 
 /// A connection for each principal of a roster, as many of them to one as the profile says, all open.
 async fn connect(
-    url: &str,
+    server: &ServerHandle,
     roster: &[String],
     profile: &Profile,
     shared: &Shared,
@@ -115,7 +126,8 @@ async fn connect(
     let mut connections: Vec<Option<Connection>> = vec![None; roster.len()];
     let mut opening = JoinSet::new();
     for (number, principals) in roster.chunks(together).enumerate() {
-        let first = ClientConfig::new(url, &principals[0])?;
+        let first = server.identities().client(server.url(), &principals[0])?.connect_lazy()?;
+        let first = first.connection().config().clone();
         let others = principals.to_vec();
         let stall = shared.stall;
         opening.spawn(async move {

@@ -116,7 +116,7 @@ pub async fn run(
 ) -> anyhow::Result<LoadOutcome> {
     let shards = std::thread::available_parallelism().map_or(1, usize::from);
     let shared = Arc::new(Shared { meter: Meter::new(shards), stall: profile.load.stall });
-    let client_pool = ClientPool::gather(handle.url(), profile, &shared).await?;
+    let client_pool = ClientPool::gather(handle, profile, &shared).await?;
     let most = match &profile.load.pacing {
         Pacing::Closed { in_flight } => *in_flight,
         Pacing::Open(open) => open.max_in_flight,

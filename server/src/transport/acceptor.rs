@@ -1,0 +1,71 @@
+//! [`ClientAcceptor`]: handshakes of TLS for another program of ours that listens, the judge of runs. It identifies clients
+//! as the server does: same files, same rules, same code.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::server::TlsStream;
+
+use super::connection::UnclaimedConnections;
+use super::handshake::{Admission, handshake};
+use crate::auth::{CredentialFolder, CredentialStore, CredentialsError};
+use crate::config::AuthMode;
+use crate::limits::Limits;
+use crate::quota::Principals;
+
+/// See the module.
+#[derive(Debug)]
+pub struct ClientAcceptor {
+    credentials: Arc<CredentialStore>,
+    connections: Arc<UnclaimedConnections>,
+}
+
+/// A client that has proven its principal, and may stay as long as its certificate is valid and allowed.
+pub struct ProvenClient {
+    principal: String,
+    admission: Admission,
+}
+
+impl ClientAcceptor {
+    /// With the credentials in this folder.
+    ///
+    /// # Errors
+    /// If they cannot be used.
+    pub fn new(folder: CredentialFolder) -> Result<Self, CredentialsError> {
+        let credentials =
+            CredentialStore::of(&AuthMode::Certificates(folder))?.expect("this mode has credentials");
+        // The caller bounds its connections; what is counted here is counted for nobody.
+        let connections = UnclaimedConnections::new(usize::MAX, Principals::new(&Limits::default()));
+        Ok(Self { credentials, connections })
+    }
+
+    /// Shakes hands with a client within `deadline`. `None`: it has proven nothing, and was told so by an alert.
+    pub async fn accept<T>(&self, io: T, deadline: Duration) -> Option<(TlsStream<T>, ProvenClient)>
+    where
+        T: AsyncRead + AsyncWrite + Unpin,
+    {
+        let connection = self.connections.register();
+        let (io, admission) = handshake(io, &self.credentials, deadline, &connection).await?;
+        let principal = connection.identity()?.principal.as_str().to_owned();
+        Some((io, ProvenClient { principal, admission }))
+    }
+
+    /// Reads the files again when they have changed, for ever.
+    pub async fn follow_files(&self) {
+        self.credentials.clone().run().await;
+    }
+}
+
+impl ProvenClient {
+    /// The principal that the certificate names.
+    #[must_use]
+    pub fn principal(&self) -> &str {
+        &self.principal
+    }
+
+    /// Completes when the client may not stay any longer.
+    pub async fn ended(&self) {
+        self.admission.ended().await;
+    }
+}
